@@ -96,7 +96,7 @@ describe('a refusal', () => {
     await expect(refused).rejects.toThrow('not now');
   });
 
-  it('by something that is not the service is an UnreachableError', async () => {
+  it('by another server is an UnreachableError', async () => {
     script.push((_, response) =>
       response.writeHead(404, { 'content-type': 'text/html' }).end('<p>'),
     );
@@ -113,7 +113,7 @@ describe('a refusal', () => {
 });
 
 describe('an outage', () => {
-  it('is waited for by repeatable calls', async () => {
+  it('is bridged by repeatable calls', async () => {
     script.push(hangUp, json(503, problem(503)), json(200, { id: 'j', status: 'CANCELLED' }));
     expect(await connect().cancel('j')).toEqual({ id: 'j', status: 'CANCELLED' });
     expect(seen).toHaveLength(3);
@@ -125,13 +125,13 @@ describe('an outage', () => {
     expect(seen).toHaveLength(1);
   });
 
-  it('does not end it where an idempotency key makes repeating safe', async () => {
+  it('is bridged by a call with an idempotency key', async () => {
     script.push(hangUp);
     await connect().run({}, { idempotencyKey: 'k' });
     expect(seen).toHaveLength(2);
   });
 
-  it('does not end a run that was refused because the queue is full', async () => {
+  it('does not end a run that was refused by a full queue', async () => {
     script.push(json(429, problem(429), { 'retry-after': '0' }));
     await connect().run({});
     expect(seen).toHaveLength(2);
@@ -143,7 +143,7 @@ describe('an outage', () => {
     expect(seen).toHaveLength(1);
   });
 
-  it('that lasts ends the call, which says why', async () => {
+  it('that lasts ends the call with the reason', async () => {
     script.push(hangUp, hangUp);
     const lost = connect({ repeats: 1 }).health();
     await expect(lost).rejects.toThrow(UnreachableError);
@@ -169,7 +169,7 @@ describe('a stream', () => {
     return await Array.fromAsync(connect().stream('j', options));
   }
 
-  it('goes on from the position of each page until the job has ended', async () => {
+  it('continues from the position of each page until the job has ended', async () => {
     script.push(page('0', []), page('1.1', [chunk('a'), chunk('b')]));
     script.push(page('1.2', [chunk('c')], over), page('1.2', [], over));
     expect(await readAll()).toEqual([
@@ -181,7 +181,7 @@ describe('a stream', () => {
     expect(afters).toEqual(['0', '0', '1.1', '1.2']);
   });
 
-  it('begins behind a position, and goes on there after an outage', async () => {
+  it('starts after a position and continues there after an outage', async () => {
     script.push(page('1.8', [chunk('a')]), hangUp, page('1.9', [chunk('b')], over));
     script.push(page('1.9', [], over));
     const outputs = (await readAll({ after: '1.7' })).map(({ output }) => output);
@@ -194,18 +194,18 @@ describe('a stream', () => {
     chunk('b', { part: 1, parts: 2, encoding: 0, n: 1 }),
   ];
 
-  it('puts split values together, also over pages', async () => {
+  it('joins split values, also across pages', async () => {
     script.push(page('1.0', pieces.slice(0, 1)), page('1.1', pieces.slice(1), over));
     script.push(page('1.1', [], over));
     expect(await readAll()).toEqual([{ ...chunk('ab', { n: 1 }), position: '1.1', attempt: 1 }]);
   });
 
-  it('gives the pieces as they are where that is wanted', async () => {
+  it('returns the pieces unchanged if the option is set', async () => {
     script.push(page('1.1', pieces, over), page('1.1', [], over));
     expect(await readAll({ pieces: 'raw' })).toMatchObject(pieces);
   });
 
-  it('forgets the pieces of an attempt that was given up', async () => {
+  it('drops the pieces of an abandoned attempt', async () => {
     script.push(page('1.0', pieces.slice(0, 1)), page('0', [], { 'millrace-reset': 'true' }));
     script.push(page('2.0', [chunk('new')], over), page('2.0', [], over));
     expect(await readAll()).toEqual([{ ...chunk('new'), position: '2.0', attempt: 2 }]);

@@ -25,7 +25,7 @@ async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
 const namesOf = (items: { name: string }[]) => items.map(({ name }) => name);
 
 describe('pods', () => {
-  it('are made, acted on, changed, read and ended', async () => {
+  it('are created, acted on, changed, read and ended', async () => {
     const { client, world } = await open();
     const { id, status } = await client.pods.create({ name: 'a', image: 'busy', cpu: CPU });
     expect(status).toBe('PROVISIONING');
@@ -44,7 +44,7 @@ describe('pods', () => {
     expect(await client.pods.get(id)).toMatchObject({ status: 'TERMINATED' });
   });
 
-  it('that are asked for what they cannot do reject with the problem', async () => {
+  it('reject an action that their status does not allow with the problem', async () => {
     const { client, world } = await open();
     const { id } = await client.pods.create({ name: 'a', image: 'busy', cpu: CPU });
     await world.settle();
@@ -55,7 +55,7 @@ describe('pods', () => {
 });
 
 describe('templates and endpoints', () => {
-  it('are made, read, changed and removed', async () => {
+  it('are created, read, changed and removed', async () => {
     const { client } = await open();
     const template = await client.templates.create(TEMPLATE);
     expect(await client.templates.get(template.id)).toEqual(template);
@@ -93,7 +93,7 @@ describe('templates and endpoints', () => {
 });
 
 describe('the catalogue', () => {
-  it('lists what can be had', async () => {
+  it('lists the available types', async () => {
     const { client } = await open();
     expect(await collect(client.catalog.gpus.list())).toEqual([]);
     const [cpu] = await collect(client.catalog.cpus.list());
@@ -102,7 +102,7 @@ describe('the catalogue', () => {
 });
 
 describe('keys', () => {
-  it('are made, shown, rotated and revoked', async () => {
+  it('are created, shown, rotated and revoked', async () => {
     const { client } = await open();
     const made = await client.keys.create({ name: 'k', scopes: ['pods:read'] });
     expect(made.key).toMatch(/^mr_/);
@@ -113,7 +113,7 @@ describe('keys', () => {
     await expect(client.keys.get(rotated.id)).rejects.toMatchObject({ status: 404 });
   });
 
-  it('of another user are listed by the name of that user', async () => {
+  it('of another user are listed by user ID', async () => {
     const { client } = await open();
     await client.keys.create({ name: 'of ann', scopes: ['jobs:read'], userId: 'ann' });
     expect(namesOf(await collect(client.keys.ofUser('ann').list()))).toEqual(['of ann']);
@@ -140,8 +140,8 @@ async function startFlaky(failures: number) {
   return { seen, client: createPlatform({ url, repeats: 2 }) };
 }
 
-describe('when no answer comes', () => {
-  it('what reads or changes is repeated', async () => {
+describe('without an answer', () => {
+  it('reads and changes are repeated', async () => {
     const { client, seen } = await startFlaky(1);
     await client.pods.get('a/b');
     expect(seen).toEqual(['GET /v2/pods/a%2Fb', 'GET /v2/pods/a%2Fb']);
@@ -161,7 +161,7 @@ describe('when no answer comes', () => {
   });
 });
 
-it('a list that is given up rejects with the reason', async () => {
+it('a cancelled list rejects with the reason', async () => {
   const { client } = await startFlaky(0);
   const signal = AbortSignal.abort(new Error('enough'));
   await expect(collect(client.catalog.gpus.list({ signal }))).rejects.toThrow('enough');

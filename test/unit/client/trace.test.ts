@@ -38,7 +38,7 @@ function register(): void {
 }
 
 describe.each(['run', 'runsync'] as const)('%s', (verb) => {
-  it('sends the trace that it is given, as headers and not in the body', async () => {
+  it('sends the given trace as headers, not in the body', async () => {
     await client[verb]({}, { traceparent, tracestate: 'a=1' });
     expect(sent[0]?.headers).toMatchObject({ traceparent, tracestate: 'a=1' });
     expect(sent[0]?.body).toBe('{"input":{}}');
@@ -50,7 +50,7 @@ describe.each(['run', 'runsync'] as const)('%s', (verb) => {
     expect(sent[0]?.headers).not.toHaveProperty('tracestate');
   });
 
-  it('sends none where there is no SDK and no span', async () => {
+  it('sends none without an SDK or a span', async () => {
     await client[verb]({});
     register();
     await client[verb]({});
@@ -82,7 +82,7 @@ describe.each(['run', 'runsync'] as const)('%s', (verb) => {
     });
   });
 
-  it('prefers the trace that it is given', async () => {
+  it('prefers the given trace', async () => {
     register();
     const span = trace.getTracer('author').startSpan('ask');
     const call = () => client[verb]({}, { traceparent });

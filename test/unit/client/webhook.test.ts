@@ -44,7 +44,7 @@ describe('verifyWebhook', () => {
     expect(await verifyWebhook(received)).toMatchObject({ id: 'job-1' });
   });
 
-  it('checks HMAC-SHA-256 over the id, the seconds and the body', async () => {
+  it('checks HMAC-SHA-256 over the ID, the seconds and the body', async () => {
     const sum = createHmac('sha256', KEY).update(`d-1.1767225600.${BODY}`).digest('base64');
     expect(sign([PLATFORM_SECRET])).toMatchObject({
       'webhook-id': 'd-1',
@@ -58,12 +58,12 @@ describe('verifyWebhook', () => {
     await expect(receive({ secret: [OTHER, SECRET] })).resolves.toBeDefined();
   });
 
-  it('accepts the secret as earlier versions printed it', async () => {
+  it('accepts the secret in the format of earlier versions', async () => {
     const secret = `whs_${KEY.toString('base64url')}`;
     await expect(receive({ secret })).resolves.toBeDefined();
   });
 
-  it('signs the body once, however many signatures a stranger sends', async () => {
+  it('signs the body once, for any number of forged signatures', async () => {
     const forged = Array.from({ length: 200 }, () => `v1,${'a'.repeat(43)}=`).join(' ');
     const signing = vi.spyOn(crypto.subtle, 'sign');
     const verifying = vi.spyOn(crypto.subtle, 'verify');
@@ -74,7 +74,7 @@ describe('verifyWebhook', () => {
     vi.restoreAllMocks();
   });
 
-  it('refuses a sum that differs in one place only', async () => {
+  it('refuses a signature that differs in one character', async () => {
     for (const at of [3, 20, 44]) {
       const digit = SIGNATURE[at] === 'A' ? 'B' : 'A';
       const forged = SIGNATURE.slice(0, at) + digit + SIGNATURE.slice(at + 1);
@@ -84,7 +84,7 @@ describe('verifyWebhook', () => {
     }
   });
 
-  it('ignores signatures of versions that it does not know', async () => {
+  it('ignores signatures of unknown versions', async () => {
     const headers = { 'webhook-signature': `v1a,x ${SIGNATURE} v2,abc` };
     await expect(receive({ headers })).resolves.toBeDefined();
   });
@@ -115,7 +115,7 @@ describe('verifyWebhook', () => {
     expect(String(error)).toContain(named);
   });
 
-  it('throws a TypeError for text that is no secret', async () => {
+  it('throws a TypeError for an invalid secret', async () => {
     await expect(receive({ secret: 'whsec_short' })).rejects.toThrow(TypeError);
   });
 });

@@ -27,18 +27,18 @@ async function run(...checks: ConformanceCheck<object>[]): Promise<string[]> {
 }
 
 describe('checks', () => {
-  it('go on after one that fails', async () => {
+  it('continue after one that fails', async () => {
     expect(await run(bad, good)).toEqual(['is bad: fails it is bad', 'is good: holds']);
   });
 
-  it('are left out when a basic one fails', async () => {
+  it('are skipped when a basic one fails', async () => {
     expect(await run(basic, good)).toEqual([
       'is there: fails it is bad',
       'is good: left out needs "is there", which fails',
     ]);
   });
 
-  it('fail by whatever they throw, and are left out where they do not apply', async () => {
+  it('fail by anything they throw, and are skipped if they do not apply', async () => {
     const broken = { ...good, run: () => Promise.reject(new TypeError('no such thing')) };
     const foreign = { ...good, run: () => Promise.reject(new NotApplicable('not here')) };
     expect(await run(broken, foreign)).toEqual([

@@ -14,12 +14,12 @@ const input = z.strictObject({ prompt: z.string(), count: z.number().default(1) 
 type Input = { prompt: string; count: number };
 
 describe('defineHandler', () => {
-  it('gives back what it was given', () => {
+  it('returns its argument', () => {
     const definition = { input, run: () => 1 };
     expect(defineHandler(definition)).toBe(definition);
   });
 
-  it('infers what the handler gets from what the schema makes of the input', () => {
+  it('infers the handler’s input from the schema’s output', () => {
     defineHandler({
       input,
       run(job, ctx) {
@@ -42,7 +42,7 @@ describe('defineHandler', () => {
     expectTypeOf<InferOutput<typeof dated>>().toEqualTypeOf<{ day: Date }>();
   });
 
-  it('takes schemas of any library, and leaves input unknown without one', () => {
+  it('accepts schemas of any library, and leaves input unknown without one', () => {
     const validate = (value: unknown) => ({ value: Number(value) });
     const other: Schema<unknown, number> = {
       '~standard': { version: 1, vendor: 'test', validate },
@@ -51,7 +51,7 @@ describe('defineHandler', () => {
     defineHandler({ run: (job) => expectTypeOf(job.input).toBeUnknown() });
   });
 
-  it('holds outputs against the output schema', () => {
+  it('checks outputs against the output schema', () => {
     const output = z.strictObject({ total: z.number() });
     defineHandler({ output, run: async () => ({ total: 1 }) });
     defineHandler({
@@ -69,7 +69,7 @@ describe('defineHandler', () => {
     expectTypeOf(output).not.toBeAny();
   });
 
-  it('refuses what is no part of a handler', () => {
+  it('refuses unknown members', () => {
     // @ts-expect-error: the input has no such member.
     defineHandler({ input, run: (job) => job.input.nothing });
     // @ts-expect-error: it belongs into `config`.
@@ -86,7 +86,7 @@ describe('defineHandler', () => {
 });
 
 describe('a handler of plain exports', () => {
-  it('has the types that it names, and may not change its job', () => {
+  it('has its declared types and cannot change its job', () => {
     const handler = (job: Job<z.infer<typeof input>>, { signal }: Context) => {
       expectTypeOf(job.input).toEqualTypeOf<Input>();
       expectTypeOf(signal).toEqualTypeOf<AbortSignal>();

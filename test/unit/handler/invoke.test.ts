@@ -54,7 +54,7 @@ async function runAndReadError(handler: Handle | object, options: Run = {}) {
 }
 
 describe('a handler that returns', () => {
-  it('completes with what an async function returns', async () => {
+  it('completes with the value of an async function', async () => {
     const end = await run(async (job: Job<unknown>) => ({ echo: job.input, id: job.id }), {
       input: { n: 1 },
     });
@@ -62,7 +62,7 @@ describe('a handler that returns', () => {
     expect(readOutput(end)).toEqual({ echo: { n: 1 }, id: 'job-1' });
   });
 
-  it('completes with what a plain function returns', async () => {
+  it('completes with the value of a plain function', async () => {
     expect(readOutput(await run(() => [1, 'two']))).toEqual([1, 'two']);
   });
 
@@ -70,7 +70,7 @@ describe('a handler that returns', () => {
     expect(readOutput(await run(() => undefined))).toBeNull();
   });
 
-  it('wears its worker out where it says so, also if it fails then', async () => {
+  it('requests a new worker on refreshWorker, even if it fails', async () => {
     expect((await run(() => 1)).recycle).toBeUndefined();
     const refresh: Handle = (_, { refreshWorker }) => {
       refreshWorker();
@@ -81,7 +81,7 @@ describe('a handler that returns', () => {
     expect(await run({ default: () => 1, config })).toMatchObject({ recycle: true });
   });
 
-  it('takes arrays and strings for values, not for streams', async () => {
+  it('treats arrays and strings as values, not as streams', async () => {
     const sink = new RecordingSink();
     expect(readOutput(await run(() => 'text', { sink }))).toBe('text');
     expect(readOutput(await run(() => [1, 2], { sink }))).toEqual([1, 2]);
@@ -100,13 +100,13 @@ describe('a handler that returns', () => {
     expect(error.message).toMatch(/1002 bytes.*1000/);
   });
 
-  it('may return an output of just the limit', async () => {
+  it('may return an output of exactly the limit', async () => {
     expect((await run(() => 'é'.repeat(499))).outcome.kind).toBe('completed');
   });
 });
 
 describe('a handler that yields', () => {
-  it('gives an async generator’s values as chunks in their order', async () => {
+  it('sends an async generator’s values as chunks in order', async () => {
     const sink = new RecordingSink();
     const end = await run(
       async function* () {
@@ -123,7 +123,7 @@ describe('a handler that yields', () => {
     expect(sink.metrics).toEqual([{}, {}]);
   });
 
-  it('drives a sync generator, and waits for promises that it yields', async () => {
+  it('drives a sync generator and awaits promises that it yields', async () => {
     const sink = new RecordingSink();
     await run(
       function* () {
@@ -135,13 +135,13 @@ describe('a handler that yields', () => {
     expect(sink.outputs).toEqual([1, 2]);
   });
 
-  it('drives a stream that an async function returns', async () => {
+  it('drives a stream returned by an async function', async () => {
     const sink = new RecordingSink();
     await run(async () => new Blob(['bytes']).stream(), { sink });
     expect(sink.outputs).toEqual([Buffer.from('bytes').toString('base64')]);
   });
 
-  it('has the generator’s return value for its output, beside the chunks', async () => {
+  it('has the generator’s return value as its output, beside the chunks', async () => {
     const sink = new RecordingSink();
     const end = await run(
       async function* () {
@@ -155,7 +155,7 @@ describe('a handler that yields', () => {
     expect(sink.outputs).toEqual([1]);
   });
 
-  it('sends values that come in one go together', async () => {
+  it('sends values of one turn together', async () => {
     const sink = new RecordingSink();
     await run(
       function* () {
@@ -167,7 +167,7 @@ describe('a handler that yields', () => {
     expect(sink.outputs).toHaveLength(100);
   });
 
-  it('sends a chunk before the next one is there', async () => {
+  it('sends a chunk before the next one exists', async () => {
     const sink = new RecordingSink();
     const attempt = begin(
       async function* () {
@@ -181,7 +181,7 @@ describe('a handler that yields', () => {
     expect(sink.outputs).toEqual(['first', 'second']);
   });
 
-  it('splits a large value into pieces that make it whole again', async () => {
+  it('splits a large value into pieces that reassemble to it', async () => {
     const sink = new RecordingSink();
     const text = 'ü'.repeat(1_200_000);
     const yieldText = function* () {
@@ -192,7 +192,7 @@ describe('a handler that yields', () => {
     expect(reassemble(sink.batches.flat())).toEqual([text]);
   });
 
-  it('is held while too much is under way, and goes on when it is granted', async () => {
+  it('pauses while too much is unacknowledged, and continues when granted', async () => {
     const sink = new RecordingSink();
     const pulled: number[] = [];
     const attempt = begin(
@@ -213,7 +213,7 @@ describe('a handler that yields', () => {
     expect((await attempt.end).outcome.kind).toBe('completed');
   });
 
-  it('is closed when a promise that it yields is rejected', async () => {
+  it('is closed when a yielded promise rejects', async () => {
     let isClosed = false;
     const error = await runAndReadError(function* () {
       try {
@@ -252,7 +252,7 @@ describe('a handler that yields', () => {
 });
 
 describe('metrics and progress', () => {
-  it('go out with the next chunk, counters added up, and begin anew', async () => {
+  it('are sent with the next chunk, counters added up, and restart', async () => {
     const sink = new RecordingSink();
     await run(
       function* (_: unknown, { metrics, chunk }: Context) {
@@ -284,7 +284,7 @@ describe('metrics and progress', () => {
     expect(readOutput(end)).toBe('TypeError');
   });
 
-  it('gives the latest progress before the outcome, and leaves out those in between', async () => {
+  it('sends the latest progress before the outcome and omits those in between', async () => {
     const sink = new RecordingSink();
     await run(
       (_: unknown, { progress }: Context) => {
@@ -295,7 +295,7 @@ describe('metrics and progress', () => {
     expect(sink.progressValues).toEqual([{ percent: 0 }, { percent: 100 }]);
   });
 
-  it('refuses progress that is not JSON where the handler says it', async () => {
+  it('refuses progress that is not JSON at the handler’s call', async () => {
     const error = await runAndReadError((_: unknown, { progress }: Context) => progress(() => 1));
     expect(error).toMatchObject({ code: 'handler_error', type: 'NotJsonError' });
   });
@@ -318,13 +318,13 @@ describe('schemas', () => {
     expect(called).toBe(false);
   });
 
-  it('give the handler what they make of the input, also when they are asynchronous', async () => {
+  it('pass their output to the handler, also if they are asynchronous', async () => {
     const schema = z.object({ n: z.string().transform(async (text) => Number(text)) });
     const handler = { input: schema, run: (job: Job<{ n: number }>) => job.input.n + 1 };
     expect(readOutput(await run(handler, { input: { n: '41' } }))).toBe(42);
   });
 
-  it('may answer a promise of another kind than Node’s own', async () => {
+  it('may return a thenable', async () => {
     const validate = (value: unknown) => ({
       // biome-ignore lint/suspicious/noThenProperty: that is what is tried.
       then: (resolve: (result: unknown) => void) => resolve({ value: { made: value } }),
@@ -334,13 +334,13 @@ describe('schemas', () => {
     expect(readOutput(end)).toEqual({ made: { a: 1 } });
   });
 
-  it('refuse a returned value that does not fit', async () => {
+  it('refuse a returned value that does not match', async () => {
     const error = await runAndReadError({ output: z.object({ n: z.number() }), run: () => ({}) });
     expect(error).toMatchObject({ code: 'output_invalid', retry: 'never' });
     expect(error.message).toContain('output.n');
   });
 
-  it('refuse a yielded value that does not fit, and keep those before it', async () => {
+  it('refuse a yielded value that does not match, and keep earlier ones', async () => {
     const sink = new RecordingSink();
     const handler = {
       output: z.number(),
@@ -355,7 +355,7 @@ describe('schemas', () => {
 });
 
 describe('a handler that throws', () => {
-  it('fails with the error’s message, class and stack, and may be retried', async () => {
+  it('fails with the error’s message, class and stack and may be retried', async () => {
     class ModelError extends Error {}
     const error = await runAndReadError(() => {
       throw new ModelError('no weights', { cause: new Error('disk') });
@@ -369,21 +369,21 @@ describe('a handler that throws', () => {
     expect(error.stack).toMatch(/no weights[\s\S]*caused by: Error: disk/);
   });
 
-  it('is not tried again after a NonRetryableError', async () => {
+  it('is not retried after a NonRetryableError', async () => {
     const error = await runAndReadError(async () => {
       throw new NonRetryableError('never');
     });
     expect(error).toMatchObject({ type: 'NonRetryableError', retry: 'never' });
   });
 
-  it('is tried again after the time that a RetryAfterError names', async () => {
+  it('is retried after the wait of a RetryAfterError', async () => {
     const error = await runAndReadError(async () => {
       throw new RetryAfterError(1_500);
     });
     expect(error).toMatchObject({ retry: 'after', retryAfterMs: 1_500 });
   });
 
-  it('fails with a description if what it throws is no error', async () => {
+  it('fails with a description of a thrown value that is not an error', async () => {
     const error = await runAndReadError(() => Promise.reject({ status: 502 }));
     expect(error.message).toBe('{ status: 502 }');
     expect(error.type).toBeUndefined();
@@ -430,7 +430,7 @@ async function beginAndWait(handler: Handle) {
 }
 
 describe('a stop', () => {
-  it('tells the handler why by the signal’s reason', async () => {
+  it('passes its reason to the handler in the signal', async () => {
     const attempt = await beginAndWait(
       (_: unknown, { signal }: Context) =>
         new Promise((resolve) => {
@@ -465,7 +465,7 @@ describe('a stop', () => {
     expect((await attempt.end).outcome.kind).toBe(kind);
   });
 
-  it('ends a generator that ignores the signal by its return', async () => {
+  it('ends a generator that ignores the signal by its return method', async () => {
     const sink = new RecordingSink();
     let isClosed = false;
     const attempt = begin(
@@ -484,7 +484,7 @@ describe('a stop', () => {
     expect(isClosed).toBe(true);
   });
 
-  it('reaches a generator that is held for want of credit', async () => {
+  it('reaches a generator that is paused for lack of credit', async () => {
     const sink = new RecordingSink();
     const attempt = begin(
       function* () {
@@ -498,7 +498,7 @@ describe('a stop', () => {
     expect(sink.outputs).toHaveLength(1);
   });
 
-  it('before the handler has begun leaves it out', async () => {
+  it('before the handler has started skips it', async () => {
     let called = false;
     const attempt = begin(() => {
       called = true;
@@ -515,7 +515,7 @@ describe('a stop', () => {
     expect((await attempt.end).outcome.kind).toBe('released');
   });
 
-  it('is not needed for what ends after its timeout to be timed out', async () => {
+  it('is not needed to time out an attempt that ends after its timeout', async () => {
     const clock = new ManualClock();
     let finish: (value: unknown) => void = () => undefined;
     const attempt = begin(
@@ -533,8 +533,8 @@ describe('a stop', () => {
   });
 });
 
-describe('what outlives its job', () => {
-  it('keeps nothing of the input alive', async () => {
+describe('work that outlives its job', () => {
+  it('does not keep the input in memory', async () => {
     setFlagsFromString('--expose-gc');
     const collect: () => void = runInNewContext('gc');
     let timer: NodeJS.Timeout | undefined;
@@ -555,7 +555,7 @@ describe('what outlives its job', () => {
 });
 
 describe('the context', () => {
-  it('tells devices, attempt and deadline', async () => {
+  it('contains devices, attempt and deadline', async () => {
     const clock = new ManualClock();
     const end = await run(
       (_: unknown, { devices, attempt, deadline }: Context) => ({ devices, attempt, deadline }),
@@ -564,7 +564,7 @@ describe('the context', () => {
     expect(readOutput(end)).toEqual({ devices: [cpu], attempt: 2, deadline: clock.now() + 5_000 });
   });
 
-  it('has a log whose lines name job and attempt and come before the end', async () => {
+  it('has a log whose lines name job and attempt and are sent before the end', async () => {
     const sink = new RecordingSink();
     await run((_: unknown, { log }: Context) => log.warn({ tokens: 3 }, 'said'), { sink });
     expect(sink.logLines).toMatchObject([

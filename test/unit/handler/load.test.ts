@@ -73,12 +73,12 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 describe('loadHandler', () => {
-  it('loads a function with named exports beside it, from TypeScript', () => {
+  it('loads a function with named exports from TypeScript', () => {
     const expected = { answer: 2, hasInput: true, config: { concurrency: 3 } };
     expect(loaded.get('exports.ts')).toEqual(expected);
   });
 
-  it('loads a definition in one value', () => {
+  it('loads a definition as one value', () => {
     expect(loaded.get('definition.ts')).toMatchObject({ answer: 3 });
   });
 
@@ -104,14 +104,14 @@ describe('loadHandler', () => {
     ['type-import.ts', /type-import\.ts:1: .*import type \{ T \}/],
     ['syntax.ts', /syntax\.ts:2: Expression expected/],
     ['throws.ts', /throws\.ts: the module threw while it was loaded: Error: no licence/],
-  ])('says of %s what is wrong, where, and what helps', (name, message) => {
+  ])('names the problem of %s, its place and a remedy', (name, message) => {
     expect(loaded.get(name)?.error).toMatch(/^HandlerLoadError: /);
     expect(loaded.get(name)?.error).toMatch(message);
   });
 });
 
 describe('readHandler', () => {
-  it('takes a function alone', () => {
+  it('accepts a function alone', () => {
     expect(readHandler(() => 1, 'inline').config).toEqual({});
   });
 

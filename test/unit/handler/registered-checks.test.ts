@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 
 describe('checks', () => {
-  it('run one after the other, in their order, with what setup gets', async () => {
+  it('run one after another, in order, with the setup context', async () => {
     registerCheck('b', async (given) => {
       await new Promise((resolve) => setImmediate(resolve));
       ran.push(`b with ${given === ctx}`);
@@ -36,7 +36,7 @@ describe('checks', () => {
       'no weights',
     ],
     ['gives false', () => false, 'it returned false'],
-  ])('fail where one %s, and the others do not run', async (_, check, fault) => {
+  ])('fail if one %s, and the others do not run', async (_, check, fault) => {
     registerCheck('b', check);
     await expect(runChecks(ctx)).rejects.toMatchObject({
       check: 'b',
@@ -45,7 +45,7 @@ describe('checks', () => {
     expect(ran).toEqual(['a']);
   });
 
-  it('hold where one gives anything else', async () => {
+  it('pass on any other value', async () => {
     registerCheck('b', () => 0);
     await expect(runChecks(ctx)).resolves.toBeUndefined();
   });

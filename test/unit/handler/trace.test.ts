@@ -88,7 +88,7 @@ describe('without an SDK', () => {
     expect(readOutput(await untraced.end)).toEqual({ traceparent: null, tracestate: null });
   });
 
-  it('log lines of both kinds carry the id of the trace', async () => {
+  it('log lines of both kinds carry the trace ID', async () => {
     const { end, sink } = begin((_: unknown, ctx: { log: { info(text: string): void } }) => {
       ctx.log.info('by the log');
     });
@@ -104,7 +104,7 @@ describe('without an SDK', () => {
 });
 
 describe('the span of an attempt', () => {
-  it('is a child of the client’s, and says which attempt it is', async () => {
+  it('is a child of the client’s and names its attempt', async () => {
     register();
     await begin(() => 1, { tracestate: 'vendor=state' }).end;
     const span = readSpan();
@@ -123,7 +123,7 @@ describe('the span of an attempt', () => {
     expect(span.spanContext().traceState?.serialize()).toBe('vendor=state');
   });
 
-  it('begins a trace of its own without a client’s, which log lines carry then', async () => {
+  it('starts its own trace without a client’s, which log lines then carry', async () => {
     register();
     const { end, sink } = begin(
       (_: unknown, ctx: { log: { info(text: string): void } }) => ctx.log.info('here'),
@@ -135,7 +135,7 @@ describe('the span of an attempt', () => {
     expect(sink.logLines).toMatchObject([{ trace_id: span.spanContext().traceId }]);
   });
 
-  it('is active in the handler, so that spans made there are its children', async () => {
+  it('is active in the handler, so that spans created there are its children', async () => {
     register();
     const make = (name: string) => trace.getTracer('author').startSpan(name).end();
     await begin(async function* () {
@@ -155,7 +155,7 @@ describe('the span of an attempt', () => {
     }
   });
 
-  it('of each of two attempts at a time has the children of its own', async () => {
+  it('of each of two concurrent attempts has its own children', async () => {
     register();
     const handler = async (job: { id: string }) => {
       await new Promise(setImmediate);
@@ -170,7 +170,7 @@ describe('the span of an attempt', () => {
     }
   });
 
-  it('has what the handler threw, and its error code', async () => {
+  it('records the thrown error and its error code', async () => {
     register();
     await begin(() => {
       throw new NonRetryableError('no such model');
@@ -191,7 +191,7 @@ describe('the span of an attempt', () => {
     });
   });
 
-  it('has what was thrown also when that is no error', async () => {
+  it('records a thrown value that is not an error', async () => {
     register();
     await begin(() => Promise.reject({ odd: 1 })).end;
     expect(readSpan().events).toMatchObject([
@@ -217,7 +217,7 @@ describe('the span of an attempt', () => {
     });
   });
 
-  it('of an attempt that ran out of time is an error without an exception', async () => {
+  it('of a timed-out attempt is an error without an exception', async () => {
     register();
     const clock = new ManualClock();
     const running = begin(() => clock.advance(50), { clock, timeoutMs: 50 });
@@ -235,7 +235,7 @@ describe('the span of an attempt', () => {
     expect(exporter.getFinishedSpans()).toEqual([]);
   });
 
-  it('that is not sampled leaves the trace’s id to the log', async () => {
+  it('that is not sampled still has its trace ID in the log', async () => {
     register({ sampler: new AlwaysOffSampler() });
     const { end, sink } = begin((_: unknown, ctx: { log: { info(text: string): void } }) =>
       ctx.log.info('here'),

@@ -61,7 +61,7 @@ describe('image', () => {
     expect((await convert({ image: jpeg.toString('base64') })).format).toBe('jpeg');
   });
 
-  it('gives png for an input format that it does not write', async () => {
+  it('returns png for an input format that it cannot write', async () => {
     const gif = await sharp(await drawPicture())
       .gif()
       .toBuffer();
@@ -69,7 +69,7 @@ describe('image', () => {
     expect((await convert({ image: gif.toString('base64') })).format).toBe('png');
   });
 
-  it('takes a data URL, with line breaks', async () => {
+  it('accepts a data URL with line breaks', async () => {
     const base64 = (await drawPicture()).toString('base64').replace(/.{60}/g, '$&\n');
 
     expect((await convert({ image: `data:image/png;base64,${base64}` })).width).toBe(40);
@@ -85,7 +85,7 @@ describe('image', () => {
     expect(await convertPicture({ resize })).toMatchObject({ width, height });
   });
 
-  it('turns clockwise, before it resizes', async () => {
+  it('rotates clockwise before it resizes', async () => {
     const result = await convertPicture({ rotate: 90, resize: { width: 10 } });
 
     expect(result).toMatchObject({ width: 10, height: 20 });
@@ -93,7 +93,7 @@ describe('image', () => {
     expect(await readPixel(result.image, 5, 17)).toBe('0000ff');
   });
 
-  it('applies the orientation that a camera noted', async () => {
+  it('applies the EXIF orientation', async () => {
     const sideways = await sharp(await drawPicture())
       .withMetadata({ orientation: 6 })
       .toBuffer();
@@ -104,7 +104,7 @@ describe('image', () => {
     expect(await readPixel(result.image, 35, 10)).toBe('ff0000');
   });
 
-  it('makes a smaller file at a lower quality', async () => {
+  it('writes a smaller file at a lower quality', async () => {
     const low = await convertPicture({ format: 'jpeg', quality: 5 });
     const high = await convertPicture({ format: 'jpeg', quality: 100 });
 
@@ -123,11 +123,11 @@ describe('image', () => {
         'base64',
       ),
     ],
-  ])('refuses %s, and trying again would not help', async (_, picture) => {
+  ])('refuses %s without a retry', async (_, picture) => {
     await expect(convert({ image: picture })).rejects.toThrow(NonRetryableError);
   });
 
-  it('refuses a picture that is cut off', async () => {
+  it('refuses a truncated picture', async () => {
     const noise = { type: 'gaussian' as const, mean: 128, sigma: 50 };
     const create = { width: 100, height: 100, channels: 3 as const, noise, background: '#000' };
     const picture = await sharp({ create }).png().toBuffer();

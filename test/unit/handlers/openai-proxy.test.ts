@@ -72,7 +72,7 @@ const done = 'data: [DONE]\n\n';
 afterEach(() => vi.unstubAllEnvs());
 
 describe('openai-proxy, streaming', () => {
-  it('sends the body on as it is, with the key, and asks for the usage', async () => {
+  it('forwards the body unchanged with the key and asks for the usage', async () => {
     const seen: unknown[] = [];
     await using _ = await startUpstream((request, response, body) => {
       seen.push(request.method, request.url, request.headers.authorization, body);
@@ -107,7 +107,7 @@ describe('openai-proxy, streaming', () => {
     expect(returned).toEqual({ text: 'Hi!', finish_reason: 'stop', model: 'm-1', usage });
   });
 
-  it.each([1, 2, 3, 7, 50])('reads a stream that comes in packets of %i bytes', async (bytes) => {
+  it.each([1, 2, 3, 7, 50])('reads a stream in packets of %i bytes', async (bytes) => {
     const text = `: ping\r\n\r\n${delta('é€').replaceAll('\n', '\r\n')}: x\n${delta('😀\n', 'length')}data: {"choices":\ndata: [],"usage":null}\n\n${done}`;
     await using _ = await startStream(text, bytes);
 
@@ -117,7 +117,7 @@ describe('openai-proxy, streaming', () => {
     expect(returned).toMatchObject({ text: 'é€😀\n', finish_reason: 'length' });
   });
 
-  it('speaks to the older completions too', async () => {
+  it('supports the older completions API', async () => {
     let path: string | undefined;
     await using _ = await startUpstream((request, response) => {
       path = request.url;
@@ -131,7 +131,7 @@ describe('openai-proxy, streaming', () => {
     expect(outputs).toEqual(['once']);
   });
 
-  it('puts tool calls together from their pieces', async () => {
+  it('joins tool calls from their pieces', async () => {
     const call = (part: object) => event({ choices: [{ delta: { tool_calls: [part] } }] });
     await using _ = await startStream(
       call({ index: 0, id: 'c1', type: 'function', function: { name: 'add', arguments: '{"a"' } }) +
@@ -152,7 +152,7 @@ describe('openai-proxy, streaming', () => {
     });
   });
 
-  it('does without [DONE] if the server said that the answer is complete', async () => {
+  it('needs no [DONE] if the server marked the answer as complete', async () => {
     await using _ = await startStream(delta('Hi', 'stop'));
 
     expect((await collectStream(run(chat))).returned).toMatchObject({ text: 'Hi' });
@@ -192,7 +192,7 @@ describe('openai-proxy, streaming', () => {
     expect(error.message).toContain(message);
   });
 
-  it('does not try again if the stream says that the request is to blame', async () => {
+  it('is not retried if the stream blames the request', async () => {
     await using _ = await startStream(
       event({ error: { message: 'x', type: 'invalid_request_error' } }),
     );
@@ -200,7 +200,7 @@ describe('openai-proxy, streaming', () => {
     expect(await fail(chat)).toBeInstanceOf(NonRetryableError);
   });
 
-  it('gives the answer of a server that does not stream as the output', async () => {
+  it('returns the answer of a server that does not stream as the output', async () => {
     await using _ = await startUpstream((_request, response) => {
       response.writeHead(200, { 'content-type': 'application/json' }).end('{"choices":[]}');
     });
@@ -208,7 +208,7 @@ describe('openai-proxy, streaming', () => {
     expect((await collectStream(run(chat))).returned).toEqual({ choices: [] });
   });
 
-  it('leaves stream_options out for servers that do not know them', async () => {
+  it('omits stream_options for servers that do not support them', async () => {
     let sent: unknown;
     await using _ = await startUpstream((_request, response, body) => {
       sent = body;
@@ -256,7 +256,7 @@ describe('openai-proxy, streaming', () => {
 });
 
 describe('openai-proxy, not streaming', () => {
-  it('gives the answer of the server as the output, without a chunk', async () => {
+  it('returns the answer of the server as the output, without a chunk', async () => {
     let sent: unknown;
     await using _ = await startUpstream((_request, response, body) => {
       sent = body;
@@ -285,7 +285,7 @@ describe('openai-proxy, refusals', () => {
     return await fail(chat);
   }
 
-  it.each([400, 401, 404, 422, 301])('does not try again after %i', async (status) => {
+  it.each([400, 401, 404, 422, 301])('is not retried after %i', async (status) => {
     const error = await answer(status, '{"error":{"message":"no such model"}}');
 
     expect(error).toBeInstanceOf(NonRetryableError);
@@ -300,7 +300,7 @@ describe('openai-proxy, refusals', () => {
     expect(Reflect.get(error, Symbol.for('millrace.retry'))).toEqual({ kind: 'after', ms: 3_000 });
   });
 
-  it.each([429, 500, 503])('leaves the wait after %i to the queue otherwise', async (status) => {
+  it.each([429, 500, 503])('otherwise leaves the wait after %i to the queue', async (status) => {
     const error = await answer(status, 'busy');
 
     expect(error).not.toBeInstanceOf(RetryAfterError);
@@ -315,7 +315,7 @@ describe('openai-proxy, refusals', () => {
     expect(String(error.stack)).not.toContain(KEY);
   });
 
-  it('says that the server cannot be reached, without the key', async () => {
+  it('reports that the server is unreachable, without the key', async () => {
     const server = await startUpstream(() => {});
     await server[Symbol.asyncDispose]();
 

@@ -26,7 +26,7 @@ describe('text-stream', () => {
     expect((await stream({ text })).returned).toBeUndefined();
   });
 
-  it('gives words with what follows them, and counts them', async () => {
+  it('yields words with the text after them and counts them', async () => {
     const { outputs, metrics } = await stream({ text: '“Hi, you” 42.' });
 
     expect(outputs).toEqual(['“Hi, ', 'you” ', '42.']);
@@ -34,7 +34,7 @@ describe('text-stream', () => {
     expect(metrics.map(({ characters }) => characters)).toEqual([5, 5, 3]);
   });
 
-  it('gives tokens: words, spaces and punctuation each for itself', async () => {
+  it('yields tokens: words, spaces and punctuation separately', async () => {
     const { outputs, metrics } = await stream({ text: 'Hi, you', by: 'token' });
 
     expect(outputs).toEqual(['Hi', ',', ' ', 'you']);
@@ -51,20 +51,20 @@ describe('text-stream', () => {
     ]);
   });
 
-  it('keeps together what a reader takes for one character', async () => {
+  it('keeps grapheme clusters together', async () => {
     const { outputs, metrics } = await stream({ text: 'a👩‍👩‍👧é', by: 'character' });
 
     expect(outputs).toEqual(['a', '👩‍👩‍👧', 'é']);
     expect(metrics[0]).toEqual({ characters: 1 });
   });
 
-  it('finds the words of a language that puts no spaces between them', async () => {
+  it('finds the words of a language without spaces', async () => {
     const { outputs } = await stream({ text: '吾輩は猫である', locale: 'ja' });
 
     expect(outputs.length).toBeGreaterThan(2);
   });
 
-  it('gives no piece for an empty text', async () => {
+  it('yields no piece for an empty text', async () => {
     expect((await stream({ text: '' })).outputs).toEqual([]);
   });
 

@@ -79,7 +79,7 @@ describe.each(['request', 'answer'] as const)('a call whose %s is lost', (direct
   const drop = (harness: Harness, call: LinkCall) =>
     direction === 'request' ? harness.dropNextRequest(call) : harness.dropNextAnswer(call);
 
-  it('is made again by a worker that takes, and the job has one attempt', async () => {
+  it('is repeated by a worker that takes, and the job has one attempt', async () => {
     const harness = await start();
     await hold(harness, 'first');
     drop(harness, 'take');
@@ -106,7 +106,7 @@ describe.each(['request', 'answer'] as const)('a call whose %s is lost', (direct
     expect(stops).toEqual(['held: cancelled']);
   });
 
-  it('is made again by a worker that reports, and the result counts once', async () => {
+  it('is repeated by a worker that reports, and the result counts once', async () => {
     const harness = await start();
     const job = await hold(harness);
     drop(harness, 'report');
@@ -121,7 +121,7 @@ describe.each(['request', 'answer'] as const)('a call whose %s is lost', (direct
 });
 
 describe('a call', () => {
-  it('whose request is held is overtaken by later ones', async () => {
+  it('whose request is delayed is overtaken by later ones', async () => {
     const harness = await start();
     const job = await hold(harness);
     const release = harness.holdNextRequest();
@@ -134,7 +134,7 @@ describe('a call', () => {
     expect(await job.record()).toMatchObject({ status: 'CANCELLED', attempt: 1 });
   });
 
-  it('whose answer is held has its effect all the same', async () => {
+  it('whose answer is delayed still has its effect', async () => {
     const harness = await start();
     const release = harness.holdNextAnswer();
     const job = await hold(harness);
@@ -167,7 +167,7 @@ async function* takeFirst<T>(source: AsyncIterable<T>) {
 }
 
 describe('a network', () => {
-  it('whose connections are cut costs no job', async () => {
+  it('whose connections break loses no job', async () => {
     const harness = await start();
     const job = await hold(harness);
     harness.cutConnections();
@@ -196,7 +196,7 @@ describe('a network', () => {
     },
   );
 
-  it('that is silent does not keep a cancelled job from its end, nor another from its run', async () => {
+  it('that is silent does not prevent the end of a cancelled job or the run of another', async () => {
     const harness = await start();
     const job = await hold(harness);
     harness.fallSilent();
@@ -208,8 +208,8 @@ describe('a network', () => {
   });
 });
 
-describe('a platform that is away', () => {
-  it('for longer than a lease gets the result when it is back', async () => {
+describe('a platform that is down', () => {
+  it('for longer than a lease gets the result when it returns', async () => {
     const harness = await start();
     const job = await hold(harness);
     await harness.stopPlatform();
@@ -235,7 +235,7 @@ describe('a platform that is away', () => {
 });
 
 describe('a thread that is killed', () => {
-  it('fails its job and has it tried again alone, and gives the others back without blame', async () => {
+  it('fails its job, which is retried alone, and releases the others without blame', async () => {
     const harness = await start();
     const job = await hold(harness, 'killed');
     const neighbour = await hold(harness, 'neighbour');
@@ -248,7 +248,7 @@ describe('a thread that is killed', () => {
     expect(await waitForEnd(harness, job)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
-  it('every time fails its job in the end, with the code for it', async () => {
+  it('every time finally fails its job, with its own code', async () => {
     const harness = await start({ maxAttempts: 2 });
     const job = await hold(harness);
     harness.killThread(job.id);
@@ -260,7 +260,7 @@ describe('a thread that is killed', () => {
     });
   });
 
-  it('is not that of a job that does not run', async () => {
+  it('is refused for a job that does not run', async () => {
     const harness = await start();
     expect(() => harness.killThread('nobody')).toThrow('nobody');
   });

@@ -49,12 +49,12 @@ async function until(condition: () => boolean): Promise<void> {
 }
 
 describe('the harness', () => {
-  it('runs a function and gives its output', async () => {
+  it('runs a function and returns its output', async () => {
     const harness = await start({ handler: async (job: Job) => ({ got: job.input }) });
     expect(await harness.run({ name: 'Ada' })).toEqual({ got: { name: 'Ada' } });
   });
 
-  it('streams what a generator yields, large outputs in one piece', async () => {
+  it('streams the values of a generator, large outputs in one piece', async () => {
     const large = 'é'.repeat(1_500_000);
     const handler = async function* (_job: Job, ctx: Context) {
       yield ctx.chunk('small', { tokens: 1 });
@@ -83,7 +83,7 @@ describe('the harness', () => {
     await expect(harness.run({ n: 'x' })).rejects.toThrow(/input\.n/);
   });
 
-  it('waits between retries only as long as the test says', async () => {
+  it('waits between retries only as long as the test specifies', async () => {
     let calls = 0;
     const handler = async () => {
       if (++calls < 3) throw new Error(`failure ${calls}`);
@@ -110,7 +110,7 @@ describe('the harness', () => {
     expect(await job.record()).toMatchObject({ status: 'CANCELLED' });
   });
 
-  it('times a job out by its clock', async () => {
+  it('times out a job by its clock', async () => {
     const gate = createGate();
     const harness = await start({ handler: gate.run, clock: 'manual' });
     const job = await harness.submit({}, { executionTimeout: 60_000 });
@@ -122,7 +122,7 @@ describe('the harness', () => {
     });
   });
 
-  it('keeps a running job over a restart of the platform', async () => {
+  it('keeps a running job across a restart of the platform', async () => {
     const gate = createGate();
     const harness = await start({ handler: gate.run });
     const job = await harness.submit({});
@@ -142,7 +142,7 @@ describe('the harness', () => {
     expect(await job.end()).toMatchObject({ status: 'COMPLETED', output: { attempt: 2 } });
   });
 
-  it('aborts an attempt whose lease was lost, and lets the newer one count', async () => {
+  it('aborts an attempt whose lease was lost, and the newer one counts', async () => {
     const gate = createGate();
     const harness = await start({ handler: gate.run });
     const job = await harness.submit({});

@@ -40,14 +40,14 @@ describe('runHandler', () => {
     });
   });
 
-  it('shows the handler the place for files that it is given', async () => {
+  it('shows the given S3 configuration to the handler', async () => {
     const s3Config = { bucketName: 'b', objectPath: 'made' };
     const handler = async (job: Job) => job.s3Config ?? null;
     expect(await runHandler(handler, {}, { s3Config })).toMatchObject({ output: s3Config });
     expect(await runHandler(handler, {})).toMatchObject({ output: null });
   });
 
-  it('shows the handler the trace that it is given', async () => {
+  it('shows the given trace to the handler', async () => {
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
     const handler = async (_job: Job, ctx: Context) => [ctx.traceparent, ctx.tracestate ?? null];
     expect(await runHandler(handler, {}, { traceparent })).toMatchObject({

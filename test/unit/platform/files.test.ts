@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { openPlatform } from '../../../src/platform/platform.ts';
 
-it('keeps what was stored from others, also in a folder that they may read', async () => {
+it('hides stored data from other users, also in a folder that they can read', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-files-'));
   await chmod(folder, 0o755);
   const platform = await openPlatform({

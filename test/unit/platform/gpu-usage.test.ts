@@ -10,7 +10,7 @@ function say(words: string): void {
 }
 
 describe('the usage of GPUs', () => {
-  it('is what nvidia-smi tells of those that are asked for', async () => {
+  it('is what nvidia-smi reports for the requested GPUs', async () => {
     say('one-h200-ecc');
     const usage = new GpuUsage(standIn);
     expect(await usage.measure([H200])).toEqual([{ util: 37, memoryUtil: 0 }]);

@@ -30,7 +30,7 @@ it('runs without an option, in memory, on a free port', async () => {
   expect(id).toMatch(/^[0-9a-f-]{36}$/);
 });
 
-it('keeps jobs in its data folder, and knows its keys again by the key file', async () => {
+it('keeps jobs in its data folder and its keys in the key file', async () => {
   const folder = await makeFolder();
   const options = { dataFolder: join(folder, 'data'), keyFile: join(folder, 'keys') };
   const first = await createPlatformServer({ ...options, endpoints: ['x'] });
@@ -43,7 +43,7 @@ it('keeps jobs in its data folder, and knows its keys again by the key file', as
   expect(await clientOf(second).status(id)).toMatchObject({ status: 'IN_QUEUE' });
 });
 
-it('without a key file knows its keys on the first start only', async () => {
+it('without a key file returns its keys on the first start only', async () => {
   const dataFolder = await makeFolder();
   const first = await createPlatformServer({ dataFolder });
   expect(first.adminKey).toMatch(/^mr_/);
@@ -57,7 +57,7 @@ it('serves workers over gRPC if it is asked to', async () => {
   expect(grpcUrl).toMatch(/^grpc:\/\/127\.0\.0\.1:\d+$/);
 });
 
-it('names the option that another process holds, and leaves nothing open', async () => {
+it('names the option that another process uses, and leaves nothing open', async () => {
   const { url } = await start();
   const dataFolder = await makeFolder();
   const taken = { dataFolder, port: Number(new URL(url).port) };
@@ -92,7 +92,7 @@ it('runs as docs/embedding.md shows', async () => {
   expect(log.mock.calls).toEqual([['IN_QUEUE']]);
 });
 
-it('closes everything although a part fails, and for all who ask', async () => {
+it('closes everything even if a part fails, for every caller', async () => {
   const dataFolder = await makeFolder();
   const platform = await openPlatform({ dataFolder });
   const { queue } = platform;

@@ -47,7 +47,7 @@ async function leaveOutcome(folder: string): Promise<void> {
 }
 
 describe('folders of workers in pods', () => {
-  it('say what a worker has not delivered', async () => {
+  it('show undelivered outcomes of a worker', async () => {
     const { folders, place } = await openFolders();
     await leaveOutcome(place('w-0'));
     expect(await folders.readLeft('ep_a', 'w-0')).toEqual([LEASE]);
@@ -71,7 +71,7 @@ describe('folders of workers in pods', () => {
     expect(await readdir(folders.locate('ep_a'))).toEqual(['w-0']);
   });
 
-  it('go with the pod that they name, but not before all is delivered', async () => {
+  it('are removed with their pod once all outcomes are delivered', async () => {
     const { add, folders, place, tidy } = await openFolders();
     await leaveOutcome(place('left'));
     await add('left', 'pod_gone');
@@ -81,7 +81,7 @@ describe('folders of workers in pods', () => {
     expect(await readdir(folders.locate('ep_a'))).toEqual(['left', 'there']);
   });
 
-  it('that name no pod go when the endpoint has no pod', async () => {
+  it('without a pod are removed when the endpoint has no pod', async () => {
     const { add, folders, place, tidy } = await openFolders();
     await add('old');
     await mkdir(place('new'));
@@ -91,7 +91,7 @@ describe('folders of workers in pods', () => {
     expect(await readdir(folders.locate('ep_a'))).toEqual([]);
   });
 
-  it('that cannot be removed hold up no other, and are logged once', async () => {
+  it('that cannot be removed delay no other and are logged once', async () => {
     const { path, tidy, warnings } = await openFolders();
     // A file where a folder of workers should be cannot be listed.
     await writeFile(join(path, 'ep_a'), '');
@@ -102,7 +102,7 @@ describe('folders of workers in pods', () => {
     expect(warnings).toEqual(['worker folder cannot be removed']);
   });
 
-  it('go with their endpoint, whatever is in them', async () => {
+  it('are removed with their endpoint, whatever they contain', async () => {
     const { folders, place, tidy } = await openFolders();
     await leaveOutcome(place('pod_left'));
     await tidy(['ep_b']);

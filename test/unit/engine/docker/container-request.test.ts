@@ -19,20 +19,20 @@ function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited
   return describeRequest({ spec, disk, containment, gpuMemory: null, ...to });
 }
 
-describe('what an engine is asked to make', () => {
-  it('runs the image’s own command where there are no arguments', () => {
+describe('the request for a container', () => {
+  it('runs the image’s own command without arguments', () => {
     expect(describeSpec({ args: ' ' })).not.toHaveProperty('Cmd');
     expect(describeSpec({ args: 'serve "a b"' })).toMatchObject({ Cmd: ['serve', 'a b'] });
   });
 
-  it('may use what its spec says, and no swap beyond', () => {
+  it('limits resources to its spec, without swap', () => {
     const { HostConfig } = describeSpec({ limits: { vcpus: 1.5, memoryGb: 0.5 } });
     const memory = 536_870_912;
     expect(HostConfig).toMatchObject({ NanoCpus: 1.5e9, Memory: memory, MemorySwap: memory });
     expect(describeSpec({}).HostConfig).not.toHaveProperty('Memory');
   });
 
-  it('has a disk of a size where the engine can', () => {
+  it('limits the disk if the engine can', () => {
     expect(describeSpec({}).HostConfig).toMatchObject({ StorageOpt: { size: '20G' } });
     expect(describeSpec({}, 'unlimited').HostConfig).not.toHaveProperty('StorageOpt');
   });
@@ -52,7 +52,7 @@ describe('what an engine is asked to make', () => {
     ]);
   });
 
-  it('has the state volume of its endpoint, which is not the pod’s', () => {
+  it('has the state volume of its endpoint, separate from the pod’s', () => {
     const stateVolume = { endpointId: 'ep_1', slot: 2, path: '/state' };
     const { HostConfig } = describeSpec({ stateVolume });
     expect(HostConfig?.Mounts).toEqual([
@@ -60,7 +60,7 @@ describe('what an engine is asked to make', () => {
     ]);
   });
 
-  it('is reached by ports that the engine chooses, on one address', () => {
+  it('publishes ports that the engine chooses, on one address', () => {
     const { ExposedPorts, HostConfig } = describeSpec({
       ports: [
         { private: 80, protocol: 'http' },
@@ -72,22 +72,22 @@ describe('what an engine is asked to make', () => {
     expect(HostConfig?.PortBindings).toEqual({ '80/tcp': anywhere, '53/udp': anywhere });
   });
 
-  it('cannot have labels by which it would be another pod', () => {
+  it('cannot have the labels of another pod', () => {
     const { Labels } = describeSpec({ labels: { 'millrace.pod': 'pod_2', color: 'green' } });
     expect(Labels).toMatchObject({ 'millrace.pod': 'pod_1', color: 'green' });
   });
 
-  it('is asked for without starting by itself again', () => {
+  it('disables automatic restarts', () => {
     expect(describeSpec({}).HostConfig).not.toHaveProperty('RestartPolicy');
   });
 });
 
-describe('what a container may do', () => {
+describe('the permissions of a container', () => {
   const loose: Containment = {
     ...{ pids: 0, capabilities: 'engine', newPrivileges: 'allowed', memoryPerGpuGb: 0 },
   };
 
-  it('is little, unless the operator says otherwise', () => {
+  it('are few by default', () => {
     expect(describeSpec({}).HostConfig).toMatchObject({
       ...{ PidsLimit: 4_096, CapDrop: ['ALL'], SecurityOpt: ['no-new-privileges'] },
       CapAdd: expect.arrayContaining(['SETUID', 'NET_BIND_SERVICE']),
@@ -99,7 +99,7 @@ describe('what a container may do', () => {
     expect(describeContainment(loose)).toEqual({});
   });
 
-  it('has a limit of memory also with GPUs: its share of the machine’s', () => {
+  it('includes a memory limit also with GPUs, its share of the machine’s', () => {
     const machine = { memoryBytes: 1_000, gpus: 8 };
     const limit = (gpus: string[], containment = DEFAULT_CONTAINMENT, of = machine) =>
       limitGpuMemory({ gpus }, containment, of);

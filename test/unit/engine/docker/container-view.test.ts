@@ -38,8 +38,8 @@ function answer({ labels, network, state, storage }: Parts = {}): InspectAnswer 
 
 const view = (parts?: Parts) => viewContainer(answer(parts), 'home')?.container;
 
-describe('what an engine shows of a container', () => {
-  it('is whose it is, by its labels', () => {
+describe('the view of a container', () => {
+  it('names its owner by its labels', () => {
     const { generation, id, labels } = spec;
     expect(view()).toMatchObject({ id, generation, labels });
     expect(view()?.labels).toEqual(labels);
@@ -47,7 +47,7 @@ describe('what an engine shows of a container', () => {
     expect(view({ labels: {} })).toBeUndefined();
   });
 
-  it('has a disk of a size if it was made with one', () => {
+  it('has a disk limit if it was created with one', () => {
     expect(view({ storage: { size: '20G' } })).toMatchObject({ hasDiskLimit: true });
     expect(view({ storage: null })).toMatchObject({ hasDiskLimit: false });
     expect(view()).toMatchObject({ hasDiskLimit: false });
@@ -69,23 +69,23 @@ describe('what an engine shows of a container', () => {
     expect(view({ state: { Status } })).toMatchObject({ state });
   });
 
-  it('is no end of one that could not be started', () => {
+  it('has no end if it could not be started', () => {
     const state = { Status: 'created', ExitCode: 127, StartedAt: NEVER };
     expect(view({ state })).toMatchObject({ exitCode: null, startedAt: null, endedAt: null });
   });
 
-  it('is no end of a run before this one', () => {
+  it('has no end of an earlier run', () => {
     const state = { ExitCode: 1, FinishedAt: '2025-01-01T00:00:00Z' };
     expect(view({ state })).toMatchObject({ exitCode: null, endedAt: null });
   });
 
-  it('is no end before the start', () => {
+  it('has no end before the start', () => {
     const state = { Status: 'exited', FinishedAt: '2026-01-01T00:00:00.499Z' };
     const startedAt = Date.parse('2026-01-01T00:00:00.5Z');
     expect(view({ state })).toMatchObject({ startedAt, endedAt: startedAt });
   });
 
-  it('is a lack of memory only where it ended by that', () => {
+  it('is out of memory only if that ended it', () => {
     const exited = { Status: 'exited', OOMKilled: true };
     expect(view({ state: { ...exited, ExitCode: 137 } })).toMatchObject({ outOfMemory: true });
     expect(view({ state: { ...exited, ExitCode: 0 } })).toMatchObject({ outOfMemory: false });
@@ -101,7 +101,7 @@ describe('what an engine shows of a container', () => {
     expect(view({ state: { Health: { Status } } })).toMatchObject({ health });
   });
 
-  it('is where its ports are reached', () => {
+  it('has the addresses of its ports', () => {
     const Ports = {
       '80/tcp': [{ HostIp: '0.0.0.0', HostPort: '32001' }],
       '53/udp': [{ HostIp: '10.0.0.5', HostPort: '32002' }],
@@ -114,7 +114,7 @@ describe('what an engine shows of a container', () => {
     expect(view({ network: { Ports }, state: { Status: 'exited' } })).toMatchObject({ ports: [] });
   });
 
-  it('is a port that is not reached yet', () => {
+  it('has a port without an address yet', () => {
     const [port] = view({ network: { Ports: { '80/tcp': null } } })?.ports ?? [];
     expect(port).toEqual({ private: 80, public: null, type: 'http', ip: null });
   });

@@ -17,7 +17,7 @@ describe('the client of an engine', () => {
     },
   );
 
-  it('asks the engine that it was given, whatever the environment says', async () => {
+  it('calls the configured engine, whatever the environment says', async () => {
     const server = createServer((_, response) => response.end('{"ID":"mine"}'));
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
     const address = server.address();
@@ -33,7 +33,7 @@ describe('the client of an engine', () => {
     server.closeAllConnections();
   });
 
-  it('is not loaded before somebody asks', async () => {
+  it('is not loaded before the first call', async () => {
     const engine = new URL('../../../../src/engine/docker/docker-engine.ts', import.meta.url);
     const script = `
       import { createRequire } from 'node:module';

@@ -12,7 +12,7 @@ const COMMAND_OF_DOCKER =
 const COMMAND_OF_PODMAN =
   'crun: executable file `nope` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found';
 
-describe('an engine that does not begin a container', () => {
+describe('an engine that does not start a container', () => {
   it.each([
     ['a request that cannot be', 400, 'Duplicate mount point: /m', null],
     ['a command that is not there, in Docker', 400, COMMAND_OF_DOCKER, 127],
@@ -20,7 +20,7 @@ describe('an engine that does not begin a container', () => {
     ['a command that may not be run', 500, 'no words for it', 126],
     ['GPUs on an engine without', 500, 'could not select device driver "nvidia"', 128],
     ['a GPU that CDI does not know', 500, 'CDI device injection failed: unresolvable', 128],
-  ])('is not asked again: %s', (_what, status, message, code) => {
+  ])('is not retried: %s', (_what, status, message, code) => {
     expect(judgeRefusal(new DockerError(status, message), code)).toMatchObject({
       code: 'refused',
       message,
@@ -33,19 +33,19 @@ describe('an engine that does not begin a container', () => {
     ['a volume that is not mounted yet', 400, 'bind source path does not exist: /mnt/data'],
     ['a fault of its own', 500, 'context deadline exceeded'],
     ['a name that is not free yet', 409, 'Conflict. The name is already in use by container "x"'],
-  ])('is asked again: %s', (_what, status, message) => {
+  ])('is retried: %s', (_what, status, message) => {
     const judged = judgeRefusal(new DockerError(status, message), null);
     expect(judged).toMatchObject({ code: 'unavailable', message });
   });
 });
 
-describe('an image that does not come', () => {
+describe('an image that is not available', () => {
   it.each([
     'manifest for 127.0.0.1:5000/thing:9 not found: manifest unknown: unknown',
     'pull access denied for thing, repository does not exist or may require docker login',
     'Head "https://ghcr.io/v2/thing/manifests/1": unauthorized: authentication required',
     'no matching manifest for linux/arm64/v8 in the manifest list entries',
-  ])('is not asked for again: %s', (message) => {
+  ])('is not pulled again: %s', (message) => {
     expect(judgePull('thing:9', message)).toMatchObject({ code: 'refused' });
   });
 
@@ -55,25 +55,25 @@ describe('an image that does not come', () => {
     'toomanyrequests: You have reached your pull rate limit',
     'net/http: TLS handshake timeout',
     'write /var/lib/docker/tmp/x: no space left on device',
-  ])('is asked for again: %s', (message) => {
+  ])('is pulled again: %s', (message) => {
     expect(judgePull('thing:9', message)).toMatchObject({ code: 'unavailable' });
   });
 });
 
-describe('words that engines have in common', () => {
+describe('common engine messages', () => {
   it.each([
     'Conflict. The container name "/a" is already in use by container "b"',
     'creating container storage: the container name "a" is already in use by b',
     'network with name a already exists',
     'network name a already used: network already exists',
-  ])('say that a name is taken: %s', (message) => {
+  ])('report a taken name: %s', (message) => {
     expect(isNameTaken(new DockerError(500, message))).toBe(true);
   });
 
   it.each([
     "--storage-opt is supported only for overlay over xfs with 'pquota' mount option",
     'the storage-opt option is not supported with this driver',
-  ])('say that disks cannot be limited: %s', (message) => {
+  ])('report that disks cannot be limited: %s', (message) => {
     expect(isAboutDiskSize(new DockerError(500, message))).toBe(true);
   });
 });

@@ -10,7 +10,7 @@ import {
 const gpus = ['GPU-a', 'GPU-b'];
 
 describe('a request for GPUs', () => {
-  it('goes by CDI where the engine reads it', () => {
+  it('uses CDI if the engine supports it', () => {
     expect(chooseMeans({ CDISpecDirs: ['/etc/cdi', '/var/run/cdi'] })).toBe('cdi');
     expect(chooseMeans({ CDISpecDirs: [] })).toBe('nvidia');
     expect(chooseMeans({})).toBe('nvidia');
@@ -30,13 +30,13 @@ describe('a request for GPUs', () => {
     expect(requestGpus([], 'nvidia')).toEqual([]);
   });
 
-  it('leaves no variable to a pod by which it could take others', () => {
+  it('removes variables by which a pod could take other GPUs', () => {
     expect(pinVariables([], 'nvidia')).toEqual({ NVIDIA_VISIBLE_DEVICES: 'void' });
     expect(pinVariables(gpus, 'cdi')).toEqual({ NVIDIA_VISIBLE_DEVICES: 'void' });
     expect(pinVariables(gpus, 'nvidia')).toEqual({ NVIDIA_VISIBLE_DEVICES: 'GPU-a,GPU-b' });
   });
 
-  it('is for NVIDIA’s only', () => {
+  it('is for NVIDIA GPUs only', () => {
     expect(() => checkVendor(['GPU-a', 'MIG-b'])).not.toThrow();
     expect(() => checkVendor(['GPU-a', 'amd-0'])).toThrow(/amd-0/);
   });
@@ -57,7 +57,7 @@ describe('a container', () => {
     expect(hasGpus({}, gpus)).toBe(false);
   });
 
-  it('needs none where none was asked for', () => {
+  it('needs none if none was requested', () => {
     expect(hasGpus({}, [])).toBe(true);
   });
 });

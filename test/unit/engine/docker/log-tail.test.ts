@@ -8,8 +8,8 @@ function piece(output: 1 | 2, text: string): Buffer {
   return Buffer.concat([header, Buffer.from(text)]);
 }
 
-describe('what an engine sends of a log', () => {
-  it('is put together from both outputs, in their order', () => {
+describe('a log from an engine', () => {
+  it('joins both outputs in their order', () => {
     const sent = Buffer.concat([
       piece(1, 'eins\n'),
       piece(2, ''),
@@ -19,14 +19,14 @@ describe('what an engine sends of a log', () => {
     expect(joinPieces(sent).toString()).toBe('eins\nzwölf\n');
   });
 
-  it('is read as far as it came', () => {
+  it('is read as far as it arrived', () => {
     const sent = Buffer.concat([piece(1, 'whole\n'), piece(1, 'cut off\n')]);
     expect(joinPieces(sent.subarray(0, -4)).toString()).toBe('whole\ncut ');
     expect(joinPieces(sent.subarray(0, 17)).toString()).toBe('whole\n');
     expect(joinPieces(Buffer.alloc(0))).toHaveLength(0);
   });
 
-  it('is counted by the ends of its lines', () => {
+  it('is counted by its line ends', () => {
     expect(countLines(Buffer.from('one\ntwo\n\nrest'))).toBe(3);
   });
 });

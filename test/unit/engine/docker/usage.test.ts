@@ -13,15 +13,15 @@ function answer(fields: Partial<StatsAnswer['memory_stats']> = {}): StatsAnswer 
 }
 
 describe('the usage of a container', () => {
-  it('is of its limit: one second of processor time in two, of two processors', () => {
+  it('is relative to its limit: one second of CPU time in two, of two CPUs', () => {
     expect(measureUsage(answer(), before, 2).cpu).toBe(25);
   });
 
-  it('is of the machine where there is no limit', () => {
+  it('is relative to the machine without a limit', () => {
     expect(measureUsage(answer(), before, null).cpu).toBe(12.5);
   });
 
-  it('is never more than all, whatever clocks say', () => {
+  it('is never more than 100 %, whatever the clocks say', () => {
     expect(measureUsage(answer(), { ...before, at: startedAt + 2_000 }, 1).cpu).toBe(100);
     expect(measureUsage(answer(), { ...before, cpuNs: 3_000_000_000 }, 1).cpu).toBe(0);
   });

@@ -25,7 +25,7 @@ const MOUNTS = `
 33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
 `;
 
-describe('where control groups are', () => {
+describe('the location of control groups', () => {
   it('is read from the mounts', () => {
     expect(parseMounts(MOUNTS)).toMatchObject([
       { mount: '/sys/fs/cgroup/memory', root: '/outer', isUnified: false },
@@ -44,7 +44,7 @@ describe('where control groups are', () => {
     ]);
   });
 
-  it('is the top of what is mounted where the path is of elsewhere', () => {
+  it('is the root of the mount if the path is outside of it', () => {
     const [memory] = parseMounts(MOUNTS);
     if (!memory) throw new Error('there is no memory hierarchy');
     expect(locateOwn(memory, '4:memory:/stranger')).toBe('/sys/fs/cgroup/memory');
@@ -96,7 +96,7 @@ describe('a group of a run', () => {
     expect(read('m/run/cgroup.procs') + read('c/run/cgroup.procs')).toBe('1212');
   });
 
-  it('is made nowhere where none can be', () => {
+  it('is not created if none can be', () => {
     const groups = makeGroups({ tracking: null, memory: null, cpu: null }, 'run', {
       vcpus: 1,
       memoryGb: 1,
@@ -111,13 +111,13 @@ describe('a group of a run', () => {
     ['memory.events', 'low 0\nhigh 0\nmax 4\noom 0\noom_kill 0\n', false],
     ['memory.oom_control', 'oom_kill_disable 0\nunder_oom 0\noom_kill 2\n', true],
     ['memory.oom_control', 'oom_kill_disable 0\nunder_oom 0\noom_kill 0\n', false],
-  ])('says by %s whether memory ran out', (name, text, hasRunOut) => {
+  ])('shows by %s whether memory ran out', (name, text, hasRunOut) => {
     const home = pretend(folder, { [name]: text });
     const memory = join(home, 'run');
     expect(hasRunOutOfMemory({ tracking: null, cpu: null, memory })).toBe(hasRunOut);
   });
 
-  it('that nobody has taken away is found by the beginning of its name', () => {
+  it('that was left behind is found by its name prefix', () => {
     for (const name of ['mine.a', 'mine.b/c', 'others'])
       mkdirSync(join(folder, name), { recursive: true });
     writeFileSync(join(folder, 'mine.b/c/busy'), '');
@@ -125,7 +125,7 @@ describe('a group of a run', () => {
     expect(readdirSync(folder).sort()).toEqual(['mine.b', 'others']);
   });
 
-  it('of a container is found by its name, and not that of a container with a longer one', () => {
+  it('of a container is found by its name, but not that of a container with a longer name', () => {
     const home = { tracking: folder, memory: folder, cpu: null };
     const run = { id: 'pod_a', generation: 1, number: 1, once: 'ab' };
     for (const other of [{}, { generation: 2 }, { number: 11 }, { id: 'pod_a.1' }]) {
@@ -142,7 +142,7 @@ describe('a group of a run', () => {
     expect(found({ id: 'pod_a.1' })).toEqual(['mine.pod_a.1.1.1-ab']);
   });
 
-  it('has the members of the groups below it too, and goes with them', async () => {
+  it('contains the members of its subgroups and is removed with them', async () => {
     const tracking = join(pretend(folder, {}), 'run');
     mkdirSync(join(tracking, 'a/b'), { recursive: true });
     writeFileSync(join(tracking, 'cgroup.procs'), '1\n');

@@ -86,7 +86,7 @@ const homes = [NO_CGROUPS, findCgroupHome()].filter(
 
 describe.each(homes)('with control groups at $tracking', (cgroups) => {
   describe.each(damages)('a pod with %s', (_what, damage) => {
-    it('is removed, also by the next platform, and nothing of it runs', async () => {
+    it('is removed, also by the next platform, and none of its processes run', async () => {
       pod.engine = pod.open({ cgroups });
       const numbers = await startTree();
       damage();
@@ -128,7 +128,7 @@ describe('a container whose record cannot be read', () => {
     expect(await pod.engine.list()).toMatchObject([{ id: 'pod_a' }]);
   });
 
-  it('is ended before another container of its pod is made', async () => {
+  it('ends before another container of its pod is created', async () => {
     const numbers = await startTree();
     rmSync(join(pod.home, '..'), { recursive: true });
     await pod.open().create(makeSpec());
@@ -144,7 +144,7 @@ describe('records', () => {
     expect(readdirSync(pod.disk)).toEqual(['files', 'tmp']);
   });
 
-  it('of earlier versions are understood, and their disks are moved at the next start', async () => {
+  it('of earlier versions are read, and their disks are moved at the next start', async () => {
     await pod.printed({ args: shell('echo $PWD; echo more >> file; cat file') });
     // As earlier versions left it: the disk, and the exit code, beside the record.
     const { exitFile } = pod.readRun();
@@ -173,7 +173,7 @@ describe('records', () => {
     expect(list('containers')).toEqual([]);
   });
 
-  it('that never came to be leave no disk behind', async () => {
+  it('of containers that were never created leave no disk behind', async () => {
     await pod.start();
     mkdirSync(join(pod.folder, 'disks/pod_b.1.0123456789ab/tmp'), { recursive: true });
     await pod.open().list();

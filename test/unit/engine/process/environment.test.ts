@@ -34,7 +34,7 @@ function pin(gpus: string[], devices: Device[]): Record<string, string> {
 }
 
 describe('the environment of a container', () => {
-  it('is a path, folders of its own and a language', () => {
+  it('contains PATH, its own folders and a language', () => {
     expect(makeEnvironment({ run, spec, folders, ports: [], devices: [] })).toEqual({
       PATH: '/usr/local/bin:/usr/bin:/bin',
       HOME: '/c/1/disk',
@@ -44,7 +44,7 @@ describe('the environment of a container', () => {
     });
   });
 
-  it('is the spec’s where that says something else, but for ports and GPUs', () => {
+  it('is overridden by the spec, except for ports and GPUs', () => {
     const env = { PATH: '/opt', A: 'b', PORT: '1', CUDA_VISIBLE_DEVICES: 'all' };
     const ports = [{ private: 80, public: 4_000, type: 'http' as const, ip: '127.0.0.1' }];
     const made = makeEnvironment({ run, spec: { ...spec, env }, folders, ports, devices: nvidia });
@@ -59,7 +59,7 @@ describe('the environment of a container', () => {
     });
   });
 
-  it('names the port of each private one, and the first as PORT', () => {
+  it('names the port of each private port, and the first as PORT', () => {
     const ports = [9_000, 8_000].map((own, place) => ({
       private: own,
       public: 4_000 + place,
@@ -115,7 +115,7 @@ describe('GPUs', () => {
     });
   });
 
-  it('are not spoken of on a machine where none was found', () => {
+  it('are not mentioned on a machine without GPUs', () => {
     expect(pin([], [device('cpu', 0, 'cpu')])).toEqual({});
   });
 });

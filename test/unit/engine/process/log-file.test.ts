@@ -26,7 +26,7 @@ async function readText(maxBytes: number): Promise<string> {
 }
 
 describe('a log', () => {
-  it('that is not there is empty', async () => {
+  it('that is missing is empty', async () => {
     await cutLog(path);
     expect(await readText(100)).toBe('');
   });
@@ -38,13 +38,13 @@ describe('a log', () => {
     expect(await readText(0)).toBe('');
   });
 
-  it('is left alone while it is short', async () => {
+  it('is unchanged while it is short', async () => {
     writeFileSync(path, '12345');
     await cutLog(path, 5);
     expect(readFileSync(path, 'utf8')).toBe('12345');
   });
 
-  it('that has grown too long goes on empty, with its end kept beside it', async () => {
+  it('that is too long restarts empty, with its end in another file', async () => {
     writeFileSync(path, '123456789');
     await cutLog(path, 5);
     expect(statSync(path).size).toBe(0);
@@ -53,7 +53,7 @@ describe('a log', () => {
     expect(await readText(4)).toBe('89ab');
   });
 
-  it('keeps one piece of what was before', async () => {
+  it('keeps one earlier part', async () => {
     for (const text of ['111111', '222222', '333333']) {
       appendFileSync(path, text);
       await cutLog(path, 5);

@@ -29,8 +29,8 @@ beforeEach(() => {
 
 afterEach(() => pod.clear());
 
-describe.skipIf(process.geteuid?.() !== 0)('a pod that is another user', () => {
-  it('has its user, no groups of root, and files of its own', async () => {
+describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
+  it('has its user, no groups of root, and its own files', async () => {
     const script =
       'id -u; id -g; id -G; umask; echo x > file; echo y > data/file; ls "$HOME" "$TMPDIR"';
     expect(await pod.printed({ args: shell(script), mounts })).toMatch(
@@ -42,7 +42,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod that is another user', () => {
     }
   });
 
-  it('cannot read, change or list what the engine keeps, nor the folder above', async () => {
+  it('cannot read, change or list the engine’s files or the folder above', async () => {
     writeFileSync(join(pod.folder, 'secret'), 'key', { mode: 0o600 });
     const { folder, home } = pod;
     const paths = [`${home}/container.json`, `${home}/run-1`, `${home}/log`, `${folder}/secret`];
@@ -62,14 +62,14 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod that is another user', () => {
     expect(await pod.printed({ args: shell(script) })).toBe('one\ntwo\n');
   });
 
-  it('has no way to be root by its environment', async () => {
+  it('cannot become root by its environment', async () => {
     writeFileSync(join(pod.folder, 'env.sh'), `id -u >> ${pod.folder}/who`, { mode: 0o644 });
     const env = { ENV: `${pod.folder}/env.sh`, BASH_ENV: `${pod.folder}/env.sh` };
     await pod.printed({ args: shell('true'), env: { ...env, LD_PRELOAD: '/nowhere.so' } });
     expect(existsSync(join(pod.folder, 'who'))).toBe(false);
   });
 
-  it('is refused a handler that it cannot read, with what to do', async () => {
+  it('is refused with an unreadable handler, with a remedy', async () => {
     const handler = join(pod.folder, 'handler.mjs');
     writeFileSync(handler, '', { mode: 0o600 });
     await expect(pod.engine.create(makeSpec({ handler }))).rejects.toMatchObject({

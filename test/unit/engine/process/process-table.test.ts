@@ -112,7 +112,7 @@ describe('finding processes', () => {
     expect(findBeneath(new Set([pid]), readProcesses())).toEqual([]);
   });
 
-  it('finds those that have a variable with just this value', async () => {
+  it('finds processes that have a variable with exactly this value', async () => {
     const { pid } = await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/1' });
     await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/10' });
     const { found } = findByVariable('MILLRACE_MARK', '/a/1', readProcesses());

@@ -21,7 +21,7 @@ function read(): string {
   return `fs.readFileSync(${JSON.stringify(SOURCE)})`;
 }
 
-it.skipIf(!canRun)('removes folders that were made read-only, and nothing behind a link', () => {
+it.skipIf(!canRun)('removes read-only folders, and nothing behind a link', () => {
   const { said } = runAsNobody(
     ['--input-type=module'],
     `

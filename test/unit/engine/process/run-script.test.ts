@@ -47,12 +47,12 @@ function run(command: string[], { cut = (text) => text, env = {}, odd = {} }: St
 }
 
 describe('the script of a run', () => {
-  it('tells how its command ended', async () => {
+  it('records how its command ended', async () => {
     const { ended } = run(['/bin/sh', '-c', 'exit 42']);
     expect((await ended).exit).toEqual({ exitCode: 42, outOfMemory: false });
   });
 
-  it('runs nothing where it does not arrive whole', async () => {
+  it('runs nothing if it arrives incomplete', async () => {
     const command = ['/bin/echo', 'ran'];
     const { length } = writeRunScript({ command, oddVariables: {} });
     for (const end of [0, 30, length - 20, length - 3]) {
@@ -63,7 +63,7 @@ describe('the script of a run', () => {
     }
   });
 
-  it('outlives a TERM for the whole group, which its command gets', async () => {
+  it('survives a TERM to the whole group, which its command receives', async () => {
     const script = 'trap "exit 9" TERM; echo up; while :; do sleep 0.1; done';
     const { child, ended } = run(['/bin/sh', '-c', script], { env: { PATH: '/usr/bin:/bin' } });
     if (child.stdout) await once(child.stdout, 'data');
@@ -71,12 +71,12 @@ describe('the script of a run', () => {
     expect((await ended).exit).toMatchObject({ exitCode: 9 });
   });
 
-  it('needs nothing of the PATH that the command is given', async () => {
+  it('does not depend on the command’s PATH', async () => {
     const { ended } = run(['/bin/echo', 'found'], { env: { PATH: '/nowhere' } });
     expect((await ended).printed).toBe('found\n');
   });
 
-  it('adds nothing to the environment, and hands down what a shell would not', async () => {
+  it('adds nothing to the environment and passes on variables that a shell would not', async () => {
     const odd = { IFS: ':', PWD: '/else', 'a.b': "it's\n$x", SHLVL: '7', PPID: '1', _: 'u' };
     const command = [process.execPath, '-p', 'JSON.stringify(process.env)'];
     const { printed } = await run(command, { odd, env: { PLAIN: 'a\n"b"' } }).ended;
@@ -89,7 +89,7 @@ describe('the script of a run', () => {
     expect((await ended).printed).toBe('end\n');
   });
 
-  it('takes along what the command has left of its group', async () => {
+  it('ends the remaining processes of its group', async () => {
     // It has the output open, which is closed when the last of them has ended.
     const { ended } = run(['/bin/sh', '-c', 'sleep 1000 & echo up'], {
       env: { PATH: '/usr/bin:/bin' },
@@ -97,13 +97,13 @@ describe('the script of a run', () => {
     expect((await ended).printed).toBe('up\n');
   });
 
-  it('says nothing itself when the command is killed', async () => {
+  it('prints nothing when the command is killed', async () => {
     const { ended } = run(['/bin/sh', '-c', 'kill -9 $$']);
     expect(await ended).toMatchObject({ printed: '', exit: { exitCode: 137 } });
   });
 });
 
-describe('a name that is not left to a shell', () => {
+describe('a name that a shell does not pass on', () => {
   it.each(['PATH', 'HOME', 'A', '_a', 'LD_LIBRARY_PATH', 'PORT', 'CUDA_VISIBLE_DEVICES'])(
     'is not %s',
     (name) => {
@@ -141,7 +141,7 @@ describe('the record of a run', () => {
   const stat = readFileSync('/proc/self/stat', 'utf8');
   const text = writeRunRecord(stat, 'boot', note);
 
-  it('is missing until it is completely written, or if it is damaged', () => {
+  it('is missing until it is complete, or if it is damaged', () => {
     for (let end = 0; end < text.length; end++) {
       expect(parseRunRecord(text.slice(0, end))).toBeUndefined();
     }
@@ -159,12 +159,12 @@ describe('the record of a run', () => {
 });
 
 describe('the exit code of a run', () => {
-  it('is missing until it is completely written', () => {
+  it('is missing until it is complete', () => {
     expect(parseRunExit('13').exitCode).toBeNull();
     expect(parseRunExit('137\n').exitCode).toBe(137);
   });
 
-  it('is that of the first who says how it ended', () => {
+  it('is the first recorded one', () => {
     expect(parseRunExit('3\n137\n').exitCode).toBe(3);
     expect(parseRunExit('x\n-1\n99999\n').exitCode).toBeNull();
   });

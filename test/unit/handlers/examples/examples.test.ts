@@ -40,7 +40,7 @@ describe('examples/schema', () => {
 });
 
 describe('examples/external-process', () => {
-  it('has gzip unpack the input', async () => {
+  it('unpacks the input with gzip', async () => {
     const gzip = gzipSync('grün\n').toString('base64');
 
     expect(await unpack.run({ id: 'j', input: { gzip } }, makeContext().ctx)).toEqual({
@@ -49,7 +49,7 @@ describe('examples/external-process', () => {
     });
   });
 
-  it('fails with what gzip said, which is in the log too', async () => {
+  it('fails with the message of gzip, which is also logged', async () => {
     const { ctx, logged } = makeContext();
 
     await expect(unpack.run({ id: 'j', input: { gzip: 'AAAA' } }, ctx)).rejects.toThrow(

@@ -27,11 +27,11 @@ function isAlive(pid: number): boolean {
 }
 
 describe('runProgram', () => {
-  it('gives the program its input and gives back what it wrote', async () => {
+  it('passes the input to the program and returns its output', async () => {
     expect(String(await runScript('process.stdin.pipe(process.stdout)'))).toBe('from the job');
   });
 
-  it('does not mind a program that ends before it has read its input', async () => {
+  it('accepts a program that ends before it has read its input', async () => {
     expect(String(await runScript('console.log("done")'))).toBe('done\n');
   });
 
@@ -49,7 +49,7 @@ describe('runProgram', () => {
     await expect(failure).rejects.toThrow(/\b3: last$/);
   });
 
-  it('may be retried if something killed the program', async () => {
+  it('may be retried if the program was killed', async () => {
     const failure = runScript('process.kill(process.pid, "SIGKILL")');
 
     await expect(failure).rejects.toThrow('SIGKILL');
@@ -86,7 +86,7 @@ describe('runProgram', () => {
     expect(isAlive(pid)).toBe(false);
   });
 
-  it('starts nothing for a job that is cancelled already', async () => {
+  it('starts nothing for a cancelled job', async () => {
     const context = makeContext();
     context.controller.abort(new Error('too late'));
 

@@ -27,13 +27,13 @@ async function fail(url: string, options: Partial<DownloadOptions> = {}): Promis
 }
 
 describe('download', () => {
-  it('gives the bytes', async () => {
+  it('returns the bytes', async () => {
     await using server = await startServer((_, response) => response.end('bytes'));
 
     expect(String(await download(server.url, makeOptions()))).toBe('bytes');
   });
 
-  it('follows redirects, relative ones too', async () => {
+  it('follows redirects, also relative ones', async () => {
     await using server = await startServer((request, response) => {
       if (request.url === '/end') response.end('there');
       else response.writeHead(302, { location: '/end' }).end('moved');
@@ -42,7 +42,7 @@ describe('download', () => {
     expect(String(await download(`${server.url}/start`, makeOptions()))).toBe('there');
   });
 
-  it('follows only so many redirects', async () => {
+  it('follows a bounded number of redirects', async () => {
     let requests = 0;
     await using server = await startServer((_, response) => {
       requests += 1;
@@ -66,7 +66,7 @@ describe('download', () => {
     'http://[::1]:PORT/',
     'http://[::ffff:127.0.0.1]:PORT/',
     'https://127.0.0.1:PORT/',
-  ])('refuses %s before the server hears of it', async (url) => {
+  ])('refuses %s before it connects', async (url) => {
     let connections = 0;
     await using server = await startServer(() => {});
     server.onConnection(() => {
@@ -96,7 +96,7 @@ describe('download', () => {
     expect(questions).toBe(1);
   });
 
-  it('connects to the address it judged, whatever the name leads to a moment later', async () => {
+  it('connects to the checked address, even if the name then resolves to another', async () => {
     const answers = ['127.0.0.1', '127.0.0.2'];
     await using server = await startServer((_, response) => response.end('judged'));
 
@@ -128,7 +128,7 @@ describe('download', () => {
     expect(error.message).toMatch(/fd00::1.*uniqueLocal/);
   });
 
-  it('judges the address of a redirect too', async () => {
+  it('checks the address of a redirect too', async () => {
     await using server = await startServer((_, response) => {
       response.writeHead(307, { location: `http://127.0.0.2:${server.port}/` }).end();
     });
@@ -184,13 +184,13 @@ describe('download', () => {
     expect(error.message).toContain('1000 bytes');
   });
 
-  it('takes a body of exactly the limit', async () => {
+  it('accepts a body of exactly the limit', async () => {
     await using server = await startServer((_, response) => response.end('x'.repeat(1_000)));
 
     expect(await download(server.url, makeOptions())).toHaveLength(1_000);
   });
 
-  it('refuses a compressed body, which it did not ask for', async () => {
+  it('refuses a compressed body', async () => {
     await using server = await startServer((_, response) => {
       response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync('bomb'));
     });
@@ -200,7 +200,7 @@ describe('download', () => {
     expect(error.message).toContain('gzip');
   });
 
-  it('says that trying again may help after a 5xx, without the query in the message', async () => {
+  it('may be retried after a 5xx, without the query in the message', async () => {
     await using server = await startServer((_, response) => response.writeHead(502).end('oops'));
 
     const error = await fail(`${server.url}/a?signature=secret`);
@@ -211,7 +211,7 @@ describe('download', () => {
     expect(error.message).not.toContain('secret');
   });
 
-  it('says that trying again cannot help after a 404', async () => {
+  it('is not retried after a 404', async () => {
     await using server = await startServer((_, response) => response.writeHead(404).end());
 
     expect(await fail(server.url)).toBeInstanceOf(NonRetryableError);
@@ -228,7 +228,7 @@ describe('download', () => {
     expect(error.message).toContain('503');
   });
 
-  it('names the time when that runs out', async () => {
+  it('names the time limit that was exceeded', async () => {
     await using server = await startServer(() => {});
 
     const error = await fail(server.url, { timeoutMs: 50 });
@@ -251,7 +251,7 @@ describe('download', () => {
     expect(error.message).toBe('cancelled by the test');
   });
 
-  it('says that a server cannot be reached, which may pass', async () => {
+  it('may be retried if the server is unreachable', async () => {
     const server = await startServer(() => {});
     await server[Symbol.asyncDispose]();
 

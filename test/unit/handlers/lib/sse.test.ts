@@ -25,15 +25,15 @@ describe('readServerEvents', () => {
     expect(await read(stream, size)).toEqual(events);
   });
 
-  it('forgets the name of an event without data', async () => {
+  it('drops the name of an event without data', async () => {
     expect(await read('event: a\n\ndata: b\n\n')).toEqual(['b']);
   });
 
-  it('gives the last event though its blank line never came', async () => {
+  it('returns the last event even without its blank line', async () => {
     expect(await read('data: a\n\ndata: b')).toEqual(['a', 'b']);
   });
 
-  it('gives nothing for nothing', async () => {
+  it('returns nothing for an empty stream', async () => {
     expect(await read('')).toEqual([]);
   });
 

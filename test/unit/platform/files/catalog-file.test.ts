@@ -41,7 +41,7 @@ function withRegistry(password: object): object {
   return { users: { ada: { registries: [registry] } } };
 }
 
-it('is what the machine has where none is named', () => {
+it('is created from the machine’s devices if no file is named', () => {
   const catalog = openCatalog({
     ...{ path: undefined, devices: makeGpus('NVIDIA L4', 1), readVariable },
     log: createLog({ level: 'silent' }),
@@ -78,7 +78,7 @@ it.each([
   expect(() => open()).toThrow(path);
 });
 
-it('that is not there is refused', () => {
+it('that is missing is refused', () => {
   expect(() => open()).toThrow(
     expect.objectContaining({
       ...{ name: 'PlatformOptionError', option: 'compute.catalogFile' },
@@ -87,7 +87,7 @@ it('that is not there is refused', () => {
   );
 });
 
-it('is warned of where its names and those of the machine do not meet', async () => {
+it('logs a warning if its names do not match the machine’s', async () => {
   await write({ gpus: [{ id: 'big', price: 1, match: 'NVIDIA H200' }] });
   open();
   expect(logged).toContain('"gpuType":"big"');

@@ -25,18 +25,18 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-it('makes the folder, and those above it', () => {
+it('creates the folder and its parents', () => {
   const lock = lockDataFolder(join(folder, 'a/b'));
   lock.release();
 });
 
-it('makes it for its owner alone', () => {
+it('creates the folder for its owner only', () => {
   const made = join(folder, 'data');
   lockDataFolder(made).release();
   expect(statSync(made).mode & 0o777).toBe(0o700);
 });
 
-it('is refused while somebody has it, naming the process', () => {
+it('is refused while another process has it, naming the process', () => {
   const lock = lockDataFolder(folder);
   expect(() => lockDataFolder(folder)).toThrow(unusable(`pid ${process.pid}`));
   lock.release();
@@ -47,14 +47,14 @@ it('is free again after its release', () => {
   lockDataFolder(folder).release();
 });
 
-it('does not go by what the file with the process id says', async () => {
+it('does not trust the file with the process ID', async () => {
   await writeFile(join(folder, 'lock.pid'), '1');
   const lock = lockDataFolder(folder);
   expect(await readFile(join(folder, 'lock.pid'), 'utf8')).toBe(String(process.pid));
   lock.release();
 });
 
-it('says why a folder cannot be used', async () => {
+it('names a folder that cannot be used', async () => {
   await writeFile(join(folder, 'file'), '');
   expect(() => lockDataFolder(join(folder, 'file'))).toThrow(unusable(join(folder, 'file')));
 });

@@ -10,7 +10,7 @@ function makeFolder(): string {
   return folder;
 }
 
-it('a platform keeps the name that it gave itself at its first start', () => {
+it('a platform keeps the name of its first start', () => {
   const folder = makeFolder();
   const name = readEngineName(folder);
   expect(name).toMatch(/^[a-z0-9]{12}$/);
@@ -18,11 +18,11 @@ it('a platform keeps the name that it gave itself at its first start', () => {
   expect(readFileSync(join(folder, 'engine-name'), 'utf8')).toBe(`${name}\n`);
 });
 
-it('no two platforms have one name', () => {
+it('two platforms have different names', () => {
   expect(readEngineName(makeFolder())).not.toBe(readEngineName(makeFolder()));
 });
 
-it('a file that holds no name is refused, and left as it is', () => {
+it('a file without a name is refused and unchanged', () => {
   const folder = makeFolder();
   const path = join(folder, 'engine-name');
   writeFileSync(path, '');

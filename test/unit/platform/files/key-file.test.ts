@@ -26,7 +26,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-it('is made if it is missing, for its owner alone', async () => {
+it('is created if it is missing, for its owner only', async () => {
   const { admin, origin, worker } = await useKeyFile(keys, path);
   const lines = `MILLRACE_ADMIN_KEY=${admin}\nMILLRACE_WORKER_KEY=${worker}\n`;
   expect(origin).toBe('written');
@@ -34,7 +34,7 @@ it('is made if it is missing, for its owner alone', async () => {
   expect((await stat(path)).mode & 0o777).toBe(0o600);
 });
 
-it('is read if it is there, and its keys are let in', async () => {
+it('is read if it exists, and its keys are valid', async () => {
   const admin = generateKey();
   const worker = generateKey();
   await writeFile(path, `# ours\nMILLRACE_WORKER_KEY = ${worker}\r\nMILLRACE_ADMIN_KEY=${admin}\n`);
@@ -43,7 +43,7 @@ it('is read if it is there, and its keys are let in', async () => {
   expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
 });
 
-it('binds the worker key to the endpoints that are declared, then and later', async () => {
+it('binds the worker key to the declared endpoints, now and later', async () => {
   const { admin, worker } = await useKeyFile(keys, path, ['a']);
   expect(keys.authenticate(admin)?.scopes).toEqual(new Set(['admin']));
   expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a']));
@@ -53,7 +53,7 @@ it('binds the worker key to the endpoints that are declared, then and later', as
   expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a', 'worker:b']));
 });
 
-it('leaves a worker key that was for all endpoints as it was', async () => {
+it('does not change a worker key for all endpoints', async () => {
   const { worker } = await useKeyFile(keys, path);
   await useKeyFile(keys, path, ['a']);
   expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
@@ -66,14 +66,14 @@ it('without one of the keys is refused, naming it', async () => {
   await expect(refused).rejects.toThrow('MILLRACE_WORKER_KEY');
 });
 
-it('with something else than keys is refused without showing it', async () => {
+it('with invalid keys is refused without showing them', async () => {
   await writeFile(path, 'MILLRACE_ADMIN_KEY=secret\nMILLRACE_WORKER_KEY=secret\n');
   const refused = useKeyFile(keys, path);
   await expect(refused).rejects.toMatchObject({ fault: 'invalid', option: 'keyFile' });
   await expect(refused).rejects.not.toThrow('=secret');
 });
 
-it('in a folder that is not there is refused', async () => {
+it('in a missing folder is refused', async () => {
   const refused = useKeyFile(keys, join(folder, 'none/keys'));
   await expect(refused).rejects.toMatchObject({ option: 'keyFile' });
   await expect(refused).rejects.toThrow('ENOENT');

@@ -21,7 +21,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }));
 
 describe('the file of webhook secrets', () => {
-  it('is made with one that only its owner can read, and found by later starts', () => {
+  it('is created with one secret for its owner only, and read by later starts', () => {
     const made = useWebhookSecrets(file);
     expect(made).toEqual([readFileSync(file, 'utf8').trim()]);
     expect(made[0]).toMatch(/^mrw_[\w-]{43}$/);
@@ -29,7 +29,7 @@ describe('the file of webhook secrets', () => {
     expect(useWebhookSecrets(file)).toEqual(made);
   });
 
-  it('is not made by those who only read it', () => {
+  it('is not created by readers', () => {
     expect(readWebhookSecrets(file)).toBeUndefined();
   });
 
@@ -39,13 +39,13 @@ describe('the file of webhook secrets', () => {
     expect(useWebhookSecrets(file)).toEqual([one, two]);
   });
 
-  it('is refused with the line that holds no secret, without quoting it', () => {
+  it('is refused with the invalid line’s number, without quoting it', () => {
     writeFileSync(file, `${generatePlatformSecret()}\nhunter2\n`);
     expect(() => useWebhookSecrets(file)).toThrow(PlatformOptionError);
     expect(() => useWebhookSecrets(file)).toThrow(/^(?!.*hunter2).*line 2/);
   });
 
-  it('is refused when it is empty, or cannot be read or made', () => {
+  it('is refused if it is empty or cannot be read or created', () => {
     writeFileSync(file, '\n');
     expect(() => useWebhookSecrets(file)).toThrow(PlatformOptionError);
     expect(() => useWebhookSecrets(folder)).toThrow(PlatformOptionError);
