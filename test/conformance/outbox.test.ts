@@ -11,7 +11,7 @@ describeOutbox('in memory', async () => ({ outbox: new MemoryOutbox(), close: as
 
 describeOutbox('on disk', () => openOnDisk());
 
-describeOutbox('on disk, made smaller with every write', () => openOnDisk(0));
+describeOutbox('on disk, compacted with every write', () => openOnDisk(0));
 
 async function openOnDisk(compactAboveBytes?: number) {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-outbox-'));

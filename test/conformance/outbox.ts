@@ -48,7 +48,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       return each.outbox;
     }
 
-    it('gives each report once, in the order of its attempt', async () => {
+    it('returns each report once, in the order of its attempt', async () => {
       const outbox = await openOutbox();
       const lane = outbox.open(leaseRef('a'));
       addChunk(lane, '1');
@@ -67,13 +67,13 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
-    it('gives nothing of a lane that was not touched', async () => {
+    it('returns nothing of an untouched lane', async () => {
       const outbox = await openOutbox();
       addChunk(outbox.open(leaseRef('a')), '1');
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
-    it('gives the lane first that was touched first', async () => {
+    it('returns the lane first that was touched first', async () => {
       const outbox = await openOutbox();
       const [a, b] = [outbox.open(leaseRef('a')), outbox.open(leaseRef('b'))];
       for (const lane of [b, a]) {
@@ -83,7 +83,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['b#1 chunks 1', 'a#1 chunks 1']);
     });
 
-    it('keeps a batch within its limits, but for one report that is larger alone', async () => {
+    it('keeps a batch within its limits, except for a single larger report', async () => {
       const outbox = await openOutbox();
       for (const [jobId, bytes] of [
         ['a', 4],
@@ -102,7 +102,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(takeJobs({ maxReports: 1 })).toEqual(['d']);
     });
 
-    it('keeps the chunks of a batch within its limit, but for one report that has more alone', async () => {
+    it('keeps the chunks of a batch within its limit, except for a single report with more', async () => {
       const outbox = await openOutbox();
       for (const [jobId, count] of [
         ['a', 2],
@@ -121,7 +121,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(takeJobs()).toEqual(['d']);
     });
 
-    it('ends a report of chunks at 10,000, and begins another', async () => {
+    it('ends a report of chunks at 10,000 and starts another', async () => {
       const outbox = await openOutbox();
       const lane = outbox.open(leaseRef('a'));
       for (let n = 0; n < 10_001; n++) addChunk(lane, '1');
@@ -147,7 +147,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect([outbox.depth, outbox.bytes]).toEqual([0, 0]);
     });
 
-    it('gives reports again from where the lane began anew', async () => {
+    it('repeats reports from the restart of the lane', async () => {
       const outbox = await openOutbox();
       const lane = outbox.open(leaseRef('a'));
       addChunk(lane, '1');
@@ -160,7 +160,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(before);
     });
 
-    it('gives nothing more of a lane that was closed', async () => {
+    it('returns nothing more of a closed lane', async () => {
       const outbox = await openOutbox();
       const lane = outbox.open(leaseRef('a'));
       complete(lane);
@@ -182,7 +182,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(outbox.undelivered()).toEqual([leaseRef('c')]);
     });
 
-    it('has nothing of an earlier process, no trouble and nothing to wait for when it is new', async () => {
+    it('is empty, without trouble or pending writes, when it is new', async () => {
       const outbox = await openOutbox();
       expect(outbox.inherited()).toEqual([]);
       expect(outbox.survivors()).toEqual([]);

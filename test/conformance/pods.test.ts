@@ -72,7 +72,7 @@ async function untilEnded(id: string): Promise<void> {
   while ((await engine.inspect(id))?.state !== 'exited') await sleep(20);
 }
 
-it('keep their disk when they are stopped and started, and lose it when they are restarted', async () => {
+it('keep their disk across stop and start, and lose it on restart', async () => {
   const { id } = await create(COUNT);
   await until(id, 'RUNNING');
   await untilPrinted(id, 'runs: 1\n');
@@ -87,7 +87,7 @@ it('keep their disk when they are stopped and started, and lose it when they are
   expect(await engine.list()).toHaveLength(1);
 });
 
-it('go on over the loss of the platform, and are found and ended afterwards', async () => {
+it('continue when the platform is killed, and are found and ended afterwards', async () => {
   const { id } = await create(COUNT);
   const before = await until(id, 'RUNNING');
   await drop();
@@ -97,7 +97,7 @@ it('go on over the loss of the platform, and are found and ended afterwards', as
   while ((await engine.list()).length > 0) await sleep(20);
 });
 
-it('are EXITED after code 0, and in ERROR after three other ends', async () => {
+it('are EXITED after code 0, and in ERROR after three failures', async () => {
   const well = await create('true');
   const ill = await create('sh -c "exit 7"');
   expect(await until(well.id, 'EXITED')).toMatchObject({ reason: null });
@@ -106,7 +106,7 @@ it('are EXITED after code 0, and in ERROR after three other ends', async () => {
   });
 });
 
-it('show what they use while they run', async () => {
+it('show their usage while they run', async () => {
   const { id } = await create('sleep 1000');
   const record = await pods.show(await until(id, 'RUNNING'));
   expect(record.runtime).toMatchObject({ uptime: expect.any(Number), ports: [], gpus: [] });

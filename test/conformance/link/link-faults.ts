@@ -66,8 +66,8 @@ export function describeFaults(
       await expect(lost).rejects.toMatchObject(UNAVAILABLE);
     }
 
-    describe('an answer that is lost', () => {
-      it('to hello costs nothing: said again it is answered the same', async () => {
+    describe('a lost answer', () => {
+      it('to hello costs nothing, because a repeated hello gets the same answer', async () => {
         const id = await platform.submit();
         const hand = startHand();
         // Opens the connection.
@@ -77,7 +77,7 @@ export function describeFaults(
         expect(await hand.takeOne()).toMatchObject({ jobId: id, attempt: 1 });
       });
 
-      it('to a take comes again by the same takeId', async () => {
+      it('to a take is repeated for the same takeId', async () => {
         const ids = [await platform.submit(), await platform.submit()];
         const hand = await startWorker();
         await loseAnswer('take', () => hand.take({ max: 2, takeId: 'once' }));
@@ -87,7 +87,7 @@ export function describeFaults(
         );
       });
 
-      it('to a take that is not repeated gives the job back with the next one, uncounted', async () => {
+      it('to a take that is not repeated releases the job with the next take, uncounted', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await loseAnswer('take', () => hand.take({ takeId: 'lost' }));
@@ -95,7 +95,7 @@ export function describeFaults(
         expect(await platform.job(id)).toMatchObject({ attempt: 2, failures: 0, releases: 1 });
       });
 
-      it('to a renewal has renewed all the same', async () => {
+      it('to a renewal has still renewed', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -121,23 +121,20 @@ export function describeFaults(
         ['progress', (lease) => progressOf(lease, 1, 0.5)],
         ['log', (lease) => logOf(lease, 1, '{"line":1}\n')],
         ['outcome', (lease) => outcomeOf(lease, 1, completed, '"end"')],
-      ])(
-        'to a report of %s is made up for by repeating it, and it counts once',
-        async (_, make) => {
-          const id = await platform.submit();
-          const hand = await startWorker();
-          const report = make(await hand.takeOne());
-          await loseAnswer('report', () => hand.reportOne(report));
-          const after = await platform.job(id);
-          expect(await hand.reportOne(report)).toEqual({ answer: 'duplicate' });
-          expect(await platform.job(id)).toMatchObject({
-            ...{ status: after.status, lastSeq: 1, chunkCount: after.chunkCount },
-            logBytes: after.logBytes,
-          });
-        },
-      );
+      ])('to a report of %s is repaired by repeating it, and it counts once', async (_, make) => {
+        const id = await platform.submit();
+        const hand = await startWorker();
+        const report = make(await hand.takeOne());
+        await loseAnswer('report', () => hand.reportOne(report));
+        const after = await platform.job(id);
+        expect(await hand.reportOne(report)).toEqual({ answer: 'duplicate' });
+        expect(await platform.job(id)).toMatchObject({
+          ...{ status: after.status, lastSeq: 1, chunkCount: after.chunkCount },
+          logBytes: after.logBytes,
+        });
+      });
 
-      it('to bye costs nothing: it may be repeated', async () => {
+      it('to bye costs nothing, because bye can be repeated', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await hand.takeOne();
@@ -147,8 +144,8 @@ export function describeFaults(
       });
     });
 
-    describe('a call that comes twice at once', () => {
-      it('is applied once where it reports an outcome', async () => {
+    describe('a call that arrives twice at once', () => {
+      it('is applied once if it reports an outcome', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const report = outcomeOf(await hand.takeOne(), 1, completed, '1');
@@ -158,7 +155,7 @@ export function describeFaults(
         expect((await platform.health()).jobs).toMatchObject({ completed: 1 });
       });
 
-      it('gives a job once where it takes', async () => {
+      it('gives a job once if it is a take', async () => {
         const ids = [await platform.submit(), await platform.submit()];
         const hand = await startWorker();
         const takes = [1, 2].map(() => hand.take({ max: 1, takeId: 'twice' }));
@@ -169,7 +166,7 @@ export function describeFaults(
         expect(await platform.job(ids[1] ?? '')).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
       });
 
-      it('of an end gives back once', async () => {
+      it('of bye releases once', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await hand.takeOne();
@@ -193,7 +190,7 @@ export function describeFaults(
         return replies;
       }
 
-      it('are refused with the number that is missing, and arrive in the end, each once', async () => {
+      it('are refused with the missing number and finally arrive, each once', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -209,7 +206,7 @@ export function describeFaults(
         expect(outputs).toEqual(Array.from({ length: COUNT }, (_, i) => i));
       });
 
-      it('that come after the outcome change nothing', async () => {
+      it('after the outcome change nothing', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -220,7 +217,7 @@ export function describeFaults(
         expect(await platform.job(id)).toEqual(before);
       });
 
-      it('do not let a late renewal bring a job back that has ended', async () => {
+      it('do not let a late renewal restore an ended job', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -232,7 +229,7 @@ export function describeFaults(
 
     // A carrier's own keep-alive would find it later than that.
     describe('a connection that is open on one end only', { timeout: 8_000 }, () => {
-      it('is given up by a take that waits, and its job comes with the repeated take', async () => {
+      it('is abandoned by a waiting take, and its job arrives with the repeated take', async () => {
         const hand = await startWorker();
         const take = await platform.park('take', () => hand.take({ waitMs: 200, takeId: 'once' }));
         carrier.kill();
@@ -243,7 +240,7 @@ export function describeFaults(
         expect(await platform.job(id)).toMatchObject({ releases: 0, failures: 0 });
       });
 
-      it('is given up by a renewal, and the next one says at once what was cancelled', async () => {
+      it('is abandoned by a renewal, and the next one reports the cancel at once', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -255,7 +252,7 @@ export function describeFaults(
         expect(reply.ended).toMatchObject([{ jobId: id, verdict: 'cancelled' }]);
       });
 
-      it('is given up by a report, which is then applied once', async () => {
+      it('is abandoned by a report, which is then applied once', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -271,8 +268,8 @@ export function describeFaults(
       });
     });
 
-    describe('a connection that dies in the middle of an answer', { timeout: 8_000 }, () => {
-      it('is given up, and the answer comes whole to the repeated take', async () => {
+    describe('a connection that breaks within an answer', { timeout: 8_000 }, () => {
+      it('is abandoned, and the repeated take gets the complete answer', async () => {
         const hand = await startWorker();
         const wait = { waitMs: 200, takeId: 'once' };
         const take = await platform.park('take', () => hand.take(wait));
@@ -286,8 +283,8 @@ export function describeFaults(
       });
     });
 
-    describe('a cut', () => {
-      it('fails what is under way as unavailable, and the link goes on by itself', async () => {
+    describe('a broken connection', () => {
+      it('fails open calls as unavailable, and the link recovers', async () => {
         const hand = await startWorker();
         const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
         const renew = await platform.park('renew', () => hand.renew([], { waitMs: 5_000 }));
@@ -300,7 +297,7 @@ export function describeFaults(
         expect(await repeat(() => hand.takeOne())).toMatchObject({ jobId: id });
       });
 
-      it('in the middle of a large report leaves none of it, and all of it after the next', async () => {
+      it('within a large report stores none of it, and the repetition stores all of it', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -319,7 +316,7 @@ export function describeFaults(
     });
 
     describe('the restart of the platform', () => {
-      it('needs no new hello, and keeps leases and what is acknowledged', async () => {
+      it('needs no new hello and keeps leases and acknowledged reports', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -332,7 +329,7 @@ export function describeFaults(
         expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
       });
 
-      it('ends a take that waits, whose repetition gets the next job', async () => {
+      it('ends a waiting take, whose repetition gets the next job', async () => {
         const hand = await startWorker();
         const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
         await carrier.restart();
@@ -341,7 +338,7 @@ export function describeFaults(
         expect(await repeat(() => hand.takeOne())).toMatchObject({ jobId: id, attempt: 1 });
       });
 
-      it('does not forget an answer that was lost before it', async () => {
+      it('does not forget an earlier lost answer', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const report = outcomeOf(await hand.takeOne(), 1, completed, '1');
@@ -351,7 +348,7 @@ export function describeFaults(
         expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
       });
 
-      it('gives the leases of a lost take again by its takeId', async () => {
+      it('repeats the leases of a lost take by its takeId', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await loseAnswer('take', () => hand.take({ takeId: 'once' }));
@@ -362,7 +359,7 @@ export function describeFaults(
     });
 
     describe('the restart of the worker', () => {
-      it('delivers what the old process could not, and that counts once', async () => {
+      it('delivers outcomes of the old process, which count once', async () => {
         const id = await platform.submit();
         const old = await startWorker({ incarnation: 1 });
         const lease = await old.takeOne();
@@ -374,7 +371,7 @@ export function describeFaults(
         expect(await platform.record(id)).toMatchObject({ output: 'kept', attempt: 1 });
       });
 
-      it('ends the wait of the old process, which hears that it is stale', async () => {
+      it('ends the wait of the old process, which learns that it is stale', async () => {
         const old = await startWorker({ incarnation: 1 });
         const take = await platform.park('take', () => old.take({ waitMs: 20_000 }));
         const next = await startWorker({ incarnation: 2 });
@@ -386,7 +383,7 @@ export function describeFaults(
         expect(await next.takeOne()).toMatchObject({ jobId: id });
       });
 
-      it('fences off a report of the old process that is still on its way', async () => {
+      it('refuses a late report of the old process', async () => {
         const id = await platform.submit();
         const old = await startWorker({ incarnation: 1 });
         const lease = await old.takeOne();

@@ -4,8 +4,8 @@ import { completed, ENDPOINT, type Hand, outcomeOf, progressOf } from '../platfo
 import type { LinkStage } from './link.ts';
 
 export function describeLosses(stage: LinkStage): void {
-  describe('a lease that ran out', () => {
-    it('is renewed by its old token as long as nobody else has the job', async () => {
+  describe('an expired lease', () => {
+    it('can be renewed with its token as long as no other worker has the job', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -21,7 +21,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await hand.take()).toEqual([]);
     });
 
-    it('is fenced off by the next attempt', async () => {
+    it('is superseded by the next attempt', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const slow = await stage.worker({ id: 'slow' });
@@ -61,7 +61,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(history).toMatchObject([{ attempt: 1, code: 'lease_expired', workerId: 'w1' }]);
     });
 
-    it('gives the job to a take that waits', async () => {
+    it('gives the job to a waiting take', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       await (await stage.worker({ id: 'slow' })).takeOne();
@@ -71,7 +71,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id, attempt: 2 }]);
     });
 
-    it('gives the job to another worker that waits, not to its holder who waits too', async () => {
+    it('gives the job to another waiting worker, not to its holder', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const slow = await stage.worker({ id: 'slow' });
@@ -97,7 +97,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await hand.finish(lease, completed, { body: '1' })).toEqual({ answer: 'applied' });
     });
 
-    it('is not given back a second time when the next take does not name it', async () => {
+    it('is not released a second time if the next take does not name it', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -108,7 +108,7 @@ export function describeLosses(stage: LinkStage): void {
     });
   });
 
-  describe('a process that dies', () => {
+  describe('a process that ends unexpectedly', () => {
     async function crashWith(count: number): Promise<{ ids: string[]; hand: Hand }> {
       const ids: string[] = [];
       for (let i = 0; i < count; i++) ids.push(await stage.platform.submit());
@@ -118,7 +118,7 @@ export function describeLosses(stage: LinkStage): void {
       return { ids, hand };
     }
 
-    it('with one job counts as its failure, and the next attempt begins at once, alone', async () => {
+    it('with one job counts as its failure, and the next attempt starts at once, alone', async () => {
       const { platform } = stage;
       const { ids } = await crashWith(1);
       const [id = ''] = ids;
@@ -127,7 +127,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await (await stage.worker()).takeOne()).toMatchObject({ jobId: id, solo: true });
     });
 
-    it('with several makes suspects of them all and counts for none', async () => {
+    it('with several jobs makes all of them suspects and counts for none', async () => {
       const { platform } = stage;
       const { ids } = await crashWith(2);
       for (const id of ids) {
@@ -140,7 +140,7 @@ export function describeLosses(stage: LinkStage): void {
       }
     });
 
-    it('beside a cancelled job that was still running makes a suspect, too', async () => {
+    it('beside a cancelled job that was still running also makes a suspect', async () => {
       const { platform } = stage;
       const [id, cancelled] = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -151,7 +151,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await platform.job(cancelled)).toMatchObject({ status: 'CANCELLED', lease: null });
     });
 
-    it('each time it is alone with the job fails the job in the end', async () => {
+    it('each time it runs the job alone finally fails the job', async () => {
       const { platform } = stage;
       const { ids } = await crashWith(2);
       const [id = ''] = ids;
@@ -168,7 +168,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(error?.attempts.map(({ attempt }) => attempt)).toEqual([2, 3, 4]);
     });
 
-    it('and says hello again without a word has lost its jobs at once', async () => {
+    it('and says hello again without its jobs loses them at once', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker({ incarnation: 1 });
@@ -192,7 +192,7 @@ export function describeLosses(stage: LinkStage): void {
       return { suspect, busy, running };
     }
 
-    it('is taken by a worker with nothing else, and keeps that worker to itself', async () => {
+    it('is taken by a worker without jobs and runs there alone', async () => {
       const { platform } = stage;
       const { suspect } = await meetSuspect();
       const next = await platform.submit();
@@ -207,7 +207,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: next }]);
     });
 
-    it('is not given together with jobs that are ahead of it', async () => {
+    it('is not leased together with jobs ahead of it', async () => {
       const { platform } = stage;
       const { suspect } = await meetSuspect();
       const urgent = await platform.submit({ priority: 1 });
@@ -217,7 +217,7 @@ export function describeLosses(stage: LinkStage): void {
       expect((await platform.job(suspect)).status).toBe('IN_QUEUE');
     });
 
-    it('makes a busy worker empty itself, and waits for that', async () => {
+    it('makes a busy worker drain its jobs and waits for that', async () => {
       const { platform } = stage;
       const { busy, running, suspect } = await meetSuspect();
       await platform.submit();
@@ -231,7 +231,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: suspect, solo: true }]);
     });
 
-    it('is left to the worker that empties itself, while others go on', async () => {
+    it('is left to the draining worker while others continue', async () => {
       const { platform } = stage;
       const { busy, suspect } = await meetSuspect();
       const own = await platform.submit({ priority: 9 });
@@ -247,7 +247,7 @@ export function describeLosses(stage: LinkStage): void {
       await emptying.answer;
     });
 
-    it('is not left to a worker that is to leave', async () => {
+    it('is not left to a worker that stops', async () => {
       const { platform } = stage;
       const { busy, suspect } = await meetSuspect();
       expect(await busy.take({ max: 3 })).toEqual([]);
@@ -262,7 +262,7 @@ export function describeLosses(stage: LinkStage): void {
       expect((await platform.job(next)).status).toBe('IN_QUEUE');
     });
 
-    it('does not keep more urgent jobs from the worker that empties itself', async () => {
+    it('does not keep more urgent jobs from that worker', async () => {
       const { platform } = stage;
       const { busy } = await meetSuspect();
       const take = await platform.park('take', () => busy.take({ max: 3, waitMs: 20_000 }));
@@ -270,7 +270,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: urgent }]);
     });
 
-    it('lets the worker that emptied itself take again when another has taken the job', async () => {
+    it('lets that worker take again when another worker has taken the job', async () => {
       const { platform } = stage;
       const { busy, suspect } = await meetSuspect();
       const next = await platform.submit();
@@ -311,7 +311,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
     });
 
-    it('still refuses an older incarnation and says what was cancelled', async () => {
+    it('still refuses an older incarnation and reports cancelled jobs', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const old = await stage.worker({ incarnation: 1 });

@@ -21,7 +21,7 @@ const kinds: Record<Report['kind'], (lease: Lease, seq: number) => Report> = {
 
 export function describeReports(stage: LinkStage): void {
   describe.each(Object.entries(kinds))('a report of %s', (_, make) => {
-    it('is applied once, and a duplicate after that', async () => {
+    it('is applied once and then a duplicate', async () => {
       await stage.platform.submit();
       const hand = await stage.worker();
       const lease = await hand.takeOne();
@@ -38,7 +38,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'duplicate' });
     });
 
-    it('waits for the one before it', async () => {
+    it('waits for the previous one', async () => {
       const id = await stage.platform.submit();
       const hand = await stage.worker();
       const lease = await hand.takeOne();
@@ -47,7 +47,7 @@ export function describeReports(stage: LinkStage): void {
       expect(job).toMatchObject({ status: 'IN_PROGRESS', lastSeq: 0, chunkCount: 0, logBytes: 0 });
     });
 
-    it('is superseded by a newer attempt and leaves that alone', async () => {
+    it('is superseded by a newer attempt and does not affect it', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const slow = await stage.worker({ id: 'slow' });
@@ -59,7 +59,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await platform.job(id)).toEqual(before);
     });
 
-    it('is gone with its job', async () => {
+    it('is gone if its job is gone', async () => {
       const { platform } = stage;
       await platform.submit({ ttl: 10_000 });
       const hand = await stage.worker();
@@ -78,7 +78,7 @@ export function describeReports(stage: LinkStage): void {
       expect(status === 'COMPLETED' || stored?.started).toBe(true);
     });
 
-    it('takes a lost lease back, if nobody else has the job', async () => {
+    it('restores a lost lease if no other worker has the job', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -95,7 +95,7 @@ export function describeReports(stage: LinkStage): void {
   });
 
   describe('reports', () => {
-    it('are answered in their order, each for itself', async () => {
+    it('are answered individually, in order', async () => {
       const { platform } = stage;
       await platform.submit();
       await platform.submit();
@@ -133,11 +133,11 @@ export function describeReports(stage: LinkStage): void {
       expect(Buffer.from(lines).toString()).toBe(expected);
     });
 
-    it('may be none', async () => {
+    it('may be empty', async () => {
       expect(await (await stage.worker()).report([])).toEqual([]);
     });
 
-    it('whose body is not what the header says are refused, and nothing of the call is kept', async () => {
+    it('whose body does not match the header are refused, and nothing of the call is stored', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -148,7 +148,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.job(id)).lastSeq).toBe(0);
     });
 
-    it('of chunks that leave some out are refused, and nothing of them is kept', async () => {
+    it('with missing chunks are refused, and nothing of them is stored', async () => {
       const id = await stage.platform.submit();
       const hand = await stage.worker();
       const call = hand.reportOne(chunksOf(await hand.takeOne(), 1, 5, ['a']));
@@ -156,7 +156,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await stage.platform.job(id)).toMatchObject({ lastSeq: 0, chunkCount: 0 });
     });
 
-    it('of a progress that is not JSON are refused: it would stand in the record', async () => {
+    it('of a progress that is not JSON are refused, because the record contains it', async () => {
       const id = await stage.platform.submit();
       const hand = await stage.worker();
       const report = { ...progressOf(await hand.takeOne(), 1, 0), body: Buffer.from('{"half"') };
@@ -167,7 +167,7 @@ export function describeReports(stage: LinkStage): void {
   });
 
   describe('chunks', () => {
-    it('are kept as they are, in their order', async () => {
+    it('are stored unchanged, in order', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -183,7 +183,7 @@ export function describeReports(stage: LinkStage): void {
       ]);
     });
 
-    it('of an attempt are dropped when the next one begins', async () => {
+    it('of an attempt are dropped when the next one starts', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -200,7 +200,7 @@ export function describeReports(stage: LinkStage): void {
       expect(batches).toEqual([]);
     });
 
-    it('that are too much together fail the job and stop the worker', async () => {
+    it('that exceed the total limit fail the job and stop the worker', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -217,7 +217,7 @@ export function describeReports(stage: LinkStage): void {
   });
 
   describe('an outcome', () => {
-    it('after a cancel frees the slot and leaves the status', async () => {
+    it('after a cancel frees the slot and does not change the status', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -269,7 +269,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', executionTime: 999 });
     });
 
-    it('that does not come is made up for by the queue 10 s after the timeout', async () => {
+    it('that is missing is set by the queue 10 s after the timeout', async () => {
       const { platform } = stage;
       const id = await platform.submit({ executionTimeout: 1_000 });
       const hand = await stage.worker();
@@ -292,7 +292,7 @@ export function describeReports(stage: LinkStage): void {
       });
     });
 
-    it('is waited for five minutes while the worker renews, and counts if it comes', async () => {
+    it('is awaited for five minutes while the worker renews, and counts if it arrives', async () => {
       const { platform } = stage;
       const late = await platform.submit({ executionTimeout: 1_000 });
       const never = await platform.submit({ executionTimeout: 1_000 });
@@ -309,7 +309,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.job(never)).status).toBe('TIMED_OUT');
     });
 
-    it('completes a job however late, as long as renewals say that it is on its way', async () => {
+    it('completes a job however late, as long as renewals announce it', async () => {
       const { platform } = stage;
       const id = await platform.submit({ executionTimeout: 1_000 });
       const hand = await stage.worker();
@@ -323,7 +323,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.job(id)).status).toBe('COMPLETED');
     });
 
-    it('says how the attempt failed, with all attempts before it', async () => {
+    it('contains the failure with all earlier attempts', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -360,7 +360,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await hand.takeOne()).toMatchObject({ jobId: id, attempt: 2, solo: true });
     });
 
-    it('keeps where the attempt was stuck', async () => {
+    it('contains the place where the attempt was stuck', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();

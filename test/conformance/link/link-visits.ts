@@ -11,7 +11,7 @@ const trace = {
 
 export function describeVisits(stage: LinkStage): void {
   describe('the trace of a job', () => {
-    it('is in the lease of each of its attempts, also after a retry that was asked for', async () => {
+    it('is in the lease of each of its attempts, also after a requested retry', async () => {
       const { platform } = stage;
       const id = await platform.submitTraced(trace);
       const hand = await stage.worker();
@@ -32,7 +32,7 @@ export function describeVisits(stage: LinkStage): void {
       expect(lease).not.toHaveProperty('tracestate');
     });
 
-    it('may be named by reports, and changes nothing in what they do', async () => {
+    it('may be named by reports, without an effect', async () => {
       const { platform } = stage;
       const id = await platform.submitTraced(trace);
       const hand = await stage.worker();
@@ -43,8 +43,8 @@ export function describeVisits(stage: LinkStage): void {
     });
   });
 
-  describe('the place for files that a client has named', () => {
-    it('is in the lease of each of its attempts, and in that of no other job', async () => {
+  describe('the S3 configuration of a client', () => {
+    it('is in the lease of each of its attempts and of no other job', async () => {
       const { platform } = stage;
       const s3Config = JSON.stringify({ bucketName: 'bücket', accessSecret: 's' });
       await platform.submitWithS3Config(s3Config);
@@ -61,7 +61,7 @@ export function describeVisits(stage: LinkStage): void {
   });
 
   describe('hello', () => {
-    it('is answered with the numbers that the platform acts by', async () => {
+    it('is answered with the platform’s intervals', async () => {
       expect(await stage.hand().hello()).toEqual({
         protocol: PROTOCOL_VERSION,
         capabilities: [...CAPABILITIES],
@@ -78,19 +78,19 @@ export function describeVisits(stage: LinkStage): void {
       await expect(hello).rejects.toThrow(named);
     });
 
-    it('that requires what the platform has is welcome, also with members it does not know', async () => {
+    it('with supported capabilities is accepted, also with unknown members', async () => {
       const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires: ['solo'], mood: 'good' });
       expect(await hello).toMatchObject({ protocol: PROTOCOL_VERSION });
     });
 
-    it('that requires what the platform lacks is refused, with its name in the reason', async () => {
+    it('with an unsupported capability is refused, with its name in the reason', async () => {
       const requires = ['solo', 'telepathy'];
       const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires });
       await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
       await expect(hello).rejects.toThrow('telepathy');
     });
 
-    it('has to come before everything else', async () => {
+    it('must come before all other calls', async () => {
       const hand = stage.hand();
       const unknown = { name: 'LinkError', code: 'unknown_worker' };
       await expect(hand.take()).rejects.toMatchObject(unknown);
@@ -98,7 +98,7 @@ export function describeVisits(stage: LinkStage): void {
       await expect(hand.report([])).rejects.toMatchObject(unknown);
     });
 
-    it('of a newer incarnation ends the rights of the older one', async () => {
+    it('of a newer incarnation revokes the older one', async () => {
       const old = await stage.worker({ incarnation: 1 });
       await stage.worker({ incarnation: 2 });
       const stale = { name: 'LinkError', code: 'stale_incarnation' };
@@ -124,7 +124,7 @@ export function describeVisits(stage: LinkStage): void {
       expect((await platform.job(id)).lease?.token).toBe(lease.token);
     });
 
-    it('of an incarnation that is known already changes nothing', async () => {
+    it('of a known incarnation changes nothing', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -133,7 +133,7 @@ export function describeVisits(stage: LinkStage): void {
       expect((await platform.job(id)).lease?.token).toBe(lease.token);
     });
 
-    it('of a newer incarnation keeps what is in the outbox and gives the rest to others', async () => {
+    it('of a newer incarnation keeps jobs in the outbox and gives the rest to others', async () => {
       const { platform } = stage;
       const [kept, lost] = [await platform.submit(), await platform.submit()];
       const old = await stage.worker({ incarnation: 1 });
@@ -149,7 +149,7 @@ export function describeVisits(stage: LinkStage): void {
       expect(await platform.record(kept)).toMatchObject({ status: 'COMPLETED', output: 1 });
     });
 
-    it('makes what is in the outbox the newer process’s own: said again without it ends nothing', async () => {
+    it('transfers the outbox to the newer process, and a repetition without it ends nothing', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const lease = await (await stage.worker({ incarnation: 1 })).takeOne();
@@ -160,7 +160,7 @@ export function describeVisits(stage: LinkStage): void {
       expect(await next.finish(lease, completed)).toEqual({ answer: 'applied' });
     });
 
-    it('gives an outcome in the outbox leaseMs to be delivered, whatever its deadline', async () => {
+    it('gives an outcome in the outbox leaseMs for its delivery, whatever its deadline', async () => {
       const { platform } = stage;
       const id = await platform.submit({ executionTimeout: 1_000 });
       const lease = await (await stage.worker({ incarnation: 1 })).takeOne();
@@ -174,7 +174,7 @@ export function describeVisits(stage: LinkStage): void {
   });
 
   describe('bye', () => {
-    it('of a drained worker gives everything back uncounted, also what it never saw', async () => {
+    it('of a drained worker releases all of its leases uncounted, also those that it never received', async () => {
       const { platform } = stage;
       const ids = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -190,7 +190,7 @@ export function describeVisits(stage: LinkStage): void {
       await expect(hand.take()).rejects.toMatchObject({ code: 'unknown_worker' });
     });
 
-    it('keeps what is in the outbox for the successor', async () => {
+    it('keeps jobs in the outbox for the successor', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const old = await stage.worker({ incarnation: 1 });
@@ -204,7 +204,7 @@ export function describeVisits(stage: LinkStage): void {
       expect((await platform.health()).workers).toEqual({ idle: 1, running: 0 });
     });
 
-    it('ends an open take, which gets nothing more', async () => {
+    it('ends an open take without jobs', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
@@ -214,7 +214,7 @@ export function describeVisits(stage: LinkStage): void {
       expect((await platform.job(id)).status).toBe('IN_QUEUE');
     });
 
-    it('may be said again', async () => {
+    it('may be repeated', async () => {
       const hand = await stage.worker();
       await hand.bye('drained');
       await hand.bye('drained');
@@ -238,7 +238,7 @@ export function describeVisits(stage: LinkStage): void {
       expect(leases.map(({ jobId }) => jobId)).toEqual([high, middle, low]);
     });
 
-    it('has a delayed job only when its time has come, and then wakes a take', async () => {
+    it('contains a delayed job only after its delay, and then wakes a take', async () => {
       const { platform } = stage;
       const id = await platform.submit({ delay: 3_000 });
       const hand = await stage.worker();
@@ -249,7 +249,7 @@ export function describeVisits(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id }]);
     });
 
-    it('keeps the place of a job that comes back', async () => {
+    it('keeps the place of a requeued job', async () => {
       const { platform } = stage;
       const first = await platform.submit();
       const hand = await stage.worker();
@@ -259,7 +259,7 @@ export function describeVisits(stage: LinkStage): void {
       expect(await hand.takeOne()).toMatchObject({ jobId: first, attempt: 2 });
     });
 
-    it('has a failed job again after its wait, ahead of later ones', async () => {
+    it('contains a failed job again after its wait, ahead of later ones', async () => {
       const { platform } = stage;
       const first = await platform.submit();
       const hand = await stage.worker();
@@ -273,7 +273,7 @@ export function describeVisits(stage: LinkStage): void {
   });
 
   describe('a lease', () => {
-    it('has all that is needed to run the job, and its input byte by byte', async () => {
+    it('contains everything needed to run the job, and its unchanged input', async () => {
       const { platform } = stage;
       const input = Buffer.from('{ "é" :\t"\\u00e9 😀 \\ud83d\\ude00",  "n": 1e2 }');
       const id = await platform.submit({ executionTimeout: 7_000 }, input);

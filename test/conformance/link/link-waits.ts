@@ -14,7 +14,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id, attempt: 1 }]);
     });
 
-    it('comes back with nothing when its wait is over', async () => {
+    it('returns without jobs when its wait is over', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const take = await platform.park('take', () => hand.take({ waitMs: 3_000 }));
@@ -24,7 +24,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await take.answer).toEqual([]);
     });
 
-    it('waits no longer than the platform lets it', async () => {
+    it('waits at most as long as the platform allows', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const take = await platform.park('take', () => hand.take({ waitMs: 60_000 }));
@@ -32,7 +32,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await take.answer).toEqual([]);
     });
 
-    it('gives at most so many as were asked for', async () => {
+    it('gives at most the requested number', async () => {
       const { platform } = stage;
       for (let i = 0; i < 3; i++) await platform.submit();
       const hand = await stage.worker();
@@ -40,7 +40,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.take({ max: 2 })).toHaveLength(1);
     });
 
-    it('hands over no more than some 4 MB of inputs at a time', async () => {
+    it('gives at most about 4 MB of inputs at a time', async () => {
       const large = Buffer.from(JSON.stringify({ text: 'x'.repeat(3_000_000) }));
       for (let i = 0; i < 4; i++) await stage.platform.submit({}, large);
       const hand = await stage.worker();
@@ -48,7 +48,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.take({ max: 4 })).toHaveLength(2);
     });
 
-    it('counts the places for files that clients have named among them', async () => {
+    it('counts S3 configurations among them', async () => {
       const s3Config = JSON.stringify({ objectPath: 'x'.repeat(8_000) });
       for (let i = 0; i < 530; i++) await stage.platform.submitWithS3Config(s3Config);
       const hand = await stage.worker();
@@ -88,7 +88,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.take({ takeId: 't', held: [] })).toEqual(first);
     });
 
-    it('gives no leases again that are over', async () => {
+    it('does not repeat ended leases', async () => {
       const { platform } = stage;
       await platform.submit();
       const hand = await stage.worker();
@@ -96,7 +96,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.take({ takeId: 't' })).toEqual([]);
     });
 
-    it('ends the one that is open, which gets nothing', async () => {
+    it('ends the open one, which gets no jobs', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const first = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
@@ -106,7 +106,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await second.answer).toMatchObject([{ jobId: id }]);
     });
 
-    it('that arrives behind a newer one has no effect', async () => {
+    it('that arrives after a newer one has no effect', async () => {
       const { platform } = stage;
       const [a, b] = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -122,7 +122,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await open.answer).toMatchObject([{ jobId: id }]);
     });
 
-    it('is numbered anew from the next hello on', async () => {
+    it('restarts its numbering with the next hello', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       await hand.take({ seq: 5 });
@@ -131,7 +131,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.takeOne({ seq: 1 })).toMatchObject({ jobId: id });
     });
 
-    it('gives back, uncounted, what was handed over and is not held', async () => {
+    it('releases, uncounted, given jobs that the worker does not hold', async () => {
       const { platform } = stage;
       const [a, b] = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -141,7 +141,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await platform.job(b)).toMatchObject({ attempt: 2, releases: 1, failures: 0 });
     });
 
-    it('that was given up is given up at the platform, too', async () => {
+    it('that was cancelled is cancelled at the platform too', async () => {
       const hand = await stage.worker();
       const abort = new AbortController();
       const { signal } = abort;
@@ -152,7 +152,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(take.hasEnded).toBe(true);
     });
 
-    it('that was given up leaves its jobs to others', async () => {
+    it('that was cancelled leaves its jobs to others', async () => {
       const { platform } = stage;
       const gone = await stage.worker({ id: 'gone' });
       const abort = new AbortController();
@@ -168,7 +168,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id }]);
     });
 
-    it('that is given up in the moment of its wake-up passes that on', async () => {
+    it('that is cancelled at the moment of its wake-up passes it on', async () => {
       const { platform } = stage;
       const gone = await stage.worker({ id: 'gone' });
       const abort = new AbortController();
@@ -186,7 +186,7 @@ export function describeWaits(stage: LinkStage): void {
   });
 
   describe('renew', () => {
-    it('is answered after its wait when there is nothing to say', async () => {
+    it('is answered after its wait if nothing has changed', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const renew = await platform.park('renew', () => hand.renew([], { waitMs: 60_000 }));
@@ -196,7 +196,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await renew.answer).toEqual({ ended: [], drain: false });
     });
 
-    it('extends the leases that it names when it comes', async () => {
+    it('extends the leases that it names on arrival', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -232,7 +232,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await renew.answer).toEqual({ ended, drain: false });
     });
 
-    it('does not say again what the worker is stopping already', async () => {
+    it('does not repeat jobs that the worker is already stopping', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -246,7 +246,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await renew.answer).toEqual({ ended: [], drain: false });
     });
 
-    it('says of several only what is new', async () => {
+    it('reports only new ones of several', async () => {
       const { platform } = stage;
       const [old, fresh] = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -260,7 +260,7 @@ export function describeWaits(stage: LinkStage): void {
       expect((await renew.answer).ended).toMatchObject([{ jobId: fresh, verdict: 'cancelled' }]);
     });
 
-    it('says of a job that somebody else has that it is lost', async () => {
+    it('reports a job that another worker has as lost', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker({ id: 'slow' });
@@ -284,7 +284,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await renew.answer).toEqual({ ended, drain: false });
     });
 
-    it('is answered at once when the worker is to leave, and no second time', async () => {
+    it('is answered at once when the worker must drain, but only once', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const renew = await platform.park('renew', () => hand.renew([], { waitMs: 5_000 }));
@@ -296,7 +296,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await next.answer).toEqual({ ended: [], drain: true });
     });
 
-    it('that was given up is given up at the platform, too', async () => {
+    it('that was cancelled is cancelled at the platform too', async () => {
       const hand = await stage.worker();
       const abort = new AbortController();
       const { signal } = abort;
@@ -308,7 +308,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(renew.hasEnded).toBe(true);
     });
 
-    it('holds up nothing else while it waits, nor does a second one', async () => {
+    it('does not delay other calls while it waits, nor does a second one', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const wait = { waitMs: 5_000 };
@@ -327,7 +327,7 @@ export function describeWaits(stage: LinkStage): void {
       await Promise.all(renewals.map(({ answer }) => answer));
     });
 
-    it('says that the worker is to leave also when it was not open then', async () => {
+    it('reports a drain also if it was not open at that time', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       platform.queue.drainWorker(ENDPOINT, hand.id);
@@ -347,8 +347,8 @@ export function describeWaits(stage: LinkStage): void {
     });
   });
 
-  describe('a worker that is to leave', () => {
-    it('gets no job, and uses up nobody’s wake-up', async () => {
+  describe('a worker that must drain', () => {
+    it('gets no job and consumes no wake-up of others', async () => {
       const { platform } = stage;
       const leaving = await stage.worker({ id: 'leaving' });
       const blocked = await platform.park('take', () => leaving.take({ waitMs: 20_000 }));
