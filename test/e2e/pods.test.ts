@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cpuFlavorList } from '../../src/wire/resources/catalog.ts';
 import { type PodAction, type PodStatus, podRecord } from '../../src/wire/resources/pod.ts';
 import { podList } from '../../src/wire/resources/pod-operations.ts';
@@ -12,32 +12,21 @@ import { PlatformProcess } from '../support/processes.ts';
 const DELAYS_MS = [0, 3, 10, 30, 100];
 
 let platform: PlatformProcess;
-let round = 0;
 
-beforeAll(async () => {
+beforeEach(async () => {
   platform = await PlatformProcess.start({ endpoints: [], args: ['--engine', 'process'] });
-});
-
-afterAll(() => platform.close());
-
-beforeEach(() => {
-  round++;
 });
 
 afterEach(async () => {
   const pods = await listPods();
   await Promise.all(pods.map(({ id }) => platform.fetch(`/v2/pods/${id}`, { method: 'DELETE' })));
   await Promise.all(pods.map(({ name }) => untilRuns(name, 0)));
+  await platform.close();
 });
 
-/** Holds the ids of all processes that the pod of this name has had. */
-function runsFile(name: string): string {
-  return join(platform.folder, `${round}-${name}`);
-}
-
-/** Each of its processes writes its id into the pod's file, and lives until it is ended. */
+/** Each of its processes writes its id into a file of the pod's name, and lives until it is ended. */
 function lasting(name: string): string {
-  return `sh -c 'echo $$ >> ${runsFile(name)}; exec sleep 1000'`;
+  return `sh -c 'echo $$ >> ${join(platform.folder, name)}; exec sleep 1000'`;
 }
 
 async function listPods() {
@@ -67,7 +56,7 @@ async function until(id: string, status: PodStatus): Promise<void> {
 }
 
 async function listRuns(name: string): Promise<number[]> {
-  const pids = await readFile(runsFile(name), 'utf8').catch(() => '');
+  const pids = await readFile(join(platform.folder, name), 'utf8').catch(() => '');
   return pids
     .split('\n')
     .filter((line) => line !== '')
