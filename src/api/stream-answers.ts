@@ -10,7 +10,7 @@ import { JSON_MEDIA_TYPE, sendLoaded } from './http/byte-reply.ts';
 import type { StreamCursors } from './routes/stream-cursors.ts';
 
 /** Bytes of a page that is read only to learn whether more chunks follow. */
-const LOOK_BYTES = 32_768;
+const PEEK_BYTES = 32_768;
 
 type Reading = Omit<StreamRequest, 'after' | 'maxBytes'>;
 
@@ -33,7 +33,7 @@ export function sendAfter(
     reply,
     answer,
     after,
-    async (request, look) => look ?? (await queue.streams.read({ ...request, after })),
+    async (request, peeked) => peeked ?? (await queue.streams.read({ ...request, after })),
   );
 }
 
@@ -42,14 +42,16 @@ export function sendAfter(
  */
 export function sendNext(reply: FastifyReply, answer: StreamAnswer): Promise<FastifyReply> {
   const { cursors } = answer;
-  return send(reply, answer, undefined, (request, look) => cursors.readNext(reply, request, look));
+  return send(reply, answer, undefined, (request, peeked) =>
+    cursors.readNext(reply, request, peeked),
+  );
 }
 
 function send(
   reply: FastifyReply,
   { clock, endpointId, id, queue, show, signal, waitMs }: StreamAnswer,
   after: Position | undefined,
-  read: (request: Omit<StreamRequest, 'after'>, look?: StreamPage) => Promise<StreamPage>,
+  read: (request: Omit<StreamRequest, 'after'>, peeked?: StreamPage) => Promise<StreamPage>,
 ): Promise<FastifyReply> {
   const until = clock.now() + waitMs;
   const key = { endpointId, id };
@@ -59,18 +61,18 @@ function send(
     async measure() {
       const splitBytes = await queue.streams.splitBytes(key);
       if (splitBytes > 0) return Math.max(maxBytes, splitBytes);
-      const look = { ...key, after, waitMs, maxBytes: LOOK_BYTES, signal };
-      const page = await loadInTurn(() => queue.streams.read(look), countBytes);
+      const peek = { ...key, after, waitMs, maxBytes: PEEK_BYTES, signal };
+      const page = await loadInTurn(() => queue.streams.read(peek), countBytes);
       const bytes = countBytes(page);
       // A larger page would be in memory while it waits for the budget.
-      if (!page.more && bytes <= LOOK_BYTES) whole = page;
+      if (!page.more && bytes <= PEEK_BYTES) whole = page;
       return page.more ? maxBytes : bytes;
     },
     async load() {
-      const look = whole;
+      const peeked = whole;
       whole = undefined;
       const leftMs = Math.max(0, until - clock.now());
-      const page = await read({ ...key, waitMs: leftMs, maxBytes, signal }, look);
+      const page = await read({ ...key, waitMs: leftMs, maxBytes, signal }, peeked);
       return { mediaType: JSON_MEDIA_TYPE, pieces: show(page) };
     },
   });

@@ -101,8 +101,8 @@ export function describeDevices(name: string, openMachine: () => Machine): void 
       }));
       const watch = new DeviceWatch({ detection, workers, log: silentLog });
       watch.start();
-      await watch.look();
-      await watch.look();
+      await watch.readNow();
+      await watch.readNow();
       watch.stop();
       expect(told).toEqual([]);
       expect(watch.statuses).toHaveLength(gpus.length);

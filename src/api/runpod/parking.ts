@@ -7,7 +7,7 @@ import type { RunPodLease } from './lease.ts';
 
 /** How long to wait for the next chunk of a worker that has yielded before, ms. */
 const PARK_MS = 2_000;
-const LOOK_MS = 20;
+const POLL_MS = 20;
 
 export class Parking {
   readonly #clock: Clock;
@@ -34,7 +34,7 @@ export class Parking {
     this.#over ??= Promise.withResolvers();
     const until = this.#clock.now() + PARK_MS;
     const isComplete = () => listStreaming().every((held) => this.#held.has(held));
-    while (!isComplete() && this.#clock.now() < until) await sleep(this.#clock, LOOK_MS);
+    while (!isComplete() && this.#clock.now() < until) await sleep(this.#clock, POLL_MS);
     // With the answer each of them has a chunk that was refused.
     const whole = [...this.#held].filter(({ isBroken }) => !isBroken);
     this.#over.resolve();

@@ -46,7 +46,7 @@ export class DevHandlers {
   /** Adds, removes and reloads handlers after these modules were changed. */
   async follow(changed: ReadonlySet<string>): Promise<void> {
     if (this.#isStopping) return;
-    const found = this.#look();
+    const found = this.#findFiles();
     if (!found) return;
     const files = new Set(found.map(({ path }) => path));
     const handlerFiles = new Set([...files, ...this.#endpoints.keys()]);
@@ -70,7 +70,7 @@ export class DevHandlers {
   }
 
   /** Finds the handler files. Undefined if two files have the same endpoint name. */
-  #look(): HandlerFile[] | undefined {
+  #findFiles(): HandlerFile[] | undefined {
     try {
       return findHandlers(this.#options.paths, { missing: 'skipped' });
     } catch (error) {

@@ -47,7 +47,7 @@ export class FolderWatch {
 
   constructor(options: FolderWatchOptions) {
     this.#options = options;
-    this.#files = this.#look();
+    this.#files = this.#readSnapshot();
   }
 
   close(): void {
@@ -65,14 +65,14 @@ export class FolderWatch {
 
   #compare(): void {
     const before = this.#files;
-    const after = this.#look();
+    const after = this.#readSnapshot();
     this.#files = after;
     const paths = [...before.keys(), ...after.keys()];
     const changed = new Set(paths.filter((path) => before.get(path) !== after.get(path)));
     if (changed.size > 0) this.#options.onChange(changed);
   }
 
-  #look(): Snapshot['files'] {
+  #readSnapshot(): Snapshot['files'] {
     const found: Snapshot = { folders: new Set(), files: new Map() };
     for (const folder of this.#options.folders) collect(folder, found);
     for (const [folder, watcher] of this.#watchers) {

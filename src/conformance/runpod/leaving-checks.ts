@@ -73,7 +73,7 @@ async function findEnd(
   void exitCode?.then(async () => {
     await new Promise((resolve) => setTimeout(resolve, LAST_CALL_MS));
     isGone = true;
-    stand.look();
+    stand.check();
   });
   const end = await stand.until(LEAVING_MS, 'no result was posted', () => {
     return stand.results(id)[0] ?? (isGone ? 'gone' : undefined);

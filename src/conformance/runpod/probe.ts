@@ -6,7 +6,7 @@ import { Deviation, demand } from '../checks.ts';
 import { readMember } from './stand.ts';
 
 const PATIENCE_MS = 100_000;
-const LOOK_EVERY_MS = 100;
+const POLL_EVERY_MS = 100;
 
 export interface RunPodPlace {
   /** The URL before `/<endpoint>/job-take`. */
@@ -108,7 +108,7 @@ export class RunPodProbe {
       const status = readMember(body, 'status');
       if (status === wanted) return body;
       if (Date.now() > until) throw new Deviation(`the job is ${status}, not ${wanted}`);
-      await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+      await new Promise((resolve) => setTimeout(resolve, POLL_EVERY_MS));
     }
   }
 }

@@ -143,8 +143,8 @@ export class RunPodStand {
   }
 
   /** Makes `until` run `find` again after a change that is not a request. */
-  look(): void {
-    this.#watch.look();
+  check(): void {
+    this.#watch.check();
   }
 
   /** Whether the job has been sent on a worker's connection. */
@@ -181,7 +181,7 @@ export class RunPodStand {
     else if (received.route === 'job-take' || received.route === 'job-stop')
       this.#hold(received, response);
     else response.writeHead(200).end();
-    this.#watch.look();
+    this.#watch.check();
   }
 
   #hold({ query, route }: RecordedRequest, response: ServerResponse): void {
@@ -212,7 +212,7 @@ export class RunPodStand {
   #answer(poll: Poll, body: unknown): void {
     this.#polls.delete(poll);
     poll.response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
-    this.#watch.look();
+    this.#watch.check();
   }
 }
 

@@ -156,9 +156,9 @@ const faults: ConformanceCheck<RunPodStand>[] = [
       const size = { count: 10, bytes: 8 };
       const id = stand.submit({ do: 'stream', ...size });
       await stand.result(id, SOON_MS);
-      const heard = stand.of('job-stream', id).filter(({ isRefused }) => !isRefused);
+      const accepted = stand.of('job-stream', id).filter(({ isRefused }) => !isRefused);
       demandSame(
-        heard.map(({ body }) => readMember(body, 'output')),
+        accepted.map(({ body }) => readMember(body, 'output')),
         listYields(size),
         'the outputs',
       );

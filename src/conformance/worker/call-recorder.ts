@@ -136,7 +136,7 @@ export class CallRecorder implements WorkerLink {
     const list: Seen<V>[] = this.calls[verb];
     list.push(seen);
     this.order.push(seen);
-    this.look();
+    this.check();
     try {
       const forged = this.#pick('instead', seen)?.instead;
       const answer = forged ? forged(request) : await call();
@@ -148,12 +148,12 @@ export class CallRecorder implements WorkerLink {
       return answer;
     } finally {
       seen.answeredAt = Date.now();
-      this.look();
+      this.check();
     }
   }
 
   /** Makes `until` run `find` again after a change that is not a call. */
-  look(): void {
-    this.#watch.look();
+  check(): void {
+    this.#watch.check();
   }
 }

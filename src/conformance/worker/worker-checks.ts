@@ -229,7 +229,7 @@ const leaving: ConformanceCheck<WorkerStand>[] = [
       let isGone = false;
       void stand.options.exitCode?.then(() => {
         isGone = true;
-        recorder.look();
+        recorder.check();
       });
       const end = await recorder.until(LEAVING_MS, 'the worker sent no bye', () => {
         return recorder.calls.bye[0] ?? (isGone ? 'gone' : undefined);

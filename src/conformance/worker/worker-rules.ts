@@ -25,7 +25,7 @@ export function findUnheld({ calls }: CallRecorder): string | undefined {
       if (kind === 'outcome' && !endedAt.has(token)) endedAt.set(token, at);
     }
   }
-  const letGo = new Set(
+  const released = new Set(
     calls.renew.flatMap(({ answer }) => answer?.ended ?? []).map(({ token }) => token),
   );
   const given: { lease: LeaseRef; since: number }[] = [];
@@ -34,7 +34,7 @@ export function findUnheld({ calls }: CallRecorder): string | undefined {
       ({ lease, since }) =>
         since < at &&
         at < (endedAt.get(lease.token) ?? Number.POSITIVE_INFINITY) &&
-        !letGo.has(lease.token) &&
+        !released.has(lease.token) &&
         !request.held.includes(lease.token),
     );
     if (missing) return missing.lease.jobId;

@@ -15,7 +15,7 @@ const ENDPOINT = 'conformance';
 /** Short times for a quick run; everything else has its default. */
 export const TERMS = { leaseMs: 3_000, renewEveryMs: 1_000, takeWaitMs: 2_000 } as const;
 const SETTINGS: PlatformOptions['settings'] = { ...TERMS, timeoutGraceMs: 5_000 };
-const LOOK_EVERY_MS = 20;
+const POLL_EVERY_MS = 20;
 
 export interface WorkerStandOptions extends Departure {
   host: string;
@@ -123,7 +123,7 @@ export class WorkerStand {
       if (Date.now() > until) {
         throw new Deviation(`the job is still ${record.status} after ${ms / 1_000} s`);
       }
-      await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+      await new Promise((resolve) => setTimeout(resolve, POLL_EVERY_MS));
     }
   }
 

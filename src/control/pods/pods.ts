@@ -170,7 +170,7 @@ export class Pods {
   /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded`, `over_capacity`, `unavailable` */
   async update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
     const { spec } = await this.find(userId, id);
-    if (update.disk !== undefined && update.disk > spec.disk) await this.#lookOnce(id);
+    if (update.disk !== undefined && update.disk > spec.disk) await this.#inspectOnce(id);
     return this.#change(userId, id, (pod) => this.#updated(pod, update));
   }
 
@@ -254,7 +254,7 @@ export class Pods {
    * A platform that has just started may not have inspected it yet. @throws ProblemError
    * `unavailable`
    */
-  async #lookOnce(id: string): Promise<void> {
+  async #inspectOnce(id: string): Promise<void> {
     if (!this.live.get(id) || this.live.seen(id)) return;
     const { engine } = this.#options;
     this.live.noteSeen(id, await engine.inspect(id).catch(refuseToAnswer));

@@ -45,7 +45,7 @@ export class Reconciler {
   async start(): Promise<void> {
     const { engine, pods } = this.#options;
     this.#closers.push(
-      pods.onChange((id, change) => this.#hear(id, change)),
+      pods.onChange((id, change) => this.#noteChange(id, change)),
       engine.watch((id) => this.#wake(id)),
     );
     await this.#sweep();
@@ -109,7 +109,7 @@ export class Reconciler {
     return isNew || decideStep(observed, seen, now).kind !== 'none';
   }
 
-  #hear(id: string, change: PodAspect): void {
+  #noteChange(id: string, change: PodAspect): void {
     if (change === 'seen') return;
     this.#wake(id);
     const { pods } = this.#options;

@@ -10,8 +10,8 @@ const WARN = 40;
  */
 export function findLastOutput(log: string): string | undefined {
   for (const line of log.split('\n').reverse()) {
-    const words = readLine(line);
-    if (words !== undefined) return words.slice(0, MAX_LENGTH);
+    const text = readLine(line);
+    if (text !== undefined) return text.slice(0, MAX_LENGTH);
   }
   return undefined;
 }
@@ -22,9 +22,9 @@ function readLine(line: string): string | undefined {
   if (record === undefined) return line;
   const { err, level, msg } = record;
   if (typeof level === 'number' && level < WARN) return undefined;
-  const said = typeof msg === 'string' ? msg : line;
+  const text = typeof msg === 'string' ? msg : line;
   const cause = isRecord(err) && typeof err['message'] === 'string' ? err['message'] : undefined;
-  return cause === undefined || said.includes(cause) ? said : `${said}: ${cause}`;
+  return cause === undefined || text.includes(cause) ? text : `${text}: ${cause}`;
 }
 
 function parseRecord(line: string): Record<string, unknown> | undefined {

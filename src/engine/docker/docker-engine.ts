@@ -27,11 +27,11 @@ import { measureUsage, readSample, statsAnswer, type UsageSample } from './usage
 
 /** The effect of a request may become visible a little later. */
 const SETTLE_MS = 10_000;
-const LOOK_AGAIN_MS = 50;
+const RECHECK_MS = 50;
 /** Time of a stop beyond its grace period. */
 const STOP_LIMIT_MS = 30_000;
 /** Parallel inspections: with hundreds at once, an engine answers none. */
-const LOOKS_AT_ONCE = 8;
+const INSPECTS_AT_ONCE = 8;
 
 export interface DockerEngineOptions {
   /**
@@ -93,9 +93,9 @@ export class DockerEngine implements Engine {
     return begin(async () => {
       splitArgs(spec.args);
       checkVendor(spec.gpus);
-      const known = await this.#look(spec.id);
+      const known = await this.#inspect(spec.id);
       if (!known) await this.#make(spec);
-      const made = known ?? (await this.#look(spec.id));
+      const made = known ?? (await this.#inspect(spec.id));
       if (!made) throw new EngineError('unavailable', `container of ${spec.id} not found`);
       const { generation } = made.container;
       if (generation !== spec.generation) {
@@ -110,7 +110,7 @@ export class DockerEngine implements Engine {
 
   start(id: string): Promise<void> {
     return begin(async () => {
-      const before = await this.#look(id);
+      const before = await this.#inspect(id);
       if (!before) throw new EngineError('unavailable', `container of ${id} not found`);
       if (before.container.state === 'running') return;
       const networkId = await this.#networks.provide(before.network);
@@ -118,7 +118,7 @@ export class DockerEngine implements Engine {
         await this.#networks.rejoin(before, networkId);
       }
       const failure = await this.#act(id, (container) => container.start());
-      const after = await this.#look(id);
+      const after = await this.#inspect(id);
       if (!failure || after?.container.state === 'running') return;
       if (after && after.container.startedAt !== before.container.startedAt) return;
       throw judgeRefusal(failure, after?.lastCode ?? null);
@@ -127,7 +127,7 @@ export class DockerEngine implements Engine {
 
   stop(id: string, graceMs: number): Promise<void> {
     return attempt(async () => {
-      if ((await this.#look(id))?.container.state !== 'running') return;
+      if ((await this.#inspect(id))?.container.state !== 'running') return;
       // Engines count in whole seconds.
       const t = Math.ceil(graceMs / 1_000);
       const stop: ContainerCall = (container) => container.stop({ t });
@@ -138,7 +138,7 @@ export class DockerEngine implements Engine {
 
   remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
     return attempt(async () => {
-      const seen = await this.#look(id);
+      const seen = await this.#inspect(id);
       if (seen) {
         // Some engines would wait for a graceful exit.
         await this.#act(id, (container) => container.kill());
@@ -153,7 +153,7 @@ export class DockerEngine implements Engine {
   }
 
   inspect(id: string): Promise<Container | undefined> {
-    return attempt(async () => (await this.#look(id))?.container);
+    return attempt(async () => (await this.#inspect(id))?.container);
   }
 
   list(): Promise<Container[]> {
@@ -164,9 +164,9 @@ export class DockerEngine implements Engine {
       );
       const ids = found.map(({ Labels }) => Labels[POD_LABEL] ?? '');
       const containers: Container[] = [];
-      for (let at = 0; at < ids.length; at += LOOKS_AT_ONCE) {
-        const some = ids.slice(at, at + LOOKS_AT_ONCE);
-        const seen = await Promise.all(some.map((id) => this.#look(id)));
+      for (let at = 0; at < ids.length; at += INSPECTS_AT_ONCE) {
+        const some = ids.slice(at, at + INSPECTS_AT_ONCE);
+        const seen = await Promise.all(some.map((id) => this.#inspect(id)));
         containers.push(...seen.flatMap((each) => each?.container ?? []));
       }
       return containers;
@@ -175,7 +175,7 @@ export class DockerEngine implements Engine {
 
   stats(id: string): Promise<ContainerStats | undefined> {
     return attempt(async () => {
-      const seen = await this.#look(id);
+      const seen = await this.#inspect(id);
       if (seen?.container.state !== 'running') return undefined;
       const found = await this.#client.find((docker) =>
         docker.getContainer(this.#name(id)).stats({ stream: false, 'one-shot': true }),
@@ -214,7 +214,7 @@ export class DockerEngine implements Engine {
     this.#watch.close();
   }
 
-  async #look(id: string): Promise<SeenContainer | undefined> {
+  async #inspect(id: string): Promise<SeenContainer | undefined> {
     const answer = await this.#client.find((docker) =>
       docker.getContainer(this.#name(id)).inspect(),
     );
@@ -228,8 +228,8 @@ export class DockerEngine implements Engine {
     isWanted: (seen: SeenContainer | undefined) => boolean,
   ): Promise<void> {
     const giveUpAt = this.#clock.now() + SETTLE_MS;
-    while (!isWanted(await this.#look(id))) {
-      if (this.#clock.now() < giveUpAt) await sleep(this.#clock, LOOK_AGAIN_MS);
+    while (!isWanted(await this.#inspect(id))) {
+      if (this.#clock.now() < giveUpAt) await sleep(this.#clock, RECHECK_MS);
       else
         throw failure ?? new EngineError('unavailable', `the container of ${id} does not settle`);
     }
@@ -252,10 +252,10 @@ export class DockerEngine implements Engine {
     for (;;) {
       const failure = await this.#ask(spec, gpuTerms);
       // If two calls create it at once, the other one was first.
-      if (!failure || (await this.#look(spec.id))) return;
+      if (!failure || (await this.#inspect(spec.id))) return;
       const isMadeByOthers = isNameTaken(failure) && this.#clock.now() < giveUpAt;
       if (!isMadeByOthers) throw failure;
-      await sleep(this.#clock, LOOK_AGAIN_MS);
+      await sleep(this.#clock, RECHECK_MS);
     }
   }
 

@@ -89,10 +89,10 @@ export class EventWatch {
     // Only after the stream is open: later changes are then in the stream.
     const ids = await this.#options.listIds();
     for (const id of ids) this.#notify(id, signal);
-    for await (const document of readDocuments(events)) this.#hear(document, signal);
+    for await (const document of readDocuments(events)) this.#noteEvent(document, signal);
   }
 
-  #hear(document: unknown, signal: AbortSignal): void {
+  #noteEvent(document: unknown, signal: AbortSignal): void {
     const { Action = '', Actor } = event.parse(document);
     const id = Actor?.Attributes?.[POD_LABEL];
     if (id !== undefined && !NO_CHANGE.test(Action)) this.#notify(id, signal);

@@ -159,7 +159,7 @@ export function hasRunOutOfMemory({ memory }: RunGroups): boolean {
 
 /** Time for the last processes of a killed group to disappear. */
 const LEAVE_LIMIT_MS = 500;
-const LOOK_AGAIN_MS = 10;
+const RECHECK_MS = 10;
 
 export function removeGroups(groups: RunGroups, clock: Clock): Promise<void> {
   return removeFolders(listFolders(groups), clock);
@@ -170,7 +170,7 @@ export async function removeFolders(folders: readonly string[], clock: Clock): P
   const giveUpAt = clock.now() + LEAVE_LIMIT_MS;
   for (const folder of folders) {
     for (const group of [...listBelow(folder), folder]) {
-      while (!tryRemove(group) && clock.now() < giveUpAt) await sleep(clock, LOOK_AGAIN_MS);
+      while (!tryRemove(group) && clock.now() < giveUpAt) await sleep(clock, RECHECK_MS);
     }
   }
 }

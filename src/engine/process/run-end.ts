@@ -16,7 +16,7 @@ import { listMembers } from './cgroups.ts';
 import { RUN_VARIABLE } from './environment.ts';
 import type { RunRecord } from './run-record.ts';
 
-const LOOK_AGAIN_MS = 10;
+const RECHECK_MS = 10;
 /** A device or a file system can delay the end of a killed process for a while. */
 const KILL_LIMIT_MS = 10_000;
 
@@ -54,7 +54,7 @@ export async function askToEnd(ending: PoliteEnding): Promise<void> {
   if (main) signalProcess(main, 'SIGTERM');
   while (isAlive(record.leader) && clock.now() < giveUpAt) {
     if (closing.aborted) throw new EngineError('unavailable', 'the platform ends');
-    await sleep(clock, LOOK_AGAIN_MS);
+    await sleep(clock, RECHECK_MS);
   }
 }
 
@@ -72,7 +72,7 @@ export async function killAll(traces: RunTraces, clock: Clock): Promise<void> {
       throw new EngineError('unavailable', `processes do not end: ${numbers}`);
     }
     for (const member of members) signalProcess(member, 'SIGKILL');
-    await sleep(clock, LOOK_AGAIN_MS);
+    await sleep(clock, RECHECK_MS);
   }
 }
 
@@ -110,7 +110,7 @@ async function findMain(
         parentPid === leader.pid && !isDead && ![shell, ''].includes(readCommandLine(pid)),
     );
     if (main || clock.now() >= giveUpAt) return main && readProcess(main.pid);
-    await sleep(clock, LOOK_AGAIN_MS);
+    await sleep(clock, RECHECK_MS);
   }
   return undefined;
 }

@@ -36,10 +36,10 @@ export class StreamedOutput {
   /** `first` is the number of the first chunk within the attempt. */
   add(first: number, chunks: readonly Uint8Array[]): void {
     // An earlier process of this worker has posted the chunks before.
-    if (this.#isWhole && first !== this.#chunks.length) this.#letGo();
+    if (this.#isWhole && first !== this.#chunks.length) this.#discard();
     for (const chunk of chunks) {
       this.#bytes += chunk.length;
-      if (this.#bytes > MAX_JOINED_BYTES) this.#letGo();
+      if (this.#bytes > MAX_JOINED_BYTES) this.#discard();
       if (this.#isWhole) this.#chunks.push(chunk);
     }
   }
@@ -49,7 +49,7 @@ export class StreamedOutput {
     return (this.#isWhole && joinOutputs(this.#chunks, MAX_JOINED_BYTES)) || Buffer.from('[]');
   }
 
-  #letGo(): void {
+  #discard(): void {
     this.#isWhole = false;
     this.#chunks = [];
   }

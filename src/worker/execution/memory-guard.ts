@@ -5,7 +5,7 @@ import type { Log } from '../../base/log.ts';
 import type { Attempts } from '../attempts.ts';
 import { decideOnMemory, describeExcess, type EarlierLook, isHigh } from './memory-limit.ts';
 
-const LOOK_EVERY_MS = 250;
+const POLL_EVERY_MS = 250;
 
 export interface MemoryGuardOptions {
   clock: Clock;
@@ -37,7 +37,7 @@ export class MemoryGuard {
   }
 
   start(): void {
-    this.#cancelTimer = this.#options.clock.after(LOOK_EVERY_MS, () => {
+    this.#cancelTimer = this.#options.clock.after(POLL_EVERY_MS, () => {
       this.#look();
       if (!this.#isStopped) this.start();
     });

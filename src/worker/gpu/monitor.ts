@@ -111,7 +111,7 @@ export class GpuMonitor {
 
   #plan(waitMs: number): void {
     const cancel = this.#clock.after(waitMs, () => {
-      void this.look().then(() => {
+      void this.readNow().then(() => {
         // Stopped, or stopped and restarted, meanwhile.
         if (this.#cancelNext === cancel) this.#plan(this.#intervalMs);
       });
@@ -120,7 +120,7 @@ export class GpuMonitor {
   }
 
   /** Reads once, in addition to the interval; never two readings at a time. Never rejects. */
-  look(): Promise<void> {
+  readNow(): Promise<void> {
     if (this.#looking) return this.#looking.done;
     const looking = { done: this.#lookOnce(this.#life.signal) };
     this.#looking = looking;

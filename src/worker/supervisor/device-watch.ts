@@ -124,8 +124,8 @@ export class DeviceWatch {
   }
 
   /** Reads once in addition to the interval, or joins a running reading. Never rejects. */
-  look(): Promise<void> {
-    return this.#monitor.look();
+  readNow(): Promise<void> {
+    return this.#monitor.readNow();
   }
 
   #isUsed(uuid: string): boolean {

@@ -9,7 +9,7 @@ import { cutLog } from '../log-file.ts';
  * Interval of the polls, which also bounds the growth of a log: a busy program fills a disk in
  * seconds.
  */
-const LOOK_EVERY_MS = 250;
+const POLL_EVERY_MS = 250;
 
 export interface RunningContainer {
   id: string;
@@ -51,9 +51,9 @@ export class ContainerWatch {
 
   add(container: RunningContainer, child: ChildProcess | undefined): void {
     this.#running.set(container.id, container);
-    child?.once('exit', () => this.#lookAt(container));
+    child?.once('exit', () => this.#check(container));
     this.notify(container.id);
-    this.#lookAt(container);
+    this.#check(container);
   }
 
   notify(id: string): void {
@@ -67,7 +67,7 @@ export class ContainerWatch {
 
   #begin(): void {
     if (this.#timer) return;
-    this.#timer = setInterval(() => this.#look(), LOOK_EVERY_MS);
+    this.#timer = setInterval(() => this.#pollAll(), POLL_EVERY_MS);
     this.#timer.unref();
     this.#adopt().catch((error: unknown) => {
       this.#options.log.error({ err: error }, 'listing containers failed');
@@ -83,14 +83,14 @@ export class ContainerWatch {
     }
   }
 
-  #look(): void {
+  #pollAll(): void {
     for (const container of this.#running.values()) {
       void this.#cut(container);
-      this.#lookAt(container);
+      this.#check(container);
     }
   }
 
-  #lookAt(container: RunningContainer): void {
+  #check(container: RunningContainer): void {
     const { id, leader } = container;
     if (this.#running.get(id) !== container || isAlive(leader)) return;
     this.#running.delete(id);

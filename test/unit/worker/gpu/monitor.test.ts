@@ -98,7 +98,7 @@ describe('a reading', () => {
     const { clock, monitor, asked } = watchSlowly('one-h200');
     monitor.start();
     await clock.advance(35_000);
-    const beside = monitor.look();
+    const beside = monitor.readNow();
     await clock.advance(5_000);
     expect(asked).toHaveLength(1);
     asked[0]?.reply(answer('one-h200'));
@@ -132,7 +132,7 @@ describe('a reading', () => {
       read: () => Promise.reject(new Error('out of memory')),
       clock: new ManualClock(),
     });
-    await monitor.look();
+    await monitor.readNow();
     expect(monitor.statuses[0]?.health.state).toMatchObject({
       name: 'suspect',
       reason: expect.stringContaining('out of memory'),
@@ -141,10 +141,10 @@ describe('a reading', () => {
 
   it('marks missing values as not current', async () => {
     const { monitor, scene } = watch('one-h200');
-    await monitor.look();
+    await monitor.readNow();
     expect(monitor.statuses[0]).toMatchObject({ isCurrent: true, temperatureC: 34 });
     scene.says = 'driver-error';
-    await monitor.look();
+    await monitor.readNow();
     expect(monitor.statuses[0]).toMatchObject({ isCurrent: false, temperatureC: 34 });
   });
 });
@@ -204,7 +204,7 @@ describe('the monitor', () => {
 
   it('shows the memory, utilization and temperature of each device', async () => {
     const { monitor } = watch('mig-a100');
-    await monitor.look();
+    await monitor.readNow();
     expect(monitor.statuses[1]).toMatchObject({
       memory: { totalBytes: 19_968 * 2 ** 20, usedBytes: 25 * 2 ** 20 },
       utilization: undefined,
@@ -232,10 +232,10 @@ describe('the monitor', () => {
     const told: string[] = [];
     const release = monitor.onChange((status) => told.push(status.health.state.name));
     scene.says = 'one-h200-hot';
-    await monitor.look();
+    await monitor.readNow();
     release();
     scene.says = 'one-h200';
-    await monitor.look();
+    await monitor.readNow();
     expect(told).toEqual(['suspect']);
   });
 
@@ -244,7 +244,7 @@ describe('the monitor', () => {
     async (word) => {
       const { monitor, scene } = watch('eight-a100');
       scene.says = word;
-      await monitor.look();
+      await monitor.readNow();
       expect(statesOf(monitor)).toBe('hhhqhhhh');
     },
   );
@@ -252,10 +252,10 @@ describe('the monitor', () => {
   it('quarantines all GPUs after nvidia-smi has failed three times', async () => {
     const { monitor, scene } = watch('eight-a100');
     scene.says = 'driver-error';
-    await monitor.look();
-    await monitor.look();
+    await monitor.readNow();
+    await monitor.readNow();
     expect(statesOf(monitor)).toBe('ssssssss');
-    await monitor.look();
+    await monitor.readNow();
     expect(statesOf(monitor)).toBe('qqqqqqqq');
   });
 
@@ -264,10 +264,10 @@ describe('the monitor', () => {
     async (then) => {
       const { monitor, scene } = watch('eight-a100');
       scene.says = 'version-mismatch';
-      for (let look = 0; look < 5; look++) await monitor.look();
+      for (let look = 0; look < 5; look++) await monitor.readNow();
       expect(statesOf(monitor)).toBe('ssssssss');
       scene.says = then;
-      await monitor.look();
+      await monitor.readNow();
       expect(statesOf(monitor)).toBe(then === 'seven-a100' ? 'hhhqhhhh' : 'ssssssss');
     },
   );
@@ -277,7 +277,7 @@ describe('the monitor', () => {
       ...report,
       gpus: report.gpus.map((gpu) => ({ ...gpu, isMigEnabled: true })),
     }));
-    await monitor.look();
+    await monitor.readNow();
     expect(monitor.statuses[0]?.health.state).toMatchObject({
       name: 'quarantined',
       reason: expect.stringContaining('MIG'),
@@ -292,14 +292,14 @@ describe('the monitor', () => {
         .reverse()
         .map((gpu, place) => (place === 0 ? { ...gpu, isRemapFailed: true } : gpu)),
     }));
-    await monitor.look();
+    await monitor.readNow();
     expect(statesOf(monitor)).toBe('hhhhhhhq');
   });
 
   it('quarantines missing MIG instances, not the GPU beside them', async () => {
     const { monitor, scene } = watch('mig-a100');
     scene.says = 'mig-empty';
-    await monitor.look();
+    await monitor.readNow();
     expect(statesOf(monitor)).toBe('qqqqh');
   });
 });

@@ -100,7 +100,7 @@ describe('a quarantine', () => {
     const { watch, workers, told } = await setUp('eight-a100', { perWorker: 2 });
     watch.start();
     await say('lost-beside');
-    await watch.look();
+    await watch.readNow();
     expect(told()).toEqual(['', 'quarantine', '', '']);
     expect(workers[1]?.told[0]).toBe(
       'quarantine: device 3: the driver has lost the GPU at 00000000:53:00.0',
@@ -112,12 +112,12 @@ describe('a quarantine', () => {
     const { watch, clock, told } = await setUp('eight-a100', { perWorker: 4 });
     watch.start();
     await say('eight-a100-lost');
-    await watch.look();
-    await watch.look();
+    await watch.readNow();
+    await watch.readNow();
     expect(told()).toEqual(['quarantine', '']);
     await clock.advance(30_000);
     await say('eight-a100');
-    await watch.look();
+    await watch.readNow();
     expect(told()).toEqual(['quarantine,readmit', '']);
     watch.stop();
   });
@@ -126,14 +126,14 @@ describe('a quarantine', () => {
     const { watch, clock, told } = await setUp('eight-a100', { perWorker: 4 });
     watch.start();
     await say('driver-error');
-    await watch.look();
-    await watch.look();
+    await watch.readNow();
+    await watch.readNow();
     expect(told()).toEqual(['', '']);
-    await watch.look();
+    await watch.readNow();
     expect(told()).toEqual(['quarantine', 'quarantine']);
     await say('eight-a100');
     await clock.advance(30_000);
-    await watch.look();
+    await watch.readNow();
     expect(told()).toEqual(['quarantine,readmit', 'quarantine,readmit']);
     watch.stop();
   });
@@ -155,7 +155,7 @@ describe('a quarantine', () => {
     const { watch, told } = await setUp('one-h200');
     watch.start();
     await say(words);
-    for (let look = 0; look < 4; look++) await watch.look();
+    for (let look = 0; look < 4; look++) await watch.readNow();
     expect(told()).toEqual([expected]);
     watch.stop();
   });
@@ -165,7 +165,7 @@ describe('a quarantine', () => {
     watch.start();
     await say('hang');
     for (let look = 0; look < 3; look++) {
-      const looking = watch.look();
+      const looking = watch.readNow();
       await waitForPid();
       await clock.advance(10_000);
       await looking;
@@ -178,10 +178,10 @@ describe('a quarantine', () => {
     const { watch, clock, lines } = await setUp('one-h200');
     watch.start();
     await say('one-h200-ecc');
-    await watch.look();
+    await watch.readNow();
     await say('one-h200');
     await clock.advance(30_000);
-    await watch.look();
+    await watch.readNow();
     expect(lines).toMatchObject([
       {
         level: 40,
@@ -201,7 +201,7 @@ describe('a quarantine', () => {
     const { watch, lines, told } = await setUp('eight-a100', { choice: '0,1' });
     watch.start();
     await say('eight-a100-lost');
-    await watch.look();
+    await watch.readNow();
     expect(told()).toEqual(['', '']);
     expect(lines).toEqual([]);
     expect(watch.statuses).toHaveLength(2);
@@ -214,7 +214,7 @@ describe('the watch', () => {
     const { watch, clock } = await setUp('one-h200', { intervalMs: 5_000 });
     watch.start();
     await clock.advance(5_000);
-    await watch.look();
+    await watch.readNow();
     expect((await readFile(join(folder, 'calls'), 'utf8')).split('\n')).toHaveLength(3);
     watch.stop();
 
@@ -230,7 +230,7 @@ describe('the watch', () => {
     const { watch, clock, told, lines } = await setUp('one-h200');
     watch.start();
     await say('hang');
-    const looking = watch.look();
+    const looking = watch.readNow();
     const pid = await waitForPid();
     expect(isAlive(pid)).toBe(true);
     watch.stop();
@@ -261,7 +261,7 @@ describe('device memory', () => {
     const look = async (usedMib: number, activity: JobActivity | undefined) => {
       scene.usedMib = usedMib;
       worker.activity = activity;
-      await built.watch.look();
+      await built.watch.readNow();
     };
     return { ...built, worker, look };
   }
