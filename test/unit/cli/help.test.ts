@@ -42,7 +42,7 @@ const commands = [
 ];
 
 describe.each(groups)('$name', (group) => {
-  it('lists its commands with their arguments, and has an example', () => {
+  it('lists its commands with their arguments and an example', () => {
     const help = renderGroupHelp(group);
     for (const [word, { positionals, summary }] of Object.entries(group.verbs)) {
       expect(help).toContain([`  ${word}`, ...positionals.map(({ name }) => name)].join(' '));
@@ -89,7 +89,7 @@ describe.each(commands)('$name', (command) => {
     expect(help).toContain('Examples:');
   });
 
-  it('says the unit of every option in ms', () => {
+  it('names the unit of every option in ms', () => {
     for (const [name, { help: line }] of Object.entries(command.options)) {
       if (/Ms$/.test(name)) expect(line).toMatch(/\bms\b/);
     }

@@ -35,7 +35,7 @@ function parse(...args: string[]) {
 }
 
 describe('values', () => {
-  it('are the defaults where nothing is given', () => {
+  it('are the defaults if nothing is given', () => {
     const expected = { port: 8_000, host: 'localhost', note: undefined, endpoint: [] };
     expect(parse().values).toEqual({ ...expected, logLevel: 'info', json: false });
   });
@@ -45,37 +45,37 @@ describe('values', () => {
     expect(values).toMatchObject({ port: 1, host: '::1', logLevel: 'warn', json: true });
   });
 
-  it('come from the environment where there is no flag', () => {
+  it('come from the environment without a flag', () => {
     process.env['TEST_CLI_PORT'] = '7';
     process.env['TEST_CLI_ENDPOINTS'] = 'a,b';
     process.env['TEST_CLI_JSON'] = '1';
     expect(parse().values).toMatchObject({ port: 7, endpoint: ['a', 'b'], json: true });
   });
 
-  it('come from the flag where both are there', () => {
+  it('come from the flag if both are given', () => {
     process.env['TEST_CLI_PORT'] = '7';
     expect(parse('--port', '9').values.port).toBe(9);
   });
 
-  it('of a variable that is empty count as not given', () => {
+  it('of an empty variable count as missing', () => {
     process.env['TEST_CLI_PORT'] = '';
     expect(parse().values.port).toBe(8_000);
   });
 
-  it('of a flag variable may say no', () => {
+  it('of a flag variable may be false', () => {
     process.env['TEST_CLI_JSON'] = 'false';
     expect(parse().values.json).toBe(false);
   });
 
-  it('of a list are all that were given, in their order', () => {
+  it('of a list are all given values, in order', () => {
     expect(parse('--endpoint', 'b', '--endpoint=a').values.endpoint).toEqual(['b', 'a']);
   });
 
-  it('of other options are the last that was given', () => {
+  it('of other options are the last given value', () => {
     expect(parse('--port', '1', '--port', '2').values.port).toBe(2);
   });
 
-  it('leave what is no option as arguments, a lone - and all behind -- included', () => {
+  it('leave other words as arguments, including a lone - and everything after --', () => {
     expect(parse('a', '-', '--json', '--', '--port').positionals).toEqual(['a', '-', '--port']);
   });
 });
@@ -103,12 +103,12 @@ describe('errors name the option', () => {
     expect(() => parse(...args)).toThrow(error);
   });
 
-  it('or the variable that the value came from', () => {
+  it('or the variable of the value', () => {
     process.env['TEST_CLI_PORT'] = 'x';
     expect(() => parse()).toThrow('TEST_CLI_PORT: must be a whole number from 0 to 65535, got "x"');
   });
 
-  it('and the variable that would do as well', () => {
+  it('and the alternative variable', () => {
     const key = requiredText({ placeholder: 'KEY', env: 'TEST_CLI_KEY', help: 'key' });
     expect(() => parseOptions({ key }, [])).toThrow(
       '--key KEY is required (or TEST_CLI_KEY in the environment)',
@@ -120,12 +120,12 @@ it('flags are spelled with hyphens', () => {
   expect(flagName('jobsPerThread')).toBe('--jobs-per-thread');
 });
 
-describe('help is asked for', () => {
+describe('help is requested', () => {
   it.each([['--help'], ['-h'], ['x', '--help']])('by %j %j', (...args) => {
     expect(asksForHelp(args)).toBe(true);
   });
 
-  it('but not behind --', () => {
+  it('but not after --', () => {
     expect(asksForHelp(['--', '--help'])).toBe(false);
   });
 });

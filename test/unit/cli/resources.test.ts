@@ -41,7 +41,7 @@ function writeBody(body: unknown): string {
 const POD = ['--name', 'a', '--image', 'busy', '--cpu', 'cpu', '--memory', '8'];
 
 describe('millrace pods', () => {
-  it('takes the usual fields from flags', async () => {
+  it('takes the common fields from flags', async () => {
     const { read } = await open();
     const pod = await read(
       podsCommands,
@@ -55,7 +55,7 @@ describe('millrace pods', () => {
     });
   });
 
-  it('takes the rest from a file, above which flags stand', async () => {
+  it('takes other fields from a file, which flags override', async () => {
     const { read } = await open();
     const file = writeBody({ name: 'of the file', image: 'busy', cpu: CPU, cloud: 'COMMUNITY' });
     const pod = await read(podsCommands, 'create', '--file', file, '--name', 'of the flag');
@@ -75,7 +75,7 @@ describe('millrace pods', () => {
     expect(next).toEqual({ pods: [expect.objectContaining({ name: 'a' })] });
   });
 
-  it('acts on one, changes it, shows it and ends it', async () => {
+  it('acts on a pod, changes, shows and ends it', async () => {
     const { print, read, world } = await open();
     const id = String((await read(podsCommands, 'create', ...POD))['id']);
     await world.settle();
@@ -101,12 +101,12 @@ describe('millrace pods', () => {
     await expect(print(podsCommands, '--limit', 'list')).rejects.toThrow('a command is missing');
   });
 
-  it('says when there are none', async () => {
+  it('prints a note if there are none', async () => {
     const { print } = await open();
     expect(await print(podsCommands, 'list')).toBe('no pods\n');
   });
 
-  it('tells of a refusal with all that is wrong', async () => {
+  it('prints a refusal with all of its errors', async () => {
     const { print } = await open();
     await expect(print(podsCommands, 'create', '--name', 'a')).rejects.toThrow(
       /422.*\n {2}gpu: exactly one of gpu and cpu/,
@@ -141,7 +141,7 @@ describe('millrace pods', () => {
 });
 
 describe('millrace templates and endpoints', () => {
-  it('make, list, change and remove them', async () => {
+  it('create, list, change and remove them', async () => {
     const { print, read } = await open();
     const template = await read(
       ...([templatesCommands, 'create', '--name', 't', '--image', 'i'] as const),
@@ -172,14 +172,14 @@ describe('millrace templates and endpoints', () => {
     });
   });
 
-  it('do not take two ways of scaling at once', async () => {
+  it('refuse two scalers at once', async () => {
     const both = ['create', '--name', 'e', '--queue-delay', '4', '--per-worker', '2'];
     await expect(runVerb(endpointsCommands, both)).rejects.toThrow('exclude each other');
   });
 });
 
 describe('millrace catalog', () => {
-  it('shows what can be had', async () => {
+  it('shows the available types', async () => {
     const { print, read } = await open();
     expect(await print(catalogCommands, 'gpus')).toBe('no gpus\n');
     expect(await print(catalogCommands, 'cpus')).toMatch(/^ID +NAME +VCPUS +MAX MEMORY GB/);

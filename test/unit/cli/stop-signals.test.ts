@@ -12,7 +12,7 @@ it('the first signal is the request', async () => {
   expect(await signals.first).toBe('SIGINT');
 });
 
-it('an echo of the first within a second is not a second request; a later one is', async () => {
+it('a repetition within a second is not a second request, but a later one is', async () => {
   let now = 0;
   signals = listenForStop(() => now);
   process.emit('SIGINT', 'SIGINT');
@@ -23,7 +23,7 @@ it('an echo of the first within a second is not a second request; a later one is
   expect(await signals.second).toBe('SIGHUP');
 });
 
-it('after release they are nobody’s', () => {
+it('after release they have no handler', () => {
   const before = process.listenerCount('SIGTERM');
   signals = listenForStop();
   expect(process.listenerCount('SIGTERM')).toBe(before + 1);

@@ -29,7 +29,7 @@ it('counts characters, not code units', () => {
   ).toBe('A   B\n😀   b\nxy  b');
 });
 
-it('escapes control characters, and counts what is shown', () => {
+it('escapes control characters and counts the escaped width', () => {
   expect(formatTable(['A', 'B'], [['\u001b[2J', 'b\u202e']])).toBe(
     ['A          B', '\\u001b[2J  b\\u202e'].join('\n'),
   );

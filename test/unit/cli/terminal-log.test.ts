@@ -8,7 +8,7 @@ function format(entry: object): string {
   return stripVTControlCharacters(formatLogLine(JSON.stringify(entry)));
 }
 
-it('shows level, endpoint, text and the rest', () => {
+it('shows level, endpoint, message and fields', () => {
   const line = format({ level: 40, time: 0, endpoint: 'echo', msg: 'slow', job: 'j1', n: [1] });
   expect(line).toMatch(/^\d\d:\d\d:\d\d warn {2}echo slow job=j1 n=\[1\]$/);
 });
@@ -20,7 +20,7 @@ it('shows an error with its stack, indented', () => {
   );
 });
 
-it('shows the author of an unloadable handler the reason, not our stack', () => {
+it('shows the reason of an unloadable handler without Millrace’s stack', () => {
   const message = '/h.ts: has no default export';
   const err = { type: 'HandlerNotLoadedError', message, stack: `${message}\n    at ours` };
   expect(format({ level: 60, msg: 'worker failed', err })).toBe(
@@ -28,7 +28,7 @@ it('shows the author of an unloadable handler the reason, not our stack', () => 
   );
 });
 
-it('keeps an entry on one line: others write its texts', () => {
+it('keeps an entry on one line', () => {
   const line = format({
     level: 40,
     msg: 'attempt failed: no\nerror forged',
@@ -50,7 +50,7 @@ function formatOnRunPod(entry: object): unknown {
   return JSON.parse(formatRunPodLine(JSON.stringify(entry)));
 }
 
-it('names the job on RunPod as that platform’s own client does', () => {
+it('names the job on RunPod like RunPod’s own client', () => {
   const entry = { level: 40, time: 0, worker: 'pod', job: 'j1-e1', msg: 'slow', ms: 3 };
   expect(formatOnRunPod(entry)).toEqual({
     requestId: 'j1-e1',
@@ -59,7 +59,7 @@ it('names the job on RunPod as that platform’s own client does', () => {
   });
 });
 
-it('on RunPod has a job only if there is one, and the stack in the message', () => {
+it('on RunPod names a job only if there is one, with the stack in the message', () => {
   const err = { message: 'no', stack: 'Error: no\n    at x' };
   expect(formatOnRunPod({ level: 60, time: 0, msg: 'worker failed', err })).toEqual({
     requestId: null,
@@ -73,7 +73,7 @@ it('on RunPod has a job only if there is one, and the stack in the message', () 
   });
 });
 
-it('leaves the middle out of what is too long for RunPod', () => {
+it('omits the middle of a message that is too long for RunPod', () => {
   const { message } = JSON.parse(formatRunPodLine(`begin ${'x'.repeat(9_000)} end`));
   expect(message).toHaveLength(4_096);
   expect(message).toMatch(/^begin x+…x+ end$/);
@@ -101,7 +101,7 @@ function stripColours(text: string): string {
   return text.replaceAll(/\x1b\[\d{1,2}m/g, '');
 }
 
-it('is cut where a text is too long, and escapes C1 and bidirectional controls as JSON', () => {
+it('truncates long texts and escapes C1 and bidirectional controls as JSON', () => {
   const lines: string[] = [];
   const log = createLog({ maxTextChars: 10, destination: { write: (line) => lines.push(line) } });
   log.info(

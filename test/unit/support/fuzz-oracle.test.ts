@@ -60,17 +60,17 @@ const violating: [string, Sent][] = [
   ['an unknown parameter', { route: LIST_JOBS, query: [['lmit', '5']] }],
 ];
 
-it.each(fitting)('lets %s be accepted, and asks why a 422', (_name, sent) => {
+it.each(fitting)('accepts %s, and reports a 422', (_name, sent) => {
   expect(judge(sent, 200)).toEqual([]);
   expect(judge(sent, 422, ['limit: no'])).toEqual([expect.stringContaining('422 for what fits')]);
 });
 
-it.each(violating)('does not let %s be accepted, and knows the 422', (_name, sent) => {
+it.each(violating)('refuses %s, and expects a 422', (_name, sent) => {
   expect(judge(sent, 201)).toEqual([expect.stringContaining('201 against the document')]);
   expect(judge(sent, 422, ['limit: no'])).toEqual([]);
 });
 
-it('knows the rules that the document has in words', () => {
+it('knows the rules that the document describes in prose', () => {
   const pod = { name: 'a', image: 'a', cpu: { id: 'none', vcpuCount: 3, memory: 1 } };
   const sent = { route: 'POST /v2/pods', json: pod };
   expect(judge(sent, 422, ['cpu.vcpuCount: must be a power of two'])).toEqual([]);
@@ -78,7 +78,7 @@ it('knows the rules that the document has in words', () => {
   expect(judge(sent, 422, ['cpu.id: is not to our taste'])).toHaveLength(1);
 });
 
-it('says nothing of other refusals, and of what the document leaves out', () => {
+it('ignores other refusals and undocumented parts', () => {
   expect(judge({ route: CREATE_KEY, json: {} }, 403)).toEqual([]);
   expect(judge({ route: 'POST /lb/:endpoint/*', json: 1 }, 200)).toEqual([]);
   expect(judge({ route: 'POST /runpod/v2/:endpoint/run', json: 1 }, 200)).toEqual([]);

@@ -21,7 +21,7 @@ function check(
 const REFERENCE = { id: 'j', status: 'IN_QUEUE' };
 
 describe('an answer', () => {
-  it('passes as it is documented', () => {
+  it('passes if it matches its documentation', () => {
     check('POST /v2/e/run', 200, REFERENCE);
     check('GET /v2/pods/none', 404, PROBLEM, PROBLEM_HEADERS);
     check('GET /v2/pods?limit=1', 200, { pods: [] });

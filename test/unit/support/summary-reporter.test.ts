@@ -41,7 +41,7 @@ async function runFiles(files: Record<string, string>) {
   }
 }
 
-describe('the files that are left out', () => {
+describe('the skipped files', () => {
   it('are one line, with the reasons', () => {
     const docker = (file: string) => `${file} is left out: no Docker Engine\n`;
     const printed = `${docker('a.test.ts')}${docker('b.test.ts')}c.test.ts is left out: no GPU\n`;
@@ -61,7 +61,7 @@ describe('the files that are left out', () => {
 });
 
 describe('the tally of a run', () => {
-  it('counts tests by how they ended', () => {
+  it('counts tests by result', () => {
     const modules = [
       finishModule({ ok: true, states: ['passed', 'skipped'] }),
       finishModule({ ok: false, states: ['passed', 'failed', 'failed'] }),
@@ -80,7 +80,7 @@ describe('the tally of a run', () => {
     expect(tallyRun({ modules, unhandledErrors: 1, reason: 'passed' }).failed).toBe(1);
   });
 
-  it('is never without a failure when the run did not pass', () => {
+  it('has at least one failure when the run did not pass', () => {
     expect(tallyRun({ modules: [], unhandledErrors: 0, reason: 'failed' }).failed).toBe(1);
     expect(tallyRun({ modules: [], unhandledErrors: 0, reason: 'interrupted' }).failed).toBe(1);
   });
@@ -102,7 +102,7 @@ describe('the last line that vitest prints', { timeout: 60_000 }, () => {
     expect(run).toMatchObject({ lastLine: 'tests: 2 passed, 3 failed, 0 skipped', exitCode: 1 });
   });
 
-  it('tells of a failure when a test file ends its process', async () => {
+  it('reports a failure when a test file ends its process', async () => {
     const run = await runFiles({
       'dying.test.ts': "it('a', () => { process.kill(process.pid, 'SIGKILL'); });",
     });

@@ -74,7 +74,7 @@ function strikeOnce(fault: Fault): void {
   proxy.weather = () => (left-- > 0 ? fault : undefined);
 }
 
-describe('a proxy in calm weather', () => {
+describe('a proxy without faults', () => {
   it('passes several exchanges of one connection', async () => {
     const client = await open();
     client.send('one');
@@ -93,7 +93,7 @@ describe('a proxy in calm weather', () => {
   });
 });
 
-describe('a proxy that strikes', () => {
+describe('a proxy with faults', () => {
   it('cuts in the middle of a request, with a reset', async () => {
     strikeOnce({ kind: 'cut', direction: 'request', afterBytes: 2 });
     const client = await open();
@@ -111,7 +111,7 @@ describe('a proxy that strikes', () => {
     expect(got).toEqual(['first']);
   });
 
-  it('never lets all of what it cuts pass', async () => {
+  it('never passes all of a truncated message', async () => {
     strikeOnce({ kind: 'truncated', afterBytes: 600 });
     const client = await open();
     client.send('first');
@@ -134,7 +134,7 @@ describe('a proxy that strikes', () => {
     expect(got).toEqual(['first']);
   });
 
-  it('passes nothing over a half-open connection, in both directions, not even its end', async () => {
+  it('passes nothing over a half-open connection in either direction, not even its end', async () => {
     strikeOnce({ kind: 'half-open', direction: 'answer', afterBytes: 2 });
     const client = await open();
     client.send('first');
@@ -159,7 +159,7 @@ describe('a proxy that strikes', () => {
     expect(proxy.struck).toBe(1);
   });
 
-  it('holds a connection back while others pass', async () => {
+  it('delays a connection while others pass', async () => {
     strikeOnce({ kind: 'held', direction: 'request', behind: 2, maxMs: 60_000 });
     const held = await open();
     held.send('held');
@@ -175,7 +175,7 @@ describe('a proxy that strikes', () => {
     expect(got.toSorted()).toEqual(['held', 'one', 'two']);
   });
 
-  it('holds an answer back while the server answers others', async () => {
+  it('delays an answer while the server answers others', async () => {
     strikeOnce({ kind: 'held', direction: 'answer', behind: 2, maxMs: 60_000 });
     const held = await open();
     held.send('held');
@@ -193,7 +193,7 @@ describe('a proxy that strikes', () => {
     expect(answered).toContain('held!');
   });
 
-  it('lets what was held arrive although its client is gone', async () => {
+  it('delivers a delayed message although its client has disconnected', async () => {
     strikeOnce({ kind: 'held', direction: 'request', behind: 1, maxMs: 60_000 });
     const held = await open();
     held.send('held');

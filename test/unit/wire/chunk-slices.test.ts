@@ -24,7 +24,7 @@ const outputs: [string, unknown][] = [
 ];
 
 describe('splitting in slices', () => {
-  it.each(outputs)('gives the pieces of %s, with pauses', (_name, value) => {
+  it.each(outputs)('returns the pieces of %s, with pauses', (_name, value) => {
     const json = Buffer.from(JSON.stringify(value));
     const { pauses, pieces } = run(json);
     const atOnce = encodeJsonChunk(json, {}, { maxBytes: MAX_BYTES });

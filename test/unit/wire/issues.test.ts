@@ -18,7 +18,7 @@ describe('the failures of a body', () => {
     );
   });
 
-  it('are counted from the twenty-first on', () => {
+  it('are counted from the twenty-first', () => {
     const extra = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`k${i}`, 1]));
     const described = describeAll(runRequest, { input: {}, ...extra });
     expect(described).toHaveLength(21);

@@ -10,7 +10,7 @@ function issuesOf(body: unknown): string[] {
 }
 
 describe('a run request', () => {
-  it('may have everything at once', () => {
+  it('may have all members at once', () => {
     const body = {
       input: { prompt: 'x' },
       policy: { executionTimeout: 1_000, ttl: 604_800_000, priority: 9, delay: 0 },
@@ -23,7 +23,7 @@ describe('a run request', () => {
     expect(issuesOf({ input })).toEqual(['input']);
   });
 
-  it('takes an empty object for an input', () => {
+  it('accepts an empty object as input', () => {
     expect(issuesOf({ input: {} })).toEqual([]);
   });
 
@@ -51,7 +51,7 @@ describe('a run request', () => {
     'http://example.com:8080/done?job=1#part',
     'http://[::1]/',
     `https://example.com/${'x'.repeat(2_028)}`,
-  ])('takes the webhook %s', (webhook) => {
+  ])('accepts the webhook %s', (webhook) => {
     expect(issuesOf({ input: {}, webhook })).toEqual([]);
   });
 
@@ -103,7 +103,7 @@ describe('an endpoint', () => {
     },
   );
 
-  it('has settings without any being given', () => {
+  it('has default settings', () => {
     expect(endpointSettings.parse({})).toEqual({
       executionTimeoutMs: 600_000,
       maxAttempts: 3,

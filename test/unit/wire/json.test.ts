@@ -51,7 +51,7 @@ describe('stringifyJson on JSON values', () => {
     expect(stringifyJson('a\ud83d', 'output')).toBe('"a\\ud83d"');
   });
 
-  it('leaves out undefined members', () => {
+  it('omits undefined members', () => {
     const value = { a: undefined, b: 1 };
     expect(stringifyJson(value, 'output')).toBe('{"b":1}');
     expect(stringifyJson([value, new Date(0)], 'output')).toBe(
@@ -71,7 +71,7 @@ describe('stringifyJson on JSON values', () => {
   });
 });
 
-describe('stringifyJson on values that stand for JSON', () => {
+describe('stringifyJson on values that convert to JSON', () => {
   it('writes a Buffer, a Uint8Array and an ArrayBuffer as base64 strings', () => {
     const bytes = Uint8Array.from([1, 2, 3, 255]);
     const value = [Buffer.from(bytes), bytes.subarray(1), bytes.buffer];
@@ -79,14 +79,14 @@ describe('stringifyJson on values that stand for JSON', () => {
     expect(stringifyJson(bytes, 'output')).toBe('"AQID/w=="');
   });
 
-  it('honours toJSON and gives it the key', () => {
+  it('calls toJSON with the key', () => {
     const value = { when: new Date(0), own: { toJSON: (key: string) => ({ key, bytes: null }) } };
     expect(stringifyJson(value, 'output')).toBe(
       '{"when":"1970-01-01T00:00:00.000Z","own":{"key":"own","bytes":null}}',
     );
   });
 
-  it('checks what toJSON answers', () => {
+  it('checks the result of toJSON', () => {
     expect(catchRefusal({ own: { toJSON: () => [Number.NaN] } }).path).toBe('output.own[0]');
     expect(catchRefusal({ toJSON: () => undefined }).path).toBe('output');
     const hidden = Object.defineProperty({ a: 1 }, 'toJSON', { value: () => Number.NaN });
@@ -94,12 +94,12 @@ describe('stringifyJson on values that stand for JSON', () => {
     expect(catchRefusal(Object.assign([1], { toJSON: () => Number.NaN })).path).toBe('output');
   });
 
-  it('honours toJSON that is not enumerable', () => {
+  it('calls toJSON that is not enumerable', () => {
     const value = Object.defineProperty({ a: 1 }, 'toJSON', { value: () => 'mine' });
     expect(stringifyJson({ value }, 'output')).toBe('{"value":"mine"}');
   });
 
-  it('lets what toJSON throws pass', () => {
+  it('rethrows errors of toJSON', () => {
     const failure = new RangeError('mine');
     const value = {
       toJSON() {

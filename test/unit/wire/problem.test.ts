@@ -24,7 +24,7 @@ describe('ProblemError', () => {
     expect(new ProblemError('invalid', 'two', { errors }).toProblem()).toMatchObject({ errors });
   });
 
-  it('keeps its cause for the log and out of the answer', () => {
+  it('keeps its cause for the log, not the answer', () => {
     const problem = new ProblemError('internal', 'id 1', { cause: new Error('secret') });
     expect(problem.cause).toBeInstanceOf(Error);
     expect(JSON.stringify(problem.toProblem())).not.toContain('secret');

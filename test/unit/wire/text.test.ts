@@ -26,14 +26,14 @@ describe('a name', () => {
 });
 
 describe('an idempotency key', () => {
-  it('may not hold half a surrogate pair: two keys would be stored as one', () => {
+  it('may not contain half a surrogate pair, because two keys would be stored as one', () => {
     const { error } = runRequest.safeParse({ input: {}, idempotencyKey: 'a\ud800' });
     expect(error?.issues).toMatchObject([{ path: ['idempotencyKey'] }]);
   });
 });
 
 describe('the GPU types of an endpoint', () => {
-  it('may not name one twice', () => {
+  it('may not contain duplicates', () => {
     const creation = { name: 'e', templateId: 't', gpuTypeIds: ['a', 'b', 'a'] };
     const { error } = endpointCreation.safeParse(creation);
     expect(error?.issues).toMatchObject([{ path: ['gpuTypeIds'] }]);

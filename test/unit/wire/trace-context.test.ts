@@ -18,7 +18,7 @@ describe('a traceparent', () => {
     [`01-${traceId}-${spanId}-01`, `00-${traceId}-${spanId}-01`],
     [`cc-${traceId}-${spanId}-01-what-the-future-brings`, `00-${traceId}-${spanId}-01`],
     [`fe-${traceId}-${spanId}-ff-`, `00-${traceId}-${spanId}-03`],
-  ])('of a newer version is brought down to 00 and its flags: %s', (newer, traceparent) => {
+  ])('of a newer version is converted to version 00 with its flags: %s', (newer, traceparent) => {
     expect(readTraceContext(newer)).toEqual({ traceparent });
   });
 
@@ -54,7 +54,7 @@ describe('a tracestate', () => {
     ['0a-b_c*d/e= spaced value', '0a-b_c*d/e= spaced value'],
     [many(32), many(32)],
     [`a=${'x'.repeat(256)},b=${'x'.repeat(251)}`, `a=${'x'.repeat(256)},b=${'x'.repeat(251)}`],
-  ])('is taken: %s', (given, tracestate) => {
+  ])('is accepted: %s', (given, tracestate) => {
     expect(readTraceContext(valid, given)).toEqual({ traceparent: valid, tracestate });
   });
 
@@ -71,12 +71,12 @@ describe('a tracestate', () => {
     ['has more than 32 members', many(33)],
     ['is longer than 512 characters', `a=${'x'.repeat(256)},b=${'x'.repeat(252)}`],
     ['has a value of more than 256 characters', `a=${'x'.repeat(257)}`],
-  ])('that %s is left out, and the traceparent stays', (_, given) => {
+  ])('that %s is dropped, and the traceparent is kept', (_, given) => {
     expect(readTraceContext(valid, given)).toEqual({ traceparent: valid });
   });
 });
 
-it('is named in log lines by its id', () => {
+it('appears in log lines with its trace ID', () => {
   expect(nameTrace(valid)).toEqual({ trace_id: traceId });
   expect(nameTrace(undefined)).toEqual({});
 });

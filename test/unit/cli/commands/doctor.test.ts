@@ -37,7 +37,7 @@ beforeEach(() => {
 afterEach(() => vi.unstubAllEnvs());
 
 describe('doctor', () => {
-  it('of a machine without a GPU is content, and names the processors', async () => {
+  it('of a machine without a GPU succeeds and names the CPU', async () => {
     const { code, stdout } = await runDoctor(undefined);
     expect(code).toBe(0);
     expect(stdout).toMatch(/nvidia-smi +not found/);
@@ -45,7 +45,7 @@ describe('doctor', () => {
     expect(stdout).toContain('This machine can run a worker.');
   });
 
-  it('says which devices each worker would get, and how it is pinned', async () => {
+  it('shows the devices and the pinning of each worker', async () => {
     const { code, stdout } = await runDoctor('eight-a100', '--gpus-per-worker', '2', '--json');
     expect(code).toBe(0);
     const findings = JSON.parse(stdout);
@@ -62,14 +62,14 @@ describe('doctor', () => {
     });
   });
 
-  it('says which GPUs would stay idle', async () => {
+  it('shows which GPUs would stay idle', async () => {
     const { code, stdout } = await runDoctor('eight-a100', '--gpus-per-worker', '3', '--json');
     expect(code).toBe(0);
     expect(JSON.parse(stdout).idle).toHaveLength(2);
     expect(JSON.parse(stdout).problems).toMatchObject([{ severity: 'warning' }]);
   });
 
-  it('of a driver that fails exits with 1 and says the remedy', async () => {
+  it('of a failing driver exits with 1 and prints the remedy', async () => {
     const { code, stdout } = await runDoctor('driver-error');
     expect(code).toBe(1);
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
@@ -78,12 +78,12 @@ describe('doctor', () => {
     expect(stdout).toContain('Remedy:');
   });
 
-  it('says once what is broken, and plans no worker', async () => {
+  it('reports a fault once and plans no worker', async () => {
     const { stdout } = await runDoctor('driver-error', '--json');
     expect(JSON.parse(stdout)).toMatchObject({ workers: [], problems: { length: 1 } });
   });
 
-  it('keeps to the devices that the environment leaves, and says so', async () => {
+  it('uses only the devices that the environment allows, with a note', async () => {
     vi.stubEnv('CUDA_VISIBLE_DEVICES', '5,2');
     const { code, stdout } = await runDoctor('eight-a100', '--json');
     expect(code).toBe(0);
@@ -105,13 +105,13 @@ describe('doctor', () => {
     },
   );
 
-  it('lets a broken driver be where no GPU is wanted', async () => {
+  it('ignores a broken driver if no GPU is requested', async () => {
     const { code, stdout } = await runDoctor('driver-error', '--devices', 'cpu');
     expect(code).toBe(0);
     expect(stdout).toContain('warning');
   });
 
-  it('of a device that is not there exits with 1 and says which are', async () => {
+  it('of an unknown device exits with 1 and lists the known ones', async () => {
     const { code, stdout } = await runDoctor('one-h200', '--devices', '3');
     expect(code).toBe(1);
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(

@@ -51,7 +51,7 @@ const draining: RequestListener = ({ url }, response) => {
 };
 
 describe('health', () => {
-  it('of a worker that goes on is 0, with its answer', async () => {
+  it('of a live worker exits with 0 and prints its answer', async () => {
     const port = await listen(draining);
     const end = await ask({ MILLRACE_HEALTH_PORT: port });
     expect(end).toEqual({ code: 0, stdout: '{"asked":"/healthz"}\n', stderr: '' });
@@ -69,7 +69,7 @@ describe('health', () => {
     expect(await ask(variables)).toMatchObject({ code: 0 });
   });
 
-  it('is 1 when nobody listens', async () => {
+  it('exits with 1 if no server listens', async () => {
     const port = await listen(draining);
     await new Promise((closed) => server?.close(closed));
     const end = await ask({ MILLRACE_HEALTH_PORT: port });
@@ -77,14 +77,14 @@ describe('health', () => {
     expect(end.stderr).toMatch(/millrace health: 127\.0\.0\.1 port \d+: .*ECONNREFUSED/);
   });
 
-  it('is 1 when no answer comes in time', async () => {
+  it('exits with 1 without an answer in time', async () => {
     const port = await listen(() => {});
     const end = await ask({ MILLRACE_HEALTH_PORT: port }, '--timeout-ms', '50');
     expect(end.code).toBe(1);
     expect(end.stderr).toContain('no response within 50 ms');
   });
 
-  it('is 1 when an answer has no end', async () => {
+  it('exits with 1 if the answer does not end', async () => {
     const port = await listen((_, response) => {
       response.write('x'.repeat(100_000));
     });
@@ -93,7 +93,7 @@ describe('health', () => {
     expect(end.stderr).toContain('the response is too long');
   });
 
-  it('wants a port', async () => {
+  it('requires a port', async () => {
     const end = await ask({});
     expect(end.code).toBe(2);
     expect(end.stderr).toContain('--health-port PORT is required');

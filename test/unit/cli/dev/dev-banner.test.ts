@@ -11,12 +11,12 @@ describe('the example input', () => {
     expect(readExampleInput(source)).toEqual({ name: 'you' });
   });
 
-  it('is found in a block comment, and without what stands behind an arrow', () => {
+  it('is found in a block comment, without the text after an arrow', () => {
     const source = '/**\n * Says hello.\n *   { "a": 1 } → { "b": 2 }\n */\n';
     expect(readExampleInput(source)).toEqual({ a: 1 });
   });
 
-  it('is an empty object where the opening comment has none', () => {
+  it('is an empty object if the opening comment has none', () => {
     expect(readExampleInput('// { not JSON }\n// [1]\n')).toEqual({});
     expect(readExampleInput('code();\n// { "a": 1 }\n')).toEqual({});
     expect(readExampleInput('')).toEqual({});
@@ -52,23 +52,23 @@ describe('the banner', () => {
     });
   }
 
-  it('has a command for each endpoint, its input quoted for the shell', () => {
+  it('contains a command for each endpoint, with its input quoted for the shell', () => {
     expect(render()).toContain(
       `curl -s http://127.0.0.1:8000/v2/still/runsync -H 'Content-Type: application/json' ` +
         String.raw`-d '{"input":{"text":"it'\''s"}}'`,
     );
   });
 
-  it('shows a stream of a handler that streams', () => {
+  it('shows the stream route of a streaming handler', () => {
     expect(render()).toMatch(/Accept: text\/event-stream.*\/v2\/stream\/stream\/\$\(curl/);
   });
 
-  it('says which endpoint has no worker', () => {
+  it('names the endpoint without a worker', () => {
     expect(render()).toMatch(/^broken .*no worker/m);
     expect(render()).not.toMatch(/^still .*no worker/m);
   });
 
-  it('has the key in every command where one is needed, and nowhere else', () => {
+  it('contains the key in every command if one is needed', () => {
     const withKey = render('mr_key').split('\n');
     for (const line of withKey.filter((each) => each.includes('curl'))) {
       expect(line).toContain("-H 'Authorization: Bearer mr_key'");

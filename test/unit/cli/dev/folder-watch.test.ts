@@ -62,7 +62,7 @@ it('a file that is written, replaced, added or removed', async () => {
   expect([...seen].sort()).toEqual(['added.mjs', 'removed.ts', 'replaced.ts', 'written.ts']);
 });
 
-it('a file in a folder that was made meanwhile', async () => {
+it('a file in a folder created meanwhile', async () => {
   start();
   await mkdir(join(folder, 'lib/deep'), { recursive: true });
   await write('lib/deep/new.json');

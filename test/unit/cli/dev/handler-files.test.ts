@@ -20,13 +20,13 @@ async function write(...names: string[]): Promise<string[]> {
 }
 
 describe('a folder', () => {
-  it('means the modules directly in it, sorted', async () => {
+  it('contains the modules directly in it, sorted', async () => {
     await write('b.ts', 'a.mjs', 'c.js', 'd.mts');
     const found = findHandlers([folder]).map(({ path }) => basename(path));
     expect(found).toEqual(['a.mjs', 'b.ts', 'c.js', 'd.mts']);
   });
 
-  it('means no tests, declarations, configurations, hidden or other files, no sub-folders', async () => {
+  it('contains no tests, declarations, configurations, hidden or other files, or subfolders', async () => {
     await write('a.test.ts', 'a.spec.js', 'a.d.ts', 'x.config.ts', '.b.ts', 'a.json', 'a.md');
     await mkdir(join(folder, 'lib'));
     await mkdir(join(folder, 'odd.ts'));
@@ -36,7 +36,7 @@ describe('a folder', () => {
 });
 
 describe('handlers', () => {
-  it('are endpoints by their name without the extension', async () => {
+  it('are endpoints named after their file', async () => {
     const [path = ''] = await write('text-stream.ts');
     expect(findHandlers([path])).toEqual([{ path, endpointId: 'text-stream' }]);
   });
@@ -51,7 +51,7 @@ describe('handlers', () => {
     expect(() => findHandlers([folder])).toThrow(`${first} and ${second} are both named "a"`);
   });
 
-  it('that are not there are refused, or skipped if that is wanted', () => {
+  it('that are missing are refused, or skipped if the option is set', () => {
     const path = join(folder, 'none.ts');
     expect(() => findHandlers([path])).toThrow('file or folder not found');
     expect(findHandlers([path], { missing: 'skipped' })).toEqual([]);
@@ -59,12 +59,12 @@ describe('handlers', () => {
 });
 
 describe('a command for one handler', () => {
-  it('takes the file that is named', async () => {
+  it('accepts the named file', async () => {
     const [path = ''] = await write('a.ts');
     expect(findHandlerFile([path])).toBe(path);
   });
 
-  it('says what is wrong with anything else', async () => {
+  it('refuses anything else with the reason', async () => {
     const [path = ''] = await write('a.ts');
     expect(() => findHandlerFile([])).toThrow('<handler> is missing');
     expect(() => findHandlerFile([folder])).toThrow('is a folder');

@@ -16,7 +16,7 @@ describe('--overcommit and --machine', () => {
     expect(limits.diskGb % 4).toBe(0);
   });
 
-  it('state what pods share', () => {
+  it('set the resources that pods share', () => {
     const machine = 'memory=64, vcpus=10,disk=500';
     const choice = readCapacity({ overcommit: 'disk=2', machine });
     expect(measureLimits(choice, process)).toEqual({ memoryGb: 64, vcpus: 80, diskGb: 1_000 });

@@ -7,8 +7,8 @@ const defaults = {
   ...{ containerNewPrivileges: false, containerGpuMemory: undefined },
 };
 
-describe('what containers may do', () => {
-  it('is the default where the operator says nothing', () => {
+describe('the permissions of containers', () => {
+  it('is the default without an option', () => {
     expect(readContainment(defaults)).toEqual(DEFAULT_CONTAINMENT);
   });
 

@@ -4,7 +4,7 @@ import { explainPlatformError } from '../../../../src/cli/options/platform-error
 import { UsageError } from '../../../../src/cli/options.ts';
 import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 
-it('an invalid option of the platform is wrong usage of its flag', () => {
+it('an invalid option of the platform is a usage error of its flag', () => {
   const error = new PlatformOptionError('invalid', 'keyFile', 'keys has no worker key');
   expect(explainPlatformError(error)).toEqual(new UsageError('--key-file: keys has no worker key'));
 });
@@ -24,7 +24,7 @@ it('options that the problem names are named by their flags too', () => {
   });
 });
 
-it('other errors stay as they are', () => {
+it('other errors are unchanged', () => {
   const error = new Error('broken');
   expect(explainPlatformError(error)).toBe(error);
 });

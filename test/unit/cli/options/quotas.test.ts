@@ -3,7 +3,7 @@ import { quotaOption, readQuotas } from '../../../../src/cli/options/quotas.ts';
 import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
 
 describe('--quota', () => {
-  it('is by default what the platform allows by default', () => {
+  it('has the platform’s default', () => {
     expect(readQuotas(quotaOption.fallback ?? '')).toEqual(DEFAULT_QUOTAS);
   });
 

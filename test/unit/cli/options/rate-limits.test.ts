@@ -3,7 +3,7 @@ import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-windows.ts'
 import { rateLimitOption, readRateLimits } from '../../../../src/cli/options/rate-limits.ts';
 
 describe('--rate-limit', () => {
-  it('is by default what the platform allows by default', () => {
+  it('has the platform’s default', () => {
     expect(readRateLimits(rateLimitOption.fallback ?? '')).toEqual(DEFAULT_RATE_LIMITS);
   });
 

@@ -19,7 +19,7 @@ async function print(...args: string[]): Promise<string[]> {
 }
 
 describe('the environment of a worker', () => {
-  it('has URL templates with a question mark, which those workers do not add', async () => {
+  it('contains URL templates with a question mark, which RunPod workers do not add', async () => {
     const where = ['--url', 'https://q.example/', '--worker-id', 'pod-1', '--ping-seconds', '20'];
 
     expect(await print('env', 'image', '--runpod', ...KEY, ...where)).toEqual([
@@ -34,7 +34,7 @@ describe('the environment of a worker', () => {
     ]);
   });
 
-  it('leaves out the checks of runpod-python where a site asks for that', async () => {
+  it('omits the checks of runpod-python on request', async () => {
     const variable = 'RUNPOD_SKIP_AUTO_SYSTEM_CHECKS=true';
     const terms = ['env', 'image', '--runpod', ...KEY];
     expect(await print(...terms, '--skip-system-checks')).toContain(variable);
@@ -48,7 +48,7 @@ describe('the environment of a worker', () => {
     expect(await named()).not.toBe(await named());
   });
 
-  it('is that of a worker of ours without --runpod', async () => {
+  it('is that of a Millrace worker without --runpod', async () => {
     expect(await print('env', 'echo', ...KEY)).toEqual([
       'MILLRACE_URL=http://127.0.0.1:8000',
       'MILLRACE_ENDPOINT=echo',

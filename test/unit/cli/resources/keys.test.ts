@@ -18,7 +18,7 @@ async function run({ admin, url }: Pick<Platform, 'admin' | 'url'>, ...args: str
 }
 
 describe('millrace keys', () => {
-  it('makes a key and shows it once', async () => {
+  it('creates a key and shows it once', async () => {
     const platform = await startPlatform();
     const scopes = ['--scope', 'jobs:read:demo', '--scope', 'jobs:write:demo'];
     const [titles, line = '', , key = ''] = (
@@ -33,7 +33,7 @@ describe('millrace keys', () => {
     expect(shown).not.toContain(key);
   });
 
-  it('makes keys of other users with an end, and lists them in pages', async () => {
+  it('creates keys of other users with an expiry and lists them in pages', async () => {
     const platform = await startPlatform();
     const whose = ['--user', 'ann', '--expires-at', '2999-01-01T00:00:00Z'];
     for (const name of ['one', 'two']) {
@@ -47,7 +47,7 @@ describe('millrace keys', () => {
     expect(await run(platform, 'list', '--user', 'nobody')).toBe('no keys');
   });
 
-  it('rotates and revokes, and tells programs in JSON', async () => {
+  it('rotates and revokes keys, also with JSON output', async () => {
     const platform = await startPlatform();
     const { holder, key } = await platform.keys.issue({ name: 'x', scopes: ['worker'] });
     const rotate = ['rotate', holder.keyId, '--grace-seconds', '60', '--json'];
@@ -59,7 +59,7 @@ describe('millrace keys', () => {
     expect(JSON.parse(await run(platform, 'list', '--json')).keys).toHaveLength(3);
   });
 
-  it('tells a refusal with all that is wrong, each once', async () => {
+  it('prints a refusal with each of its errors once', async () => {
     const platform = await startPlatform();
     const refused = run(platform, 'create', '--name', 'x', '--scope', 'root', '--scope', 'all');
     await expect(refused).rejects.toThrow(

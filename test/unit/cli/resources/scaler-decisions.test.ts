@@ -31,7 +31,7 @@ it('is one row each', () => {
   );
 });
 
-it('is explained by what it was made from', () => {
+it('is explained by its inputs', () => {
   expect(explainDecisions([DECISION])).toBe(
     [
       '2026-01-01T00:00:00.000Z  2 wanted (delay): a job has waited too long',

@@ -85,23 +85,23 @@ describe('the gRPC port of a platform', () => {
   const none = { ...keyless, host: '127.0.0.1', grpcPort: undefined, grpcHost: undefined };
   const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
 
-  it('is only there when it is asked for', () => {
+  it('exists only on request', () => {
     expect(readGrpcPort({ ...none, grpcClientCa: undefined }, undefined)).toBeUndefined();
   });
 
-  it('has the address and the certificate of the other one', () => {
+  it('has the address and the certificate of the HTTP port', () => {
     const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
     expect(readGrpcPort(values, tls)).toMatchObject({ host: '127.0.0.1', port: 1, tls });
     expect(readGrpcPort({ ...values, grpcHost: '::' }, undefined)).toMatchObject({ host: '::' });
   });
 
-  it('asks for certificates only where it has one itself', () => {
+  it('requires client certificates only with its own certificate', () => {
     const values = { ...none, grpcPort: 1, grpcClientCa: writePem(CERTIFICATE) };
     expect(() => readGrpcPort(values, undefined)).toThrow(/--grpc-client-ca needs --tls-cert/);
     expect(readGrpcPort(values, tls)?.tls).toEqual({ ...tls, clientCa: CERTIFICATE });
   });
 
-  it('has limits for calls without a key, those that are named and the default of the others', () => {
+  it('has limits for calls without a key, with defaults for missing ones', () => {
     const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
     const defaults = { calls: 100, watches: 100, bytes: 65_536, ms: 5_000 };
     expect(readGrpcPort(values, undefined)?.keylessLimits).toEqual(defaults);

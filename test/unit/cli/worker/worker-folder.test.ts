@@ -22,18 +22,18 @@ function start(changes: { url?: string; stateDir?: string | undefined }) {
   return startLeftFolders({ ...terms, values: { ...values, stateDir, ...changes } });
 }
 
-describe('folders that others left', () => {
+describe('folders of other workers', () => {
   it('are delivered if there is a state folder', async () => {
     const left = await start({});
     expect(left).toBeDefined();
     await left?.close();
   });
 
-  it('are left alone without one', async () => {
+  it('are not used without one', async () => {
     expect(await start({ stateDir: undefined })).toBeUndefined();
   });
 
-  it('are left alone on RunPod, where a second link would speak for the same pod', async () => {
+  it('are not used on RunPod, where a second link would act for the same pod', async () => {
     expect(await start({ url: '' })).toBeUndefined();
   });
 });

@@ -8,12 +8,12 @@ function joinAll(joiner: ChunkJoiner, chunks: readonly Chunk[]): (Chunk | undefi
   return chunks.map((chunk) => joiner.push(chunk));
 }
 
-it('a chunk that was not split is itself', () => {
+it('an unsplit chunk is unchanged', () => {
   const chunk = { output: { a: 1 }, metrics: { tokens: 2 } };
   expect(new ChunkJoiner().push(chunk)).toEqual(chunk);
 });
 
-it('pieces give nothing until the last, then the value with the handler’s own metrics', () => {
+it('pieces return nothing until the last, then the value with the handler’s metrics', () => {
   const chunk = { output: 'é'.repeat(500), metrics: { tokens: 2 } };
   const pieces = splitChunk(chunk, { maxBytes: 300 });
   expect(pieces.length).toBeGreaterThan(2);
@@ -37,7 +37,7 @@ it('after a reset the pieces of the old attempt are forgotten', () => {
   expect(joinAll(joiner, pieces).at(-1)?.output).toBe('x'.repeat(500));
 });
 
-it('throws where a piece is missing', () => {
+it('throws if a piece is missing', () => {
   const joiner = new ChunkJoiner();
   const pieces = splitChunk({ output: 'x'.repeat(900), metrics: {} }, { maxBytes: 300 });
   expect(() => joinAll(joiner, pieces.slice(1))).toThrow(ChunkOrderError);

@@ -89,11 +89,11 @@ describe('encodeChunk', () => {
     expect(() => encodeChunk(undefined, {})).toThrow(NotJsonError);
   });
 
-  it('refuses metrics that are not metrics', () => {
+  it('refuses invalid metrics', () => {
     expect(() => encodeChunk(1, { tokens: Number.NaN })).toThrow(TypeError);
   });
 
-  it('writes pieces whose metrics begin with part, the own metrics on the last', () => {
+  it('writes pieces whose metrics start with part, with the handler’s metrics on the last', () => {
     const pieces = encodeChunk('x'.repeat(100), { tokens: 3 }, { maxBytes: 120 }).map(String);
     expect(pieces).toEqual([
       `{"output":"${'x'.repeat(52)}","metrics":{"part":0,"parts":2,"encoding":0}}`,
@@ -127,7 +127,7 @@ describe('encodeChunk', () => {
     [41, 1],
     [42, 2],
   ])(
-    'takes an element of %i bytes into a piece with room for 41 as encoding %i',
+    'fits an element of %i bytes into a piece with space for 41 as encoding %i',
     (bytes, encoding) => {
       const element = 'x'.repeat(bytes - 2);
       const chunks = splitChunk({ output: [element, element], metrics: {} }, { maxBytes: 98 });
@@ -173,7 +173,7 @@ describe('encodeChunk', () => {
 });
 
 describe('encodeJsonChunk', () => {
-  it('makes of JSON bytes what encodeChunk makes of the value', () => {
+  it('encodes JSON bytes like encodeChunk encodes the value', () => {
     fc.assert(
       fc.property(hardJson, metrics, maxBytes, (value, own, limit) => {
         const options = { maxBytes: limit };
@@ -186,7 +186,7 @@ describe('encodeJsonChunk', () => {
 });
 
 describe('splitting', () => {
-  it('gives back exactly what was yielded, for any JSON', () => {
+  it('returns exactly the yielded values, for any JSON', () => {
     fc.assert(
       fc.property(fc.array(hardJson, { maxLength: 4 }), metrics, maxBytes, (values, own, limit) => {
         const pieces = values.flatMap((value) => encodeChunk(value, own, { maxBytes: limit }));
@@ -209,7 +209,7 @@ describe('splitting', () => {
     );
   });
 
-  it('makes no piece larger than the limit, whatever the value', () => {
+  it('creates no piece larger than the limit, for any value', () => {
     fc.assert(
       fc.property(hardJson, metrics, maxBytes, (value, own, limit) => {
         for (const piece of encodeChunk(value, own, { maxBytes: limit })) {
@@ -220,7 +220,7 @@ describe('splitting', () => {
     );
   });
 
-  it('cuts no string inside a code point', () => {
+  it('never splits a string inside a code point', () => {
     fc.assert(
       fc.property(hardJson, metrics, maxBytes, (value, own, limit) => {
         const chunks = splitChunk({ output: value, metrics: own }, { maxBytes: limit });
@@ -232,7 +232,7 @@ describe('splitting', () => {
     );
   });
 
-  it('numbers the parts from 0 and puts the own metrics on the last', () => {
+  it('numbers the parts from 0 and puts the handler’s metrics on the last', () => {
     fc.assert(
       fc.property(hardJson, maxBytes, (value, limit) => {
         const chunks = splitChunk({ output: value, metrics: { own: 7 } }, { maxBytes: limit });
@@ -283,21 +283,21 @@ describe('reassemble', () => {
     expect(() => reassemble([first, third])).toThrow(/part 1 of 3.*part 2 of 3/);
   });
 
-  it('gives back values in order, split and whole ones mixed', () => {
+  it('returns values in order, split and whole ones mixed', () => {
     expect(reassemble([whole, first, second, third, whole])).toEqual([1, 'x'.repeat(130), 1]);
   });
 
-  it('gives an empty list for no chunks', () => {
+  it('returns an empty list for no chunks', () => {
     expect(reassemble([])).toEqual([]);
   });
 
-  it('takes an iterator that is read once', () => {
+  it('accepts an iterator', () => {
     expect(reassemble([whole].values())).toEqual([1]);
   });
 });
 
 describe('joinOutputs', () => {
-  it('gives an empty array for no chunks', () => {
+  it('returns an empty array for no chunks', () => {
     expect(String(joinOutputs([], 2))).toBe('[]');
     expect(joinOutputs([], 1)).toBeUndefined();
   });
@@ -330,7 +330,7 @@ describe('joinOutputs', () => {
 });
 
 describe('checkMetrics', () => {
-  it('accepts finite numbers, also none', () => {
+  it('accepts finite numbers and empty metrics', () => {
     expect(() => checkMetrics({})).not.toThrow();
     expect(() => checkMetrics({ tokens: 0, seconds: -1.5 })).not.toThrow();
   });
@@ -355,7 +355,7 @@ describe('checkMetrics', () => {
     ['an array', '[1]'],
     ['a number', '3'],
     ['a string', '"abc"'],
-  ])('refuses %s in place of metrics', (_, text) => {
+  ])('refuses %s instead of metrics', (_, text) => {
     const metrics: Metrics = JSON.parse(text);
     expect(() => checkMetrics(metrics)).toThrow(TypeError);
   });

@@ -24,7 +24,7 @@ function plain(frames: Frame[]): unknown[] {
 }
 
 describe('frames', () => {
-  it('come out as they went in', () => {
+  it('are decoded as they were encoded', () => {
     fc.assert(
       fc.property(messages, (frames) => {
         expect(plain(decodeFrames(encode(frames)))).toEqual(plain(frames));
@@ -48,12 +48,12 @@ describe('frames', () => {
     expect(decodeFrames(message)[0]?.body.buffer).toBe(message.buffer);
   });
 
-  it('make an empty message of none', () => {
+  it('encode no frames as an empty message', () => {
     expect(encodeFrames([])).toEqual([]);
     expect(decodeFrames(new Uint8Array())).toEqual([]);
   });
 
-  it('that were cut off are refused or are fewer, but never wrong', () => {
+  it('that are truncated are refused or fewer, but never wrong', () => {
     const some = fc.array(frame, { minLength: 1, maxLength: 4 });
     fc.assert(
       fc.property(some, fc.nat(), (frames, at) => {

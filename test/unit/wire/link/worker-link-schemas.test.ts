@@ -12,8 +12,8 @@ type Flat<T> = T extends unknown ? { [Member in keyof T]: T[Member] } : never;
 
 type Checked<Name extends keyof typeof schemas> = z.infer<(typeof schemas)[Name]>;
 
-describe('what a schema lets through', () => {
-  it('is the type of the message, to the member', () => {
+describe('the output of a schema', () => {
+  it('has exactly the type of the message', () => {
     expectTypeOf<z.infer<typeof runRequest>>().toEqualTypeOf<RunRequest>();
     expectTypeOf<Checked<'workerIdentity'>>().toEqualTypeOf<link.WorkerIdentity>();
     expectTypeOf<Checked<'workerHello'>>().toEqualTypeOf<link.WorkerHello>();

@@ -15,7 +15,7 @@ import { fc } from '../../../support/properties.ts';
 const bytes = (text: string) => Buffer.from(text);
 
 describe('a payload', () => {
-  it('comes out of its pieces as it went in, whatever their size', () => {
+  it('is joined from pieces of any size', () => {
     fc.assert(
       fc.property(
         fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 8 }),
@@ -36,7 +36,7 @@ describe('a payload', () => {
     );
   });
 
-  it('is not copied where a piece holds one body or part of it', () => {
+  it('is not copied if a piece contains one body or part of it', () => {
     const body = bytes('abcdef');
     for (const piece of cutPayload([body], 4)) expect(piece.buffer).toBe(body.buffer);
     const assembly = new PayloadAssembly([2, 4]);
@@ -52,7 +52,7 @@ describe('a payload', () => {
     expect(assembly.isWhole).toBe(true);
   });
 
-  it('with more than was announced is refused', () => {
+  it('with more bytes than announced is refused', () => {
     const assembly = new PayloadAssembly([2]);
     assembly.add(bytes('a'));
     expect(() => assembly.add(bytes('bc'))).toThrow(PayloadError);
@@ -67,7 +67,7 @@ describe('a message', () => {
     return openEnvelope(method.requestDeserialize(encoded));
   };
 
-  it('is opened to its call, kind, content and payload', () => {
+  it('is decoded into its call, kind, content and payload', () => {
     const reports = { workerId: 'w', incarnation: 1_763_000_000_000, reports: [], payload: 'YQ==' };
     const encoded = method?.requestSerialize({ call: 7, reports }) ?? Buffer.alloc(0);
     expect(decode(encoded)).toMatchObject({
@@ -78,7 +78,7 @@ describe('a message', () => {
     });
   });
 
-  it('of a newer kind has none that is known, and a newer member is passed over', () => {
+  it('of a newer kind has an unknown kind, and newer members are ignored', () => {
     // Field 1 is the call; 40 is a message of a later version, 41 a number.
     const unknown = Buffer.from([0x08, 0x05, 0xc2, 0x02, 0x00, 0xc8, 0x02, 0x01]);
     expect(decode(unknown)).toMatchObject({ call: 5, kind: undefined });
