@@ -9,10 +9,10 @@ const USUAL = [0, 1, 3, 4, 5, 6, 7, 10].reduce((bits, bit) => bits + 2 ** bit, 0
 const STATUS = 'grep -E "CapBnd|CapEff|NoNewPrivs" /proc/self/status; echo end';
 
 export function describeContainment(stage: EngineStage, ground: DockerGround): void {
-  describe('what a container may do', () => {
+  describe('the permissions of a container', () => {
     const mask = (bits: number) => bits.toString(16).padStart(16, '0');
 
-    it('is what root in it needs for its own files and users', async () => {
+    it('are those that root in it needs for its own files and users', async () => {
       const { id } = await stage.run(STATUS);
       const printed = await stage.untilPrinted(id, 'end');
       expect(printed).toMatch(new RegExp(`CapEff:\\s+${mask(USUAL)}`));
@@ -20,7 +20,7 @@ export function describeContainment(stage: EngineStage, ground: DockerGround): v
       expect(printed).toMatch(/NoNewPrivs:\s+1/);
     });
 
-    it('is more where the operator says so', async () => {
+    it('are extended by the operator', async () => {
       const containment = { ...DEFAULT_CONTAINMENT, newPrivileges: 'allowed' as const };
       const engine = ground.openEngine({ containment: { ...containment, capabilities: ['KILL'] } });
       const spec = stage.spec({ args: shell(STATUS) });
@@ -31,7 +31,7 @@ export function describeContainment(stage: EngineStage, ground: DockerGround): v
       expect(printed).toMatch(/NoNewPrivs:\s+0/);
     });
 
-    it('is a number of processes', async () => {
+    it('include a limit of processes', async () => {
       const engine = ground.openEngine({ containment: { ...DEFAULT_CONTAINMENT, pids: 16 } });
       const script = 'for i in $(seq 40); do sleep 1000 & done; echo all';
       const spec = stage.spec({ args: shell(`(${script}) 2>&1; echo end`) });

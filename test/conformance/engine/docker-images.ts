@@ -31,7 +31,7 @@ export function describeImages(stage: EngineStage): void {
       await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
     });
 
-    it('do not get a login that is for another registry', async () => {
+    it('do not get the login of another registry', async () => {
       const before = registry.shown.length;
       const made = make('secret', 'registry.example');
       await expect(made).rejects.toMatchObject({ code: 'refused' });
@@ -57,7 +57,7 @@ export function describeImages(stage: EngineStage): void {
     });
   });
 
-  describe('what an image brings', () => {
+  describe('the metadata of an image', () => {
     const change = `${stage.under.image}-with-check`;
 
     beforeAll(async () => {
@@ -68,7 +68,7 @@ export function describeImages(stage: EngineStage): void {
     });
     afterAll(() => docker('rmi', '--force', change));
 
-    it('is a health that changes', async () => {
+    it('contains a changing health', async () => {
       const args = shell('sleep 0.6; touch /well; sleep 2; rm /well; exec sleep 1000');
       const { id } = await stage.start(stage.spec({ image: change, args }));
       await stage.until(id, ({ health }) => health === 'starting' || health === 'unhealthy');
@@ -77,7 +77,7 @@ export function describeImages(stage: EngineStage): void {
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
     });
 
-    it('is a label that is none of the container’s', async () => {
+    it('does not add labels to the container', async () => {
       const spec = stage.spec({ image: change });
       await stage.engine.create(spec);
       expect((await stage.engine.inspect(spec.id))?.labels).toEqual(spec.labels);

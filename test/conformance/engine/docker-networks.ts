@@ -31,13 +31,13 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
     );
 
   describe('networks', () => {
-    it('let those of one name find one another', async () => {
+    it('connect pods of one name', async () => {
       const { id } = await waiting('shared');
       expect(await seek(`${id}.millrace.internal`, 'shared')).toBe('reached');
       expect((await stage.engine.inspect(id))?.ip).toMatch(/^\d+\.\d+\.\d+\.\d+$/);
     });
 
-    it('keep those of different names apart', async () => {
+    it('separate pods of different names', async () => {
       const spec = await waiting('shared');
       const ip = await addressOf(spec);
       expect(await seek(ip, 'shared')).toBe('reached');
@@ -45,17 +45,17 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       expect(await seek(ip, null)).toBe('lost');
     });
 
-    it('are none where none was asked for', async () => {
+    it('are not created without a request', async () => {
       const spec = await waiting(null);
       expect((await stage.engine.inspect(spec.id))?.ip).toBeNull();
       expect(await seek(await addressOf(spec), null)).toBe('lost');
     });
 
-    it('lead to the machine', async () => {
+    it('reach the machine', async () => {
       expect(await seek('host.docker.internal', null)).toBe('reached');
     });
 
-    it('go with the last container that was made for them', async () => {
+    it('are removed with their last container', async () => {
       const list = () =>
         docker(
           'network',
@@ -74,7 +74,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       expect(await list()).not.toContain(`${ground.platform}-`);
     });
 
-    it('that somebody has removed come again with the next start', async () => {
+    it('that were removed are recreated at the next start', async () => {
       const { id } = await waiting('shared');
       await stage.engine.stop(id, 0);
       await docker('network', 'rm', `${ground.platform}-net-shared`);
@@ -83,7 +83,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       expect(await seek(`${id}.millrace.internal`, 'shared')).toBe('reached');
     });
 
-    it('that were made twice under one name become one', async () => {
+    it('that were created twice under one name become one', async () => {
       const Name = `${ground.platform}-apart`;
       const Labels = { 'millrace.platform': ground.platform };
       const client = new DockerClient(ground.host);

@@ -19,15 +19,15 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
     ['readLog', (engine) => engine.readLog('pod_1', 100)],
   ];
 
-  describe('an engine that is not there', () => {
+  describe('an unreachable engine', () => {
     it.each(verbs)('is unavailable: %s', async (_name, verb) => {
       const engine = ground.openEngine({ host: 'unix:///nowhere/docker.sock' });
       await expect(verb(engine)).rejects.toMatchObject({ code: 'unavailable' });
     });
   });
 
-  describe('what is somebody else’s', () => {
-    it('is not listed, not seen and not removed', async () => {
+  describe('a container of another program', () => {
+    it('is not listed, inspected or removed', async () => {
       const spec = stage.spec();
       const name = `${ground.platform}-${spec.id}`;
       await docker('create', '--name', name, stage.under.image, 'true');
@@ -41,7 +41,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       }
     });
 
-    it('is not seen where it is another platform’s', async () => {
+    it('of another platform is not listed', async () => {
       const spec = stage.spec();
       await stage.engine.create(spec);
       const other = ground.openEngine({ platform: `${ground.platform}-other` });
@@ -57,12 +57,12 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       await expect(made).rejects.toMatchObject({ code: 'refused' });
     });
 
-    it('are refused where they are another vendor’s', async () => {
+    it('of another vendor are refused', async () => {
       const made = stage.engine.create(stage.spec({ gpus: ['amd-0'] }));
       await expect(made).rejects.toMatchObject({ code: 'refused' });
     });
 
-    it('are in no container that was not given any', async () => {
+    it('are not visible in a container without GPUs', async () => {
       const env = { NVIDIA_VISIBLE_DEVICES: 'all' };
       const { id } = await stage.run('echo "[$NVIDIA_VISIBLE_DEVICES]"', { env });
       expect(await stage.untilPrinted(id, '\n')).toBe('[void]\n');
@@ -89,14 +89,14 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'running' });
     });
 
-    it('an engine that passes over a request for GPUs is found out', async () => {
+    it('an engine that ignores a request for GPUs is detected', async () => {
       const spec = stage.spec({ gpus: ['GPU-5a1c'] });
       relay.rule = { rewrite: (_url, body) => withoutRequest(body) };
       await expect(engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
       expect(await stage.engine.list()).toEqual([]);
     });
 
-    it('it is detected even if the platform died before it could inspect', async () => {
+    it('it is detected even if the platform was killed before it could inspect', async () => {
       const spec = stage.spec({ gpus: ['GPU-5a1c'] });
       relay.rule = {
         rewrite: (url, body) => {

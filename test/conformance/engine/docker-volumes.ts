@@ -24,7 +24,7 @@ export function describeStateVolumes(stage: EngineStage, ground: DockerGround): 
   }
 
   describe('a state volume', () => {
-    it('is found by the next pod that has it, also after a SIGKILL, and by no other', async () => {
+    it('is visible to its next pod, also after a SIGKILL, and to no other', async () => {
       const killed = await stage.run(note, { stateVolume: first });
       expect(await stage.untilPrinted(killed.id, 'found [')).toContain('found []');
       await expect
@@ -42,7 +42,7 @@ export function describeStateVolumes(stage: EngineStage, ground: DockerGround): 
       expect(await list()).toBe('');
     });
 
-    it('cannot be removed while a container has it, and is no other platform’s', async () => {
+    it('cannot be removed while a container uses it, and belongs to one platform', async () => {
       const { id } = await stage.run(note, { stateVolume: first });
       await expect(volumes().remove('ep_a')).rejects.toMatchObject({ code: 'unavailable' });
       const other = ground.openEngine({ platform: `${ground.platform}-other` });

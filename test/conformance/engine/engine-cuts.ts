@@ -26,8 +26,8 @@ export function describeCuts(stage: EngineStage): void {
     stage.reopen();
   }
 
-  describe.each(DELAYS_MS)('cut off after %i ms', (delayMs) => {
-    it('creates one', async () => {
+  describe.each(DELAYS_MS)('killed after %i ms', (delayMs) => {
+    it('creates a container', async () => {
       const spec = countingSpec();
       await cutOff(stage.engine.create(spec), delayMs);
       await stage.engine.create(spec);
@@ -37,7 +37,7 @@ export function describeCuts(stage: EngineStage): void {
       expect(runs()).toBe('run\n');
     });
 
-    it('starts one process', async () => {
+    it('starts a process', async () => {
       const spec = countingSpec();
       await stage.engine.create(spec);
       await cutOff(stage.engine.start(spec.id), delayMs);
@@ -47,7 +47,7 @@ export function describeCuts(stage: EngineStage): void {
       expect(runs()).toBe('run\n');
     });
 
-    it('stops it', async () => {
+    it('stops a container', async () => {
       const spec = countingSpec();
       await stage.start(spec);
       await stage.untilPrinted(spec.id, 'up');
@@ -56,7 +56,7 @@ export function describeCuts(stage: EngineStage): void {
       expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'exited', exitCode: 143 });
     });
 
-    it('removes it, and makes the next generation', async () => {
+    it('removes a container and creates the next generation', async () => {
       const spec = countingSpec();
       await stage.start(spec);
       await stage.untilPrinted(spec.id, 'up');
@@ -70,7 +70,7 @@ export function describeCuts(stage: EngineStage): void {
       expect(runs()).toBe('run\nrun\n');
     });
 
-    it('removes one that is just being started', async () => {
+    it('removes a container that is starting', async () => {
       const pipe = await stage.makePipe('pipe');
       const spec = countingSpec();
       const args = shell(`exec sleep 1000 > ${stage.mount}/pipe`);

@@ -19,7 +19,7 @@ export function describeDisks(stage: EngineStage): void {
   }
 
   describe('the disk', () => {
-    it('stays over stop and start', async () => {
+    it('stays across stop and start', async () => {
       const { id } = await stage.run(note('./note'));
       expect(await stage.untilPrinted(id, 'found [')).toContain('found []');
       await stage.until(id, ({ state }) => state === 'running');
@@ -36,7 +36,7 @@ export function describeDisks(stage: EngineStage): void {
       expect(await stage.engine.inspect(id)).toMatchObject({ generation: 2 });
     });
 
-    it('is each container’s own', async () => {
+    it('is separate for each container', async () => {
       await stage.untilPrinted((await stage.run(note('./note'))).id, 'found []');
       const other = await stage.run(note('./note'));
       expect(await stage.untilPrinted(other.id, 'found [')).toContain('found []');
@@ -46,7 +46,7 @@ export function describeDisks(stage: EngineStage): void {
   describe('a persistent mount', () => {
     const path = `${stage.mount}/note`;
 
-    it('outlives the container, and is found by the next generation', async () => {
+    it('survives the container and belongs to the next generation', async () => {
       const { id } = await stage.run(note(path), { mounts: [persistent] });
       await stage.untilPrinted(id, 'found []');
       await stage.engine.stop(id, GRACE_MS);
@@ -54,7 +54,7 @@ export function describeDisks(stage: EngineStage): void {
       expect(await runAgain(id, 2, [persistent], path)).toContain('found [kept]');
     });
 
-    it('ends with the pod', async () => {
+    it('is removed with the pod', async () => {
       const { id } = await stage.run(note(path), { mounts: [persistent] });
       await stage.untilPrinted(id, 'found []');
       await stage.engine.stop(id, GRACE_MS);
@@ -62,7 +62,7 @@ export function describeDisks(stage: EngineStage): void {
       expect(await runAgain(id, 2, [persistent], path)).toContain('found []');
     });
 
-    it('ends with the pod also when the container went before', async () => {
+    it('is removed with the pod even if the container is already gone', async () => {
       const { id } = await stage.run(note(path), { mounts: [persistent] });
       await stage.untilPrinted(id, 'found []');
       await stage.engine.stop(id, GRACE_MS);
@@ -71,7 +71,7 @@ export function describeDisks(stage: EngineStage): void {
       expect(await runAgain(id, 2, [persistent], path)).toContain('found []');
     });
 
-    it('is each pod’s own', async () => {
+    it('is separate for each pod', async () => {
       const { id } = await stage.run(note(path), { mounts: [persistent] });
       await stage.untilPrinted(id, 'found []');
       const other = await stage.run(note(path), { mounts: [persistent] });
@@ -90,7 +90,7 @@ export function describeDisks(stage: EngineStage): void {
   });
 
   describe('a network mount', () => {
-    it('is a folder that was there before, and stays', async () => {
+    it('is an existing folder that stays', async () => {
       writeFileSync(join(stage.shared, 'note'), 'before');
       chmodSync(join(stage.shared, 'note'), 0o666);
       const { id } = await stage.run(note(`${stage.mount}/note`), {
@@ -102,7 +102,7 @@ export function describeDisks(stage: EngineStage): void {
       expect(readFileSync(join(stage.shared, 'note'), 'utf8')).toBe('kept\n');
     });
 
-    it('is shared by the containers that have it', async () => {
+    it('is shared by its containers', async () => {
       mkdirSync(join(stage.shared, 'inside'));
       chmodSync(join(stage.shared, 'inside'), 0o777);
       const mounts: ContainerMount[] = [{ kind: 'network', source: stage.shared, path: MOUNT }];

@@ -43,7 +43,7 @@ describe.skipIf(isLeftOut)('on a real engine', () => {
 
   describeEngine(under);
 
-  describe('what only containers have', () => {
+  describe('features of containers only', () => {
     const stage = new EngineStage(under);
 
     beforeEach(() => stage.set());

@@ -22,7 +22,7 @@ export function describeEnds(stage: EngineStage): void {
       expect(await stage.untilExited(id)).toMatchObject({ exitCode: code });
     });
 
-    it('stops with SIGTERM and time to leave', async () => {
+    it('stops a container with SIGTERM and a grace period', async () => {
       const { id } = await stage.run(
         'trap "echo leaving; exit 7" TERM; echo up; while :; do sleep 0.1; done',
       );
@@ -32,7 +32,7 @@ export function describeEnds(stage: EngineStage): void {
       expect(await stage.printed(id)).toContain('leaving');
     });
 
-    it('leaves it to its first process what becomes of the others', async () => {
+    it('leaves the other processes to the first process', async () => {
       const child = `sh -c 'trap "echo hit" TERM; echo up; sleep 0.5; echo done' &`;
       const { id } = await stage.run(`trap : TERM; ${child} wait; wait; exit 6`);
       await stage.untilPrinted(id, 'up');
@@ -41,20 +41,20 @@ export function describeEnds(stage: EngineStage): void {
       expect(await stage.engine.inspect(id)).toMatchObject({ exitCode: 6 });
     });
 
-    it('ends one that does not heed SIGTERM', async () => {
+    it('kills a container that ignores SIGTERM', async () => {
       const { id } = await stage.run('trap "" TERM; echo deaf; while :; do sleep 0.1; done');
       await stage.untilPrinted(id, 'deaf');
       await stage.engine.stop(id, 100);
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 137 });
     });
 
-    it('stops what has just been started', async () => {
+    it('stops a container that has just started', async () => {
       const { id } = await stage.run('exec sleep 1000');
       await stage.engine.stop(id, GRACE_MS);
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited' });
     });
 
-    it('does nothing for one that does not run, and stops it twice', async () => {
+    it('does nothing for a stopped container', async () => {
       const spec = stage.spec();
       await stage.engine.stop('pod_nowhere', GRACE_MS);
       await stage.engine.create(spec);
@@ -66,7 +66,7 @@ export function describeEnds(stage: EngineStage): void {
       expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'exited' });
     });
 
-    it('runs again after a stop, and after an end of its own', async () => {
+    it('restarts a container after a stop and after an exit', async () => {
       const { id } = await stage.run('echo run; [ -e ran ] && exec sleep 1000; touch ran; exit 5');
       await stage.untilExited(id);
       await stage.engine.start(id);
@@ -78,7 +78,7 @@ export function describeEnds(stage: EngineStage): void {
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running', endedAt: null });
     });
 
-    it('is gone with its disk at once when it is removed', async () => {
+    it('removes a container with its disk at once', async () => {
       const { id } = await stage.run('trap "" TERM; echo deaf; while :; do sleep 0.1; done');
       await stage.untilPrinted(id, 'deaf');
       await stage.engine.remove(id, 'keep');
@@ -86,7 +86,7 @@ export function describeEnds(stage: EngineStage): void {
       expect(await stage.engine.list()).toEqual([]);
     });
 
-    it('removes nothing where there is nothing', async () => {
+    it('accepts the removal of an unknown container', async () => {
       await stage.engine.remove('pod_nowhere', 'remove');
       await stage.engine.remove('pod_nowhere', 'keep');
       expect(await stage.engine.list()).toEqual([]);
@@ -96,7 +96,7 @@ export function describeEnds(stage: EngineStage): void {
   describeTrees(stage);
 
   describe.skipIf(!stage.under.limitsMemory)('limits', () => {
-    it('ends one that wants more memory than it may have, and says so', async () => {
+    it('ends a container that exceeds its memory limit, with the reason', async () => {
       const grow = 'const all = []; for (;;) all.push(Buffer.alloc(10_000_000, 1));';
       const spec = stage.spec({
         args: `${stage.under.node} -e '${grow}'`,
@@ -127,7 +127,7 @@ function describeTrees(stage: EngineStage): void {
     return { id, closed };
   }
 
-  describe('the processes that it started', () => {
+  describe('the processes of a container', () => {
     it.each(trees)('end with it when it is stopped: %s', async (_what, tree) => {
       const { id, closed } = await runTree(`${tree} echo up; exec sleep 1000`);
       await stage.untilPrinted(id, 'up');
@@ -136,7 +136,7 @@ function describeTrees(stage: EngineStage): void {
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 143 });
     });
 
-    it.each(trees)('end with it when it ends by itself: %s', async (_what, tree) => {
+    it.each(trees)('end with it when it exits: %s', async (_what, tree) => {
       const { id, closed } = await runTree(`${tree} sleep 0.2; exit 3`);
       expect(await stage.untilExited(id)).toMatchObject({ exitCode: 3 });
       await closed;

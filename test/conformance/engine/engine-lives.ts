@@ -4,8 +4,8 @@ import { EngineError } from '../../../src/engine/engine.ts';
 import { type EngineStage, shell } from './engine-stage.ts';
 
 export function describeLives(stage: EngineStage): void {
-  describe('beginning', () => {
-    it('makes a container without starting it', async () => {
+  describe('starting', () => {
+    it('creates a container without starting it', async () => {
       const spec = stage.spec();
       await stage.engine.create(spec);
       expect(await stage.engine.inspect(spec.id)).toMatchObject({
@@ -20,7 +20,7 @@ export function describeLives(stage: EngineStage): void {
       });
     });
 
-    it('leaves one of the same generation as it is', async () => {
+    it('keeps a container of the same generation', async () => {
       const { id } = await stage.run('echo first; exec sleep 1000');
       await stage.untilPrinted(id, 'first');
       await stage.engine.create(stage.spec({ id, args: shell('echo second') }));
@@ -35,7 +35,7 @@ export function describeLives(stage: EngineStage): void {
       expect(await stage.engine.inspect(id)).toMatchObject({ generation: 1, state: 'running' });
     });
 
-    it('runs what was made, and does nothing if it runs', async () => {
+    it('starts a created container, and does nothing if it runs', async () => {
       const { id } = await stage.run('echo here; exec sleep 1000');
       await stage.untilPrinted(id, 'here');
       const first = await stage.engine.inspect(id);
@@ -57,13 +57,13 @@ export function describeLives(stage: EngineStage): void {
       expect(JSON.parse(printed)).toEqual(['a  b', 'c d', '', '$HOME', '*', "it's"]);
     });
 
-    it('refuses arguments with a quote that stays open', async () => {
+    it('refuses arguments with an open quote', async () => {
       const spec = stage.spec({ args: 'echo "half' });
       await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
       expect(await stage.engine.inspect(spec.id)).toBeUndefined();
     });
 
-    it('shows a command that is not there as one that ended with 127, or refuses to start it', async () => {
+    it('shows a missing command as exited with 127, or refuses to start it', async () => {
       const spec = stage.spec({ args: 'no-such-command-anywhere' });
       await stage.engine.create(spec);
       const refusal = await stage.engine.start(spec.id).catch((error: unknown) => error);
@@ -71,13 +71,13 @@ export function describeLives(stage: EngineStage): void {
       else expect(await stage.untilExited(spec.id)).toMatchObject({ exitCode: 127 });
     });
 
-    it('cannot start what is not there', async () => {
+    it('cannot start an unknown container', async () => {
       await expect(stage.engine.start('pod_nowhere')).rejects.toBeInstanceOf(EngineError);
     });
   });
 
   describe('the environment', () => {
-    it('is that of its spec and what the engine says it adds: nothing is inherited', async () => {
+    it('contains only its spec and the documented variables of the engine', async () => {
       const env = {
         PLAIN: 'one',
         EMPTY: '',

@@ -7,14 +7,14 @@ import type { EngineStage } from './engine-stage.ts';
 const GRACE_MS = 10_000;
 
 export function describeSights(stage: EngineStage): void {
-  describe('looking', () => {
-    it('finds nothing under an unknown id', async () => {
+  describe('inspecting', () => {
+    it('finds nothing for an unknown ID', async () => {
       expect(await stage.engine.inspect('pod_nowhere')).toBeUndefined();
       expect(await stage.engine.stats('pod_nowhere')).toBeUndefined();
       expect(await stage.engine.readLog('pod_nowhere', 1_000)).toHaveLength(0);
     });
 
-    it('lists all, in whatever state, with generation and labels', async () => {
+    it('lists containers in every state, with generation and labels', async () => {
       const created = stage.spec({ generation: 4, labels: { endpoint: 'ep_1', user: 'a' } });
       await stage.engine.create(created);
       const running = await stage.run('exec sleep 1000', { labels: {} });
@@ -30,7 +30,7 @@ export function describeSights(stage: EngineStage): void {
       expect(found[1]?.labels).toEqual({});
     });
 
-    it('sees containers as they were when the platform comes back', async () => {
+    it('finds unchanged containers after a platform restart', async () => {
       const running = await stage.run('exec sleep 1000', { labels: { user: 'a' }, generation: 3 });
       const before = await stage.engine.inspect(running.id);
       const after = stage.reopen();
@@ -38,21 +38,21 @@ export function describeSights(stage: EngineStage): void {
       expect(await after.list()).toEqual([before]);
     });
 
-    it('sees how one ended while no platform was there', async () => {
+    it('shows how a container ended while no platform ran', async () => {
       const { id } = await stage.run('sleep 0.2; exit 9');
       await stage.engine.close();
       await sleep(400);
       expect(await stage.reopen().inspect(id)).toMatchObject({ state: 'exited', exitCode: 9 });
     });
 
-    it('leaves running what runs when it is closed', async () => {
+    it('keeps containers running when it is closed', async () => {
       const { id } = await stage.run('exec sleep 1000');
       const before = await stage.engine.inspect(id);
       await stage.engine.close();
       expect(await stage.reopen().inspect(id)).toEqual(before);
     });
 
-    it('stops and removes what another platform process has started', async () => {
+    it('stops and removes containers of another platform process', async () => {
       const { id } = await stage.run('echo up; exec sleep 1000');
       // Before, its init may not pass signals on yet.
       await stage.untilPrinted(id, 'up');
@@ -64,17 +64,17 @@ export function describeSights(stage: EngineStage): void {
   });
 
   describe('watching', () => {
-    it('tells of one that ends', async () => {
+    it('reports a container that ends', async () => {
       const { id } = await stage.run('sleep 0.3; exit 1');
       await untilToldOfEnd(stage.engine, id);
     });
 
-    it('tells of one that ends, though another platform process started it', async () => {
+    it('reports a container that ends, even if another platform process started it', async () => {
       const { id } = await stage.run('sleep 0.5; exit 1');
       await untilToldOfEnd(stage.reopen(), id);
     });
 
-    it('stops calling a listener that was removed', async () => {
+    it('no longer calls a removed listener', async () => {
       const heard: string[] = [];
       stage.engine.watch((id) => heard.push(id))();
       const { id } = await stage.run('sleep 0.3; exit 1');
@@ -83,14 +83,14 @@ export function describeSights(stage: EngineStage): void {
     });
   });
 
-  describe('what it printed', () => {
-    it('is of both outputs, as they came', async () => {
+  describe('the log', () => {
+    it('contains both outputs in order of arrival', async () => {
       const { id } = await stage.run('echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three');
       await stage.untilExited(id);
       expect(await stage.untilPrinted(id, 'three')).toBe('one\ntwo\nthree\n');
     });
 
-    it('is cut at the front, to so many bytes', async () => {
+    it('is truncated at the front to the given bytes', async () => {
       const count = 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo "line $i"; done';
       const { id } = await stage.run(count);
       await stage.untilExited(id);
@@ -100,7 +100,7 @@ export function describeSights(stage: EngineStage): void {
       expect(end).toMatch(/line 2999\nline 3000\n$/);
     });
 
-    it('is still there over stop and start', async () => {
+    it('is kept across stop and start', async () => {
       const { id } = await stage.run('echo again; exec sleep 1000');
       await stage.untilPrinted(id, 'again');
       await stage.engine.stop(id, GRACE_MS);
@@ -109,8 +109,8 @@ export function describeSights(stage: EngineStage): void {
     });
   });
 
-  describe('what it uses', () => {
-    it('is a share of what it may use', async () => {
+  describe('the usage', () => {
+    it('is a share of its limit', async () => {
       const { id } = await stage.run('while :; do :; done', {
         limits: { vcpus: 2, memoryGb: 1 },
       });
@@ -123,7 +123,7 @@ export function describeSights(stage: EngineStage): void {
       expect(seen.memory).toBeLessThanOrEqual(100);
     });
 
-    it('is nothing where nothing runs', async () => {
+    it('is empty if nothing runs', async () => {
       const { id } = await stage.run('exit 0');
       await stage.untilExited(id);
       expect(await stage.engine.stats(id)).toBeUndefined();
@@ -134,7 +134,7 @@ export function describeSights(stage: EngineStage): void {
     const serve = (variable: string, port: number) =>
       `require("node:http").createServer((q, s) => s.end("${port}")).listen(process.env.${variable} || ${port});`;
 
-    it('are reached from this machine while it runs', async () => {
+    it('are reachable from this machine while it runs', async () => {
       const code = serve('PORT', 8000) + serve('MILLRACE_PORT_9000', 9000);
       const spec = stage.spec({
         args: `${stage.under.node} -e '${code}'`,
@@ -154,7 +154,7 @@ export function describeSights(stage: EngineStage): void {
       expect(await stage.engine.inspect(spec.id)).toMatchObject({ ports: [] });
     });
 
-    it('of two containers are not the same', async () => {
+    it('of two containers are different', async () => {
       const ports = [{ private: 8000, protocol: 'http' as const }];
       const args = `${stage.under.node} -e '${serve('PORT', 8000)}'`;
       const specs = [stage.spec({ args, ports }), stage.spec({ args, ports })];
@@ -173,7 +173,7 @@ export function describeSights(stage: EngineStage): void {
   });
 
   describe.skipIf(stage.under.gpus.length === 0)('GPUs', () => {
-    it('are listed as they were given', async () => {
+    it('are listed in the given order', async () => {
       const gpus = stage.under.gpus.slice(0, 2);
       const { id } = await stage.run('exec sleep 1000', { gpus });
       expect(await stage.engine.inspect(id)).toMatchObject({ gpus });
