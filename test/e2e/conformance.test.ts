@@ -114,7 +114,7 @@ describe('a worker of another making', { concurrent: true, timeout: LIMIT_MS }, 
     expect(failing).toHaveLength(count - 1);
   });
 
-  it('that never says a word is given up', async () => {
+  it('that stays silent is abandoned', async () => {
     const command = new Process(['conformance', 'worker', '--wait-ms', '300']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('no worker connected within 0.3 s');
@@ -185,7 +185,7 @@ describe('the command', () => {
     expect(() => process.kill(pid, 0)).toThrow('ESRCH');
   });
 
-  it('says why nobody can be reached, and tests nothing', async () => {
+  it('explains why the server is unreachable, and tests nothing', async () => {
     const place = ['--url', 'http://127.0.0.1:1025', '--endpoint', 'e', '--key', 'k'];
     const args = ['conformance', 'platform', '--protocol', 'runpod', ...place];
     const command = new Process(args);

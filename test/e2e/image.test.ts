@@ -170,7 +170,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     });
   });
 
-  it('reaps a process that a job has left behind', async () => {
+  it('reaps a leftover process of a job', async () => {
     await startWorker();
     expect(await client.runsync({ do: 'orphan' })).toMatchObject({ output: 'reaped' });
   });
@@ -195,7 +195,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     expect(await client.status(id)).toMatchObject({ status: 'COMPLETED', output: 'waited' });
   });
 
-  it('goes on after a SIGKILL of its worker process, with the job that was running', async () => {
+  it('continues after a SIGKILL of its worker process, with the running job', async () => {
     const container = await startWorker();
     const { pid } = await look();
     const { id } = await submit({ do: 'wait', file: '/tmp/go' });
@@ -209,7 +209,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     expect(await container.inspect('{{.RestartCount}} {{.State.Running}}')).toBe('0 true');
   });
 
-  it('keeps who it is in its state folder when it is started again', async () => {
+  it('keeps its identity in its state folder across a restart', async () => {
     const container = await startWorker();
     await container.untilLog(/worker ready/);
     await docker('kill', container.id);
@@ -284,7 +284,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     }
   });
 
-  it('has what the ready-made handlers need', async () => {
+  it('contains the dependencies of the ready-made handlers', async () => {
     const gif = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
     const input = JSON.stringify({ image: gif, format: 'png' });
     const command = ['bin/millrace.js', 'run', 'handlers/image.ts', '--input', input];

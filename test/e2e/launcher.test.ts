@@ -139,7 +139,7 @@ describe('the command on a Node that is new enough', () => {
     expect(run).toMatchObject({ exitCode: 7, stderr: '' });
   });
 
-  it('says how to build a checkout that was not built', async () => {
+  it('explains how to build a checkout that was not built', async () => {
     await rm(join(folder, 'package/dist'), { recursive: true });
     const run = await runToEnd({ node: [process.execPath], args: ['tell'] });
     expect(run.exitCode).toBe(2);

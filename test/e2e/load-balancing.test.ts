@@ -64,7 +64,7 @@ async function shout(text: string): Promise<{ text: string; worker: string }> {
 }
 
 describe('a load-balancing endpoint', () => {
-  it('has no worker until a request comes, answers it, and has none again', async () => {
+  it('has no worker until a request arrives, answers it, and scales to zero again', async () => {
     expect(await listPods()).toEqual([]);
     expect((await shout('first')).text).toBe('FIRST');
     expect(await listPods()).toHaveLength(1);
@@ -85,7 +85,7 @@ describe('a load-balancing endpoint', () => {
     await once(socket, 'close');
   });
 
-  it('grows with the requests that are open, and gives each worker some', async () => {
+  it('scales up with the open requests and distributes them', async () => {
     const workers = new Set<string>();
     let isEnough = false;
     const clients = Array.from({ length: 3 * MAX }, async () => {

@@ -200,7 +200,7 @@ describe('a worker with --state-dir', () => {
     expect(next.output).toMatch(/incomplete end of the outbox removed/);
   });
 
-  it('says so and works in memory where it cannot write', async () => {
+  it('works in memory with a log line if it cannot write', async () => {
     await writeFile(stateDir(), 'a file and no folder');
     const worker = startWorker('--worker-id', 'w1');
     const job = await runJob();
@@ -222,21 +222,24 @@ describe('a worker with --state-dir', () => {
     expect(await worker.end()).toBe(0);
   });
 
-  it.runIf(canLimitFiles())('goes on in memory while the disk is full, and says so', async () => {
-    const worker = startWorker('--worker-id', 'w1');
-    const job = await runJob();
-    gate.refuseAll(isAway);
-    limitFiles(worker, JOURNAL_HEADER_BYTES);
-    await job.finish();
-    await worker.find(/outbox on disk failed, .* in memory only/);
-    limitFiles(worker, 'unlimited');
-    await worker.find(/outbox on disk works again/);
-    await worker.end('SIGKILL');
-    gate.refuseAll(undefined);
-    startWorker('--worker-id', 'w1');
-    expect(await waitForEnd(job.id)).toMatchObject(WHOLE);
-    expect(await job.countRuns()).toBe(1);
-  });
+  it.runIf(canLimitFiles())(
+    'continues in memory while the disk is full, with a log line',
+    async () => {
+      const worker = startWorker('--worker-id', 'w1');
+      const job = await runJob();
+      gate.refuseAll(isAway);
+      limitFiles(worker, JOURNAL_HEADER_BYTES);
+      await job.finish();
+      await worker.find(/outbox on disk failed, .* in memory only/);
+      limitFiles(worker, 'unlimited');
+      await worker.find(/outbox on disk works again/);
+      await worker.end('SIGKILL');
+      gate.refuseAll(undefined);
+      startWorker('--worker-id', 'w1');
+      expect(await waitForEnd(job.id)).toMatchObject(WHOLE);
+      expect(await job.countRuns()).toBe(1);
+    },
+  );
 
   it('leaves at once if another process has the folder', async () => {
     const first = startWorker('--worker-id', 'w1');
@@ -252,7 +255,7 @@ describe('a worker with --state-dir', () => {
   });
 });
 
-describe('outcomes of a worker that does not run any more', () => {
+describe('outcomes of a worker that no longer runs', () => {
   beforeEach(() => use(patient));
 
   it('are delivered by another worker of the same state folder, under the old name', async () => {
@@ -293,7 +296,7 @@ describe('outcomes of a worker that does not run any more', () => {
     expect([await owner.end(), await other.end()]).toEqual([0, 0]);
   });
 
-  it('of another endpoint are named in the log, and left alone', async () => {
+  it('of another endpoint are logged and not touched', async () => {
     await endUnheard();
     const other = startWorker('--worker-id', 'w2', '--endpoint', 'another');
     await other.find(
@@ -348,7 +351,7 @@ describe('jobs whose leases end soon', () => {
     expect(await waitForEnd(job.id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
-  it('leave no folder behind if nothing was left and the state folder belongs to one pod', async () => {
+  it('leave no folder behind if all is delivered and the state folder belongs to one pod', async () => {
     const first = startWorker('--worker-id', 'w1');
     const job = await runJob();
     first.kill();

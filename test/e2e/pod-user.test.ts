@@ -80,7 +80,7 @@ describe.skipIf(!canRun)('a platform that is root', () => {
     expect(await stat(workers)).toMatchObject({ uid: 65_534 });
   });
 
-  it('runs pods as root below a closed folder, and says so', async () => {
+  it('runs pods as root below a closed folder, with a log line', async () => {
     await chmod(folder, 0o700);
     const platform = serve();
     await connect(platform);

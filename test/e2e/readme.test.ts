@@ -166,7 +166,7 @@ describe('the program that deploys', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  it('makes an endpoint, and prints what its worker answers and which pod that is', async () => {
+  it('creates an endpoint and prints its worker’s answer and pod', async () => {
     platform = new Process(['serve', '--key-file', 'keys', '--port', '0'], { cwd: folder });
     const url = await platform.find(READY);
     const program = blocks.find(({ text }) => text.startsWith('// deploy.ts\n'))?.text ?? '';

@@ -122,7 +122,7 @@ describe('a worker that is stopped while nobody accepts its outcome', () => {
 });
 
 describe('a worker whose key is refused', () => {
-  it('stops taking and says so, and what runs goes on', async () => {
+  it('stops taking jobs with a log line, and running jobs continue', async () => {
     const worker = startWorker();
     const url = `http://127.0.0.1:${await worker.find(PORT)}/readyz`;
     await worker.find(/worker ready/);
@@ -141,7 +141,7 @@ describe('a worker whose key is refused', () => {
     expect((await readRecord(job.id)).status).toBe('IN_PROGRESS');
   });
 
-  it('goes on by itself when the key is accepted again', async () => {
+  it('continues when the key is accepted again', async () => {
     const link = createHttpLink({
       ...{ url: gate.url, endpointId: endpoint, key: platform.workerKey, log: silentLog },
     });

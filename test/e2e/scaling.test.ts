@@ -137,7 +137,7 @@ describe('an endpoint on the process engine', () => {
     await until(async () => (await listPods()).every(({ env }) => env['TAG'] === 'new'));
   });
 
-  it('waits longer and longer for a handler that cannot be loaded, says why, and is well once it is mended', async () => {
+  it('waits longer and longer for a handler that cannot be loaded, with the reason, and recovers once it is fixed', async () => {
     const template = await createTemplate('broken.ts', {});
     const endpoint = await createEndpoint(template);
     await read(await platform.post(`/v2/${endpoint}/run`, { input: { n: 1, ms: 0 } }));

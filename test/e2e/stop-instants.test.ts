@@ -77,7 +77,7 @@ async function stopSomewhere({ id, since }: (typeof WORKERS)[number], ms: number
 }
 
 describe('a worker that is stopped at any instant', () => {
-  it('gives back what it was handed in that instant, loses nothing, and ends with 0', async () => {
+  it('releases jobs that arrive at that instant, loses nothing, and exits with 0', async () => {
     const seed = chooseSeed(1);
     console.log(`stop instants: SEED=${seed}`);
     const random = createRandom(seed);

@@ -156,7 +156,7 @@ describe('without --allow-private-webhooks', () => {
     });
   });
 
-  it('nothing is sent to a name that leads to this machine', async () => {
+  it('nothing is sent to a name that resolves to this machine', async () => {
     await using receiver = await WebhookReceiver.start();
     await submit(`http://localhost:${receiver.port}/`);
     await waitForMetric(`millrace_webhook_attempts_total{${named},result="refused"} 1`);

@@ -43,7 +43,7 @@ function call(method: string, path: string, headers: Record<string, string>): Pr
 }
 
 describe.each(onClientRoutes)('%s', (_name, method, path, scope) => {
-  it('answers 401 without a key, and says how one is sent', async () => {
+  it('answers 401 without a key and explains how to send one', async () => {
     const answer = await call(method, `/v2/echo/${path}`, {});
     expect(answer.headers.get('www-authenticate')).toMatch(/^Bearer/);
     expect((await readProblem(answer, 401)).detail).toContain('Authorization: Bearer');
@@ -67,7 +67,7 @@ describe.each(onClientRoutes)('%s', (_name, method, path, scope) => {
     await readProblem(await call(method, `/v2/nowhere/${path}`, { authorization }), 404);
   });
 
-  it('answers 405 to another method, with those that it has in Allow', async () => {
+  it('answers 405 to another method, with the allowed methods in Allow', async () => {
     const authorization = `Bearer ${platform.adminKey}`;
     const other = method === 'GET' ? 'DELETE' : 'GET';
     const answer = await call(other, `/v2/echo/${path}`, { authorization });
@@ -109,11 +109,11 @@ describe('a key', () => {
     await readProblem(await call('GET', '/v2/echo/health', { authorization: write() }), 401);
   });
 
-  it('is checked before the endpoint: without one, nobody learns which endpoints exist', async () => {
+  it('is checked before the endpoint, so that callers without a key cannot learn which endpoints exist', async () => {
     await readProblem(await call('GET', '/v2/nowhere/health', {}), 401);
   });
 
-  it('is never in what the platform prints', () => {
+  it('is never printed by the platform', () => {
     expect(platform.adminKey).toMatch(/^mr_[A-Za-z0-9_-]{43}$/);
     expect(platform.process.output).not.toContain(platform.adminKey);
     expect(platform.process.output).not.toContain(platform.workerKey);
@@ -139,7 +139,7 @@ describe('a path that does not exist', () => {
   });
 });
 
-describe('where there is no route', () => {
+describe('without a route', () => {
   it.each(['', '{x', '{}'])('a body makes no difference: %j', async (body) => {
     const authorization = `Bearer ${platform.adminKey}`;
     const headers = { authorization, 'content-type': 'application/json' };

@@ -195,7 +195,7 @@ describe('an input', () => {
     '{"":{"input":{"input":1},"policy":{"ttl":1}},"id":"x"}',
     '{"__proto__":{"a":1},"constructor":{"prototype":2},"toJSON":3}',
     `{"deep":${'['.repeat(900)}${']'.repeat(900)}}`,
-  ])('comes back from the handler as it was sent: %s', async (input) => {
+  ])('returns from the handler unchanged: %s', async (input) => {
     const record = await readOk(await send('runsync', `{"input":${input}}`), jobRecord);
     expect(record.status).toBe('COMPLETED');
     expect(JSON.stringify(record.output)).toBe(JSON.stringify(JSON.parse(input)));

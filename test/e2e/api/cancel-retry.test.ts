@@ -109,7 +109,7 @@ describe('retry', () => {
     expect(await script.untilEnd(id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
-  it('gives back the whole number of attempts, with a history that begins anew', async () => {
+  it('restores the full number of attempts, with a new history', async () => {
     const throws: Step = { do: 'throw', message: 'at once', as: 'retry at once' };
     const { id, error } = await script.runsync({ steps: [throws] });
     expect(error?.attempts.map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
@@ -118,7 +118,7 @@ describe('retry', () => {
     expect(again.error?.attempts.map(({ attempt }) => attempt)).toEqual([4, 5, 6]);
   });
 
-  it('drops what was streamed before', async () => {
+  it('drops earlier chunks', async () => {
     const steps: Step[] = [
       { do: 'yield', value: 'old', onlyInAttempt: 1 },
       { ...failure, onlyInAttempt: 1 },

@@ -40,7 +40,7 @@ describe.each(['text', 'array', 'object'] as const)('a chunk with a large %s', (
     [CHUNK_LIMIT - 1, 1],
     [CHUNK_LIMIT, 1],
     [CHUNK_LIMIT + 1, 2],
-  ])('of %i bytes travels in %i pieces and comes out whole', async (bytes, pieces) => {
+  ])('of %i bytes is sent in %i pieces and reassembled', async (bytes, pieces) => {
     const wanted = { bytes: bytes - FRAME_BYTES, shape, yields: 1 };
     const { id } = await sizes.runsync(wanted);
     const [chunks = []] = await readAll(id);
@@ -61,7 +61,7 @@ describe.each(['text', 'array', 'object'] as const)('a chunk with a large %s', (
 });
 
 describe('one answer', () => {
-  it('holds at most 8 MB of chunks, and the rest comes with the next', async () => {
+  it('contains at most 8 MB of chunks, and the next answer has the rest', async () => {
     const wanted = { bytes: 900_000, shape: 'text', yields: 12 } as const;
     const { id } = await sizes.runsync(wanted);
     const pages = await readAll(id);

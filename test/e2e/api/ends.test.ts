@@ -20,7 +20,7 @@ beforeEach(async () => {
 afterEach(() => platform.close());
 
 describe('SIGTERM of the platform', () => {
-  it('answers every open wait with what there is, and ends with 0', async () => {
+  it('answers every open wait with the current state, and exits with 0', async () => {
     const id = await script.run({});
     const events = await script.get(`stream/${id}`, { headers: { accept: 'text/event-stream' } });
     const listening = Array.fromAsync(readEvents(events));
@@ -74,7 +74,7 @@ describe('SIGTERM of a worker', () => {
     expect((await script.untilEnd(later)).output).toBe('by another');
   });
 
-  it('stops and gives back what does not end in time, without blame', async () => {
+  it('stops and releases jobs that do not end in time, without blame', async () => {
     const stop = new Gate(platform.folder);
     const gate = new Gate(platform.folder);
     const steps = [{ do: 'wait', file: gate.path, stopFile: stop.path }];

@@ -110,13 +110,13 @@ describe('the events of a job', () => {
     expect(events[0]).toEqual(message('1.2', 'c'));
   });
 
-  it('leave the default cursor of the JSON stream where it was', async () => {
+  it('do not move the default cursor of the JSON stream', async () => {
     const id = await script.run({ steps: sayAll('a', 'b') });
     await readAll(script, id);
     expect((await script.stream(id)).chunks).toHaveLength(2);
   });
 
-  it('are refused with 422 after what is no position', async () => {
+  it('are refused with 422 after an invalid position', async () => {
     const id = await script.run({ steps: [] });
     const headers = { accept: 'text/event-stream', 'last-event-id': 'abc' };
     await readProblem(await script.get(`stream/${id}`, { headers }), 422);
@@ -136,7 +136,7 @@ describe('a new attempt', () => {
     { do: 'yield', value: 'new' },
   ];
 
-  it('tells listeners to begin anew', async () => {
+  it('resets open streams', async () => {
     const gate = new Gate(platform.folder);
     const events = await listen(script, await script.run({ steps: steps(gate) }));
     expect(await next(events)).toEqual(message('1.0', 'old'));
@@ -146,7 +146,7 @@ describe('a new attempt', () => {
     expect((await next(events))?.event).toBe('done');
   });
 
-  it('tells those to begin anew who come back with an older position', async () => {
+  it('resets clients that return with an older position', async () => {
     const gate = new Gate(platform.folder);
     gate.open();
     const id = await script.run({ steps: steps(gate) });
@@ -167,7 +167,7 @@ describe('the last event', () => {
     });
   });
 
-  it('comes at once when a queued job is cancelled', async () => {
+  it('is sent at once when a queued job is cancelled', async () => {
     const unserved = new EndpointCaller(platform, 'unserved');
     const id = await unserved.run({});
     const events = await listen(unserved, id);

@@ -93,7 +93,7 @@ describe.concurrent('retention', () => {
     expect((await unserved.status(kept)).status).toBe('CANCELLED');
   });
 
-  it('begins anew when a job ends again after a retry', async () => {
+  it('restarts when a job ends again after a retry', async () => {
     const id = await script.run({ steps: [{ ...failure, onlyInAttempt: 1 }] });
     await script.untilStatus(id, 'FAILED');
     await script.post(`retry/${id}`);
@@ -130,7 +130,7 @@ describe('the time to live', () => {
   });
 
   // All that has to be waited for is waited for together: no ttl is shorter than ten seconds.
-  it('removes a job whatever its state, stops its handler and tells who waits', async () => {
+  it('removes a job in any state, stops its handler and notifies waiting callers', async () => {
     const policy = { ttl: 10_000 };
     const stop = new Gate(platform.folder);
     const wait: Step = {

@@ -46,7 +46,7 @@ async function readLog(endpoint: EndpointCaller, id: string, query = ''): Promis
 }
 
 describe('the log of a job', () => {
-  it('has what console and ctx.log say, with the job’s id and the attempt', async () => {
+  it('contains console and ctx.log lines with the job ID and the attempt', async () => {
     const { id } = await speak.runsync({ text: 'é 😀' });
     const { lines, status } = await readLog(speak, id);
     expect(status).toBe('COMPLETED');
@@ -69,7 +69,7 @@ describe('the log of a job', () => {
     }
   });
 
-  it('can be read on from where an answer ended, in bytes', async () => {
+  it('can be read from the byte where an answer ended', async () => {
     const { id } = await speak.runsync({ text: 'é' });
     const { body, next } = await readLog(speak, id);
     expect(next).toBe(Buffer.byteLength(body));
@@ -92,7 +92,7 @@ describe('the log of a job', () => {
     expect(errors).toEqual([expect.stringMatching(/^after: /)]);
   });
 
-  it('is kept up to 1 MB, with a last line that says how many were left out', async () => {
+  it('is stored up to 1 MB, with a last line that counts the dropped ones', async () => {
     const { id, status } = await speak.runsync({ text: 'much', fillBytes: 1_000_000 });
     expect(status).toBe('COMPLETED');
     const { body, lines, next } = await readLog(speak, id);

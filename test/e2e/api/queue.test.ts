@@ -107,7 +107,7 @@ describe('purge-queue', () => {
 });
 
 describe('the list of jobs', () => {
-  it('gives the newest first, in pages, each job once', async () => {
+  it('returns the newest first, in pages, each job once', async () => {
     const listed = caller('listed');
     const submitted: string[] = [];
     for (let n = 0; n < 7; n += 1) submitted.push(await listed.run({ n }));
@@ -124,7 +124,7 @@ describe('the list of jobs', () => {
     expect(sizes).toEqual([3, 3, 1]);
   });
 
-  it('goes on where it was when new jobs have come meanwhile', async () => {
+  it('continues at its position when new jobs have arrived meanwhile', async () => {
     const listed = caller('listed');
     const first = await listed.list('?limit=2');
     await listed.run({});
@@ -133,7 +133,7 @@ describe('the list of jobs', () => {
     expect(second.jobs.map(({ id }) => id)).toEqual(older);
   });
 
-  it('gives the jobs of one status', async () => {
+  it('returns the jobs of one status', async () => {
     const states = caller('states');
     platform.startWorker('states', 'api-script.ts', '--unsupervised');
     const gate = new Gate(platform.folder);

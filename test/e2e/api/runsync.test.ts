@@ -53,7 +53,7 @@ describe('runsync whose wait runs out', () => {
     expect(record).toMatchObject({ status: 'IN_QUEUE', attempt: 0, executionTime: 0 });
   });
 
-  it('answers with 200 and a job that is IN_PROGRESS, which goes on', async () => {
+  it('answers with 200 and a job that is IN_PROGRESS, which continues', async () => {
     const gate = new Gate(platform.folder);
     const input = { steps: [{ do: 'wait', file: gate.path }], answer: 'after the wait' };
     const record = await readOk(await served.post('runsync?wait=1000', { input }), jobRecord);
@@ -87,7 +87,7 @@ describe('the wait of runsync', () => {
 });
 
 describe('a client that goes away while it waits', () => {
-  it('leaves a job that goes on', async () => {
+  it('does not affect a running job', async () => {
     const started = new Gate(platform.folder);
     const gate = new Gate(platform.folder);
     const steps = [

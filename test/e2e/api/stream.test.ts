@@ -35,7 +35,7 @@ async function startHeld(...values: unknown[]): Promise<{ id: string; gate: Gate
 }
 
 describe('the stream of a running job', () => {
-  it('gives each chunk with its metrics while the job runs', async () => {
+  it('returns each chunk with its metrics while the job runs', async () => {
     const gate = new Gate(platform.folder);
     const steps = [
       { do: 'yield', value: { token: 'é' }, metrics: { tokens: 1, ms: 0.5 } },
@@ -51,7 +51,7 @@ describe('the stream of a running job', () => {
     gate.open();
   });
 
-  it('gives each chunk once by default, and then nothing', async () => {
+  it('returns each chunk once by default, and then nothing', async () => {
     const { gate, id } = await startHeld('a', 'b');
     expect((await script.stream(id)).chunks).toEqual(outputs(['a', 'b']));
     expect((await script.stream(id, '?wait=0')).chunks).toEqual([]);
@@ -62,7 +62,7 @@ describe('the stream of a running job', () => {
     expect(await script.stream(id)).toMatchObject({ chunks: [], status: 'COMPLETED' });
   });
 
-  it('gives the chunks after a position, as often as asked, and moves no cursor', async () => {
+  it('returns the chunks after a position each time, and moves no cursor', async () => {
     const { gate, id } = await startHeld('a', 'b', 'c');
     for (const _ of [1, 2]) {
       expect((await script.stream(id, '?after=0')).chunks).toEqual(outputs(['a', 'b', 'c']));
@@ -93,7 +93,7 @@ describe('the stream of a running job', () => {
     gate.open();
   });
 
-  it('is answered when the next chunk comes, however long the wait', async () => {
+  it('is answered when the next chunk arrives, however long the wait', async () => {
     const { gate, id } = await startHeld('a');
     const waiting = script.stream(id, '?after=1.0&wait=300000');
     gate.open();
@@ -155,7 +155,7 @@ describe('the stream of a job that does not stream', () => {
 });
 
 describe('the stream of a job that failed', () => {
-  it('still gives what was yielded, and then []', async () => {
+  it('still returns the yielded chunks, and then []', async () => {
     const steps = [...sayAll('a'), { do: 'throw', message: 'no', as: 'non-retryable' }];
     const id = await script.run({ steps });
     await script.untilStatus(id, 'FAILED');
@@ -188,7 +188,7 @@ describe('a new attempt', () => {
     return { id: await script.run({ steps }), first, second };
   }
 
-  it('begins the stream anew for a reader at an older position, and says so', async () => {
+  it('restarts the stream for a reader at an older position, with Millrace-Reset', async () => {
     const { first, id, second } = await startAnew();
     const old = await script.stream(id, '?after=0');
     expect(old.next).toMatch(/^1\.[01]$/);
@@ -206,7 +206,7 @@ describe('a new attempt', () => {
     expect(rest.reset).toBeNull();
   });
 
-  it('begins the default cursor’s stream anew', async () => {
+  it('restarts the default cursor’s stream', async () => {
     const { first, id, second } = await startAnew();
     expect((await script.stream(id)).chunks[0]?.output).toBe('old 1');
     first.open();

@@ -43,7 +43,7 @@ describe('run', () => {
     });
   });
 
-  it('makes a job that nobody finds at another endpoint', async () => {
+  it('creates a job that is unknown at another endpoint', async () => {
     const id = await unserved.run({});
     await readProblem(await served.get(`status/${id}`), 404);
     await readProblem(await served.post(`cancel/${id}`), 404);
@@ -51,7 +51,7 @@ describe('run', () => {
 });
 
 describe('runsync', () => {
-  it('gives its job an id with the prefix sync-', async () => {
+  it('gives its job an ID with the prefix sync-', async () => {
     const { id } = await served.runsync({ steps: [] });
     expect(id.slice(0, 5)).toBe('sync-');
     expect(id.slice(5)).toMatch(UUID_V7);

@@ -184,7 +184,7 @@ describe('the metrics of two workers', () => {
 });
 
 describe('/readyz of two workers', () => {
-  it('says which one cannot be started, and why, while the other runs jobs', async () => {
+  it('names the worker that cannot start, with the reason, while the other runs jobs', async () => {
     place.write('broken-1', '');
     const { url } = await startWorkers('--start-attempts', '1');
     const seen = await waitForReason(url, /no model/);
@@ -197,7 +197,7 @@ describe('/readyz of two workers', () => {
     await waitForEnd(id);
   });
 
-  it('says that the platform is away, from the start and later on', async () => {
+  it('reports an unreachable platform, at the start and later', async () => {
     gate.refuseAll({ status: 503 });
     const { url } = await startWorkers();
     const reason = /^gpu-\d: the platform is unavailable: .*503/;
@@ -209,7 +209,7 @@ describe('/readyz of two workers', () => {
     expect(later).toMatchObject({ status: 503 });
   });
 
-  it('says that a worker process does not respond', async () => {
+  it('reports a worker process that does not respond', async () => {
     const { url } = await startWorkers();
     const { workers } = await waitForReason(url, undefined);
     const stopped = workers[1]?.pid ?? 0;

@@ -68,7 +68,7 @@ it('writes into the current folder, where only a repository may be', async () =>
   expect(readdirSync(place.folder)).toContain('handler.ts');
 });
 
-it('says why a folder cannot be made, without a stack', async () => {
+it('explains why a folder cannot be created, without a stack', async () => {
   place.write('file', '');
   const { code, stderr } = await place.run(['init', 'file/app']);
   expect(code).toBe(1);
@@ -81,7 +81,7 @@ describe('a folder that is not empty', () => {
     place.write('app/handler.ts', 'mine');
   });
 
-  it('is refused with exit code 1 and left as it is', async () => {
+  it('is refused with exit code 1 and unchanged', async () => {
     const { code, stderr } = await place.run(['init', 'app']);
     expect(code).toBe(1);
     expect(stderr).toContain('app is not empty');

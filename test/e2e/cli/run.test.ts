@@ -54,7 +54,7 @@ describe('the input', () => {
     expect((await place.run(['run', 'echo.mjs', '--input', '{}'])).stdout).toBe('{}\n');
   });
 
-  it('is an empty object where none is given', async () => {
+  it('is an empty object if none is given', async () => {
     expect((await place.run(['run', 'echo.mjs'])).stdout).toBe('{}\n');
   });
 
@@ -110,7 +110,7 @@ describe('a stream', () => {
     expect(JSON.parse(stdout)).toBe('é'.repeat(2_000_000));
   });
 
-  it('ends when nobody reads it any more', async () => {
+  it('ends when its output is no longer read', async () => {
     const endless = 'export default async function* () { for (let n = 0; ; n++) yield n; }';
     place.write('endless.mjs', endless);
     const run = place.start(['run', 'endless.mjs']);

@@ -177,7 +177,7 @@ describe('the address', () => {
 });
 
 describe('the end', () => {
-  it('comes with SIGINT, too, and exit code 0', async () => {
+  it('also follows SIGINT, with exit code 0', async () => {
     const { run } = await serve();
     expect(await run.end('SIGINT')).toMatchObject({ code: 0 });
   });

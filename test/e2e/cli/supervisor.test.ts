@@ -246,7 +246,7 @@ describe('a supervisor', () => {
     expect(readdirSync(place.path('state'))).toHaveLength(1);
   });
 
-  it('has the next process deliver what a killed one had finished, and the job is not run twice', async () => {
+  it('delivers outcomes of a killed process with the next one, without running the job twice', async () => {
     use(await startPlatform(place));
     const run = await startWorker('--state-dir', 'state', '--worker-id', 'one');
     const job = await startHolding('a');
@@ -260,7 +260,7 @@ describe('a supervisor', () => {
     expect(countRuns('a')).toBe(1);
   });
 
-  it('tells in /readyz and in its metrics that a worker is started again', async () => {
+  it('shows the restart of a worker in /readyz and in its metrics', async () => {
     place.write(
       'effects.mjs',
       `${handler}\nexport function setup() {
@@ -322,7 +322,7 @@ describe('a handler that no thread can be killed for', () => {
 });
 
 describe('a worker process that grows past --memory-limit', () => {
-  it('has the job fail for it, and goes on with the next', async () => {
+  it('fails the job and continues with the next', async () => {
     place.write(
       'effects.mjs',
       `const held = [];

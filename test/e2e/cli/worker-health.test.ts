@@ -73,7 +73,7 @@ async function ask(url: string): Promise<{ status: number; reason: string }> {
 }
 
 describe('the health port of a worker', () => {
-  it('says not ready during the setup, and ready after it', async () => {
+  it('is not ready during the setup and ready after it', async () => {
     place.write('hold-setup', '');
     const { run, url } = await startWorker();
     await run.until('stderr', /outbox is in memory only/);
@@ -91,7 +91,7 @@ describe('the health port of a worker', () => {
     expect(await ask(url)).toEqual({ status: 200, reason: '' });
   });
 
-  it('shows in its metrics what a job was', async () => {
+  it('counts a job in its metrics', async () => {
     const { url } = await startWorker();
     await client.runsync({});
     const text = await (await fetch(`${url}/metrics`)).text();
@@ -112,7 +112,7 @@ describe('the health port of a worker', () => {
     expect(text).toMatch(/^nodejs_eventloop_lag_seconds\{worker="work"\} \d/m);
   });
 
-  it('says draining until the last job has ended, and is closed when the process has', async () => {
+  it('shows draining until the last job has ended, and closes with the process', async () => {
     place.write('hold-job', '');
     const { run, url } = await startWorker();
     const { id } = await client.run({ hold: true });
@@ -127,7 +127,7 @@ describe('the health port of a worker', () => {
     await expect(fetch(`${url}/healthz`)).rejects.toThrow();
   });
 
-  it('that another process has ends the worker with 1, and says so', async () => {
+  it('that another process uses ends the worker with 1 and a reason', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;

@@ -83,7 +83,7 @@ describe('a worker', () => {
     });
   });
 
-  it('logs JSON lines on standard error, those of a job with its id', async () => {
+  it('logs JSON lines on standard error, those of a job with its ID', async () => {
     const run = await startWorker();
     const { id } = await client.runsync({ colour: 'red' });
     const line = await run.until('stderr', /\{.*painting.*\}\n/);
@@ -110,7 +110,7 @@ describe('a worker', () => {
     expect(await client.status(waiting.id)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
   });
 
-  it('gives back what it cannot finish in time', async () => {
+  it('releases jobs that it cannot finish in time', async () => {
     const run = await startWorker('--drain-ms', '0', '--force-ms', '0');
     const { id } = await client.run({ hold: 60_000 });
     await run.until('stderr', /holding/);
@@ -143,14 +143,14 @@ describe('a worker', () => {
     },
   );
 
-  it('under an id that cannot be one exits 2 and says why', async () => {
+  it('with an invalid worker ID exits with 2 and the reason', async () => {
     const args = ['worker', 'paint.mjs', '--worker-id', 'a b'];
     const { code, stderr } = await place.run(args, { env });
     expect(code).toBe(2);
     expect(stderr).toMatch(/millrace worker: --worker-id: .*"a b"/);
   });
 
-  it('whose handler cannot be loaded exits 1 and says why', async () => {
+  it('whose handler cannot be loaded exits with 1 and the reason', async () => {
     place.write('broken.mjs', 'export const nothing = 1;');
     const { code, stderr } = await place.run(['worker', 'broken.mjs'], { env });
     expect(code).toBe(1);
@@ -210,7 +210,7 @@ describe('millrace jobs', () => {
     expect(second.stdout).not.toContain('more:');
   });
 
-  it('shows, cancels, retries, and tells why it may not', async () => {
+  it('shows, cancels and retries jobs, with the reason of a refusal', async () => {
     await startWorker();
     const { id } = await client.runsync({ fail: true });
     expect((await jobs('show', id)).stdout).toContain('spilt');
@@ -227,7 +227,7 @@ describe('millrace jobs', () => {
     expect(stdout).toContain('workers: idle 0, running 0');
   });
 
-  it('exits 1 when nobody answers, and when the key is wrong', async () => {
+  it('exits with 1 without an answer and with a wrong key', async () => {
     const nobody = await jobs('health', '--url', 'http://127.0.0.1:1');
     expect(nobody.code).toBe(1);
     expect(nobody.stderr).toContain('http://127.0.0.1:1 does not respond');
@@ -238,7 +238,7 @@ describe('millrace jobs', () => {
 });
 
 describe('millrace jobs logs', () => {
-  it('shows what the handler logged', async () => {
+  it('shows the handler’s log', async () => {
     await startWorker();
     const { id } = await client.runsync({ colour: 'red' });
     const { code, stdout } = await jobs('logs', id);
@@ -246,7 +246,7 @@ describe('millrace jobs logs', () => {
     expect(JSON.parse(stdout)).toMatchObject({ msg: 'painting', colour: 'red' });
   });
 
-  it('with -f goes on until the job has ended', async () => {
+  it('with -f continues until the job has ended', async () => {
     await startWorker();
     const { id } = await client.run({ hold: 300 });
     const { code, stdout } = await jobs('logs', id, '-f');

@@ -125,7 +125,7 @@ describe('four worker processes of two GPUs each', () => {
 });
 
 describe('a worker process whose GPU is lost', () => {
-  it('gives back its job, which runs on the other GPU, and the supervisor goes on', async () => {
+  it('releases its job, which runs on the other GPU, and the supervisor continues', async () => {
     const { platform, supervisor, views, says } = await start(
       ...['--devices', '3,4', '--worker-id', 'gpu', '--health-port', '0'],
     );

@@ -103,7 +103,7 @@ describe('a worker over gRPC', () => {
     expect(await waitForEnd(from, id, endpoint)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
   });
 
-  it('goes on where it was when the platform is killed and comes back', async () => {
+  it('continues at its position when the platform is killed and restarted', async () => {
     const from = shared;
     const endpoint = 'killed';
     await startWorker(from, { endpoint });
@@ -116,7 +116,7 @@ describe('a worker over gRPC', () => {
     expect(await waitForEnd(from, next, endpoint)).toMatchObject({ output: { n: 5, square: 25 } });
   });
 
-  it('that dies has its job run again at once: its supervisor says so over gRPC, too', async () => {
+  it('that ends unexpectedly has its job retried at once, because its supervisor reports it, also over gRPC', async () => {
     const from = shared;
     const endpoint = 'dying';
     const worker = await startWorker(from, { endpoint });
@@ -127,7 +127,7 @@ describe('a worker over gRPC', () => {
     expect(await waitForEnd(from, id, endpoint)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
-  it('says why it does not get in', async () => {
+  it('explains why it cannot connect', async () => {
     const from = shared;
     const url = await from.process.find(GRPC_URL);
     const other = from.startWorker('plain', 'counting.ts', '--url', url, '--key', 'mr_no');
@@ -162,7 +162,7 @@ describe('over TLS', () => {
     return answer;
   }
 
-  it('a worker that trusts the authority gets in, and one that does not says why', async () => {
+  it('a worker that trusts the authority connects, and one that does not logs the reason', async () => {
     const { file, from } = await startSecure();
     expect(await from.process.find(GRPC_URL)).toMatch(/^grpcs:/);
     await startWorker(from, { args: ['--ca', file('cert.pem')] });
@@ -172,7 +172,7 @@ describe('over TLS', () => {
     await other.find(/the platform is unavailable.*certificate/);
   });
 
-  it('only workers with a certificate get in where the platform asks for one', async () => {
+  it('only workers with a certificate connect if the platform requires one', async () => {
     const { file, from } = await startSecure('--grpc-client-ca', '$/cert.pem');
     const ca = ['--ca', file('cert.pem')];
     const url = await from.process.find(GRPC_URL);

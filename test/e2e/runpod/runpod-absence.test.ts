@@ -105,7 +105,7 @@ async function loseChunk(scene: Scene): Promise<void> {
 }
 
 describe('a stream with a chunk that a killed platform has missed', () => {
-  it('begins anew with another attempt if no client has received a chunk', async () => {
+  it('restarts with another attempt if no client has received a chunk', async () => {
     const scene = await open();
     await scene.step();
     await loseChunk(scene);
@@ -115,7 +115,7 @@ describe('a stream with a chunk that a killed platform has missed', () => {
     expect(scene.worker.ran).toEqual([scene.id, `${scene.id}-a2`]);
   });
 
-  it('begins anew, too, if the missed chunk was the first', async () => {
+  it('restarts if the missed chunk was the first', async () => {
     const scene = await open();
     while (scene.worker.jobIds.length === 0) await sleep(5);
     await loseChunk(scene);
@@ -125,7 +125,7 @@ describe('a stream with a chunk that a killed platform has missed', () => {
     expect(scene.worker.ran).toHaveLength(2);
   });
 
-  it('fails if a client has received a chunk, and says why', async () => {
+  it('fails if a client has received a chunk, with the reason', async () => {
     const scene = await open();
     await scene.step();
     const page = await scene.platform.fetch(`${base}/stream/${scene.id}`);
@@ -174,7 +174,7 @@ describe('a stream through a restart of the platform as asked', () => {
     if (isBridged) expect(scene.worker.dropped).toEqual([]);
   });
 
-  it('begins anew if its next chunk came when the platform had stopped', async () => {
+  it('restarts if its next chunk arrived when the platform had stopped', async () => {
     const scene = await open();
     await scene.step();
     expect(await scene.platform.process.end()).toBe(0);

@@ -81,7 +81,7 @@ describe('runSync', () => {
     expect(answer.id).toMatch(/^sync-/);
   });
 
-  it('goes on to ask when the job takes longer than its first wait', async () => {
+  it('continues to poll when the job takes longer than its first wait', async () => {
     const mark = makeMark();
     const steps = [{ do: 'wait', file: mark.file }];
     const { fetch } = globalThis;
@@ -188,7 +188,7 @@ describe('stream', () => {
     return outputs;
   }
 
-  it('gives every chunk of a job that runs, to the end', async () => {
+  it('returns every chunk of a running job, to the end', async () => {
     const mark = makeMark();
     const steps = [...yielded(5), { do: 'wait', file: mark.file }, ...yielded(5, 5)];
     const { id } = await connect(SCRIPT).run({ input: { steps } });
@@ -201,7 +201,7 @@ describe('stream', () => {
     expect(outputs).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
   });
 
-  it('gives every chunk of a job that has ended, in more answers than one', async () => {
+  it('returns every chunk of an ended job in several answers', async () => {
     // An answer holds 8 MB of chunks.
     const values = Array.from({ length: 10 }, (_, n) => String(n).repeat(900_000));
     const { id } = await connect(SCRIPT).run({
@@ -212,14 +212,14 @@ describe('stream', () => {
     expect(await readAll(SCRIPT, id)).toEqual(values);
   });
 
-  it('gives what came before a failure', async () => {
+  it('returns the chunks before a failure', async () => {
     const steps = [...yielded(2), thrown('too late')];
     const { id } = await connect(SCRIPT).run({ input: { steps } });
 
     expect(await readAll(SCRIPT, id)).toEqual([0, 1]);
   });
 
-  it('gives the output of a job that does not stream as its one chunk', async () => {
+  it('returns the output of a job that does not stream as one chunk', async () => {
     const { id } = await connect(SCRIPT).run({ input: { steps: [], answer: 'whole' } });
 
     expect(await readAll(SCRIPT, id)).toEqual(['whole']);
@@ -240,7 +240,7 @@ describe('cancel, purgeQueue and health', () => {
     expect(await script.status(id)).toMatchObject({ status: 'CANCELLED', completed: true });
   });
 
-  it('empty the queue and tell what is in it', async () => {
+  it('empty the queue and report its contents', async () => {
     const idle = connect(IDLE);
     const { id } = await idle.run({ input: {} });
     await idle.run({ input: {} });

@@ -139,7 +139,7 @@ describe('on RunPod', () => {
     expect(await server.result('d')).toMatchObject({ output: {} });
   });
 
-  it('what was finished outlives the worker, and is delivered by the next one', async () => {
+  it('a finished outcome survives the worker and is delivered by the next one', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-state-'));
     closers.push(() => rm(folder, { recursive: true }));
     const args = ['--state-dir', folder];
@@ -179,7 +179,7 @@ describe('on RunPod', () => {
     expect(await worker.exited).toBe(0);
   });
 
-  it('a handler that finds its machine unfit says so, and ends with code 4', async () => {
+  it('a handler that finds its machine unfit logs it and exits with code 4', async () => {
     const { server, worker } = await start({ args: ALONE, env: { TEST_NO_WEIGHTS: '1' } });
     expect(await worker.exited).toBe(4);
     expect(worker.output).toContain("check 'weights' failed: there are none");

@@ -167,7 +167,7 @@ describe('millrace store', () => {
     expect(found).toContain('IN_QUEUE');
   });
 
-  it('says what is missing or wrong', async () => {
+  it('names missing and invalid options', async () => {
     const missing = await place.run(['store', 'check', '--data', 'none']);
     expect(missing.code).toBe(1);
     expect(missing.stderr).toContain('none/millrace.db does not exist');
@@ -178,7 +178,7 @@ describe('millrace store', () => {
   });
 });
 
-describe('what was deleted', () => {
+describe('deleted data', () => {
   it.each(['expiry', 'purge', 'deletion of the endpoint'])(
     'is gone from the files of an idle platform after %s',
     async (how) => {

@@ -63,7 +63,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     disk.unmount();
   });
 
-  it('refuses new jobs, still reads, cancels and purges, and says so until it has space again', async () => {
+  it('refuses new jobs, still reads, cancels and purges, and reports it until it has space again', async () => {
     const served = await serve();
     const [first, second] = [await submit(served, { n: 1 }), await submit(served, { n: 2 })];
     await until(async () => disk.freeBytes < 16 * 1_048_576);
@@ -102,7 +102,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     await until(async () => (await call(served, '/readyz')).status === 200);
   });
 
-  it('is no obstacle to a start: what waits is run, reported and read', async () => {
+  it('does not prevent a start, and waiting jobs are run, reported and read', async () => {
     const before = await serve();
     const [first, second] = [await submit(before, { n: 3 }), await submit(before, { n: 4, ms: 0 })];
     await until(async () => disk.freeBytes < 16 * 1_048_576);

@@ -289,11 +289,14 @@ describe('an observation', () => {
       expect(outcome).toBe(expectedOfSights[state][sight]);
     });
 
-    it.each(sightNames)(`settles within two looks at a pod that is ${state}: %s`, (sight) => {
-      const once = observe(states[state], sights[sight], NOW);
-      const twice = observe(once, sights[sight], NOW);
-      expect(observe(twice, sights[sight], NOW)).toBe(twice);
-    });
+    it.each(sightNames)(
+      `settles within two observations of a pod that is ${state}: %s`,
+      (sight) => {
+        const once = observe(states[state], sights[sight], NOW);
+        const twice = observe(once, sights[sight], NOW);
+        expect(observe(twice, sights[sight], NOW)).toBe(twice);
+      },
+    );
   }
 
   it('makes a pod RUNNING only if its container runs and is not unhealthy', () => {
