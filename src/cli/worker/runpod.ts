@@ -3,8 +3,11 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { RunPodAddresses, type RunPodAddressOptions } from '../../transport/runpod/addresses.ts';
 import type { RunPodLink } from '../../transport/runpod/link.ts';
+import {
+  RunPodAddresses,
+  type RunPodAddressOptions,
+} from '../../transport/runpod/runpod-addresses.ts';
 import type { SystemLimits } from '../../worker/system-checks.ts';
 import { readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';

@@ -17,7 +17,6 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { RunPodAddresses, type RunPodAddressOptions } from './addresses.ts';
 import { type FailureFacts, StreamedOutput } from './bodies.ts';
 import { RunPodCaller } from './caller.ts';
 import { FailurePosts, tryAll } from './failure-posts.ts';
@@ -25,6 +24,7 @@ import { type HeldJob, RunPodJobs } from './held-jobs.ts';
 import { RunPodLedger } from './ledger.ts';
 import { RunPodPings } from './pings.ts';
 import { RunPodPosts } from './posts.ts';
+import { RunPodAddresses, type RunPodAddressOptions } from './runpod-addresses.ts';
 import { StopPolls } from './stop-polls.ts';
 import { RunPodTakes, TAKE_WAIT_MS } from './takes.ts';
 

@@ -2,7 +2,6 @@
 // outcome.
 import type { Log } from '../../base/log.ts';
 import { LinkError, type Report, type ReportReply } from '../../wire/link/worker-link.ts';
-import type { RunPodAddresses } from './addresses.ts';
 import {
   composeStreamPost,
   describeFailure,
@@ -22,6 +21,7 @@ import {
   toPassingError,
 } from './caller.ts';
 import type { HeldJob } from './held-jobs.ts';
+import type { RunPodAddresses } from './runpod-addresses.ts';
 
 /** Rejections in a row that count as final: an intermediary may be at fault for fewer. */
 const REFUSALS = 3;

@@ -3,11 +3,11 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Lease, LinkError, type TakeRequest } from '../../wire/link/worker-link.ts';
-import type { RunPodAddresses } from './addresses.ts';
 import { type ArrivedJob, readJobs } from './bodies.ts';
 import { isSuccess, type RunPodCaller, toPassingError } from './caller.ts';
 import { type FailurePosts, waitAtMost } from './failure-posts.ts';
 import type { RunPodJobs } from './held-jobs.ts';
+import type { RunPodAddresses } from './runpod-addresses.ts';
 
 /** Longest wait of a take in the protocol's own client, ms. */
 export const TAKE_WAIT_MS = 90_000;

@@ -86,7 +86,7 @@ export class GpuMonitor {
   /**
    * Calls the listener after each reading and its changes, until the returned function is called.
    */
-  onLook(listener: () => void): () => void {
+  onReading(listener: () => void): () => void {
     this.#lookListeners.add(listener);
     return () => this.#lookListeners.delete(listener);
   }

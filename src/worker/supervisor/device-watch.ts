@@ -104,7 +104,7 @@ export class DeviceWatch {
     if (this.#stopListening) return;
     const releases = [
       this.#monitor.onChange((status, before) => this.#logChange(status, before.state.name)),
-      this.#monitor.onLook(() => this.#act()),
+      this.#monitor.onReading(() => this.#act()),
     ];
     this.#stopListening = () => {
       for (const release of releases) release();

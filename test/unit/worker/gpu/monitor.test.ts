@@ -113,7 +113,7 @@ describe('a reading', () => {
     const { clock, monitor, asked } = watchSlowly('one-h200');
     const told: string[] = [];
     monitor.onChange((status) => told.push(status.health.state.name));
-    monitor.onLook(() => told.push('look'));
+    monitor.onReading(() => told.push('reading'));
     monitor.start();
     await clock.advance(0);
     monitor.stop();
