@@ -109,7 +109,7 @@ export const workerWelcome = z.object({
 export const takeRequest = z.object({
   ...workerIdentity.shape,
   takeId: token,
-  seq: z.int().min(1).max(4_294_967_295).exactOptional(),
+  seq: z.int().min(1).exactOptional(),
   max: z.int().min(1).max(1_000),
   waitMs,
   held: listOf(token),
