@@ -95,7 +95,10 @@ export interface ReadLanes {
   unread: LeaseRef[];
 }
 
-/** Reads attempts up to `maxBytes`. Closes the journal if it throws. @throws any error of the file system */
+/**
+ * Reads attempts up to `maxBytes`, and always the first one: otherwise a larger attempt would never be
+ * delivered. Closes the journal if it throws. @throws any error of the file system
+ */
 export async function readLanes(
   journal: Journal,
   attempts: readonly FoundAttempt[],
@@ -106,7 +109,7 @@ export async function readLanes(
   try {
     for (const { bytes, isMuted, lease, reports } of attempts) {
       readBytes += bytes;
-      if (readBytes > maxBytes) break;
+      if (lanes.size > 0 && readBytes > maxBytes) break;
       const left: LeftReports = { reports: [], isMuted };
       for (const { body, header } of reports) {
         left.reports.push({ ...header, body: await journal.read(body) });

@@ -274,6 +274,11 @@ describe('a journal larger than the read bound', () => {
     expect(await readSurvivors(folder)).toEqual([leaseRef('b')]);
   });
 
+  it('yields at least its first attempt, however large that is', async () => {
+    await leave('a', 'b');
+    expect(ids(await openOutbox({ maxRestoredBytes: 1 }))).toEqual(['a']);
+  });
+
   it('is read up to a bound of its headers', async () => {
     await leave('a', 'b', 'c');
     const first = await openOutbox({ maxHeaderBytes: 400 });
