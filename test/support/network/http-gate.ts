@@ -91,7 +91,7 @@ export class HttpGate {
     await hasClosed;
   }
 
-  /** Half the time leaves room for a worker whose timers start late in a busy event loop. */
+  /** Calls of the verb count as early for `ms`. */
   #hold(verb: string, ms: number): void {
     this.#held.add(verb);
     setTimeout(() => this.#held.delete(verb), ms).unref();

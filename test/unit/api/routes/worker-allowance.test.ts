@@ -80,7 +80,7 @@ describe('the live workers of one key', () => {
     expect(await readJson(refused)).toMatchObject({ code: 'rate_limited' });
   });
 
-  it('make room for others when they have left', async () => {
+  it('no longer count once they have left', async () => {
     const { hello, present } = await start({ ids: 2 });
     for (const id of ['a', 'b']) await hello(id);
     present.delete('a');
