@@ -146,7 +146,7 @@ export class Attempts {
     }
   }
 
-  /** The platform has ended the lease. Returns whether that is new to the worker. */
+  /** The platform has ended the lease. Returns false if the worker already knew. */
   revoke(token: string, verdict: 'cancelled' | 'lost'): boolean {
     const attempt = this.#attempts.get(token);
     if (!attempt || attempt.stopping) return false;
@@ -232,8 +232,8 @@ export class Attempts {
   }
 
   /**
-   * Waits until nothing else runs, but not so long that the platform's deadline would cut the run
-   * short.
+   * Waits until nothing else runs, for at most half of the execution timeout. The other half
+   * remains for the run, before the platform's deadline.
    */
   #wait(attempt: Attempt): void {
     const limitMs = attempt.lease.executionTimeoutMs / 2;

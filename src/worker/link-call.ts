@@ -3,8 +3,8 @@ import type { Clock } from '../base/clock.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 
 /**
- * Time limit of a call that transfers inputs or outputs, in addition to its requested wait. This is a
- * last resort: the carrier sees whether bytes move and gives up a dead connection sooner.
+ * Time limit of a call that transfers inputs or outputs, in addition to its requested wait. This is
+ * a last resort: the carrier monitors progress and gives up a dead connection sooner.
  */
 export const TRANSFER_LIMIT_MS = 300_000;
 

@@ -1,6 +1,6 @@
-// Sends reports to the platform with one call at a time; each call carries all reports that wait. If
-// the platform requires it, each attempt has its own calls. Notifies each attempt when a report was
-// delivered, is no longer wanted, or settled the attempt.
+// Sends reports to the platform with one call at a time; each call carries all reports that wait.
+// If the platform requires it, each attempt has its own calls. Notifies each attempt when the
+// platform has accepted a report, wants no more reports, or has settled the attempt.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import {
@@ -105,7 +105,7 @@ export class Reporter {
     };
   }
 
-  /** Sends what an earlier process left. Call it once, after the welcome. */
+  /** Sends the reports that an earlier process left. Call it once, after the welcome. */
   resume(): void {
     for (const lane of this.#outbox.inherited()) {
       this.#inherited.add(lane);

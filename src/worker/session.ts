@@ -22,7 +22,7 @@ export interface RetryOptions {
   /** Ends the retries: the last error is thrown. */
   signal: AbortSignal;
   pace: RetryPace;
-  /** Upper bound of every wait, whatever the platform asks for. */
+  /** Upper bound of every wait, including the waits that the platform asks for. */
   maxWaitMs?: () => number;
   onFailure?: (error: LinkError) => void;
 }

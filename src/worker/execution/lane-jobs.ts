@@ -84,8 +84,8 @@ export class LaneJobs {
   }
 
   /**
-   * One of the thread's jobs has changed a built-in; which one is known only if there was no other.
-   * Outcomes that may be wrong are discarded: those jobs run again, each alone.
+   * One of the thread's jobs has changed a built-in. If the thread had several jobs, nobody knows
+   * which. Outcomes that may be wrong are discarded: those jobs run again, each alone.
    */
   settleContaminated(job: ManagedExecution, { changed, end, isOnly }: ContaminatedEnd): void {
     this.#log(job, {
@@ -119,12 +119,12 @@ export class LaneJobs {
   }
 }
 
-/** Stopped and released jobs keep their outcome whatever was changed. */
+/** Changed built-ins cannot affect the outcomes of stopped and released jobs. */
 function isResult({ outcome }: ExecutionEnd): boolean {
   return outcome.kind === 'completed' || outcome.kind === 'failed';
 }
 
-/** Even the getters of bytes may have been replaced, which no code in the thread can notice. */
+/** The job may have replaced even the getters of bytes. No code in the thread can detect that. */
 function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
   const { outcome, output } = end;
   if (outcome.kind !== 'completed' || output === undefined) return end;

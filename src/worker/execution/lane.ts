@@ -199,7 +199,7 @@ export class Lane {
 
   async #endThread(thread: Worker): Promise<void> {
     if (this.#state === 'ready') this.#options.events.onLeave(this);
-    // During a shutdown nobody needs to know where the jobs were.
+    // During a shutdown, the place of the jobs does not matter.
     const isAsked = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
     const since = this.#loopAtStop;
     const limitMs = this.#options.examineMs;
@@ -331,7 +331,7 @@ export class Lane {
 
   #depart(error: unknown): void {
     if (this.#state === 'gone') return;
-    // Messages that the thread sent before its death may still be in the port.
+    // The port may still hold messages that the thread sent before its death.
     for (;;) {
       const last = receiveMessageOnPort(this.#port);
       if (!last) break;

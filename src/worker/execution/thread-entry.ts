@@ -206,8 +206,8 @@ class ThreadLane implements Speaker {
   }
 
   /**
-   * The async context of the exception or exit tells whose code it was, so that the thread's other
-   * attempts are not blamed.
+   * Reports why the thread ends, and which attempt caused it. The async context of the exception or
+   * exit identifies the attempt, so the thread's other attempts are not blamed.
    */
   #tellOfTheEnd(): void {
     let because: ThreadEnding['because'] = 'exit';
@@ -215,7 +215,7 @@ class ThreadLane implements Speaker {
     process.on('uncaughtExceptionMonitor', (_, origin) => {
       because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
       number = currentSpeaker.getStore()?.attemptNumber;
-      // A listener of the handler may keep the thread alive: its later end has another reason.
+      // A listener of the handler may keep the thread alive. A later end then has another reason.
       setImmediate(() => {
         because = 'exit';
         number = undefined;

@@ -158,7 +158,7 @@ export class ThreadExecutor implements Executor {
     const { threads, resourceLimits } = this.#options;
     const pool = new Piscina<LaneTask, void>({
       minThreads: threads,
-      // A thread that is being killed may take long; its successor runs beside it.
+      // A killed thread may take long to end; its successor runs beside it.
       maxThreads: 2 * threads,
       concurrentTasksPerWorker: 1,
       // Lanes never leave their thread idle, so surplus threads may end soon.
@@ -216,8 +216,8 @@ export class ThreadExecutor implements Executor {
   }
 
   /**
-   * The successor starts while the lane ends, so that its slots are soon available again; but not
-   * on a GPU, whose memory may not hold two setups.
+   * The successor starts while the lane ends, so that slots are soon available again. On a GPU it
+   * starts afterwards, because the memory may not hold two setups.
    */
   #succeed(lane: Lane): void {
     if (this.#isStopping || this.#options.devices.some(({ kind }) => kind === 'gpu')) return;

@@ -98,7 +98,10 @@ export class LeftFolders {
     }
   }
 
-  /** The worker is dead, whatever its lock says. */
+  /**
+   * No other pod uses this state folder now, so another pod's worker is dead even if its lock is
+   * held.
+   */
   #isDead(name: string): boolean {
     const { podId, stateDir, usedBy } = this.#options;
     return usedBy === 'pod' && readIdentity(join(stateDir, name))?.podId !== podId;

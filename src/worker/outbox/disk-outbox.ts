@@ -16,7 +16,7 @@ import {
   warnOfSize,
 } from './outbox-entries.ts';
 
-/** Several times what a worker's outbox holds before the worker takes no more jobs. */
+/** Several times the outbox size at which a worker takes no more jobs. */
 const MAX_RESTORED_BYTES = 256 * 1_048_576;
 /** A failed disk is tried again after this time, ms. */
 const RETRY_MS = 1_000;
@@ -69,7 +69,8 @@ export class DiskOutbox implements Outbox {
   }
 
   /**
-   * Reads what an earlier process left. Never rejects: without a journal it is an outbox in memory.
+   * Reads the outcomes that an earlier process left. Never rejects: without a journal, the outbox
+   * is only in memory.
    */
   static async open(options: DiskOutboxOptions): Promise<DiskOutbox> {
     const outbox = new DiskOutbox(options);

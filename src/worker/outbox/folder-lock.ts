@@ -74,8 +74,9 @@ interface Claimant {
 }
 
 /**
- * Every process is visible before it looks at the others, so of two processes at least one sees the
- * other. A process that has the folder keeps it; if two want it, their names decide.
+ * Every process publishes its claim before it reads the claims of the others, so at least one of
+ * two processes sees the other. A process that has the folder keeps it; if two want it, their names
+ * decide.
  * @throws FolderInUseError
  */
 async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
@@ -93,7 +94,9 @@ async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
   return someoneYields;
 }
 
-/** Takes its name only once it listens: before that, it would look dead. */
+/**
+ * The socket gets its final name only after it listens: before that, the process would appear dead.
+ */
 async function listenAs(server: Server, folder: string, name: string): Promise<void> {
   const newcomer = `${name}.new`;
   await withAddress(folder, newcomer, (path) => {
@@ -108,7 +111,7 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
   renameSync(join(folder, newcomer), join(folder, name));
 }
 
-/** `leaves`: the process hung up without an answer. Undefined if the process is dead or gone. */
+/** `leaves`: the process hung up without an answer. Undefined if the process is dead. */
 function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
     return new Promise<Claim | 'leaves' | undefined>((resolve, reject) => {

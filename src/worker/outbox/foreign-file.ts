@@ -3,8 +3,8 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 
 /**
- * Follows no links and opens only regular files: a pipe would block a thread of this process for
- * ever, and a device has no end. @throws Error, also for a file of more than `maxBytes`
+ * Follows no links and opens only regular files: a pipe would block a thread of this process
+ * forever, and a device has no end. @throws Error, also for a file of more than `maxBytes`
  */
 export function readForeignFile(path: string, maxBytes: number): Promise<Buffer> {
   return useForeignFile(path, maxBytes, async (file, size) => {

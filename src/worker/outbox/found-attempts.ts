@@ -1,5 +1,5 @@
-// The attempts that a journal holds. Their headers are in memory, up to a bound; their bodies stay in the
-// file until the worker that delivers them reads them.
+// The attempts in a journal. Their headers are in memory, up to a bound; their bodies stay in the
+// file until the delivering worker reads them.
 import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
 import { type LeftReports, ReportLane } from '../report-lane.ts';
 import type { Journal } from './journal.ts';
@@ -28,12 +28,12 @@ export class FoundAttempts {
   #headerBytes = 0;
   #isFull = false;
 
-  /** Later attempts are passed over when the headers together are larger than `maxHeaderBytes`. */
+  /** Skips later attempts once the headers together exceed `maxHeaderBytes`. */
   constructor({ maxHeaderBytes = MAX_HEADER_BYTES }: { maxHeaderBytes?: number | undefined } = {}) {
     this.#maxHeaderBytes = maxHeaderBytes;
   }
 
-  /** Attempts were passed over. */
+  /** Attempts were skipped. */
   get isFull(): boolean {
     return this.#isFull;
   }

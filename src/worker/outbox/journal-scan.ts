@@ -1,5 +1,5 @@
-// Reads the records of a journal in parts: a large file, or one that another process wrote, needs no more
-// memory than one record's header. The bodies stay in the file.
+// Reads the records of a journal in parts. Any file, however large, needs only the memory of one
+// record's header; the bodies stay in the file.
 import type { FileHandle } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import { fill } from './foreign-file.ts';
@@ -8,7 +8,7 @@ import { fill } from './foreign-file.ts';
 export const MAGIC = Buffer.from('mr-jrnl1');
 /** Length of the rest, checksum, length of the header: 32 bits each, big-endian. */
 export const PREFIX_BYTES = 12;
-/** The checksum covers what follows it. */
+/** The checksum covers the bytes from this offset on. */
 const SUMMED_FROM = 8;
 /** Longest header that is parsed. */
 const MAX_HEADER_BYTES = 4 * 1_048_576;
@@ -28,7 +28,7 @@ export interface ScannedRecord<Header> {
   bytes: number;
 }
 
-/** The file is not such a journal; it stays unchanged. */
+/** The file is not a journal of this version; it stays unchanged. */
 export class JournalFormatError extends Error {
   override readonly name = 'JournalFormatError';
 }

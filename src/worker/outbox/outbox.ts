@@ -1,6 +1,5 @@
 // Holds reports until the platform has acknowledged them: the lanes of all attempts, from which
-// batches are made. This outbox lives in memory and dies with the process; see disk-outbox.ts for
-// one that does not.
+// batches are made. This outbox is in memory and ends with the process; disk-outbox.ts survives it.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import { ReportLane, type SentReport } from '../report-lane.ts';
 

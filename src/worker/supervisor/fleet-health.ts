@@ -24,7 +24,7 @@ export interface WorkerStatus {
 }
 
 export interface FleetHealth {
-  /** There is at least one worker, and every worker with a usable device can run jobs. */
+  /** At least one worker exists, and every worker with a usable device can run jobs. */
   ready: boolean;
   /** Why it is not. */
   reason?: string;

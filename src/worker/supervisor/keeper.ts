@@ -140,7 +140,9 @@ export class Keeper implements WatchedWorker {
     await this.#crashReports.end();
   }
 
-  /** Nobody delivers outcomes that the last process left: if there are some, the stop is not clean. */
+  /**
+   * Nobody delivers the outcomes that the last process left. If some exist, the stop is not clean.
+   */
   async #stopWithoutProcess(): Promise<void> {
     const { workerId } = this.#identity;
     const left = workerId === undefined ? [] : await this.#options.readSurvivors(workerId);

@@ -53,10 +53,10 @@ export type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp:
 
 /**
  * A process that recycles, or ends after it took jobs, is replaced at once. If processes end again
- * soon, or before they took jobs, the waits grow. The worker is given up in two cases. Its processes
- * repeatedly end before they take jobs; later ends may be due to a poison job, which the queue ends.
- * Or two of them in a row report that another attempt would not help: two workers with one ID would
- * otherwise replace each other for ever.
+ * soon, or before they took jobs, the waits grow. The worker is given up in two cases. Its
+ * processes repeatedly end before they take jobs; later ends may be due to a poison job, which the
+ * queue ends. Or two of them in a row report that another attempt would not help: two workers with
+ * one ID would otherwise replace each other forever.
  */
 export function judgeProcessEnd(
   before: RestartRecord,

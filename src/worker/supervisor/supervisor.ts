@@ -106,7 +106,7 @@ export class Supervisor {
     for (const keeper of this.keepers) keeper.kill();
   }
 
-  /** It is over when all have stopped, or when none can be started. */
+  /** Ends the supervisor when all workers have stopped, or when none can be started. */
   #look(): void {
     if (this.#isStopping) return;
     const states = this.keepers.map(({ state }) => state).filter(({ name }) => name !== 'stopped');
