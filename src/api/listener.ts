@@ -64,7 +64,7 @@ export function createListener(
   return server;
 }
 
-/** What a client is told whose bytes are no request, or came too late. */
+/** Returns the problem for bytes that are not a request, or that arrived too late. */
 export function describeClientError(
   error: NodeJS.ErrnoException,
   bounds: HttpBounds,

@@ -1,5 +1,5 @@
-// Sends one response of a stream: measures what is ready first, and reads it when the budget of
-// bytes in flight permits.
+// Sends one response of a stream. Measures the waiting chunks first, and reads them when the budget
+// of bytes in flight permits.
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import { loadInTurn } from '../base/slices.ts';

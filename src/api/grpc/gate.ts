@@ -1,6 +1,6 @@
-// Bounds the gRPC port's HTTP/2 streams. Without a valid key: what a call may send, how long it may
-// last, and how many a client may have open; health and reflection have only these bounds. With a
-// key: how many streams a user may have open, and the bytes of incomplete messages.
+// Bounds the gRPC port's HTTP/2 streams. Without a valid key: bytes and duration of a call, and
+// open calls per client. Health and reflection have only these bounds. With a key: open streams per
+// user, and bytes of incomplete messages.
 import {
   constants,
   type Http2Server,
@@ -31,9 +31,7 @@ const WATCH_PATH = '/grpc.health.v1.Health/Watch';
 
 export interface GrpcGateOptions {
   limits: KeylessLimits;
-  /**
-   * Returns the user of the call's valid key, or undefined; what the key allows is checked later.
-   */
+  /** Returns the user of the call's valid key, or undefined. The key's scopes are checked later. */
   findUser: (headers: IncomingHttpHeaders) => string | undefined;
   connections: Pick<Connections, 'noteKnown' | 'noteStream' | 'ownerOf'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
@@ -234,7 +232,7 @@ class OpenCalls {
   }
 }
 
-/** Sends a status instead of an answer; what the client still sends is not read. */
+/** Sends a status instead of an answer. Further data from the client is not read. */
 function refuse(stream: ServerHttp2Stream, code: status, detail: string): void {
   const answer = { [constants.HTTP2_HEADER_STATUS]: 200, 'content-type': 'application/grpc+proto' };
   stream.respond(

@@ -20,7 +20,10 @@ declare module 'fastify' {
     access?: RouteAccess;
     /** Long exchanges of the route end when their key becomes invalid. */
     endsWithKey?: true;
-    /** Beyond the limit of calls, the call waits: a worker would lose what it sends in a refused one. */
+    /**
+     * Beyond the limit of calls, the call waits. If it were refused, the worker would lose the data
+     * in it.
+     */
     isPatient?: true;
   }
   interface FastifyRequest {

@@ -16,7 +16,7 @@ import { abortWhenGone } from './problem-reply.ts';
 /** From this size on, the memory of received parts is released at once. */
 const LARGE_BYTES = 1_048_576;
 /**
- * Parsing a chunk takes some microseconds whatever its size, so a body with more chunks needs
+ * Parsing a chunk takes some microseconds, however small it is. A body with more chunks must have
  * larger ones.
  */
 const MAX_TINY_CHUNKS = 4_000;

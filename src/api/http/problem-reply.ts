@@ -183,8 +183,8 @@ function toProblemOfFramework(error: unknown): ProblemError | undefined {
 }
 
 /**
- * For data that is not a request: there is only the socket. It ends with the response, and a client
- * that keeps it open or sends more is tolerated only for a moment.
+ * For data that is not a request: only the socket exists. The response ends the connection; a
+ * client that keeps it open or sends more is tolerated only for a moment.
  */
 export function endWithProblem(
   socket: Duplex,

@@ -1,5 +1,5 @@
-// Tells whether two request bodies are equal as JSON, by a hash: white space and the order of members do not
-// count.
+// Hashes request bodies as JSON: bodies that differ only in white space and the order of members
+// have the same hash.
 import { hash } from 'node:crypto';
 import { ownTurn } from '../../base/slices.ts';
 

@@ -150,7 +150,8 @@ export class Connections {
   }
 
   /**
-   * Whether other data would be read as part of a response, or as the response to another request.
+   * Whether the client would read other data as part of a response, or as the response to another
+   * request.
    */
   isAnswering(socket: Socket): boolean {
     const last = this.#find(socket)?.response;

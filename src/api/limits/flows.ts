@@ -111,9 +111,9 @@ export class Flows {
   }
 
   /**
-   * Loads a response and claims its bytes: before loading, if the size can be measured. Otherwise,
-   * if the bytes are not free at once, drops what was loaded and loads it again after the wait.
-   * Undefined if the signal has aborted.
+   * Loads a response and claims its bytes. If the size can be measured, the claim comes first.
+   * Otherwise, if the loaded bytes exceed the free budget, drops them and loads them again after
+   * the wait. Undefined if the signal has aborted.
    * @throws ProblemError `unavailable`, and the error of `load`
    */
   async load<T>(caller: Caller, request: FlowRequest<T>): Promise<Loaded<T> | undefined> {

@@ -1,4 +1,5 @@
-// Limits how many calls a user may make: fixed windows, and headers that report what is left.
+// Limits the calls of each user: counts them in fixed windows, and reports the remaining calls in
+// headers.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import { ProblemError } from '../../wire/problem.ts';
@@ -54,7 +55,7 @@ export class RateGate {
     reply.header('ratelimit-policy', this.#policy);
   }
 
-  /** Names the full window that lasts longest. */
+  /** Names the full window that ends last. */
   #refuse(used: readonly RateLimiterRes[]): ProblemError {
     const waits = used.map((each) => (each.remainingPoints > 0 ? 0 : each.msBeforeNext));
     const retryAfterMs = Math.max(...waits);

@@ -12,7 +12,10 @@ import { joinTunnel, type UpgradeRequest } from './upgrade.ts';
 
 /** How long a client may continue to send a body that its worker no longer reads, ms. */
 const LINGER_MS = 2_000;
-/** Informational answers passed on before one answer: they are written whether or not the client reads. */
+/**
+ * Informational responses forwarded before the final one. They are written even if the client does
+ * not read.
+ */
 const MAX_HINTS = 20;
 
 export interface Passage {
@@ -89,7 +92,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     passage.gone.addEventListener('abort', this.#abort, { once: true });
   }
 
-  /** Called when there is a connection: from here on the worker may have received something. */
+  /** Called once the connection exists: from here on the worker may have received something. */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
     const { gone, request } = this.#passage;

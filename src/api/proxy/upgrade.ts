@@ -45,7 +45,7 @@ export function serveUpgrades(server: Server, listener: RequestListener, clock: 
   server.on('upgrade', (request: IncomingMessage, _stream: Duplex, head: Buffer) => {
     const { headers, socket } = request;
     const response = new http.ServerResponse(request);
-    // After this response, whatever it is, no other request can be read from the connection.
+    // After this response, no other request can be read from the connection.
     response.shouldKeepAlive = false;
     socket.on('error', () => socket.destroy());
     try {
@@ -73,8 +73,8 @@ export function serveUpgrades(server: Server, listener: RequestListener, clock: 
 }
 
 /**
- * Only reading detects that a client disconnects; one that ends its side counts as gone, as
- * elsewhere.
+ * Only reading detects that a client disconnects. As elsewhere, a client that ends its side counts
+ * as gone.
  */
 function readEarly(socket: Socket, head: Buffer): () => Buffer {
   const pieces = [head];

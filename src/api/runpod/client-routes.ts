@@ -151,7 +151,7 @@ function addReading(
   });
 }
 
-/** Bodies are ignored: typed clients send whatever they have. */
+/** Bodies are ignored: typed clients send meaningless ones. */
 function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
   const bodyLimit = NO_BODY_BYTES;
 

@@ -1,5 +1,5 @@
-// The attempts of one RunPod worker by the names that the worker uses, those that it must stop, and
-// the ends that it does not report itself. Its session knows whether the worker is connected.
+// The attempts of one RunPod worker, by the names that the worker uses. Stops attempts, and reports
+// the ends that the worker does not report. The session knows whether the worker is connected.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { AttemptError } from '../../wire/job.ts';

@@ -1,6 +1,6 @@
 // Holds chunks during the last seconds of a stopping platform. A runpod-python worker drops a chunk
-// that it cannot deliver, but repeats one that was answered with 503 after 2 s: chunks wait here
-// for that answer, so that their workers send nothing while the platform is down.
+// that it cannot deliver. If the answer is 503, it repeats the chunk after 2 s. So chunks wait here
+// and get 503 at the end: their workers then send nothing while the platform is down.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import type { RunPodLease } from './lease.ts';
@@ -27,15 +27,16 @@ export class Parking {
   }
 
   /**
-   * `listStreaming`: the attempts whose next chunk is waited for.
-   * @returns those whose chunk has come, and is sent again later, so that nothing of them is missing
+   * Waits for the next chunk of the attempts in `listStreaming`.
+   * @returns the attempts whose chunk has arrived: their workers send it again later, so no chunk
+   * is missing
    */
   async park(listStreaming: () => readonly RunPodLease[]): Promise<RunPodLease[]> {
     this.#over ??= Promise.withResolvers();
     const until = this.#clock.now() + PARK_MS;
     const isComplete = () => listStreaming().every((held) => this.#held.has(held));
     while (!isComplete() && this.#clock.now() < until) await sleep(this.#clock, POLL_MS);
-    // With the answer each of them has a chunk that was refused.
+    // Collected before the answer, which refuses a chunk of each of them.
     const whole = [...this.#held].filter(({ isBroken }) => !isBroken);
     this.#over.resolve();
     return whole;

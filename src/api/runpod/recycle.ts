@@ -23,7 +23,7 @@ export class Recycling {
     this.#since = this.#clock.now();
   }
 
-  /** A request has arrived after such a silence. */
+  /** A request has arrived after this silence. */
   noteSilence(silentMs: number): void {
     if (silentMs >= GONE_MS) this.end();
   }

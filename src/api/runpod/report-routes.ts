@@ -1,5 +1,6 @@
-// Routes for what RunPod's workers post: chunks, progress and results. These workers repeat little, so a
-// refused result is lost; a refused chunk leaves a hole in the stream, which these routes record.
+// Routes for the posts of RunPod's workers: chunks, progress and results. These workers repeat
+// little, so a refused result is lost; a refused chunk leaves a hole in the stream, which these
+// routes record.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
@@ -85,7 +86,7 @@ type ReadReport = (
   call: WorkerCall,
 ) => Promise<WorkerPost>;
 
-/** A post that is late, or for an unknown attempt, has no effect and is no error. */
+/** A late post, or one for an unknown attempt, has no effect and is not an error. */
 async function handlePost(
   sessions: RunPodSessions,
   request: Request,

@@ -65,7 +65,7 @@ export function readNamedJobs({ params }: WorkerCall): string[] {
   return [...new Set(named.filter(Boolean))].slice(0, MAX_NAMED_JOBS);
 }
 
-/** What a take reveals about its process. */
+/** Facts about a worker's process that its take reveals. */
 export interface TakeSigns {
   /** It runs no job. */
   isIdle: boolean;

@@ -118,7 +118,7 @@ export class RunPodSession {
     this.#quiet?.abort();
   }
 
-  /** Several workers use this ID: what one of them reports does not apply to the others. */
+  /** Several workers use this ID, so a report of one does not apply to the others. */
   share(): void {
     this.#isShared = true;
   }
