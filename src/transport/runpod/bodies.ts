@@ -93,7 +93,7 @@ function readText(chunk: Uint8Array | undefined): Uint8Array | undefined {
   return chunk.subarray(HEAD_BYTES.length + 1, end - 1);
 }
 
-/** Metrics stay where the platform has shown to accept them; empty metrics are removed. */
+/** Removes empty metrics; other metrics stay in the chunk. */
 function stripMetrics(chunk: Uint8Array): Uint8Array {
   const end = chunk.length - NO_METRICS.length;
   if (!viewBuffer(chunk).subarray(end).equals(NO_METRICS)) return chunk;

@@ -281,7 +281,7 @@ class LeaseKeepingLink implements RunPodLink {
   }
 
   async #settle(held: HeldJob, report: Extract<Report, { kind: 'outcome' }>): Promise<ReportReply> {
-    // Nothing more is wanted of a stopped job.
+    // The platform wants no outcome of a stopped job.
     if (held.isStopped) return { answer: 'applied' };
     const { outcome } = report;
     if (outcome.kind === 'released' && this.#jobs.beginAgain(held, outcome.reason)) {

@@ -110,7 +110,7 @@ export class RunPodPosts {
     if (url === undefined || held.isStreamRefused) return;
     const answer = await caller.post(url, jobId, body);
     if (this.#judge('job-stream', held, answer) === 'taken') return;
-    // The output at the end contains what the stream could not.
+    // The output at the end contains the refused chunks too.
     held.isStreamRefused = true;
     log.warn({ job: jobId, status: answer.status }, 'stream of the job refused');
   }

@@ -32,7 +32,7 @@ export class StopPolls {
   readonly #options: StopPollsOptions;
   #failures = 0;
   #isAbsent = false;
-  /** Why stops do not arrive, if so. */
+  /** Why stops do not arrive; undefined if they do. */
   trouble: Error | undefined;
 
   constructor(options: StopPollsOptions) {
@@ -76,7 +76,7 @@ export class StopPolls {
     }
   }
 
-  /** Returns whether there was a job to stop. */
+  /** Returns false if the answer names no job. */
   #act({ body }: RunPodAnswer): boolean {
     const jobIds = readStops(body);
     if (jobIds.length > 0) this.#options.onStop(jobIds);
