@@ -121,7 +121,7 @@ export class BuiltInWatch {
       const isSame = getPrototypeOf(holder) === parent && isExtensible(holder);
       if (!isSame || hasEnumerable(holder)) return this.#nameHolder(holder);
     }
-    // Non-enumerable members that change what JSON and `await` make of an object.
+    // Non-enumerable members that change how JSON and `await` treat an object.
     if ('toJSON' in objectPrototype || 'then' in objectPrototype) return 'Object.prototype';
     return 'toJSON' in arrayPrototype ? 'Array.prototype' : undefined;
   }

@@ -115,7 +115,7 @@ export class AttemptContext implements Context {
     this.#abort.abort(reason);
   }
 
-  /** The attempt is over: sends what is held back, and ignores later calls. */
+  /** The attempt is over: sends the held-back progress value and ignores later calls. */
   close(): void {
     this.#isClosed = true;
     if (this.#progressTimer) clearTimeout(this.#progressTimer);

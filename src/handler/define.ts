@@ -56,7 +56,7 @@ export interface ChunkWithMetrics<Output = unknown> {
 export interface Context {
   /** Aborts on cancel, on timeout, when the lease is lost and when the worker shuts down. */
   readonly signal: AbortSignal;
-  /** pino, with `job` and `attempt` bound. What it says can be read with `millrace jobs logs`. */
+  /** A pino logger with `job` and `attempt` bound. Read its lines with `millrace jobs logs`. */
   readonly log: Logger;
   /** Devices that the process is pinned to; at least one. */
   readonly devices: readonly Device[];
@@ -74,8 +74,9 @@ export interface Context {
   chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
   readonly metrics: MetricsRecorder;
   /**
-   * Makes this job the last one of its worker process: when it and its neighbours have ended, a new
-   * process takes over, whatever state the GPU or a library was left in.
+   * Makes this job the last one of its worker process. When it and the other running jobs have
+   * ended, a new process takes over. Use it after a job that leaves the GPU or a library in a bad
+   * state.
    */
   refreshWorker(): void;
 }
@@ -129,7 +130,7 @@ export type Produced<Output> =
 export interface HandlerDefinition<Input extends Schema, Output extends Schema> {
   /** The handler itself; with an `output` schema, it must return or yield matching values. */
   run: (job: Job<InferOutput<Input>>, ctx: Context) => Produced<InferInput<Output>>;
-  /** Validates the input; its result is what the handler gets. */
+  /** Validates the input; the handler gets the result. */
   input?: Input;
   /** Validates the returned value and, for a generator, each yielded one. */
   output?: Output;

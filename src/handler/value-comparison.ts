@@ -32,7 +32,8 @@ export class ValueComparison {
   }
 
   /**
-   * Returns the first property with another value. Throws what a getter in place of a value throws.
+   * Returns the first property with another value. Rethrows the error of a getter that has replaced
+   * a value.
    */
   findDifference(): KnownValue | undefined {
     const compiled = this.#compiled;
