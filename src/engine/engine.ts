@@ -71,7 +71,7 @@ export interface StateVolumes {
   remove(endpointId: string): Promise<void>;
 }
 
-/** A container at one moment; null for what the engine cannot know. Times are Unix ms. */
+/** A container at one moment; null for facts that the engine cannot know. Times are Unix ms. */
 export interface Container {
   id: string;
   generation: number;

@@ -1,5 +1,5 @@
 // Builds the request for NVIDIA GPUs, and checks whether a container got them: some engines ignore
-// what they do not understand. Pure.
+// members that they do not know. Pure.
 import { z } from 'zod';
 import { EngineError } from '../engine.ts';
 

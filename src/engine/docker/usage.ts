@@ -5,7 +5,7 @@ import type { ContainerStats } from '../engine.ts';
 
 const NS_PER_MS = 1_000_000;
 
-/** Engines omit what they do not know: everything for a stopped container. */
+/** Engines omit unknown members: for a stopped container all of them. */
 export const statsAnswer = z.object({
   read: z.string(),
   cpu_stats: z.object({

@@ -18,7 +18,9 @@ export interface EnvironmentOptions {
   devices: readonly Device[];
 }
 
-/** The spec overrides defaults, but not what only the engine assigns (ports, GPUs). */
+/**
+ * The spec overrides defaults, but not the variables that only the engine assigns (ports, GPUs).
+ */
 export function makeEnvironment(options: EnvironmentOptions): Record<string, string> {
   const { defaults, devices, folders, ports, run, spec } = options;
   return {

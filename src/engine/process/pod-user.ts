@@ -1,5 +1,6 @@
 // The user that pods run as if the platform is root: gives folders to that user, and finds what
-// that user cannot read. Never changes or removes as root what a pod could replace by a link.
+// that user cannot read. As root, never changes or removes a path that a pod could replace by a
+// link.
 import { type ExecFileException, execFile } from 'node:child_process';
 import { constants, type Stats } from 'node:fs';
 import { chmod, chown, lstat, mkdir, open, rmdir } from 'node:fs/promises';
@@ -25,7 +26,7 @@ export async function provideParent(path: string, user: PodUser | undefined): Pr
   if (user) await chmod(path, PASSABLE);
 }
 
-/** A pod's own folder with its content; created if it is missing; its parent must exist. */
+/** A pod's own folder with its content; created if it is missing. Its parent must exist. */
 export async function provideOwn(path: string, user: PodUser | undefined): Promise<void> {
   await mkdir(path, { mode: OWNER_ONLY }).catch(ignoreExisting);
   if (user) await giveTree(path, user);
@@ -82,7 +83,8 @@ async function sweepAs({ gid, uid }: Pick<Stats, 'uid' | 'gid'>, path: string): 
 }
 
 /**
- * Gives a folder that its pod could replace. Anything that is no longer a folder stays as it is.
+ * Gives the user a folder that its pod could replace. If it is no longer a folder, it stays
+ * unchanged.
  */
 export async function giveFolder(path: string, { gid, uid }: PodUser): Promise<void> {
   const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;

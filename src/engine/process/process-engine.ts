@@ -250,7 +250,9 @@ export class ProcessEngine implements Engine {
     }
   }
 
-  /** Kills what the run has left running, and stores what would be lost with its groups. */
+  /**
+   * Kills the run's remaining processes, and stores the facts that would be lost with its groups.
+   */
   async #settle(
     folder: ContainerFolder,
     run: SeenRun,

@@ -48,7 +48,10 @@ export class Remains {
     for (const folder of discarded) await this.#removeFolder(folder);
   }
 
-  /** Removes what a dead platform process left unfinished, and what could not be removed before. */
+  /**
+   * Removes the unfinished work of a dead platform process, and remains that an earlier call could
+   * not remove.
+   */
   async sweep(): Promise<void> {
     const { folders, log } = this.#options;
     await folders.sweep();
@@ -81,7 +84,7 @@ export class Remains {
     await removeFolders(groups, clock);
   }
 
-  /** What cannot be deleted now is retried in the next sweep. */
+  /** The next sweep retries a folder that cannot be deleted now. */
   async #removeFolder({ kind, path }: DiscardedFolder): Promise<void> {
     try {
       await (kind === 'disk' ? removeOwn(path) : removeTree(path));

@@ -1,4 +1,4 @@
-// Ends runs: first asks the leader to exit, then kills whatever remains, wherever it hides.
+// Ends runs: first asks the command to exit, then kills all remaining processes, even hidden ones.
 import { type Clock, sleep } from '../../base/clock.ts';
 import {
   findBeneath,

@@ -82,7 +82,7 @@ export function parseRunExit(text: string): RunExit {
   };
 }
 
-/** The rest of a run's file of an earlier version, behind the record. */
+/** Returns the text behind the record in a run's file of an earlier version. */
 export function cutRecord(text: string): string {
   return text.split('\n').slice(3).join('\n');
 }

@@ -183,7 +183,7 @@ export class ContainerFolders {
     if (PLAIN_NAME.test(id)) await this.#volumes.remove(id);
   }
 
-  /** Removes what a dead platform process left of containers that it was creating. */
+  /** Removes unfinished containers of a dead platform process. */
   async sweep(): Promise<void> {
     for (const name of await listNames(this.#place('new'))) {
       const path = this.#place('new', name);
