@@ -140,7 +140,7 @@ export interface JobSummary {
 export interface JobPolicy {
   /** Longest run of an attempt, ms. Default: the endpoint's. */
   executionTimeout?: number;
-  /** Time after submission at which the job is removed, whatever its status, ms. */
+  /** Time after submission at which the platform removes the job, in any status, ms. */
   ttl?: number;
   /** 0 to 9, higher first. */
   priority?: number;

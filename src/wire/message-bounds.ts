@@ -9,8 +9,8 @@ export const MAX_LISTED = 10_000;
 /** Chunks of all reports in one message. */
 export const MAX_CHUNKS = 100_000;
 /**
- * Values and members of a message's JSON, or fields of its protobuf: beyond what the lists above
- * need.
+ * Values and members of a message's JSON, or fields of its protobuf. Full lists as above need
+ * fewer.
  */
 export const MAX_VALUES = 250_000;
 

@@ -3,7 +3,7 @@ import type { RouteAccess } from './scopes.ts';
 
 export interface Route<Path extends string = string> {
   readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
-  /** Each part that varies has a name: `/v2/:endpoint/run`. */
+  /** Variable segments have names: `/v2/:endpoint/run`. */
   readonly path: Path;
   readonly access: RouteAccess;
 }

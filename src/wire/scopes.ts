@@ -1,4 +1,4 @@
-// The scopes that a key can have, and what a route asks for.
+// The scopes that a key can have, and the access that a route requires.
 
 export const SCOPES = [
   'jobs:read',

@@ -1,5 +1,5 @@
-// Defines the limits of a chunk and turns a yielded value into chunks. See json.ts for what is
-// JSON, chunk-split.ts for large outputs, chunk-reassembly.ts for the way back.
+// Defines the limits of a chunk and turns a yielded value into chunks. json.ts defines JSON values,
+// chunk-split.ts splits large outputs, chunk-reassembly.ts joins them again.
 
 import { isPlainObject, type Json, stringifyJson } from '../json.ts';
 import {

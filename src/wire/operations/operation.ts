@@ -52,7 +52,7 @@ export interface OperationText {
   body?: RequestBody;
   /** Answers by status; `default` stands for any status. */
   answers: Answers;
-  /** Statuses of problems beyond those that follow from the rest. */
+  /** Statuses of problems, besides those that follow from the rest of the description. */
   refusals?: readonly number[];
   /**
    * The answer may last as long as its key is valid, and reading it has an effect, so HEAD is not

@@ -39,7 +39,10 @@ export interface FixedResourceText<
   created?: Answers;
   /** Parameters of the list, besides those of every list. */
   listQuery?: readonly Parameter[];
-  /** Statuses of problems that every verb can have, beyond those that follow from the rest. */
+  /**
+   * Statuses of problems that every verb can have, besides those that follow from the rest of the
+   * description.
+   */
   refusals?: readonly number[];
   /** Largest body of a creation or change, bytes. Default: RESOURCE_BODY_BYTES. */
   maxBytes?: number;

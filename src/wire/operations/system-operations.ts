@@ -1,4 +1,5 @@
-// The operations about the platform itself, and the way to load-balanced workers.
+// The operations about the platform itself, and the requests that it forwards to load-balanced
+// workers.
 import { z } from 'zod';
 import { platformState } from '../answer-schemas.ts';
 import { LB_ROUTE, SYSTEM_ROUTES } from '../routes.ts';

@@ -121,7 +121,7 @@ export const endpointCreation = z
         'Default: QUEUE_DELAY of 4 s; for a load-balancing endpoint REQUEST_COUNT of 4 per worker',
       ),
   })
-  // Copies, because zod changes what it is given.
+  // Copies, because zod changes its argument.
   .refine(WORKERS_IN_ORDER.holds, { ...WORKERS_IN_ORDER })
   .refine(SCALER_FITS_TYPE.holds, { ...SCALER_FITS_TYPE });
 export type EndpointCreation = z.infer<typeof endpointCreation>;
