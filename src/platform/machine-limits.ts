@@ -1,4 +1,4 @@
-// Determines what all pods together may use: measured on this machine, or set by the operator.
+// Determines the resources of all pods together: measured on this machine, or set by the operator.
 import { statfsSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { constrainedMemory } from 'node:process';

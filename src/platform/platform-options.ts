@@ -52,14 +52,14 @@ export interface PlatformOptions {
   quotas?: Quotas | undefined;
   /** Most bytes of JSON in one page of a list. Default 4 MB. */
   listBytes?: number | undefined;
-  /** What callers may send and keep open. Defaults: see `millrace serve --help`. */
+  /** Bounds on the requests and connections of callers. Defaults: see `millrace serve --help`. */
   bounds?: Partial<HttpBounds> | undefined;
   /** Times and sizes of the queue. Defaults: see `millrace serve --help`. */
   settings?: Partial<QueueSettings> | undefined;
   /** Deliveries to the webhooks of jobs. */
   webhooks?: WebhookOptions | undefined;
   /**
-   * What runs pods and the workers of endpoints. Default: nothing; workers connect by themselves.
+   * Engine for pods and for the workers of endpoints. Default: none; workers connect by themselves.
    */
   compute?: ComputeChoice | undefined;
   /** Maintenance of the database. Defaults: no reserve, 30,000 ms, 60,000 ms. */

@@ -72,7 +72,7 @@ export async function openPlatform(
   }
 }
 
-/** The last first; one that fails keeps no other from closing. @throws what the first of them threw */
+/** Closes in reverse order; if one fails, the others still close. @throws the first error */
 async function closeAll(closers: Closers): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers.reverse()) {

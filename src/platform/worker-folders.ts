@@ -1,6 +1,6 @@
 // The folders in which workers in pods keep undelivered outcomes, separate from the pods' own
 // disks, which are removed with the pods. One folder for each endpoint, so that a later worker
-// delivers what an earlier one left.
+// delivers the outcomes that an earlier one left.
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
