@@ -3,7 +3,7 @@ import { letOthersRun, type ResumableClock } from '../base/clock.ts';
 
 /** A clock that a test can move forward. */
 export interface MovableClock extends ResumableClock {
-  /** Moves the time forward by `ms` and runs what becomes due, in order. */
+  /** Moves the time forward by `ms` and runs the due timers in order. */
   advance(ms: number): Promise<void>;
 }
 

@@ -38,7 +38,7 @@ export class HarnessJob {
     return JSON.parse((await this.#queue().jobs.record(this.#key)).body.toString());
   }
 
-  /** Waits for the end of the job, whatever its status. */
+  /** Waits for the end of the job, with any status. */
   async end(): Promise<JobRecord> {
     const forever = new AbortController().signal;
     for (;;) {

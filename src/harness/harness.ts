@@ -223,8 +223,8 @@ export class Harness implements AsyncDisposable {
   /**
    * Simulates the death of the job's thread: the job fails with `thread_crashed` and the other jobs
    * of the thread return to the queue. The harness cannot kill a handler in its own process: it
-   * aborts the handler's signal and ignores what the handler still reports; it does not reload the
-   * module. @throws Error if the job is not running
+   * aborts the handler's signal and ignores its further reports; it does not reload the module.
+   * @throws Error if the job is not running
    */
   killThread(id: string): void {
     if (!this.#executor.crash(id)) throw new Error(`job ${id} is not running`);
@@ -232,7 +232,7 @@ export class Harness implements AsyncDisposable {
 
   /**
    * Simulates the death of the worker and starts a new one. The harness cannot kill a handler in
-   * its own process: it aborts the handler's signal and ignores what the handler still reports.
+   * its own process: it aborts the handler's signal and ignores its further reports.
    */
   async killWorker(): Promise<void> {
     await this.#endWorker(() => {
