@@ -1,7 +1,8 @@
 // Defines a check and runs a list of them, one after the other, each with its own result.
 
 /**
- * The other side deviates from the protocol; the message names what was seen and what was expected.
+ * The other side deviates from the protocol; the message names the observed and the expected
+ * behaviour.
  */
 export class Deviation extends Error {
   override readonly name = 'Deviation';

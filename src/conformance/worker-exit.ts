@@ -1,4 +1,4 @@
-// How the checks end a worker under test, and what they know about its exit.
+// How the checks end a worker under test, and how they learn of its exit.
 import { demandSame, NotApplicable, within } from './checks.ts';
 
 export interface Departure {
