@@ -36,29 +36,29 @@ export async function planAffinity(options: AffinityOptions): Promise<Affinity> 
       .filter(({ device, pciBusId }) => uuids.has(device.uuid) && pciBusId !== '')
       .map(({ pciBusId }) => pciBusId),
   );
-  if (busIds.size === 0) return leave();
+  if (busIds.size === 0) return skipPinning();
   const near = new Set<number>();
   for (const busId of busIds) {
     const found = await readNear(join(pciFolder, toKernelForm(busId)));
-    if (!found) return leave(`the kernel does not report the CPUs near ${busId}`);
+    if (!found) return skipPinning(`the kernel does not report the CPUs near ${busId}`);
     for (const processor of found) near.add(processor);
   }
   const allowed = await readAllowed(statusFile);
-  if (!allowed) return leave('the kernel does not report the CPUs that this process may use');
+  if (!allowed) return skipPinning('the kernel does not report the CPUs that this process may use');
   const both = [...near].filter((processor) => allowed.has(processor));
   const where = [...busIds].join(', ');
-  if (both.length === 0) return leave(`this process may not use any CPU near ${where}`);
+  if (both.length === 0) return skipPinning(`this process may not use any CPU near ${where}`);
   // A machine with one node: nothing to choose.
-  if (both.length === allowed.size) return leave();
+  if (both.length === allowed.size) return skipPinning();
   const taskset = await findProgram('taskset', searchPath);
   if (taskset === undefined) {
-    return leave('program taskset not found on the PATH; install util-linux');
+    return skipPinning('program taskset not found on the PATH; install util-linux');
   }
   const processors = formatProcessors(both);
   return { prefix: [taskset, '-c', processors], processors };
 }
 
-function leave(note?: string): Affinity {
+function skipPinning(note?: string): Affinity {
   return { prefix: [], processors: undefined, ...(note !== undefined && { note }) };
 }
 

@@ -134,7 +134,7 @@ function weigh(
     const reason = `${temperatureC} °C, with a limit of ${limitC} °C, ${hot} times in a row`;
     return { verdict: hot >= policy.hotReadings ? bad(reason) : suspect(reason), hot };
   }
-  return { verdict: findDoubt(reading), hot };
+  return { verdict: findWarning(reading), hot };
 }
 
 type Read = Extract<DeviceReading, { kind: 'read' }>;
@@ -159,7 +159,7 @@ function hasGrown(before: number | undefined, after: number | undefined): boolea
   return before !== undefined && after !== undefined && after > before;
 }
 
-function findDoubt({ recoveryAction, isRetirementPending }: Read): Verdict {
+function findWarning({ recoveryAction, isRetirementPending }: Read): Verdict {
   if (recoveryAction !== undefined) return suspect(`its driver asks for: ${recoveryAction}`);
   if (isRetirementPending) return suspect('its memory needs a reset to retire pages');
   return { name: 'healthy' };
@@ -212,8 +212,8 @@ function probe(
   const reason = verdict.name === 'bad' ? verdict.reason : state.reason;
   if (now < state.probeAt) return { ...health, state: { ...state, reason } };
   // A device that was merely not read is not healthy.
-  const isDoubtful = health.unread > 0 || health.hot > 0;
-  if (verdict.name !== 'bad' && !isDoubtful) return { ...health, state: verdict, since: now };
+  const isUncertain = health.unread > 0 || health.hot > 0;
+  if (verdict.name !== 'bad' && !isUncertain) return { ...health, state: verdict, since: now };
   const strikes = health.strikes + 1;
   const probeAt = now + backoffMs(strikes, policy.probe);
   return { ...health, strikes, state: { ...state, reason, probeAt } };

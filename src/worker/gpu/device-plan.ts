@@ -33,9 +33,9 @@ export function planDevices(request: DevicePlanRequest): DevicePlan {
   const { detection, perWorker, environment } = request;
   const { devices, host } = detection;
   const choice = request.choice?.trim();
-  const wish: DeviceSetRequest = { devices, host, perWorker, choice };
+  const wanted: DeviceSetRequest = { devices, host, perWorker, choice };
   if (choice !== undefined) {
-    const sets = makeChosenSets(wish, findHidden(detection));
+    const sets = makeChosenSets(wanted, findHidden(detection));
     return { ...sets, notes: listOverruled(environment), isNvidiaUnwanted: choice === 'cpu' };
   }
   const { devices: left, hidesNvidia, notes } = restrictDevices(devices, environment);
@@ -49,23 +49,23 @@ export function planDevices(request: DevicePlanRequest): DevicePlan {
   const hasLeft = left.some(({ vendor }) => vendor !== 'host');
   const hides = devices.some(({ vendor }) => vendor !== 'host') && !hasLeft;
   // makeDeviceSets sets the variables that keep these GPUs hidden.
-  const allowed = hides ? { ...wish, choice: 'cpu' } : { ...wish, devices: left };
+  const allowed = hides ? { ...wanted, choice: 'cpu' } : { ...wanted, devices: left };
   return { ...makeAllowedSets(allowed, notes), notes, isNvidiaUnwanted: hidesNvidia };
 }
 
 /** A missing device may exist but be hidden by the environment: the error says so. */
-function makeAllowedSets(wish: DeviceSetRequest, notes: readonly string[]): DeviceSets {
+function makeAllowedSets(wanted: DeviceSetRequest, notes: readonly string[]): DeviceSets {
   try {
-    return makeDeviceSets(wish);
+    return makeDeviceSets(wanted);
   } catch (error) {
     if (!(error instanceof DeviceChoiceError) || notes.length === 0) throw error;
     throw new DeviceChoiceError(`${error.message}; ${notes.join('; ')}`, error.remedy);
   }
 }
 
-function makeChosenSets(wish: DeviceSetRequest, hidden: DeviceProblem | undefined): DeviceSets {
+function makeChosenSets(wanted: DeviceSetRequest, hidden: DeviceProblem | undefined): DeviceSets {
   try {
-    return makeDeviceSets(wish);
+    return makeDeviceSets(wanted);
   } catch (error) {
     if (!(error instanceof DeviceChoiceError) || !hidden) throw error;
     throw new DeviceChoiceError(`${error.message}: ${hidden.text}`, hidden.remedy);

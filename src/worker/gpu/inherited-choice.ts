@@ -25,7 +25,7 @@ export function restrictDevices(
   const cuda = environment['CUDA_VISIBLE_DEVICES'];
   const notes: string[] = [];
   const leftOfNvidia = cuda === undefined ? nvidia : restrictCuda(nvidia, cuda, notes);
-  if (cuda !== undefined && nvidia.length > 0) notes.push(...doubtOrder(nvidia, environment));
+  if (cuda !== undefined && nvidia.length > 0) notes.push(...noteOrder(nvidia, environment));
   const leftOfAmd = restrictAmd(amd, environment, { hasNvidia: nvidia.length > 0, notes });
   return {
     devices: [...leftOfNvidia, ...leftOfAmd, ...others],
@@ -101,8 +101,8 @@ function restrict({ name, value, gpus, find, notes }: Restriction): FoundDevice[
 }
 
 function explainEnd(name: string, word: string): string {
-  const meant = /^(?:|-1|NoDevFiles)$/.test(word);
-  const what = meant ? 'names no device' : 'matches no device of this machine';
+  const isHiding = /^(?:|-1|NoDevFiles)$/.test(word);
+  const what = isHiding ? 'names no device' : 'matches no device of this machine';
   return `${JSON.stringify(word)} in ${name} ${what}; it and all after it are ignored`;
 }
 
@@ -146,7 +146,7 @@ function matchNvidia(word: string, gpus: readonly FoundDevice[]): FoundDevice[] 
   return new Set(begun.map(uuidOf)).size > 1 ? begun.filter((gpu) => uuidOf(gpu) === word) : begun;
 }
 
-function doubtOrder(gpus: readonly FoundDevice[], environment: Environment): string[] {
+function noteOrder(gpus: readonly FoundDevice[], environment: Environment): string[] {
   const words = splitWords(environment['CUDA_VISIBLE_DEVICES'] ?? '');
   const models = new Set(
     gpus.map(({ device, mig }) => (mig ? parentModel(device.name) : device.name)),

@@ -75,7 +75,7 @@ interface Series {
 
 /** Readings during which the process was always busy, until one more job has ended. */
 interface BusyStretch {
-  readonly looks: number;
+  readonly readings: number;
   readonly leastBytes: number;
   readonly endedBefore: number;
 }
@@ -86,7 +86,7 @@ interface ProcessMemory {
   readonly idle: Series | undefined;
   readonly busy: Series | undefined;
   readonly stretch: BusyStretch | undefined;
-  readonly isGrowthTold: boolean;
+  readonly isGrowthReported: boolean;
   readonly isRecycled: boolean;
 }
 
@@ -153,13 +153,13 @@ function startProcess({ incarnation }: JobActivity): ProcessMemory {
     idle: undefined,
     busy: undefined,
     stretch: undefined,
-    isGrowthTold: false,
+    isGrowthReported: false,
     isRecycled: false,
   };
 }
 
 /** A process that is never idle is judged by its lowest use over this many readings. */
-const BUSY_LOOKS = 6;
+const BUSY_READINGS = 6;
 
 function noteSample(
   process: ProcessMemory,
@@ -176,11 +176,11 @@ function noteSample(
     return { ...idle, ended: after.ended, idle: append(process.idle, level, policy.steps) };
   }
   const { stretch } = process;
-  const looks = (stretch?.looks ?? 0) + 1;
+  const readings = (stretch?.readings ?? 0) + 1;
   const leastBytes = Math.min(stretch?.leastBytes ?? usedBytes, usedBytes);
   const endedBefore = stretch?.endedBefore ?? before.ended;
-  if (looks < BUSY_LOOKS || after.ended <= endedBefore) {
-    return { ...process, stretch: { looks, leastBytes, endedBefore } };
+  if (readings < BUSY_READINGS || after.ended <= endedBefore) {
+    return { ...process, stretch: { readings, leastBytes, endedBefore } };
   }
   const level = { usedBytes: leastBytes, ended: after.ended };
   const busy = append(process.busy, level, policy.busySteps);
@@ -204,13 +204,13 @@ function judgeProcess(
   // Running jobs use different amounts: busy samples count only if they grew steadily.
   const past = isPast(idle) ? idle : busy?.isSteady && isPast(busy) ? busy : undefined;
   if (past && !process.isRecycled) {
-    const next = { ...process, isRecycled: true, isGrowthTold: true };
+    const next = { ...process, isRecycled: true, isGrowthReported: true };
     return { next, finding: { name: 'recycle', ...describe(past) } };
   }
   const growing = [idle, busy].find((growth) => growth?.isSteady);
-  if (!growing || process.isGrowthTold) return { next: process };
+  if (!growing || process.isGrowthReported) return { next: process };
   return {
-    next: { ...process, isGrowthTold: true },
+    next: { ...process, isGrowthReported: true },
     finding: { name: 'growing', ...describe(growing) },
   };
 }

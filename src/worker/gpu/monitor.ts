@@ -50,13 +50,13 @@ export class GpuMonitor {
   readonly #policy: HealthPolicy;
   readonly #clock: Clock;
   readonly #listeners = new Set<HealthListener>();
-  readonly #lookListeners = new Set<() => void>();
+  readonly #readingListeners = new Set<() => void>();
   readonly #statuses: Map<string, DeviceStatus>;
   /** Undefined while stopped. */
   #cancelNext: (() => void) | undefined;
-  #looking: { readonly done: Promise<void> } | undefined;
+  #reading: { readonly done: Promise<void> } | undefined;
   /** Aborted by `stop`. */
-  #life = new AbortController();
+  #stopping = new AbortController();
   readonly #firstWaitMs: number;
 
   constructor(options: GpuMonitorOptions) {
@@ -87,8 +87,8 @@ export class GpuMonitor {
    * Calls the listener after each reading and its changes, until the returned function is called.
    */
   onReading(listener: () => void): () => void {
-    this.#lookListeners.add(listener);
-    return () => this.#lookListeners.delete(listener);
+    this.#readingListeners.add(listener);
+    return () => this.#readingListeners.delete(listener);
   }
 
   /**
@@ -97,7 +97,7 @@ export class GpuMonitor {
    */
   start(): void {
     if (this.#cancelNext || this.#statuses.size === 0) return;
-    if (this.#life.signal.aborted) this.#life = new AbortController();
+    if (this.#stopping.signal.aborted) this.#stopping = new AbortController();
     this.#plan(this.#firstWaitMs);
   }
 
@@ -105,8 +105,8 @@ export class GpuMonitor {
   stop(): void {
     this.#cancelNext?.();
     this.#cancelNext = undefined;
-    this.#life.abort();
-    this.#looking = undefined;
+    this.#stopping.abort();
+    this.#reading = undefined;
   }
 
   #plan(waitMs: number): void {
@@ -121,21 +121,21 @@ export class GpuMonitor {
 
   /** Reads once, in addition to the interval; never two readings at a time. Never rejects. */
   readNow(): Promise<void> {
-    if (this.#looking) return this.#looking.done;
-    const looking = { done: this.#lookOnce(this.#life.signal) };
-    this.#looking = looking;
+    if (this.#reading) return this.#reading.done;
+    const current = { done: this.#readOnce(this.#stopping.signal) };
+    this.#reading = current;
     const end = () => {
-      if (this.#looking === looking) this.#looking = undefined;
+      if (this.#reading === current) this.#reading = undefined;
     };
-    return looking.done.then(end);
+    return current.done.then(end);
   }
 
-  async #lookOnce(signal: AbortSignal): Promise<void> {
+  async #readOnce(signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
     const reading = await this.#read(signal).catch(explainRejection);
     if (signal.aborted) return;
     this.#note(reading);
-    for (const listener of this.#lookListeners) listener();
+    for (const listener of this.#readingListeners) listener();
   }
 
   #note(reading: SmiReading): void {
