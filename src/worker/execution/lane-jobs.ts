@@ -64,7 +64,7 @@ export class LaneJobs {
       if (job.stopReason === undefined) {
         job.settleReleased('neighbour');
       } else {
-        if (place) this.#tellWhere(job, level, place);
+        if (place) this.#logPlace(job, level, place);
         job.settleStopped(level, place);
       }
     }
@@ -103,7 +103,7 @@ export class LaneJobs {
   }
 
   /** Logged for worker and job, because the outcome of a cancelled job cannot carry it. */
-  #tellWhere(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
+  #logPlace(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
     const msg = `the ${level} was killed because the job did not stop: ${describePlace(place)}`;
     this.#log(job, { ...place, msg });
   }

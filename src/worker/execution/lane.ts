@@ -30,7 +30,7 @@ export interface LaneEvents {
   /** A slot is free. */
   onFree(): void;
   /** The thread is about to end: another one can start. */
-  onLeave(lane: Lane): void;
+  onClosing(lane: Lane): void;
   /** The thread was terminated but does not end; its jobs are settled. */
   onStuck(lane: Lane, reason: string): void;
   /** The thread is dead and its jobs are settled. */
@@ -69,7 +69,7 @@ export class Lane {
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<ToThread>;
   readonly #jobs: LaneJobs;
-  #state: 'starting' | 'ready' | 'leaving' | 'stuck' | 'gone' = 'starting';
+  #state: 'starting' | 'ready' | 'closing' | 'stuck' | 'gone' = 'starting';
   #thread: Worker | undefined;
   #heapLimitBytes: number | undefined;
   #loopAtStop: EventLoopUtilization | undefined;
@@ -100,8 +100,8 @@ export class Lane {
     pool
       .run({ ...task, port: port2 }, { filename: entry, name: 'serveLane', transferList: [port2] })
       .then(
-        () => this.#depart(undefined),
-        (error: unknown) => this.#depart(error),
+        () => this.#settleDeath(undefined),
+        (error: unknown) => this.#settleDeath(error),
       );
   }
 
@@ -131,7 +131,7 @@ export class Lane {
   }
 
   /** The thread completed a job, or was killed for one that did not end. */
-  get wasOfUse(): boolean {
+  get wasUseful(): boolean {
     return this.wasReady && (this.#hasServed || this.#isKilled);
   }
 
@@ -159,19 +159,19 @@ export class Lane {
   }
 
   /** Runs the handler's teardown; resolves when the thread's task has ended or was killed. */
-  leave(teardownMs: number): Promise<void> {
+  close(teardownMs: number): Promise<void> {
     if (this.#state === 'gone' || this.#state === 'stuck') return Promise.resolve();
     return new Promise((resolve) => {
       this.#whenGone.push(resolve);
       // A retiring lane already has a time limit.
-      if (this.#state === 'leaving' && !this.#isKilled) return;
+      if (this.#state === 'closing' && !this.#isKilled) return;
       if (this.#isKilled || this.#state !== 'ready') return this.kill();
       this.#tearDown({ teardownMs, thenWait: false });
     });
   }
 
   #tearDown({ teardownMs, thenWait }: { teardownMs: number; thenWait: boolean }): void {
-    this.#state = 'leaving';
+    this.#state = 'closing';
     this.#outbox.push({ kind: 'teardown', thenWait });
     this.#timer = setTimeout(() => this.kill(), teardownMs);
   }
@@ -189,7 +189,7 @@ export class Lane {
   /** Gives up a lane whose thread never started. */
   abandon(reason: string): void {
     this.#failure ??= reason;
-    this.#depart(undefined);
+    this.#settleDeath(undefined);
   }
 
   #stopJob(number: number, reason: StopReason, detail: string | undefined): void {
@@ -198,12 +198,12 @@ export class Lane {
   }
 
   async #endThread(thread: Worker): Promise<void> {
-    if (this.#state === 'ready') this.#options.events.onLeave(this);
+    if (this.#state === 'ready') this.#options.events.onClosing(this);
     // During a shutdown, the place of the jobs does not matter.
-    const isAsked = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
+    const isPlaceNeeded = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
     const since = this.#loopAtStop;
     const limitMs = this.#options.examineMs;
-    if (isAsked && since) this.#place = await examineThread(thread, { since, limitMs });
+    if (isPlaceNeeded && since) this.#place = await examineThread(thread, { since, limitMs });
     if (this.#state === 'gone') return;
     this.#timer = setTimeout(() => this.#declareStuck(), this.#options.terminateMs);
     void thread.terminate();
@@ -238,7 +238,7 @@ export class Lane {
       case 'exit':
         this.#ending = message;
         return;
-      case 'left':
+      case 'torn_down':
         this.kill();
         return;
       case 'log':
@@ -291,7 +291,7 @@ export class Lane {
   /** Retires the thread, because changes that its jobs made would affect the next job. */
   #retire(): void {
     if (this.#state !== 'ready' || this.#isKilled) return;
-    this.#options.events.onLeave(this);
+    this.#options.events.onClosing(this);
     this.#tearDown({ teardownMs: this.#options.teardownMs, thenWait: true });
   }
 
@@ -329,7 +329,7 @@ export class Lane {
     this.#announceGone();
   }
 
-  #depart(error: unknown): void {
+  #settleDeath(error: unknown): void {
     if (this.#state === 'gone') return;
     // The port may still hold messages that the thread sent before its death.
     for (;;) {

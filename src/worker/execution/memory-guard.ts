@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Attempts } from '../attempts.ts';
-import { decideOnMemory, describeExcess, type EarlierLook, isHigh } from './memory-limit.ts';
+import { decideOnMemory, describeExcess, type EarlierMeasurement, isHigh } from './memory-limit.ts';
 
 const POLL_EVERY_MS = 250;
 
@@ -23,7 +23,7 @@ export interface MemoryGuardOptions {
 export class MemoryGuard {
   readonly #options: MemoryGuardOptions;
   #cancelTimer: () => void = () => {};
-  #last: EarlierLook | undefined;
+  #last: EarlierMeasurement | undefined;
   #isStopped = false;
   #hasWarned = false;
 

@@ -24,12 +24,12 @@ export interface MemoryUse {
 export type MemoryAction = 'none' | 'hold' | 'recycle' | 'stop' | 'suspect';
 
 /** The previous measurement and its action. */
-export interface EarlierLook {
+export interface EarlierMeasurement {
   use: MemoryUse;
   action: MemoryAction;
 }
 
-export function decideOnMemory(use: MemoryUse, earlier?: EarlierLook): MemoryAction {
+export function decideOnMemory(use: MemoryUse, earlier?: EarlierMeasurement): MemoryAction {
   const { rssBytes, limitBytes, running, active, ended } = use;
   if (!isHigh(use)) return 'none';
   // If the process has run nothing yet, a new process would use as much memory.
@@ -41,7 +41,7 @@ export function decideOnMemory(use: MemoryUse, earlier?: EarlierLook): MemoryAct
 /**
  * An attempt is not to blame for memory that was in use before it, or that another attempt used.
  */
-function isToBlame({ ended }: MemoryUse, earlier: EarlierLook | undefined): boolean {
+function isToBlame({ ended }: MemoryUse, earlier: EarlierMeasurement | undefined): boolean {
   if (!earlier) return true;
   const { use, action } = earlier;
   if (use.ended !== ended || use.running > 1) return false;

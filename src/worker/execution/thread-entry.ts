@@ -86,7 +86,7 @@ class ThreadLane implements Speaker {
     // The worker gave up this lane before it began.
     this.#port.on('close', () => this.#end());
     captureConsole(this);
-    this.#tellOfTheEnd();
+    this.#reportEnd();
     this.#outbox.push({
       kind: 'up',
       threadId,
@@ -200,7 +200,7 @@ class ThreadLane implements Speaker {
       this.#lines.say('error', `teardown threw: ${stack ?? message}`);
     }
     this.#lines.flush();
-    if (thenWait) this.#outbox.push({ kind: 'left' });
+    if (thenWait) this.#outbox.push({ kind: 'torn_down' });
     this.#outbox.flush();
     if (!thenWait) this.#end();
   }
@@ -209,7 +209,7 @@ class ThreadLane implements Speaker {
    * Reports why the thread ends, and which attempt caused it. The async context of the exception or
    * exit identifies the attempt, so the thread's other attempts are not blamed.
    */
-  #tellOfTheEnd(): void {
+  #reportEnd(): void {
     let because: ThreadEnding['because'] = 'exit';
     let number: number | undefined;
     process.on('uncaughtExceptionMonitor', (_, origin) => {

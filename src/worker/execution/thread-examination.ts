@@ -42,9 +42,9 @@ export async function examineThread(
     },
     () => undefined,
   );
-  const atFirst = eventLoopUtilization();
+  const before = eventLoopUtilization();
   await wait(Math.min(WATCH_MS, limitMs));
-  const isBusy = eventLoopUtilization(atFirst).utilization > 0.5;
+  const isBusy = eventLoopUtilization(before).utilization > 0.5;
   const stack = isBusy ? await readStack(thread.threadId, limitMs - WATCH_MS) : undefined;
   const busyState = stack === undefined ? 'unreachable' : 'running';
   return {

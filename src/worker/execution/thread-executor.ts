@@ -82,7 +82,7 @@ export class ThreadExecutor implements Executor {
   #starting: PromiseWithResolvers<HandlerConfig> | undefined;
   #isStopping = false;
   /** Threads in a row that died before they completed a job. */
-  #uselessThreads = 0;
+  #earlyDeaths = 0;
   #slots = 0;
   #trouble: string | undefined;
   #stuckThread: string | undefined;
@@ -148,7 +148,7 @@ export class ThreadExecutor implements Executor {
     for (const lane of this.#lanes) lane.stopJobs();
     await Promise.all([...this.#running].map((job) => job.end));
     const { teardownMs } = this.#options;
-    await Promise.all([...this.#lanes].map((lane) => lane.leave(teardownMs)));
+    await Promise.all([...this.#lanes].map((lane) => lane.close(teardownMs)));
     const pool = this.#pool;
     this.#pool = undefined;
     if (pool) await this.#destroy(pool);
@@ -196,7 +196,7 @@ export class ThreadExecutor implements Executor {
       events: {
         onReady: (_, config) => this.#welcome(config),
         onFree: () => this.#dispatch(),
-        onLeave: (leaving) => this.#succeed(leaving),
+        onClosing: (closing) => this.#succeed(closing),
         onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
         onGone: (gone, reason) => this.#replace(gone, reason),
       },
@@ -222,7 +222,7 @@ export class ThreadExecutor implements Executor {
   #succeed(lane: Lane): void {
     if (this.#isStopping || this.#options.devices.some(({ kind }) => kind === 'gpu')) return;
     this.#succeeded.add(lane);
-    this.#uselessThreads = 0;
+    this.#earlyDeaths = 0;
     this.#launch();
   }
 
@@ -235,11 +235,11 @@ export class ThreadExecutor implements Executor {
   #replace(lane: Lane, reason: string): void {
     this.#lanes.delete(lane);
     if (this.#isStopping || this.#succeeded.has(lane)) return;
-    this.#uselessThreads = lane.wasOfUse ? 0 : this.#uselessThreads + 1;
+    this.#earlyDeaths = lane.wasUseful ? 0 : this.#earlyDeaths + 1;
     if (this.#starting) {
       const { failedCheck: check, stage } = lane;
       this.#starting.reject(new HandlerNotLoadedError(reason, { stage, check }));
-    } else if (lane.wasReady && this.#uselessThreads <= 1) {
+    } else if (lane.wasReady && this.#earlyDeaths <= 1) {
       this.#launch();
       this.#notify();
     } else {
@@ -249,7 +249,7 @@ export class ThreadExecutor implements Executor {
   }
 
   #relaunchLater(): void {
-    const waitMs = backoffMs(this.#uselessThreads, RELAUNCH_BACKOFF);
+    const waitMs = backoffMs(this.#earlyDeaths, RELAUNCH_BACKOFF);
     const cancel = this.#clock.after(waitMs, () => {
       this.#relaunches.delete(cancel);
       this.#launch();
@@ -259,7 +259,7 @@ export class ThreadExecutor implements Executor {
 
   #dispatch(): void {
     for (const job of this.#waiting) {
-      const lane = this.#findRoomiest();
+      const lane = this.#findFreestLane();
       if (!lane) break;
       this.#waiting.delete(job);
       this.#running.add(job);
@@ -269,7 +269,7 @@ export class ThreadExecutor implements Executor {
     this.#notify();
   }
 
-  #findRoomiest(): Lane | undefined {
+  #findFreestLane(): Lane | undefined {
     let freest: Lane | undefined;
     for (const lane of this.#lanes) if (lane.free > (freest?.free ?? 0)) freest = lane;
     return freest;

@@ -58,7 +58,7 @@ export type FromThread =
       changed: string | undefined;
     }
   /** Teardown has run; the thread waits to be ended. */
-  | { kind: 'left' }
+  | { kind: 'torn_down' }
   | ThreadEnding;
 
 /** Sent when the thread ends, with the attempt whose code caused the end, if known. */
