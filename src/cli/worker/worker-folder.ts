@@ -48,7 +48,7 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
   }
 }
 
-interface LeftFoldersStart {
+interface AbandonedFoldersStart {
   values: WorkerFlags;
   workerId: string;
   version: string;
@@ -60,10 +60,10 @@ interface LeftFoldersStart {
  * Delivers outcomes of workers that no longer run. Not on RunPod, where a pod keeps its ID: a
  * second link with another ID would send pings for this pod that do not name its jobs.
  */
-export async function startLeftFolders({ values, ...rest }: LeftFoldersStart) {
+export async function startAbandonedFolders({ values, ...rest }: AbandonedFoldersStart) {
   const { stateDir, stateOwner, endpoint: endpointId, url } = values;
   if (stateDir === undefined || url === '') return undefined;
-  const { LeftFolders } = await import('../../worker/outbox/abandoned-folders.ts');
+  const { AbandonedFolders } = await import('../../worker/outbox/abandoned-folders.ts');
   const { log } = rest;
   const terms = {
     stateDir,
@@ -73,7 +73,7 @@ export async function startLeftFolders({ values, ...rest }: LeftFoldersStart) {
     clock: systemClock,
     openLink: () => openLink(values, log),
   } as const;
-  const left = new LeftFolders({ ...rest, ...terms });
+  const left = new AbandonedFolders({ ...rest, ...terms });
   left.start();
   return left;
 }

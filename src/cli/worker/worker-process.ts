@@ -9,7 +9,7 @@ import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
 import type { HealthServer } from '../../worker/health-server.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../../worker/left-processes.ts';
-import type { LeftFolders } from '../../worker/outbox/abandoned-folders.ts';
+import type { AbandonedFolders } from '../../worker/outbox/abandoned-folders.ts';
 import {
   NO_PARENT,
   openParentChannel,
@@ -26,7 +26,7 @@ import { createTerminalLog, showLogLines } from '../terminal-log.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink } from './platform-link.ts';
 import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
-import { openFolder, startLeftFolders } from './worker-folder.ts';
+import { openFolder, startAbandonedFolders } from './worker-folder.ts';
 
 /**
  * Time after --grace-ms in which a thread must have ended, ms. Termination takes up to a second;
@@ -118,10 +118,10 @@ async function run(terms: Terms): Promise<number> {
   if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
   // A supervisor that dies while this process exits must not count as a second signal.
   if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));
-  let left: LeftFolders | undefined;
+  let left: AbandonedFolders | undefined;
   let port: HealthServer | undefined;
   try {
-    left = await startLeftFolders({ values, workerId, version, devices, log });
+    left = await startAbandonedFolders({ values, workerId, version, devices, log });
     const isServed = !isSupervised && !values.underDev;
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
     return await live(worker, signals, parent);
@@ -161,7 +161,7 @@ async function live(
   signals: StopSignals,
   parent: SupervisedWorker,
 ): Promise<number> {
-  void signals.first.then(() => parent.leave(() => worker.drain()));
+  void signals.first.then(() => parent.beginExit(() => worker.drain()));
   forceOnSecond(signals);
   try {
     // A worker that stops during its start does not wait for the answer to its hello.
@@ -178,16 +178,16 @@ async function live(
     const isExplained = error instanceof HandlerNotLoadedError || error instanceof LinkError;
     throw isExplained ? new LifeError(error.message) : error;
   }
-  if (worker.state.name === 'ready') parent.tellReady();
+  if (worker.state.name === 'ready') parent.reportReady();
   // Not at the end, because a killed worker has none.
   flushCompileCache();
   const end = await worker.ended;
   if (end.name === 'failed') throw new LifeError(end.reason);
   if (end.name !== 'stopped') return EXIT.failed;
-  if (end.recycle) parent.tellRecycling(end.recycle.reason);
-  else if (!parent.isLeaving) parent.tellDismissed();
+  if (end.recycle) parent.reportRecycling(end.recycle.reason);
+  else if (!parent.isExiting) parent.reportDismissed();
   const code = end.result.delivered ? EXIT.ok : EXIT.failed;
-  parent.tellExiting(code);
+  parent.reportExiting(code);
   return code;
 }
 

@@ -12,7 +12,7 @@ import { readIdentity } from './folder-identity.ts';
 import { readSurvivors } from './outbox-entries.ts';
 import { borrowWorkerFolder, listWorkers, type WorkerFolder } from './state-folder.ts';
 
-export interface LeftFoldersOptions {
+export interface AbandonedFoldersOptions {
   stateDir: string;
   endpointId: string;
   /** ID of this worker, which delivers the outcomes in its own folder itself. */
@@ -55,15 +55,15 @@ const NO_SLOT: Executor = {
   stop: async () => {},
 };
 
-export class LeftFolders {
-  readonly #options: LeftFoldersOptions;
+export class AbandonedFolders {
+  readonly #options: AbandonedFoldersOptions;
   readonly #closing = new AbortController();
   #deliverer: Worker | undefined;
   /** The owner of the current folder wants it back. */
   #isWanted = false;
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: LeftFoldersOptions) {
+  constructor(options: AbandonedFoldersOptions) {
     this.#options = options;
   }
 
@@ -123,13 +123,13 @@ export class LeftFolders {
     for (let count = 0; count < ATTEMPTS && !this.#closing.signal.aborted; count++) {
       if (count > 0) await sleep(clock, randomInt(MAX_PAUSE_MS), this.#closing.signal);
       this.#isWanted = false;
-      const folder = await borrowWorkerFolder(terms, name, () => this.#giveWay());
+      const folder = await borrowWorkerFolder(terms, name, () => this.#yieldFolder());
       if (folder) return folder;
     }
     return undefined;
   }
 
-  #giveWay(): void {
+  #yieldFolder(): void {
     this.#isWanted = true;
     void this.#deliverer?.stop();
   }

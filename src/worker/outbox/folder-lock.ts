@@ -80,26 +80,26 @@ interface Claimant {
  * @throws FolderInUseError
  */
 async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
-  let someoneYields = false;
+  let isContested = false;
   for (const other of readdirSync(folder)) {
     if (other === name || !other.endsWith(SUFFIX)) continue;
     const claim = await askClaim({ folder, name: other, isGuest });
     // Names are never reused, so no other process can have this name.
     if (claim === undefined) rmSync(join(folder, other), { force: true });
-    else if (claim === 'leaves') someoneYields = true;
+    else if (claim === 'leaves') isContested = true;
     else if (!isGuest && (claim === 'borrows' || (claim === 'wants' && name < other))) {
-      someoneYields = true;
+      isContested = true;
     } else throw new FolderInUseError(`another process (pid ${parsePid(other)}) uses it`);
   }
-  return someoneYields;
+  return isContested;
 }
 
 /**
  * The socket gets its final name only after it listens: before that, the process would appear dead.
  */
 async function listenAs(server: Server, folder: string, name: string): Promise<void> {
-  const newcomer = `${name}.new`;
-  await withAddress(folder, newcomer, (path) => {
+  const temporaryName = `${name}.new`;
+  await withAddress(folder, temporaryName, (path) => {
     return new Promise<void>((resolve, reject) => {
       server.once('error', reject);
       server.listen(path, () => {
@@ -108,7 +108,7 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
       });
     });
   });
-  renameSync(join(folder, newcomer), join(folder, name));
+  renameSync(join(folder, temporaryName), join(folder, name));
 }
 
 /** `leaves`: the process hung up without an answer. Undefined if the process is dead. */

@@ -55,12 +55,12 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
   const { stateDir, workerId, log } = options;
   try {
     makeFolder(stateDir, OWNER_ONLY);
-    if (workerId !== undefined) return await enter(options, workerId);
+    if (workerId !== undefined) return await openFolder(options, workerId);
     for (const known of listWorkers(stateDir)) {
-      const folder = await enter(options, known).catch(passOver);
+      const folder = await openFolder(options, known).catch(skipUnusable);
       if (folder) return folder;
     }
-    return await enter(options, options.nameWorker());
+    return await openFolder(options, options.nameWorker());
   } catch (error) {
     if (error instanceof StateFolderError) throw error;
     const reason = error instanceof Error ? error.message : String(error);
@@ -69,7 +69,7 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
       { err: error, stateDir },
       'state folder cannot be used, undelivered outcomes are in memory only',
     );
-    return goWithout(options, trouble);
+    return openInMemory(options, trouble);
   }
 }
 
@@ -85,7 +85,7 @@ export async function borrowWorkerFolder(
 ): Promise<WorkerFolder | undefined> {
   const podId = readIdentity(join(options.stateDir, workerId))?.podId;
   const own = { workerId, podId, incarnation: undefined, nameWorker: () => workerId };
-  return enter({ ...options, ...own }, workerId, { onWanted }).catch(passOver);
+  return openFolder({ ...options, ...own }, workerId, { onWanted }).catch(skipUnusable);
 }
 
 /** Workers with a folder there, of any endpoint; those with undelivered outcomes first. */
@@ -95,7 +95,7 @@ export function listWorkers(stateDir: string): string[] {
   return names.sort((a, b) => left(b) - left(a) || (a < b ? -1 : 1));
 }
 
-async function enter(
+async function openFolder(
   options: StateFolderOptions,
   workerId: string,
   lockOptions: LockOptions = {},
@@ -154,11 +154,11 @@ async function lockOrExplain(folder: string, options: LockOptions): Promise<Fold
   }
 }
 
-function passOver(error: unknown): undefined {
+function skipUnusable(error: unknown): undefined {
   if (!(error instanceof StateFolderError)) throw error;
 }
 
-function goWithout(options: StateFolderOptions, trouble: string): WorkerFolder {
+function openInMemory(options: StateFolderOptions, trouble: string): WorkerFolder {
   const { clock, nameWorker } = options;
   const { workerId = nameWorker(), incarnation = clock.now() } = options;
   const outbox = new MemoryOutbox({ trouble });

@@ -21,7 +21,7 @@ export class CrashReports {
   readonly #options: CrashReportsOptions;
   readonly #open = new Set<Promise<void>>();
   /** Aborted when there is no more time for retries. */
-  readonly #hurry = new AbortController();
+  readonly #timeUp = new AbortController();
 
   constructor(options: CrashReportsOptions) {
     this.#options = options;
@@ -35,7 +35,7 @@ export class CrashReports {
 
   /** Resolves when everything is reported, or after one last attempt. */
   async end(): Promise<void> {
-    this.#hurry.abort();
+    this.#timeUp.abort();
     await Promise.all(this.#open);
   }
 
@@ -46,7 +46,7 @@ export class CrashReports {
   ): Promise<void> {
     if (!identity) return;
     const { clock, log, readSurvivors, sayBye } = this.#options;
-    const { signal } = this.#hurry;
+    const { signal } = this.#timeUp;
     const outbox = (await readSurvivors(identity.workerId)).slice(0, MAX_LISTED);
     const detail = (failure?.reason ?? describeEnd(end)).slice(0, MAX_DETAIL);
     for (const waitMs of [...RETRY_MS, undefined]) {

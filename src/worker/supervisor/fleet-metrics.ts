@@ -33,20 +33,20 @@ export function createFleetMetrics(
       const ours = [
         ...(await own.getMetricsAsJSON()),
         ...(await devices.getMetricsAsJSON()),
-        ...(await describeLives(up)),
+        ...(await collectProcessMetrics(up)),
       ];
       return AggregatorRegistry.aggregate([ours, exported].map(keepAll)).metrics();
     },
   };
 }
 
-interface WorkerLife {
+interface WorkerProcessState {
   worker: string;
   isUp: boolean;
   restarts: number;
 }
 
-function describeLives(lives: readonly WorkerLife[]) {
+function collectProcessMetrics(states: readonly WorkerProcessState[]) {
   const registry = new Registry();
   const common = { labelNames: ['worker'], registers: [registry] };
   const up = new Gauge({
@@ -59,7 +59,7 @@ function describeLives(lives: readonly WorkerLife[]) {
     help: 'Worker processes started after the first.',
     ...common,
   });
-  for (const { isUp, restarts: count, worker } of lives) {
+  for (const { isUp, restarts: count, worker } of states) {
     up.set({ worker }, isUp ? 1 : 0);
     restarts.inc({ worker }, count);
   }

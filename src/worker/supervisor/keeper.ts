@@ -223,8 +223,8 @@ export class Keeper implements WatchedWorker {
     const { ending, process } = state;
     ending?.cancelKill();
     this.#identity = process.identity ?? this.#identity;
-    const isAsked = ending?.to === 'quarantine' || ending?.to === 'stop';
-    if (end.code !== 0) this.#crashReports.report(process, end, isAsked ? 'drained' : 'crashed');
+    const isIntended = ending?.to === 'quarantine' || ending?.to === 'stop';
+    if (end.code !== 0) this.#crashReports.report(process, end, isIntended ? 'drained' : 'crashed');
     if (end.code === 0 && process.isDismissed) this.#isOver = true;
     const reason = this.#quarantine;
     if (!this.#isOver && reason === undefined) {

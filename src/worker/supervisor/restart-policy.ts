@@ -76,8 +76,8 @@ export function judgeProcessEnd(
     return { record, waitMs, isGivenUp: false };
   }
   const startFailures = before.startFailures + 1;
-  const isHopeless = life.isFinal && !before.wasEverReady;
-  const isGivenUp = isHopeless || startFailures >= startAttempts;
+  const cannotStart = life.isFinal && !before.wasEverReady;
+  const isGivenUp = cannotStart || startFailures >= startAttempts;
   const waitMs = isGivenUp ? givenUpMs : backoffMs(startFailures, pace);
   return { record: { ...before, startFailures }, waitMs, isGivenUp };
 }

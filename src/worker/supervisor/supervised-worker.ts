@@ -17,7 +17,7 @@ export class SupervisedWorker {
   readonly #workerId: string;
   readonly #metrics: WorkerMetrics | undefined;
   /** The parent or a signal has asked this process to exit. */
-  isLeaving = false;
+  isExiting = false;
 
   constructor({ channel, metrics, worker, workerId }: SupervisedWorkerOptions) {
     this.#channel = channel;
@@ -27,30 +27,30 @@ export class SupervisedWorker {
     channel.listen((message) => this.#receive(message));
   }
 
-  tellReady(): void {
+  reportReady(): void {
     this.#channel.send({ type: 'ready' });
     this.#channel.beat(() => this.#worker.health());
   }
 
   /** Includes the last count: a process that ran jobs is replaced without a wait. */
-  tellRecycling(reason: string): void {
+  reportRecycling(reason: string): void {
     const { ended, running } = this.#worker.health();
     this.#channel.send({ type: 'beat', running, ended });
     this.#channel.send({ type: 'recycling', reason });
   }
 
   /** The platform has drained the worker. */
-  tellDismissed(): void {
+  reportDismissed(): void {
     this.#channel.send({ type: 'dismissed' });
   }
 
   /** The last message: from now on the process only exits, with this code. */
-  tellExiting(code: number): void {
+  reportExiting(code: number): void {
     this.#channel.send({ type: 'exiting', code });
   }
 
-  leave(how: () => Promise<unknown>): void {
-    this.isLeaving = true;
+  beginExit(how: () => Promise<unknown>): void {
+    this.isExiting = true;
     void how();
   }
 
@@ -60,7 +60,7 @@ export class SupervisedWorker {
         this.#worker.recycle(message.reason);
         return;
       case 'release':
-        this.leave(() => this.#worker.stop());
+        this.beginExit(() => this.#worker.stop());
         return;
       case 'ask':
         void this.#answer(message.number);

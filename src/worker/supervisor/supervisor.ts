@@ -67,7 +67,7 @@ export class Supervisor {
       ...DEFAULT_RESTART_POLICY,
       ...(startAttempts !== undefined && { startAttempts }),
     };
-    const onChange = () => this.#look();
+    const onChange = () => this.#checkEnd();
     const common = { launch, sayBye, readSurvivors, policy, killAfterMs, clock, onChange };
     this.keepers = sets.map((set, index) => {
       const isAlone = sets.length === 1;
@@ -107,13 +107,13 @@ export class Supervisor {
   }
 
   /** Ends the supervisor when all workers have stopped, or when none can be started. */
-  #look(): void {
+  #checkEnd(): void {
     if (this.#isStopping) return;
     const states = this.keepers.map(({ state }) => state).filter(({ name }) => name !== 'stopped');
     if (states.length === 0) return void this.stop();
-    const hopeless = states.filter((state) => state.name === 'waiting' && state.isGivenUp);
-    const [first] = hopeless;
-    if (hopeless.length < states.length || first?.name !== 'waiting') return;
+    const givenUp = states.filter((state) => state.name === 'waiting' && state.isGivenUp);
+    const [first] = givenUp;
+    if (givenUp.length < states.length || first?.name !== 'waiting') return;
     this.#isStopping = true;
     const { isFinal, isUnfit, reason } = first;
     void Promise.all(this.keepers.map((keeper) => keeper.stop())).then(() => {

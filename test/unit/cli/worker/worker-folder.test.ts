@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { parseOptions } from '../../../../src/cli/options.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
-import { startLeftFolders } from '../../../../src/cli/worker/worker-folder.ts';
+import { startAbandonedFolders } from '../../../../src/cli/worker/worker-folder.ts';
 
 let stateDir: string;
 
@@ -19,7 +19,7 @@ function start(changes: { url?: string; stateDir?: string | undefined }) {
   const args = ['--url=http://127.0.0.1:1', '--endpoint=e', '--key=k'];
   const { values } = parseOptions(workerFlags, args);
   const terms = { workerId: 'w', version: '1', devices: [], log: silentLog };
-  return startLeftFolders({ ...terms, values: { ...values, stateDir, ...changes } });
+  return startAbandonedFolders({ ...terms, values: { ...values, stateDir, ...changes } });
 }
 
 describe('folders of other workers', () => {
