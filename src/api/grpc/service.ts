@@ -77,7 +77,7 @@ export class WorkerStream {
   /** Reports with an incomplete payload. */
   readonly #arriving: StallWatch;
   #sentMessages = 0;
-  #isLeaving = false;
+  #isHalfClosed = false;
 
   constructor(call: ServerDuplexStream<object, object>, options: WorkerStreamOptions) {
     this.#call = call;
@@ -90,7 +90,7 @@ export class WorkerStream {
       this.#closed.signal,
     );
     call.on('data', (message: object) => this.#receive(message));
-    call.on('end', () => this.#leave());
+    call.on('end', () => this.#halfClose());
     for (const event of ['cancelled', 'error', 'close']) call.on(event, () => this.#abandon());
   }
 
@@ -209,7 +209,7 @@ export class WorkerStream {
       } finally {
         call.release?.();
         this.#open.delete(call.number);
-        if (this.#isLeaving && this.#open.size === 0) this.#call.end();
+        if (this.#isHalfClosed && this.#open.size === 0) this.#call.end();
       }
     };
     void answer();
@@ -287,8 +287,8 @@ export class WorkerStream {
   }
 
   /** The worker sends nothing more; open questions are still answered. */
-  #leave(): void {
-    this.#isLeaving = true;
+  #halfClose(): void {
+    this.#isHalfClosed = true;
     this.#arriving.stop();
     for (const { abort } of this.#open.values()) abort.abort();
     this.#forgetParts();

@@ -55,7 +55,7 @@ type DropCause =
   | 'pipelined requests'
   | 'stalled reader';
 
-type Whose = Pick<Connection, 'address'> & Partial<Pick<Connection, 'userId'>>;
+type Peer = Pick<Connection, 'address'> & Partial<Pick<Connection, 'userId'>>;
 
 export class Connections {
   readonly #options: ConnectionsOptions;
@@ -249,12 +249,12 @@ export class Connections {
     return undefined;
   }
 
-  #drop(socket: Socket, cause: DropCause, whose: Whose): void {
+  #drop(socket: Socket, cause: DropCause, peer: Peer): void {
     socket.destroy();
     // Another connection can take its place at once.
     const connection = this.#find(socket);
     if (connection) this.#forget(connection);
-    this.#drops.note(cause, whose);
+    this.#drops.note(cause, peer);
   }
 
   #checkLater(): void {
@@ -305,7 +305,7 @@ class Drops {
     this.#log = log;
   }
 
-  note(cause: DropCause, { address, userId }: Whose): void {
+  note(cause: DropCause, { address, userId }: Peer): void {
     const now = this.#clock.now();
     const seen = this.#counts.get(cause) ?? { count: 0, loggedAt: -Infinity };
     seen.count += 1;

@@ -17,7 +17,7 @@ const UNCOUNTED_ANSWER_BYTES = 65_536;
 /** Retry-After if the budget is full, ms. */
 const RETRY_MS = 5_000;
 /** Owner of responses that need no key. */
-const NOBODY = '';
+const KEYLESS_OWNER = '';
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -179,5 +179,5 @@ function isWorker({ routeOptions }: Caller): boolean {
 }
 
 function ownerOf({ holder }: Caller): string {
-  return holder?.userId ?? NOBODY;
+  return holder?.userId ?? KEYLESS_OWNER;
 }

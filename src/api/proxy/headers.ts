@@ -39,14 +39,14 @@ export function composeRequestHeaders(
 ): string[] {
   const { headers, httpVersion, rawHeaders, socket } = request;
   const { remoteAddress = '' } = socket;
-  const isBelieved = isTrusted(remoteAddress);
+  const isTrustedPeer = isTrusted(remoteAddress);
   const dropped = readTokens(headers.connection);
   const passed: string[] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
     // Some servers treat an underscore in a name as a hyphen.
     const lowered = name.toLowerCase().replaceAll('_', '-');
-    const isClaim = !isBelieved && ORIGIN_HEADER.test(lowered);
+    const isClaim = !isTrustedPeer && ORIGIN_HEADER.test(lowered);
     if (!isClaim && !NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) {
       passed.push(name, value);
     }
@@ -55,7 +55,7 @@ export function composeRequestHeaders(
   passed.push('x-forwarded-for', peers.join(', '));
   passed.push('x-real-ip', peers.findLast((peer) => !isTrusted(peer)) ?? peers[0] ?? '');
   const own = { proto: 'encrypted' in socket ? 'https' : 'http', host: headers.host };
-  const { host, proto } = isBelieved ? { ...own, ...readProxy(headers) } : own;
+  const { host, proto } = isTrustedPeer ? { ...own, ...readProxy(headers) } : own;
   passed.push('x-forwarded-proto', proto);
   if (host !== undefined) passed.push('x-forwarded-host', host);
   passed.push('x-forwarded-prefix', prefix, 'via', `${httpVersion} millrace`);

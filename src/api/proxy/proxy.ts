@@ -18,7 +18,7 @@ const LINGER_MS = 2_000;
  */
 const MAX_HINTS = 20;
 
-export interface Passage {
+export interface Forwarding {
   request: FastifyRequest;
   reply: FastifyReply;
   /** Connections to the worker. */
@@ -40,21 +40,21 @@ export interface Passage {
 }
 
 /** `unreached`: nothing has reached the worker, and nothing of the body was read. */
-export type PassageEnd = 'over' | 'unreached';
+export type ForwardingEnd = 'over' | 'unreached';
 
 /**
  * Resolves when the response has been forwarded or broken off, or the client has disconnected.
  * @throws ProblemError `worker_failed`, `worker_timed_out`, `malformed`, before the response begins
  */
-export function passOn(passage: Passage): Promise<PassageEnd> {
-  const { dispatcher, headersLimitMs, request, target, upgrade } = passage;
+export function forward(forwarding: Forwarding): Promise<ForwardingEnd> {
+  const { dispatcher, headersLimitMs, request, target, upgrade } = forwarding;
   return new Promise((resolve, reject) => {
-    const exchange = new Exchange(passage, { resolve, reject });
+    const exchange = new Exchange(forwarding, { resolve, reject });
     dispatcher.dispatch(
       {
         method: request.method,
         path: target,
-        headers: composeRequestHeaders(request.raw, passage),
+        headers: composeRequestHeaders(request.raw, forwarding),
         body: exchange.body ?? null,
         ...{ headersTimeout: headersLimitMs, bodyTimeout: 0 },
         ...(upgrade && { upgrade: upgrade.protocol }),
@@ -65,14 +65,14 @@ export function passOn(passage: Passage): Promise<PassageEnd> {
 }
 
 interface Settle {
-  resolve: (end: PassageEnd) => void;
+  resolve: (end: ForwardingEnd) => void;
   reject: (problem: ProblemError) => void;
 }
 
 class Exchange implements Dispatcher.DispatchHandler {
   /** Separates the two sides: a failing worker must not break the client's connection. */
   readonly body: PassThrough | undefined;
-  readonly #passage: Passage;
+  readonly #forwarding: Forwarding;
   readonly #settle: Settle;
   readonly #response: ServerResponse;
   #controller: Dispatcher.DispatchController | undefined;
@@ -80,22 +80,22 @@ class Exchange implements Dispatcher.DispatchHandler {
   #hasWritten = false;
   #hints = 0;
 
-  constructor(passage: Passage, settle: Settle) {
-    this.#passage = passage;
+  constructor(forwarding: Forwarding, settle: Settle) {
+    this.#forwarding = forwarding;
     this.#settle = settle;
-    this.#response = passage.reply.raw;
-    if (hasBody(passage.request)) {
+    this.#response = forwarding.reply.raw;
+    if (hasBody(forwarding.request)) {
       this.body = new PassThrough();
       // The connection concerned reports the error.
       this.body.on('error', () => {});
     }
-    passage.gone.addEventListener('abort', this.#abort, { once: true });
+    forwarding.gone.addEventListener('abort', this.#abort, { once: true });
   }
 
   /** Called once the connection exists: from here on the worker may have received something. */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
-    const { gone, request } = this.#passage;
+    const { gone, request } = this.#forwarding;
     if (gone.aborted) {
       this.#abort();
       return;
@@ -111,7 +111,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     headers: IncomingHttpHeaders,
   ): void {
     if (status < 200) {
-      this.#passHint(status, headers);
+      this.#forwardHint(status, headers);
       return;
     }
     this.#answer(status, headers);
@@ -144,7 +144,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     headers: IncomingHttpHeaders,
     worker: Duplex,
   ): void {
-    const { clock, upgrade } = this.#passage;
+    const { clock, upgrade } = this.#forwarding;
     if (!upgrade) throw new Error('worker switched protocols without an upgrade request');
     this.#answer(status, { ...headers, connection: undefined });
     this.#response.end();
@@ -155,7 +155,7 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   /** Undici has no controller for requests that it rejects itself. */
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
-    const { gone, reply } = this.#passage;
+    const { gone, reply } = this.#forwarding;
     if (gone.aborted) {
       if (!reply.sent) reply.hijack();
     } else if (this.#isAnswering) {
@@ -174,7 +174,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   /** The platform's own headers override the worker's. */
   #answer(status: number, headers: IncomingHttpHeaders): void {
     this.#isAnswering = true;
-    const { reply, request, upgrade } = this.#passage;
+    const { reply, request, upgrade } = this.#forwarding;
     const response = reply.hijack().raw;
     for (const [name, value] of composeAnswerHeaders(headers)) response.setHeader(name, value);
     for (const [name, value] of Object.entries(reply.getHeaders())) {
@@ -190,8 +190,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     response.writeHead(status);
   }
 
-  #passHint(status: number, { link }: IncomingHttpHeaders): void {
-    if (this.#passage.request.raw.httpVersionMinor === 0 || this.#hints >= MAX_HINTS) return;
+  #forwardHint(status: number, { link }: IncomingHttpHeaders): void {
+    if (this.#forwarding.request.raw.httpVersionMinor === 0 || this.#hints >= MAX_HINTS) return;
     this.#hints += 1;
     if (status === 102) this.#response.writeProcessing();
     if (status !== 103 || link === undefined) return;
@@ -207,7 +207,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   };
 
   #fail(error: Error): void {
-    const { headersLimitMs, log, request } = this.#passage;
+    const { headersLimitMs, log, request } = this.#forwarding;
     const code = 'code' in error && error.code !== undefined ? String(error.code) : error.name;
     this.#release();
     if (code === 'UND_ERR_INVALID_ARG') {
@@ -227,14 +227,14 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#settle.reject(new ProblemError('worker_failed', detail));
   }
 
-  #end(end: PassageEnd): void {
+  #end(end: ForwardingEnd): void {
     this.#release();
     this.#settle.resolve(end);
   }
 
   /** Discards the rest of the request's body. */
   #release(): void {
-    const { gone, request } = this.#passage;
+    const { gone, request } = this.#forwarding;
     gone.removeEventListener('abort', this.#abort);
     if (!this.body || !this.#controller) return;
     request.raw.unpipe(this.body);
@@ -245,7 +245,7 @@ class Exchange implements Dispatcher.DispatchHandler {
    * The worker has sent its whole response; a client that continues to send blocks the connection.
    */
   #limitRest(): void {
-    const { clock, request } = this.#passage;
+    const { clock, request } = this.#forwarding;
     const { raw } = request;
     if (raw.complete) return;
     this.#response.once('finish', () => {

@@ -9,7 +9,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { LB_BASE, LB_ROUTE } from '../../wire/routes.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { cutTarget } from './path.ts';
-import { passOn } from './proxy.ts';
+import { forward } from './proxy.ts';
 import { findUpgrade } from './upgrade.ts';
 
 /** CONNECT has no path. */
@@ -59,7 +59,7 @@ async function serve(
   for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
     const turn = await balancer.enter({ endpointId, signal: gone });
     try {
-      const end = await passOn({
+      const end = await forward({
         ...{ request, reply, gone, log, clock, isTrusted, dispatcher: turn.dispatcher },
         target: cutTarget(request.originalUrl),
         prefix: `${LB_BASE}/${endpointId}`,

@@ -84,10 +84,10 @@ function readEarly(socket: Socket, head: Buffer): () => Buffer {
     bytes += piece.length;
     if (bytes >= MAX_EARLY_BYTES) socket.pause();
   };
-  const leave = () => socket.destroy();
-  socket.on('data', keep).once('end', leave);
+  const hangUp = () => socket.destroy();
+  socket.on('data', keep).once('end', hangUp);
   return () => {
-    socket.pause().off('data', keep).off('end', leave);
+    socket.pause().off('data', keep).off('end', hangUp);
     return Buffer.concat(pieces);
   };
 }

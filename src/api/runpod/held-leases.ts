@@ -63,8 +63,8 @@ export class HeldLeases {
   async report(held: RunPodLease, report: LeaseReport, { recycle = false } = {}) {
     held.noteKnown();
     const answer = await held.report(report, { recycle });
-    const goesOn = report.kind === 'chunks' || report.kind === 'progress';
-    if (!goesOn || answer === 'superseded' || answer === 'gone') this.#forget(held);
+    const isOngoing = report.kind === 'chunks' || report.kind === 'progress';
+    if (!isOngoing || answer === 'superseded' || answer === 'gone') this.#forget(held);
     return answer;
   }
 
