@@ -19,7 +19,7 @@ export class ChunkBatcher {
   #chunks: Buffer[] = [];
   #pendingBytes = 0;
   #immediate: NodeJS.Immediate | undefined;
-  #underWayBytes = 0;
+  #undeliveredBytes = 0;
   #resume: (() => void) | undefined;
 
   constructor(windowBytes: number, send: (batch: YieldedChunks) => void) {
@@ -29,13 +29,13 @@ export class ChunkBatcher {
 
   /** More bytes are undelivered than granted: nothing should be added now. */
   get isFull(): boolean {
-    return this.#underWayBytes > this.#windowBytes;
+    return this.#undeliveredBytes > this.#windowBytes;
   }
 
   add(chunk: Buffer): void {
     this.#chunks[this.#chunks.length] = chunk;
     this.#pendingBytes += chunk.length;
-    this.#underWayBytes += chunk.length;
+    this.#undeliveredBytes += chunk.length;
     if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
     else this.#immediate ??= setImmediate(() => this.flush());
   }
@@ -55,12 +55,12 @@ export class ChunkBatcher {
   }
 
   grant(bytes: number): void {
-    this.#underWayBytes = max(0, this.#underWayBytes - bytes);
+    this.#undeliveredBytes = max(0, this.#undeliveredBytes - bytes);
     if (!this.isFull) this.release();
   }
 
   /** Resolves when bytes are granted, or on `release`. */
-  waitForRoom(): Promise<void> {
+  waitForGrant(): Promise<void> {
     this.flush();
     return new Promise((resolve) => {
       this.#resume = resolve;

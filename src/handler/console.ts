@@ -6,14 +6,14 @@ import type { LogLevel } from './log-lines.ts';
 const { formatWithOptions, inspect } = util;
 
 /** The job or thread that a console call belongs to. */
-export interface Speaker {
+export interface ConsoleOwner {
   /** Number of the attempt among those of this thread; undefined outside of attempts. */
   readonly attemptNumber: number | undefined;
-  say(level: LogLevel, text: string): void;
+  writeText(level: LogLevel, text: string): void;
 }
 
 /** The attempt in whose asynchronous context the code runs. */
-export const currentSpeaker = new AsyncLocalStorage<Speaker>();
+export const currentOwner = new AsyncLocalStorage<ConsoleOwner>();
 
 const METHODS = {
   debug: 'debug',
@@ -28,26 +28,26 @@ let isCaptured = false;
 
 /**
  * Patches the console of this thread, once. The other methods (table, trace, assert, count, time)
- * use the patched ones. Outside of attempts `outside` is the speaker; without one the console works
+ * use the patched ones. Outside of attempts `outside` is the owner; without one the console works
  * as usual.
  */
-export function captureConsole(outside?: Speaker): void {
+export function captureConsole(outside?: ConsoleOwner): void {
   if (isCaptured) return;
   isCaptured = true;
   for (const name of METHOD_NAMES) {
     // biome-ignore lint/suspicious/noConsole: it is what is replaced here.
     const original = console[name].bind(console);
     console[name] = (...values: unknown[]) => {
-      const speaker = currentSpeaker.getStore() ?? outside;
-      if (!speaker) return original(...values);
-      speaker.say(METHODS[name], formatWithOptions({ colors: false }, ...values));
+      const owner = currentOwner.getStore() ?? outside;
+      if (!owner) return original(...values);
+      owner.writeText(METHODS[name], formatWithOptions({ colors: false }, ...values));
     };
   }
   // biome-ignore lint/suspicious/noConsole: it is what is replaced here.
   const originalDir = console.dir.bind(console);
   console.dir = (value, options) => {
-    const speaker = currentSpeaker.getStore() ?? outside;
-    if (!speaker) return originalDir(value, options);
-    speaker.say('info', inspect(value, { customInspect: false, ...options }));
+    const owner = currentOwner.getStore() ?? outside;
+    if (!owner) return originalDir(value, options);
+    owner.writeText('info', inspect(value, { customInspect: false, ...options }));
   };
 }

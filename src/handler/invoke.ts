@@ -13,7 +13,7 @@ import {
   setImmediate,
 } from '../wire/primordials.ts';
 import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
-import { currentSpeaker, type Speaker } from './console.ts';
+import { type ConsoleOwner, currentOwner } from './console.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
 import type { Job } from './define.ts';
 import type { LoadedHandler } from './load.ts';
@@ -100,7 +100,7 @@ interface Steps {
   return?(): unknown;
 }
 
-class RunningAttempt implements Invocation, Speaker {
+class RunningAttempt implements Invocation, ConsoleOwner {
   readonly end: Promise<AttemptEnd>;
   readonly attemptNumber: number;
   readonly #handler: LoadedHandler;
@@ -157,10 +157,10 @@ class RunningAttempt implements Invocation, Speaker {
   /** Runs after the constructor has returned: the caller's sink may need the attempt. */
   async #begin(): Promise<AttemptEnd> {
     await undefined;
-    return this.#trace.run(() => currentSpeaker.run(this, () => this.#run()));
+    return this.#trace.run(() => currentOwner.run(this, () => this.#run()));
   }
 
-  say: Speaker['say'] = (level, text) => this.#lines.say(level, text);
+  writeText: ConsoleOwner['writeText'] = (level, text) => this.#lines.writeText(level, text);
 
   stop(reason: StopReason, detail?: string): void {
     if (this.#stopReason) return;
@@ -278,7 +278,7 @@ class RunningAttempt implements Invocation, Speaker {
       const sizes = `${this.#chunkBytes} bytes of chunks, the limit is ${chunkTotalBytes}`;
       throw new Refusal('output_too_large', `the job has yielded ${sizes}`);
     }
-    if (this.#chunks.isFull && !this.#stopReason) return this.#chunks.waitForRoom();
+    if (this.#chunks.isFull && !this.#stopReason) return this.#chunks.waitForGrant();
     return elapsedTime() - this.#sliceStartedAt > SLICE_MS ? this.#takeTurn() : undefined;
   }
 

@@ -38,7 +38,7 @@ export class LogLines {
   #secondStartedAt = 0;
   #secondBytes = 0;
 
-  /** `bindings` are members of every line that `say` writes. */
+  /** `bindings` are members of every line that `writeText` writes. */
   constructor(bindings: LogBindings, send: SendLines) {
     this.#bindings = bindings;
     this.#send = send;
@@ -56,7 +56,7 @@ export class LogLines {
   }
 
   /** Adds a plain text as a line. */
-  say(level: LogLevel, text: string): void {
+  writeText(level: LogLevel, text: string): void {
     const left = text.length - MAX_TEXT_CHARS;
     const msg =
       left > 0 ? `${stringCut(text, 0, MAX_TEXT_CHARS)}… (${left} more characters)` : text;

@@ -142,7 +142,7 @@ export class InlineExecutor implements Executor {
       await this.#options.handler.teardown?.();
     } catch (error) {
       const { message, stack } = describeThrown(error);
-      this.#setupLines.say('error', `teardown threw: ${stack ?? message}`);
+      this.#setupLines.writeText('error', `teardown threw: ${stack ?? message}`);
     }
     this.#setupLines.flush();
   }

@@ -7,7 +7,7 @@ import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
 import { createLinesLog } from '../../handler/attempt-log.ts';
 import { BuiltInWatch } from '../../handler/built-ins.ts';
-import { captureConsole, currentSpeaker, type Speaker } from '../../handler/console.ts';
+import { type ConsoleOwner, captureConsole, currentOwner } from '../../handler/console.ts';
 import type { SetupContext } from '../../handler/define.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/invoke.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/load.ts';
@@ -48,7 +48,7 @@ export function serveLane(task: LaneTask): Promise<void> {
   return new ThreadLane(task).serve();
 }
 
-class ThreadLane implements Speaker {
+class ThreadLane implements ConsoleOwner {
   readonly attemptNumber = undefined;
   readonly #task: LaneTask;
   readonly #port: MessagePort;
@@ -74,7 +74,7 @@ class ThreadLane implements Speaker {
     });
   }
 
-  say: Speaker['say'] = (level, text) => this.#lines.say(level, text);
+  writeText: ConsoleOwner['writeText'] = (level, text) => this.#lines.writeText(level, text);
 
   async serve(): Promise<void> {
     const ended = new Promise<void>((resolve) => {
@@ -197,7 +197,7 @@ class ThreadLane implements Speaker {
       await this.#handler?.teardown?.();
     } catch (error) {
       const { message, stack } = describeThrown(error);
-      this.#lines.say('error', `teardown threw: ${stack ?? message}`);
+      this.#lines.writeText('error', `teardown threw: ${stack ?? message}`);
     }
     this.#lines.flush();
     if (thenWait) this.#outbox.push({ kind: 'torn_down' });
@@ -214,7 +214,7 @@ class ThreadLane implements Speaker {
     let number: number | undefined;
     process.on('uncaughtExceptionMonitor', (_, origin) => {
       because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
-      number = currentSpeaker.getStore()?.attemptNumber;
+      number = currentOwner.getStore()?.attemptNumber;
       // A listener of the handler may keep the thread alive. A later end then has another reason.
       setImmediate(() => {
         because = 'exit';
@@ -222,7 +222,7 @@ class ThreadLane implements Speaker {
       });
     });
     process.on('exit', (code) => {
-      number ??= currentSpeaker.getStore()?.attemptNumber;
+      number ??= currentOwner.getStore()?.attemptNumber;
       this.#lines.flush();
       this.#outbox.push({ kind: 'exit', code, number, because });
       this.#outbox.flush();
