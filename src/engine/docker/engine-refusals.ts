@@ -16,22 +16,22 @@ export function isAboutDiskSize({ message }: DockerError): boolean {
   return /storage[ -]?opt|quota/i.test(message);
 }
 
-const FOR_GOOD = [
+const PERMANENT = [
   /executable file .*not found|no such file or directory|permission denied|exec format error/i,
   /could not select device driver|CDI device|unknown device|no known GPU vendor/i,
   /invalid reference format/i,
 ];
 /** Errors that look like a fault of the request but come from the machine. */
-const FOR_NOW =
+const TEMPORARY =
   /bind source path does not exist|statfs|network .*not found|address already in use/i;
 
 /** Judges a failed create or start. `exitCode`: of the container afterwards, if it exists. */
 export function judgeRefusal(answer: DockerError, exitCode: number | null): EngineError {
   const { message, status } = answer;
   const isCommand = exitCode !== null && NO_COMMAND.includes(exitCode);
-  const isForGood =
-    isCommand || status === BAD_REQUEST || FOR_GOOD.some((pattern) => pattern.test(message));
-  const code = isForGood && !FOR_NOW.test(message) ? 'refused' : 'unavailable';
+  const isPermanent =
+    isCommand || status === BAD_REQUEST || PERMANENT.some((pattern) => pattern.test(message));
+  const code = isPermanent && !TEMPORARY.test(message) ? 'refused' : 'unavailable';
   return new EngineError(code, message, { cause: answer });
 }
 
@@ -41,7 +41,7 @@ const NO_SUCH_IMAGE =
 const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS|toomanyrequests/i;
 
 export function judgePull(image: string, message: string): EngineError {
-  const isForGood = NO_SUCH_IMAGE.test(message) && !NO_REGISTRY.test(message);
+  const isPermanent = NO_SUCH_IMAGE.test(message) && !NO_REGISTRY.test(message);
   const text = `the image ${image} cannot be pulled: ${message}`;
-  return new EngineError(isForGood ? 'refused' : 'unavailable', text);
+  return new EngineError(isPermanent ? 'refused' : 'unavailable', text);
 }

@@ -17,7 +17,7 @@ const networkList = z.array(
 );
 type FoundNetwork = z.infer<typeof networkList>[number];
 
-const NO_TALK = { 'com.docker.network.bridge.enable_icc': 'false' };
+const ISOLATED = { 'com.docker.network.bridge.enable_icc': 'false' };
 
 export interface NetworksOptions {
   client: DockerClient;
@@ -80,7 +80,7 @@ export class Networks {
         [PLATFORM_LABEL]: this.#platform,
         ...(network !== null && { [NETWORK_LABEL]: network }),
       },
-      ...(network === null && { Options: NO_TALK }),
+      ...(network === null && { Options: ISOLATED }),
     };
     const failure = await this.#client.act((docker) => docker.createNetwork(request));
     if (failure && !isNameTaken(failure)) throw failure;

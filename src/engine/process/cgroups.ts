@@ -88,12 +88,12 @@ export function locateOwn(hierarchy: Hierarchy, membership: string): string {
  */
 function enterUnified(own: string): { folder: string; limits: boolean } | undefined {
   for (const folder of [own, dirname(own)]) {
-    if (handDown(folder) && canJoinBelow(folder)) return { folder, limits: true };
+    if (delegateControllers(folder) && canJoinBelow(folder)) return { folder, limits: true };
   }
   return canJoinBelow(own) ? { folder: own, limits: false } : undefined;
 }
 
-function handDown(folder: string): boolean {
+function delegateControllers(folder: string): boolean {
   const path = join(folder, 'cgroup.subtree_control');
   const isThere = () => /\bmemory\b/.test(readText(path)) && /\bcpu\b/.test(readText(path));
   if (isThere()) return true;

@@ -23,7 +23,7 @@ import {
   removeGroups,
 } from './cgroups.ts';
 import { type ContainerFolder, ContainerFolders } from './containers/container-folders.ts';
-import { describeContainer, describeDamaged } from './containers/container-sight.ts';
+import { describeContainer, describeDamaged } from './containers/container-view.ts';
 import { ContainerWatch, type RunningContainer } from './containers/container-watch.ts';
 import { readLogEnd } from './log-file.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';

@@ -108,7 +108,7 @@ export class ContainerFolders {
     const making = await this.#openMaking();
     const disk = nameDisk(spec);
     try {
-      await this.#furnish(making, { spec, disk });
+      await this.#fill(making, { spec, disk });
       if (!(await this.#install(join(making, 'record'), spec)))
         await removeOwn(this.#place('disks', disk));
     } finally {
@@ -211,7 +211,7 @@ export class ContainerFolders {
     return making;
   }
 
-  async #furnish(path: string, file: ContainerFile & { disk: string }): Promise<void> {
+  async #fill(path: string, file: ContainerFile & { disk: string }): Promise<void> {
     const { spec } = file;
     const disk = join(path, 'disk');
     const record = join(path, 'record');
