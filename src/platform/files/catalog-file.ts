@@ -35,7 +35,7 @@ export function openCatalog(options: CatalogOptions): Catalog {
     machine: { vcpus: availableParallelism(), memoryBytes: totalmem() },
     readPassword: (registry) => readPassword(registry, options),
   });
-  warnOfStrangers(contents, devices, log);
+  warnOfUnknownGpus(contents, devices, log);
   return new Catalog(contents);
 }
 
@@ -80,7 +80,7 @@ function readText(origin: string, path: string): string {
 }
 
 /** Otherwise only a user who gets no GPU would notice a misspelt name. */
-function warnOfStrangers({ gpus }: CatalogContents, devices: readonly Device[], log: Log): void {
+function warnOfUnknownGpus({ gpus }: CatalogContents, devices: readonly Device[], log: Log): void {
   for (const { devices: own, id } of gpus) {
     if (own.length === 0) log.warn({ gpuType: id }, 'GPU type matches no device of this machine');
   }

@@ -61,7 +61,7 @@ export class GrpcStream {
   readonly #writer: PacedWriter<object>;
   readonly #open = new Map<number, OpenQuestion>();
   #lastNumber = 0;
-  #lastHeardAt = 0;
+  #lastReceivedAt = 0;
 
   constructor({ call, onEnd }: GrpcStreamOptions) {
     this.#call = call;
@@ -83,7 +83,7 @@ export class GrpcStream {
     return new Promise<GrpcAnswer>((resolve, reject) => {
       const abort = () => {
         fail(giveUp(kind));
-        const isOverdue = performance.now() - askedAt > waitMs && this.#lastHeardAt < askedAt;
+        const isOverdue = performance.now() - askedAt > waitMs && this.#lastReceivedAt < askedAt;
         if (isOverdue) this.#fallSilent(kind);
         else void this.#writer.writeNow({ call: number, abort: {} });
       };
@@ -127,7 +127,7 @@ export class GrpcStream {
   }
 
   #receive(message: object): void {
-    this.#lastHeardAt = performance.now();
+    this.#lastReceivedAt = performance.now();
     const envelope = openEnvelope(message);
     const open = this.#open.get(envelope.call);
     // The question was given up meanwhile.

@@ -103,8 +103,8 @@ class LeaseKeepingLink implements RunPodLink {
     this.#takes = new RunPodTakes({ addresses, caller, jobs, failures, clock, log, signal });
     const everyMs = Math.max(1_000, options.pingEveryMs ?? 10_000);
     const listJobIds = () => jobs.jobIds;
-    const rhythm = { everyMs, clock, log, signal };
-    this.#pings = new RunPodPings({ addresses, caller, ...rhythm, listJobIds });
+    const schedule = { everyMs, clock, log, signal };
+    this.#pings = new RunPodPings({ addresses, caller, ...schedule, listJobIds });
     this.#hasPings = key !== undefined;
     const { stop: url } = addresses;
     const onStop = (jobIds: readonly string[]) => this.#stop(jobIds);
@@ -138,12 +138,12 @@ class LeaseKeepingLink implements RunPodLink {
 
   async renew({ leases, waitMs }: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
     this.#checkOpen();
-    const look = () => leases.flatMap((lease) => this.#judge(lease) ?? []);
-    let ended = look();
+    const judgeAll = () => leases.flatMap((lease) => this.#judge(lease) ?? []);
+    let ended = judgeAll();
     if (ended.length === 0 && waitMs > 0) {
-      await this.#waitForNews(waitMs, signal);
+      await this.#waitForChange(waitMs, signal);
       this.#checkOpen();
-      ended = look();
+      ended = judgeAll();
     }
     const trouble = this.#stops?.trouble;
     if (ended.length === 0 && trouble) {
@@ -243,11 +243,11 @@ class LeaseKeepingLink implements RunPodLink {
     for (const wake of this.#renewals) wake();
   }
 
-  async #waitForNews(waitMs: number, signal: AbortSignal): Promise<void> {
-    const news = new AbortController();
-    const wake = () => news.abort();
+  async #waitForChange(waitMs: number, signal: AbortSignal): Promise<void> {
+    const change = new AbortController();
+    const wake = () => change.abort();
     this.#renewals.add(wake);
-    await sleep(this.#clock, waitMs, AbortSignal.any([news.signal, signal]));
+    await sleep(this.#clock, waitMs, AbortSignal.any([change.signal, signal]));
     this.#renewals.delete(wake);
   }
 

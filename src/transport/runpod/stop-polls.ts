@@ -55,9 +55,9 @@ export class StopPolls {
     try {
       const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
       // 400 is the answer to a machine that sleeps between jobs, as for a take.
-      const isHeard = isSuccess(answer) || answer.status === 400;
-      if (!isHeard && (answer.status === 501 || !isPassing(answer))) return this.#noteAbsence();
-      if (!isHeard) throw toPassingError('job-stop', answer);
+      const isAccepted = isSuccess(answer) || answer.status === 400;
+      if (!isAccepted && (answer.status === 501 || !isPassing(answer))) return this.#noteAbsence();
+      if (!isAccepted) throw toPassingError('job-stop', answer);
       this.#failures = 0;
       this.#isAbsent = false;
       this.trouble = undefined;
