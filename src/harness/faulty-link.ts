@@ -18,10 +18,10 @@ import {
 export type LinkCall = 'take' | 'renew' | 'report';
 export type LinkDirection = 'request' | 'answer';
 
-/** A fault for one call: `meet` throws, or resolves when the call may continue. */
-interface Strike {
+/** A fault for one call: `inject` throws, or resolves when the call may continue. */
+interface CallFault {
   direction: LinkDirection;
-  meet(cut: AbortSignal): Promise<void>;
+  inject(cut: AbortSignal): Promise<void>;
 }
 
 /** `silent`: half-open; nothing arrives and nothing fails until the worker gives up. */
@@ -37,7 +37,7 @@ export class FaultyLink implements WorkerLink {
   #takeCut = new AbortController();
   #isDead = false;
   #heldCount = 0;
-  readonly #strikes: Record<LinkCall, Strike[]> = { take: [], renew: [], report: [] };
+  readonly #faults: Record<LinkCall, CallFault[]> = { take: [], renew: [], report: [] };
   readonly #hiddenJobs = new Set<string>();
 
   constructor(platform: WorkerLink, clock: Clock) {
@@ -80,9 +80,9 @@ export class FaultyLink implements WorkerLink {
 
   /** Drops the request of the next call, so that it has no effect, or only its answer. */
   dropNext(call: LinkCall, direction: LinkDirection): void {
-    this.#strikes[call].push({
+    this.#faults[call].push({
       direction,
-      meet: async () => {
+      inject: async () => {
         throw new LinkError('unavailable', `the ${direction} of a ${call} was dropped`);
       },
     });
@@ -91,9 +91,9 @@ export class FaultyLink implements WorkerLink {
   /** Delays the next call until the returned function is called; later calls overtake it. */
   holdNext(call: LinkCall, direction: LinkDirection): () => void {
     const gate = new AbortController();
-    this.#strikes[call].push({
+    this.#faults[call].push({
       direction,
-      meet: async (cut) => {
+      inject: async (cut) => {
         this.#heldCount++;
         await untilAborted([gate.signal, cut]);
         this.#heldCount--;
@@ -159,9 +159,9 @@ export class FaultyLink implements WorkerLink {
   ): Promise<T> {
     const cut = this.#cut.signal;
     const ends = signal ? [cut, signal] : [cut];
-    const strike = name && this.#strikes[name].shift();
+    const fault = name && this.#faults[name].shift();
     const travel = async (direction: LinkDirection) => {
-      if (strike?.direction === direction) await strike.meet(cut);
+      if (fault?.direction === direction) await fault.inject(cut);
       if (this.#delayMs > 0) await sleep(this.#clock, this.#delayMs, AbortSignal.any(ends));
       if (this.#network === 'silent') await untilAborted(ends);
       this.#refuseIfBroken(cut);

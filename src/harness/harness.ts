@@ -53,7 +53,7 @@ export interface HarnessJobOptions extends JobPolicy {
 
 const ENDPOINT_ID = 'harness';
 const WORKER_ID = 'harness-worker';
-const GHOST_ID = 'harness-ghost';
+const OTHER_WORKER_ID = 'harness-other';
 const DEFAULT_SLOTS = 4;
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'harness', memoryBytes: 0 };
 
@@ -75,7 +75,7 @@ export class Harness implements AsyncDisposable {
   #executor: InlineExecutor;
   #worker: Worker;
   #incarnation = 1;
-  #ghosts = 0;
+  #otherWorkers = 0;
 
   constructor(options: HarnessOptions) {
     this.#options = options;
@@ -257,7 +257,7 @@ export class Harness implements AsyncDisposable {
     this.#link.hideJob(id);
     try {
       await this.#clock.advance(leaseMs + 1);
-      while ((await job.record()).attempt === attempt) await this.#takeAsGhost();
+      while ((await job.record()).attempt === attempt) await this.#takeAsOtherWorker();
     } finally {
       this.#link.showJob(id);
     }
@@ -266,14 +266,14 @@ export class Harness implements AsyncDisposable {
   }
 
   /** Takes the available jobs as another worker and releases them. */
-  async #takeAsGhost(): Promise<void> {
+  async #takeAsOtherWorker(): Promise<void> {
     const link = this.#queue.link(ENDPOINT_ID);
-    const ghost = { workerId: GHOST_ID, incarnation: ++this.#ghosts };
-    const hello = { protocol: 1, version: 'ghost', slots: 1, devices: [CPU], outbox: [] };
-    await link.hello({ ...ghost, ...hello });
-    const take = { takeId: `ghost-${this.#ghosts}`, max: 1, waitMs: 0, held: [] };
-    const leases = await link.take({ ...ghost, ...take }, AbortSignal.timeout(1_000));
-    await link.bye({ ...ghost, reason: 'drained', outbox: [] });
+    const other = { workerId: OTHER_WORKER_ID, incarnation: ++this.#otherWorkers };
+    const hello = { protocol: 1, version: 'other', slots: 1, devices: [CPU], outbox: [] };
+    await link.hello({ ...other, ...hello });
+    const take = { takeId: `other-${this.#otherWorkers}`, max: 1, waitMs: 0, held: [] };
+    const leases = await link.take({ ...other, ...take }, AbortSignal.timeout(1_000));
+    await link.bye({ ...other, reason: 'drained', outbox: [] });
     if (leases.length === 0) await this.#clock.advance(1_000);
   }
 
