@@ -46,14 +46,14 @@ export async function checkPlatform({
   const unused = { stateDir: undefined, workerId: undefined, runpodJoinText: false };
   const target = { url, endpoint, link: values.link, ...rest, ...unused };
   const link = await openLink({ ...target, key: place.key }, log);
-  const strangerLink = await openLink({ ...target, key: `mr_${'x'.repeat(43)}` }, log);
+  const wrongKeyLink = await openLink({ ...target, key: `mr_${'x'.repeat(43)}` }, log);
   const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
-  const stage = { link, strangerLink, client, terms, submitted: [], workers: [] };
+  const stage = { link, wrongKeyLink, client, terms, submitted: [], workers: [] };
   try {
     return await runChecks(checks, stage, onRow);
   } finally {
     await link.close();
-    await strangerLink.close();
+    await wrongKeyLink.close();
   }
 }
 

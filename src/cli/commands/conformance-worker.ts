@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
 import { type CheckResult, Deviation, runChecks } from '../../conformance/checks.ts';
-import type { Departure } from '../../conformance/worker-exit.ts';
+import type { WorkerExit } from '../../conformance/worker-exit.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { printNote } from '../output.ts';
@@ -31,7 +31,7 @@ interface Stand {
   close(): Promise<void>;
 }
 
-interface StandOptions extends Departure {
+interface StandOptions extends WorkerExit {
   host: string;
   port: number;
   carrier: 'http' | 'grpc';
@@ -50,7 +50,7 @@ export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]>
     return worker;
   };
   const exit = Promise.withResolvers<number | null>();
-  const departure: Departure =
+  const workerExit: WorkerExit =
     command.length > 0
       ? {
           terminate: () => workers[0]?.terminate(),
@@ -61,7 +61,7 @@ export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]>
   const { check, stand } = await open(
     {
       ...{ host, port, carrier: values.link ?? 'http', log },
-      ...departure,
+      ...workerExit,
     },
     values.only,
   );

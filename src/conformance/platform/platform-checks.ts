@@ -5,12 +5,12 @@ import { completed } from '../report-samples.ts';
 import { leaseChecks } from './platform-lease-checks.ts';
 import { reportChecks } from './platform-report-checks.ts';
 import {
+  connectWorker,
   demandRefusal,
-  enter,
-  meet,
   type PlatformStage,
   ScriptedWorker,
   sleep,
+  startJob,
   submit,
 } from './scripted-worker.ts';
 
@@ -66,7 +66,7 @@ const hellos: ConformanceCheck<PlatformStage>[] = [
     rule: 'rejects a wrong key',
     async run(stage) {
       await demandRefusal(
-        new ScriptedWorker(stage.strangerLink).hello(),
+        new ScriptedWorker(stage.wrongKeyLink).hello(),
         'unauthorized',
         'a hello with a wrong key',
       );
@@ -85,8 +85,8 @@ const hellos: ConformanceCheck<PlatformStage>[] = [
     area: 'incarnation',
     rule: 'rejects the calls of a process after a newer one has said hello',
     async run(stage) {
-      const old = await enter(stage, { incarnation: 1 });
-      await enter(stage, { id: old.id, incarnation: 2 });
+      const old = await connectWorker(stage, { incarnation: 1 });
+      await connectWorker(stage, { id: old.id, incarnation: 2 });
       await demandRefusal(old.take(), 'stale_incarnation', 'a take of the older process');
       await demandRefusal(old.renew([]), 'stale_incarnation', 'a renewal of the older process');
       await demandRefusal(old.report(), 'stale_incarnation', 'a report of the older process');
@@ -98,14 +98,14 @@ const hellos: ConformanceCheck<PlatformStage>[] = [
     rule: 'keeps jobs in the outbox for the newer process and requeues the others',
     async run(stage) {
       const [kept, lost] = [await submit(stage), await submit(stage)];
-      const old = await enter(stage, { incarnation: 1 });
+      const old = await connectWorker(stage, { incarnation: 1 });
       const first = await old.takeJob(kept);
       await old.renew([first, await old.takeJob(lost)]);
       const next = new ScriptedWorker(stage.link, { id: old.id, incarnation: 2 });
       stage.workers.push(next);
       const { attempt, jobId, token } = first;
       await next.hello({ outbox: [{ attempt, jobId, token }] });
-      const other = await enter(stage);
+      const other = await connectWorker(stage);
       demandSame((await other.takeJob(lost)).attempt, 2, 'the attempt of the other job');
       demandSame(
         (await next.finish(first, completed, '"kept"'))?.answer,
@@ -122,7 +122,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     area: 'take',
     rule: 'waits for the requested time, then returns no leases',
     async run(stage) {
-      const worker = await enter(stage);
+      const worker = await connectWorker(stage);
       const at = Date.now();
       const take = worker.take({ waitMs: 500 });
       demandSame(
@@ -140,7 +140,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     area: 'take',
     rule: 'returns a job as soon as it is submitted, with its exact input',
     async run(stage) {
-      const worker = await enter(stage);
+      const worker = await connectWorker(stage);
       const waitMs = Math.min(stage.terms.takeWaitMs, 10_000);
       const take = worker.take({ waitMs });
       await sleep(200);
@@ -157,7 +157,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     rule: 'returns the same leases for the same takeId',
     async run(stage) {
       const id = await submit(stage);
-      const worker = await enter(stage);
+      const worker = await connectWorker(stage);
       const takeId = `again-${worker.id}`;
       const first = await worker.takeJob(id, { takeId });
       const again = await worker.take({ takeId, held: [] });
@@ -172,7 +172,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     area: 'take',
     rule: 'revokes a lease that the next take does not name, without counting a failure',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       const again = await worker.takeJob(id, { held: [] });
       demandSame(again.attempt, lease.attempt + 1, 'the attempt');
       demand(again.token !== lease.token, 'the new lease has the token of the old one');
@@ -183,7 +183,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     rule: 'returns at most the requested number of jobs, in queue order',
     async run(stage) {
       const ids = [await submit(stage), await submit(stage), await submit(stage)];
-      const leases = await (await enter(stage)).take({ max: 2, waitMs: 2_000 });
+      const leases = await (await connectWorker(stage)).take({ max: 2, waitMs: 2_000 });
       demandSame(
         leases.map(({ jobId }) => jobId),
         ids.slice(0, 2),
@@ -197,7 +197,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     async run(stage) {
       const text = 'ü'.repeat(2_500_000);
       const id = await submit(stage, { text });
-      const worker = await enter(stage);
+      const worker = await connectWorker(stage);
       const lease = await worker.takeJob(id);
       demand(Buffer.from(lease.input).includes(text), 'the input differs from the submitted one');
       await worker.finish(lease, completed, JSON.stringify(text));

@@ -5,12 +5,12 @@ import type { Lease } from '../../wire/link/worker-link.ts';
 import { type ConformanceCheck, demandSame, within } from '../checks.ts';
 import { chunksOf, completed, outcomeOf } from '../report-samples.ts';
 import {
+  connectWorker,
   demandRefusal,
-  enter,
-  meet,
   type PlatformStage,
   type ScriptedWorker,
   sleep,
+  startJob,
   untilRecord,
 } from './scripted-worker.ts';
 
@@ -27,7 +27,7 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     area: 'cancel',
     rule: 'answers a waiting renewal at once and accepts the outcome without changing the status',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       await worker.renew([lease]);
       const renew = worker.renew([lease], Math.max(stage.terms.renewEveryMs, 5_000));
       await sleep(100);
@@ -53,8 +53,8 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     area: 'renew',
     rule: 'extends the lease',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
-      const other = await enter(stage);
+      const { worker, id, lease } = await startJob(stage);
+      const other = await connectWorker(stage);
       const until = Date.now() + Math.ceil(stage.terms.leaseMs * 1.3);
       while (Date.now() < until) {
         const leftMs = Math.max(0, until - Date.now());
@@ -69,9 +69,9 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     area: 'fencing',
     rule: 'gives a job with an expired lease to another worker and then ignores the old token',
     async run(stage) {
-      const { worker: slow, id, lease: old } = await meet(stage);
+      const { worker: slow, id, lease: old } = await startJob(stage);
       await slow.renew([old]);
-      const other = await enter(stage);
+      const other = await connectWorker(stage);
       const fresh = await retake(stage, other, id);
       demandSame(fresh.attempt, old.attempt + 1, 'the attempt');
       const late = await slow.report(outcomeOf(old, 1, completed, '"old"'));
@@ -90,7 +90,7 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     area: 'fencing',
     rule: 'accepts the token of an expired lease until another worker gets the job',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       await worker.renew([lease]);
       await untilRecord(stage, id, isIn('IN_QUEUE'), stage.terms.leaseMs + MARGIN_MS * 2);
       const end = await worker.finish(lease, completed, '"late"');
@@ -117,11 +117,11 @@ const byes: ConformanceCheck<PlatformStage>[] = [
     area: 'bye',
     rule: 'returns the jobs of a drained worker at once and may be repeated',
     async run(stage) {
-      const { worker, id } = await meet(stage);
+      const { worker, id } = await startJob(stage);
       await worker.bye('drained');
       await worker.bye('drained');
       await demandRefusal(worker.take(), 'unknown_worker', 'a take after bye');
-      const other = await enter(stage);
+      const other = await connectWorker(stage);
       demandSame((await other.takeJob(id)).attempt, 2, 'the attempt');
     },
   },
@@ -129,10 +129,10 @@ const byes: ConformanceCheck<PlatformStage>[] = [
     area: 'bye',
     rule: 'makes the job of a crashed worker run alone next',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       await worker.renew([lease]);
       await worker.bye('crashed');
-      const again = await (await enter(stage)).takeJob(id);
+      const again = await (await connectWorker(stage)).takeJob(id);
       demandSame(
         { solo: again.solo, attempt: again.attempt },
         { solo: true, attempt: 2 },

@@ -1,14 +1,14 @@
 // Checks how a platform handles reports: each is answered, applied once, and changes the job.
 import { type ConformanceCheck, demandSame } from '../checks.ts';
 import { chunksOf, completed, failed, outcomeOf, progressOf } from '../report-samples.ts';
-import { demandRefusal, meet, type PlatformStage } from './scripted-worker.ts';
+import { demandRefusal, type PlatformStage, startJob } from './scripted-worker.ts';
 
 export const reportChecks: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'report',
     rule: 'applies a report once and answers a repeat as a duplicate',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       const report = outcomeOf(lease, 1, completed, '{"once":1}');
       demandSame(await worker.report(report), [{ answer: 'applied' }], 'the first answer');
       demandSame(await worker.report(report), [{ answer: 'duplicate' }], 'the second answer');
@@ -20,7 +20,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'report',
     rule: 'refuses a report with a gap before it and names the expected number',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       const early = await worker.report(outcomeOf(lease, 2, completed, '1'));
       demandSame(early, [{ answer: 'gap', expected: 1 }], 'the answer');
       demandSame((await stage.client.status(id)).status, 'IN_PROGRESS', 'the status');
@@ -30,7 +30,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'report',
     rule: 'answers each report of a call separately, in order',
     async run(stage) {
-      const { worker, lease } = await meet(stage);
+      const { worker, lease } = await startJob(stage);
       const answers = await worker.report(
         progressOf(lease, 1, 0.1),
         progressOf(lease, 3, 0.3),
@@ -46,7 +46,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'chunks',
     rule: 'are readable in order while the job runs',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       await worker.report(chunksOf(lease, 1, 0, ['a', 'b']), chunksOf(lease, 2, 2, [{ c: 1 }]));
       await worker.report(outcomeOf(lease, 3, { ...completed, output: 'chunks' }));
       const outputs: unknown[] = [];
@@ -58,7 +58,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'chunks',
     rule: 'are rejected if one is larger than 1,000,000 bytes',
     async run(stage) {
-      const { worker, lease } = await meet(stage);
+      const { worker, lease } = await startJob(stage);
       const large = worker.report(chunksOf(lease, 1, 0, ['x'.repeat(1_000_000)]));
       await demandRefusal(large, 'invalid', 'a chunk of more than 1,000,000 bytes');
     },
@@ -67,7 +67,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'outcome',
     rule: 'of a failure without retry fails the job with its error',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       await worker.finish(lease, { ...failed, retry: 'never' });
       const { error, status } = await stage.client.status(id);
       demandSame(
@@ -81,7 +81,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'outcome',
     rule: 'of a timeout ends the job as TIMED_OUT',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       const error = { code: 'execution_timeout', message: 'too long' } as const;
       await worker.finish(lease, { kind: 'timed_out', executionMs: 5, error, stopped: 'signal' });
       demandSame((await stage.client.status(id)).status, 'TIMED_OUT', 'the status');
@@ -91,7 +91,7 @@ export const reportChecks: ConformanceCheck<PlatformStage>[] = [
     area: 'outcome',
     rule: 'of a release requeues the job at once, without counting a failure',
     async run(stage) {
-      const { worker, id, lease } = await meet(stage);
+      const { worker, id, lease } = await startJob(stage);
       await worker.finish(lease, { kind: 'released', reason: 'drain' });
       const again = await worker.takeJob(id);
       demandSame(again.attempt, lease.attempt + 1, 'the attempt');

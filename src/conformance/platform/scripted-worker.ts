@@ -24,7 +24,7 @@ const NEVER = new AbortController().signal;
 /** The platform under test: a link with a valid key, a link with a wrong key, and the job API. */
 export interface PlatformStage {
   link: WorkerLink;
-  strangerLink: WorkerLink;
+  wrongKeyLink: WorkerLink;
   client: Client;
   /** From the first hello. */
   terms: Pick<WorkerWelcome, 'leaseMs' | 'renewEveryMs' | 'takeWaitMs'>;
@@ -43,7 +43,7 @@ export async function submit(
 }
 
 /** Creates a worker and says hello. */
-export async function enter(
+export async function connectWorker(
   stage: PlatformStage,
   options: ScriptedWorkerOptions = {},
 ): Promise<ScriptedWorker> {
@@ -157,11 +157,11 @@ export async function untilRecord(
 }
 
 /** Creates a worker that has taken the only job in the queue. */
-export async function meet(
+export async function startJob(
   stage: PlatformStage,
 ): Promise<{ id: string; worker: ScriptedWorker; lease: Lease }> {
   const id = await submit(stage);
-  const worker = await enter(stage);
+  const worker = await connectWorker(stage);
   return { id, worker, lease: await worker.takeJob(id) };
 }
 

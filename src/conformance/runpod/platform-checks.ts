@@ -199,6 +199,6 @@ const checks: ConformanceCheck<RunPodProbe>[] = [
 export const runPodPlatformChecks: readonly ConformanceCheck<RunPodProbe>[] = checks.map(
   (check) => ({
     ...check,
-    run: (probe) => probe.enter(async () => check.run(probe)),
+    run: (probe) => probe.runCheck(async () => check.run(probe)),
   }),
 );

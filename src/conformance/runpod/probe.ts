@@ -27,7 +27,7 @@ export class RunPodProbe {
   readonly #submitted: string[] = [];
   /** New for each check, so that open polls of the previous check get no jobs. */
   #pod = '';
-  #leaving = new AbortController();
+  #checkEnd = new AbortController();
 
   constructor(place: RunPodPlace) {
     this.#place = place;
@@ -39,13 +39,13 @@ export class RunPodProbe {
   }
 
   /** Runs the check as a new worker, then cancels the remaining jobs. */
-  async enter(check: () => Promise<void>): Promise<void> {
+  async runCheck(check: () => Promise<void>): Promise<void> {
     this.#pod = `conformance-${randomBytes(6).toString('hex')}`;
-    this.#leaving = new AbortController();
+    this.#checkEnd = new AbortController();
     try {
       await check();
     } finally {
-      this.#leaving.abort();
+      this.#checkEnd.abort();
       for (const id of this.#submitted.splice(0)) {
         await this.client('POST', `cancel/${id}`, {}).catch(() => {});
       }
@@ -62,7 +62,7 @@ export class RunPodProbe {
     const { endpoint, key, url } = this.#place;
     return ask(`${url}/${endpoint}/${verb}/${this.#pod}${tail}`, {
       method,
-      signal: this.#leaving.signal,
+      signal: this.#checkEnd.signal,
       headers: {
         authorization: options.key ?? key,
         // The known workers send this type, though the body is JSON.

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { http } from '../../base/net/node-http.ts';
 import type { CheckInput } from '../check-inputs.ts';
 import { Watch } from '../watch.ts';
-import type { Departure } from '../worker-exit.ts';
+import type { WorkerExit } from '../worker-exit.ts';
 
 export const PING_MS = 1_000;
 const HOLD_MS = 2_000;
@@ -34,7 +34,7 @@ export interface RecordedRequest {
 /** Replaces the answer: by a status, or by a reset of the connection. */
 export type Disturbance = { route: Route; status: number | 'reset' };
 
-export interface RunPodStandOptions extends Departure {
+export interface RunPodStandOptions extends WorkerExit {
   host: string;
   port: number;
 }

@@ -2,7 +2,7 @@
 
 import { listYields } from '../check-inputs.ts';
 import { type ConformanceCheck, demand, demandSame, NotApplicable } from '../checks.ts';
-import { runPodLeavingChecks } from './leaving-checks.ts';
+import { runPodExitChecks } from './exit-checks.ts';
 import { PING_MS, type RunPodStand, readMember } from './stand.ts';
 
 const SOON_MS = 15_000;
@@ -217,5 +217,5 @@ export const runPodWorkerChecks: readonly ConformanceCheck<RunPodStand>[] = [
   ...work,
   ...faults,
   ...stopping,
-  ...runPodLeavingChecks,
+  ...runPodExitChecks,
 ];

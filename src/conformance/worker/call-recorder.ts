@@ -24,7 +24,7 @@ interface Calls {
 export type LinkVerb = keyof Calls;
 
 /** One recorded call; `answer` is set once the call is answered. */
-export interface Seen<V extends LinkVerb = LinkVerb> {
+export interface RecordedCall<V extends LinkVerb = LinkVerb> {
   verb: V;
   request: Calls[V][0];
   /** Unix ms. */
@@ -36,17 +36,17 @@ export interface Seen<V extends LinkVerb = LinkVerb> {
 }
 
 /** A fault for one call: a different answer, an error, or a lost answer. */
-interface Order<V extends LinkVerb> {
+interface CallFault<V extends LinkVerb> {
   /** Whether the fault applies to this call. */
-  strikes(request: Calls[V][0], answer: Calls[V][1] | undefined): boolean;
+  matches(request: Calls[V][0], answer: Calls[V][1] | undefined): boolean;
   /** Runs instead of the queue: returns an answer or throws. */
   instead?: (request: Calls[V][0]) => Calls[V][1];
   /** Runs after the queue: the answer is lost. */
-  isLosing?: boolean;
+  losesAnswer?: boolean;
 }
 
 export class CallRecorder implements WorkerLink {
-  readonly calls: { [V in LinkVerb]: Seen<V>[] } = {
+  readonly calls: { [V in LinkVerb]: RecordedCall<V>[] } = {
     hello: [],
     take: [],
     renew: [],
@@ -54,10 +54,10 @@ export class CallRecorder implements WorkerLink {
     bye: [],
   };
   /** All calls in the order of arrival. */
-  readonly order: Seen[] = [];
+  readonly order: RecordedCall[] = [];
   readonly #inner: WorkerLink;
   readonly #cut: () => void;
-  readonly #orders: { [V in LinkVerb]: Order<V>[] } = {
+  readonly #faults: { [V in LinkVerb]: CallFault<V>[] } = {
     hello: [],
     take: [],
     renew: [],
@@ -90,22 +90,23 @@ export class CallRecorder implements WorkerLink {
     });
 
   /** Loses the answer of the next call that matches, and cuts all connections. */
-  loseAnswer<V extends LinkVerb>(verb: V, strikes: Order<V>['strikes'] = () => true): void {
-    this.#give(verb, { strikes, isLosing: true });
+  loseAnswer<V extends LinkVerb>(verb: V, matches: CallFault<V>['matches'] = () => true): void {
+    this.#addFault(verb, { matches, losesAnswer: true });
   }
 
   /** Answers the next call that matches instead of the queue. */
   answerNext<V extends LinkVerb>(
     verb: V,
     instead: (request: Calls[V][0]) => Calls[V][1],
-    strikes: Order<V>['strikes'] = () => true,
+    matches: CallFault<V>['matches'] = () => true,
   ): void {
-    this.#give(verb, { strikes, instead });
+    this.#addFault(verb, { matches, instead });
   }
 
   /** Drops the answers of all open calls. */
   loseOpen(): void {
-    for (const seen of this.order) if (seen.answeredAt === undefined) seen.isLost = true;
+    for (const recorded of this.order)
+      if (recorded.answeredAt === undefined) recorded.isLost = true;
   }
 
   /** Runs `find` after each call and each answer until it returns a value. */
@@ -113,17 +114,17 @@ export class CallRecorder implements WorkerLink {
     return this.#watch.until(ms, what, find);
   }
 
-  #give<V extends LinkVerb>(verb: V, order: Order<V>): void {
-    const list: Order<V>[] = this.#orders[verb];
-    list.push(order);
+  #addFault<V extends LinkVerb>(verb: V, fault: CallFault<V>): void {
+    const list: CallFault<V>[] = this.#faults[verb];
+    list.push(fault);
   }
 
-  #pick<V extends LinkVerb>(
-    kind: 'instead' | 'isLosing',
-    { answer, request, verb }: Seen<V>,
-  ): Order<V> | undefined {
-    const list: Order<V>[] = this.#orders[verb];
-    const index = list.findIndex((order) => order[kind] && order.strikes(request, answer));
+  #takeFault<V extends LinkVerb>(
+    kind: 'instead' | 'losesAnswer',
+    { answer, request, verb }: RecordedCall<V>,
+  ): CallFault<V> | undefined {
+    const list: CallFault<V>[] = this.#faults[verb];
+    const index = list.findIndex((fault) => fault[kind] && fault.matches(request, answer));
     return index < 0 ? undefined : list.splice(index, 1)[0];
   }
 
@@ -132,22 +133,22 @@ export class CallRecorder implements WorkerLink {
     request: Calls[V][0],
     call: () => Promise<Calls[V][1]>,
   ): Promise<Calls[V][1]> {
-    const seen: Seen<V> = { verb, request, at: Date.now() };
-    const list: Seen<V>[] = this.calls[verb];
-    list.push(seen);
-    this.order.push(seen);
+    const recorded: RecordedCall<V> = { verb, request, at: Date.now() };
+    const list: RecordedCall<V>[] = this.calls[verb];
+    list.push(recorded);
+    this.order.push(recorded);
     this.check();
     try {
-      const forged = this.#pick('instead', seen)?.instead;
+      const forged = this.#takeFault('instead', recorded)?.instead;
       const answer = forged ? forged(request) : await call();
-      seen.answer = answer;
-      if (this.#pick('isLosing', seen)) {
-        seen.isLost = true;
+      recorded.answer = answer;
+      if (this.#takeFault('losesAnswer', recorded)) {
+        recorded.isLost = true;
         this.#cut();
       }
       return answer;
     } finally {
-      seen.answeredAt = Date.now();
+      recorded.answeredAt = Date.now();
       this.check();
     }
   }

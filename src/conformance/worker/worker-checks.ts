@@ -5,11 +5,11 @@ import { PROTOCOL_VERSION } from '../../wire/link/worker-link.ts';
 import { listYields } from '../check-inputs.ts';
 import { type ConformanceCheck, Deviation, demand, demandSame } from '../checks.ts';
 import { demandCleanExit } from '../worker-exit.ts';
-import { demandOutput, demandWork, leaseOf, outcomeOf, SOON_MS } from './worker-asks.ts';
 import { allAlongChecks, faultChecks } from './worker-fault-checks.ts';
 import { TERMS, type WorkerStand } from './worker-stand.ts';
+import { demandOutput, demandWork, leaseOf, outcomeOf, SOON_MS } from './worker-waits.ts';
 
-const LEAVING_MS = 60_000;
+const EXIT_MS = 60_000;
 const MAX_CHUNK_BYTES = 1_000_000;
 
 const connecting: ConformanceCheck<WorkerStand>[] = [
@@ -217,7 +217,7 @@ const stopping: ConformanceCheck<WorkerStand>[] = [
   },
 ];
 
-const leaving: ConformanceCheck<WorkerStand>[] = [
+const exitChecks: ConformanceCheck<WorkerStand>[] = [
   {
     area: 'drain',
     rule: 'completes the running job after SIGTERM, takes no other, and says bye',
@@ -231,7 +231,7 @@ const leaving: ConformanceCheck<WorkerStand>[] = [
         isGone = true;
         recorder.check();
       });
-      const end = await recorder.until(LEAVING_MS, 'the worker sent no bye', () => {
+      const end = await recorder.until(EXIT_MS, 'the worker sent no bye', () => {
         return recorder.calls.bye[0] ?? (isGone ? 'gone' : undefined);
       });
       if (end === 'gone') throw new Deviation('the worker exited without a bye');
@@ -252,7 +252,7 @@ const leaving: ConformanceCheck<WorkerStand>[] = [
   {
     area: 'drain',
     rule: 'exits with code 0',
-    run: ({ options }) => demandCleanExit(options, LEAVING_MS),
+    run: ({ options }) => demandCleanExit(options, EXIT_MS),
   },
 ];
 
@@ -262,5 +262,5 @@ export const workerChecks: readonly ConformanceCheck<WorkerStand>[] = [
   ...faultChecks,
   ...stopping,
   ...allAlongChecks,
-  ...leaving,
+  ...exitChecks,
 ];

@@ -2,9 +2,9 @@
 import { LinkError } from '../../wire/link/worker-link.ts';
 import { listYields } from '../check-inputs.ts';
 import { type ConformanceCheck, demand, demandSame } from '../checks.ts';
-import { demandOutput, demandWork, leaseOf, SOON_MS } from './worker-asks.ts';
-import { findRepeats, findSilenceBroken, findUnheld } from './worker-rules.ts';
+import { findRepeats, findReportAfterOutcome, findUnheld } from './worker-rules.ts';
 import type { WorkerStand } from './worker-stand.ts';
+import { demandOutput, demandWork, leaseOf, SOON_MS } from './worker-waits.ts';
 
 /** A half-open connection fails only after the longest wait plus the worker's margin. */
 const HALF_OPEN_MS = 60_000;
@@ -119,7 +119,7 @@ export const allAlongChecks: readonly ConformanceCheck<WorkerStand>[] = [
     area: 'outcome',
     rule: 'is the last report of an attempt once it is answered',
     run({ recorder }) {
-      const broken = findSilenceBroken(recorder);
+      const broken = findReportAfterOutcome(recorder);
       demand(
         broken === undefined,
         `the worker sent a report after the answered outcome of job ${broken}`,

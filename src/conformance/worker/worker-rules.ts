@@ -45,7 +45,7 @@ export function findUnheld({ calls }: CallRecorder): string | undefined {
 }
 
 /** Returns the job of an attempt with a report after its answered outcome. */
-export function findSilenceBroken({ calls }: CallRecorder): string | undefined {
+export function findReportAfterOutcome({ calls }: CallRecorder): string | undefined {
   const answeredAt = new Map<string, number>();
   for (const { answer, at, answeredAt: end, isLost, request } of calls.report) {
     for (const { jobId, kind, token } of request.reports) {

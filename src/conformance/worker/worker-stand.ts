@@ -8,7 +8,7 @@ import { isTerminal, type JobPolicy, type JobRecord } from '../../wire/job.ts';
 import type { CheckInput } from '../check-inputs.ts';
 import { Deviation } from '../checks.ts';
 import { Relay } from '../relay.ts';
-import type { Departure } from '../worker-exit.ts';
+import type { WorkerExit } from '../worker-exit.ts';
 import { CallRecorder } from './call-recorder.ts';
 
 const ENDPOINT = 'conformance';
@@ -17,7 +17,7 @@ export const TERMS = { leaseMs: 3_000, renewEveryMs: 1_000, takeWaitMs: 2_000 } 
 const SETTINGS: PlatformOptions['settings'] = { ...TERMS, timeoutGraceMs: 5_000 };
 const POLL_EVERY_MS = 20;
 
-export interface WorkerStandOptions extends Departure {
+export interface WorkerStandOptions extends WorkerExit {
   host: string;
   /** 0 selects a free port. */
   port: number;

@@ -6,13 +6,13 @@ import { type RecordedRequest, type RunPodStand, readMember } from './stand.ts';
 const SOON_MS = 15_000;
 /** A second process may have to load a model first. */
 const START_MS = 60_000;
-const LEAVING_MS = 120_000;
+const EXIT_MS = 120_000;
 /** Time for a process to handle a signal. */
 const SIGNAL_MS = 300;
 /** Time for the last data of an exited process to arrive. */
-const LAST_CALL_MS = 500;
+const LAST_DATA_MS = 500;
 
-export const runPodLeavingChecks: readonly ConformanceCheck<RunPodStand>[] = [
+export const runPodExitChecks: readonly ConformanceCheck<RunPodStand>[] = [
   {
     area: 'drain',
     rule: 'completes the running job after SIGTERM and posts its result',
@@ -30,7 +30,7 @@ export const runPodLeavingChecks: readonly ConformanceCheck<RunPodStand>[] = [
   {
     area: 'drain',
     rule: 'exits with code 0',
-    run: ({ options }) => demandCleanExit(options, LEAVING_MS),
+    run: ({ options }) => demandCleanExit(options, EXIT_MS),
   },
   {
     area: 'drain',
@@ -40,7 +40,7 @@ export const runPodLeavingChecks: readonly ConformanceCheck<RunPodStand>[] = [
       if (!exitCode || !startAnother) {
         throw new NotApplicable('this command did not start the worker');
       }
-      await within(LEAVING_MS, 'the previous process did not exit', exitCode);
+      await within(EXIT_MS, 'the previous process did not exit', exitCode);
       const count = stand.of('job-take').length;
       const another = startAnother();
       // The SIGTERM must come while the process waits for a job.
@@ -71,11 +71,11 @@ async function findEnd(
 ): Promise<RecordedRequest | undefined> {
   let isGone = false;
   void exitCode?.then(async () => {
-    await new Promise((resolve) => setTimeout(resolve, LAST_CALL_MS));
+    await new Promise((resolve) => setTimeout(resolve, LAST_DATA_MS));
     isGone = true;
     stand.check();
   });
-  const end = await stand.until(LEAVING_MS, 'no result was posted', () => {
+  const end = await stand.until(EXIT_MS, 'no result was posted', () => {
     return stand.results(id)[0] ?? (isGone ? 'gone' : undefined);
   });
   return end === 'gone' ? undefined : end;
