@@ -1,5 +1,5 @@
-// `millrace conformance` on our own platform, which passes, on a worker of another making, and on ones
-// that do one thing wrong, which fail in just that. Our own worker, which takes longer, is in the soak.
+// Runs `millrace conformance` on the Millrace platform, on a third-party worker, and on workers and
+// platforms with one fault each. The complete run on the Millrace worker takes longer: see test/soak.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -26,16 +26,16 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-describe('our own worker', () => {
-  it('passes in what takes no long waits', async () => {
+describe('the Millrace worker', () => {
+  it('passes the areas without long waits', async () => {
     const areas = ['hello', 'take', 'outcome', 'drain'].flatMap((area) => ['--only', area]);
     const verdict = await judgeConformance('worker', ...areas, '--', ...OWN_WORKER);
     expect(verdict).toMatchObject({ code: 0, holds: true, failing: [] });
   });
 });
 
-// Most of it is waiting: for leases that run out, and for what must not happen.
-describe('our own platform', { concurrent: true, timeout: LIMIT_MS }, () => {
+// These tests mostly wait: for leases to expire, and for calls that must not arrive.
+describe('the Millrace platform', { concurrent: true, timeout: LIMIT_MS }, () => {
   let platform: PlatformProcess;
 
   beforeAll(async () => {
@@ -63,7 +63,7 @@ describe('our own platform', { concurrent: true, timeout: LIMIT_MS }, () => {
   });
 });
 
-describe('a worker of another making', { concurrent: true, timeout: LIMIT_MS }, () => {
+describe('a third-party worker', { concurrent: true, timeout: LIMIT_MS }, () => {
   const areas = [
     'hello',
     'take',
@@ -77,31 +77,31 @@ describe('a worker of another making', { concurrent: true, timeout: LIMIT_MS }, 
   ];
   const only = areas.flatMap((area) => ['--only', area]);
 
-  it('passes what it can do', async () => {
+  it('passes the areas that it supports', async () => {
     const verdict = await judgeConformance('worker', ...only, '--', ...ODD_WORKER);
     expect(verdict).toMatchObject({ code: 0, failing: [] });
   });
 
   it.each([
     [
-      'has one takeId',
+      'reuses one takeId',
       'take',
       'takes again after an empty answer, with a new takeId, one call at a time',
     ],
     [
-      'leaves without a word',
+      'exits without bye',
       'drain',
       'completes the running job after SIGTERM, takes no other, and says bye',
     ],
-  ])('that %s fails in that', async (oddity, area, rule) => {
+  ])('fails if it %s', async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
     const verdict = await judgeConformance('worker', '--only', area, '--', ...worker);
     expect(verdict).toMatchObject({ code: 1, holds: false });
     expect(verdict.failing).toContain(rule);
   });
 
-  it('without which nothing else can be seen stops the rest', async () => {
-    const worker = [...ODD_WORKER, 'is greedy'];
+  it('fails all later checks if it requests too many jobs', async () => {
+    const worker = [...ODD_WORKER, 'requests too many jobs'];
     const { code, count, failing } = await judgeConformance(
       'worker',
       '--only',
@@ -114,29 +114,29 @@ describe('a worker of another making', { concurrent: true, timeout: LIMIT_MS }, 
     expect(failing).toHaveLength(count - 1);
   });
 
-  it('that stays silent is abandoned', async () => {
+  it('fails if it does not connect in time', async () => {
     const command = new Process(['conformance', 'worker', '--wait-ms', '300']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('no worker connected within 0.3 s');
   });
 });
 
-describe('a RunPod worker of another making', { concurrent: true, timeout: LIMIT_MS }, () => {
+describe('a third-party RunPod worker', { concurrent: true, timeout: LIMIT_MS }, () => {
   const judge = (area: string, ...worker: string[]) =>
     judgeConformance(
       ...['worker', '--protocol', 'runpod', '--only', area],
       ...['--', ...ODD_RUNPOD_WORKER, ...worker],
     );
 
-  it.each(['stream', 'drain'])('passes in %s', async (area) => {
+  it.each(['stream', 'drain'])('passes the area %s', async (area) => {
     expect(await judge(area)).toMatchObject({ code: 0, failing: [] });
   });
 
-  it('passes with a handler that yields throughout', async () => {
+  it('passes if its handler only yields', async () => {
     expect(await judge('done', 'yields all')).toMatchObject({ code: 0, failing: [] });
   });
 
-  it('fails with one that yields something else', async () => {
+  it('fails if its handler yields another value', async () => {
     const rule = 'posts once what the handler returned or yielded';
     const failing = expect.arrayContaining([rule]);
     expect(await judge('done', 'yields another value')).toMatchObject({ code: 1, failing });
@@ -154,29 +154,29 @@ describe('a RunPod worker of another making', { concurrent: true, timeout: LIMIT
       'posts at most 1,000,000 bytes at a time; a larger value is split',
     ],
     [
-      'drops what comes late',
+      'drops late jobs',
       'drain',
       'runs a job that arrives after SIGTERM, or returns it with an error',
     ],
-  ])('that %s fails in just that', async (oddity, area, rule) => {
+  ])('fails only one rule if it %s', async (oddity, area, rule) => {
     expect(await judge(area, oddity)).toMatchObject({ code: 1, holds: false, failing: [rule] });
   });
 });
 
 describe('the command', () => {
-  it('names the areas when there is no such area, before anything is started', async () => {
+  it('refuses an unknown area, and lists the areas', async () => {
     const command = new Process(['conformance', 'worker', '--only', 'sleep', '--', 'true']);
     expect(await command.exited).toBe(2);
     expect(command.output).toContain('--only sleep: unknown area; give one of hello, take,');
   });
 
-  it('ends at once when the worker could not be started', { timeout: 20_000 }, async () => {
+  it('exits at once if the worker cannot be started', { timeout: 20_000 }, async () => {
     const command = new Process(['conformance', 'worker', '--', '/nowhere/worker']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('/nowhere/worker');
   });
 
-  it('ends the worker when it is interrupted', async () => {
+  it('stops the worker if it is interrupted', async () => {
     const command = new Process(['conformance', 'worker', '--', ...SLEEPING_WORKER]);
     closers.push(() => command.kill());
     const pid = Number(await command.find(/worker (\d+)/));
@@ -185,7 +185,7 @@ describe('the command', () => {
     expect(() => process.kill(pid, 0)).toThrow('ESRCH');
   });
 
-  it('explains why the server is unreachable, and tests nothing', async () => {
+  it('explains why the server is unreachable, and runs no check', async () => {
     const place = ['--url', 'http://127.0.0.1:1025', '--endpoint', 'e', '--key', 'k'];
     const args = ['conformance', 'platform', '--protocol', 'runpod', ...place];
     const command = new Process(args);
@@ -218,7 +218,7 @@ describe('the command', () => {
   });
 });
 
-describe('a platform that does one thing wrong', { concurrent: true, timeout: LIMIT_MS }, () => {
+describe('a platform with one fault', { concurrent: true, timeout: LIMIT_MS }, () => {
   it.each([
     [
       'applies reports twice',
@@ -226,17 +226,17 @@ describe('a platform that does one thing wrong', { concurrent: true, timeout: LI
       'applies a report once and answers a repeat as a duplicate',
     ],
     [
-      'takes any token',
+      'accepts any token',
       'fencing',
       'gives a job with an expired lease to another worker and then ignores the old token',
     ],
     ['forgets takeIds', 'take', 'returns the same leases for the same takeId'],
     [
-      'lets old processes in',
+      'accepts old incarnations',
       'incarnation',
       'rejects the calls of a process after a newer one has said hello',
     ],
-  ] as const)('that %s fails in that', async (oddity, area, rule) => {
+  ] as const)('fails if it %s', async (oddity, area, rule) => {
     await using platform = await startOddPlatform(oddity);
     const { endpoint, jobsKey, key, url } = platform;
     const verdict = await judgeConformance(

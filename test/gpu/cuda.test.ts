@@ -32,8 +32,8 @@ for number in range(count.value):
 const canAsk =
   spawnSync('python3', ['-c', "import ctypes; ctypes.CDLL('libcuda.so.1')"]).status === 0;
 
-describe.skipIf(!canAsk)('CUDA in a process that is pinned', () => {
-  it('shows the devices of its set, in their order, and no others', async () => {
+describe.skipIf(!canAsk)('CUDA in a pinned process', () => {
+  it('lists the devices of its set in order, and no others', async () => {
     const detection = await detectDevices({ searchPath: process.env['PATH'] ?? '' });
     const wish = { detection, choice: undefined, environment: {} };
     const hasParts = detection.devices.some(({ mig }) => mig);
@@ -47,7 +47,7 @@ describe.skipIf(!canAsk)('CUDA in a process that is pinned', () => {
     }
   });
 
-  it('shows none where the processors were chosen', async () => {
+  it('lists no device if the worker runs on the CPU', async () => {
     const detection = await detectDevices({ searchPath: process.env['PATH'] ?? '' });
     const wish = { detection, choice: 'cpu', environment: {}, perWorker: 1 };
     const [set] = planDevices(wish).sets;

@@ -6,7 +6,7 @@ import { describeDevices } from '../conformance/devices.ts';
 const searchPath = process.env['PATH'] ?? '';
 
 if ((await findProgram('nvidia-smi', searchPath)) === undefined) {
-  it('has an nvidia-smi to ask', () => {
+  it('needs nvidia-smi on the PATH', () => {
     expect.fail(
       'there is no nvidia-smi on the PATH: these tests need a machine with an NVIDIA GPU',
     );

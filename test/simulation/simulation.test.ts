@@ -17,7 +17,7 @@ const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
 const COMPARED = 20;
 
-describe('queue, workers and network under accidents', () => {
+describe('queue and workers under simulated faults', () => {
   it(`keep their promises over ${count} seeds`, { timeout: 24 * 3_600_000 }, async () => {
     console.log(`SEED=${first} to ${first + count - 1}`);
     const onProgress = (played: number) => {
@@ -27,11 +27,11 @@ describe('queue, workers and network under accidents', () => {
     expect(wrong).toEqual([]);
     expect(played).toBe(count);
     if (count < ENOUGH_FOR_ALL) return;
-    console.log(`what happened in them: ${JSON.stringify(Object.fromEntries(events))}`);
+    console.log(`events: ${JSON.stringify(Object.fromEntries(events))}`);
     expect(EVENTS.filter((event) => !events.has(event))).toEqual([]);
   });
 
-  it('play the same twice for the same seed, on either store', async () => {
+  it('behave the same for the same seed on both stores', async () => {
     const player = new SeedPlayer();
     const sqlite = openSqlite();
     for (let seed = first; seed < first + COMPARED; seed++) {

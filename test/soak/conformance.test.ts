@@ -8,7 +8,7 @@ import {
   OWN_WORKER,
 } from '../support/runs/conformance-run.ts';
 
-describe('our own worker', () => {
+describe('the Millrace worker', () => {
   it.each([
     { speaks: 'HTTP', args: ['--link', 'http'], atLeast: 24 },
     { speaks: 'gRPC', args: ['--link', 'grpc'], atLeast: 24 },
@@ -20,11 +20,11 @@ describe('our own worker', () => {
   });
 });
 
-describe('a worker', () => {
+describe('a worker with one fault', () => {
   it.each([
-    ['is deaf', 'cancel', 'ends the handler of a cancelled job and reports it'],
-    ['forgets reports', 'report', 'repeats an outcome unchanged until it is answered'],
-  ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
+    ['ignores cancels', 'cancel', 'ends the handler of a cancelled job and reports it'],
+    ['does not repeat reports', 'report', 'repeats an outcome unchanged until it is answered'],
+  ])('fails if it %s', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
     const verdict = await judgeConformance('worker', '--only', area, '--', ...worker);
     expect(verdict).toMatchObject({ code: 1, holds: false });

@@ -17,7 +17,7 @@ const changes = targets.flatMap(([target, methods]) =>
 );
 
 describe('an innocent job', () => {
-  it.each(changes)('after %s has its own output, or none', async (code) => {
+  it.each(changes)('never returns a wrong output after %s', async (code) => {
     const handlerPath = await writeHandler(contaminatingHandler);
     const { begin } = await startThreads({ handlerPath, concurrency: 1 });
     await begin({ code }, 3_000).end;

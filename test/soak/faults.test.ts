@@ -11,8 +11,8 @@ describe.each([
   { kind: 'slow', maxFaults: 1_000, atLeast: 50 },
   // Each is noticed after 15 s only.
   { kind: 'half-open', maxFaults: 30, atLeast: 10 },
-] as const)('in a bad network: $kind', ({ kind, maxFaults, atLeast }) => {
-  it('every one of 1,000 jobs, half of them streaming, ends once, with its output and each of its chunks', async () => {
+] as const)('a network with the fault $kind', ({ kind, maxFaults, atLeast }) => {
+  it('ends each of 1,000 jobs once, with its output and all of its chunks', async () => {
     const seed = chooseSeed();
     console.log(`${kind}: SEED=${seed}`);
     const run = { kind, jobs: 1_000, maxFaults, limitMs: 25 * 60_000, seed };

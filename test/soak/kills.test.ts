@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { runUnderKills } from '../support/runs/kill-run.ts';
 
-it('2,000 jobs end once and as they must while threads and processes are ended at random', async () => {
+it('2,000 jobs end once with the right result while threads and processes are killed', async () => {
   const seed = chooseSeed();
   console.log(`kills: SEED=${seed}`);
   const run = { jobs: 2_000, kills: 60, limitMs: 25 * 60_000, seed };

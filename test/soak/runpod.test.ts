@@ -23,7 +23,7 @@ function strike(fault: RunPodFault, ...routes: RunPodRoute[]): NonNullable<RunPo
 const RUNS: (Omit<RunPodRun, 'jobs' | 'seed'> & { name: string })[] = [
   { name: 'none, templates without a query', templates: 'bare' },
   { name: 'none, templates with a bare question mark', templates: 'question' },
-  { name: 'none, templates that keep the name of the pod', templates: 'literal' },
+  { name: 'none, templates with a literal pod ID', templates: 'literal' },
   {
     name: 'connections cut before the server has acted',
     faults: strike(cut, 'take', 'stream', 'done', 'stop', 'ping'),
@@ -37,11 +37,11 @@ const RUNS: (Omit<RunPodRun, 'jobs' | 'seed'> & { name: string })[] = [
   { name: '400 and 204 for takes', faults: strike(status(400), 'take') },
   { name: 'bad elements in batches', hasBadElements: true },
   { name: 'jobs delivered twice', isTwice: true },
-  { name: 'stops that come late', hasLateStops: true },
+  { name: 'late stops', hasLateStops: true },
 ];
 
 describe('a worker on RunPod', () => {
-  it.each(RUNS)('answers every job, each chunk in its place: $name', async (run) => {
+  it.each(RUNS)('answers every job with all chunks in order: $name', async (run) => {
     const seed = chooseSeed();
     const { struck, ...result } = await runOnRunPod({ ...run, jobs: JOBS, seed });
     console.log(`SEED=${seed}: ${struck} faults`);

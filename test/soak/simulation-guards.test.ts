@@ -22,77 +22,77 @@ interface Break {
 
 const BREAKS: Break[] = [
   {
-    promise: 'one terminal state',
+    promise: 'a job reaches one terminal status only',
     file: 'src/queue/lifecycle.ts',
     from: 'if (isTerminal(job.status)) return { refused:',
     to: 'if (job.attempt < 0) return { refused:',
     seen: /left a terminal status/,
   },
   {
-    promise: 'no acknowledged report is lost',
+    promise: 'the platform loses no acknowledged report',
     file: 'src/queue/reports.ts',
     from: 'yield* applyReport(tx',
     to: "if (report.kind !== 'outcome' || report.seq % 5 > 0) yield* applyReport(tx",
     seen: /the (completion|failure) of attempt \d+ is lost/,
   },
   {
-    promise: 'never two live leases of one job',
+    promise: 'a job never has two live leases',
     file: 'src/queue/lifecycle.ts',
     from: "case 'renew':\n      return",
     to: "case 'renew':\n      if (job.releases < 1) return change({ ...job, status: 'IN_QUEUE', releases: 1 });\n      return",
     seen: /a second live lease/,
   },
   {
-    promise: 'no report of an older token changes a job',
+    promise: 'a report with an older token does not change a job',
     file: 'src/queue/lifecycle.ts',
     from: 'if (job.lease?.token !== report.token) {',
     to: 'if (job.lease?.token !== report.token && report.seq <= job.lastSeq) {',
     seen: /was applied, though a newer attempt has the job/,
   },
   {
-    promise: 'a report that comes twice counts once',
+    promise: 'a repeated report counts once',
     file: 'src/queue/lifecycle.ts',
     from: "if (report.seq <= job.lastSeq) return { answer: 'duplicate' };",
     to: "if (report.seq <= job.lastSeq) return 'apply';",
     seen: /was applied twice/,
   },
   {
-    promise: 'no chunk of an old attempt after a reset',
+    promise: 'a stream has no chunk of an old attempt after a reset',
     file: 'src/queue/streams.ts',
     from: 'if (after.attempt < job.attempt) return',
     to: 'if (after.attempt < 1) return',
     seen: /the stream of job/,
   },
   {
-    promise: 'no uncounted loop without end',
+    promise: 'the queue does not requeue a job without limit',
     file: 'src/queue/attempt-end.ts',
     from: 'if (!alone) return suspect(job, moment);',
     to: 'if (detail) return change(requeue({ ...job, solo: true }, 0, moment));',
     seen: /requeued uncounted/,
   },
   {
-    promise: 'releases are counted',
+    promise: 'the queue counts releases',
     file: 'src/queue/attempt-end.ts',
     from: 'releases: job.releases + 1',
     to: 'releases: job.releases',
     seen: /requeued uncounted|\d+ attempts for \d+/,
   },
   {
-    promise: 'innocents complete',
+    promise: 'a job does not fail because of another job',
     file: 'src/queue/leases/leases.ts',
     from: 'const alone = ended.length === 1;',
     to: 'const alone = true;',
     seen: /suffers for what others did/,
   },
   {
-    promise: 'leases have their time after a restart of the platform',
+    promise: 'the platform extends leases after its restart',
     file: 'src/queue/queue.ts',
     from: 'await extendLeases(this.#parts, 0)',
     to: 'await store.read((tx) => tx.leasedJobs())',
     seen: /expired \d+ ms after the platform came back/,
   },
   {
-    promise: 'what lies on the disk of a dead worker is not run again',
+    promise: 'a job does not run again if its outcome is on the disk of a dead worker',
     file: 'src/queue/leases/leases.ts',
     from: 'job.lease !== null && delivering.has(job.lease.token)',
     to: 'job.lease === null && delivering.has(job.id)',
@@ -113,11 +113,11 @@ describe('the simulation', () => {
   });
   afterAll(() => rm(copy, { recursive: true, force: true }));
 
-  it('has nothing to say of the queue as it is', async () => {
+  it('reports no fault of the unchanged queue', async () => {
     expect(await playSeeds(copy)).toBe('');
   });
 
-  it.each(BREAKS)('sees that it is broken: $promise', async ({ file, from, to, seen }) => {
+  it.each(BREAKS)('reports the broken promise: $promise', async ({ file, from, to, seen }) => {
     const path = join(copy, file);
     const source = await readFile(path, 'utf8');
     expect(source.split(from)).toHaveLength(2);

@@ -25,7 +25,7 @@ for (const kind of KINDS) {
     });
 
     for (const attack of attacks) {
-      it(`serves others beside: ${attack.name}`, async () => {
+      it(`serves other clients during the attack: ${attack.name}`, async () => {
         const run = await runAttack(world, attack, { size: 'short', rounds: ROUNDS });
         expect(run.faults, JSON.stringify(run.answers)).toEqual([]);
         expect(world.platform.process.child.exitCode).toBe(null);

@@ -4,9 +4,9 @@ import type { WorkerLink } from '../../../src/wire/link/worker-link.ts';
 
 export type Oddity =
   | 'applies reports twice'
-  | 'takes any token'
+  | 'accepts any token'
   | 'forgets takeIds'
-  | 'lets old processes in';
+  | 'accepts old incarnations';
 
 const ENDPOINT = 'test';
 const TERMS = { leaseMs: 2_000, renewEveryMs: 600, takeWaitMs: 2_000 };
@@ -15,7 +15,7 @@ function sabotage(link: WorkerLink, oddity: Oddity): WorkerLink {
   const pretendApplied = async (...args: Parameters<WorkerLink['report']>) => {
     const answers = await link.report(...args);
     const isHidden = (answer: string) =>
-      oddity === 'takes any token' ? answer === 'superseded' : answer === 'duplicate';
+      oddity === 'accepts any token' ? answer === 'superseded' : answer === 'duplicate';
     return answers.map((reply) =>
       isHidden(reply.answer) ? { answer: 'applied' as const } : reply,
     );
@@ -23,7 +23,7 @@ function sabotage(link: WorkerLink, oddity: Oddity): WorkerLink {
   const newest = { incarnation: Number.MAX_SAFE_INTEGER };
   switch (oddity) {
     case 'applies reports twice':
-    case 'takes any token':
+    case 'accepts any token':
       return { ...link, report: pretendApplied };
     case 'forgets takeIds':
       return {
@@ -31,7 +31,7 @@ function sabotage(link: WorkerLink, oddity: Oddity): WorkerLink {
         take: (request, signal) =>
           link.take({ ...request, takeId: `${Date.now()}-${Math.random()}` }, signal),
       };
-    case 'lets old processes in':
+    case 'accepts old incarnations':
       return {
         hello: (hello) => link.hello({ ...hello, ...newest }),
         take: (request, signal) => link.take({ ...request, ...newest }, signal),

@@ -68,7 +68,7 @@ void pingForEver();
 while (!isLeaving) {
   const url = `${fill(env.RUNPOD_WEBHOOK_GET_JOB, env.RUNPOD_POD_ID)}&job_in_progress=0`;
   const { status, text } = await call('GET', url).catch(() => ({ status: 0 }));
-  if (isLeaving && oddity === 'drops what comes late') break;
+  if (isLeaving && oddity === 'drops late jobs') break;
   if (status === 200) {
     const job = JSON.parse(text);
     running = job.id;

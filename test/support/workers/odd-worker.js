@@ -10,7 +10,7 @@ const self = { workerId: `odd-${process.pid}`, incarnation: Date.now() };
 const held = new Map();
 let isLeaving = false;
 process.on('SIGTERM', () => {
-  if (oddity === 'leaves without a word') process.exit(0);
+  if (oddity === 'exits without bye') process.exit(0);
   isLeaving = true;
 });
 
@@ -66,7 +66,7 @@ async function report(header, body) {
   prefix.writeUInt32BE(text.length, 0);
   prefix.writeUInt32BE(body.length, 4);
   const args = ['report', Buffer.concat([prefix, text, body]), 'application/vnd.millrace.frames'];
-  if (oddity === 'forgets reports') await call(...args).catch(() => {});
+  if (oddity === 'does not repeat reports') await call(...args).catch(() => {});
   else await persist(...args);
 }
 
@@ -128,7 +128,7 @@ async function renewForEver(waitMs) {
     const { ended } = JSON.parse(await persist('renew', { waitMs, leases }));
     for (const { token, verdict } of ended) {
       const lease = held.get(token);
-      if (!lease || oddity === 'is deaf') continue;
+      if (!lease || oddity === 'ignores cancels') continue;
       lease.isStopping = true;
       lease.end(verdict);
     }
@@ -138,8 +138,8 @@ async function renewForEver(waitMs) {
 const { renewEveryMs, takeWaitMs } = JSON.parse(await persist('hello', hello));
 void renewForEver(renewEveryMs);
 while (!isLeaving) {
-  const takeId = oddity === 'has one takeId' ? 'the-one' : randomUUID();
-  const max = oddity === 'is greedy' ? slots + 1 : slots;
+  const takeId = oddity === 'reuses one takeId' ? 'the-one' : randomUUID();
+  const max = oddity === 'requests too many jobs' ? slots + 1 : slots;
   const take = { takeId, max, waitMs: Math.min(takeWaitMs, 500), held: [...held.keys()] };
   const jobs = decodeFrames(await persist('take', take));
   await Promise.all(jobs.map(({ body, header }) => runJob(header, body)));
