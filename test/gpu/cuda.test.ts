@@ -1,5 +1,5 @@
-// CUDA itself, asked by native code in a process that is pinned as a worker's is: how many devices
-// does it see? Python's ctypes calls the driver; where one of the two is missing nothing is shown.
+// Checks which devices native CUDA code sees in a pinned process. Python's ctypes calls the driver;
+// without Python or the driver these tests are skipped.
 import { execFile, spawnSync } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
@@ -8,7 +8,7 @@ import { planDevices } from '../../src/worker/gpu/device-plan.ts';
 
 const run = promisify(execFile);
 
-/** Prints the UUID that the driver has of each device that it shows, a line each. */
+/** Prints the UUID of each device that the driver lists, one per line. */
 const SCRIPT = `
 import ctypes, sys
 cuda = ctypes.CDLL('libcuda.so.1')
@@ -19,7 +19,7 @@ if code == 100: sys.exit(0)  # no device is visible
 check(code)
 count = ctypes.c_int()
 check(cuda.cuDeviceGetCount(ctypes.byref(count)))
-# Of a MIG instance the later form tells its own UUID, the first one that of its GPU.
+# For a MIG instance cuDeviceGetUuid_v2 returns its own UUID, cuDeviceGetUuid that of its GPU.
 read = getattr(cuda, 'cuDeviceGetUuid_v2', None) or cuda.cuDeviceGetUuid
 for number in range(count.value):
     device = ctypes.c_int()

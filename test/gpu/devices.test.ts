@@ -1,4 +1,4 @@
-// The suite of test/conformance/devices.ts on this machine's own nvidia-smi.
+// Runs the suite of test/conformance/devices.ts with this machine's nvidia-smi.
 import { expect, it } from 'vitest';
 import { findProgram } from '../../src/worker/gpu/program.ts';
 import { describeDevices } from '../conformance/devices.ts';

@@ -1,5 +1,5 @@
-// A link over a network that loses requests, loses answers after the platform has acted, delivers
-// requests twice or long after they were given up, delays everything and goes quiet: by the seed.
+// A link over an unreliable network: by seed, it loses requests and answers, delivers requests twice or
+// after the caller gave up, delays calls, and leaves connections half open.
 import type { Clock } from '../../src/base/clock.ts';
 import { sleep } from '../../src/base/clock.ts';
 import {
@@ -17,23 +17,23 @@ import {
   type WorkerWelcome,
 } from '../../src/wire/link/worker-link.ts';
 
-/** As the carriers do: a connection that is half-open is given up. */
+/** The caller gives up a half-open connection after this time, as the real transports do. */
 const NOTICED_AFTER_MS = 20_000;
-/** A request may lie in the network so long, and then arrive all the same. */
+/** A stray request arrives at most this long after it was sent. */
 const MAX_STRAY_MS = 40_000;
 const NEVER = new AbortController().signal;
 
 export interface Weather {
-  /** Shares of calls, 0 to 1. */
+  /** Share of calls, 0 to 1, as are all shares below: the request never arrives. */
   lostRequests: number;
   lostAnswers: number;
-  /** The answer never comes; the carrier notices after a while. */
+  /** The answer never arrives, and the caller gives up after `NOTICED_AFTER_MS`. */
   halfOpen: number;
-  /** The request arrives once more, some time later; its second answer reaches nobody. */
+  /** The request arrives a second time later; nobody receives the second answer. */
   repeated: number;
-  /** The caller is told that it was lost, and it arrives later all the same. */
+  /** The call fails at the caller, but the request still arrives later. */
   strayed: number;
-  /** Each way, at most, ms. */
+  /** Maximum delay in each direction, ms. */
   maxDelayMs: number;
 }
 
@@ -52,7 +52,7 @@ export interface FlakyLinkOptions {
   weather: () => Weather;
   /** Undefined while the platform is down. */
   platform: () => WorkerLink | undefined;
-  /** The worker has been told what became of its report. */
+  /** Called when the worker receives the reply to a report. */
   onReply: (report: Report, reply: ReportReply) => void;
 }
 
@@ -86,12 +86,12 @@ export class FlakyLink implements WorkerLink {
 
   bye = (bye: WorkerBye): Promise<void> => this.#call((link) => link.bye(bye));
 
-  /** Nothing gets through for so long; the worker goes on. */
+  /** Drops all calls for `ms`; the worker keeps running. */
   part(ms: number): void {
     this.#partedUntil = this.#options.clock.now() + ms;
   }
 
-  /** The worker's process is dead: it hears nothing any more. */
+  /** Ends all calls: the worker's process is dead. */
   kill(): void {
     this.#cut.abort();
   }
@@ -134,7 +134,7 @@ export class FlakyLink implements WorkerLink {
     return ms > 0 ? sleep(clock, ms, this.#cut.signal) : Promise.resolve();
   }
 
-  /** It is on its way, whatever becomes of the process that sent it. */
+  /** Delivers the request later, even if its sender is dead by then. */
   #sendLater<T>(verb: Verb<T>): void {
     const { clock, platform, random } = this.#options;
     clock.after(Math.floor(random() * MAX_STRAY_MS), () => {

@@ -1,5 +1,5 @@
-// Puts a switch in front of the globals that a simulated world takes over. Modules that keep the globals
-// as they were when they loaded then follow the switch too, so this file is imported before all others.
+// Makes the global timers replaceable by a simulated world. Some modules keep a reference to the globals
+// when they load, so import this file before all others.
 const { setImmediate } = globalThis;
 const readTime = performance.now.bind(performance);
 
@@ -8,7 +8,7 @@ interface TakenOver {
   now?: () => number;
 }
 
-/** What is set here is used in the place of the thread's own. */
+/** Replacements for the thread's own functions. */
 export const takenOver: TakenOver = {};
 
 define(globalThis, 'setImmediate', (act: (...args: unknown[]) => void, ...args: unknown[]) =>

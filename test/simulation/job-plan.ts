@@ -1,29 +1,29 @@
-// What the simulated handler does for a job, and what may become of a job with such a plan.
+// The plan of a job: what the simulated handler does, and the output and chunks to expect.
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { Context, Job } from '../../src/handler/define.ts';
 
 export interface JobPlan {
   n: number;
   chunks: number;
-  /** Before each chunk and before the end. */
+  /** Wait before each chunk and before the end, ms. */
   stepMs: number;
   /** Attempts that throw before one succeeds. */
   failures: number;
-  /** `overruns`: takes longer than its timeout. `kills`: takes its process down, every time. */
+  /** `overruns`: runs longer than its timeout. `kills`: kills its process in every attempt. */
   fate: 'ends' | 'overruns' | 'kills';
-  /** Does not listen to the signal. */
+  /** Ignores the abort signal. */
   isDeaf: boolean;
 }
 
-/** The executor's own. */
+/** Equal to the grace period of the executor. */
 const GRACE_MS = 2_000;
 export const TIMEOUT_MS = 120_000;
-/** Of the jobs that overrun it. */
+/** Timeout of jobs whose fate is `overruns`. */
 export const SHORT_TIMEOUT_MS = 2_000;
 
 export interface PlanChoice {
   n: number;
-  /** Of jobs that kill their process. */
+  /** Share of jobs that kill their process, 0 to 1. */
   killerShare: number;
 }
 
@@ -43,15 +43,15 @@ export function choosePlan({ n, killerShare }: PlanChoice, random: () => number)
 
 export interface HandlerWorld {
   clock: Clock;
-  /** Ends the process that the handler runs in, from one moment to the next. */
+  /** Kills the process of the handler at once. */
   killProcess: () => void;
 }
 
-/** The handler, in one process. */
+/** Creates the handler of one process. */
 export function createHandler({ clock, killProcess }: HandlerWorld) {
   return async function* handle({ input: plan }: Job<JobPlan>, ctx: Context) {
     const { attempt, signal } = ctx;
-    // The executor of the simulation has no thread to kill: what still runs then does no more harm.
+    // The inline executor cannot kill a thread: after the grace period a job no longer kills its process.
     let threadDiesAt = Number.POSITIVE_INFINITY;
     signal.addEventListener('abort', () => {
       threadDiesAt = clock.now() + GRACE_MS;

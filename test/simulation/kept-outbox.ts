@@ -1,5 +1,5 @@
-// An outbox on a simulated disk: what is written there in time outlives the process, with the rules of
-// the one on a real disk. A write takes a moment, in which the process may die.
+// An outbox on a simulated disk, with the rules of the outbox on a real disk. A write takes some time; if
+// the process dies during it, the write is lost.
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
@@ -7,7 +7,7 @@ import { type LeftReports, ReportLane, type SentReport } from '../../src/worker/
 
 const MAX_WRITE_MS = 40;
 
-/** A worker's folder: by token, what is left of attempts that are over. */
+/** A worker's folder: the undelivered reports of ended attempts, by token. */
 export type Disk = Map<string, { lease: LeaseRef; left: LeftReports }>;
 
 export function readSurvivors(disk: Disk): LeaseRef[] {
@@ -39,7 +39,7 @@ export class KeptOutbox implements Outbox {
     }
   }
 
-  /** The process has died: its disk stays as it is now. */
+  /** The process has died: the disk no longer changes. */
   die(): void {
     this.#isDead = true;
   }
@@ -66,7 +66,7 @@ export class KeptOutbox implements Outbox {
     return this.#memory.takeBatch(limits);
   }
 
-  /** What is done is forgotten on the disk a little later: it may be found there again. */
+  /** The entry on disk is removed a little later: a successor may still find it. */
   close(lane: ReportLane): void {
     const { clock, disk } = this.#options;
     this.#memory.close(lane);

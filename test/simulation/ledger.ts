@@ -1,5 +1,5 @@
-// What happened in a simulated world, as the store, the platform's door and the workers saw it; and
-// what of it may never be. What must have become of the jobs in the end is in verdict.ts.
+// Records the events of a simulated world at the store, the link and the workers, and reports changes that
+// must never happen. verdict.ts checks how the jobs ended.
 import type { Clock } from '../../src/base/clock.ts';
 import type { StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
@@ -10,18 +10,18 @@ const LEASE_MS = 15_000;
 const MAX_RELEASES = 10;
 
 interface JobNotes {
-  /** As it was written last. */
+  /** The last version written. */
   last: StoredJob;
   tokens: Set<string>;
-  /** The one that was given last. */
+  /** The newest token. */
   token: string | undefined;
-  /** Requeued without being counted. */
+  /** How often the job was requeued without a counted failure or release. */
   uncounted: number;
-  /** Attempts before a client's retry, which begins the counting anew. */
+  /** Attempts before the last retry by a client, which resets the counters. */
   attemptsBefore: number;
 }
 
-/** Kinds of the events that a world is made for; a run in which one never comes shows too little. */
+/** Events that a large run must cover; a run without one of them tests too little. */
 export const EVENTS = [
   'COMPLETED',
   'FAILED',
@@ -43,14 +43,14 @@ export type WorldEvent = (typeof EVENTS)[number];
 
 export class Ledger {
   readonly faults: string[] = [];
-  /** What was written, in its order: the same for the same seed. */
+  /** All changes in order: the same for the same seed. */
   readonly trace: string[] = [];
   readonly events = new Map<WorldEvent, number>();
-  /** By job and attempt: the outcomes that the platform has acknowledged. */
+  /** Kinds of the outcomes that the platform acknowledged, by job and attempt. */
   readonly acknowledged = new Map<string, Map<number, string>>();
-  /** By job: the attempts whose completion lay on the disk of a process when it died. */
+  /** By job: the attempt whose completion was on the disk of a process when the process died. */
   readonly survived = new Map<string, number>();
-  /** Jobs that a client has asked to retry. */
+  /** IDs of jobs that a client retried. */
   readonly retried = new Set<string>();
   readonly #clock: Clock;
   readonly #jobs = new Map<string, JobNotes>();
@@ -73,7 +73,7 @@ export class Ledger {
     this.events.set(event, (this.events.get(event) ?? 0) + 1);
   }
 
-  /** One change of one job, about to be written. */
+  /** Records a change of a job before the store writes it. */
   note(before: StoredJob, after: StoredJob | undefined): void {
     const notes = this.#find(before);
     const name = this.#nameOf(before.id);
@@ -92,7 +92,7 @@ export class Ledger {
     notes.last = after;
   }
 
-  /** The platform's door: every report that comes in, and what it is answered. */
+  /** Wraps the platform's link and records every report and its answer. */
   watch(link: WorkerLink): WorkerLink {
     return {
       ...link,
@@ -108,14 +108,14 @@ export class Ledger {
     };
   }
 
-  /** The worker was told; it forgets the report. */
+  /** Records a reply that reached the worker, which then drops the report. */
   noteReply(report: Report, { answer }: ReportReply): void {
     if (report.kind !== 'outcome' || (answer !== 'applied' && answer !== 'duplicate')) return;
     const attempts = this.acknowledged.get(report.jobId) ?? new Map<number, string>();
     this.acknowledged.set(report.jobId, attempts.set(report.attempt, report.outcome.kind));
   }
 
-  /** A process has died, and these are on its disk. */
+  /** Records the reports on the disk of a process that died. */
   noteLeft(attempts: readonly { lease: LeaseRef; left: LeftReports }[]): void {
     for (const { lease, left } of attempts) {
       const last = left.reports.at(-1);
@@ -139,7 +139,7 @@ export class Ledger {
     return notes;
   }
 
-  /** Ids are random; the place in the order of first changes is not. */
+  /** IDs differ between runs; the order in which jobs first change does not. */
   #nameOf(id: string): number {
     return [...this.#jobs.keys()].indexOf(id);
   }
@@ -193,7 +193,7 @@ export class Ledger {
     if (code === 'lease_expired' || code === 'worker_crashed') this.count(code);
   }
 
-  /** A newer attempt has begun before the report came in. */
+  /** Whether a newer attempt started before the report arrived. */
   #isOld({ jobId, token }: Report): boolean {
     const notes = this.#jobs.get(jobId);
     return notes !== undefined && notes.token !== token;

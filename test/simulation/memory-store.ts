@@ -1,9 +1,9 @@
-// A store in maps, for worlds of which thousands are played: it keeps the promises of the one on SQLite
-// (the same suite proves both) in a fraction of the time, and knows no disk.
+// A store in memory. The conformance suite of stores runs on it and on SQLite; it takes a fraction of the
+// time of SQLite, so that a simulation can play thousands of worlds.
 import type { Reader, Step, Store, Transaction } from '../../src/store/store.ts';
 import { MemoryTables } from './memory-tables.ts';
 
-/** Runs in a commit; what it returns is called after it. */
+/** Runs within a commit; the returned function runs after the commit. */
 type Operation = () => () => void;
 
 export class MemoryStore implements Store {
@@ -30,7 +30,7 @@ export class MemoryStore implements Store {
     });
   }
 
-  /** Whoever calls from within an operation has to wait for the commit: a microtask comes after. */
+  /** A call from within an operation waits one microtask, which runs after the commit. */
   async read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
     if (this.#isWriting) await undefined;
     if (this.#isClosed) throw describeClosed();
@@ -56,7 +56,7 @@ export class MemoryStore implements Store {
     });
   }
 
-  /** With what the operations themselves ask for. */
+  /** Also commits operations that are added while it runs. */
   #commit(): void {
     const settling: (() => void)[] = [];
     this.#isWriting = true;

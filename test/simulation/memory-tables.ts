@@ -1,5 +1,5 @@
-// The verbs of a store over maps: every change notes how it is undone.
-// biome-ignore-all lint/correctness/useYield: a step that asks no database has nothing to yield
+// The operations of a store on maps. Every change records how to undo it.
+// biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
 import {
   type ChunkBatch,
   type ChunkRange,
@@ -61,12 +61,12 @@ export class MemoryTables implements Transaction {
   readonly #keys = new Map<string, StoredKey>();
   #undo: (() => void)[] = [];
 
-  /** What was changed since stays. */
+  /** Commits the changes since the last `keep`. */
   keep(): void {
     this.#undo = [];
   }
 
-  /** Takes back what was changed since `keep`. */
+  /** Undoes the changes since the last `keep`. */
   undo(): void {
     for (const act of this.#undo.reverse()) act();
     this.#undo = [];
@@ -379,7 +379,7 @@ export class MemoryTables implements Transaction {
     return found;
   }
 
-  /** Live states are counted in and out; of terminal ones every entry counts, and stays counted. */
+  /** Counters of live statuses go up and down; those of terminal statuses only go up. */
   #count(
     endpointId: string,
     { left, entered, retried = 0 }: { left?: JobStatus; entered?: JobStatus; retried?: number },
@@ -420,7 +420,7 @@ function compareInQueue(a: StoredJob, b: StoredJob): number {
   );
 }
 
-/** The array itself, in ascending order; equal ones keep theirs. */
+/** Sorts in place, ascending and stable. */
 function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => K): T[] {
   return values.sort((a, b) => {
     const [left, right] = [keyOf(a), keyOf(b)];
@@ -428,7 +428,7 @@ function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => 
   });
 }
 
-/** As lists give it. */
+/** The job as lists return it. */
 function slim(job: StoredJob): StoredJob {
   const format = job.attachment?.format ?? null;
   const attachment = format === null ? null : { format, handlerData: null };

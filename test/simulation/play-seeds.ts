@@ -1,27 +1,27 @@
-// Many seeds, spread over threads.
+// Plays many seeds in parallel threads.
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { WorldEvent } from './ledger.ts';
 import type { SeedNews, SeedShare } from './seed-thread.ts';
 
-/** Most of what a seed makes is garbage soon: a larger nursery saves a tenth of the time. */
+/** Most objects of a seed are short-lived: a larger young generation saves a tenth of the time. */
 const NURSERY_MB = 64;
-/** Seeds that went wrong, of which more would tell no more. */
+/** Playing stops after this many failed seeds. */
 const ENOUGH_FAULTS = 5;
 
 export interface PlayedSeeds {
   played: number;
-  /** One line for each seed that went wrong: how to repeat it, and its first faults. */
+  /** One entry for each failed seed: how to repeat it, and its first faults. */
   wrong: string[];
-  /** How often each event came, over all seeds. */
+  /** How often each event happened in all seeds. */
   events: Map<WorldEvent, number>;
 }
 
 export interface SeedRange {
   first: number;
   count: number;
-  /** Called now and then, with the number of seeds played. */
+  /** Called after each seed with the number of seeds played. */
   onProgress?: (played: number) => void;
 }
 
@@ -47,7 +47,7 @@ export async function playSeeds({ first, count, onProgress }: SeedRange): Promis
   return result;
 }
 
-/** Under the sources' own names and types, without what a test runner adds: that is slower. */
+/** Runs the sources directly: code transformed by the test runner is slower. */
 function startThread(share: SeedShare): Worker {
   return new Worker(new URL('./seed-thread.ts', import.meta.url), {
     workerData: share,

@@ -1,4 +1,4 @@
-// Plays one seed to its end and says what was wrong with it, if anything was.
+// Plays one seed to its end and returns its faults.
 import './global-time.ts';
 
 import { openSqliteStore } from '../../src/store/sqlite.ts';
@@ -14,16 +14,16 @@ import { World } from './world.ts';
 const STORM_STEPS = 40;
 const CALM_LIMIT_MS = 2_400_000;
 const CALM_STEP_MS = 5_000;
-/** One seed in so many is a world in which only jobs do harm. */
+/** One seed in this many is a sheltered world: only jobs cause faults. */
 const SHELTERED_ONE_IN = 5;
-/** SQLite takes twice the time. */
+/** One seed in this many runs on SQLite, which takes twice the time. */
 const SQLITE_ONE_IN = 10;
 
 export interface PlayedSeed {
   seed: number;
   /** Empty if it went well. */
   faults: string[];
-  /** What was written, in its order. */
+  /** All changes in order. */
   trace: string[];
   events: ReadonlyMap<WorldEvent, number>;
 }
@@ -37,7 +37,7 @@ export class SeedPlayer {
   #sqlite: Store | undefined;
   #played = 0;
 
-  /** On a store of the seed's choice, or this one. */
+  /** Uses `store`, or else a store chosen by the seed. */
   async play(seed: number, store?: Store): Promise<PlayedSeed> {
     const random = createRandom(seed);
     const chosen = this.#chooseStore(random);
@@ -54,14 +54,14 @@ export class SeedPlayer {
       const { events, trace } = world.ledger;
       return { seed, faults: [...world.faults, ...faults], trace, events };
     } catch (error) {
-      // What it leaves behind is nobody's business.
+      // The store may hold leftovers of this seed: the next seed opens another.
       this.#sqlite = undefined;
       const reason = error instanceof Error ? (error.stack ?? error.message) : String(error);
       const { events, trace } = world.ledger;
       return { seed, faults: [...world.faults, reason], trace, events };
     } finally {
       giveBack();
-      // All of it ran in one turn of the event loop, which others wait for.
+      // The whole seed ran in one turn of the event loop: let other tasks run.
       await new Promise((resolve) => setImmediate(resolve));
     }
   }
@@ -126,7 +126,7 @@ async function playClient(world: World, dice: number): Promise<void> {
   else if (!world.isSheltered) await world.doom(id, 10_000 + below(60_000));
 }
 
-/** Until all have ended or are gone, with a last time for streams to be read. */
+/** Waits until all jobs have ended or are removed, and then until clients have read their streams. */
 async function waitForAll(world: World): Promise<Map<string, JobRecord | undefined>> {
   const until = world.clock.now() + CALM_LIMIT_MS;
   const records = new Map<string, JobRecord | undefined>();
@@ -140,7 +140,7 @@ async function waitForAll(world: World): Promise<Map<string, JobRecord | undefin
     });
   }
   await world.clock.advance(2 * CALM_STEP_MS);
-  // Nothing may change any more.
+  // Read again: records must not have changed.
   for (const id of world.jobs.keys()) records.set(id, await world.readRecord(id));
   return records;
 }

@@ -1,4 +1,4 @@
-// A thread that plays seeds: every `step`th one from `first` on, and says what came of each.
+// A thread that plays every `step`th seed from `first` and posts the result of each.
 import { parentPort, workerData } from 'node:worker_threads';
 import type { WorldEvent } from './ledger.ts';
 import { SeedPlayer } from './run-seed.ts';
@@ -16,8 +16,7 @@ export interface SeedNews {
 }
 
 const { first, end, step }: SeedShare = workerData;
-// Thousands of errors are part of every seed, and nobody reads where they came from; of a single seed
-// somebody may want to know.
+// Every seed creates thousands of errors, and stacks are slow: keep them only if a single seed is played.
 if (end - first > step) Error.stackTraceLimit = 0;
 const player = new SeedPlayer();
 for (let seed = first; seed < end; seed += step) {

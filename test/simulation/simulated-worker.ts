@@ -62,18 +62,18 @@ export class SimulatedWorker {
     void this.#replace(dead);
   }
 
-  /** Cut off from the platform for a while, longer perhaps than its leases. */
+  /** Cuts the worker off from the platform for `ms`, perhaps longer than its leases last. */
   part(ms: number): void {
     this.#process?.link.part(ms);
   }
 
-  /** It leaves in good order, and nobody takes its place. */
+  /** Drains the worker; nothing replaces it. */
   async drain(): Promise<void> {
     this.#isClosed = true;
     await this.#process?.worker.drain();
   }
 
-  /** It leaves in good order, and a fresh process takes its place. */
+  /** Recycles the process: it drains, then a new process starts. */
   recycle(): void {
     const old = this.#process;
     if (!old) return;
@@ -103,7 +103,7 @@ export class SimulatedWorker {
     this.#start();
   }
 
-  /** As a supervisor: until the platform has heard it, but not for ever. */
+  /** Says bye for a dead process, with retries until `BYE_LIMIT_MS`. */
   async #reportDeath({ incarnation }: Process): Promise<void> {
     const { clock, id: workerId } = this.#options;
     const link = this.#createLink();
@@ -145,7 +145,7 @@ export class SimulatedWorker {
     });
     this.#process = { incarnation, link, outbox, worker };
     worker.start().catch(() => {
-      // Killed or told to leave before it was up.
+      // The worker was killed or drained before it had started.
     });
   }
 }

@@ -1,4 +1,4 @@
-// Seeds of the simulation: `SEED=…` plays one again, `SEEDS=…` says how many.
+// Plays seeds of the simulation. `SEED=…` repeats one seed; `SEEDS=…` sets their number.
 import './global-time.ts';
 
 import { describe, expect, it } from 'vitest';
@@ -12,7 +12,7 @@ const isRepeated = process.env['SEED'] !== undefined;
 const isSoak = process.env['SEEDS'] !== undefined;
 const first = chooseSeed(isSoak ? undefined : 1);
 const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : 1_000));
-/** Fewer seeds may lack an event by chance. */
+/** With fewer seeds an event may be missing by chance. */
 const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
 const COMPARED = 20;

@@ -1,4 +1,4 @@
-// A client that follows a job's stream from its first chunk, over resets and restarts of the platform.
+// A client that follows the stream of a job from the first chunk, across resets and platform restarts.
 import { sleep } from '../../src/base/clock.ts';
 import type { JobKey } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
@@ -22,12 +22,12 @@ export class StreamClient {
     this.#key = key;
   }
 
-  /** What it has been given of the current attempt. */
+  /** The chunks received of the current attempt. */
   get outputs(): readonly unknown[] {
     return this.#outputs;
   }
 
-  /** Until the world ends, or the job is there no more: an ended job may be retried. */
+  /** Reads until the world ends or the job is removed: a client may retry an ended job. */
   async follow(): Promise<void> {
     const { clock, signal } = this.#world;
     while (!signal.aborted) {

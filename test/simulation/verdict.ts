@@ -1,4 +1,4 @@
-// What must have become of every job when a seed has been played to its end.
+// Checks how every job ended after a seed has been played.
 import type { JobRecord } from '../../src/wire/job.ts';
 import { isTerminal } from '../../src/wire/job.ts';
 import { expectChunks, expectOutput, type JobPlan } from './job-plan.ts';
@@ -10,24 +10,24 @@ const LOSSES: ReadonlySet<string> = new Set([
   'released_too_often',
 ]);
 
-/** One job of the world, as clients know it. */
+/** A job as its clients know it. */
 export interface PlayedJob {
   id: string;
   plan: JobPlan;
-  /** Undefined if it is there no more. */
+  /** Undefined if the job is no longer stored. */
   record: JobRecord | undefined;
-  /** A client's cancel was accepted. */
+  /** The platform accepted a cancel. */
   isCancelled: boolean;
-  /** A client gave it a short time to live. */
+  /** A client set a short TTL. */
   isDoomed: boolean;
-  /** What a client has read of its stream; undefined if none did. */
+  /** The chunks that a client read; undefined if no client read the stream. */
   streamed: readonly unknown[] | undefined;
 }
 
-/** Empty if all is as it must be. */
+/** Returns the faults of a job. */
 export async function judgeJob(world: World, job: PlayedJob): Promise<string[]> {
   const { record, isDoomed } = job;
-  if (!record) return isDoomed ? [] : [`job ${job.id}: is there no more`];
+  if (!record) return isDoomed ? [] : [`job ${job.id}: is no longer stored`];
   const flaws = [...judgeEnd(world, job, record), ...judgeReports(world, job, record)];
   if (record.status === 'COMPLETED') flaws.push(...(await judgeOutput(world, job, record)));
   return flaws.map((flaw) => `job ${job.id}: ${flaw}: ${JSON.stringify(record)}`);
@@ -40,7 +40,7 @@ function* judgeEnd(
 ): Generator<string> {
   const { status } = record;
   if (!isTerminal(status)) return yield 'has not ended';
-  if (isCancelled !== (status === 'CANCELLED')) yield 'is cancelled, or is not';
+  if (isCancelled !== (status === 'CANCELLED')) yield 'has a status that contradicts its cancel';
   if (isCancelled) return;
   if (status === 'TIMED_OUT' && plan.fate !== 'overruns') {
     yield 'timed out, though it is quick';
@@ -48,7 +48,7 @@ function* judgeEnd(
   if (status === 'COMPLETED' && plan.fate !== 'ends') yield 'completed, though it cannot';
   if (status === 'FAILED' && !mayFail(plan, record)) yield 'failed without a reason';
   if (!world.isSheltered) return;
-  // Only the jobs themselves do harm there: what others do must not be theirs.
+  // In a sheltered world only jobs cause faults, and no job may fail because of another.
   const losses = world.ledger.job(id)?.history.filter(({ code }) => LOSSES.has(code)) ?? [];
   const suffers = status !== 'COMPLETED' || losses.length > 0;
   if (plan.fate === 'ends' && suffers)
@@ -59,7 +59,7 @@ function* judgeEnd(
   if (plan.fate === 'overruns' && status !== 'TIMED_OUT') yield 'overran and is not TIMED_OUT';
 }
 
-/** Three processes may die or be cut off under a job; a handler error is one that was planned. */
+/** A job may fail after three attempts, each lost with its process or failed as planned. */
 function mayFail({ failures }: JobPlan, { error }: JobRecord): boolean {
   const codes = error?.attempts.map(({ code }) => code) ?? [];
   const handlerErrors = codes.filter((code) => code === 'handler_error').length;
@@ -67,7 +67,7 @@ function mayFail({ failures }: JobPlan, { error }: JobRecord): boolean {
   return handlerErrors <= failures && handlerErrors + losses === codes.length && codes.length === 3;
 }
 
-/** What the platform has acknowledged is in the job, unless a client has put something else there. */
+/** The job reflects every acknowledged outcome, unless a client cancelled or retried it. */
 function* judgeReports(
   world: World,
   { id, isCancelled }: PlayedJob,

@@ -1,6 +1,5 @@
-// Time and chance of one simulated world: a clock that stands still until it is moved, and everything
-// else that a run could differ by (turns of the event loop, random numbers, the machine's timer)
-// taken over, so that the same seed plays the same.
+// Time and randomness of one simulated world. The clock moves only when it is advanced; event loop turns,
+// random numbers and the performance timer are replaced too, so that a seed always plays the same.
 import type { Clock } from '../../src/base/clock.ts';
 import { takenOver } from './global-time.ts';
 
@@ -10,13 +9,13 @@ interface Timer {
   act: (() => void) | undefined;
 }
 
-/** Rounds of work at one instant after which it counts as endless: a loop that never waits. */
+/** More rounds of work at one instant mean a loop that never waits. */
 const MAX_ROUNDS = 100_000;
 
 export class VirtualTime implements Clock {
   #now = Date.UTC(2026, 0, 1);
   #order = 0;
-  /** A binary heap, the earliest first; of equal times the one that was set first. */
+  /** A binary heap: the earliest timer first, then the one set first. */
   readonly #timers: Timer[] = [];
   #turns: (() => void)[] = [];
 
@@ -30,7 +29,7 @@ export class VirtualTime implements Clock {
     };
   }
 
-  /** Until the returned function is called, whatever runs in this thread goes by this time and chance. */
+  /** Replaces the time and randomness of this thread until the returned function is called. */
   takeOver(random: () => number): () => void {
     const setImmediate = (act: (...args: unknown[]) => void, ...args: unknown[]) => {
       this.#turns.push(() => act(...args));
@@ -44,7 +43,7 @@ export class VirtualTime implements Clock {
     };
   }
 
-  /** Moves time on by `ms`; after each timer all that it set off runs to its end before the next. */
+  /** Advances time by `ms`; the work started by a timer runs to its end before the next timer. */
   async advance(ms: number): Promise<void> {
     const until = this.#now + ms;
     await this.#settle();
@@ -56,7 +55,7 @@ export class VirtualTime implements Clock {
     this.#now = until;
   }
 
-  /** Waits for an operation, for which time does not have to pass. */
+  /** Waits for an operation that must end without time passing. */
   async finish<T>(work: Promise<T>): Promise<T> {
     let isDone = false;
     const done = () => {
@@ -64,15 +63,15 @@ export class VirtualTime implements Clock {
     };
     work.then(done, done);
     await this.#settle();
-    if (!isDone) throw new Error('it waits for time to pass');
+    if (!isDone) throw new Error('the operation waits for time to pass');
     return work;
   }
 
-  /** Until nothing is left to do at this instant. */
+  /** Runs all work that is due at this instant. */
   async #settle(): Promise<void> {
     await settlePromises();
     for (let round = 0; this.#turns.length > 0; round++) {
-      if (round > MAX_ROUNDS) throw new Error('something turns without ever waiting');
+      if (round > MAX_ROUNDS) throw new Error('a loop calls setImmediate without ever waiting');
       const turns = this.#turns;
       this.#turns = [];
       for (const turn of turns) {
@@ -128,7 +127,7 @@ function isBefore(a: Timer, b: Timer): boolean {
   return a.at < b.at || (a.at === b.at && a.order < b.order);
 }
 
-/** The queue of `nextTick` runs when that of promises is empty: all that could run has. */
+/** The `nextTick` queue runs after the promise queue is empty. */
 function settlePromises(): Promise<void> {
   return new Promise((resolve) => process.nextTick(resolve));
 }

@@ -1,10 +1,10 @@
-// A store that shows every change of a job as it is written.
+// Wraps a store and reports every change of a job to a callback.
 import type { Step, Store, StoredJob, Transaction } from '../../src/store/store.ts';
 
 /** `after` is undefined when the job is removed. */
 export type OnChange = (before: StoredJob, after: StoredJob | undefined) => void;
 
-/** The store's own transaction, but for what changes or removes a job, which is shown first. */
+/** Calls `onChange` before a transaction changes or removes a job. */
 export function watchStore(store: Store, onChange: OnChange): Store {
   return {
     read: (operation) => store.read(operation),
@@ -26,7 +26,7 @@ function watchTransaction(tx: Transaction, onChange: OnChange): Transaction {
       return tx.removeJob(job);
     },
   };
-  // The verbs read private members: they have to be called on the transaction itself.
+  // The methods read private members, so they must be called on the transaction itself.
   return new Proxy(tx, {
     get(target, name) {
       const watched: unknown = Reflect.get(verbs, name);

@@ -1,5 +1,5 @@
-// One simulated world: the real queue and real workers in virtual time, a flaky network between them,
-// and what clients, operators and accidents do to them. Everything in it follows from the seed.
+// One simulated world: the real queue and real workers in virtual time, an unreliable network between
+// them, and actions of clients, operators and faults. The seed determines everything.
 import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
@@ -28,10 +28,10 @@ interface ClientJob {
 
 export interface WorldOptions {
   store: Store;
-  /** A store may have been the home of other worlds. */
+  /** Unique for the store, which other worlds may have used. */
   endpointId: string;
   random: () => number;
-  /** Nothing is killed or cut off but by jobs. */
+  /** Only jobs kill processes, and the network loses nothing. */
   isSheltered: boolean;
 }
 
@@ -48,7 +48,7 @@ export class World {
   readonly #workers: SimulatedWorker[] = [];
   readonly #over = new AbortController();
   #workerCount = 0;
-  /** How far the platform's wall clock is from the time of the world, ms. */
+  /** Difference between the platform's wall clock and the time of the world, ms. */
   #wallOffsetMs = 0;
   #link: WorkerLink | undefined;
 
@@ -62,7 +62,7 @@ export class World {
     this.queue = this.#createQueue();
   }
 
-  /** Ends with the world. */
+  /** Aborted when the world is closed. */
   get signal(): AbortSignal {
     return this.#over.signal;
   }
@@ -135,7 +135,7 @@ export class World {
     this.#link = undefined;
     await this.clock.finish(this.queue.close());
     await this.clock.advance(downMs);
-    // Not by chance: each random number more would make other worlds of all seeds.
+    // Takes no random number: one more draw would change the world of every seed.
     if (downMs % 3 === 0) this.#wallOffsetMs -= 100 * downMs;
     this.queue = this.#createQueue();
     await this.#open();
@@ -150,7 +150,7 @@ export class World {
     this.#workers[index] = this.#createWorker();
   }
 
-  /** Leaves nothing in the store but the endpoint. */
+  /** Removes everything except the endpoint from the store. */
   async close(): Promise<void> {
     this.#over.abort();
     this.#link = undefined;
@@ -162,13 +162,13 @@ export class World {
         const all = { endpointId, status: undefined, before: undefined, limit: 10_000 };
         for (const job of yield* tx.jobs(all)) yield* tx.removeJob(job);
         for (const { id } of yield* tx.workers()) yield* tx.removeWorker(endpointId, id);
-        // The next world begins at its own time.
+        // The next world starts at its own time.
         for (const id of ['last', 'time']) yield* tx.removeResource({ kind: 'run', id });
       }),
     );
   }
 
-  /** Whether it was done: a refusal is an answer too. */
+  /** Returns false if the platform refuses the call. */
   async #ask(
     ask: (key: { endpointId: string; id: string }) => Promise<unknown>,
     id: string,
@@ -194,7 +194,7 @@ export class World {
     return new Queue({ store: this.#store, clock, log: silentLog, settings, random });
   }
 
-  /** A process's view of time: it ends with the process. */
+  /** Creates the clock of one platform process. */
   #openPlatformClock(): ResumableClock {
     const { clock } = this;
     const wall = () => clock.now() + this.#wallOffsetMs;

@@ -1,5 +1,5 @@
-// `millrace conformance` on our own worker, over every carrier, and on workers whose fault takes long
-// to be seen.
+// Runs `millrace conformance` on the Millrace worker over every transport, and on workers with a fault that
+// takes long to detect.
 import { describe, expect, it } from 'vitest';
 import {
   judgeConformance,

@@ -1,4 +1,4 @@
-// 500 streaming and 500 plain jobs through each kind of bad network.
+// Runs 500 streaming and 500 plain jobs under each kind of network fault.
 import { describe, expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { runUnderFaults } from '../support/runs/fault-run.ts';
@@ -9,7 +9,7 @@ describe.each([
   { kind: 'answer-lost', maxFaults: 1_000, atLeast: 50 },
   { kind: 'held', maxFaults: 1_000, atLeast: 50 },
   { kind: 'slow', maxFaults: 1_000, atLeast: 50 },
-  // Each is noticed after 15 s only.
+  // The caller detects each only after 15 s.
   { kind: 'half-open', maxFaults: 30, atLeast: 10 },
 ] as const)('a network with the fault $kind', ({ kind, maxFaults, atLeast }) => {
   it('ends each of 1,000 jobs once, with its output and all of its chunks', async () => {

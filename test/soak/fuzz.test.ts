@@ -1,4 +1,4 @@
-// Requests that are wrong in every way that we could think of, of all users, to every operation.
+// Sends random requests of all users, most of them invalid, to every operation.
 import { expect, it } from 'vitest';
 import { runFuzzer } from '../support/fuzz/run.ts';
 import { chooseSeed } from '../support/random.ts';
@@ -17,6 +17,6 @@ it('the platform answers 200,000 mostly invalid requests as documented', {
   console.log(summary);
   expect(faults).toEqual([]);
   expect(tooMany).toBeLessThan(0.05);
-  // Of what is hardly ever asked for rightly there may be one or the other.
+  // A few operations rarely receive a valid request.
   expect(neverSucceeded.length, neverSucceeded.join()).toBeLessThan(4);
 });

@@ -1,11 +1,11 @@
-// The long form of test/e2e/hostile: as many connections, calls and records as were seen to stop a
-// platform, each attack on a fresh one.
+// The long form of test/e2e/hostile: each attack runs on a new platform, at a size that has stopped earlier
+// versions.
 import { expect, it } from 'vitest';
 import { ATTACKS } from '../e2e/hostile/attacks.ts';
 import { HostileWorld } from '../e2e/hostile/hostile-world.ts';
 import { runAttack } from '../e2e/hostile/run-attack.ts';
 
-/** Of the well-behaved client, while the attacker holds what it has opened. */
+/** Rounds of the well-behaved client while the attacker keeps its connections open. */
 const ROUNDS = 300;
 
 const inForce = ATTACKS.filter(({ pending }) => pending === undefined);

@@ -1,4 +1,4 @@
-// 2,000 jobs while threads, worker processes, supervisors and the platform are ended at random.
+// Runs 2,000 jobs while threads, worker processes, supervisors and the platform are killed at random.
 import { expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { runUnderKills } from '../support/runs/kill-run.ts';

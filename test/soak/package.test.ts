@@ -1,5 +1,5 @@
-// A scaffolded project with everything that npm does for it: test/e2e/package.test.ts leaves out the scripts
-// of its packages, one of which fetches Node.
+// Installs a scaffolded project with the install scripts of its packages, one of which downloads Node.
+// test/e2e/package.test.ts skips those scripts.
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-// The long form of the faults in test/e2e/runpod: each kind of fault alone, with many jobs.
+// The long form of the faults in test/e2e/runpod: each kind of fault alone, over many jobs.
 import { describe, expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { type RunPodRun, runOnRunPod } from '../support/runs/runpod-run.ts';
@@ -9,7 +9,7 @@ const status = (status: number, headers = {}) => ({ kind: 'status', status, head
 const lost = { kind: 'reset', when: 'after' } as const;
 const cut = { kind: 'reset', when: 'before' } as const;
 
-/** Less often where a fault costs more time. */
+/** Share of faulty requests by route, lower where a fault takes more time. */
 const SHARES: Readonly<Record<RunPodRoute, number>> = {
   ...{ take: 0.2, stream: 0.1, done: 0.3, stop: 0.3, ping: 0.3 },
 };

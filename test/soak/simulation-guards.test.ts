@@ -1,5 +1,5 @@
-// Proves that the simulation sees a broken queue: each promise is broken in a copy of the sources, and
-// the seeds have to fail with the words that name it.
+// Proves that the simulation detects a broken queue: each test breaks one promise in a copy of the sources
+// and expects the seeds to fail with the matching message.
 import { execFile } from 'node:child_process';
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ interface Break {
   file: string;
   from: string;
   to: string;
-  /** What the seeds have to say. */
+  /** The expected message. */
   seen: RegExp;
 }
 
