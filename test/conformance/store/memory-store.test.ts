@@ -2,4 +2,4 @@
 import { MemoryStore } from '../../simulation/memory-store.ts';
 import { describeStore } from './store.ts';
 
-describeStore('in maps', () => new MemoryStore());
+describeStore('in memory', () => new MemoryStore());

@@ -1,4 +1,4 @@
-// Records that have to be posted somewhere: by receiver and time, apart from the jobs they are of.
+// Webhook deliveries: stored by receiver and time, independent of their jobs.
 import { expect, it } from 'vitest';
 import type { StoredDelivery } from '../../../src/store/store.ts';
 import { bytesOf, idsOf, keyOf, store, textOf } from './store-under-test.ts';
@@ -26,7 +26,7 @@ async function readRecord(id: string): Promise<string> {
 }
 
 export function describeDeliveries(): void {
-  it('come back as they were inserted, when their time has come', async () => {
+  it('are returned unchanged when they are due', async () => {
     const delivery = makeDelivery({
       id: 'd1',
       url: 'http://[::1]:8080/a?b=%C3%A4',
@@ -45,7 +45,7 @@ export function describeDeliveries(): void {
     expect(await store.read((tx) => tx.deliveryPart(keyOf('d2'), 0))).toBeUndefined();
   });
 
-  it('are listed for one receiver of one user, the earliest first, up to a limit', async () => {
+  it('are listed by user and receiver, earliest first, up to a limit', async () => {
     await add(
       makeDelivery({ id: 'late', nextAt: 30 }),
       makeDelivery({ id: 'early', nextAt: 10 }),
@@ -59,7 +59,7 @@ export function describeDeliveries(): void {
     expect(idsOf(await listDue('unknown.example', 30))).toEqual([]);
   });
 
-  it('name every receiver of a user once, with its first time', async () => {
+  it('list each receiver of a user once, with its earliest delivery', async () => {
     expect(await store.read((tx) => tx.receivers())).toEqual([]);
     await add(
       makeDelivery({ id: 'a', receiver: 'b.example', nextAt: 30 }),
@@ -74,7 +74,7 @@ export function describeDeliveries(): void {
     ]);
   });
 
-  it('say when the receiver is next to be tried after a time', async () => {
+  it('return the time of the next delivery to a receiver', async () => {
     await add(
       makeDelivery({ id: 'a', nextAt: 10 }),
       makeDelivery({ id: 'b', nextAt: 30 }),
@@ -87,7 +87,7 @@ export function describeDeliveries(): void {
     expect(await next(30)).toBeUndefined();
   });
 
-  it('are postponed with their attempts counted, and nothing else changes', async () => {
+  it('change only their time and attempts when they are postponed', async () => {
     const delivery = makeDelivery({ id: 'a' });
     const other = makeDelivery({ id: 'b' });
     await add(delivery, other);
@@ -96,7 +96,7 @@ export function describeDeliveries(): void {
     expect(await listDue('example.com', 2_000)).toEqual([postponed, other]);
   });
 
-  it('are removed with their record, alone', async () => {
+  it('are removed with their record, and others are kept', async () => {
     await add(makeDelivery({ id: 'a' }), makeDelivery({ id: 'b' }));
     await store.write((tx) => tx.removeDelivery(keyOf('a')));
     expect(idsOf(await listDue('example.com', 2_000))).toEqual(['b']);
@@ -104,7 +104,7 @@ export function describeDeliveries(): void {
     expect([await read('a'), textOf(await read('b'))]).toEqual([undefined, RECORD]);
   });
 
-  it('outlive the job that they are of', async () => {
+  it('outlive their job', async () => {
     const job = makeJob({ id: 'job-1', status: 'COMPLETED' });
     await addJobs(store, [job]);
     await add(makeDelivery({ id: 'a', jobId: job.id }));
@@ -114,7 +114,7 @@ export function describeDeliveries(): void {
     expect(textOf(record)).toBe(RECORD);
   });
 
-  it('have the output of a job in their record, also when the job is gone', async () => {
+  it('keep the output of a job in their record after the job is removed', async () => {
     const output = Buffer.alloc(2_500_000, 'x');
     const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
     await addJobs(store, [job]);
@@ -131,7 +131,7 @@ export function describeDeliveries(): void {
   });
 
   it.each(['job', 'delivery'])(
-    'leave no output behind when the %s is removed first',
+    'leave no output behind if the %s is removed first',
     async (first) => {
       const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
       await addJobs(store, [job]);
@@ -152,7 +152,7 @@ export function describeDeliveries(): void {
     },
   );
 
-  it('leave no output behind when the endpoint is removed', async () => {
+  it('leave no output behind if their endpoint is removed', async () => {
     const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
     await addJobs(store, [job]);
     await store.write(function* (tx) {
@@ -165,7 +165,7 @@ export function describeDeliveries(): void {
     expect(await store.read((tx) => tx.deliveryPart(keyOf('a'), 0))).toBeUndefined();
   });
 
-  it('are undone with the operation that inserted them', async () => {
+  it('are rolled back with the operation that inserted them', async () => {
     const failing = store.write(function* (tx) {
       yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [bytesOf(RECORD)]);
       throw new Error('on purpose');

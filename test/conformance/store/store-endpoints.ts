@@ -7,7 +7,7 @@ import { addEndpoint, addJobs, ENDPOINT, makeJob } from './stored-jobs.ts';
 
 type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
 
-/** Of an endpoint that was put with no more than it needs. */
+/** The defaults of an endpoint that was put with its required members only. */
 const plain = { userId: 'owner', deployment: null, deleted: false };
 
 const zero: Counters = {
@@ -41,7 +41,7 @@ async function readCounters(id = ENDPOINT): Promise<Counters | undefined> {
 export function describeEndpoints(): void {
   const settings = { executionTimeoutMs: 5_000, maxAttempts: 1, maxQueued: 7 };
 
-  it('is added with counters at zero, and listed', async () => {
+  it('starts with counters at zero, and is listed', async () => {
     await store.write((tx) => tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 }));
     const added = { id: 'ep_b', settings, createdAt: 5, ...plain, ...zero };
     expect(await store.read((tx) => tx.endpoint('ep_b'))).toEqual(added);
@@ -49,7 +49,7 @@ export function describeEndpoints(): void {
     expect(await store.read((tx) => tx.endpoint('ep_c'))).toBeUndefined();
   });
 
-  it('keeps counters and age when its settings are replaced', async () => {
+  it('keeps its counters and creation time when its settings change', async () => {
     await addJobs(store, [makeJob({ id: 'a' })]);
     await store.write((tx) => tx.putEndpoint({ id: ENDPOINT, settings, createdAt: 99 }));
     const endpoint = await store.read((tx) => tx.endpoint(ENDPOINT));
@@ -57,7 +57,7 @@ export function describeEndpoints(): void {
     expect(endpoint).toEqual({ id: ENDPOINT, settings, ...kept });
   });
 
-  it('keeps whose it is, how it is deployed, and that it was deleted', async () => {
+  it('stores its owner, its deployment and its deletion', async () => {
     const deployment = {
       name: 'image',
       type: 'QUEUE' as const,
@@ -93,7 +93,7 @@ export function describeEndpoints(): void {
     expect(decisions.map(({ parent }) => parent)).toEqual([ENDPOINT]);
   });
 
-  it('tells when the job was queued that waits longest, whatever its priority', async () => {
+  it('returns when its oldest waiting job was queued, regardless of priority', async () => {
     const oldest = (id = ENDPOINT) => store.read((tx) => tx.oldestQueuedAt(id));
     expect(await oldest()).toBeUndefined();
     await addJobs(store, [
@@ -109,7 +109,7 @@ export function describeEndpoints(): void {
   });
 
   const pairs = JOB_STATUSES.flatMap((from) => JOB_STATUSES.map((to) => [from, to] as const));
-  it.each(pairs)('counts a job that goes from %s to %s', async (from, to) => {
+  it.each(pairs)('counts a job that changes from %s to %s', async (from, to) => {
     const job = makeJob({ id: 'a', status: from });
     await addJobs(store, [job]);
     expect(await readCounters()).toEqual({ ...zero, [counterOf[from]]: 1 });
@@ -123,7 +123,7 @@ export function describeEndpoints(): void {
   });
 
   it.each(JOB_STATUSES)(
-    'after a job that is %s was removed counts only how it ended',
+    'keeps only the terminal count of a removed job that was %s',
     async (status) => {
       const job = makeJob({ id: 'a', status });
       await addJobs(store, [job]);
@@ -133,7 +133,7 @@ export function describeEndpoints(): void {
     },
   );
 
-  it('counts a second failure of the same job as another one', async () => {
+  it('counts a second failure of the same job again', async () => {
     const first = makeJob({ id: 'a', status: 'FAILED' });
     await addJobs(store, [first]);
     const queued = await save(first, { status: 'IN_QUEUE' }, 1);
@@ -141,7 +141,7 @@ export function describeEndpoints(): void {
     expect(await readCounters()).toEqual({ ...zero, failed: 2, retried: 1 });
   });
 
-  it('counts retries, and takes them back, also without a change of status', async () => {
+  it('counts and uncounts retries, even without a change of status', async () => {
     const job = makeJob({ id: 'a' });
     await addJobs(store, [job]);
     const again = await save(job, { failures: 1 }, 1);
@@ -151,7 +151,7 @@ export function describeEndpoints(): void {
     expect(await readCounters()).toEqual({ ...zero, inProgress: 1, retried: 2 });
   });
 
-  it('counts nothing that happens on another one', async () => {
+  it('does not count jobs of another endpoint', async () => {
     await addEndpoint(store, 'ep_other');
     await addJobs(store, [makeJob({ id: 'a' })]);
     expect(await readCounters('ep_other')).toEqual(zero);
@@ -170,7 +170,7 @@ export function describeWorkersAndKeys(): void {
     helloAt: 12,
   };
 
-  it('puts, replaces, lists and removes a worker', async () => {
+  it('include a worker that is put, replaced, listed and removed', async () => {
     const other = { ...worker, endpointId: 'ep_other' };
     await store.write((tx) => tx.putWorker(worker));
     await store.write((tx) => tx.putWorker(other));
@@ -202,7 +202,7 @@ export function describeWorkersAndKeys(): void {
     podId: null,
   };
 
-  it('puts, replaces and lists keys, and finds one by its hash', async () => {
+  it('include keys that are put, replaced, listed and found by hash', async () => {
     const lasting = { createdAt: 4, expiresAt: 99 };
     const other = { ...key, id: 'key_2', hash: 'h2', podId: 'pod_1', ...lasting };
     await store.write((tx) => tx.putKey(key));

@@ -1,4 +1,4 @@
-// Jobs: every field, what changes in them, and their removal.
+// Jobs: every field, changes and removal.
 import { expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { bytesOf, keyOf, readJob, save, store, textOf } from './store-under-test.ts';
@@ -57,8 +57,8 @@ const fullJob: StoredJob = makeJob({
 export function describeJobs(): void {
   it.each([
     ['with every field set', fullJob],
-    ['with nothing but what a new one has', makeJob({ id: 'a' })],
-  ])('%s comes back as it was inserted', async (_, job) => {
+    ['with required fields only', makeJob({ id: 'a' })],
+  ])('%s is returned unchanged', async (_, job) => {
     await addJobs(store, [job]);
     expect(await readJob(job.id)).toEqual(job);
   });
@@ -67,7 +67,7 @@ export function describeJobs(): void {
     ([field]) => field !== 'id' && field !== 'endpointId',
   );
   it.each(changes)(
-    'is saved when its %s changes, and when that changes back',
+    'is saved when its %s changes and changes back',
     async (field, to) => {
       const before = makeJob({ id: 'a' });
       await addJobs(store, [before]);
@@ -78,7 +78,7 @@ export function describeJobs(): void {
     },
   );
 
-  it('keeps each part of its lease', async () => {
+  it('keeps every field of its lease', async () => {
     const before = makeJob({ id: 'a', lease: makeLease() });
     await addJobs(store, [before]);
     const lease = makeLease({
@@ -92,7 +92,7 @@ export function describeJobs(): void {
     expect(await readJob('a')).toEqual(after);
   });
 
-  it('is saved alone', async () => {
+  it('is saved without a change to other jobs', async () => {
     const other = { ...makeJob({ id: 'a' }), endpointId: 'ep_other' };
     const [a, b] = [makeJob({ id: 'a' }), makeJob({ id: 'b' })];
     await addJobs(store, [a, b, other]);
@@ -114,12 +114,12 @@ export function describeJobs(): void {
     expect(await find(ENDPOINT, 'unknown')).toBeUndefined();
   });
 
-  it('is refused if another of the endpoint has its idempotency key', async () => {
+  it('is refused if another job of the endpoint has its idempotency key', async () => {
     await addJobs(store, [makeJob({ id: 'a', idempotencyKey: 'k' })]);
     await expect(addJobs(store, [makeJob({ id: 'b', idempotencyKey: 'k' })])).rejects.toThrow();
   });
 
-  it('is removed with everything that belongs to it, and with nothing else', async () => {
+  it('is removed with all of its data, and other jobs are kept', async () => {
     const [a, b] = [makeJob({ id: 'a' }), makeJob({ id: 'b' })];
     await addJobs(store, [a, b]);
     await store.write(function* (tx) {

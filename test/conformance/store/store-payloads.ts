@@ -4,14 +4,14 @@ import { bytesOf, keyOf, store, textOf } from './store-under-test.ts';
 import { makeJob } from './stored-jobs.ts';
 
 export function describePayloads(): void {
-  it('keeps an input byte for byte', async () => {
+  it('include an input byte for byte', async () => {
     const input = Uint8Array.from({ length: 300_000 }, (_, i) => i % 256);
     await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
     expect(await store.read((tx) => tx.input(keyOf('a')))).toEqual(input);
     expect(await store.read((tx) => tx.input(keyOf('b')))).toBeUndefined();
   });
 
-  it('keeps payloads of many MB as they are, and nothing of a longer one before', async () => {
+  it('may have many MB, and replace a longer payload completely', async () => {
     const large = Uint8Array.from({ length: 3_500_000 }, (_, index) => index % 251);
     const shorter = large.subarray(0, 1_048_577);
     await store.write((tx) => tx.insertJob(makeJob({ id: 'large' }), large));
@@ -25,7 +25,7 @@ export function describePayloads(): void {
     expect(Buffer.compare(input ?? Buffer.alloc(0), large)).toBe(0);
   });
 
-  it('keeps an output, replaces it, drops it', async () => {
+  it('include an output that can be replaced and dropped', async () => {
     const put = (text: string) => store.write((tx) => tx.putOutput(keyOf('a'), bytesOf(text)));
     const read = async () => textOf(await store.read((tx) => tx.output(keyOf('a'))));
     await put('1');
@@ -62,7 +62,7 @@ export function describeChunks(): void {
     });
   }
 
-  it('come back as they were appended, those of the attempt only', async () => {
+  it('are returned unchanged, by attempt', async () => {
     const range = { ...keyOf('a'), attempt: 2, from: 0, maxBytes: 1_000 };
     expect(await store.read((tx) => tx.chunks(range))).toEqual(batches);
     expect(await firsts(0, 1_000, 1)).toEqual([0]);
@@ -76,7 +76,7 @@ export function describeChunks(): void {
     [4, [3]],
     [5, [3]],
     [6, []],
-  ])('from chunk %i on begin with the batch that holds it', async (from, expected) => {
+  ])('from chunk %i on begin with the batch that contains that chunk', async (from, expected) => {
     expect(await firsts(from)).toEqual(expected);
   });
 
@@ -86,11 +86,11 @@ export function describeChunks(): void {
     [9, [0, 2]],
     [10, [0, 2]],
     [11, [0, 2, 3]],
-  ])('up to %i bytes end with the batch that reaches it', async (maxBytes, expected) => {
+  ])('up to %i bytes end with the batch that reaches the limit', async (maxBytes, expected) => {
     expect(await firsts(0, maxBytes)).toEqual(expected);
   });
 
-  it('can be very many', async () => {
+  it('may be many', async () => {
     const count = 700;
     await store.write(function* (tx) {
       for (let first = 0; first < count; first++) {
@@ -107,14 +107,14 @@ export function describeChunks(): void {
     expect(some).toHaveLength(601);
   });
 
-  it('are refused twice', async () => {
+  it('are refused if they are appended twice', async () => {
     const [batch] = batches;
     if (!batch) throw new Error('there are three');
     const again = store.write((tx) => tx.appendChunks({ ...keyOf('a'), attempt: 2 }, batch));
     await expect(again).rejects.toThrow();
   });
 
-  it('are dropped for all attempts of the job', async () => {
+  it('are dropped with all attempts of the job', async () => {
     await store.write((tx) => tx.dropChunks(keyOf('a')));
     expect([...(await firsts(0)), ...(await firsts(0, 1_000, 1))]).toEqual([]);
   });
@@ -140,7 +140,7 @@ export function describeLog(): void {
     [18, 100, '\n'],
     [19, 100, ''],
     [500, 100, ''],
-  ])('is read from byte %i, at most %i of them', async (from, maxBytes, expected) => {
+  ])('can be read from byte %i, at most %i bytes', async (from, maxBytes, expected) => {
     const read = await store.read((tx) => tx.log({ ...keyOf('a'), from, maxBytes }));
     expect(textOf(read)).toBe(expected);
   });

@@ -1,4 +1,4 @@
-// What finds jobs: the queue, leases, due times, the list.
+// Queries for jobs: the queue, leases, due times, the list.
 import { expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
@@ -18,20 +18,20 @@ export function describeQueue(): void {
   ];
   const ready = ['urgent', 'less urgent', 'early', 'late'];
 
-  it('hands out what is ready by priority, then in order of submission', async () => {
+  it('returns ready jobs by priority, then in order of submission', async () => {
     await addJobs(store, mixed);
     expect(idsOf(await store.read((tx) => tx.readyJobs(ENDPOINT, 10)))).toEqual(ready);
     expect(idsOf(await store.write((tx) => tx.readyJobs(ENDPOINT, 2)))).toEqual(ready.slice(0, 2));
   });
 
-  it('holds the delayed ones too', async () => {
+  it('contains delayed jobs too', async () => {
     await addJobs(store, mixed);
     const queued = await store.write((tx) => tx.queuedJobs(ENDPOINT, 10));
     expect(idsOf(queued).sort()).toEqual([...ready, 'delayed'].sort());
     expect(await store.read((tx) => tx.queuedJobs(ENDPOINT, 2))).toHaveLength(2);
   });
 
-  it('has a job again when it is no longer delayed, or was given back', async () => {
+  it('returns a job again when its delay ends or a worker releases it', async () => {
     await addJobs(store, mixed);
     const delayed = await readJob('delayed');
     const running = await readJob('running');
@@ -42,7 +42,7 @@ export function describeQueue(): void {
     expect(idsOf(jobs)).toEqual(['delayed', 'urgent', 'less urgent', 'running', 'early', 'late']);
   });
 
-  it('knows what each worker has leased, live or kept', async () => {
+  it('returns the jobs that each worker has leased, running or ended', async () => {
     const lease = makeLease({ workerId: 'w1' });
     await addJobs(store, [
       makeJob({ id: 'live', position: 1, status: 'IN_PROGRESS', lease }),
@@ -59,7 +59,7 @@ export function describeQueue(): void {
     );
   });
 
-  it('knows what is due over all endpoints, and when the next is', async () => {
+  it('returns due jobs of all endpoints, and the next due time', async () => {
     expect(await store.read((tx) => tx.nextDueAt())).toBeUndefined();
     await addJobs(store, [
       makeJob({ id: 'c', dueAt: 30 }),
@@ -90,7 +90,7 @@ export function describeList(): void {
     }
   }
 
-  it('is newest first, page by page', async () => {
+  it('returns pages, newest first', async () => {
     await addJobs(store, [
       ...jobs,
       { ...makeJob({ id: 'elsewhere', position: 5 }), endpointId: 'ep_other' },
@@ -101,7 +101,7 @@ export function describeList(): void {
     expect(idsOf(pages.flat())).toEqual(idsOf(newestFirst));
   });
 
-  it('has no errors, histories, progress and attachments: together they could be hundreds of MB', async () => {
+  it('omits errors, histories, progress and attachments, which may have hundreds of MB', async () => {
     const full = {
       ...makeJob({ id: 'full', position: 1 }),
       ...{ error: { code: 'handler_error', message: 'no', attempts: [] }, progress: '1' },
@@ -114,7 +114,7 @@ export function describeList(): void {
     expect(page).toEqual([{ ...full, ...slim }]);
   });
 
-  it.each(JOB_STATUSES)('holds only those that are %s if asked so', async (status) => {
+  it.each(JOB_STATUSES)('returns only the jobs with the status %s on request', async (status) => {
     await addJobs(store, jobs);
     const pages = await listPages(status, 2);
     expect(pages.map(idsOf)).toEqual([[`${status}-2`, `${status}-1`], [`${status}-0`]]);

@@ -15,7 +15,7 @@ async function put(...resources: StoredResource[]): Promise<void> {
 }
 
 export function describeResources(): void {
-  it('is found by kind and id, and is gone when it was removed', async () => {
+  it('is found by kind and ID until it is removed', async () => {
     const resource = makeResource({});
     await put(resource);
     expect(await store.read((tx) => tx.resource(resource))).toEqual(resource);
@@ -24,14 +24,14 @@ export function describeResources(): void {
     expect(await store.read((tx) => tx.resource(resource))).toBeUndefined();
   });
 
-  it('keeps its owner, parent and place when it is changed', async () => {
+  it('keeps its owner, parent and position when it changes', async () => {
     await put(makeResource({ parent: 'ep_1' }));
     await put(makeResource({ userId: 'bob', parent: 'ep_2', position: 7, body: '{"name":"two"}' }));
     const kept = await store.read((tx) => tx.resource({ kind: 'template', id: 'tpl_1' }));
     expect(kept).toEqual(makeResource({ parent: 'ep_1', body: '{"name":"two"}' }));
   });
 
-  it('is listed newest first, by user, by parent and in pages', async () => {
+  it('is listed in pages by user and by parent, newest first', async () => {
     await put(
       makeResource({ id: 'a', position: 1 }),
       makeResource({ id: 'b', position: 2, userId: 'bob', parent: 'ep_1' }),
@@ -49,7 +49,7 @@ export function describeResources(): void {
     expect(await list({ parent: 'ep_1', userId: 'bob' })).toEqual(['b']);
   });
 
-  it('is as it was when the operation that changed it failed', async () => {
+  it('is unchanged if the operation that changed it fails', async () => {
     const resource = makeResource({});
     await put(resource);
     const failing = store.write(function* (tx) {

@@ -1,11 +1,11 @@
-// Operations: what is kept, undone, seen, and when.
+// Write operations: commit, rollback, visibility and order.
 import { expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { bytesOf, idsOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
 import { addJobs, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
 
 export function describeWrites(): void {
-  it('gives back what the operation returned', async () => {
+  it('returns the result of its operation', async () => {
     const given = await store.write(function* (tx) {
       yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
       return 42;
@@ -23,7 +23,7 @@ export function describeWrites(): void {
     expect(seen).toEqual({ id: 'a', inQueue: 1 });
   });
 
-  it('is not seen by a read before its commit', async () => {
+  it('is invisible to reads before its commit', async () => {
     const written = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
     const early = await readJob('a');
     await written;
@@ -31,7 +31,7 @@ export function describeWrites(): void {
     expect((await readJob('a'))?.id).toBe('a');
   });
 
-  it('is not seen half done by a read that is asked for in the middle of it', async () => {
+  it('is invisible to a read that starts during the write', async () => {
     let asked: Promise<StoredJob | undefined> | undefined;
     const written = store.write(function* (tx) {
       yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
@@ -42,7 +42,7 @@ export function describeWrites(): void {
     expect(await asked).toBeUndefined();
   });
 
-  it('that throws is undone and leaves its neighbours of the same turn alone', async () => {
+  it('that throws is rolled back without an effect on other writes of the same commit', async () => {
     const insert = (id: string) => store.write((tx) => tx.insertJob(makeJob({ id }), INPUT));
     const fail = (id: string) =>
       store.write(function* (tx) {
@@ -68,7 +68,7 @@ export function describeWrites(): void {
     expect((await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue).toBe(3);
   });
 
-  it('that throws rejects with what it threw, also before it wrote anything', async () => {
+  it('that throws rejects with its error, even before its first change', async () => {
     const refused = new Error('refused');
     const written = store.write(function* (tx) {
       yield* tx.endpoint(ENDPOINT);
@@ -80,7 +80,7 @@ export function describeWrites(): void {
     expect(await readJob('a')).toBeDefined();
   });
 
-  it('that the database refuses is undone alone', async () => {
+  it('that the database refuses is rolled back alone', async () => {
     await addJobs(store, [makeJob({ id: 'a' })]);
     const again = store.write(function* (tx) {
       yield* tx.putOutput(keyOf('a'), bytesOf('1'));
@@ -93,7 +93,7 @@ export function describeWrites(): void {
     expect(textOf(await store.read((tx) => tx.output(keyOf('b'))))).toBe('2');
   });
 
-  it('may go on after a refusal that it catches', async () => {
+  it('may continue after it catches a refusal', async () => {
     await addJobs(store, [makeJob({ id: 'a' })]);
     const caught = await store.write(function* (tx) {
       try {
@@ -108,7 +108,7 @@ export function describeWrites(): void {
     expect(textOf(await store.read((tx) => tx.output(keyOf('a'))))).toBe('1');
   });
 
-  it('comes in the order it was asked for', async () => {
+  it('runs in the order of the calls', async () => {
     const job = makeJob({ id: 'a' });
     await addJobs(store, [job]);
     const increase = () =>
@@ -122,7 +122,7 @@ export function describeWrites(): void {
     );
   });
 
-  it('that was asked for before close is kept by it', async () => {
+  it('that starts before close is committed by close', async () => {
     const written = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
     await store.close();
     await expect(written).resolves.toBeUndefined();

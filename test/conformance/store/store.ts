@@ -1,4 +1,4 @@
-// What every store has to do, whatever it is made of.
+// The conformance suite for every implementation of `Store`.
 import { describe } from 'vitest';
 import type { Store } from '../../../src/store/store.ts';
 import { describeDeliveries } from './store-deliveries.ts';
@@ -10,7 +10,7 @@ import { describeResources } from './store-resources.ts';
 import { openForEachTest } from './store-under-test.ts';
 import { describeWrites } from './store-writes.ts';
 
-/** Runs the whole suite on stores that `open` makes: each empty, and closed by the suite. */
+/** Runs the suite on stores from `open`, each of them empty; the suite closes them. */
 export function describeStore(name: string, open: () => Promise<Store> | Store): void {
   describe(`a store: ${name}`, () => {
     openForEachTest(open);
