@@ -1,5 +1,5 @@
-// What has to hold on every machine with an NVIDIA GPU: one that the stand-in for nvidia-smi makes up,
-// or a real one.
+// The conformance suite for GPU detection, for real machines and for machines simulated by the nvidia-smi
+// stand-in.
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
@@ -16,7 +16,7 @@ import type { Environment } from '../../src/worker/gpu/inherited-choice.ts';
 import { DeviceWatch } from '../../src/worker/supervisor/device-watch.ts';
 
 export interface Machine {
-  /** The PATH on which nvidia-smi is. */
+  /** The PATH that contains nvidia-smi. */
   searchPath: string;
 }
 
@@ -132,7 +132,7 @@ export function describeDevices(name: string, openMachine: () => Machine): void 
   });
 }
 
-/** As the kernel has it, of a process that was started as one of this set is. */
+/** Reads the environment from /proc of a process started with the environment of this set. */
 async function readEnvironment({ environment }: DeviceSet): Promise<string[]> {
   const env = { ...process.env, ...environment };
   const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1e9)'], { env });

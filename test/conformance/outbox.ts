@@ -1,4 +1,4 @@
-// What every outbox has to do, whatever it keeps reports in.
+// The conformance suite for every outbox.
 import { afterEach, describe, expect, it } from 'vitest';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import type { Outbox } from '../../src/worker/outbox/outbox.ts';
@@ -27,7 +27,7 @@ export function addChunk(lane: ReportLane, json: string): void {
   lane.addChunks({ sizes: [bytes.length], bytes });
 }
 
-/** Each as `job#seq kind body`. */
+/** Formats each report as `job#seq kind body`. */
 export function nameReports(sentReports: readonly SentReport[]): string[] {
   return sentReports.map(({ report: { jobId, seq, kind, body } }) => {
     return `${jobId}#${seq} ${kind} ${Buffer.from(body).toString()}`;

@@ -1,4 +1,4 @@
-// A platform on a memory store and a clock that tests drive, and a worker's hand on a link to it.
+// A platform on an in-memory store with a clock that tests control, and a scripted worker for its link.
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { outcomeOf, refTo } from '../../src/conformance/report-samples.ts';
@@ -36,13 +36,13 @@ export {
 export const ENDPOINT = 'e';
 export const NEVER = new AbortController().signal;
 
-/** A carrier that reaches the platform; opened again after each restart. */
+/** A connection to the platform; reopened after each restart. */
 export interface Carrier {
   link(endpointId: string): WorkerLink;
   close(): Promise<void>;
 }
 
-/** A queue whose links tell when a call has come in. */
+/** A queue whose links report incoming calls. */
 class ObservedQueue extends Queue {
   readonly #onCall: (verb: WorkerVerb, answer: Promise<unknown>) => void;
 
@@ -70,9 +70,9 @@ class ObservedQueue extends Queue {
 export interface PlatformOptions {
   settings?: Partial<QueueSettings>;
   endpoint?: Partial<EndpointSettings>;
-  /** Of each queue that is started. */
+  /** Creates the sender of each queue. */
   webhooks?: () => WebhookSender;
-  /** Default: a new one. */
+  /** Default: a new store in memory. */
   store?: Store;
 }
 
@@ -106,7 +106,7 @@ export class Platform {
     await this.queue.start();
   }
 
-  /** A new queue on the same store, after `awayMs` without one. */
+  /** Closes the queue and starts a new one on the same store after `awayMs`. */
   async restart(awayMs = 0): Promise<void> {
     await this.queue.close();
     await this.clock.advance(awayMs);
@@ -119,7 +119,7 @@ export class Platform {
     await this.store.close();
   }
 
-  /** Makes a call and comes back when it waits at the platform, or has ended. */
+  /** Makes a call and returns as soon as the call waits at the platform or has ended. */
   async park<T>(verb: WorkerVerb, call: () => Promise<T>): Promise<Parked<T>> {
     const arrived = this.#expect(verb);
     const served = arrived.then(({ answer }) => answer.catch(() => {}));
@@ -133,13 +133,13 @@ export class Platform {
     return parked;
   }
 
-  /** Comes back when the next call of the verb has been answered here, whatever becomes of that. */
+  /** Returns when the platform has answered the next call of the verb, even if the answer is lost. */
   async answered(verb: WorkerVerb): Promise<void> {
     const { answer } = await this.#expect(verb);
     await answer.catch(() => {});
   }
 
-  /** The next call of the verb; its answer is wrapped, so that it is not waited for. */
+  /** Returns the next call of the verb; the wrapper keeps `await` from waiting for its answer. */
   #expect(verb: WorkerVerb): Promise<{ answer: Promise<unknown> }> {
     return new Promise((resolve) => {
       const note = (answer: Promise<unknown>) => resolve({ answer });
@@ -151,17 +151,17 @@ export class Platform {
     return this.#submit({ policy, input });
   }
 
-  /** A job whose request belonged to a trace. */
+  /** Submits a job with a trace context. */
   async submitTraced(trace: TraceContext): Promise<string> {
     return this.#submit({ policy: {}, input: Buffer.from('{}'), trace });
   }
 
-  /** A job whose record is posted to the URL when it has ended. */
+  /** Submits a job with a webhook. */
   async submitWithWebhook(webhook: string, policy: JobPolicy = {}): Promise<string> {
     return this.#submit({ policy, input: Buffer.from('{}'), webhook });
   }
 
-  /** A job whose client has named a place for its files; JSON text. */
+  /** Submits a job with an S3 configuration, as JSON text. */
   async submitWithS3Config(s3Config: string): Promise<string> {
     return this.#submit({
       policy: {},
@@ -196,7 +196,7 @@ export class Platform {
 export interface Parked<T> {
   answer: Promise<T>;
   hasEnded: boolean;
-  /** The platform has done with it, whether or not anybody hears of that. */
+  /** Resolves when the platform has answered the call, even if the answer is lost. */
   served: Promise<unknown>;
 }
 
@@ -206,7 +206,7 @@ export interface TakeOptions {
   waitMs?: number;
   takeId?: string;
   seq?: number;
-  /** Default: all that this hand was given and has not let go. */
+  /** Default: all leases that this worker received and has not released. */
   held?: string[];
   signal?: AbortSignal;
 }
@@ -217,7 +217,7 @@ export interface HandOptions {
   slots?: number;
 }
 
-/** What a worker says, without one: every call is a single request on the link. */
+/** A scripted worker: each method makes one call on the link. */
 export class Hand {
   readonly id: string;
   readonly incarnation: number;
@@ -237,7 +237,7 @@ export class Hand {
     return { workerId: this.id, incarnation: this.incarnation };
   }
 
-  /** `more`: members of a newer worker. */
+  /** `more`: additional members, as a newer worker may send them. */
   hello(
     outbox: LeaseRef[] = [],
     protocol = PROTOCOL_VERSION,
@@ -257,7 +257,7 @@ export class Hand {
     return leases;
   }
 
-  /** Takes one job that must be there. */
+  /** Takes one job. @throws Error if no job is ready */
   async takeOne(options: TakeOptions = {}): Promise<Lease> {
     const [lease] = await this.take(options);
     if (!lease) throw new Error(`nothing to take for ${this.id}`);

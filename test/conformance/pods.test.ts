@@ -1,4 +1,4 @@
-// Pods on real processes: what the table and the kills in memory say, on the engine that is embedded.
+// Repeats the main pod tests of test/unit/control with real processes, on the process engine.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import { OWNER, type Store } from '../../src/store/store.ts';
 import { podCreation } from '../../src/wire/resources/pod.ts';
 import { CPU, createCatalog } from '../support/containers/pod-world.ts';
 
-/** Says how often it has run on its disk, and waits. */
+/** A script that prints how often it has run on its disk, and waits. */
 const COUNT = `sh -c 'echo run >> runs; echo "runs: $(wc -l < runs)"; exec sleep 1000'`;
 
 let folder: string;
@@ -55,7 +55,7 @@ function create(args: string): Promise<PodState> {
   return pods.create(OWNER, podCreation.parse({ name: 'a', image: 'none', cpu: CPU, args }));
 }
 
-/** Once it has come there. The test's own timeout is the limit. */
+/** Resolves when the pod has reached the state. Only the test's timeout limits the wait. */
 async function until(id: string, status: PodState['status']): Promise<PodState> {
   for (;;) {
     const pod = await pods.find(OWNER, id);

@@ -1,5 +1,5 @@
-// Of the suite of faults what RunPod's protocol can carry: it has no tokens and no numbers, so that a
-// chunk that came twice cannot be told, nor a take be repeated.
+// The network faults that RunPod's protocol can survive. It has no tokens and no sequence numbers, so the
+// platform cannot detect a repeated chunk, and a worker cannot repeat a take.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LinkError } from '../../src/wire/link/worker-link.ts';
 import { type FaultyCarrier, openFaultyRunPod, repeat } from './link/faulty-carrier.ts';

@@ -1,4 +1,4 @@
-// What a container may not do, asked of the container itself.
+// The permissions of a container, read from inside the container.
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_CONTAINMENT } from '../../../src/engine/docker/containment.ts';
 import type { DockerGround } from './docker-ground.ts';

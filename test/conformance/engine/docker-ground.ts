@@ -1,4 +1,4 @@
-// The ground of Docker's engine: a platform's name of its own on the engine that this machine has.
+// Test setup for Docker: a unique platform name on this machine's engine.
 import { randomBytes } from 'node:crypto';
 import { silentLog } from '../../../src/base/log.ts';
 import { DEFAULT_HOST } from '../../../src/engine/docker/docker-client.ts';
@@ -11,7 +11,7 @@ import type { EngineGround } from './engine-stage.ts';
 
 export class DockerGround {
   readonly host = process.env['DOCKER_HOST'] ?? DEFAULT_HOST;
-  /** Of the test that runs now. */
+  /** The platform name of the current test. */
   platform = '';
 
   async open(): Promise<EngineGround> {
@@ -19,7 +19,7 @@ export class DockerGround {
     return { open: () => this.openEngine(), close: () => this.#clear() };
   }
 
-  /** One more, for the same platform unless it is said otherwise. */
+  /** Opens another engine object, by default for the same platform. */
   openEngine(options: Partial<DockerEngineOptions> = {}): DockerEngine {
     const { host, platform } = this;
     return new DockerEngine({ platform, log: silentLog, host, ...options });

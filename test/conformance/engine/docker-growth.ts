@@ -1,4 +1,4 @@
-// Which disk of a pod survives a PATCH that makes it larger: pods and their reconciler on a real engine.
+// Tests which disks of a pod survive a PATCH that enlarges them, with pods and reconciler on a real engine.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';

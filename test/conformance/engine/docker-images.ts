@@ -1,4 +1,4 @@
-// Where an engine's images come from, and what they bring with them.
+// Pulling images from registries, and the metadata of images.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { docker } from '../../support/containers/docker.ts';
 import { ImageRegistry } from '../../support/containers/image-registry.ts';

@@ -1,4 +1,4 @@
-// Whom a container reaches, and under which name.
+// Which containers a container can reach, and by which names.
 import { describe, expect, it } from 'vitest';
 import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import { DockerClient } from '../../../src/engine/docker/docker-client.ts';
@@ -10,9 +10,9 @@ import type { EngineStage } from './engine-stage.ts';
 export function describeNetworks(stage: EngineStage, ground: DockerGround): void {
   const waiting = (network: string | null) => stage.run('exec sleep 1000', { network });
 
-  /** `reached` or `lost`, as it looks from a network. */
+  /** Connects from a container in `network`; returns `reached` or `lost`. */
   async function seek(target: string, network: string | null): Promise<string> {
-    // Who refuses a connection has been reached.
+    // A refused connection proves that the target is reachable.
     const script = `
       const socket = require('node:net').connect(9, '${target}');
       socket.setTimeout(1_000, () => socket.destroy(new Error('no answer')));
@@ -23,7 +23,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
     return (await stage.untilPrinted(id, '\n')).trim();
   }
 
-  /** Its address in whatever network it is in. */
+  /** The address of the container in its only network. */
   const addressOf = ({ id }: ContainerSpec) =>
     docker(
       ...['inspect', '--format', '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}'],
@@ -89,7 +89,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       const client = new DockerClient(ground.host);
       const twin = { Name, Labels, CheckDuplicate: false };
       await client.ask((engine) => engine.createNetwork(twin));
-      // Newer engines refuse it.
+      // Newer engines refuse a second network of the same name.
       await client.act((engine) => engine.createNetwork(twin));
       const { id } = await stage.run('exec sleep 1000');
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });

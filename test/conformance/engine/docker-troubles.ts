@@ -1,4 +1,4 @@
-// Engines that do not do as they are told, or do not answer, and containers that are not the platform's.
+// Engines that ignore requests or do not answer, and containers that the platform does not own.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Engine } from '../../../src/engine/engine.ts';
@@ -100,7 +100,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       const spec = stage.spec({ gpus: ['GPU-5a1c'] });
       relay.rule = {
         rewrite: (url, body) => {
-          // There may be a first try, with a limit of the disk's size.
+          // The platform may first try to create the container with a disk limit.
           const isMade = url.startsWith('/containers/create') && !body.includes('StorageOpt');
           if (isMade) relay.rule = { answer: 'none' };
           return withoutRequest(body);
@@ -131,7 +131,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       };
       await untilHeard(1);
       relay.cut();
-      // Before the change: it may be told of before the call for it has come back.
+      // Reset before the stop: the engine may report the change before the stop returns.
       heard.length = 0;
       await stage.engine.stop(id, 0);
       await untilHeard(1);
@@ -141,7 +141,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
   });
 }
 
-/** A body of JSON, without what it says of GPUs. */
+/** Removes the GPU request from a JSON body. */
 function withoutRequest(body: string): string {
   return body.replace(/"DeviceRequests":\[.*?\}\]/, '"DeviceRequests":[]');
 }

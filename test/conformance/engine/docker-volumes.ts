@@ -1,4 +1,4 @@
-// The state volumes of endpoints: what a worker's container finds of the one before, and when they end.
+// State volumes of endpoints: which containers share them, and when they are removed.
 import { describe, expect, it } from 'vitest';
 import type { StateVolume, StateVolumes } from '../../../src/engine/engine.ts';
 import { docker } from '../../support/containers/docker.ts';
@@ -17,7 +17,7 @@ export function describeStateVolumes(stage: EngineStage, ground: DockerGround): 
     return stateVolumes;
   }
 
-  /** What a container of another pod finds in the volume. */
+  /** Returns what a container of another pod finds in the volume. */
   async function find(stateVolume: StateVolume): Promise<string> {
     const { id } = await stage.run(note, { stateVolume });
     return stage.untilPrinted(id, 'found [');

@@ -1,4 +1,4 @@
-// The platform dies in the middle of a call: whoever comes next repeats it, and all is as it should be.
+// The platform dies during a call; the next platform process repeats the call and reaches the same state.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -6,11 +6,11 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
 import { type EngineStage, MOUNT, shell } from './engine-stage.ts';
 
-/** How far the first call comes before the second platform is there, from not at all on. */
+/** Time from the first call to the start of the second platform process. */
 const DELAYS_MS = [0, 1, 5, 20];
 
 export function describeCuts(stage: EngineStage): void {
-  /** Writes a line for each process that runs. */
+  /** The container appends a line to a file for each process that it starts. */
   function countingSpec(): ContainerSpec {
     return stage.spec({
       args: shell(`echo run >> ${stage.mount}/runs; echo up; exec sleep 1000`),
@@ -78,7 +78,7 @@ export function describeCuts(stage: EngineStage): void {
       await cutOff(stage.engine.start(spec.id), delayMs);
       await stage.engine.remove(spec.id, 'remove');
       expect(await stage.engine.list()).toEqual([]);
-      // It may not have come so far that it opened the pipe: then nobody has it open either.
+      // The container may have died before it opened the pipe.
       pipe.release();
       await pipe.closed;
     });

@@ -1,4 +1,4 @@
-// What a container finds again of what it wrote, and when.
+// Which files of a container survive stops, new generations and removal.
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -9,7 +9,7 @@ const GRACE_MS = 10_000;
 
 export function describeDisks(stage: EngineStage): void {
   const persistent: ContainerMount = { kind: 'persistent', source: 'data', path: MOUNT };
-  /** Writes to the file, says what it held before, and waits. */
+  /** A script that prints the previous content of the file, writes to it, and waits. */
   const note = (path: string) =>
     `was=$(cat ${path} 2>/dev/null); echo kept > ${path}; echo "found [$was]"; exec sleep 1000`;
 

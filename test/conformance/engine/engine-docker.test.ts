@@ -1,4 +1,4 @@
-// The engine of containers on a real Docker Engine, with an image made of this machine's own files.
+// Runs the engine suite on a real Docker Engine, with an image built from this machine's files.
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
 import { findParts, importBaseImage } from '../../support/containers/base-image.ts';
 import { findEngineTrouble, removeWithDescendants } from '../../support/containers/docker.ts';
@@ -16,7 +16,7 @@ const HOOK_MS = 120_000;
 
 const parts = findParts();
 const trouble = (await findEngineTrouble()) ?? (typeof parts === 'string' ? parts : undefined);
-// A laptop may have no engine; where everything is proved, its lack is a failure.
+// Skipped without an engine on a laptop; a missing engine fails the run in CI.
 const isLeftOut = trouble !== undefined && !process.env['CI'];
 if (isLeftOut)
   console.warn(`test/conformance/engine/engine-docker.test.ts is left out: ${trouble}`);

@@ -1,4 +1,4 @@
-// How containers end: by themselves, when they are told to, and with all that they have started.
+// How containers end: on their own, by a stop, and together with their child processes.
 import { describe, expect, it } from 'vitest';
 import { type EngineStage, MOUNT } from './engine-stage.ts';
 
@@ -108,7 +108,7 @@ export function describeEnds(stage: EngineStage): void {
   });
 }
 
-/** Each has a pipe open for as long as one process of its tree lives. */
+/** Each process tree keeps a pipe open until its last process ends. */
 function describeTrees(stage: EngineStage): void {
   const deaf = `sh -c 'trap "" TERM HUP; while :; do sleep 0.1; done' > ${stage.mount}/pipe`;
   const child = `${deaf} &`;

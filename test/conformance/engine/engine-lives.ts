@@ -1,4 +1,4 @@
-// How containers begin, and what they are given.
+// Creating and starting containers, and their environment.
 import { describe, expect, it } from 'vitest';
 import { EngineError } from '../../../src/engine/engine.ts';
 import { type EngineStage, shell } from './engine-stage.ts';

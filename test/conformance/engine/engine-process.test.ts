@@ -18,7 +18,7 @@ const devices = ['GPU-a', 'GPU-b', 'GPU-c'].map(
   (uuid, index): Device => ({ kind: 'gpu', index, uuid, name: 'pretended', memoryBytes: 1e9 }),
 );
 
-/** Others than root cannot run a pod as somebody else. */
+/** Only root can run pods as another user. */
 const podUser =
   process.geteuid?.() === 0 ? { uid: 65_534, gid: 65_534, name: 'nobody' } : undefined;
 
@@ -45,7 +45,7 @@ function describeProcesses(
     limitsMemory: cgroups.memory !== null,
     async open() {
       const folder = await mkdtemp(join(tmpdir(), 'millrace-engine-'));
-      // Above the platform's folder everything is open to the pods' user, as an operator has it.
+      // The pods' user can reach the platform's folder, as in a real installation.
       await chmod(folder, 0o711);
       const terms = { folder, log: silentLog, devices, cgroups, podUser };
       return {

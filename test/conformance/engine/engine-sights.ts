@@ -1,4 +1,4 @@
-// What can be seen of containers from outside.
+// Observing containers: state, list, events, log, usage and ports.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Engine, PublicPort } from '../../../src/engine/engine.ts';
@@ -54,7 +54,7 @@ export function describeSights(stage: EngineStage): void {
 
     it('stops and removes containers of another platform process', async () => {
       const { id } = await stage.run('echo up; exec sleep 1000');
-      // Before, its init may not pass signals on yet.
+      // Until then its init may not forward signals.
       await stage.untilPrinted(id, 'up');
       await stage.reopen().stop(id, GRACE_MS);
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 143 });
@@ -188,7 +188,7 @@ export function describeSights(stage: EngineStage): void {
   });
 }
 
-/** Looks when it is told to, and at no other time. */
+/** Inspects the container only when the engine reports a change. */
 function untilToldOfEnd(engine: Engine, id: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const look = async () => {
@@ -202,7 +202,7 @@ function untilToldOfEnd(engine: Engine, id: string): Promise<void> {
   });
 }
 
-/** Once it listens. */
+/** Fetches the text, with retries until the container listens. */
 async function fetchText({ ip, public: port }: PublicPort): Promise<string> {
   for (;;) {
     try {

@@ -1,4 +1,4 @@
-// The stage of the engines' suite: an engine on ground of its own, and what tests do with it.
+// The fixture of the engine suite: an isolated engine, and helpers for its tests.
 import { execFile } from 'node:child_process';
 import { closeSync, constants, openSync } from 'node:fs';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -9,44 +9,44 @@ import { promisify } from 'node:util';
 import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import type { Container, ContainerSpec, Engine } from '../../../src/engine/engine.ts';
 
-/** What an engine is tested on: a folder, a socket and a platform's name. Made anew for each test. */
+/** The environment of an engine: a folder, a socket and a platform name. New for each test. */
 export interface EngineGround {
-  /** One more engine on the same ground: what a platform has when it comes back after a crash. */
+  /** Opens another engine object in the same environment, as a platform does after a crash. */
   open(): Engine;
-  /** After all containers were removed and all engines closed. */
+  /** Called after all containers are removed and all engines are closed. */
   close(): Promise<void>;
 }
 
 export interface EngineUnderTest {
   name: string;
-  /** With `sh`, `sleep`, `setsid` and Node; what runs in it begins in a folder on its disk. */
+  /** An image with `sh`, `sleep`, `setsid` and Node; its processes start in a folder on the container's disk. */
   image: string;
-  /** Node, as a command line in a container names it. */
+  /** The command for Node in a container. */
   node: string;
-  /** In front of a mount's path where it is used: nothing, or `.` for the folder that it begins in. */
+  /** Prefix of mount paths in scripts: empty, or `.` for the start folder. */
   mountRoot: '' | '.';
-  /** Variables that a container has beside those of its spec. */
+  /** Environment variables that the engine adds to those of the spec. */
   addedVariables: readonly string[];
-  /** UUIDs that may be asked for; with none, what is about GPUs is left out. */
+  /** UUIDs of available GPUs; if empty, the GPU tests are skipped. */
   gpus: readonly string[];
-  /** Whether limits of memory hold here. */
+  /** Whether this machine enforces memory limits. */
   limitsMemory: boolean;
   open(): Promise<EngineGround>;
 }
 
-/** Where the suite's mounts go, below `mountRoot`. */
+/** Path of the suite's mounts, relative to `mountRoot`. */
 export const MOUNT = '/workspace';
 const LOOK_AGAIN_MS = 20;
 
-/** A command line that runs the script by `sh`. */
+/** Returns a command line that runs the script with `sh`. */
 export function shell(script: string): string {
   return `sh -c ${quoteWord(script)}`;
 }
 
 export interface Pipe {
-  /** Somebody opened it for writing, and nobody has it open any more. */
+  /** Resolves when the last writer has closed the pipe. */
   readonly closed: Promise<void>;
-  /** Opens and closes it, for the case that nobody else did. */
+  /** Opens and closes the pipe, in case no process ever opened it. */
   release(): void;
 }
 
@@ -63,7 +63,7 @@ export class EngineStage {
 
   async set(): Promise<void> {
     this.#shared = await mkdtemp(join(tmpdir(), 'millrace-shared-'));
-    // Whoever pods run as writes there.
+    // Pods may run as another user.
     await chmod(this.#shared, 0o777);
     this.#ground = await this.under.open();
     this.#opened = [this.#ground.open()];
@@ -76,31 +76,31 @@ export class EngineStage {
     await rm(this.#shared, { recursive: true, force: true });
   }
 
-  /** The platform's engine now. */
+  /** The engine object of the current platform process. */
   get engine(): Engine {
     const engine = this.#opened.at(-1);
     if (!engine) throw new Error('no engine is open');
     return engine;
   }
 
-  /** A folder of this machine's, for network mounts. */
+  /** A folder on this machine for network mounts. */
   get shared(): string {
     return this.#shared;
   }
 
-  /** How a script names the suite's mount. */
+  /** Path of the suite's mount in scripts. */
   get mount(): string {
     return `${this.under.mountRoot}${MOUNT}`;
   }
 
-  /** The platform dies, its engine object with it, and comes back with another. */
+  /** Simulates a platform crash: opens a new engine object. */
   reopen(): Engine {
-    if (!this.#ground) throw new Error('there is no ground');
+    if (!this.#ground) throw new Error('the stage is not set');
     this.#opened.push(this.#ground.open());
     return this.engine;
   }
 
-  /** One that waits, under an id of its own, unless the part says something else. */
+  /** Returns the spec of a waiting container with a unique ID; `part` overrides members. */
   spec(part: Partial<ContainerSpec> = {}): ContainerSpec {
     return {
       id: `pod_test-${++this.#made}`,
@@ -121,7 +121,7 @@ export class EngineStage {
     };
   }
 
-  /** Creates and starts one that runs the script by `sh`. */
+  /** Creates and starts a container that runs the script with `sh`. */
   run(script: string, part: Partial<ContainerSpec> = {}): Promise<ContainerSpec> {
     return this.start(this.spec({ args: shell(script), ...part }));
   }
@@ -132,7 +132,7 @@ export class EngineStage {
     return spec;
   }
 
-  /** The container once it is as wanted. The test's own timeout is the limit. */
+  /** Resolves when the container matches. Only the test's timeout limits the wait. */
   async until(id: string, wanted: (container: Container) => boolean): Promise<Container> {
     for (;;) {
       const container = await this.engine.inspect(id);
@@ -149,7 +149,7 @@ export class EngineStage {
     return Buffer.from(await this.engine.readLog(id, 100_000)).toString();
   }
 
-  /** All that it printed, once the text is in it. */
+  /** Resolves with the log when it contains the text. */
   async untilPrinted(id: string, text: string): Promise<string> {
     for (;;) {
       const printed = await this.printed(id);
@@ -158,7 +158,7 @@ export class EngineStage {
     }
   }
 
-  /** A pipe in the shared folder, by which a test learns that no process lives that has it open. */
+  /** Creates a pipe in the shared folder. It shows a test when all processes that hold it have ended. */
   async makePipe(name: string): Promise<Pipe> {
     const path = join(this.#shared, name);
     await promisify(execFile)('mkfifo', ['-m', '666', path]);
@@ -170,6 +170,6 @@ function touchPipe(path: string): void {
   try {
     closeSync(openSync(path, constants.O_WRONLY | constants.O_NONBLOCK));
   } catch {
-    // It has been opened and closed by others, and the reader is gone.
+    // Another process opened and closed the pipe, and the reader is gone.
   }
 }

@@ -1,4 +1,4 @@
-// What every engine must do: one suite, run on each with real containers or processes.
+// The conformance suite for every engine, with real containers or processes.
 import { afterEach, beforeEach, describe } from 'vitest';
 import { describeCuts } from './engine-cuts.ts';
 import { describeDisks } from './engine-disks.ts';

@@ -1,5 +1,5 @@
-// Carriers whose network does what a test orders: real ones behind a relay, and for the queue itself a
-// link that behaves alike.
+// Carriers over a network that a test controls: real carriers behind a relay, and a simulated one for
+// calls without a network.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ManualClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
@@ -12,22 +12,22 @@ import { ENDPOINT, type Platform } from '../platform.ts';
 import { type CarrierPort, issueWorkerKey, openGrpcPort, openHttpPort } from './servers.ts';
 
 export interface FaultyCarrier {
-  /** Of one worker process, on connections of its own. */
+  /** Opens the link of one worker process, on its own connections. */
   openLink(): WorkerLink;
-  /** Answers are lost from now on, until the connections are cut. */
+  /** Drops all answers until the connections are cut. */
   mute(): void;
-  /** On the connections that there are nothing passes any more, and nothing fails. */
+  /** Makes the open connections half open: nothing passes and nothing fails. */
   kill(): void;
-  /** As `kill`, when so many bytes more have been answered on a connection. */
+  /** Like `kill`, but only after `bytes` more bytes of answers on a connection. */
   killAfter(bytes: number): void;
-  /** What is under way fails; what comes later is as good as ever. */
+  /** Fails all open calls; later calls succeed. */
   cut(): void;
-  /** The platform dies without a word and comes back; the links are the same. */
+  /** Stops the platform without notice and starts it again; the links stay. */
   restart(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** How long a link waits for an answer beyond the wait that was asked for. */
+/** How long a link waits for an answer beyond the requested wait. */
 const PATIENCE_MS = 400;
 const MOST_REPEATS = 40;
 
@@ -40,7 +40,7 @@ function startLine(): Line {
   return { state: 'open', broken: new AbortController() };
 }
 
-/** No carrier: each verb is put to the queue itself, and what the line is like decides on its answer. */
+/** Calls the queue without a carrier; the simulated line decides whether the answer arrives. */
 export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
   let line = startLine();
   const breakLine = () => {
@@ -57,7 +57,7 @@ export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
     const own = line;
     const failure = broken(own);
     failure.catch(() => {});
-    // Whoever waits on a dead line has had enough at some time, and opens another one.
+    // A caller on a dead line gives up after a while and reconnects.
     if (own.state === 'dead') setTimeout(breakLine, PATIENCE_MS / 4);
     if (own.state === 'dead') return failure;
     const answer = act(platform.queue.link(ENDPOINT), own.broken.signal);
@@ -82,7 +82,7 @@ export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
       line.state = 'dead';
       setTimeout(breakLine, PATIENCE_MS);
     },
-    // Of a part of an answer nobody has anything.
+    // A partial answer has the same effect as none.
     killAfter() {
       line.state = 'mute';
       setTimeout(breakLine, PATIENCE_MS);
@@ -105,7 +105,7 @@ interface Wire {
   createLink(port: number, key: string): ClosableLink;
 }
 
-/** A server and links to it with a relay in between. */
+/** Opens a server, and links to it through a relay. */
 async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCarrier> {
   const { clock } = platform;
   const { key } = await issueWorkerKey(platform);
@@ -196,7 +196,7 @@ export function openFaultyGrpc(platform: Platform): Promise<FaultyCarrier> {
   });
 }
 
-/** As a worker does it: again while the platform is unavailable. */
+/** Retries the call while the platform is unavailable, as a worker does. */
 export async function repeat<T>(call: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {

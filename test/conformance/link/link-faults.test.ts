@@ -1,4 +1,4 @@
-// The suite of faults on every carrier there is; the first is none.
+// Runs the suite of network faults on every carrier, and on the queue without a carrier.
 import { openDirect, openFaultyGrpc, openFaultyHttp } from './faulty-carrier.ts';
 import { describeFaults } from './link-faults.ts';
 

@@ -1,5 +1,5 @@
-// What a carrier must do when its network does not: lost answers, calls that come twice or out of order,
-// connections that are open on one end only, and the restart of either side.
+// Requirements for carriers under network faults: lost answers, repeated and reordered calls, half-open
+// connections, and restarts of either side.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
   type Lease,
@@ -55,7 +55,7 @@ export function describeFaults(
       return hand;
     }
 
-    /** The platform acts on the call and answers it, and the answer never arrives. */
+    /** The platform executes the call, and its answer is lost. */
     async function loseAnswer(verb: WorkerVerb, call: () => Promise<unknown>): Promise<void> {
       const answered = platform.answered(verb);
       carrier.mute();
@@ -178,7 +178,7 @@ export function describeFaults(
     describe('reports out of order', () => {
       const COUNT = 24;
 
-      /** Sends all that is not answered for, in the order given, until everything is. */
+      /** Sends the unacknowledged reports in the given order until all are acknowledged. */
       async function deliver(hand: Hand, reports: Report[]): Promise<ReportReply[]> {
         const replies: ReportReply[] = [];
         for (let round = 0; round < MOST_ROUNDS * COUNT && reports.length > 0; round++) {
@@ -227,7 +227,7 @@ export function describeFaults(
       });
     });
 
-    // A carrier's own keep-alive would find it later than that.
+    // The keep-alive of a carrier would detect the half-open connection later.
     describe('a connection that is open on one end only', { timeout: 8_000 }, () => {
       it('is abandoned by a waiting take, and its job arrives with the repeated take', async () => {
         const hand = await startWorker();
@@ -256,7 +256,7 @@ export function describeFaults(
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
-        // Two at once, so that a carrier with several connections has them all open.
+        // Two parallel calls open all connections of a carrier that uses several.
         const progress = progressOf(lease, 1, 0.5);
         await Promise.all([hand.reportOne(progress), hand.reportOne(progress)]);
         carrier.kill();
@@ -291,7 +291,7 @@ export function describeFaults(
         carrier.cut();
         await expect(take.answer).rejects.toMatchObject(UNAVAILABLE);
         await expect(renew.answer).rejects.toMatchObject(UNAVAILABLE);
-        // Or the next job would be leased to nobody.
+        // Otherwise an abandoned take would lease the next job.
         await Promise.all([take.served, renew.served]);
         const id = await platform.submit();
         expect(await repeat(() => hand.takeOne())).toMatchObject({ jobId: id });

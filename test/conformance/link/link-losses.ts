@@ -1,4 +1,4 @@
-// Leases that run out, workers that die, jobs that take their process with them, platforms that restart.
+// Expired leases, dead workers, jobs that kill their process, and platform restarts.
 import { describe, expect, it } from 'vitest';
 import { completed, ENDPOINT, type Hand, outcomeOf, progressOf } from '../platform.ts';
 import type { LinkStage } from './link.ts';
@@ -179,7 +179,7 @@ export function describeLosses(stage: LinkStage): void {
   });
 
   describe('a suspect', () => {
-    /** A suspect in the queue, and a worker that is busy with another job. */
+    /** Queues a suspect while a worker is busy with another job. */
     async function meetSuspect(): Promise<{ suspect: string; busy: Hand; running: string }> {
       const { platform } = stage;
       const busy = await stage.worker({ id: 'busy' });
@@ -239,7 +239,7 @@ export function describeLosses(stage: LinkStage): void {
       expect((await other.takeOne()).jobId).toBe(own);
       const emptying = await platform.park('take', () => busy.take({ max: 3, waitMs: 20_000 }));
       const next = await platform.submit();
-      // The other one is busy as well, and goes past the suspect.
+      // The other worker is busy too and skips the suspect.
       expect((await other.takeOne()).jobId).toBe(next);
       expect((await platform.job(suspect)).status).toBe('IN_QUEUE');
       expect(emptying.hasEnded).toBe(false);

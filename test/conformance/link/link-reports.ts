@@ -1,4 +1,4 @@
-// report: the answer to each, and what becomes of a job by it.
+// report: the answer to each report, and its effect on the job.
 import { describe, expect, it } from 'vitest';
 import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
 import {

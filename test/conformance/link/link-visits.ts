@@ -1,4 +1,4 @@
-// hello, bye, and which jobs a take gives in which order.
+// hello, bye, and the order of jobs in takes.
 import { describe, expect, it } from 'vitest';
 import { CAPABILITIES, PROTOCOL_VERSION } from '../../../src/wire/link/worker-link.ts';
 import { completed, ENDPOINT, failed, outcomeOf, refTo } from '../platform.ts';
@@ -115,7 +115,7 @@ export function describeVisits(stage: LinkStage): void {
       const id = await platform.submit();
       await old.takeOne();
       const next = stage.hand({ incarnation: 2 });
-      // In the same commit on some carriers: neither may end what belongs to the other.
+      // Some carriers put both calls into one commit: neither may affect the leases of the other process.
       await Promise.all([next.hello(), old.bye('crashed')]);
       await old.bye('crashed');
       const lease = await next.takeOne();

@@ -1,4 +1,4 @@
-// take and renew as long polls: what they wait for, what ends them, and what wakes whom.
+// take and renew as long polls: what they wait for, what ends them, and which call an event wakes.
 import { describe, expect, it } from 'vitest';
 import { completed, ENDPOINT } from '../platform.ts';
 import type { LinkStage } from './link.ts';
@@ -113,7 +113,7 @@ export function describeWaits(stage: LinkStage): void {
       await hand.takeOne({ seq: 1 });
       await hand.takeOne({ seq: 2 });
       const open = await platform.park('take', () => hand.take({ seq: 3, waitMs: 20_000 }));
-      // Sent before the worker had the second lease.
+      // Sent before the worker received the second lease.
       expect(await hand.take({ seq: 2, takeId: 'delayed', held: [] })).toEqual([]);
       for (const id of [a, b]) {
         expect(await platform.job(id)).toMatchObject({ attempt: 1, releases: 0 });
@@ -163,7 +163,7 @@ export function describeWaits(stage: LinkStage): void {
       const take = await platform.park('take', () => other.take({ waitMs: 20_000 }));
       abort.abort();
       const id = await platform.submit();
-      // A carrier may need a moment to see it; what was leased in that moment comes back.
+      // A carrier may detect the abort late; a job leased until then returns to the queue after leaseMs.
       await platform.clock.advance(15_000);
       expect(await take.answer).toMatchObject([{ jobId: id }]);
     });
@@ -179,7 +179,7 @@ export function describeWaits(stage: LinkStage): void {
       const take = await platform.park('take', () => other.take({ waitMs: 20_000 }));
       const id = await platform.submit();
       abort.abort();
-      // Where the carrier was faster, the job is leased to nobody for leaseMs.
+      // If the wake-up came first, the job stays leased for leaseMs.
       await platform.clock.advance(15_000);
       expect(await take.answer).toMatchObject([{ jobId: id }]);
     });

@@ -1,4 +1,4 @@
-// The suite on every carrier there is; the first is none: the queue itself.
+// Runs the link suite on every carrier, and on the queue without a carrier.
 import { silentLog } from '../../../src/base/log.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../src/transport/http/http-link.ts';
@@ -16,7 +16,7 @@ describeLink('HTTP', (platform) => open(platform, openHttpPort, createHttpLink))
 
 describeLink('gRPC', (platform) => open(platform, openGrpcPort, createGrpcLink));
 
-/** A real server on a loopback port and the worker's client for it, with a worker key. */
+/** Starts a real server on a loopback port, and creates a link to it with a worker key. */
 async function open(
   platform: Platform,
   openPort: (platform: Platform) => Promise<CarrierPort>,

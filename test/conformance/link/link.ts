@@ -1,4 +1,4 @@
-// What every carrier of WorkerLink must do, the queue itself included: one suite, run on each.
+// The conformance suite for every carrier of WorkerLink, and for the queue without a carrier.
 import { afterEach, beforeEach, describe } from 'vitest';
 import { type Carrier, ENDPOINT, Hand, type HandOptions, Platform } from '../platform.ts';
 import { describeLosses } from './link-losses.ts';
@@ -8,15 +8,15 @@ import { describeWaits } from './link-waits.ts';
 
 export interface LinkStage {
   readonly platform: Platform;
-  /** A worker on the link; it has not said hello. */
+  /** A worker that has not said hello. */
   hand(options?: HandOptions): Hand;
   /** A worker that has said hello. */
   worker(options?: HandOptions): Promise<Hand>;
-  /** The platform goes and comes back, and the carrier with it. */
+  /** Restarts the platform and the carrier. */
   restart(awayMs?: number): Promise<void>;
 }
 
-/** Numbers that tests count with; the others are the defaults. */
+/** Settings on which the tests depend; the others keep their defaults. */
 const SETTINGS = { maxChunkBytes: 1_000 };
 
 export function describeLink(name: string, open: (platform: Platform) => Promise<Carrier>): void {

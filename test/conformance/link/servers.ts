@@ -1,5 +1,5 @@
-// The platform's ports for the suite on carriers. They are put together here, and not by
-// `createPlatformServer`, because the suite drives the clock and starts the queue again on the same store.
+// Opens the platform's ports for the link suite. It does not use `createPlatformServer`, because the suite
+// controls the clock and restarts the queue on the same store.
 import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { createServer } from '../../../src/api/server.ts';
 import { silentLog } from '../../../src/base/log.ts';
@@ -19,7 +19,7 @@ export async function issueWorkerKey({ clock, store }: Platform) {
   return keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
 }
 
-/** Of our own workers, and of those that speak RunPod's protocol. */
+/** Routes for Millrace workers and for RunPod workers. */
 export async function openHttpPort({ clock, queue, store }: Platform): Promise<CarrierPort> {
   const keys = await Keys.open({ store, clock });
   const endpoints = await Endpoints.open({ store, clock });

@@ -1,4 +1,4 @@
-// The store of the simulation's worlds: what is proved on it holds as far as it is a store.
+// Runs the store suite on the simulation's store, so that results of the simulation hold for real stores.
 import { MemoryStore } from '../../simulation/memory-store.ts';
 import { describeStore } from './store.ts';
 

@@ -1,11 +1,11 @@
-// The store that the suite has open for the current test, and short ways to ask it.
+// The store of the current test, and helpers to use it.
 import { afterEach, beforeEach } from 'vitest';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT } from './stored-jobs.ts';
 
 export let store: Store;
 
-/** Every test gets a store of its own, with one endpoint in it. */
+/** Opens a new store with one endpoint for every test. */
 export function openForEachTest(open: () => Promise<Store> | Store): void {
   beforeEach(async () => {
     store = await open();

@@ -1,4 +1,4 @@
-// Jobs as they lie in a store, for tests: a plain one, and the changes a test is about.
+// Creates stored jobs, leases and deliveries for tests, from defaults and given changes.
 import type { Store, StoredDelivery, StoredJob, StoredLease } from '../../../src/store/store.ts';
 
 export const ENDPOINT = 'ep_test';
