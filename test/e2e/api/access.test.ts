@@ -49,20 +49,20 @@ describe.each(onClientRoutes)('%s', (_name, method, path, scope) => {
     expect((await readProblem(answer, 401)).detail).toContain('Authorization: Bearer');
   });
 
-  it('answers 401 to a key that is not known', async () => {
+  it('answers 401 to an unknown key', async () => {
     const answer = await call(method, `/v2/echo/${path}`, {
       authorization: `Bearer ${UNKNOWN_KEY}`,
     });
     await readProblem(answer, 401);
   });
 
-  it('answers 403 to a worker key, naming the scope that it lacks', async () => {
+  it('answers 403 to a worker key and names the missing scope', async () => {
     const authorization = `Bearer ${platform.workerKey}`;
     const answer = await call(method, `/v2/echo/${path}`, { authorization });
     expect((await readProblem(answer, 403)).detail).toContain(scope);
   });
 
-  it('answers 404 on an endpoint that does not exist', async () => {
+  it('answers 404 for an unknown endpoint', async () => {
     const authorization = `Bearer ${platform.adminKey}`;
     await readProblem(await call(method, `/v2/nowhere/${path}`, { authorization }), 404);
   });
@@ -77,8 +77,8 @@ describe.each(onClientRoutes)('%s', (_name, method, path, scope) => {
   });
 });
 
-describe.each(onJob)('%s of a job that does not exist', (_name, method, path) => {
-  it('answers 404 naming the job', async () => {
+describe.each(onJob)('%s of an unknown job', (_name, method, path) => {
+  it('answers 404 and names the job', async () => {
     const authorization = `Bearer ${platform.adminKey}`;
     const answer = await call(method, `/v2/echo/${path}`, { authorization });
     expect((await readProblem(answer, 404)).detail).toContain(UNKNOWN_JOB);
@@ -92,7 +92,7 @@ describe('a key', () => {
     ['bare', (key) => key],
   ];
 
-  it.each(ways)('is taken %s', async (_name, write) => {
+  it.each(ways)('is accepted %s', async (_name, write) => {
     const authorization = write(platform.adminKey);
     expect((await call('GET', '/v2/echo/health', { authorization })).status).toBe(200);
   });
@@ -126,21 +126,21 @@ describe.each(['hello', 'take', 'renew', 'report', 'bye'])('the worker verb %s',
   });
 });
 
-describe('a path that does not exist', () => {
+describe('an unknown path', () => {
   it.each(['/', '/v2', '/v2/echo', '/v2/echo/runs', '/v2/echo/status', '/v2/echo/status/a/b'])(
-    'is answered with 404: %s',
+    'returns 404: %s',
     async (path) => {
       await readProblem(await platform.fetch(path), 404);
     },
   );
 
-  it('is answered with 400 when it is not a URL path at all', async () => {
+  it('returns 400 if it is not a valid URL path', async () => {
     await readProblem(await platform.fetch('/v2/%zz/health'), 400);
   });
 });
 
-describe('without a route', () => {
-  it.each(['', '{x', '{}'])('a body makes no difference: %j', async (body) => {
+describe('a request without a route', () => {
+  it.each(['', '{x', '{}'])('gets the same answer with the body %j', async (body) => {
     const authorization = `Bearer ${platform.adminKey}`;
     const headers = { authorization, 'content-type': 'application/json' };
     const send = (path: string) =>
@@ -150,12 +150,12 @@ describe('without a route', () => {
   });
 });
 
-describe('the routes about the platform', () => {
+describe('the platform routes', () => {
   it.each(['/healthz', '/readyz'])('answer without a key on %s', async (path) => {
     expect((await call('GET', path, {})).status).toBe(200);
   });
 
-  it('want a key for /metrics, which name the endpoints', async () => {
+  it('require a key for /metrics, which contain endpoint names', async () => {
     await readProblem(await call('GET', '/metrics', {}), 401);
     const authorization = `Bearer ${platform.adminKey}`;
     expect(await (await call('GET', '/metrics', { authorization })).text()).toContain(

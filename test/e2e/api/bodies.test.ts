@@ -54,24 +54,24 @@ describe.each(['run', 'runsync'])('the body of %s', (operation) => {
     ['with single quotes', "{'input':{}}"],
     ['not UTF-8', new Uint8Array([...Buffer.from('{"input":{"a":"'), 0xff, ...Buffer.from('"}}')])],
   ];
-  it.each(malformed)('is answered with 400 when it is %s', async (_name, body) => {
+  it.each(malformed)('returns 400 if it is %s', async (_name, body) => {
     await readProblem(await send(operation, body), 400);
   });
 
   it.each(['text/plain', 'application/x-www-form-urlencoded', 'application/jsonx'])(
-    'is answered with 415 when it is %s',
+    'returns 415 for the media type %s',
     async (type) => {
       await readProblem(await send(operation, '{"input":{}}', type), 415);
     },
   );
 
-  it('is answered with 415 when it names no media type', async () => {
+  it('returns 415 without a media type', async () => {
     const body = new Uint8Array(Buffer.from('{"input":{}}'));
     const answer = await platform.fetch(`/v2/echo/${operation}`, { method: 'POST', body });
     await readProblem(answer, 415);
   });
 
-  it('may name its charset', async () => {
+  it('may have a charset', async () => {
     const answer = await send(operation, '{"input":{}}', 'application/json; charset=utf-8');
     expect(answer.status).toBe(200);
   });
@@ -102,7 +102,7 @@ describe.each(['run', 'runsync'])('the body of %s', (operation) => {
     [`{"input":{},"idempotencyKey":"${'k'.repeat(256)}"}`, /^idempotencyKey: .*255/],
     ['{"input":1,"policy":{"ttl":1,"delay":-1}}', /^input: /, /^policy\.ttl: /, /^policy\.delay: /],
   ];
-  it.each(invalid)('is answered with 422 naming every path: %s', async (body, ...errors) => {
+  it.each(invalid)('returns 422 and names every path: %s', async (body, ...errors) => {
     const problem = await readProblem(await send(operation, body), 422);
     expect(problem.errors).toHaveLength(errors.length);
     for (const error of errors) expect(problem.errors).toContainEqual(expect.stringMatching(error));
@@ -111,7 +111,7 @@ describe.each(['run', 'runsync'])('the body of %s', (operation) => {
   it.each([
     '{"input":{},"policy":{"ttl":10000,"executionTimeout":1000,"priority":0,"delay":0}}',
     '{"input":{},"policy":{"ttl":604800000,"executionTimeout":604800000,"priority":9}}',
-  ])('may go to the ends of every range: %s', async (body) => {
+  ])('is accepted at the limits of every range: %s', async (body) => {
     expect((await send(operation, body)).status).toBe(200);
   });
 });
@@ -123,7 +123,7 @@ describe.each([
   const path = `/v2/echo/${operation}`;
 
   it.each(['with its length', 'in chunks'] as const)(
-    'lets a body of exactly so many bytes of multi-byte text through, sent %s',
+    'accepts a multi-byte body of exactly that size, sent %s',
     async (transfer) => {
       const { body, text } = makeBody(limit);
       const answer = await sendBody(platform, path, { body, transfer });
@@ -137,7 +137,7 @@ describe.each([
   );
 
   it.each(['with its length', 'in chunks'] as const)(
-    'refuses one byte more with 413, sent %s',
+    'refuses one more byte with 413, sent %s',
     async (transfer) => {
       const { body } = makeBody(limit + 1);
       checkProblem(await sendBody(platform, path, { body, transfer }), 413);
@@ -145,7 +145,7 @@ describe.each([
   );
 
   it.each(['keep-alive', 'close'])(
-    'tells so to a client that reads when it has sent everything, with Connection: %s',
+    'answers a client that sends everything before it reads, with Connection: %s',
     async (connection) => {
       const { body } = makeBody(limit + 1);
       const head = [`POST ${path} HTTP/1.1`, `Connection: ${connection}`];
@@ -155,7 +155,7 @@ describe.each([
     },
   );
 
-  it('refuses a body by its length before any of it was sent', async () => {
+  it('refuses a body by its Content-Length before the client sends it', async () => {
     const headers = { 'content-length': limit + 1 };
     const { answer, request } = openRequest(platform, path, { headers });
     request.flushHeaders();
@@ -163,7 +163,7 @@ describe.each([
     request.destroy();
   });
 
-  it('refuses a body in chunks as soon as it is over, though it does not end', async () => {
+  it('refuses a chunked body as soon as it exceeds the limit', async () => {
     const headers = { 'transfer-encoding': 'chunked' };
     const { answer, request } = openRequest(platform, path, { headers });
     request.write(makeBody(limit + 1).body.subarray(0, -1));
@@ -173,16 +173,16 @@ describe.each([
   });
 });
 
-describe('the body of an operation that takes none', () => {
+describe('the body of an operation without one', () => {
   it('may be an empty object', async () => {
     expect((await send('purge-queue', '{}')).status).toBe(200);
   });
 
-  it('is answered with 422 when there is something in it', async () => {
+  it('returns 422 if it has members', async () => {
     await readProblem(await send('purge-queue', '{"all":true}'), 422);
   });
 
-  it('is answered with 413 when it is large', async () => {
+  it('returns 413 if it is large', async () => {
     await readProblem(await send('purge-queue', ' '.repeat(100_000)), 413);
   });
 });
@@ -203,12 +203,12 @@ describe('an input', () => {
 
   it.each([
     [
-      'behind other members',
+      'after other members',
       '{"policy":{"priority":1},"idempotencyKey":"\\"input\\":{}","input":{"a":1}}',
     ],
-    ['under a name with escapes', '{"\\u0069nput" : {"a":1} }'],
-    ['the last of several', '{"input":{"a":0},"input":\n{"a":1}\n}'],
-  ])('is found %s', async (_name, body) => {
+    ['from a member name with escapes', '{"\\u0069nput" : {"a":1} }'],
+    ['from the last of several members', '{"input":{"a":0},"input":\n{"a":1}\n}'],
+  ])('is read %s', async (_name, body) => {
     const record = await readOk(await send('runsync', body), jobRecord);
     expect(record.output).toEqual({ a: 1 });
   });

@@ -46,7 +46,7 @@ async function startWaiting(stop = new Gate(platform.folder)): Promise<string> {
 }
 
 describe('cancel', () => {
-  it('takes a queued job out of the queue', async () => {
+  it('removes a queued job from the queue', async () => {
     const id = await unserved.run({});
     const before = (await unserved.health()).jobs.inQueue;
     expect(await readOk(await unserved.post(`cancel/${id}`), jobRef)).toEqual({
@@ -72,7 +72,7 @@ describe('cancel', () => {
     expect((await script.status(id)).status).toBe('CANCELLED');
   });
 
-  it('is no error for a job that is CANCELLED already', async () => {
+  it('succeeds again for a CANCELLED job', async () => {
     const id = await inStatus.CANCELLED();
     expect(await readOk(await unserved.post(`cancel/${id}`), jobRef)).toEqual({
       id,
@@ -91,7 +91,7 @@ describe('cancel', () => {
 });
 
 describe('retry', () => {
-  it('runs a FAILED job again under the same id with the same input', async () => {
+  it('runs a FAILED job again with the same ID and input', async () => {
     const steps = [{ ...failure, onlyInAttempt: 1 }];
     const { id } = await script.runsync({ steps, answer: { kept: 'é' } });
     expect(await readOk(await script.post(`retry/${id}`), jobRef)).toEqual({
@@ -141,7 +141,7 @@ describe('retry', () => {
     },
   );
 
-  it('is answered with 409 for a job that is CANCELLED', async () => {
+  it('returns 409 for a CANCELLED job', async () => {
     const id = await inStatus.CANCELLED();
     const problem = await readProblem(await unserved.post(`retry/${id}`), 409);
     expect(problem.detail).toContain('CANCELLED');

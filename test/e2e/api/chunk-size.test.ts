@@ -40,7 +40,7 @@ describe.each(['text', 'array', 'object'] as const)('a chunk with a large %s', (
     [CHUNK_LIMIT - 1, 1],
     [CHUNK_LIMIT, 1],
     [CHUNK_LIMIT + 1, 2],
-  ])('of %i bytes is sent in %i pieces and reassembled', async (bytes, pieces) => {
+  ])('that has %i bytes is sent in %i pieces and reassembled', async (bytes, pieces) => {
     const wanted = { bytes: bytes - FRAME_BYTES, shape, yields: 1 };
     const { id } = await sizes.runsync(wanted);
     const [chunks = []] = await readAll(id);
@@ -50,7 +50,7 @@ describe.each(['text', 'array', 'object'] as const)('a chunk with a large %s', (
     expect(JSON.stringify(reassemble(chunks)) === JSON.stringify([makeValue(wanted)])).toBe(true);
   });
 
-  it('that was returned and not yielded is split in the same way', async () => {
+  it('is split in the same way if it is returned instead of yielded', async () => {
     const wanted = { bytes: 3_000_000, shape };
     const { id } = await sizes.runsync(wanted);
     const chunks = (await readAll(id)).flat();

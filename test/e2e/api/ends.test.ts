@@ -20,7 +20,7 @@ beforeEach(async () => {
 afterEach(() => platform.close());
 
 describe('SIGTERM of the platform', () => {
-  it('answers every open wait with the current state, and exits with 0', async () => {
+  it('answers every open wait with the current state and exits with 0', async () => {
     const id = await script.run({});
     const events = await script.get(`stream/${id}`, { headers: { accept: 'text/event-stream' } });
     const listening = Array.fromAsync(readEvents(events));
@@ -34,14 +34,14 @@ describe('SIGTERM of the platform', () => {
     expect(await listening).toEqual([]);
   });
 
-  it('does not wait for the workers that poll it', async () => {
+  it('does not wait for polling workers', async () => {
     const worker = platform.startWorker('script', 'api-script.ts');
     await script.untilServed();
     expect(await platform.process.end()).toBe(0);
     expect(worker.child.exitCode).toBeNull();
   });
 
-  it('does not wait for a client that has sent half a request', async () => {
+  it('does not wait for the rest of a request', async () => {
     const socket = connect(Number(new URL(platform.url).port), '127.0.0.1');
     // If the platform ends before it has read the bytes, the connection is reset.
     socket.on('error', () => {});
@@ -54,7 +54,7 @@ describe('SIGTERM of the platform', () => {
 });
 
 describe('SIGTERM of a worker', () => {
-  it('lets its running job end, takes no other, and leaves with 0', async () => {
+  it('finishes its running job, takes no other, and exits with 0', async () => {
     const gate = new Gate(platform.folder);
     const steps = [{ do: 'wait', file: gate.path }];
     const worker = platform.startWorker('script', 'api-script.ts');
@@ -76,7 +76,7 @@ describe('SIGTERM of a worker', () => {
     expect((await script.untilEnd(later)).output).toBe('by another');
   });
 
-  it('stops and releases jobs that do not end in time, without blame', async () => {
+  it('stops and releases jobs that do not end in time, uncounted', async () => {
     const stop = new Gate(platform.folder);
     const gate = new Gate(platform.folder);
     const steps = [{ do: 'wait', file: gate.path, stopFile: stop.path }];
@@ -95,7 +95,7 @@ describe('SIGTERM of a worker', () => {
 });
 
 describe('SIGKILL of the platform', () => {
-  it('loses nothing: jobs of every status, chunks, logs and keys are there again', async () => {
+  it('keeps jobs of every status, chunks, logs and keys', async () => {
     const gate = new Gate(platform.folder);
     platform.startWorker('script', 'api-script.ts');
     const completed = await script.runsync({ steps: [], answer: { text: 'é' } });

@@ -55,7 +55,7 @@ const message = (id: string, output: unknown, metrics = {}): ServerEvent => ({
 });
 
 describe('the events of a job', () => {
-  it('are its chunks with their positions, and at last the record', async () => {
+  it('are its chunks with their positions, and finally its record', async () => {
     const steps = [...sayAll('é', { two: [2] }), { do: 'yield', value: 3, metrics: { tokens: 1 } }];
     const id = await script.run({ steps });
     const events = await readAll(script, id);
@@ -69,7 +69,7 @@ describe('the events of a job', () => {
     expect(jobRecord.parse(JSON.parse(done?.data ?? ''))).toEqual(await script.status(id));
   });
 
-  it('come while the job runs', async () => {
+  it('arrive while the job runs', async () => {
     const gate = new Gate(platform.folder);
     const steps = [...sayAll('early'), { do: 'wait', file: gate.path }, ...sayAll('late')];
     const events = await listen(script, await script.run({ steps }));
@@ -88,7 +88,7 @@ describe('the events of a job', () => {
     expect(events).toHaveLength(2);
   });
 
-  it('begin after Last-Event-ID and not after the position that the URL had at first', async () => {
+  it('begin after Last-Event-ID even if the URL has another position', async () => {
     const id = await script.run({ steps: sayAll('a', 'b', 'c') });
     await script.untilEnd(id);
     const events = await readAll(script, id, { lastEventId: '1.1', query: '?after=1.0' });
@@ -97,7 +97,7 @@ describe('the events of a job', () => {
     expect(first[0]).toEqual(message('1.1', 'b'));
   });
 
-  it('can be resumed where a connection broke off', async () => {
+  it('resume after a broken connection', async () => {
     const gate = new Gate(platform.folder);
     const steps = [...sayAll('a', 'b'), { do: 'wait', file: gate.path }, ...sayAll('c')];
     const id = await script.run({ steps });
@@ -116,13 +116,13 @@ describe('the events of a job', () => {
     expect((await script.stream(id)).chunks).toHaveLength(2);
   });
 
-  it('are refused with 422 after an invalid position', async () => {
+  it('return 422 for an invalid position', async () => {
     const id = await script.run({ steps: [] });
     const headers = { accept: 'text/event-stream', 'last-event-id': 'abc' };
     await readProblem(await script.get(`stream/${id}`, { headers }), 422);
   });
 
-  it('are refused with 404 and a problem body when there is no such job', async () => {
+  it('return 404 and a problem body for an unknown job', async () => {
     const headers = { accept: 'text/event-stream' };
     await readProblem(await script.get('stream/none', { headers }), 404);
   });
@@ -146,7 +146,7 @@ describe('a new attempt', () => {
     expect((await next(events))?.event).toBe('done');
   });
 
-  it('resets clients that return with an older position', async () => {
+  it('resets clients that reconnect with an older position', async () => {
     const gate = new Gate(platform.folder);
     gate.open();
     const id = await script.run({ steps: steps(gate) });
@@ -157,7 +157,7 @@ describe('a new attempt', () => {
 });
 
 describe('the last event', () => {
-  it('has the error of a job that failed', async () => {
+  it('contains the error of a failed job', async () => {
     const steps = [...sayAll('a'), { do: 'throw', message: 'broken', as: 'non-retryable' }];
     const events = await readAll(script, await script.run({ steps }));
     expect(events.map(({ event }) => event)).toEqual(['message', 'done']);

@@ -46,7 +46,7 @@ describe.concurrent('retention', () => {
   });
   afterAll(() => platform.close());
 
-  it('ends with 404 from every operation on the job, retry too', async () => {
+  it('ends with 404 from every operation on the job, including retry', async () => {
     const id = await script.run({ steps: [failure] });
     await script.untilStatus(id, 'FAILED');
     await untilGone(script, id);
@@ -56,7 +56,7 @@ describe.concurrent('retention', () => {
     expect((await script.list()).jobs.map((job) => job.id)).not.toContain(id);
   });
 
-  it('leaves the counts of health as they were', async () => {
+  it('does not change the counts of health', async () => {
     const counted = new EndpointCaller(platform, 'counted');
     platform.startWorker('counted', 'api-script.ts', '--unsupervised');
     const id = await counted.run({ steps: [] });
@@ -73,7 +73,7 @@ describe.concurrent('retention', () => {
     expect(await unserved.run({ n: 2 }, options)).not.toBe(id);
   });
 
-  it('is one of its own for runsync', async () => {
+  it('has a separate value for runsync', async () => {
     const record = await script.runsync({ steps: [] });
     const id = await cancelNew(unserved);
     await untilGone(unserved, id);
@@ -86,7 +86,7 @@ describe.concurrent('retention', () => {
     expect((await unserved.status(waiting)).status).toBe('IN_QUEUE');
   });
 
-  it('is replaced by the ttl of status', async () => {
+  it('is overridden by the ttl parameter of status', async () => {
     const kept = await cancelNew(unserved);
     expect((await unserved.get(`status/${kept}?ttl=60000`)).status).toBe(200);
     await untilGone(unserved, await cancelNew(unserved));
@@ -116,7 +116,7 @@ describe('the time to live', () => {
   afterAll(() => platform.close());
 
   it.each(['9999', '604800001', '-1', '10000.5', 'abc', ''])(
-    'is refused by status with 422 naming its range: ttl=%s',
+    'makes status return 422 with its range: ttl=%s',
     async (ttl) => {
       const id = await unserved.run({});
       const { errors } = await readProblem(await unserved.get(`status/${id}?ttl=${ttl}`), 422);
@@ -124,7 +124,7 @@ describe('the time to live', () => {
     },
   );
 
-  it.each(['10000', '604800000'])('may be %s, and status answers the record', async (ttl) => {
+  it.each(['10000', '604800000'])('may be %s', async (ttl) => {
     const id = await unserved.run({});
     expect((await unserved.get(`status/${id}?ttl=${ttl}`)).status).toBe(200);
   });

@@ -58,7 +58,7 @@ describe('the log of a job', () => {
     ]);
   });
 
-  it('has nothing of a job that runs beside it in the same thread', async () => {
+  it('contains no line of a parallel job in the same thread', async () => {
     const [a, b] = await Promise.all([speak.runsync({ text: 'A' }), speak.runsync({ text: 'B' })]);
     for (const [record, text] of [
       [a, 'A'],
@@ -69,7 +69,7 @@ describe('the log of a job', () => {
     }
   });
 
-  it('can be read from the byte where an answer ended', async () => {
+  it('can be read on from the end of an answer', async () => {
     const { id } = await speak.runsync({ text: 'é' });
     const { body, next } = await readLog(speak, id);
     expect(next).toBe(Buffer.byteLength(body));
@@ -79,20 +79,20 @@ describe('the log of a job', () => {
     expect(await readLog(speak, id, `?after=${next}`)).toMatchObject({ body: '', next });
   });
 
-  it('is empty for a job that said nothing, or has not begun', async () => {
+  it('is empty for a job that logged nothing or has not started', async () => {
     const { id } = await script.runsync({ steps: [] });
     expect(await readLog(script, id)).toMatchObject({ body: '', next: 0, status: 'COMPLETED' });
     const waiting = await script.run({ steps: [] }, { policy: { delay: 600_000 } });
     expect(await readLog(script, waiting)).toMatchObject({ body: '', status: 'IN_QUEUE' });
   });
 
-  it.each(['-1', '1.5', 'abc'])('is refused with 422: after=%s', async (after) => {
+  it.each(['-1', '1.5', 'abc'])('returns 422 for after=%s', async (after) => {
     const { id } = await script.runsync({ steps: [] });
     const { errors } = await readProblem(await script.get(`logs/${id}?after=${after}`), 422);
     expect(errors).toEqual([expect.stringMatching(/^after: /)]);
   });
 
-  it('is stored up to 1 MB, with a last line that counts the dropped ones', async () => {
+  it('is limited to 1 MB, with a last line that counts dropped lines', async () => {
     const { id, status } = await speak.runsync({ text: 'much', fillBytes: 1_000_000 });
     expect(status).toBe('COMPLETED');
     const { body, lines, next } = await readLog(speak, id);

@@ -27,7 +27,7 @@ beforeAll(async () => {
 afterAll(() => platform.close());
 
 describe('a handler that throws', () => {
-  it('is tried three times, and then the job is FAILED with the history', async () => {
+  it('is attempted three times, and then the job is FAILED with the history', async () => {
     const steps = [1, 2, 3].map((n) => ({ do: 'throw', message: `no. ${n}`, onlyInAttempt: n }));
     const { error, ...record } = await script.runsync({ steps });
     expect(record).toMatchObject({ status: 'FAILED', attempt: 3, workerId: 'w1' });
@@ -44,14 +44,14 @@ describe('a handler that throws', () => {
     );
   });
 
-  it('leaves no trace in the record when a later attempt succeeds', async () => {
+  it('leaves no error in the record if a later attempt succeeds', async () => {
     const steps = [{ do: 'throw', message: 'at first', onlyInAttempt: 1 }];
     const record = await script.runsync({ steps, answer: 'then' });
     expect(record).toMatchObject({ status: 'COMPLETED', attempt: 2, output: 'then' });
     expect(record).not.toHaveProperty('error');
   });
 
-  it('is not tried again after a NonRetryableError', async () => {
+  it('is not retried after a NonRetryableError', async () => {
     const steps = [{ do: 'throw', message: 'never', as: 'non-retryable' }];
     const { attempt, error, status } = await script.runsync({ steps });
     expect({ attempt, status }).toEqual({ attempt: 1, status: 'FAILED' });
@@ -59,7 +59,7 @@ describe('a handler that throws', () => {
     expect(error?.attempts).toHaveLength(1);
   });
 
-  it('is tried again after a RetryAfterError', async () => {
+  it('is retried after a RetryAfterError', async () => {
     const steps = [{ do: 'throw', message: 'soon', as: 'retry at once', onlyInAttempt: 1 }];
     expect(await script.runsync({ steps })).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
@@ -87,7 +87,7 @@ describe('a handler that throws', () => {
   });
 });
 
-describe('a handler that runs longer than it may', () => {
+describe('a handler that exceeds its timeout', () => {
   it('makes the job TIMED_OUT without another attempt', async () => {
     const never = new Gate(platform.folder);
     const stop = new Gate(platform.folder);
@@ -102,7 +102,7 @@ describe('a handler that runs longer than it may', () => {
     expect(await stop.untilLines(1)).toEqual(['timeout']);
   });
 
-  it('makes the job TIMED_OUT when it does not heed its signal either', async () => {
+  it('makes the job TIMED_OUT even if it ignores its signal', async () => {
     platform.startWorker('stuck', 'effects.ts');
     const stuck = new EndpointCaller(platform, 'stuck');
     const record = await stuck.runsync(
@@ -117,7 +117,7 @@ describe('a handler that runs longer than it may', () => {
 });
 
 describe('progress', () => {
-  it('is in the record while the job runs, and no longer when it has ended', async () => {
+  it('is in the record only while the job runs', async () => {
     const gate = new Gate(platform.folder);
     const steps = [
       { do: 'progress', value: { percent: 30 } },
@@ -132,7 +132,7 @@ describe('progress', () => {
 });
 
 describe('schemas', () => {
-  it('fail a job whose input does not fit, naming every path, before the handler runs', async () => {
+  it('fail a job with an invalid input before the handler runs, and name every path', async () => {
     const record = await order.runsync({
       lines: [{ item: 'tea' }, { item: '', quantity: 1.5 }],
       note: 7,
@@ -145,12 +145,12 @@ describe('schemas', () => {
     }
   });
 
-  it('give the handler their defaults', async () => {
+  it('add their defaults to the input', async () => {
     const record = await order.runsync({ lines: [{ item: 'tea' }, { item: 'cup', quantity: 2 }] });
     expect(record.output).toEqual({ total: 3 });
   });
 
-  it('fail a job whose output does not fit, naming the path', async () => {
+  it('fail a job with an invalid output, and name the path', async () => {
     const record = await order.runsync({ lines: [], wrong: 'shape' });
     expect(record).toMatchObject({
       status: 'FAILED',
@@ -160,7 +160,7 @@ describe('schemas', () => {
     expect(record.error?.message).toContain('output.total');
   });
 
-  it('are not needed to fail a job whose output is not JSON, naming the path', async () => {
+  it('are not needed to fail a job whose output is not JSON', async () => {
     const record = await order.runsync({ lines: [], wrong: 'not JSON' });
     expect(record).toMatchObject({
       status: 'FAILED',
@@ -172,14 +172,14 @@ describe('schemas', () => {
 });
 
 describe('the limit of an output', () => {
-  it('lets exactly 20 MB of multi-byte text through', async () => {
+  it('accepts exactly 20 MB of multi-byte text', async () => {
     const wanted = { bytes: OUTPUT_LIMIT, shape: 'text' } as const;
     const { output, status } = await sizes.runsync(wanted);
     expect(status).toBe('COMPLETED');
     expect(output === makeValue(wanted)).toBe(true);
   });
 
-  it('fails the job at one byte more, with both sizes', async () => {
+  it('fails the job at one more byte, with both sizes', async () => {
     const record = await sizes.runsync({ bytes: OUTPUT_LIMIT + 1, shape: 'object' });
     expect(record).toMatchObject({ status: 'FAILED', attempt: 1 });
     expect(record).not.toHaveProperty('output');
@@ -188,14 +188,14 @@ describe('the limit of an output', () => {
     expect(record.error?.message).toContain(String(OUTPUT_LIMIT));
   });
 
-  it('lets yielded values be the output whose array is exactly 20 MB', async () => {
+  it('accepts yielded values whose array has exactly 20 MB', async () => {
     const wanted = { bytes: OUTPUT_LIMIT - '[]'.length, shape: 'text', yields: 1 } as const;
     const record = await sizes.runsync(wanted);
     expect(record.status).toBe('COMPLETED');
     expect(JSON.stringify(record.output) === JSON.stringify([makeValue(wanted)])).toBe(true);
   });
 
-  it('leaves the output out when the array is one byte more, with the size', async () => {
+  it('omits the output, with its size, if the array has one more byte', async () => {
     const wanted = { bytes: OUTPUT_LIMIT - '[]'.length + 1, shape: 'text', yields: 1 } as const;
     const record = await sizes.runsync(wanted);
     expect(record.status).toBe('COMPLETED');

@@ -24,14 +24,14 @@ const caller = (name: string) => new EndpointCaller(platform, name);
 const failure: Step = { do: 'throw', message: 'no', as: 'non-retryable' };
 
 describe('health', () => {
-  it('has all its counts at 0 on a new endpoint', async () => {
+  it('has only zero counts on a new endpoint', async () => {
     expect(await caller('empty').health()).toEqual({
       jobs: { completed: 0, failed: 0, inProgress: 0, inQueue: 0, retried: 0 },
       workers: { idle: 0, running: 0 },
     });
   });
 
-  it('counts jobs by status, and workers by whether they run one', async () => {
+  it('counts jobs by status, and idle and running workers', async () => {
     const counted = caller('counted');
     const gate = new Gate(platform.folder);
     const workers = [1, 2].map(() =>
@@ -57,7 +57,7 @@ describe('health', () => {
     expect((await counted.health()).workers).toEqual({ idle: 0, running: 0 });
   });
 
-  it('no longer counts a worker that was killed, once its lease has run out', async () => {
+  it('does not count a killed worker after its lease has expired', async () => {
     const running = caller('running');
     const worker = platform.startWorker('running', 'api-script.ts', '--unsupervised');
     await running.untilServed();
@@ -68,7 +68,7 @@ describe('health', () => {
 });
 
 describe('purge-queue', () => {
-  it('cancels all that waits, delayed jobs too, and leaves running ones alone', async () => {
+  it('cancels waiting and delayed jobs, and keeps running jobs', async () => {
     const endpoint = caller('purged');
     const gate = new Gate(platform.folder);
     platform.startWorker('purged', 'api-script.ts', '--unsupervised', '--jobs-per-thread', '1');
@@ -100,7 +100,7 @@ describe('purge-queue', () => {
     expect((await waiting).status).toBe('CANCELLED');
   });
 
-  it('removes nothing from an empty queue', async () => {
+  it('removes 0 jobs from an empty queue', async () => {
     const purge = await readOk(await caller('empty').post('purge-queue'), purged);
     expect(purge.removed).toBe(0);
   });
@@ -124,7 +124,7 @@ describe('the list of jobs', () => {
     expect(sizes).toEqual([3, 3, 1]);
   });
 
-  it('continues at its position when new jobs have arrived meanwhile', async () => {
+  it('continues at its cursor after new jobs have arrived', async () => {
     const listed = caller('listed');
     const first = await listed.list('?limit=2');
     await listed.run({});
@@ -156,7 +156,7 @@ describe('the list of jobs', () => {
   });
 
   it.each(['status=DONE', 'status=completed', 'limit=0', 'limit=1001', 'cursor=!', 'cursor='])(
-    'is refused with 422: %s',
+    'returns 422 for %s',
     async (query) => {
       const { errors } = await readProblem(await caller('empty').get(`jobs?${query}`), 422);
       expect(errors).toEqual([expect.stringContaining(query.split('=', 1)[0] ?? '')]);

@@ -25,14 +25,14 @@ describe('runsync of a job that ends in time', () => {
     expect(await served.status(record.id)).toEqual(record);
   });
 
-  it('answers with 200 and the error when the job is FAILED', async () => {
+  it('answers with 200 and the error if the job is FAILED', async () => {
     const steps = [{ do: 'throw', message: 'no use', as: 'non-retryable' }];
     const record = await served.runsync({ steps });
     expect(record).toMatchObject({ status: 'FAILED', error: { message: 'no use' } });
     expect(record).not.toHaveProperty('output');
   });
 
-  it('answers with 200 when the job is cancelled meanwhile', async () => {
+  it('answers with 200 if the job is cancelled meanwhile', async () => {
     const cancelled = new EndpointCaller(platform, 'cancelled');
     const waiting = cancelled.runsync({});
     const id = await cancelled.newest('IN_QUEUE');
@@ -40,20 +40,20 @@ describe('runsync of a job that ends in time', () => {
     expect(await waiting).toMatchObject({ id, status: 'CANCELLED' });
   });
 
-  it('puts the output of a generator together', async () => {
+  it('returns the yielded values of a generator as one output', async () => {
     const steps = ['a', 'b'].map((value) => ({ do: 'yield', value }));
     expect((await served.runsync({ steps })).output).toEqual(['a', 'b']);
   });
 });
 
-describe('runsync whose wait runs out', () => {
-  it('answers with 200 and a job that is IN_QUEUE', async () => {
+describe('runsync whose wait ends before the job', () => {
+  it('answers with 200 and an IN_QUEUE job', async () => {
     const answer = await unserved.post('runsync?wait=1000', { input: {} });
     const record = await readOk(answer, jobRecord);
     expect(record).toMatchObject({ status: 'IN_QUEUE', attempt: 0, executionTime: 0 });
   });
 
-  it('answers with 200 and a job that is IN_PROGRESS, which continues', async () => {
+  it('answers with 200 and an IN_PROGRESS job, which continues', async () => {
     const gate = new Gate(platform.folder);
     const input = { steps: [{ do: 'wait', file: gate.path }], answer: 'after the wait' };
     const record = await readOk(await served.post('runsync?wait=1000', { input }), jobRecord);
@@ -66,7 +66,7 @@ describe('runsync whose wait runs out', () => {
 
 describe('the wait of runsync', () => {
   it.each(['999', '300001', '0', '-1', '1000.5', '1e3', 'abc', '', '1000&wait=2000'])(
-    'is answered with 422 naming its range: wait=%s',
+    'returns 422 with its range: wait=%s',
     async (wait) => {
       const answer = await served.post(`runsync?wait=${wait}`, { input: { steps: [] } });
       const { errors } = await readProblem(answer, 422);
@@ -79,14 +79,14 @@ describe('the wait of runsync', () => {
     expect((await readOk(answer, jobRecord)).status).toBe('COMPLETED');
   });
 
-  it('leaves no job behind when it is refused', async () => {
+  it('creates no job if it is refused', async () => {
     const before = await unserved.health();
     await readProblem(await unserved.post('runsync?wait=999', { input: {} }), 422);
     expect(await unserved.health()).toEqual(before);
   });
 });
 
-describe('a client that goes away while it waits', () => {
+describe('a client that disconnects while it waits', () => {
   it('does not affect a running job', async () => {
     const started = new Gate(platform.folder);
     const gate = new Gate(platform.folder);

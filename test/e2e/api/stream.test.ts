@@ -62,7 +62,7 @@ describe('the stream of a running job', () => {
     expect(await script.stream(id)).toMatchObject({ chunks: [], status: 'COMPLETED' });
   });
 
-  it('returns the chunks after a position each time, and moves no cursor', async () => {
+  it('returns the chunks after a position repeatedly, and does not move the default cursor', async () => {
     const { gate, id } = await startHeld('a', 'b', 'c');
     for (const _ of [1, 2]) {
       expect((await script.stream(id, '?after=0')).chunks).toEqual(outputs(['a', 'b', 'c']));
@@ -72,7 +72,7 @@ describe('the stream of a running job', () => {
     gate.open();
   });
 
-  it('can be read to its end by the position that each answer names', async () => {
+  it('can be read to its end by the position in each answer', async () => {
     const { gate, id } = await startHeld(1, 2);
     gate.open();
     const seen: unknown[] = [];
@@ -86,21 +86,21 @@ describe('the stream of a running job', () => {
     expect({ seen, after }).toEqual({ seen: [1, 2, 'last'], after: '1.2' });
   });
 
-  it('is answered at once with [] when the wait is 0', async () => {
+  it('returns [] at once if the wait is 0', async () => {
     const { gate, id } = await startHeld('a');
     const page = await script.stream(id, '?after=1.0&wait=0');
     expect(page).toEqual({ chunks: [], next: '1.0', status: 'IN_PROGRESS', reset: null });
     gate.open();
   });
 
-  it('is answered when the next chunk arrives, however long the wait', async () => {
+  it('answers when the next chunk arrives, however long the wait', async () => {
     const { gate, id } = await startHeld('a');
     const waiting = script.stream(id, '?after=1.0&wait=300000');
     gate.open();
     expect((await waiting).chunks).toEqual(outputs(['last']));
   });
 
-  it('is answered with [] when the job is cancelled, however long the wait', async () => {
+  it('answers [] when the job is cancelled, however long the wait', async () => {
     const { id } = await startHeld('a');
     const waiting = script.stream(id, '?after=1.0&wait=300000');
     await script.post(`cancel/${id}`);
@@ -109,14 +109,14 @@ describe('the stream of a running job', () => {
 });
 
 describe('the parameters of stream', () => {
-  it.each(['-1', '300001', '1.5', 'abc', ''])('are refused with 422: wait=%s', async (wait) => {
+  it.each(['-1', '300001', '1.5', 'abc', ''])('return 422 for wait=%s', async (wait) => {
     const id = await unserved.run({});
     const { errors } = await readProblem(await unserved.get(`stream/${id}?wait=${wait}`), 422);
     expect(errors).toEqual([expect.stringMatching(/^wait: .*0.*300000/)]);
   });
 
   it.each(['1', '1.', '.1', '1.-1', '0.1', '1.0.0', 'x', '2.0'])(
-    'are refused with 422: after=%s',
+    'return 422 for after=%s',
     async (after) => {
       const id = await unserved.run({});
       const { errors } = await readProblem(await unserved.get(`stream/${id}?after=${after}`), 422);
@@ -125,8 +125,8 @@ describe('the parameters of stream', () => {
   );
 });
 
-describe('the stream of a job that waits in the queue', () => {
-  it('is [] after the wait, with the start as the position', async () => {
+describe('the stream of a queued job', () => {
+  it('is [] after the wait, at the start position', async () => {
     const id = await unserved.run({});
     expect(await unserved.stream(id, '?wait=0')).toEqual({
       chunks: [],
@@ -137,7 +137,7 @@ describe('the stream of a job that waits in the queue', () => {
   });
 });
 
-describe('the stream of a job that does not stream', () => {
+describe('the stream of a job whose handler does not yield', () => {
   it('is [] until the job ends, and then its output as one chunk', async () => {
     const gate = new Gate(platform.folder);
     const id = await script.run({
@@ -154,7 +154,7 @@ describe('the stream of a job that does not stream', () => {
   });
 });
 
-describe('the stream of a job that failed', () => {
+describe('the stream of a failed job', () => {
   it('still returns the yielded chunks, and then []', async () => {
     const steps = [...sayAll('a'), { do: 'throw', message: 'no', as: 'non-retryable' }];
     const id = await script.run({ steps });
@@ -165,7 +165,7 @@ describe('the stream of a job that failed', () => {
 });
 
 describe('a generator that returns a value', () => {
-  it('has that as its output, and its chunks in the stream', async () => {
+  it('has that value as its output, and its chunks in the stream', async () => {
     const id = await script.run({ steps: sayAll('a', 'b'), answer: 'returned' });
     expect((await script.untilStatus(id, 'COMPLETED')).output).toBe('returned');
     expect((await script.stream(id, '?after=0')).chunks).toEqual(outputs(['a', 'b']));
@@ -188,7 +188,7 @@ describe('a new attempt', () => {
     return { id: await script.run({ steps }), first, second };
   }
 
-  it('restarts the stream for a reader at an older position, with Millrace-Reset', async () => {
+  it('restarts the stream with Millrace-Reset for a reader at an older position', async () => {
     const { first, id, second } = await startAnew();
     const old = await script.stream(id, '?after=0');
     expect(old.next).toMatch(/^1\.[01]$/);
@@ -206,7 +206,7 @@ describe('a new attempt', () => {
     expect(rest.reset).toBeNull();
   });
 
-  it('restarts the default cursor’s stream', async () => {
+  it('restarts the stream of the default cursor', async () => {
     const { first, id, second } = await startAnew();
     expect((await script.stream(id)).chunks[0]?.output).toBe('old 1');
     first.open();
@@ -215,7 +215,7 @@ describe('a new attempt', () => {
     expect((await script.stream(id)).chunks).toEqual(outputs(['new 1', 'new 2']));
   });
 
-  it('leaves nothing of the older one in the output', async () => {
+  it('leaves no chunk of the older attempt in the output', async () => {
     const { first, id, second } = await startAnew();
     first.open();
     second.open();

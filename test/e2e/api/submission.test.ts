@@ -27,12 +27,12 @@ beforeAll(async () => {
 afterAll(() => platform.close());
 
 describe('run', () => {
-  it('answers with a UUIDv7 and IN_QUEUE, and nothing else', async () => {
+  it('answers with only a UUIDv7 and IN_QUEUE', async () => {
     const answer = await readOk(await unserved.post('run', { input: {} }), jobRef);
     expect(answer).toEqual({ id: expect.stringMatching(UUID_V7), status: 'IN_QUEUE' });
   });
 
-  it('makes a job that status finds at once, waiting', async () => {
+  it('creates a queued job that status returns at once', async () => {
     const id = await unserved.run({});
     expect(await unserved.status(id)).toEqual({
       id,
@@ -81,7 +81,7 @@ describe('the order of jobs', () => {
 });
 
 describe('policy.delay', () => {
-  it('keeps a job back while others go past it, and then lets it start', async () => {
+  it('delays a job, while others start before it', async () => {
     const delayed = await served.run({ steps: [] }, { policy: { delay: 1_500 } });
     const later = await served.runsync({ steps: [] });
     expect(later.status).toBe('COMPLETED');
@@ -96,13 +96,13 @@ describe('policy.delay', () => {
 });
 
 describe('an idempotency key', () => {
-  it('makes one job of two equal calls', async () => {
+  it('creates one job for two equal calls', async () => {
     const body = { input: { n: 1 }, idempotencyKey: 'equal calls' };
     const first = await readOk(await unserved.post('run', body), jobRef);
     expect(await readOk(await unserved.post('run', body), jobRef)).toEqual(first);
   });
 
-  it('answers the second call with the status that the job has by then', async () => {
+  it('answers the second call with the current status of the job', async () => {
     const body = { input: { steps: [] }, idempotencyKey: 'by then' };
     const { id } = await readOk(await served.post('run', body), jobRef);
     await served.untilEnd(id);
@@ -110,21 +110,21 @@ describe('an idempotency key', () => {
     expect(again).toEqual({ id, status: 'COMPLETED' });
   });
 
-  it('lets a repeated runsync have the first one’s result', async () => {
+  it('gives a repeated runsync the result of the first call', async () => {
     const options = { idempotencyKey: 'repeated runsync' };
     const first = await served.runsync({ steps: [], answer: 42 }, options);
     expect(first.output).toBe(42);
     expect(await served.runsync({ steps: [], answer: 42 }, options)).toEqual(first);
   });
 
-  it('is answered with 409 for another body, naming the first job', async () => {
+  it('returns 409 for another body, and names the first job', async () => {
     const options = { idempotencyKey: 'another body' };
     const id = await unserved.run({ n: 1 }, options);
     const answer = await unserved.post('run', { input: { n: 2 }, ...options });
     expect((await readProblem(answer, 409)).detail).toContain(id);
   });
 
-  it('counts for its endpoint alone', async () => {
+  it('applies to its endpoint only', async () => {
     const options = { idempotencyKey: 'one endpoint' };
     const id = await unserved.run({ steps: [] }, options);
     expect(await served.run({ steps: [] }, options)).not.toBe(id);
@@ -157,14 +157,11 @@ describe('an endpoint whose queue is full', () => {
     await small.run({}, { policy: { delay: 60_000 } });
   });
 
-  it.each(['run', 'runsync'])(
-    'refuses %s with 429 and says when to come back',
-    async (operation) => {
-      const answer = await small.post(operation, { input: {} });
-      expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
-      expect((await readProblem(answer, 429)).detail).toContain('2');
-    },
-  );
+  it.each(['run', 'runsync'])('refuses %s with 429 and Retry-After', async (operation) => {
+    const answer = await small.post(operation, { input: {} });
+    expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect((await readProblem(answer, 429)).detail).toContain('2');
+  });
 
   it('accepts jobs again when the queue is no longer full', async () => {
     expect((await small.post('purge-queue')).status).toBe(200);

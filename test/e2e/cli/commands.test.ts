@@ -112,7 +112,7 @@ describe('help', () => {
     for (const word of words) expect(stdout).toMatch(new RegExp(`^ {2}${word} `, 'm'));
   });
 
-  it.each(commands)('of %s is asked for before or after it', (name) => {
+  it.each(commands)('of %s is printed with --help before or after the command', (name) => {
     const words = name.split(' ');
     const after = findEnd([...words, '--help']);
     expect(after).toMatchObject({ code: 0, stderr: '' });
@@ -136,14 +136,14 @@ describe('help', () => {
     expect(list.stdout).not.toContain('--gpu-count');
   });
 
-  it('goes to standard error, with exit code 2, when no command was given', async () => {
+  it('goes to standard error, with exit code 2, without a command', async () => {
     const { code, stderr, stdout } = await place.run([]);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).toContain('Usage: millrace <command>');
   });
 });
 
-it('the version is that of the package', async () => {
+it('--version prints the version of the package', async () => {
   const { code, stdout } = await place.run(['--version']);
   expect(code).toBe(0);
   expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/);

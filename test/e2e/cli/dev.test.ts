@@ -83,7 +83,7 @@ describe('handlers', () => {
     expect(shell(last)).toContain('data: {"output":"a","metrics":{}}');
   });
 
-  it('that cannot be loaded are explained once, and the others are served', async () => {
+  it('that cannot be loaded are reported once, and the others are served', async () => {
     place.write('handlers/broken.mjs', "import './none.mjs';");
     place.write('handlers/good.mjs', version('one'));
     const dev = await startDev();
@@ -94,7 +94,7 @@ describe('handlers', () => {
     expect(await answerOf(connect(dev, 'good'))).toBe('one');
   });
 
-  it('that take long to set up are named while everybody waits', async () => {
+  it('are named while their setup takes long', async () => {
     const setup = 'export const setup = () => new Promise((ready) => setTimeout(ready, 60_000));';
     place.write('handlers/heavy.mjs', `${setup}\nexport default () => 1;`);
     const run = place.start(['dev', 'handlers', '--port', '0']);
@@ -102,7 +102,7 @@ describe('handlers', () => {
     expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
   });
 
-  it('of one name are refused, naming both', async () => {
+  it('with the same name are refused, and both are named', async () => {
     place.write('handlers/twice.js', '');
     place.write('handlers/twice.ts', '');
     const { code, stderr } = await place.run(['dev', 'handlers', '--port', '0']);
@@ -134,7 +134,7 @@ describe('a change', () => {
     return client;
   }
 
-  it('is served without losing a job: those that run end on the old version', async () => {
+  it('loses no job, and running jobs end on the old version', async () => {
     const client = await addHandler('work', version('one'));
     const running = client.runsync({ hold: 2_000 });
     await dev.run.until('stderr', /holding/);
@@ -143,7 +143,7 @@ describe('a change', () => {
     expect(await running).toMatchObject({ status: 'COMPLETED', output: 'one', attempt: 1 });
   });
 
-  it('loses none of many jobs that come meanwhile', async () => {
+  it('loses none of many jobs submitted meanwhile', async () => {
     const client = await addHandler('many', version('one'));
     const submit = () => Promise.all(Array.from({ length: 50 }, () => client.runsync({ hold: 1 })));
     const before = submit();
@@ -155,7 +155,7 @@ describe('a change', () => {
     expect(records.at(-1)?.output).toBe('two');
   });
 
-  it('of a module that a handler imports counts as one of the handler', async () => {
+  it('in a module that a handler imports reloads the handler', async () => {
     mkdirSync(shared.path('handlers/lib'));
     shared.write('handlers/lib/name.mjs', "export default 'one';");
     const source = "import name from './lib/name.mjs';\nexport default () => name;";
@@ -165,7 +165,7 @@ describe('a change', () => {
     await untilAnswer(client, 'two');
   });
 
-  it('that is broken leaves the old version serving, until it is repaired', async () => {
+  it('that breaks a handler leaves the old version running until it is fixed', async () => {
     const client = await addHandler('mended', version('one'));
     shared.write('handlers/mended.mjs', 'export default {;');
     await dev.run.until(
@@ -177,7 +177,7 @@ describe('a change', () => {
     await untilAnswer(client, 'two');
   });
 
-  it('that adds a handler adds an endpoint; one that removes it lets its worker leave', async () => {
+  it('that adds a handler adds an endpoint; one that removes it drains its worker', async () => {
     const added = await addHandler('added', version('added'));
     await dev.run.until('stderr', /"endpoint":"added".*handler added/);
     expect(await answerOf(added)).toBe('added');
@@ -188,7 +188,7 @@ describe('a change', () => {
   });
 });
 
-it('a worker that dies is replaced, and its job goes back at once', async () => {
+it('a dead worker is replaced, and its job returns to the queue at once', async () => {
   const dies = `import { existsSync, writeFileSync } from 'node:fs';
     export default function (job) {
       if (existsSync(job.input.mark)) return 'second life';
@@ -203,7 +203,7 @@ it('a worker that dies is replaced, and its job goes back at once', async () => 
   expect(dev.run.stderr).toContain('worker process exited');
 });
 
-describe('without a key', () => {
+describe('dev mode without a key', () => {
   let shared: Workplace;
   let dev: Dev;
 
@@ -229,10 +229,10 @@ describe('without a key', () => {
   }
 
   it.each([
-    ['no header of note', {}],
+    ['no special header', {}],
     ['Host: localhost', { Host: 'localhost:8000' }],
-    ['a page that was opened from here', { 'Sec-Fetch-Site': 'none' }],
-  ])('a call with %s is answered', async (_, headers) => {
+    ['Sec-Fetch-Site: none', { 'Sec-Fetch-Site': 'none' }],
+  ])('answers a call with %s', async (_, headers) => {
     expect(await statusOf(headers)).toBe(200);
   });
 
@@ -245,16 +245,16 @@ describe('without a key', () => {
     ['Forwarded', { Forwarded: 'for=127.0.0.1' }],
     ['Via', { Via: '1.1 proxy' }],
     ['a wrong key', { Authorization: `Bearer mr_${'x'.repeat(43)}` }],
-  ])('a call with %s is refused', async (_, headers) => {
+  ])('refuses a call with %s', async (_, headers) => {
     expect(await statusOf(headers)).toBe(401);
   });
 
-  it('the worker routes are closed', async () => {
+  it('refuses calls to worker routes', async () => {
     expect(await statusOf({}, '/v2/work/worker/take', 'POST')).toBe(401);
   });
 });
 
-it('on an address that others reach, every call needs the key, which is printed', async () => {
+it('every call on a public address needs the printed key', async () => {
   place.write('handlers/work.mjs', version('one'));
   const dev = await startDev('--host', '0.0.0.0');
   const key = await dev.run.until('stdout', /API key: (\S+)/);
@@ -264,8 +264,8 @@ it('on an address that others reach, every call needs the key, which is printed'
   ).toBe('one');
 });
 
-describe('the end', () => {
-  it('waits for running jobs, then takes the workers and the temporary folder along', async () => {
+describe('the end of dev', () => {
+  it('waits for running jobs, then removes the workers and the temporary folder', async () => {
     place.write('handlers/work.mjs', version('one'));
     const { run, url } = await startDev();
     const client = createClient({ fetch: fetchChecked, url, endpoint: 'work', repeats: 0 });
@@ -278,7 +278,7 @@ describe('the end', () => {
     expect(left).toEqual([]);
   });
 
-  it('leaves no worker behind when it is killed', async () => {
+  it('leaves no worker behind after SIGKILL', async () => {
     const tell = `setInterval(() => {}, 1000);\nexport default () => process.pid;`;
     place.write('handlers/work.mjs', tell);
     const dev = await startDev();
@@ -294,7 +294,7 @@ describe('the end', () => {
     while (isAlive()) await new Promise((resolve) => setTimeout(resolve, 10));
   });
 
-  it('with --data leaves the jobs for the next start', async () => {
+  it('keeps the jobs for the next start with --data', async () => {
     place.write('handlers/work.mjs', version('one'));
     const first = await startDev('--data', 'kept');
     const { id } = await connect(first, 'work').runsync({});

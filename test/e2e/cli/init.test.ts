@@ -41,28 +41,28 @@ it('writes a project named after its folder', async () => {
   });
 });
 
-it('leaves no place of the template unfilled', async () => {
+it('fills every placeholder of the template', async () => {
   await place.run(['init', 'app']);
   for (const name of readdirSync(place.path('app'))) {
     expect(readFileSync(place.path(`app/${name}`), 'utf8')).not.toMatch(/\{\{/);
   }
 });
 
-it('run in a checkout, makes the project depend on that', async () => {
+it('makes the project depend on the checkout in which it runs', async () => {
   await place.run(['init', 'app']);
   const dependency: string = readPackage('app').dependencies.millrace;
   expect(dependency).toMatch(/^file:/);
   expect(resolve(place.path('app'), dependency.slice('file:'.length))).toBe(checkout);
 });
 
-it('takes a tarball along', async () => {
+it('copies a tarball into the project', async () => {
   place.write('millrace-1.2.3.tgz', 'packed');
   await place.run(['init', 'app', '--from', 'millrace-1.2.3.tgz']);
   expect(readPackage('app').dependencies.millrace).toBe('file:vendor/millrace-1.2.3.tgz');
   expect(readFileSync(place.path('app/vendor/millrace-1.2.3.tgz'), 'utf8')).toBe('packed');
 });
 
-it('writes into the current folder, where only a repository may be', async () => {
+it('writes into the current folder if it contains nothing but .git', async () => {
   execFileSync('git', ['init', '--quiet'], { cwd: place.folder });
   expect((await place.run(['init'])).code).toBe(0);
   expect(readdirSync(place.folder)).toContain('handler.ts');

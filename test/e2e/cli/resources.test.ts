@@ -37,7 +37,7 @@ async function untilPod(id: string, status: string): Promise<Record<string, unkn
 }
 
 describe('millrace templates, endpoints and jobs', () => {
-  it('bring a handler to a worker, and say why there is one', async () => {
+  it('deploy a handler, and show the reason for its worker', async () => {
     const { id: template } = await read(
       ...['templates', 'create', '--name', 'square', '--image', 'worker'],
       ...['--handler', fixture('square.ts')],
@@ -60,7 +60,7 @@ describe('millrace templates, endpoints and jobs', () => {
 });
 
 describe('millrace pods', () => {
-  it('start a process, show what it prints and end it', async () => {
+  it('start a process, show its output and end it', async () => {
     const [cpu] = JSON.parse(await print('catalog', 'cpus', '--json')).cpus;
     const args = `${process.execPath} -e "console.log('here');setInterval(()=>{},9e9)"`;
     const pod = ['--name', 'p', '--image', 'none', '--cpu', cpu.id, '--memory', '1'];

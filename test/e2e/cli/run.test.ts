@@ -36,25 +36,25 @@ describe('the input', () => {
     ['--input', ['--input', JSON.stringify(input)], ''],
     ['a file', ['--input-file', 'input.json'], ''],
     ['standard input', ['-'], JSON.stringify(input)],
-  ])('comes from %s', async (_, args, stdin) => {
+  ])('is read from %s', async (_, args, stdin) => {
     const run = await place.run(['run', 'echo.mjs', ...args], { stdin });
     expect(run).toEqual({ code: 0, stdout: `${JSON.stringify(input)}\n`, stderr: '' });
   });
 
-  it.each(['--test-input', '--test_input'])('comes from a whole job as %s', async (name) => {
+  it.each(['--test-input', '--test_input'])('is read from a complete job with %s', async (name) => {
     const job = JSON.stringify({ id: 'mine', input });
     const run = await place.run(['run', 'echo.mjs', name, job]);
     expect(run).toEqual({ code: 0, stdout: `${JSON.stringify(input)}\n`, stderr: '' });
   });
 
-  it('is that of test_input.json where none is given and there is one', async () => {
+  it('is read from test_input.json by default, if that file exists', async () => {
     place.write('test_input.json', JSON.stringify({ input }));
     const { stdout } = await place.run(['run', 'echo.mjs']);
     expect(JSON.parse(stdout)).toEqual(input);
     expect((await place.run(['run', 'echo.mjs', '--input', '{}'])).stdout).toBe('{}\n');
   });
 
-  it('is an empty object if none is given', async () => {
+  it('is an empty object without test_input.json', async () => {
     expect((await place.run(['run', 'echo.mjs'])).stdout).toBe('{}\n');
   });
 
@@ -66,7 +66,7 @@ describe('the input', () => {
     [['--test-input={"input":[]}'], '--test-input: input must be a JSON object'],
     [['--input', '{}', '--input-file', 'input.json'], 'exclude each other'],
     [['--timeout', '0'], '--timeout: must be a whole number from 1 to'],
-  ])('that cannot be used is refused: %j', async (args, message) => {
+  ])('is refused if it is invalid: %j', async (args, message) => {
     const { code, stderr } = await place.run(['run', 'echo.mjs', ...args]);
     expect(code).toBe(2);
     expect(stderr).toContain(message);
@@ -74,7 +74,7 @@ describe('the input', () => {
 });
 
 describe('a stream', () => {
-  it('is printed chunk by chunk, progress and log apart', async () => {
+  it('is printed chunk by chunk, separate from progress and log', async () => {
     place.write('stream.ts', stream);
     const run = await place.run(['run', 'stream.ts', '--input', '{"upTo":2}']);
     expect(run).toMatchObject({ code: 0, stdout: '{"n":1}\n{"n":2}\n' });
@@ -96,7 +96,7 @@ describe('a stream', () => {
     expect(events.at(-1)).toMatchObject({ type: 'result', status: 'COMPLETED' });
   });
 
-  it('is printed while it comes', async () => {
+  it('is printed while the handler runs', async () => {
     const first =
       'export default async function* () { yield "first"; await new Promise(() => {}); }';
     place.write('first.mjs', `setInterval(() => {}, 1000);\n${first}`);
@@ -104,13 +104,13 @@ describe('a stream', () => {
     await run.until('stdout', /"first"\n/);
   });
 
-  it('of a value larger than a chunk is printed whole', async () => {
+  it('prints a value larger than a chunk completely', async () => {
     place.write('large.mjs', 'export default function* () { yield "é".repeat(2_000_000); }');
     const { stdout } = await place.run(['run', 'large.mjs']);
     expect(JSON.parse(stdout)).toBe('é'.repeat(2_000_000));
   });
 
-  it('ends when its output is no longer read', async () => {
+  it('ends when its reader closes standard output', async () => {
     const endless = 'export default async function* () { for (let n = 0; ; n++) yield n; }';
     place.write('endless.mjs', endless);
     const run = place.start(['run', 'endless.mjs']);
@@ -120,8 +120,8 @@ describe('a stream', () => {
   });
 });
 
-describe('exit codes', () => {
-  it('1 when the job failed, saying why', async () => {
+describe('the exit code', () => {
+  it('is 1 if the job fails, with the reason', async () => {
     place.write('fail.mjs', fail);
     const { code, stderr, stdout } = await place.run(['run', 'fail.mjs']);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
@@ -129,7 +129,7 @@ describe('exit codes', () => {
     expect(stderr).toContain('RangeError: no luck');
   });
 
-  it('1 when the job failed, with --json as the last event', async () => {
+  it('is 1 if the job fails, with --json as the last event', async () => {
     place.write('fail.mjs', fail);
     const { code, stdout } = await place.run(['run', 'fail.mjs', '--json']);
     const error = { code: 'handler_error', message: 'no luck', type: 'RangeError' };
@@ -137,7 +137,7 @@ describe('exit codes', () => {
     expect(JSON.parse(stdout)).toMatchObject({ type: 'result', status: 'FAILED', error });
   });
 
-  it('1 when the handler cannot be loaded, naming the file', async () => {
+  it('is 1 if the handler cannot be loaded, with the file', async () => {
     const file = place.write('broken.mjs', "import './missing.mjs';");
     const { code, stderr } = await place.run(['run', 'broken.mjs']);
     expect(code).toBe(1);
@@ -145,19 +145,19 @@ describe('exit codes', () => {
     expect(stderr).toContain('missing.mjs');
   });
 
-  it('124 when the job ran longer than its timeout', async () => {
+  it('is 124 if the job exceeds its timeout', async () => {
     place.write('hang.mjs', hang);
     const { code, stderr } = await place.run(['run', 'hang.mjs', '--timeout', '200']);
     expect(code).toBe(124);
     expect(stderr).toContain('TIMED_OUT (execution_timeout)');
   });
 
-  it('124 when that is the timeout of the handler’s own config', async () => {
+  it('is 124 if the job exceeds the timeout of the handler’s config', async () => {
     place.write('hang.mjs', `${hang}\nexport const config = { timeoutMs: 200 };`);
     expect((await place.run(['run', 'hang.mjs'])).code).toBe(124);
   });
 
-  it.each(['SIGINT', 'SIGTERM'] as const)('130 when %s interrupted it', async (signal) => {
+  it.each(['SIGINT', 'SIGTERM'] as const)('is 130 after %s', async (signal) => {
     place.write('hang.mjs', hang);
     const run = place.start(['run', 'hang.mjs']);
     await run.until('stderr', /hanging/);
@@ -166,7 +166,7 @@ describe('exit codes', () => {
     expect(stderr).toContain('cancelled');
   });
 
-  it('130 when it was interrupted while the handler was loading', async () => {
+  it('is 130 after an interrupt while the handler is loading', async () => {
     place.write(
       'slow.mjs',
       "console.error('loading'); await new Promise(() => {});\nexport default () => 1;",

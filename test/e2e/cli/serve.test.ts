@@ -45,7 +45,7 @@ async function readKeys(run: CommandRun) {
 }
 
 describe('--max-attempts', () => {
-  it('is set for the declared endpoints, and kept by starts without it', async () => {
+  it('is set for the declared endpoints, and later starts without it keep the value', async () => {
     const first = await serve('--max-attempts', '1');
     const { admin } = await readKeys(first.run);
     const readEndpoint = async ({ url }: Served): Promise<unknown> =>
@@ -60,7 +60,7 @@ describe('--max-attempts', () => {
 });
 
 describe('keys', () => {
-  it('are printed on the first start and on no other', async () => {
+  it('are printed on the first start only', async () => {
     const first = await serve();
     const { admin } = await readKeys(first.run);
     await first.run.end('SIGTERM');
@@ -76,7 +76,7 @@ describe('keys', () => {
     expect(stdout).not.toContain('mr_');
   });
 
-  it('are needed, also on this machine, and never in the log', async () => {
+  it('are required even for local calls, and never logged', async () => {
     const { run, url } = await serve('--log-level', 'trace');
     const { admin, worker } = await readKeys(run);
     await createClient({ fetch: fetchChecked, url, key: admin, endpoint: 'echo' }).health();
@@ -89,7 +89,7 @@ describe('keys', () => {
     expect(stderr).not.toContain(worker);
   });
 
-  it('go to the key file instead, for its owner alone, and are read from it', async () => {
+  it('are written to the key file, readable by its owner only, and read from it', async () => {
     const first = await serve('--key-file', 'keys');
     expect((await first.run.end('SIGTERM')).stdout).not.toContain('mr_');
     expect((await stat(place.path('keys'))).mode & 0o777).toBe(0o600);
@@ -105,14 +105,14 @@ describe('keys', () => {
 });
 
 describe('the data folder', () => {
-  it('is of one process: a second one exits 1, naming the first', async () => {
+  it('belongs to one process: a second one exits with 1 and names the first', async () => {
     const { run } = await serve();
     const second = await place.run(['serve', '--port', '0', '--data', 'data']);
     expect(second).toMatchObject({ code: 1, stdout: '' });
     expect(second.stderr).toContain(`is in use by another process (pid ${run.child.pid})`);
   });
 
-  it('is free again after kill -9, with every acknowledged job and key', async () => {
+  it('is unlocked after kill -9, with every acknowledged job and key', async () => {
     const first = await serve();
     const { admin } = await readKeys(first.run);
     const submitted = await createClient({
@@ -145,7 +145,7 @@ describe('the data folder', () => {
     expect(refused.stderr).not.toContain('    at ');
   });
 
-  it('that is a file is refused, with exit code 1', async () => {
+  it('is refused with exit code 1 if it is a file', async () => {
     place.write('file', '');
     const refused = await place.run(['serve', '--port', '0', '--data', 'file']);
     expect(refused.code).toBe(1);
@@ -154,7 +154,7 @@ describe('the data folder', () => {
 });
 
 describe('the address', () => {
-  it('that is in use is reported with exit code 1, and the data folder is unlocked', async () => {
+  it('is reported with exit code 1 if it is in use, and the data folder is unlocked', async () => {
     const { url } = await serve();
     const { port } = new URL(url);
     const refused = await place.run(['serve', '--port', port, '--data', 'other']);
@@ -162,7 +162,7 @@ describe('the address', () => {
     expect(refused.stderr).toContain(`--port: ${port} on 127.0.0.1 is in use`);
   });
 
-  it('that is not of this machine is reported with exit code 1', async () => {
+  it('is reported with exit code 1 if this machine does not have it', async () => {
     const refused = await place.run(['serve', '--host', '192.0.2.1', '--port', '0']);
     expect(refused.code).toBe(1);
     expect(refused.stderr).toContain('--host: 192.0.2.1 is not an address of this machine');
@@ -176,8 +176,8 @@ describe('the address', () => {
   });
 });
 
-describe('the end', () => {
-  it('also follows SIGINT, with exit code 0', async () => {
+describe('shutdown', () => {
+  it('follows SIGINT, with exit code 0', async () => {
     const { run } = await serve();
     expect(await run.end('SIGINT')).toMatchObject({ code: 0 });
   });
@@ -205,7 +205,7 @@ describe('the end', () => {
   });
 });
 
-describe('with a certificate', () => {
+describe('a certificate', () => {
   const tls = ['--tls-cert', 'cert.pem', '--tls-key', 'key.pem'];
 
   beforeEach(() => {
@@ -213,7 +213,7 @@ describe('with a certificate', () => {
     place.write('key.pem', CERTIFICATE_KEY);
   });
 
-  it('serves https', async () => {
+  it('enables HTTPS', async () => {
     const { url } = await serve(...tls);
     expect(url).toMatch(/^https:/);
     const body = await new Promise((resolve, reject) => {
@@ -223,7 +223,7 @@ describe('with a certificate', () => {
     expect(body).toContain('"ok"');
   });
 
-  it('lets workers in that trust it', async () => {
+  it('is accepted by workers that trust it', async () => {
     const { run, url } = await serve(...tls);
     const { worker } = await readKeys(run);
     place.write('echo.mjs', 'export default (job) => job.input;');
@@ -234,14 +234,14 @@ describe('with a certificate', () => {
     await other.until('stderr', /the platform is unavailable.*certificate/);
   });
 
-  it('that does not fit its key exits 1', async () => {
+  it('that does not match its key makes the platform exit with 1', async () => {
     place.write('key.pem', '-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n');
     const { code, stderr } = await place.run(['serve', '--port', '0', '--data', 'data', ...tls]);
     expect(code).toBe(1);
     expect(stderr).toContain('--tls-cert, --tls-key: cannot be used');
   });
 
-  it('that is no PEM file is refused, naming the option', async () => {
+  it('that is not a PEM file is refused, with the name of the option', async () => {
     place.write('cert.pem', 'none');
     const { code, stderr } = await place.run(['serve', '--port', '0', ...tls]);
     expect(code).toBe(2);

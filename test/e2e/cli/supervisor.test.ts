@@ -138,7 +138,7 @@ async function waitFor(id: string, status: string) {
 }
 
 describe('a supervisor', () => {
-  it('runs jobs in a process of its own, under itself', async () => {
+  it('runs jobs in a child process', async () => {
     const run = await startWorker();
     const { output: given } = await client.runsync({ name: 'a' });
     const { parent, pid } = output.parse(given);
@@ -146,7 +146,7 @@ describe('a supervisor', () => {
     expect(pid).toBe(workerPid(run));
   });
 
-  it('names the devices in its first line, and the platform hears of them', async () => {
+  it('logs the devices first, and reports them to the platform', async () => {
     const run = await startWorker();
     const [first = ''] = run.stderr.split('\n');
     expect(JSON.parse(first)).toMatchObject({
@@ -156,7 +156,7 @@ describe('a supervisor', () => {
   });
 
   it.each(['SIGKILL', 'SIGSEGV', 'SIGABRT'] as const)(
-    'has the job of a worker process that ends by %s run again at once, and not when its lease runs out',
+    'makes a job run again at once, before its lease expires, if its worker process ends by %s',
     async (signal) => {
       const run = await startWorker();
       const job = await startHolding('a');
@@ -175,7 +175,7 @@ describe('a supervisor', () => {
     },
   );
 
-  it('leaves its job to the process that finishes it when it is killed, and that process leaves', async () => {
+  it('that is killed leaves its job to the worker process, which finishes it and exits', async () => {
     const run = await startWorker();
     const job = await startHolding('a');
     const pid = workerPid(run);
@@ -186,7 +186,7 @@ describe('a supervisor', () => {
     await until(() => !existsSync(`/proc/${pid}`));
   });
 
-  it('lets a running job end after SIGTERM, though the signal came to it and not to the worker', async () => {
+  it('finishes a running job after SIGTERM', async () => {
     const run = await startWorker();
     const job = await startHolding('a');
     run.child.kill('SIGTERM');
@@ -196,7 +196,7 @@ describe('a supervisor', () => {
     expect(await client.status(job.id)).toMatchObject({ status: 'COMPLETED' });
   });
 
-  it('leaves its job to the process that finishes it also when it is killed while that leaves', async () => {
+  it('that is killed while its worker process drains leaves the job to that process', async () => {
     const run = await startWorker();
     const job = await startHolding('a');
     const pid = workerPid(run);
@@ -211,7 +211,7 @@ describe('a supervisor', () => {
     await until(() => !existsSync(`/proc/${pid}`));
   });
 
-  it('leaves at once while it waits for an nvidia-smi that hangs', async () => {
+  it('exits at once while it waits for an nvidia-smi that hangs', async () => {
     const pidFile = place.path('smi.pid');
     const smi = { ...sayingOf('hang'), NVIDIA_SMI_PID: pidFile };
     const args = ['worker', 'effects.mjs', '--nvidia-smi', standIn];
@@ -222,7 +222,7 @@ describe('a supervisor', () => {
     process.kill(Number(place.read('smi.pid')), 'SIGKILL');
   });
 
-  it('leaves the id to the worker that took it twice', async () => {
+  it('exits if another worker has the same ID', async () => {
     const first = await startWorker('--worker-id', 'same');
     const second = await startWorker('--worker-id', 'same');
     const { code, stderr } = await Promise.race([first.ended, second.ended]);
@@ -231,7 +231,7 @@ describe('a supervisor', () => {
     expect((await client.runsync({ name: 'after' })).status).toBe('COMPLETED');
   });
 
-  it('never shares a worker folder with another', async () => {
+  it('never shares a worker folder with another supervisor', async () => {
     const args = ['--state-dir', 'state', '--worker-id', 'one'];
     await startWorker(...args);
     const { code, stderr } = await place.run(['worker', 'effects.mjs', ...args], { env });
@@ -239,7 +239,7 @@ describe('a supervisor', () => {
     expect(stderr).toMatch(/^millrace worker: --state-dir: .*another process .* uses it/m);
   });
 
-  it('keeps a folder for each worker over restarts of the process', async () => {
+  it('keeps a folder for each worker across restarts of the process', async () => {
     const run = await startWorker('--state-dir', 'state');
     process.kill(workerPid(run), 'SIGKILL');
     await run.until('stderr', /worker ready[\s\S]*worker ready/);
@@ -288,7 +288,7 @@ describe('a supervisor', () => {
 });
 
 describe('a job that kills its worker process', () => {
-  it('fails with the history of its attempts, and those beside it complete', async () => {
+  it('fails with the history of its attempts, and parallel jobs complete', async () => {
     await startWorker();
     const innocent = await startHolding('innocent');
     const { id } = await client.run({ name: 'poison', raise: 'SIGSEGV' });
@@ -303,8 +303,8 @@ describe('a job that kills its worker process', () => {
   }, 60_000);
 });
 
-describe('a handler that no thread can be killed for', () => {
-  it('ends with its process, its neighbour is given back, and the next process takes jobs', async () => {
+describe('a handler whose thread cannot be killed', () => {
+  it('ends with its process, parallel jobs are released, and the next process takes jobs', async () => {
     const run = await startWorker('--grace-ms', '100');
     const neighbour = await startHolding('neighbour');
     const before = workerPid(run);

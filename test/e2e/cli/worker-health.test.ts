@@ -127,7 +127,7 @@ describe('the health port of a worker', () => {
     await expect(fetch(`${url}/healthz`)).rejects.toThrow();
   });
 
-  it('that another process uses ends the worker with 1 and a reason', async () => {
+  it('makes the worker exit with 1 and a reason if another process uses it', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;
@@ -140,7 +140,7 @@ describe('the health port of a worker', () => {
     );
   });
 
-  it('is where the environment says, and nowhere without it', async () => {
+  it('is set by the environment, and closed by default', async () => {
     const quiet = place.start(['worker', 'steps.mjs'], { env });
     await quiet.until('stderr', /worker ready/);
     expect(quiet.stderr).not.toMatch(portLine);

@@ -78,21 +78,24 @@ describe('a handler', () => {
   it.each([
     ['in the environment', () => ({ MILLRACE_KEY: workerKey }), () => []],
     ['as an argument', () => ({}), () => ['--key', workerKey]],
-  ])('finds neither the key, given %s, nor RunPod’s', async (_, giveVariable, giveArguments) => {
-    await startWorker({ ...giveVariable(), RUNPOD_AI_API_KEY: 'rp-secret' }, ...giveArguments());
-    const found = await runJob({ stdin: true });
-    expect(found['greeting']).toBe('hello');
-    expect(JSON.stringify(found)).not.toMatch(/mr_|rp-secret|MILLRACE_KEY\b/);
-  });
+  ])(
+    'cannot read the RunPod key or the worker key given %s',
+    async (_, giveVariable, giveArguments) => {
+      await startWorker({ ...giveVariable(), RUNPOD_AI_API_KEY: 'rp-secret' }, ...giveArguments());
+      const found = await runJob({ stdin: true });
+      expect(found['greeting']).toBe('hello');
+      expect(JSON.stringify(found)).not.toMatch(/mr_|rp-secret|MILLRACE_KEY\b/);
+    },
+  );
 
-  it('of an unsupervised worker finds none in its environment and in that of its children', async () => {
+  it('of an unsupervised worker finds no key in its environment or that of its children', async () => {
     await startWorker({ MILLRACE_KEY: workerKey }, '--unsupervised');
     const { own, child } = await runJob({});
     expect(JSON.stringify([own, child])).not.toContain('mr_');
   });
 });
 
-describe('a process that a handler left behind, in a process group of its own,', () => {
+describe('a process that a handler left behind in another process group', () => {
   async function leaveChild(): Promise<number> {
     const { child } = await runJob({ leave: true });
     return z.number().parse(child);
@@ -105,7 +108,7 @@ describe('a process that a handler left behind, in a process group of its own,',
   it.each([
     ['supervised', []],
     ['unsupervised', ['--unsupervised']],
-  ])('ends when its %s worker leaves', async (_, args) => {
+  ])('ends when its %s worker exits', async (_, args) => {
     const worker = await startWorker({ MILLRACE_KEY: workerKey }, ...args);
     const child = await leaveChild();
     expect(isRunning(child)).toBe(true);

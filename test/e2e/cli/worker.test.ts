@@ -90,7 +90,7 @@ describe('a worker', () => {
     expect(JSON.parse(line)).toMatchObject({ job: id, attempt: 1, colour: 'red' });
   });
 
-  it('runs as many jobs at a time as threads and jobs per thread make', async () => {
+  it('runs as many parallel jobs as its threads times jobs per thread', async () => {
     await startWorker('--threads', '2', '--jobs-per-thread', '2');
     await Promise.all([1, 2, 3, 4, 5].map(() => client.run({ hold: 60_000 })));
     while ((await client.health()).jobs.inProgress < 4) await sleep(50);
@@ -129,19 +129,16 @@ describe('a worker', () => {
   it.each([
     ['SIGTERM', 1],
     ['SIGINT', 130],
-  ] as const)(
-    'leaves at once on a second %s that is no echo of the first',
-    async (signal, exit) => {
-      const run = await startWorker();
-      const { id } = await client.run({ hold: 60_000 });
-      await run.until('stderr', /holding/);
-      run.child.kill(signal);
-      await run.until('stderr', /worker draining/);
-      expect(await repeatSignal(run, signal)).toMatchObject({ code: exit });
-      // At once if the worker could still give it back, else when its lease runs out.
-      while ((await client.status(id)).status !== 'IN_QUEUE') await sleep(50);
-    },
-  );
+  ] as const)('exits at once on a second %s', async (signal, exit) => {
+    const run = await startWorker();
+    const { id } = await client.run({ hold: 60_000 });
+    await run.until('stderr', /holding/);
+    run.child.kill(signal);
+    await run.until('stderr', /worker draining/);
+    expect(await repeatSignal(run, signal)).toMatchObject({ code: exit });
+    // At once if the worker could still give it back, else when its lease runs out.
+    while ((await client.status(id)).status !== 'IN_QUEUE') await sleep(50);
+  });
 
   it('with an invalid worker ID exits with 2 and the reason', async () => {
     const args = ['worker', 'paint.mjs', '--worker-id', 'a b'];
@@ -157,7 +154,7 @@ describe('a worker', () => {
     expect(stderr).toContain('broken.mjs: no default export');
   });
 
-  it('whose setup throws again and again exits 3, and no job is lost', async () => {
+  it('whose setup throws repeatedly exits with 3, and no job is lost', async () => {
     place.write(
       'unset.mjs',
       `${handler}\nexport function setup() { throw new Error('no model'); }`,
@@ -171,7 +168,7 @@ describe('a worker', () => {
     expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
   });
 
-  it('waits for a platform that is not there yet', async () => {
+  it('waits for a platform that has not started yet', async () => {
     const run = place.start(['worker', 'paint.mjs', '--url', 'http://127.0.0.1:1'], { env });
     await run.until('stderr', /the platform is unavailable/);
     expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
