@@ -66,17 +66,14 @@ export function describeJobs(): void {
   const changes = Object.entries(fullJob).filter(
     ([field]) => field !== 'id' && field !== 'endpointId',
   );
-  it.each(changes)(
-    'is saved when its %s changes and changes back',
-    async (field, to) => {
-      const before = makeJob({ id: 'a' });
-      await addJobs(store, [before]);
-      const after = await save(before, { [field]: to });
-      expect(await readJob('a')).toEqual(after);
-      await save(after, before);
-      expect(await readJob('a')).toEqual(before);
-    },
-  );
+  it.each(changes)('is saved when its %s changes and changes back', async (field, to) => {
+    const before = makeJob({ id: 'a' });
+    await addJobs(store, [before]);
+    const after = await save(before, { [field]: to });
+    expect(await readJob('a')).toEqual(after);
+    await save(after, before);
+    expect(await readJob('a')).toEqual(before);
+  });
 
   it('keeps every field of its lease', async () => {
     const before = makeJob({ id: 'a', lease: makeLease() });
