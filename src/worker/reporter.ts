@@ -12,10 +12,10 @@ import {
   type TracedLeaseRef,
 } from '../wire/link/worker-link.ts';
 import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
+import type { AttemptReports, SentReport } from './attempt-reports.ts';
 import type { ExecutionEnd, ExecutionSink } from './execution/executor.ts';
 import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link-call.ts';
 import type { Outbox } from './outbox/outbox.ts';
-import type { ReportLane, SentReport } from './report-lane.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
@@ -31,15 +31,15 @@ export interface ReportListener {
   onSettled(): void;
 }
 
-/** Accepts one attempt's reports; nothing may be added after `end`. */
-export interface AttemptReports extends ExecutionSink {
+/** Accepts what one attempt produces; nothing may be added after `end`. */
+export interface AttemptSink extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
 /** Calls that follow each other; only one is open at a time. */
 interface Round {
-  /** The lane whose reports it carries; undefined: all lanes. */
-  readonly lane: ReportLane | undefined;
+  /** The attempt whose reports it carries; undefined: all attempts. */
+  readonly attempt: AttemptReports | undefined;
   readonly pace: RetryPace;
   readonly gapPace: RetryPace;
 }
@@ -61,14 +61,14 @@ export class Reporter {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #outbox: Outbox;
-  readonly #listeners = new Map<ReportLane, ReportListener>();
-  /** Lanes of an earlier process. */
-  readonly #inherited = new Set<ReportLane>();
+  readonly #listeners = new Map<AttemptReports, ReportListener>();
+  /** Attempts of an earlier process. */
+  readonly #inherited = new Set<AttemptReports>();
   readonly #stopping = new AbortController();
   readonly #common = createRound(undefined);
   readonly #sending = new Set<Round>();
   /** Used if the platform accepts only one attempt's reports per call. */
-  readonly #rounds = new Map<ReportLane, Round>();
+  readonly #rounds = new Map<AttemptReports, Round>();
   #whenEmpty: (() => void)[] = [];
 
   constructor({ options, session, onFatal, onAnswered }: ReporterOptions) {
@@ -90,32 +90,32 @@ export class Reporter {
     return this.#outbox.bytes > this.#options.maxOutboxBytes;
   }
 
-  open(lease: TracedLeaseRef, listener: ReportListener): AttemptReports {
-    const lane = this.#outbox.open(lease);
-    this.#listeners.set(lane, listener);
+  open(lease: TracedLeaseRef, listener: ReportListener): AttemptSink {
+    const attempt = this.#outbox.open(lease);
+    this.#listeners.set(attempt, listener);
     const add = (change: () => void) => {
       change();
-      this.#wake(lane);
+      this.#wake(attempt);
     };
     return {
-      chunks: (message) => add(() => lane.addChunks(message)),
-      progress: (value) => add(() => lane.addProgress(value)),
-      log: (lines, dropped) => add(() => lane.addLog(lines, dropped)),
-      end: (end) => add(() => lane.addOutcome(end)),
+      chunks: (message) => add(() => attempt.addChunks(message)),
+      progress: (value) => add(() => attempt.addProgress(value)),
+      log: (lines, dropped) => add(() => attempt.addLog(lines, dropped)),
+      end: (end) => add(() => attempt.addOutcome(end)),
     };
   }
 
   /** Sends the reports that an earlier process left. Call it once, after the welcome. */
   resume(): void {
-    for (const lane of this.#outbox.inherited()) {
-      this.#inherited.add(lane);
-      this.#wake(lane);
+    for (const attempt of this.#outbox.inherited()) {
+      this.#inherited.add(attempt);
+      this.#wake(attempt);
     }
   }
 
   /** Attempts of an earlier process whose outcome is being delivered. */
   get inherited(): LeaseRef[] {
-    return [...this.#inherited].map((lane) => lane.lease);
+    return [...this.#inherited].map((attempt) => attempt.lease);
   }
 
   /** Resolves when the platform has acknowledged all reports, later ones included. */
@@ -131,10 +131,10 @@ export class Reporter {
     this.#stopping.abort();
   }
 
-  #wake(lane: ReportLane): void {
-    this.#outbox.touch(lane);
-    const round = this.#findRound(lane);
-    if (this.#sending.has(round) || this.#stopping.signal.aborted || lane.waiting === 0) return;
+  #wake(attempt: AttemptReports): void {
+    this.#outbox.touch(attempt);
+    const round = this.#findRound(attempt);
+    if (this.#sending.has(round) || this.#stopping.signal.aborted || attempt.waiting === 0) return;
     this.#sending.add(round);
     // Reports of the same turn of the event loop share the call.
     setImmediate(() => {
@@ -142,15 +142,15 @@ export class Reporter {
     });
   }
 
-  #findRound(lane: ReportLane): Round {
+  #findRound(attempt: AttemptReports): Round {
     if (this.#session.terms.reportsBy !== 'attempt') return this.#common;
-    const round = this.#rounds.get(lane) ?? createRound(lane);
-    this.#rounds.set(lane, round);
+    const round = this.#rounds.get(attempt) ?? createRound(attempt);
+    this.#rounds.set(attempt, round);
     return round;
   }
 
   async #sendAll(round: Round): Promise<void> {
-    const limits = round.lane ? { ...BATCH, only: round.lane } : BATCH;
+    const limits = round.attempt ? { ...BATCH, only: round.attempt } : BATCH;
     try {
       for (;;) {
         const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(limits);
@@ -168,7 +168,7 @@ export class Reporter {
   }
 
   async #deliver(batch: SentReport[], round: Round): Promise<void> {
-    const sentReports = batch.filter((sentReport) => sentReport.lane.isCurrent(sentReport));
+    const sentReports = batch.filter((sentReport) => sentReport.attempt.isCurrent(sentReport));
     if (sentReports.length === 0) return;
     let replies: ReportReply[];
     try {
@@ -208,7 +208,7 @@ export class Reporter {
     let hasGap = false;
     for (const [index, sentReport] of sentReports.entries()) {
       const reply = replies[index];
-      if (!reply || !sentReport.lane.isCurrent(sentReport)) continue;
+      if (!reply || !sentReport.attempt.isCurrent(sentReport)) continue;
       if (reply.answer === 'gap') hasGap = true;
       this.#apply(sentReport, reply);
     }
@@ -222,69 +222,69 @@ export class Reporter {
     if (gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
   }
 
-  #apply({ lane, report }: SentReport, reply: ReportReply): void {
-    if (this.#inherited.has(lane)) this.#logInherited(lane, report, reply);
+  #apply({ attempt, report }: SentReport, reply: ReportReply): void {
+    if (this.#inherited.has(attempt)) this.#logInherited(attempt, report, reply);
     switch (reply.answer) {
       case 'applied':
       case 'duplicate':
-        this.#confirm(lane, report.seq);
-        if (report.kind === 'outcome') this.#settle(lane);
+        this.#confirm(attempt, report.seq);
+        if (report.kind === 'outcome') this.#settle(attempt);
         break;
       case 'gap':
-        this.#sendAgain(lane, reply.expected);
+        this.#sendAgain(attempt, reply.expected);
         break;
       case 'superseded':
-        if (report.kind === 'outcome') this.#settle(lane);
-        else this.#dropAllButOutcome(lane);
+        if (report.kind === 'outcome') this.#settle(attempt);
+        else this.#dropAllButOutcome(attempt);
         break;
       case 'gone':
-        this.#giveUp(lane);
+        this.#giveUp(attempt);
         break;
     }
   }
 
-  #sendAgain(lane: ReportLane, expected: number): void {
-    this.#confirm(lane, expected - 1);
-    if (lane.resendFrom(expected)) {
-      this.#outbox.touch(lane);
+  #sendAgain(attempt: AttemptReports, expected: number): void {
+    this.#confirm(attempt, expected - 1);
+    if (attempt.resendFrom(expected)) {
+      this.#outbox.touch(attempt);
       return;
     }
-    const job = { job: lane.lease.jobId, attempt: lane.lease.attempt };
+    const job = { job: attempt.lease.jobId, attempt: attempt.lease.attempt };
     this.#log.error({ ...job, expected }, 'platform lost reports, attempt given up');
-    this.#giveUp(lane);
+    this.#giveUp(attempt);
   }
 
   /**
    * The answer may show a cancel before the renewal does: stop the attempt, but still deliver its
    * outcome, because the platform may want to know how it was stopped.
    */
-  #dropAllButOutcome(lane: ReportLane): void {
-    lane.mute();
-    this.#outbox.touch(lane);
-    this.#listeners.get(lane)?.onSuperseded();
+  #dropAllButOutcome(attempt: AttemptReports): void {
+    attempt.mute();
+    this.#outbox.touch(attempt);
+    this.#listeners.get(attempt)?.onSuperseded();
   }
 
-  #confirm(lane: ReportLane, seq: number): void {
-    const chunkBytes = lane.acknowledge(seq);
-    if (chunkBytes > 0) this.#listeners.get(lane)?.onDelivered(chunkBytes);
+  #confirm(attempt: AttemptReports, seq: number): void {
+    const chunkBytes = attempt.acknowledge(seq);
+    if (chunkBytes > 0) this.#listeners.get(attempt)?.onDelivered(chunkBytes);
   }
 
-  #giveUp(lane: ReportLane): void {
-    this.#listeners.get(lane)?.onSuperseded();
-    this.#settle(lane);
+  #giveUp(attempt: AttemptReports): void {
+    this.#listeners.get(attempt)?.onSuperseded();
+    this.#settle(attempt);
   }
 
-  #settle(lane: ReportLane): void {
-    const listener = this.#listeners.get(lane);
-    this.#listeners.delete(lane);
-    this.#inherited.delete(lane);
-    this.#rounds.delete(lane);
-    lane.mute();
-    this.#outbox.close(lane);
+  #settle(attempt: AttemptReports): void {
+    const listener = this.#listeners.get(attempt);
+    this.#listeners.delete(attempt);
+    this.#inherited.delete(attempt);
+    this.#rounds.delete(attempt);
+    attempt.mute();
+    this.#outbox.close(attempt);
     listener?.onSettled();
   }
 
-  #logInherited({ lease }: ReportLane, { kind }: Report, { answer }: ReportReply): void {
+  #logInherited({ lease }: AttemptReports, { kind }: Report, { answer }: ReportReply): void {
     if (kind !== 'outcome' && answer !== 'gone') return;
     const job = { job: lease.jobId, attempt: lease.attempt, answer };
     if (answer === 'applied' || answer === 'duplicate') {
@@ -294,24 +294,25 @@ export class Reporter {
     }
   }
 
-  #replace({ lane, report }: SentReport, error: LinkError): void {
-    const { jobId: job, attempt } = lane.lease;
+  #replace({ attempt, report }: SentReport, error: LinkError): void {
+    const { lease } = attempt;
     const { kind, seq, body } = report;
-    const refused = { job, attempt, kind, seq, bytes: body.length, err: error };
+    const job = { job: lease.jobId, attempt: lease.attempt };
+    const refused = { ...job, kind, seq, bytes: body.length, err: error };
     this.#log.error(refused, 'report refused, attempt failed');
     const outcome = kind === 'outcome' ? report.outcome : undefined;
-    if (lane.replaceFrom(seq, describeRefusal(outcome, error))) {
-      this.#outbox.touch(lane);
-      this.#listeners.get(lane)?.onSuperseded();
+    if (attempt.replaceFrom(seq, describeRefusal(outcome, error))) {
+      this.#outbox.touch(attempt);
+      this.#listeners.get(attempt)?.onSuperseded();
     } else {
-      this.#giveUp(lane);
+      this.#giveUp(attempt);
     }
   }
 }
 
-function createRound(lane: ReportLane | undefined): Round {
+function createRound(attempt: AttemptReports | undefined): Round {
   const options = { baseMs: 50, maxMs: 5_000, jitter: 0.2 };
-  return { lane, pace: new RetryPace(options), gapPace: new RetryPace(options) };
+  return { attempt, pace: new RetryPace(options), gapPace: new RetryPace(options) };
 }
 
 function describeRefusal(outcome: Outcome | undefined, error: LinkError): Outcome {

@@ -1,8 +1,8 @@
 // The conformance suite for every outbox.
 import { afterEach, describe, expect, it } from 'vitest';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
+import type { AttemptReports, SentReport } from '../../src/worker/attempt-reports.ts';
 import type { Outbox } from '../../src/worker/outbox/outbox.ts';
-import type { ReportLane, SentReport } from '../../src/worker/report-lane.ts';
 
 export interface OpenOutbox {
   outbox: Outbox;
@@ -17,14 +17,14 @@ export const leaseRef = (jobId: string): LeaseRef => ({
   token: `token-${jobId}`,
 });
 
-export function complete(lane: ReportLane, output = '{}'): void {
+export function complete(attempt: AttemptReports, output = '{}'): void {
   const outcome = { kind: 'completed' as const, executionMs: 7, output: 'value' as const };
-  lane.addOutcome({ outcome, output: Buffer.from(output) });
+  attempt.addOutcome({ outcome, output: Buffer.from(output) });
 }
 
-export function addChunk(lane: ReportLane, json: string): void {
+export function addChunk(attempt: AttemptReports, json: string): void {
   const bytes = Buffer.from(json);
-  lane.addChunks({ sizes: [bytes.length], bytes });
+  attempt.addChunks({ sizes: [bytes.length], bytes });
 }
 
 /** Formats each report as `job#seq kind body`. */
@@ -50,13 +50,13 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('returns each report once, in the order of its attempt', async () => {
       const outbox = await openOutbox();
-      const lane = outbox.open(leaseRef('a'));
-      addChunk(lane, '1');
-      lane.addProgress(Buffer.from('50'));
-      outbox.touch(lane);
+      const attempt = outbox.open(leaseRef('a'));
+      addChunk(attempt, '1');
+      attempt.addProgress(Buffer.from('50'));
+      outbox.touch(attempt);
       const first = outbox.takeBatch(BATCH);
-      complete(lane);
-      outbox.touch(lane);
+      complete(attempt);
+      outbox.touch(attempt);
       await outbox.secure();
       const second = outbox.takeBatch(BATCH);
       expect(nameReports([...first, ...second])).toEqual([
@@ -67,18 +67,18 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
-    it('returns nothing of an untouched lane', async () => {
+    it('returns nothing of an untouched attempt', async () => {
       const outbox = await openOutbox();
       addChunk(outbox.open(leaseRef('a')), '1');
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
-    it('returns the lane first that was touched first', async () => {
+    it('returns the attempt first that was touched first', async () => {
       const outbox = await openOutbox();
       const [a, b] = [outbox.open(leaseRef('a')), outbox.open(leaseRef('b'))];
-      for (const lane of [b, a]) {
-        addChunk(lane, '1');
-        outbox.touch(lane);
+      for (const attempt of [b, a]) {
+        addChunk(attempt, '1');
+        outbox.touch(attempt);
       }
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['b#1 chunks 1', 'a#1 chunks 1']);
     });
@@ -91,9 +91,9 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
         ['c', 40],
         ['d', 1],
       ] as const) {
-        const lane = outbox.open(leaseRef(jobId));
-        addChunk(lane, '1'.repeat(bytes));
-        outbox.touch(lane);
+        const attempt = outbox.open(leaseRef(jobId));
+        addChunk(attempt, '1'.repeat(bytes));
+        outbox.touch(attempt);
       }
       const takeJobs = (limits: Partial<typeof BATCH>) =>
         outbox.takeBatch({ ...BATCH, ...limits }).map(({ report }) => report.jobId);
@@ -110,9 +110,9 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
         ['c', 9],
         ['d', 1],
       ] as const) {
-        const lane = outbox.open(leaseRef(jobId));
-        for (let n = 0; n < count; n++) addChunk(lane, '1');
-        outbox.touch(lane);
+        const attempt = outbox.open(leaseRef(jobId));
+        for (let n = 0; n < count; n++) addChunk(attempt, '1');
+        outbox.touch(attempt);
       }
       const takeJobs = () =>
         outbox.takeBatch({ ...BATCH, maxChunks: 4 }).map(({ report }) => report.jobId);
@@ -123,9 +123,9 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('ends a report of chunks at 10,000 and starts another', async () => {
       const outbox = await openOutbox();
-      const lane = outbox.open(leaseRef('a'));
-      for (let n = 0; n < 10_001; n++) addChunk(lane, '1');
-      outbox.touch(lane);
+      const attempt = outbox.open(leaseRef('a'));
+      for (let n = 0; n < 10_001; n++) addChunk(attempt, '1');
+      outbox.touch(attempt);
       const sizes = outbox
         .takeBatch(BATCH)
         .map(({ report }) => (report.kind === 'chunks' ? report.sizes.length : 0));
@@ -134,39 +134,39 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('counts reports and bytes until they are acknowledged', async () => {
       const outbox = await openOutbox();
-      const lane = outbox.open(leaseRef('a'));
-      addChunk(lane, '123');
-      complete(lane, '{"n":1}');
-      outbox.touch(lane);
+      const attempt = outbox.open(leaseRef('a'));
+      addChunk(attempt, '123');
+      complete(attempt, '{"n":1}');
+      outbox.touch(attempt);
       outbox.takeBatch(BATCH);
       await outbox.secure();
       expect([outbox.depth, outbox.bytes]).toEqual([2, 10]);
-      lane.acknowledge(1);
+      attempt.acknowledge(1);
       expect([outbox.depth, outbox.bytes]).toEqual([1, 7]);
-      outbox.close(lane);
+      outbox.close(attempt);
       expect([outbox.depth, outbox.bytes]).toEqual([0, 0]);
     });
 
-    it('repeats reports from the restart of the lane', async () => {
+    it('repeats reports from the restart of the attempt', async () => {
       const outbox = await openOutbox();
-      const lane = outbox.open(leaseRef('a'));
-      addChunk(lane, '1');
-      complete(lane);
-      outbox.touch(lane);
+      const attempt = outbox.open(leaseRef('a'));
+      addChunk(attempt, '1');
+      complete(attempt);
+      outbox.touch(attempt);
       await outbox.secure();
       const before = nameReports(outbox.takeBatch(BATCH));
-      expect(lane.resendFrom(1)).toBe(true);
-      outbox.touch(lane);
+      expect(attempt.resendFrom(1)).toBe(true);
+      outbox.touch(attempt);
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(before);
     });
 
-    it('returns nothing more of a closed lane', async () => {
+    it('returns nothing more of a closed attempt', async () => {
       const outbox = await openOutbox();
-      const lane = outbox.open(leaseRef('a'));
-      complete(lane);
-      outbox.touch(lane);
-      outbox.close(lane);
-      outbox.touch(lane);
+      const attempt = outbox.open(leaseRef('a'));
+      complete(attempt);
+      outbox.touch(attempt);
+      outbox.close(attempt);
+      outbox.touch(attempt);
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
@@ -174,8 +174,8 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const outbox = await openOutbox();
       const [a, b, c] = ['a', 'b', 'c'].map((id) => outbox.open(leaseRef(id)));
       if (a) addChunk(a, '1');
-      for (const lane of [b, c]) if (lane) complete(lane);
-      for (const lane of [a, b, c]) if (lane) outbox.touch(lane);
+      for (const attempt of [b, c]) if (attempt) complete(attempt);
+      for (const attempt of [a, b, c]) if (attempt) outbox.touch(attempt);
       await outbox.secure();
       expect(outbox.undelivered()).toEqual([leaseRef('b'), leaseRef('c')]);
       if (b) outbox.close(b);

@@ -2,8 +2,12 @@
 // the process dies during it, the write is lost.
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
+import {
+  AttemptReports,
+  type LeftReports,
+  type SentReport,
+} from '../../src/worker/attempt-reports.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
-import { type LeftReports, ReportLane, type SentReport } from '../../src/worker/report-lane.ts';
 
 const MAX_WRITE_MS = 40;
 
@@ -24,18 +28,18 @@ export class KeptOutbox implements Outbox {
   readonly trouble = undefined;
   readonly #options: KeptOutboxOptions;
   readonly #memory = new MemoryOutbox();
-  readonly #inherited = new Set<ReportLane>();
-  readonly #unwritten = new Set<ReportLane>();
-  readonly #closed = new WeakSet<ReportLane>();
+  readonly #inherited = new Set<AttemptReports>();
+  readonly #unwritten = new Set<AttemptReports>();
+  readonly #closed = new WeakSet<AttemptReports>();
   #writing: Promise<void> | undefined;
   #isDead = false;
 
   constructor(options: KeptOutboxOptions) {
     this.#options = options;
     for (const { lease, left } of options.disk.values()) {
-      const lane = ReportLane.restore(lease, left);
-      this.#memory.adopt(lane);
-      this.#inherited.add(lane);
+      const attempt = AttemptReports.restore(lease, left);
+      this.#memory.adopt(attempt);
+      this.#inherited.add(attempt);
     }
   }
 
@@ -52,14 +56,14 @@ export class KeptOutbox implements Outbox {
     return this.#memory.bytes;
   }
 
-  open(lease: LeaseRef): ReportLane {
+  open(lease: LeaseRef): AttemptReports {
     return this.#memory.open(lease);
   }
 
-  touch(lane: ReportLane): void {
-    this.#memory.touch(lane);
-    const isWritten = this.#options.disk.has(lane.lease.token);
-    if (lane.ended && lane.depth > 0 && !isWritten) this.#unwritten.add(lane);
+  touch(attempt: AttemptReports): void {
+    this.#memory.touch(attempt);
+    const isWritten = this.#options.disk.has(attempt.lease.token);
+    if (attempt.ended && attempt.depth > 0 && !isWritten) this.#unwritten.add(attempt);
   }
 
   takeBatch(limits: BatchLimits): SentReport[] {
@@ -67,14 +71,14 @@ export class KeptOutbox implements Outbox {
   }
 
   /** The entry on disk is removed a little later: a successor may still find it. */
-  close(lane: ReportLane): void {
+  close(attempt: AttemptReports): void {
     const { clock, disk } = this.#options;
-    this.#memory.close(lane);
-    this.#closed.add(lane);
-    this.#inherited.delete(lane);
-    this.#unwritten.delete(lane);
+    this.#memory.close(attempt);
+    this.#closed.add(attempt);
+    this.#inherited.delete(attempt);
+    this.#unwritten.delete(attempt);
     clock.after(this.#chooseWriteMs(), () => {
-      if (!this.#isDead) disk.delete(lane.lease.token);
+      if (!this.#isDead) disk.delete(attempt.lease.token);
     });
   }
 
@@ -92,18 +96,18 @@ export class KeptOutbox implements Outbox {
     return readSurvivors(this.#options.disk);
   }
 
-  inherited(): ReportLane[] {
+  inherited(): AttemptReports[] {
     return [...this.#inherited];
   }
 
   async #write(): Promise<void> {
-    const lanes = [...this.#unwritten];
+    const attempts = [...this.#unwritten];
     this.#unwritten.clear();
     await sleep(this.#options.clock, this.#chooseWriteMs());
     if (this.#isDead) return;
-    for (const lane of lanes) {
-      if (this.#closed.has(lane)) continue;
-      const { lease, left } = lane;
+    for (const attempt of attempts) {
+      if (this.#closed.has(attempt)) continue;
+      const { lease, left } = attempt;
       this.#options.disk.set(lease.token, { lease, left });
     }
   }

@@ -4,8 +4,13 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import type { ReportLane, SentReport } from '../report-lane.ts';
-import { FoundAttempts, MAX_HEADER_BYTES, type OutboxEntry, readLanes } from './found-attempts.ts';
+import type { AttemptReports, SentReport } from '../attempt-reports.ts';
+import {
+  FoundAttempts,
+  MAX_HEADER_BYTES,
+  type OutboxEntry,
+  restoreAttempts,
+} from './found-attempts.ts';
 import { Journal } from './journal.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
 import {
@@ -44,14 +49,14 @@ export class DiskOutbox implements Outbox {
   readonly #log: Log;
   #compactAboveBytes: number;
   readonly #memory = new MemoryOutbox();
-  readonly #inherited = new Set<ReportLane>();
-  /** Lanes in the journal, with their bytes there. */
-  readonly #written = new Map<ReportLane, number>();
-  readonly #unwritten = new Set<ReportLane>();
+  readonly #inherited = new Set<AttemptReports>();
+  /** Attempts in the journal, with their bytes there. */
+  readonly #written = new Map<AttemptReports, number>();
+  readonly #unwritten = new Set<AttemptReports>();
   /** Complete attempts in the journal that are not read. */
   #unread: LeaseRef[] = [];
   #isPartlyRead = false;
-  /** Tokens of lanes to be marked as done in the journal. */
+  /** Tokens of attempts to be marked as done in the journal. */
   #done: string[] = [];
   #journal: Journal | undefined;
   #trouble: string | undefined;
@@ -101,14 +106,14 @@ export class DiskOutbox implements Outbox {
     return this.#memory.bytes;
   }
 
-  open(lease: TracedLeaseRef): ReportLane {
+  open(lease: TracedLeaseRef): AttemptReports {
     return this.#memory.open(lease);
   }
 
-  touch(lane: ReportLane): void {
-    this.#memory.touch(lane);
-    if (!lane.ended || lane.depth === 0 || this.#written.has(lane)) return;
-    this.#unwritten.add(lane);
+  touch(attempt: AttemptReports): void {
+    this.#memory.touch(attempt);
+    if (!attempt.ended || attempt.depth === 0 || this.#written.has(attempt)) return;
+    this.#unwritten.add(attempt);
     this.#wake();
   }
 
@@ -116,12 +121,12 @@ export class DiskOutbox implements Outbox {
     return this.#memory.takeBatch(limits);
   }
 
-  close(lane: ReportLane): void {
-    this.#memory.close(lane);
-    this.#inherited.delete(lane);
-    this.#unwritten.delete(lane);
-    if (!this.#written.delete(lane)) return;
-    this.#done.push(lane.lease.token);
+  close(attempt: AttemptReports): void {
+    this.#memory.close(attempt);
+    this.#inherited.delete(attempt);
+    this.#unwritten.delete(attempt);
+    if (!this.#written.delete(attempt)) return;
+    this.#done.push(attempt.lease.token);
     this.#wake();
   }
 
@@ -137,7 +142,7 @@ export class DiskOutbox implements Outbox {
   }
 
   survivors(): LeaseRef[] {
-    return [...[...this.#written.keys()].map((lane) => lane.lease), ...this.#unread];
+    return [...[...this.#written.keys()].map((attempt) => attempt.lease), ...this.#unread];
   }
 
   /** The journal has more than this outbox has read, so the folder must stay. */
@@ -145,7 +150,7 @@ export class DiskOutbox implements Outbox {
     return this.#isPartlyRead;
   }
 
-  inherited(): ReportLane[] {
+  inherited(): AttemptReports[] {
     return [...this.#inherited];
   }
 
@@ -168,11 +173,11 @@ export class DiskOutbox implements Outbox {
     }: DiskOutboxOptions,
   ): Promise<void> {
     const { complete, cutOff, isFull } = found;
-    const { lanes, unread } = await readLanes(journal, complete, maxRestoredBytes);
-    for (const [lane, bytes] of lanes) {
-      this.#memory.adopt(lane);
-      this.#inherited.add(lane);
-      this.#written.set(lane, bytes);
+    const { restored, unread } = await restoreAttempts(journal, complete, maxRestoredBytes);
+    for (const [attempt, bytes] of restored) {
+      this.#memory.adopt(attempt);
+      this.#inherited.add(attempt);
+      this.#written.set(attempt, bytes);
     }
     this.#journal = journal;
     this.#unread = unread;
@@ -218,35 +223,36 @@ export class DiskOutbox implements Outbox {
   }
 
   async #write(): Promise<void> {
-    const lanes = [...this.#unwritten];
+    const attempts = [...this.#unwritten];
     const done = this.#done;
     const whenSecured = this.#whenSecured;
     this.#unwritten.clear();
     this.#done = [];
     this.#whenSecured = [];
-    const work = this.#writeOut(lanes, done).then(
+    const work = this.#writeOut(attempts, done).then(
       () => this.#noteSuccess(),
       (error: unknown) => {
-        // Lanes that are missing here were closed meanwhile.
-        for (const lane of lanes) if (this.#written.delete(lane)) this.#unwritten.add(lane);
+        // Attempts that are missing here were closed meanwhile.
+        for (const attempt of attempts)
+          if (this.#written.delete(attempt)) this.#unwritten.add(attempt);
         this.#done = [...done, ...this.#done];
         this.#noteTrouble(error);
       },
     );
-    if (lanes.length > 0) this.#securing = work;
+    if (attempts.length > 0) this.#securing = work;
     await work;
     this.#securing = undefined;
     for (const resolve of whenSecured) resolve();
   }
 
-  async #writeOut(lanes: readonly ReportLane[], done: readonly string[]): Promise<void> {
+  async #writeOut(attempts: readonly AttemptReports[], done: readonly string[]): Promise<void> {
     const journal = this.#journal;
     if (!journal) return;
-    if (lanes.length === 0 && this.#written.size === 0 && !this.#isPartlyRead)
+    if (attempts.length === 0 && this.#written.size === 0 && !this.#isPartlyRead)
       return journal.clear();
     const pieces = done.flatMap(encodeDone);
-    for (const lane of lanes) pieces.push(...this.#encodeLane(lane));
-    await journal.append(pieces, { isDurable: lanes.length > 0 });
+    for (const attempt of attempts) pieces.push(...this.#encodeAttempt(attempt));
+    await journal.append(pieces, { isDurable: attempts.length > 0 });
     if (journal.bytes > this.#compactAboveBytes) await this.#compact(journal);
   }
 
@@ -255,9 +261,9 @@ export class DiskOutbox implements Outbox {
     let liveBytes = 0;
     for (const bytes of this.#written.values()) liveBytes += bytes;
     if (liveBytes * 2 >= journal.bytes) return;
-    const lanes = [...this.#written.keys()];
+    const attempts = [...this.#written.keys()];
     try {
-      await journal.rewrite(lanes.flatMap((lane) => this.#encodeLane(lane)));
+      await journal.rewrite(attempts.flatMap((attempt) => this.#encodeAttempt(attempt)));
     } catch (error) {
       // The journal's content stays valid; the file is only larger than necessary.
       this.#compactAboveBytes = journal.bytes * 2;
@@ -265,9 +271,9 @@ export class DiskOutbox implements Outbox {
     }
   }
 
-  #encodeLane(lane: ReportLane): Uint8Array[] {
-    const pieces = encodeReports(lane.left);
-    this.#written.set(lane, countBytes(pieces));
+  #encodeAttempt(attempt: AttemptReports): Uint8Array[] {
+    const pieces = encodeReports(attempt.left);
+    this.#written.set(attempt, countBytes(pieces));
     return pieces;
   }
 

@@ -1,7 +1,7 @@
 // The attempts in a journal. Their headers are in memory, up to a bound; their bodies stay in the
 // file until the delivering worker reads them.
 import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
-import { type LeftReports, ReportLane } from '../report-lane.ts';
+import { AttemptReports, type LeftReports } from '../attempt-reports.ts';
 import type { Journal } from './journal.ts';
 import type { Place, ScannedRecord } from './journal-scan.ts';
 
@@ -88,9 +88,9 @@ function isComplete({ reports }: FoundAttempt): boolean {
   return reports.at(-1)?.header.kind === 'outcome';
 }
 
-export interface ReadLanes {
-  /** With the size of each lane's records. */
-  lanes: Map<ReportLane, number>;
+export interface RestoredAttempts {
+  /** With the size of each attempt's records. */
+  restored: Map<AttemptReports, number>;
   /** The first attempt beyond the bound and all later ones. */
   unread: LeaseRef[];
 }
@@ -99,26 +99,26 @@ export interface ReadLanes {
  * Reads attempts up to `maxBytes`, and always the first one: otherwise a larger attempt would never be
  * delivered. Closes the journal if it throws. @throws any error of the file system
  */
-export async function readLanes(
+export async function restoreAttempts(
   journal: Journal,
-  attempts: readonly FoundAttempt[],
+  found: readonly FoundAttempt[],
   maxBytes: number,
-): Promise<ReadLanes> {
-  const lanes = new Map<ReportLane, number>();
+): Promise<RestoredAttempts> {
+  const restored = new Map<AttemptReports, number>();
   let readBytes = 0;
   try {
-    for (const { bytes, isMuted, lease, reports } of attempts) {
+    for (const { bytes, isMuted, lease, reports } of found) {
       readBytes += bytes;
-      if (lanes.size > 0 && readBytes > maxBytes) break;
+      if (restored.size > 0 && readBytes > maxBytes) break;
       const left: LeftReports = { reports: [], isMuted };
       for (const { body, header } of reports) {
         left.reports.push({ ...header, body: await journal.read(body) });
       }
-      lanes.set(ReportLane.restore(lease, left), bytes);
+      restored.set(AttemptReports.restore(lease, left), bytes);
     }
   } catch (error) {
     await journal.close();
     throw error;
   }
-  return { lanes, unread: attempts.slice(lanes.size).map(({ lease }) => lease) };
+  return { restored, unread: found.slice(restored.size).map(({ lease }) => lease) };
 }

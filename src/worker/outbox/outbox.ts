@@ -1,7 +1,8 @@
-// Holds reports until the platform has acknowledged them: the lanes of all attempts, from which
-// batches are made. This outbox is in memory and ends with the process; disk-outbox.ts survives it.
+// Holds reports until the platform has acknowledged them: one `AttemptReports` for each attempt, from
+// which it makes batches. This outbox is in memory and ends with the process; disk-outbox.ts survives
+// it.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import { ReportLane, type SentReport } from '../report-lane.ts';
+import { AttemptReports, type SentReport } from '../attempt-reports.ts';
 
 export interface BatchLimits {
   maxReports: number;
@@ -9,8 +10,8 @@ export interface BatchLimits {
   maxBytes: number;
   /** Chunks of all reports; a single report with more travels alone. Default: no limit. */
   maxChunks?: number;
-  /** Takes only reports of this lane. */
-  only?: ReportLane;
+  /** Takes only reports of this attempt. */
+  only?: AttemptReports;
 }
 
 export interface Outbox {
@@ -18,15 +19,15 @@ export interface Outbox {
   readonly depth: number;
   /** Bytes of their bodies. */
   readonly bytes: number;
-  open(lease: TracedLeaseRef): ReportLane;
-  /** Call it after reports were added to the lane, or after it began to resend. */
-  touch(lane: ReportLane): void;
+  open(lease: TracedLeaseRef): AttemptReports;
+  /** Call it after reports were added to the attempt, or after it began to resend. */
+  touch(attempt: AttemptReports): void;
   /**
    * Returns the next reports that are not being sent, in order within each attempt; may be empty.
    */
   takeBatch(limits: BatchLimits): SentReport[];
   /** Removes the attempt and its remaining reports. */
-  close(lane: ReportLane): void;
+  close(attempt: AttemptReports): void;
   /**
    * Resolves when every outcome touched so far is on disk, or cannot be stored; never rejects.
    * Undefined if there is nothing to wait for.
@@ -37,17 +38,17 @@ export interface Outbox {
   /** Unacknowledged attempts, of this and earlier processes, that a later process could deliver. */
   survivors(): LeaseRef[];
   /**
-   * Lanes that an earlier process left and that are not acknowledged; each must be touched once.
+   * Attempts that an earlier process left and that are not acknowledged; each must be touched once.
    */
-  inherited(): ReportLane[];
+  inherited(): AttemptReports[];
   /** Why reports are only in memory although a disk outbox was requested. */
   readonly trouble: string | undefined;
 }
 
 export class MemoryOutbox implements Outbox {
-  readonly #lanes = new Set<ReportLane>();
-  /** Lanes with reports to send, in order of arrival. */
-  readonly #ready = new Set<ReportLane>();
+  readonly #attempts = new Set<AttemptReports>();
+  /** Attempts with reports to send, in order of arrival. */
+  readonly #ready = new Set<AttemptReports>();
   readonly trouble: string | undefined;
 
   /** `trouble`: the reason why this outbox replaces one on disk. */
@@ -57,29 +58,29 @@ export class MemoryOutbox implements Outbox {
 
   get depth(): number {
     let depth = 0;
-    for (const lane of this.#lanes) depth += lane.depth;
+    for (const attempt of this.#attempts) depth += attempt.depth;
     return depth;
   }
 
   get bytes(): number {
     let bytes = 0;
-    for (const lane of this.#lanes) bytes += lane.bytes;
+    for (const attempt of this.#attempts) bytes += attempt.bytes;
     return bytes;
   }
 
-  open(lease: TracedLeaseRef): ReportLane {
-    const lane = new ReportLane(lease);
-    this.adopt(lane);
-    return lane;
+  open(lease: TracedLeaseRef): AttemptReports {
+    const attempt = new AttemptReports(lease);
+    this.adopt(attempt);
+    return attempt;
   }
 
-  /** Adds an existing lane; its reports wait until it is touched. */
-  adopt(lane: ReportLane): void {
-    this.#lanes.add(lane);
+  /** Adds an existing attempt; its reports wait until it is touched. */
+  adopt(attempt: AttemptReports): void {
+    this.#attempts.add(attempt);
   }
 
-  touch(lane: ReportLane): void {
-    if (lane.waiting > 0 && this.#lanes.has(lane)) this.#ready.add(lane);
+  touch(attempt: AttemptReports): void {
+    if (attempt.waiting > 0 && this.#attempts.has(attempt)) this.#ready.add(attempt);
   }
 
   takeBatch({
@@ -92,27 +93,27 @@ export class MemoryOutbox implements Outbox {
     let bytes = 0;
     let chunks = 0;
     const isReady = only !== undefined && this.#ready.has(only);
-    for (const lane of only ? (isReady ? [only] : []) : this.#ready) {
-      while (lane.waiting > 0) {
-        bytes += lane.nextBytes;
-        chunks += lane.nextChunks;
+    for (const attempt of only ? (isReady ? [only] : []) : this.#ready) {
+      while (attempt.waiting > 0) {
+        bytes += attempt.nextBytes;
+        chunks += attempt.nextChunks;
         const isFull = batch.length >= maxReports || bytes > maxBytes || chunks > maxChunks;
         if (isFull && batch.length > 0) return batch;
-        const sentReport = lane.takeNext();
+        const sentReport = attempt.takeNext();
         if (sentReport) batch.push(sentReport);
       }
-      this.#ready.delete(lane);
+      this.#ready.delete(attempt);
     }
     return batch;
   }
 
-  close(lane: ReportLane): void {
-    this.#lanes.delete(lane);
-    this.#ready.delete(lane);
+  close(attempt: AttemptReports): void {
+    this.#attempts.delete(attempt);
+    this.#ready.delete(attempt);
   }
 
   undelivered(): LeaseRef[] {
-    return [...this.#lanes].filter((lane) => lane.ended).map((lane) => lane.lease);
+    return [...this.#attempts].filter((attempt) => attempt.ended).map((attempt) => attempt.lease);
   }
 
   secure(): Promise<void> | undefined {
@@ -123,7 +124,7 @@ export class MemoryOutbox implements Outbox {
     return [];
   }
 
-  inherited(): ReportLane[] {
+  inherited(): AttemptReports[] {
     return [];
   }
 }

@@ -39,9 +39,9 @@ async function openFolders() {
 async function leaveOutcome(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   const outbox = await DiskOutbox.open({ folder, clock: systemClock, log: silentLog });
-  const lane = outbox.open(LEASE);
-  complete(lane, '1');
-  outbox.touch(lane);
+  const attempt = outbox.open(LEASE);
+  complete(attempt, '1');
+  outbox.touch(attempt);
   await outbox.secure();
   await outbox.end();
 }

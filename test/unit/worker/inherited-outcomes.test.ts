@@ -37,10 +37,10 @@ async function openOutbox(): Promise<DiskOutbox> {
 async function leaveOutcomes(...jobIds: string[]): Promise<void> {
   const outbox = await openOutbox();
   for (const jobId of jobIds) {
-    const lane = outbox.open({ ...leaseRef(jobId), attempt: 2 });
-    addChunk(lane, '"chunk"');
-    complete(lane);
-    outbox.touch(lane);
+    const attempt = outbox.open({ ...leaseRef(jobId), attempt: 2 });
+    addChunk(attempt, '"chunk"');
+    complete(attempt);
+    outbox.touch(attempt);
   }
   await outbox.secure();
 }

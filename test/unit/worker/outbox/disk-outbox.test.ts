@@ -54,16 +54,16 @@ async function openOutbox(
 
 /** An attempt that has ended, after `chunks`, and lies on disk. */
 async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = []) {
-  const lane = outbox.open(leaseRef(jobId));
-  for (const json of chunks) addChunk(lane, json);
-  complete(lane, `"of ${jobId}"`);
-  outbox.touch(lane);
+  const attempt = outbox.open(leaseRef(jobId));
+  for (const json of chunks) addChunk(attempt, json);
+  complete(attempt, `"of ${jobId}"`);
+  outbox.touch(attempt);
   await outbox.secure();
-  return lane;
+  return attempt;
 }
 
 function takeInherited(outbox: DiskOutbox): string[] {
-  for (const lane of outbox.inherited()) outbox.touch(lane);
+  for (const attempt of outbox.inherited()) outbox.touch(attempt);
   return nameReports(outbox.takeBatch(BATCH));
 }
 
@@ -73,14 +73,14 @@ describe('the outbox on disk', () => {
   it('passes ended attempts to the next process with the numbers of their reports', async () => {
     const before = await openOutbox();
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
-    const lane = before.open({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
-    addChunk(lane, '"first"');
-    before.touch(lane);
+    const attempt = before.open({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
+    addChunk(attempt, '"first"');
+    before.touch(attempt);
     before.takeBatch(BATCH);
-    lane.acknowledge(1);
-    addChunk(lane, '"second"');
-    complete(lane, '"out"');
-    before.touch(lane);
+    attempt.acknowledge(1);
+    addChunk(attempt, '"second"');
+    complete(attempt, '"out"');
+    before.touch(attempt);
     await before.secure();
 
     const after = await openOutbox();
@@ -97,9 +97,9 @@ describe('the outbox on disk', () => {
 
   it('does not pass on running attempts', async () => {
     const before = await openOutbox();
-    const lane = before.open(leaseRef('running'));
-    addChunk(lane, '1');
-    before.touch(lane);
+    const attempt = before.open(leaseRef('running'));
+    addChunk(attempt, '1');
+    before.touch(attempt);
     await endAttempt(before, 'ended');
     expect(before.survivors()).toEqual([leaseRef('ended')]);
     const after = await openOutbox();
@@ -109,10 +109,10 @@ describe('the outbox on disk', () => {
 
   it('has written an outcome to disk before it counts as stored', async () => {
     const outbox = await openOutbox();
-    const lane = outbox.open(leaseRef('a'));
-    complete(lane);
+    const attempt = outbox.open(leaseRef('a'));
+    complete(attempt);
     expect(outbox.secure()).toBeUndefined();
-    outbox.touch(lane);
+    outbox.touch(attempt);
     const secured = outbox.secure();
     expect(secured).toBeInstanceOf(Promise);
     await secured;
@@ -136,28 +136,28 @@ describe('the outbox on disk', () => {
     for (const lease of outbox.survivors()) expect(lease).toEqual(leaseRef('c'));
     await outbox.end();
     const next = await openOutbox();
-    for (const lane of next.inherited()) next.close(lane);
+    for (const attempt of next.inherited()) next.close(attempt);
     await next.end();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
   it('does not write an attempt that was settled before its turn came', async () => {
     const outbox = await openOutbox();
-    const lane = outbox.open(leaseRef('a'));
-    complete(lane);
-    outbox.touch(lane);
-    outbox.close(lane);
+    const attempt = outbox.open(leaseRef('a'));
+    complete(attempt);
+    outbox.touch(attempt);
+    outbox.close(attempt);
     await outbox.end();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
   it('remembers that the reports before the outcome are no longer needed', async () => {
     const before = await openOutbox();
-    const lane = before.open(leaseRef('a'));
-    addChunk(lane, '1');
-    lane.mute();
-    complete(lane);
-    before.touch(lane);
+    const attempt = before.open(leaseRef('a'));
+    addChunk(attempt, '1');
+    attempt.mute();
+    complete(attempt);
+    before.touch(attempt);
     await before.secure();
     const after = await openOutbox();
     expect(takeInherited(after)).toEqual(['a#2 outcome {}']);
@@ -256,7 +256,7 @@ describe('a journal larger than the read bound', () => {
     expect(logged).toContain(
       `"path":"${locateJournal(folder)}","maxBytes":20000,"msg":"${TOO_LARGE}"`,
     );
-    for (const lane of first.inherited()) first.close(lane);
+    for (const attempt of first.inherited()) first.close(attempt);
     await endAttempt(first, 'd');
     await first.end();
 
@@ -269,7 +269,7 @@ describe('a journal larger than the read bound', () => {
   it('keeps the rest when all read outcomes are delivered', async () => {
     await leave('a', 'b');
     const first = await openOutbox({ maxRestoredBytes: 10_000 });
-    for (const lane of first.inherited()) first.close(lane);
+    for (const attempt of first.inherited()) first.close(attempt);
     await first.end();
     expect(await readSurvivors(folder)).toEqual([leaseRef('b')]);
   });
@@ -285,7 +285,7 @@ describe('a journal larger than the read bound', () => {
     expect(ids(first)).toEqual(['a']);
     expect(first.isPartlyRead).toBe(true);
     expect(logged).toContain(TOO_LARGE);
-    for (const lane of first.inherited()) first.close(lane);
+    for (const attempt of first.inherited()) first.close(attempt);
     await first.end();
     expect(ids(await openOutbox())).toEqual(['b', 'c']);
   });
@@ -295,11 +295,11 @@ describe('a journal larger than the read bound', () => {
     const outbox = await openOutbox();
     const jobIds = Array.from({ length: 18 }, (_, n) => `job-${n}`);
     for (const id of jobIds) {
-      const lane = outbox.open(leaseRef(id));
+      const attempt = outbox.open(leaseRef(id));
       const error = { code: 'handler_error', message: 'no', stack } as const;
       const outcome = { kind: 'failed', executionMs: 7, error, retry: 'never' } as const;
-      lane.addOutcome({ outcome, output: undefined });
-      outbox.touch(lane);
+      attempt.addOutcome({ outcome, output: undefined });
+      outbox.touch(attempt);
     }
     await outbox.end();
     expect(await readSurvivors(folder, log)).toEqual(jobIds.slice(0, 15).map(leaseRef));
@@ -313,10 +313,10 @@ describe('an outbox whose disk fails', () => {
     writeFileSync(locateJournal(folder), 'something else');
     const outbox = await openOutbox();
     expect(outbox.trouble).toContain('this version cannot read the journal');
-    const lane = await endAttempt(outbox, 'a');
+    const attempt = await endAttempt(outbox, 'a');
     expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     expect(outbox.survivors()).toEqual([]);
-    outbox.close(lane);
+    outbox.close(attempt);
     await outbox.end();
     expect(readFileSync(locateJournal(folder), 'utf8')).toBe('something else');
     expect(logged).toContain('undelivered outcomes are in memory only');

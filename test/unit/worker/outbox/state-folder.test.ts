@@ -188,9 +188,9 @@ describe('the folder of a worker', () => {
     for (const workerId of ['a', 'b', 'c']) {
       const folder = await openFolder({ workerId });
       if (workerId === 'b') {
-        const lane = folder.outbox.open(leaseRef('job'));
-        complete(lane);
-        folder.outbox.touch(lane);
+        const attempt = folder.outbox.open(leaseRef('job'));
+        complete(attempt);
+        folder.outbox.touch(attempt);
       }
       await folder.close();
     }
@@ -223,9 +223,9 @@ describe('the folder of a worker', () => {
 
   it('returns its outcomes when it is not writable', async () => {
     const before = await openFolder({ workerId: 'w1' });
-    const lane = before.outbox.open(leaseRef('job'));
-    complete(lane);
-    before.outbox.touch(lane);
+    const attempt = before.outbox.open(leaseRef('job'));
+    complete(attempt);
+    before.outbox.touch(attempt);
     await before.close();
     mkdirSync(join(stateDir, 'w1', 'worker.json.new'));
     const after = await openFolder({ workerId: 'w1' });

@@ -31,9 +31,9 @@ interface Entry<Header extends ReportHeader = ReportHeader> {
   report: Report | undefined;
 }
 
-/** A report in a batch, with the lane's round in which it was sent. */
+/** A report in a batch, with the attempt's round of sending that it belongs to. */
 export interface SentReport {
-  lane: ReportLane;
+  attempt: AttemptReports;
   round: number;
   report: Report;
 }
@@ -45,7 +45,7 @@ export interface LeftReports {
   isMuted: boolean;
 }
 
-export class ReportLane {
+export class AttemptReports {
   readonly lease: LeaseRef;
   /** Fields that every report has. */
   readonly #base: TracedLeaseRef;
@@ -67,14 +67,16 @@ export class ReportLane {
     this.#base = traceparent === undefined ? this.lease : { ...this.lease, traceparent };
   }
 
-  /** Restores the lane of an ended attempt with its remaining reports and their numbers. */
-  static restore(lease: LeaseRef, left: LeftReports): ReportLane {
+  /** Restores an ended attempt's remaining reports with their numbers. */
+  static restore(lease: LeaseRef, left: LeftReports): AttemptReports {
     const { traceparent } = left.reports[0] ?? {};
-    const lane = new ReportLane(traceparent === undefined ? lease : { ...lease, traceparent });
-    for (const { body, ...header } of left.reports) lane.#push(header, body);
-    lane.#muted = left.isMuted;
-    lane.#ended = true;
-    return lane;
+    const attempt = new AttemptReports(
+      traceparent === undefined ? lease : { ...lease, traceparent },
+    );
+    for (const { body, ...header } of left.reports) attempt.#push(header, body);
+    attempt.#muted = left.isMuted;
+    attempt.#ended = true;
+    return attempt;
   }
 
   /** The remaining reports of an ended attempt; they do not change any more. */
@@ -176,7 +178,7 @@ export class ReportLane {
     if (!entry) return undefined;
     this.#sent++;
     entry.report ??= this.#seal(entry);
-    return { lane: this, round: this.#round, report: entry.report };
+    return { attempt: this, round: this.#round, report: entry.report };
   }
 
   /** Bytes of the report that `takeNext` would return. */
@@ -190,7 +192,7 @@ export class ReportLane {
     return header?.kind === 'chunks' ? header.sizes.length : 0;
   }
 
-  /** False if the lane began to resend after this report was sent: ignore the answer. */
+  /** False if the attempt began to resend after this report was sent: ignore the answer. */
   isCurrent(sentReport: SentReport): boolean {
     return sentReport.round === this.#round;
   }
