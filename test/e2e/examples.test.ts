@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 
 describe.each(['hello', 'stream', 'schema', 'external-process'])('the example %s', (name) => {
-  it('prints what its README says', async () => {
+  it('prints the output of its README', async () => {
     const [command, printed] = await readCodeBlocks(`examples/${name}/README.md`);
     expect(command?.text).toMatch(/^npx millrace run \S+ --input .*\n$/);
     // One of them by npm's own npx.
@@ -30,7 +30,7 @@ async function readOtherInput(name: string): Promise<string> {
 }
 
 describe('the example schema', () => {
-  it('refuses the other input of its README with what the README says', async () => {
+  it('refuses the invalid input of its README with the printed error', async () => {
     const [, , answer] = await readCodeBlocks('examples/schema/README.md');
     const { exitCode, stderr } = await runWith('schema', await readOtherInput('schema'));
     expect(exitCode).toBe(1);
@@ -40,7 +40,7 @@ describe('the example schema', () => {
 });
 
 describe('the example external-process', () => {
-  it('fails with what the program said about the other input of its README', async () => {
+  it('fails with the error of the program for the invalid input of its README', async () => {
     const input = await readOtherInput('external-process');
     const { exitCode, stderr } = await runWith('external-process', input);
     expect(exitCode).toBe(1);
@@ -49,7 +49,7 @@ describe('the example external-process', () => {
 });
 
 describe('the example stream', () => {
-  it('has the chunk with its metrics that its README names, with --json', async () => {
+  it('prints the chunk with metrics of its README, with --json', async () => {
     const [command] = await readCodeBlocks('examples/stream/README.md');
     const { stdout } = await runCommandLine(`${command?.text.trim()} --json`);
     const events = stdout
@@ -63,13 +63,13 @@ describe('the example stream', () => {
 });
 
 describe('the example testing', () => {
-  it('names the tests, which the unit project runs with Vitest', async () => {
+  it('lists the tests that the unit project runs with Vitest', async () => {
     const [command] = await readCodeBlocks('examples/testing/README.md');
     expect(command?.text).toBe('npx vitest run examples/testing\n');
     expect(existsSync('examples/testing/handler.test.ts')).toBe(true);
   });
 
-  it("passes its tests by the command for Node's own test runner", async () => {
+  it("passes its tests with Node's test runner", async () => {
     const [, command] = await readCodeBlocks('examples/testing/README.md');
     expect(command?.text).toMatch(/^npx node --test /);
     const line = command?.text.replace('npx node', process.execPath) ?? 'false';

@@ -160,7 +160,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     rmSync(folder, { recursive: true, force: true });
   }, MINUTE_MS);
 
-  it('runs a job below an init, as a user with a home who is not root', async () => {
+  it('runs a job under an init, as a non-root user with a home', async () => {
     await startWorker();
     expect(await look()).toEqual({
       init: 'tini',
@@ -175,7 +175,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     expect(await client.runsync({ do: 'orphan' })).toMatchObject({ output: 'reaped' });
   });
 
-  it('is healthy by its own check, and unhealthy when the worker answers no more', async () => {
+  it('is healthy by its HEALTHCHECK until the worker stops responding', async () => {
     const container = await startWorker('--health-retries', '1', '--health-timeout', '2s');
     await container.untilHealth(/^healthy$/);
     // All but the init.
@@ -183,7 +183,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     await container.untilHealth(/^unhealthy$/);
   });
 
-  it('lets a running job end when it is stopped, and leaves with 0', async () => {
+  it('finishes a running job when it is stopped, and exits with 0', async () => {
     const container = await startWorker();
     const { id } = await submit({ do: 'wait', file: '/tmp/go' });
     await untilRunning(id);
@@ -220,7 +220,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     expect(new Set(folders.map(([, name]) => name)).size).toBe(1);
   });
 
-  it('lets one container at a time have a worker’s state folder, and the next one after a SIGKILL', async () => {
+  it('locks a worker’s state folder for one container, until SIGKILL', async () => {
     const volume = `${run}-state`;
     const same = ['--volume', `${volume}:/state`, '--env', 'MILLRACE_WORKER_ID=same'];
     try {
@@ -241,7 +241,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     }
   });
 
-  it('is what an endpoint has its workers made from, on a platform whose engine is Docker', async () => {
+  it('runs the workers of an endpoint on a platform with the Docker engine', async () => {
     const serving = await serveOnDocker({ args: 'handlers/echo.ts' });
     try {
       const record = await serving.client.runsync({ from: 'docker' });
@@ -255,7 +255,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     }
   });
 
-  it('keeps outcomes in a volume of the endpoint, from which the next worker delivers them', async () => {
+  it('keeps outcomes in a volume of the endpoint for the next worker', async () => {
     const serving = await serveOnDocker({ image: tags.extended, args: 'mine/contained.ts' });
     const { listContainers, listVolumes, serve } = serving;
     try {
@@ -296,14 +296,14 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     }
   });
 
-  it('brings Node to a base that has none', async () => {
+  it('adds Node to a base image without Node', async () => {
     await buildFrom(tags.bare, [`FROM ${tags.base}`, 'RUN rm /usr/local/bin/node']);
     await buildWorker(tags.onBare, '--build-arg', `BASE=${tags.bare}`);
     const said = await docker('run', '--rm', tags.onBare, '--help');
     expect(said).toContain('Usage: millrace worker');
   });
 
-  it('holds the build’s outcome and none of its tools', async () => {
+  it('contains the build output without build tools', async () => {
     const script = 'ls node_modules; ls; command -v tsc; true';
     const seen = await docker('run', '--rm', '--entrypoint', 'sh', tags.worker, '-c', script);
     const names = seen.split('\n');

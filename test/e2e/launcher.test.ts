@@ -131,8 +131,8 @@ async function startWaiting() {
   return { child, ended, rest };
 }
 
-describe('the command on a Node that is new enough', () => {
-  it('runs in the process that was started', async () => {
+describe('the command on a supported Node', () => {
+  it('runs in the same process', async () => {
     const node = [process.execPath];
     const run = await runToEnd({ node, args: ['tell', '--a', 'b c'], stdin: 'x' });
     expect(JSON.parse(run.stdout)).toMatchObject({ rest: ['--a', 'b c'], stdin: 'x' });
@@ -155,20 +155,20 @@ describe('the command on an older Node', () => {
     expect(run).toMatchObject({ exitCode: 7, stderr: '' });
   });
 
-  it('runs on the node package installed beside the command itself', async () => {
+  it('runs on the node package installed beside the command', async () => {
     await installNode(folder);
     const run = await runToEnd({ node: oldNode, args: ['tell'] });
     expect(JSON.parse(run.stdout)).toMatchObject({ major: 24 });
   });
 
-  it('passes over an installed node package that is too old as well', async () => {
+  it('ignores an installed node package that is too old', async () => {
     await installOldNode(join(elsewhere, 'project'));
     await installNode(elsewhere);
     const run = await runToEnd({ node: oldNode, args: ['tell'] });
     expect(JSON.parse(run.stdout)).toMatchObject({ major: 24 });
   });
 
-  it('exits 2 naming the version it needs, the one it found and the remedy', async () => {
+  it('exits with 2 and names the required version, the found one and the remedy', async () => {
     await installOldNode(elsewhere);
     const run = await runToEnd({ node: oldNode, args: ['tell'] });
     expect(run).toMatchObject({ exitCode: 2, stdout: '' });
@@ -177,7 +177,7 @@ describe('the command on an older Node', () => {
   });
 
   it.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)(
-    'passes %s on, and waits for what the command makes of it',
+    'forwards %s and waits for the end of the command',
     async (signal) => {
       await installNode(elsewhere);
       const { child, ended, rest } = await startWaiting();
@@ -187,13 +187,13 @@ describe('the command on an older Node', () => {
     },
   );
 
-  it('dies of the signal that the command died of', async () => {
+  it('dies of the same signal as the command', async () => {
     await installNode(elsewhere);
     const run = await runToEnd({ node: oldNode, args: ['die'] });
     expect(run).toMatchObject({ exitCode: null, signal: 'SIGKILL' });
   });
 
-  it('leaves no process behind when it is killed itself', async () => {
+  it('leaves no process behind after SIGKILL', async () => {
     await installNode(elsewhere);
     const { child, ended, rest } = await startWaiting();
     child.kill('SIGKILL');

@@ -64,14 +64,14 @@ async function shout(text: string): Promise<{ text: string; worker: string }> {
 }
 
 describe('a load-balancing endpoint', () => {
-  it('has no worker until a request arrives, answers it, and scales to zero again', async () => {
+  it('starts a worker for a request, and scales to zero again', async () => {
     expect(await listPods()).toEqual([]);
     expect((await shout('first')).text).toBe('FIRST');
     expect(await listPods()).toHaveLength(1);
     await until(async () => (await listPods()).length === 0);
   });
 
-  it('streams, and carries WebSockets', async () => {
+  it('forwards streams and WebSockets', async () => {
     const events = await ask('/tokens');
     expect(events.headers.get('content-type')).toBe('text/event-stream');
     expect(await events.text()).toBe('data: one\n\ndata: two\n\ndata: three\n\n');
@@ -99,7 +99,7 @@ describe('a load-balancing endpoint', () => {
     expect((await listPods()).length).toBeLessThanOrEqual(MAX);
   });
 
-  it('has its workers again when the platform was killed and is started', async () => {
+  it('keeps its workers after the platform is killed and restarted', async () => {
     await platform.fetch(`/v1/endpoints/${endpoint}`, {
       method: 'PATCH',
       headers: { 'content-type': 'application/json' },
@@ -111,7 +111,7 @@ describe('a load-balancing endpoint', () => {
     expect(await shout('after')).toEqual({ text: 'AFTER', worker });
   });
 
-  it('replaces its workers under load, and no request fails', async () => {
+  it('replaces its workers under load without a failed request', async () => {
     const { worker: old } = await shout('x');
     let isOver = false;
     const seen = new Set<string>();

@@ -175,7 +175,7 @@ describe('a worker with --state-dir', () => {
     expect(await readdir(stateDir())).toEqual([name]);
   });
 
-  it('that was stopped as the platform answered is not run again', async () => {
+  it('that stops while the platform answers does not run its job again', async () => {
     const worker = startWorker('--worker-id', 'w1', '--url', platform.url);
     const job = await runJob();
     platform.process.child.kill('SIGSTOP');
@@ -188,7 +188,7 @@ describe('a worker with --state-dir', () => {
     expect(await job.countRuns()).toBe(1);
   });
 
-  it('cuts off what was written halfway, and delivers what is whole', async () => {
+  it('drops an incomplete record, and delivers complete ones', async () => {
     const job = await endUnheard();
     const journal = join(stateDir(), 'w1', 'outbox.journal');
     const bytes = await readFile(journal);
@@ -210,7 +210,7 @@ describe('a worker with --state-dir', () => {
     expect(await worker.end()).toBe(0);
   });
 
-  it.runIf(process.platform === 'linux')('says so and works on a disk that is full', async () => {
+  it.runIf(process.platform === 'linux')('works on a full disk, with a log line', async () => {
     await mkdir(join(stateDir(), 'w1'), { recursive: true });
     await symlink('/dev/full', join(stateDir(), 'w1', 'outbox.journal'));
     const worker = startWorker('--worker-id', 'w1');
@@ -223,7 +223,7 @@ describe('a worker with --state-dir', () => {
   });
 
   it.runIf(canLimitFiles())(
-    'continues in memory while the disk is full, with a log line',
+    'continues in memory while its journal cannot grow, with a log line',
     async () => {
       const worker = startWorker('--worker-id', 'w1');
       const job = await runJob();
@@ -241,7 +241,7 @@ describe('a worker with --state-dir', () => {
     },
   );
 
-  it('leaves at once if another process has the folder', async () => {
+  it('exits at once if another process has the folder', async () => {
     const first = startWorker('--worker-id', 'w1');
     await first.find(/worker ready/);
     const second = startWorker('--worker-id', 'w1');
@@ -258,7 +258,7 @@ describe('a worker with --state-dir', () => {
 describe('outcomes of a worker that no longer runs', () => {
   beforeEach(() => use(patient));
 
-  it('are delivered by another worker of the same state folder, under the old name', async () => {
+  it('are delivered by another worker of the same state folder, under the old ID', async () => {
     const job = await endUnheard();
     gate.refuseAll(undefined);
     const other = startWorker('--worker-id', 'w2');
@@ -273,7 +273,7 @@ describe('outcomes of a worker that no longer runs', () => {
     expect(await other.end()).toBe(0);
   });
 
-  it('go with their folder where the state folder is one pod’s alone', async () => {
+  it('are removed with their folder after delivery if the state folder belongs to one pod', async () => {
     const job = await endUnheard();
     gate.refuseAll(undefined);
     const other = startWorker('--worker-id', 'w2', '--state-owner', 'w2');
@@ -283,7 +283,7 @@ describe('outcomes of a worker that no longer runs', () => {
     expect(await readdir(stateDir())).toEqual([]);
   });
 
-  it('are left to that worker as soon as it runs again', async () => {
+  it('are left to that worker if it runs again', async () => {
     const job = await endUnheard();
     const other = startWorker('--worker-id', 'w2');
     await other.find(/delivering outcomes left by a dead worker/);
@@ -296,7 +296,7 @@ describe('outcomes of a worker that no longer runs', () => {
     expect([await owner.end(), await other.end()]).toEqual([0, 0]);
   });
 
-  it('of another endpoint are logged and not touched', async () => {
+  it('of another endpoint are logged and kept', async () => {
     await endUnheard();
     const other = startWorker('--worker-id', 'w2', '--endpoint', 'another');
     await other.find(
@@ -308,7 +308,7 @@ describe('outcomes of a worker that no longer runs', () => {
     expect(await readSurvivors(join(stateDir(), 'w1'))).toHaveLength(1);
   });
 
-  it('do not keep a worker from leaving while the platform is away', async () => {
+  it('do not delay the exit of a worker while the platform is down', async () => {
     await endUnheard();
     const other = startWorker('--worker-id', 'w2', '--url', 'http://127.0.0.1:1');
     await other.find(/delivering outcomes left by a dead worker/);
@@ -320,7 +320,7 @@ describe('outcomes of a worker that no longer runs', () => {
 describe('jobs whose leases end soon', () => {
   beforeEach(() => use(impatient));
 
-  it('are left to a worker while the platform is away for longer than a lease', async () => {
+  it('stay with their worker while the platform is down for longer than a lease', async () => {
     const worker = startWorker('--worker-id', 'w1');
     const ended = await runJob('a');
     const running = await runJob('b');
@@ -339,7 +339,7 @@ describe('jobs whose leases end soon', () => {
     expect(await worker.end()).toBe(0);
   });
 
-  it('have an outcome dropped, with a line in the log, if another worker has done the job', async () => {
+  it('lose their outcome, with a log line, if another worker has ended the job', async () => {
     const job = await endUnheard();
     gate.refuseAll(undefined);
     const other = platform.startWorker(endpoint, 'api-script.ts', '--unsupervised');
@@ -351,7 +351,7 @@ describe('jobs whose leases end soon', () => {
     expect(await waitForEnd(job.id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
-  it('leave no folder behind if all is delivered and the state folder belongs to one pod', async () => {
+  it('leave no folder behind if the state folder belongs to one pod', async () => {
     const first = startWorker('--worker-id', 'w1');
     const job = await runJob();
     first.kill();

@@ -89,13 +89,13 @@ describe('the installed package', () => {
     expect(await millrace(newNode, runArgs)).toEqual({ code: 0, stdout: runOutput, stderr: '' });
   });
 
-  it('on an older Node without a newer one installed exits 2 naming the version', async () => {
+  it('exits with 2 on an older Node, and names the required version', async () => {
     const end = await millrace(oldNode, ['--version']);
     expect(end).toMatchObject({ code: 2, stdout: '' });
     expect(end.stderr).toContain('needs Node 24 or newer');
   });
 
-  it('on an older Node runs on the node package that is installed beside it', async () => {
+  it('runs on the node package installed beside it, on an older Node', async () => {
     const beside = join(consumer, 'node_modules/node');
     symlinkSync(join(root, 'node_modules/node'), beside);
     try {
@@ -106,7 +106,7 @@ describe('the installed package', () => {
     }
   });
 
-  it('serves gRPC, from the protocol file that is in it', async () => {
+  it('serves gRPC from its protocol file', async () => {
     const script = join(consumer, 'node_modules/millrace/bin/millrace.js');
     const args = ['serve', '--port', '0', '--grpc-port', '0', '--data', join(folder, 'data')];
     const run = new CommandRun([script, ...args], { command: process.execPath, cwd: consumer });
@@ -114,7 +114,7 @@ describe('the installed package', () => {
     expect((await run.end('SIGTERM')).code).toBe(0);
   });
 
-  it('gives types and values through its five doors, and nothing else', async () => {
+  it('exports types and values from its five entry points only', async () => {
     const doors = `import { defineHandler } from 'millrace';
       import { createHarness } from 'millrace/testing';
       import { createClient, reassemble } from 'millrace/client';

@@ -45,7 +45,7 @@ async function connect(platform: Process) {
 }
 
 describe.skipIf(!canRun)('a platform that is root', () => {
-  it('runs pods as nobody, who cannot read its keys and its data', async () => {
+  it('runs pods as nobody, without access to its keys and data', async () => {
     const { platform, url } = await connect(serve());
     const paths = ['keys', 'data/own/millrace.db', 'data/own/lock.db', 'data/own/webhook-secrets'];
     const tries = paths.map((path) => `cat ${join(folder, path)} > /dev/null && echo read ${path}`);
@@ -68,7 +68,7 @@ describe.skipIf(!canRun)('a platform that is root', () => {
     expect(found).toBe('65534\n');
   });
 
-  it('serves an endpoint with a handler of an open folder', async () => {
+  it('serves an endpoint with a handler in a readable folder', async () => {
     const handler = join(folder, 'who.mjs');
     await writeFile(handler, 'export default () => process.getuid();\n');
     const { key, url, platform } = await connect(serve());
@@ -80,7 +80,7 @@ describe.skipIf(!canRun)('a platform that is root', () => {
     expect(await stat(workers)).toMatchObject({ uid: 65_534 });
   });
 
-  it('runs pods as root below a closed folder, with a log line', async () => {
+  it('runs pods as root below an unreadable folder, with a log line', async () => {
     await chmod(folder, 0o700);
     const platform = serve();
     await connect(platform);
@@ -89,7 +89,7 @@ describe.skipIf(!canRun)('a platform that is root', () => {
 
   it.each([
     ['a user who cannot reach the data', 0o700, ['--pod-user', 'nobody'], '--pod-user root'],
-    ['a user who is not there', 0o755, ['--pod-user', 'mr-nowhere'], 'no user mr-nowhere'],
+    ['an unknown user', 0o755, ['--pod-user', 'mr-nowhere'], 'no user mr-nowhere'],
     ['a key file that the user can read', 0o755, ['--pod-user', '65534:65534'], 'chmod 600'],
   ])('does not start with %s', async (_what, mode, args, said) => {
     await writeFile(join(folder, 'keys'), '', { mode: 0o644 });

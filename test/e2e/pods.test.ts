@@ -136,21 +136,24 @@ async function prepare(name: string, transition: Transition): Promise<string> {
 }
 
 describe('a platform that is killed', () => {
-  it.each(DELAYS_MS)('brings every transition to its end: %i ms later', async (delayMs) => {
-    const plans = Object.entries(transitions);
-    const ids = await Promise.all(plans.map(([name, plan]) => prepare(name, plan)));
-    const acts = plans.map(([, plan], index) => plan.act(ids[index] ?? ''));
-    const [created] = await Promise.all([create('creation'), ...acts]);
-    await sleep(delayMs);
-    await platform.kill();
-    await platform.restart();
-    await until(created, 'RUNNING');
-    await untilRuns('creation', 1);
-    for (const [index, [name, { expected }]] of plans.entries()) {
-      const { alive, runs, status } = expected;
-      await untilRuns(name, alive);
-      await until(ids[index] ?? '', status);
-      expect([name, await listRuns(name)]).toEqual([name, Array(runs).fill(expect.any(Number))]);
-    }
-  });
+  it.each(DELAYS_MS)(
+    'completes every transition after its restart: killed after %i ms',
+    async (delayMs) => {
+      const plans = Object.entries(transitions);
+      const ids = await Promise.all(plans.map(([name, plan]) => prepare(name, plan)));
+      const acts = plans.map(([, plan], index) => plan.act(ids[index] ?? ''));
+      const [created] = await Promise.all([create('creation'), ...acts]);
+      await sleep(delayMs);
+      await platform.kill();
+      await platform.restart();
+      await until(created, 'RUNNING');
+      await untilRuns('creation', 1);
+      for (const [index, [name, { expected }]] of plans.entries()) {
+        const { alive, runs, status } = expected;
+        await untilRuns(name, alive);
+        await until(ids[index] ?? '', status);
+        expect([name, await listRuns(name)]).toEqual([name, Array(runs).fill(expect.any(Number))]);
+      }
+    },
+  );
 });

@@ -56,7 +56,7 @@ describe('with npm start running', () => {
     expect(answer).toMatch(/"output":\{"hello":"world"\}\}$/);
   });
 
-  it('the second and the third submit a text and read its pieces', async () => {
+  it('the second and third curl lines submit a text and read its pieces', async () => {
     const job = JSON.parse(await curl(findLine(`curl -s ${PRINTED_URL}/v2/text-stream/run `), url));
     expect(job).toEqual({ id: expect.any(String), status: 'IN_QUEUE' });
     const read = findLine(`curl -s ${PRINTED_URL}/v2/text-stream/stream/`);
@@ -71,7 +71,7 @@ describe('with npm start running', () => {
     expect(text).toBe('One by one.');
   });
 
-  it('the curl lines that it prints itself answer', async () => {
+  it('the curl lines that it prints work', async () => {
     await platform.find(/Stream the output:/);
     const printed = platform.output.split('\n').map((line) => line.trim());
     const echo = printed.find((line) => line.startsWith('curl') && line.includes('/echo/')) ?? '';
@@ -98,15 +98,15 @@ describe('the first example', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  it('is an endpoint that answers its curl line', async () => {
+  it('serves an endpoint that answers its curl line', async () => {
     const url = await platform.find(READY);
     const answer = await curl(findLine(`curl -s ${PRINTED_URL}/v2/hello/runsync`), url);
     expect(JSON.parse(answer)).toMatchObject({ status: 'COMPLETED', output: ['Hello', 'Ada'] });
   });
 });
 
-describe('the handler that docs/handlers.md begins with', () => {
-  it('runs by the command below it', async () => {
+describe('the first handler of docs/handlers.md', () => {
+  it('runs with the command below it', async () => {
     const [handler, commands] = await readCodeBlocks('docs/handlers.md');
     const folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
     await writeFile(join(folder, 'handler.ts'), handler?.text ?? '');

@@ -87,25 +87,22 @@ async function startHolding() {
 }
 
 describe('a worker that gets Retry-After', () => {
-  it.each([429, 503])(
-    'by %i with Retry-After waits that long, whatever it asked',
-    async (status) => {
-      const refused: WorkerVerb[] = ['hello', 'take', 'renew', 'report'];
-      for (const verb of refused) gate.refuseNext(verb, { status, retryAfter: RETRY_AFTER });
-      const worker = startWorker();
-      const id = await submit([]);
-      for (const verb of refused) {
-        const [, repetition] = await gate.waitForRepetition(verb, status);
-        expect(repetition.isEarly, verb).toBe(false);
-      }
-      expect(await waitFor(id, 'COMPLETED')).toMatchObject({ attempt: 1 });
-      expect(await worker.end()).toBe(0);
-    },
-  );
+  it.each([429, 503])('with status %i waits that long before it repeats a call', async (status) => {
+    const refused: WorkerVerb[] = ['hello', 'take', 'renew', 'report'];
+    for (const verb of refused) gate.refuseNext(verb, { status, retryAfter: RETRY_AFTER });
+    const worker = startWorker();
+    const id = await submit([]);
+    for (const verb of refused) {
+      const [, repetition] = await gate.waitForRepetition(verb, status);
+      expect(repetition.isEarly, verb).toBe(false);
+    }
+    expect(await waitFor(id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+    expect(await worker.end()).toBe(0);
+  });
 });
 
-describe('a worker that is stopped while nobody accepts its outcome', () => {
-  it('ends with 1, and its next process with 0 when that is delivered', async () => {
+describe('a worker that is stopped while the platform refuses its outcome', () => {
+  it('exits with 1, and its next process with 0 after delivery', async () => {
     const state = ['--state-dir', join(platform.folder, `${endpoint}-state`), '--worker-id', 'w1'];
     const worker = startWorker(...state, '--drain-ms', '100');
     const job = await startHolding();

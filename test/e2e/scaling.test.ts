@@ -111,7 +111,7 @@ function findMost(decisions: readonly DecisionRecord[]): number {
 }
 
 describe('an endpoint on the process engine', () => {
-  it('goes from no worker to its maximum for 100 jobs, and back to none', async () => {
+  it('scales from zero to its maximum for 100 jobs, and back to zero', async () => {
     const endpoint = await createEndpoint(await createTemplate('tagged.ts', { TAG: 'a' }));
     expect(await listPods()).toEqual([]);
     const ids = await submitJobs(endpoint, 50);
@@ -122,7 +122,7 @@ describe('an endpoint on the process engine', () => {
     expect(findMost(await explain(endpoint))).toBe(MAX);
   });
 
-  it('replaces its workers in the middle of 100 jobs, and loses none', async () => {
+  it('replaces its workers during 100 jobs, and loses none', async () => {
     const template = await createTemplate('tagged.ts', { TAG: 'old' });
     const endpoint = await createEndpoint(template);
     const ids = await submitJobs(endpoint, 100);
@@ -137,7 +137,7 @@ describe('an endpoint on the process engine', () => {
     await until(async () => (await listPods()).every(({ env }) => env['TAG'] === 'new'));
   });
 
-  it('waits longer and longer for a handler that cannot be loaded, with the reason, and recovers once it is fixed', async () => {
+  it('backs off from a handler that cannot be loaded, and recovers when it is fixed', async () => {
     const template = await createTemplate('broken.ts', {});
     const endpoint = await createEndpoint(template);
     await read(await platform.post(`/v2/${endpoint}/run`, { input: { n: 1, ms: 0 } }));
@@ -152,7 +152,7 @@ describe('an endpoint on the process engine', () => {
     await until(async () => (await countJobs(endpoint))['completed'] === 1);
   });
 
-  it('loses none of 100 jobs and has no worker too many when the platform is killed', async () => {
+  it('loses none of 100 jobs and starts no extra worker when the platform is killed', async () => {
     const endpoint = await createEndpoint(await createTemplate('tagged.ts', { TAG: 'a' }));
     const ids = await submitJobs(endpoint, 100);
     for (const completed of [5, 30, 60]) {

@@ -21,7 +21,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-it('the tour scales from nothing to three workers and back, and takes a pod through its life', async () => {
+it('the tour scales from zero to three workers and back, and runs a pod', async () => {
   const url = await platform.find(/ready at (http:\/\/127\.0\.0\.1:\d+)/);
   const blocks = await readCodeBlocks('docs/tutorial.md');
   const line = blocks.map(({ text }) => text).find((text) => text.includes('examples/tour'));

@@ -107,7 +107,7 @@ async function runInSpan(input: object) {
   return { record, ...span.spanContext() };
 }
 
-describe('a job that was submitted within a span', () => {
+describe('a job submitted within a span', () => {
   it('has each attempt as a child of that span, and the handler’s spans below it', async () => {
     const { record, traceId, spanId } = await runInSpan({ failures: 1 });
     expect(record).toMatchObject({ status: 'COMPLETED', attempt: 2 });
@@ -136,7 +136,7 @@ describe('a job that was submitted within a span', () => {
     expect(children.map(({ parent }) => parent)).toEqual(attempts.map((span) => span.spanId));
   });
 
-  it('gives its handler the client’s trace context, and does not show it in its record', async () => {
+  it('passes the client’s trace context to its handler, and hides it in its record', async () => {
     const { record, traceId, spanId } = await runInSpan({ failures: 0 });
     const traceparent = `00-${traceId}-${spanId}-01`;
     expect(record.output).toEqual([{ attempt: 1, traceparent }]);
@@ -144,7 +144,7 @@ describe('a job that was submitted within a span', () => {
     expect(status).not.toHaveProperty('traceparent');
   });
 
-  it('can be found by its trace in its log, in the worker’s and in the platform’s', async () => {
+  it('has its trace ID in its log and in the logs of worker and platform', async () => {
     const { record, traceId } = await runInSpan({ failures: 1 });
     const { lines } = await client.log(record.id);
     const own = lines.trimEnd().split('\n');

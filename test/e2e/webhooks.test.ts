@@ -63,7 +63,7 @@ async function waitForMetric(line: string): Promise<void> {
 describe('a webhook', () => {
   beforeAll(() => startPlatform('--allow-private-webhooks'));
 
-  it('brings the record that status answers, signed for its endpoint', async () => {
+  it('contains the record that status returns, signed for its endpoint', async () => {
     await using receiver = await WebhookReceiver.start();
     const id = await submit(receiver.url);
 
@@ -77,7 +77,7 @@ describe('a webhook', () => {
     await waitForMetric(`millrace_webhooks_waiting{${named}} 0`);
   });
 
-  it('is sent again after an error, with the same id', async () => {
+  it('is sent again after an error, with the same ID', async () => {
     await using receiver = await WebhookReceiver.start();
     receiver.answer((response) => response.writeHead(500).end());
     await submit(receiver.url);
@@ -107,11 +107,11 @@ describe('a webhook', () => {
   });
 });
 
-describe('a webhook of a platform that ends', () => {
+describe('a webhook of a stopping platform', () => {
   // The job itself is gone by the next start: its record is kept apart.
   beforeAll(() => startPlatform('--allow-private-webhooks', '--retain-run-ms', '1'));
 
-  it('is sent by the next start if the platform was killed while it was sent', async () => {
+  it('is sent again at the next start if the platform was killed meanwhile', async () => {
     await using receiver = await WebhookReceiver.start();
     receiver.answer(() => {});
     const id = await submit(receiver.url);
@@ -130,7 +130,7 @@ describe('a webhook of a platform that ends', () => {
     expect(receiver.posted).toHaveLength(2);
   });
 
-  it('does not hold up the end of the platform, and is sent by the next start', async () => {
+  it('does not delay the exit, and is sent at the next start', async () => {
     await using receiver = await WebhookReceiver.start();
     receiver.answer(() => {});
     await submit(receiver.url);
@@ -147,7 +147,7 @@ describe('a webhook of a platform that ends', () => {
 describe('without --allow-private-webhooks', () => {
   beforeAll(() => startPlatform());
 
-  it('a webhook to an address of this machine is refused at once', async () => {
+  it('the platform refuses a webhook to an address of this machine', async () => {
     const webhook = 'http://127.0.0.1:9/';
     const answer = await platform.post(`/v2/${endpoint}/run`, { input: {}, webhook });
     expect(answer.status).toBe(422);
@@ -156,7 +156,7 @@ describe('without --allow-private-webhooks', () => {
     });
   });
 
-  it('nothing is sent to a name that resolves to this machine', async () => {
+  it('the platform sends nothing to a name that resolves to this machine', async () => {
     await using receiver = await WebhookReceiver.start();
     await submit(`http://localhost:${receiver.port}/`);
     await waitForMetric(`millrace_webhook_attempts_total{${named},result="refused"} 1`);

@@ -41,7 +41,7 @@ export function describeGrowth(stage: EngineStage, ground: DockerGround): void {
   }
 
   describe('a PATCH that only enlarges the disk', () => {
-    it('keeps the disk if the engine does not limit it; otherwise container and disk are new', async () => {
+    it('keeps the disk unless the engine limits disks', async () => {
       const pods = await openPods();
       const pod = { name: 'a', image: stage.under.image, cpu: CPU, disk: 1, args: shell(COUNT) };
       const { id } = await pods.create(OWNER, podCreation.parse(pod));

@@ -25,7 +25,7 @@ export function describeImages(stage: EngineStage): void {
       expect(await stage.engine.list()).toEqual([]);
     });
 
-    it('that their registry does not have are refused', async () => {
+    it('are refused if their registry does not have them', async () => {
       const image = `${registry.host}/things/large:1`;
       const spec = stage.spec({ image, registry: login(registry.host, 'secret') });
       await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
@@ -38,7 +38,7 @@ export function describeImages(stage: EngineStage): void {
       expect(registry.shown.slice(before)).toEqual([]);
     });
 
-    it('are pulled with their login, and not again', async () => {
+    it('are pulled once, with their login', async () => {
       await make('secret');
       expect(await stage.engine.list()).toMatchObject([{ state: 'created' }]);
       const asked = registry.shown.length;
@@ -46,12 +46,12 @@ export function describeImages(stage: EngineStage): void {
       expect(registry.shown).toHaveLength(asked);
     });
 
-    it('of a registry that does not respond may be available later', async () => {
+    it('are unavailable for now if their registry does not respond', async () => {
       const made = stage.engine.create(stage.spec({ image: '127.0.0.1:9/things/small:1' }));
       await expect(made).rejects.toMatchObject({ code: 'unavailable' });
     });
 
-    it.each(['UPPER/case', 'no thing?'])('that cannot be are refused: %s', async (image) => {
+    it.each(['UPPER/case', 'no thing?'])('are refused for an invalid name: %s', async (image) => {
       const made = stage.engine.create(stage.spec({ image }));
       await expect(made).rejects.toMatchObject({ code: 'refused' });
     });
@@ -68,7 +68,7 @@ export function describeImages(stage: EngineStage): void {
     });
     afterAll(() => docker('rmi', '--force', change));
 
-    it('contains a changing health', async () => {
+    it('contains its current health', async () => {
       const args = shell('sleep 0.6; touch /well; sleep 2; rm /well; exec sleep 1000');
       const { id } = await stage.start(stage.spec({ image: change, args }));
       await stage.until(id, ({ health }) => health === 'starting' || health === 'unhealthy');

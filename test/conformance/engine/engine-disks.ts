@@ -62,7 +62,7 @@ export function describeDisks(stage: EngineStage): void {
       expect(await runAgain(id, 2, [persistent], path)).toContain('found []');
     });
 
-    it('is removed with the pod even if the container is already gone', async () => {
+    it('is removed with the pod even if the container no longer exists', async () => {
       const { id } = await stage.run(note(path), { mounts: [persistent] });
       await stage.untilPrinted(id, 'found []');
       await stage.engine.stop(id, GRACE_MS);

@@ -93,7 +93,7 @@ describe('a worker over gRPC', () => {
     });
   });
 
-  it('leaves as asked when its jobs have ended', async () => {
+  it('exits after a drain request when its jobs have ended', async () => {
     const from = shared;
     const endpoint = 'leaving';
     const worker = await startWorker(from, { endpoint });
@@ -116,7 +116,7 @@ describe('a worker over gRPC', () => {
     expect(await waitForEnd(from, next, endpoint)).toMatchObject({ output: { n: 5, square: 25 } });
   });
 
-  it('that ends unexpectedly has its job retried at once, because its supervisor reports it, also over gRPC', async () => {
+  it('that crashes is reported by its supervisor, and its job is retried at once', async () => {
     const from = shared;
     const endpoint = 'dying';
     const worker = await startWorker(from, { endpoint });
@@ -162,7 +162,7 @@ describe('over TLS', () => {
     return answer;
   }
 
-  it('a worker that trusts the authority connects, and one that does not logs the reason', async () => {
+  it('a worker that trusts the CA connects, and another one logs the reason', async () => {
     const { file, from } = await startSecure();
     expect(await from.process.find(GRPC_URL)).toMatch(/^grpcs:/);
     await startWorker(from, { args: ['--ca', file('cert.pem')] });
@@ -185,8 +185,8 @@ describe('over TLS', () => {
   });
 });
 
-describe('a connection that is open on one end only', () => {
-  it('is found by keep-alive, also with nothing to say', async () => {
+describe('a half-open connection', () => {
+  it('is detected by keep-alive, even without traffic', async () => {
     const from = await start('--grpc-port', '0');
     const proxy = await TcpProxy.start(await from.process.find(GRPC_URL));
     closing.push(() => proxy.close());

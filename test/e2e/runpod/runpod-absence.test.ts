@@ -104,7 +104,7 @@ async function loseChunk(scene: Scene): Promise<void> {
   await scene.platform.restart();
 }
 
-describe('a stream with a chunk that a killed platform has missed', () => {
+describe('a stream with a chunk sent while the platform was down', () => {
   it('restarts with another attempt if no client has received a chunk', async () => {
     const scene = await open();
     await scene.step();
@@ -142,7 +142,7 @@ describe('a stream with a chunk that a killed platform has missed', () => {
     expect(scene.worker.ran).toEqual([scene.id]);
   });
 
-  it('is complete if the result brings the whole output', async () => {
+  it('is complete if the result contains the whole output', async () => {
     const scene = await open({ aggregates: true });
     await scene.step();
     await loseChunk(scene);
@@ -153,8 +153,8 @@ describe('a stream with a chunk that a killed platform has missed', () => {
   });
 });
 
-describe('a stream through a restart of the platform as asked', () => {
-  it('loses nothing: the next chunk is waited for, and sent again to the next process', async () => {
+describe('a stream across a graceful restart of the platform', () => {
+  it('loses no chunk: the worker sends the next chunk to the new process', async () => {
     const scene = await open();
     await scene.step();
     const stopping = scene.platform.process;
@@ -174,7 +174,7 @@ describe('a stream through a restart of the platform as asked', () => {
     if (isBridged) expect(scene.worker.dropped).toEqual([]);
   });
 
-  it('restarts if its next chunk arrived when the platform had stopped', async () => {
+  it('restarts if its next chunk arrived after the platform had stopped', async () => {
     const scene = await open();
     await scene.step();
     expect(await scene.platform.process.end()).toBe(0);

@@ -81,8 +81,8 @@ async function until(isSo: () => boolean): Promise<void> {
   while (!isSo()) await sleep(10);
 }
 
-describe('a Python worker at this platform', () => {
-  it('delivers the job that it ran while the platform was killed and started again', async () => {
+describe('a Python worker', () => {
+  it('delivers a result after the platform is killed and restarted', async () => {
     let finish = () => {};
     const worker = startWorker({
       // Of two slots one is free: what it polls for meanwhile must not cost it the other's job.
@@ -114,7 +114,7 @@ describe('a Python worker at this platform', () => {
     expect(worker.ran).toEqual([id]);
   });
 
-  it('learns of a job that was cancelled just before the platform was killed', async () => {
+  it('stops a job that was cancelled just before the platform was killed', async () => {
     const worker = startWorker({
       handler: (_job, { signal }) =>
         new Promise((resolve) => signal.addEventListener('abort', resolve)),
@@ -131,7 +131,7 @@ describe('a Python worker at this platform', () => {
     expect(await untilEnded(id)).toMatchObject({ status: 'CANCELLED' });
   });
 
-  it('that dies without a word loses its job to another', async () => {
+  it('that dies loses its job to another worker', async () => {
     const dying = startWorker({ handler: () => new Promise(() => {}) });
     const id = await submit({});
     await until(() => dying.jobIds.length === 1);
@@ -146,7 +146,7 @@ describe('a Python worker at this platform', () => {
     });
   });
 
-  it('keeps a job that is longer than many leases', async () => {
+  it('keeps a job that takes longer than many leases', async () => {
     const worker = startWorker({ handler: () => sleep(4_000, 'long') });
 
     const id = await submit({});
@@ -155,7 +155,7 @@ describe('a Python worker at this platform', () => {
     expect(worker.ran).toHaveLength(1);
   });
 
-  it('is not given up while the platform cannot be reached, and its result is not lost', async () => {
+  it('keeps its job and result while the platform is unreachable', async () => {
     const worker = startWorker({ handler: () => sleep(400, 'late') });
     const id = await submit({});
     await until(() => worker.jobIds.length === 1);
@@ -169,7 +169,7 @@ describe('a Python worker at this platform', () => {
     expect(worker.ran).toEqual([id, `${id}-a2`]);
   });
 
-  it('of four that drop every fourth result loses none of 60 jobs', async () => {
+  it('that drops every fourth result loses none of 60 jobs', async () => {
     const random = createRandom(7);
     const workers = [1, 2, 3, 4].map(() =>
       startWorker({
@@ -197,8 +197,8 @@ describe('a Python worker at this platform', () => {
   });
 });
 
-describe('a worker of ours that speaks the protocol', () => {
-  it('serves this platform over it, too', async () => {
+describe('a Millrace worker with --protocol runpod', () => {
+  it('serves a Millrace platform', async () => {
     const own = describeWorker();
     const worker = new Process(['worker', fixture('../../../handlers/text-stream.ts')], {
       env: { ...own, RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true', TMPDIR: platform.folder },

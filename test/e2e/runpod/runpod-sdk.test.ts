@@ -95,7 +95,7 @@ describe('runSync', () => {
     expect(answer).toMatchObject({ status: 'COMPLETED', output: 'late', succeeded: true });
   });
 
-  it('answers with a failure and its error as a text', async () => {
+  it('returns a failure with its error as text', async () => {
     const answer = await connect(SCRIPT).runSync({ input: { steps: [thrown('boom')] } });
 
     const { error } = z.object({ error: z.string() }).parse(answer);
@@ -109,7 +109,7 @@ describe('runSync', () => {
 });
 
 describe('run, status and statusSync', () => {
-  it('lead from a job that waits to its output', async () => {
+  it('follow a job from the queue to its output', async () => {
     const mark = makeMark();
     const script = connect(SCRIPT);
     const steps = [
@@ -135,7 +135,7 @@ describe('run, status and statusSync', () => {
     expect(await script.status(id)).toMatchObject(end);
   });
 
-  it('hand the place for files to the handler', async () => {
+  it('pass the S3 configuration to the handler', async () => {
     const s3Config = {
       accessId: 'id',
       accessSecret: 'secret',
@@ -154,7 +154,7 @@ describe('run, status and statusSync', () => {
     expect(await own.text()).not.toContain('secret');
   });
 
-  it('end a job that runs longer than its policy allows', async () => {
+  it('end a job that exceeds the timeout of its policy', async () => {
     const script = connect(SCRIPT);
     const steps = [{ do: 'wait', file: makeMark().file }];
     const policy = { executionTimeout: 1_000 };
@@ -166,7 +166,7 @@ describe('run, status and statusSync', () => {
     });
   });
 
-  it('post the record in the same form to the webhook', async () => {
+  it('post the record to the webhook in the same form', async () => {
     await using receiver = await WebhookReceiver.start();
     const script = connect(SCRIPT);
     const { id } = await script.run({
@@ -219,7 +219,7 @@ describe('stream', () => {
     expect(await readAll(SCRIPT, id)).toEqual([0, 1]);
   });
 
-  it('returns the output of a job that does not stream as one chunk', async () => {
+  it('returns the output of a handler that does not yield as one chunk', async () => {
     const { id } = await connect(SCRIPT).run({ input: { steps: [], answer: 'whole' } });
 
     expect(await readAll(SCRIPT, id)).toEqual(['whole']);
@@ -227,7 +227,7 @@ describe('stream', () => {
 });
 
 describe('cancel, purgeQueue and health', () => {
-  it('cancel a job that runs, which its stream ends with', async () => {
+  it('cancel a running job and end its stream', async () => {
     const script = connect(SCRIPT);
     const steps = [...yielded(1), { do: 'wait', file: makeMark().file }];
     const { id } = await script.run({ input: { steps } });
@@ -255,7 +255,7 @@ describe('cancel, purgeQueue and health', () => {
     expect(await idle.status(id)).toMatchObject({ status: 'CANCELLED' });
   });
 
-  it('count the workers that wait', async () => {
+  it('count idle workers', async () => {
     await connect(SHOW).runSync({ input: {} });
 
     expect(await connect(SHOW).health()).toMatchObject({ workers: { idle: 1, ready: 1 } });
@@ -267,9 +267,9 @@ describe('an error', () => {
     ['an unknown key', 401, () => connect(SHOW, 'wrong').health()],
     ['an unknown endpoint', 404, () => connect('nowhere').run({ input: {} })],
     ['an unknown job', 404, () => connect(SHOW).status('nothing')],
-    ['a request that is not as it has to be', 400, () => connect(SHOW).run({ input: undefined })],
+    ['an invalid request', 400, () => connect(SHOW).run({ input: undefined })],
     [
-      'a webhook where nothing may be sent',
+      'a webhook with a forbidden URL',
       400,
       () => connect(SHOW).run({ input: {}, webhook: 'ftp://example.com' }),
     ],
@@ -281,7 +281,7 @@ describe('an error', () => {
     });
   });
 
-  it('of a job that has ended otherwise is thrown by cancel', async () => {
+  it('is thrown by cancel for a job with another terminal status', async () => {
     const { id } = await connect(SHOW).runSync({ input: {} });
 
     const { data, status } = await readError(connect(SHOW).cancel(id));

@@ -85,8 +85,8 @@ const JOBS = 30;
 /** Where nothing depends on the supervisor. */
 const ALONE = ['--unsupervised'];
 
-describe('on RunPod', () => {
-  it.each(FAULTS)('every job is answered, each chunk in its place: $name', async (run) => {
+describe('a worker on RunPod', () => {
+  it.each(FAULTS)('answers every job with all chunks in order: $name', async (run) => {
     const seed = chooseSeed(1);
     const { struck, ...result } = await runOnRunPod({ ...run, jobs: JOBS, seed });
     console.log(`SEED=${seed}: ${struck} faults`);
@@ -94,7 +94,7 @@ describe('on RunPod', () => {
     if (run.faults) expect(struck).toBeGreaterThan(3);
   });
 
-  it('a job that is delivered after SIGTERM is run before the worker leaves', async () => {
+  it('runs a job that arrives after SIGTERM before it exits', async () => {
     const { server, worker } = await start({ args: ALONE }, { holdMs: 20_000 });
     await server.until(() => server.of('take').length === 1);
     worker.child.kill('SIGTERM');
@@ -104,7 +104,7 @@ describe('on RunPod', () => {
     expect(await worker.exited).toBe(0);
   });
 
-  it('a job that would not end in time is answered for when the worker leaves', async () => {
+  it('posts an error for a job that does not end before it exits', async () => {
     const { server, worker } = await start({ args: [...ALONE, '--drain-ms', '300'] });
     server.submit('slow', { ms: 60_000 });
     await server.until(() => (server.jobs.get('slow')?.deliveries ?? 0) > 0);
@@ -114,7 +114,7 @@ describe('on RunPod', () => {
     expect(JSON.parse(String(error))).toMatchObject({ error_code: 'released_drain' });
   });
 
-  it('a job that is stopped there is aborted, and nothing is posted for it', async () => {
+  it('aborts a stopped job and posts no result for it', async () => {
     const { server, worker } = await start({ args: ALONE });
     server.submit('endless', { ms: 60_000 });
     await untilPinged(server, ['endless']);
@@ -125,7 +125,7 @@ describe('on RunPod', () => {
     expect(server.job('endless').results).toEqual([]);
   });
 
-  it('the jobs of a worker process that is killed are answered for, and the others run', async () => {
+  it('posts errors for the jobs of a killed worker process, and runs later jobs', async () => {
     const { server, worker } = await start({ args: ['--jobs-per-thread', '3'] });
     for (const id of ['a', 'b', 'c']) server.submit(id, { ms: 60_000 });
     await untilPinged(server, ['a', 'b', 'c']);
@@ -139,7 +139,7 @@ describe('on RunPod', () => {
     expect(await server.result('d')).toMatchObject({ output: {} });
   });
 
-  it('a finished outcome survives the worker and is delivered by the next one', async () => {
+  it('delivers an outcome that an earlier worker left behind', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-state-'));
     closers.push(() => rm(folder, { recursive: true }));
     const args = ['--state-dir', folder];
@@ -159,7 +159,7 @@ describe('on RunPod', () => {
     expect(server.job('kept')).toMatchObject({ deliveries: 1, results: [expect.anything()] });
   });
 
-  it('the lines of a job are found in the log by its id, as that platform’s viewer reads it', async () => {
+  it('logs the lines of a job with its ID in the form of RunPod’s log viewer', async () => {
     const { server, worker } = await start({ args: ALONE });
     server.submit('broken', { fail: true });
     await server.result('broken');
@@ -172,14 +172,14 @@ describe('on RunPod', () => {
     });
   });
 
-  it('the pod is replaced when a handler asks for it, and the worker exits', async () => {
+  it('exits to have its pod replaced if the handler requests a refresh', async () => {
     const { server, worker } = await start();
     server.submit('last', { refresh: true, fail: true });
     expect(await server.result('last')).toMatchObject({ stopPod: true, error: expect.any(String) });
     expect(await worker.exited).toBe(0);
   });
 
-  it('a handler that finds its machine unfit logs it and exits with code 4', async () => {
+  it('exits with code 4 and a log line if a handler finds its machine unfit', async () => {
     const { server, worker } = await start({ args: ALONE, env: { TEST_NO_WEIGHTS: '1' } });
     expect(await worker.exited).toBe(4);
     expect(worker.output).toContain("check 'weights' failed: there are none");
@@ -188,7 +188,7 @@ describe('on RunPod', () => {
     expect([...more, ...server.of('take')]).toEqual([]);
   });
 
-  it('a machine with too little memory is unfit', async () => {
+  it('exits on a machine with too little memory', async () => {
     const env = { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'false', RUNPOD_MIN_MEMORY_GB: '9999' };
     const { server, worker } = await start({ env });
     expect(await worker.exited).toBe(4);
@@ -196,22 +196,22 @@ describe('on RunPod', () => {
     expect(server.of('take')).toEqual([]);
   });
 
-  it('an invalid CUDA version is wrong usage, not a check that always passes', async () => {
+  it('refuses an invalid CUDA version as wrong usage', async () => {
     const env = { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'false', RUNPOD_MIN_CUDA_VERSION: 'newest' };
     const { worker } = await start({ env });
     expect(await worker.exited).toBe(2);
     expect(worker.output).toContain('RUNPOD_MIN_CUDA_VERSION: must be a version');
   });
 
-  it('is where an environment says so that names no address for results', async () => {
+  it('requires an address for results in its environment', async () => {
     const { worker } = await start({ env: { RUNPOD_WEBHOOK_POST_OUTPUT: '' } });
     expect(await worker.exited).toBe(2);
     expect(worker.output).toContain('RUNPOD_WEBHOOK_POST_OUTPUT is required');
   });
 });
 
-describe('on Millrace’s own platform', () => {
-  it('a handler that asks for a fresh worker has a new process for the next job', async () => {
+describe('a worker on Millrace', () => {
+  it('starts a new process for the next job if the handler requests a refresh', async () => {
     const platform = await PlatformProcess.start({ endpoints: ['recycled'] });
     closers.push(() => platform.close());
     const worker = platform.startWorker('recycled', 'recycled.ts');
@@ -224,7 +224,7 @@ describe('on Millrace’s own platform', () => {
     expect(await worker.end()).toBe(0);
   });
 
-  it('a worker that is unfit does not start', async () => {
+  it('does not start on an unfit machine', async () => {
     const platform = await PlatformProcess.start({ endpoints: ['recycled'] });
     closers.push(() => platform.close());
     const worker = platform.startWorker('recycled', 'recycled.ts', '--min-memory', '1000000');

@@ -73,7 +73,7 @@ describe('damaged pages', () => {
     }
   }
 
-  it('are found after the start, and named in the log and by /readyz', async () => {
+  it('are detected after the start, and reported in the log and by /readyz', async () => {
     copyDamaged();
     const served = await serve();
     const line = await served.run.until('stderr', /.*the database is damaged.*/);
@@ -83,7 +83,7 @@ describe('damaged pages', () => {
     expect(await ready.text()).toContain('the database is damaged; run `millrace store check`');
   });
 
-  it('are not searched for with --store-check-ms 0', async () => {
+  it('are not detected with --store-check-ms 0', async () => {
     copyDamaged();
     const served = await serve('--store-check-ms', '0');
     await sleep(500);
@@ -100,7 +100,7 @@ describe('damaged pages', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ isSound: false, problems: expect.any(Array) });
   });
 
-  it('in the header refuse the start and the check, with what to do', async () => {
+  it('in the header prevent the start and the check, with a remedy', async () => {
     await (await serve()).run.end('SIGTERM');
     const bytes = readFileSync(place.path('data/millrace.db'));
     bytes.fill(0xee, 0, 64);
@@ -117,7 +117,7 @@ describe('damaged pages', () => {
 
 describe('an empty or missing database beside a write-ahead log', () => {
   it.each(['empty', 'missing'])(
-    'refuses the start when it is %s, and keeps the log',
+    'prevents the start if it is %s, and the log is kept',
     async (how) => {
       const before = await serve('--erase-after-ms', '3600000');
       await submit(before, 'precious');

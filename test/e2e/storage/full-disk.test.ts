@@ -63,7 +63,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     disk.unmount();
   });
 
-  it('refuses new jobs, still reads, cancels and purges, and reports it until it has space again', async () => {
+  it('makes the platform refuse new jobs, but not reads, cancels and purges, until space is free', async () => {
     const served = await serve();
     const [first, second] = [await submit(served, { n: 1 }), await submit(served, { n: 2 })];
     await until(async () => disk.freeBytes < 16 * 1_048_576);
@@ -92,7 +92,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     await served.run.until('stderr', /disk has space again/);
   });
 
-  it('is reported by /readyz without a reserve, too', async () => {
+  it('is reported by /readyz even without a reserve', async () => {
     const served = await serve({ reserveMb: 0 });
     disk.fill();
     await until(async () => (await call(served, '/readyz')).status === 503);
@@ -102,7 +102,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     await until(async () => (await call(served, '/readyz')).status === 200);
   });
 
-  it('does not prevent a start, and waiting jobs are run, reported and read', async () => {
+  it('does not prevent a start, and waiting jobs still run', async () => {
     const before = await serve();
     const [first, second] = [await submit(before, { n: 3 }), await submit(before, { n: 4, ms: 0 })];
     await until(async () => disk.freeBytes < 16 * 1_048_576);
@@ -121,7 +121,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     expect((await served.run.end('SIGTERM')).code).toBe(0);
   });
 
-  it('after kill -9 in the middle of being full loses nothing that was acknowledged', async () => {
+  it('and kill -9 lose no acknowledged data', async () => {
     const before = await serve();
     const first = await submit(before, { n: 5 });
     await until(async () => disk.freeBytes < 16 * 1_048_576);
