@@ -7,10 +7,9 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { groupOf, isListed, listAddresses } from '../http/addresses.ts';
 import type { HttpBounds } from './bounds.ts';
+import { type DropCause, DropLog, type Peer } from './drop-log.ts';
 import { noteExchange } from './exchanges.ts';
 
-/** Dropped connections are logged once per cause in this time, ms. */
-const LOG_EVERY_MS = 60_000;
 /** Checks within the limit of a stall: a stall is detected at most a sixth of the limit too late. */
 const CHECKS_PER_STALL = 6;
 
@@ -48,15 +47,6 @@ interface Connection {
   progressAt: number;
 }
 
-type DropCause =
-  | 'all connections'
-  | 'connections of an address'
-  | 'connections of a user'
-  | 'pipelined requests'
-  | 'stalled reader';
-
-type Peer = Pick<Connection, 'address'> & Partial<Pick<Connection, 'userId'>>;
-
 export class Connections {
   readonly #options: ConnectionsOptions;
   /** By the names of both ends, which are equal for a TLS socket and the socket below it. */
@@ -66,14 +56,14 @@ export class Connections {
   /** By user, the oldest first. */
   readonly #knownOf = new Map<string, Set<Connection>>();
   readonly #exempt: BlockList;
-  readonly #drops: Drops;
+  readonly #drops: DropLog;
   #cancelCheck: (() => void) | undefined;
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
     const { bounds, clock, exempt = LOOPBACK, log } = options;
     this.#exempt = listAddresses([...exempt, ...bounds.trustedProxies]);
-    this.#drops = new Drops(clock, log);
+    this.#drops = new DropLog(clock, log);
   }
 
   /** Watches the server until `stop`. */
@@ -292,26 +282,4 @@ const LOOPBACK = ['127.0.0.0/8', '::1'];
 
 function nameOf({ localPort, remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localPort}`;
-}
-
-/** Logs once a minute, for each cause, how many connections were dropped. */
-class Drops {
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #counts = new Map<DropCause, { count: number; loggedAt: number }>();
-
-  constructor(clock: Clock, log: Log) {
-    this.#clock = clock;
-    this.#log = log;
-  }
-
-  note(cause: DropCause, { address, userId }: Peer): void {
-    const now = this.#clock.now();
-    const seen = this.#counts.get(cause) ?? { count: 0, loggedAt: -Infinity };
-    seen.count += 1;
-    this.#counts.set(cause, seen);
-    if (now - seen.loggedAt < LOG_EVERY_MS) return;
-    this.#log.warn({ cause, address, userId, count: seen.count }, 'connections dropped');
-    this.#counts.set(cause, { count: 0, loggedAt: now });
-  }
 }
