@@ -1,0 +1,182 @@
+// Puts the API together: the framework with its checks, and the routes of every carrier and adapter.
+import { type FastifyInstance, fastify } from 'fastify';
+import { Registry } from 'prom-client';
+import { FairTurns } from '../base/fair-turns.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import { UserKeys } from '../control/keys/user-keys.ts';
+import { KeyWatch } from '../control/limits/key-watch.ts';
+import { LIST_BYTES } from '../control/list-page.ts';
+import type { Queue } from '../queue/queue.ts';
+import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
+import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { JSON_TYPE } from '../wire/operations/operation.ts';
+import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
+import { isListed, listAddresses } from './http/addresses.ts';
+import { createBodyReader } from './http/body-reader.ts';
+import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
+import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
+import { refuseUnknownParameters } from './http/query-check.ts';
+import { answerUnknownRoutes } from './http/unknown-routes.ts';
+import type { HttpBounds } from './limits/bounds.ts';
+import type { Connections } from './limits/connections.ts';
+import { Flows } from './limits/flows.ts';
+import { findExcess } from './limits/head-bounds.ts';
+import { createListener, describeClientError } from './listener.ts';
+import { foldTarget } from './proxy/path.ts';
+import { addLbRoutes } from './proxy/routes.ts';
+import { checkReports } from './report-check.ts';
+import { addBodyScope } from './routes/body-scope.ts';
+import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';
+import { bindJobs } from './routes/job-routes.ts';
+import { bindKeys } from './routes/key-routes.ts';
+import { createMetrics } from './routes/metrics.ts';
+import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
+import { bindPods } from './routes/pod-routes.ts';
+import { bindResource, serveUsers } from './routes/resource-routes.ts';
+import { SOUND_STORE } from './routes/store-status.ts';
+import { StreamCursors } from './routes/stream-cursors.ts';
+import { handleStream } from './routes/stream-routes.ts';
+import { bindSystem } from './routes/system-routes.ts';
+import {
+  addReportRoute,
+  addWorkerVerbRoutes,
+  type WorkerRoutesOptions,
+} from './routes/worker-routes.ts';
+import { addRunpodClientRoutes } from './runpod/client-routes.ts';
+import { isBelowRunpod, RUNPOD_ERRORS } from './runpod/errors.ts';
+import { addRunpodWorkerRoutes } from './runpod/worker-routes.ts';
+import type { ApiServerOptions } from './server-options.ts';
+
+/** Routes have no fastify schemas, so its compilers, 100 files, need not be loaded. */
+const NO_COMPILERS = {
+  buildValidator: () => refuseSchemas,
+  buildSerializer: () => refuseSchemas,
+};
+
+function refuseSchemas(): never {
+  throw new Error('A route has a schema; operations check their requests with zod');
+}
+
+/** Requests that begin or end early in one turn of the event loop: thousands may do so at once. */
+const REQUESTS_PER_TURN = 64;
+
+export interface Assembly {
+  app: FastifyInstance;
+  routes: readonly ServedRoute[];
+  workers: WorkerRoutesOptions;
+  /** Steps that run before requests are rejected. */
+  stopSteps: readonly (() => Promise<void>)[];
+}
+
+type AssemblyOptions = ApiServerOptions & { bounds: HttpBounds };
+
+export function assemble(options: AssemblyOptions, connections: Connections): Assembly {
+  const { bounds, clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
+  const { store = SOUND_STORE } = options;
+  const isClosing = () => queue.isClosing;
+  const problems = new ProblemReplies({ log, clock, isClosing, formFor: findErrorForm });
+  const metrics = createMetrics({
+    registry: registry ?? new Registry(),
+    queue,
+    endpoints,
+    store,
+    version,
+  });
+  const turns = new FairTurns(REQUESTS_PER_TURN);
+  const app = fastify({
+    logger: false,
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    routerOptions: { maxParamLength: 200 },
+    schemaController: { compilersFactory: NO_COMPILERS },
+    rewriteUrl: ({ url = '/' }) => foldTarget(url),
+    serverFactory: (listener) => createListener(listener, { ...options, turns }, connections),
+    frameworkErrors: (error, request, reply) =>
+      problems.send(findExcess(request.raw, bounds) ?? error, request, reply),
+    clientErrorHandler: (error, socket) =>
+      turns.run(connections.ownerOf(socket), () => {
+        const isReset = error.code === 'ECONNRESET';
+        // After unreadable data, nothing else on the connection can be read.
+        if (socket.writableEnded && !socket.destroyed && !isReset) return;
+        if (socket.writable && !isReset && !connections.isAnswering(socket)) {
+          endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
+        } else socket.destroy();
+      }),
+  });
+  app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
+  app.decorateRequest('holder', undefined);
+  const flows = new Flows({ ...bounds, clock });
+  app.decorate('flows', flows);
+  app.decorate('readBody', createBodyReader({ ...bounds, flows, clock }));
+  app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
+  answerUnknownRoutes(app);
+  const routes = collectRoutes(app);
+  const keyWatch = new KeyWatch(options);
+  app.addHook('onClose', async () => keyWatch.close());
+  guard(app, { ...options, metrics, connections, keyWatch });
+  refuseUnknownParameters(app);
+  const linkTo = createLinks(queue, endpoints);
+  const worker: WorkerRoutesOptions = {
+    linkTo(id, podId) {
+      const link = linkTo(id, podId);
+      return link && checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
+    },
+    allowance: options.workerAllowance,
+    budget: flows.workers,
+    noteCrash(endpoint, { detail, incarnation, workerId }) {
+      metrics.noteCrash(endpoint);
+      log.warn({ endpoint, workerId, incarnation, detail }, 'worker process exited');
+    },
+  };
+  addBodyScope(app, JSON_TYPE, (scope) => addWorkerVerbRoutes(scope, worker));
+  addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
+  if (options.balancer) {
+    const proxies = listAddresses(bounds.trustedProxies);
+    const isTrusted = (address: string) => isListed(proxies, address);
+    addLbRoutes(app, { ...options, balancer: options.balancer, isTrusted });
+  }
+  const cursors = new StreamCursors({ queue, log, clock });
+  const streamJob = handleStream({ queue, cursors, log, clock });
+  addOperations(app, [
+    ...bindJobs({ queue, bounds }, { streamJob }),
+    ...bindResources(options),
+    ...bindSystem({ endpoints, metrics, version, isReady, store }),
+  ]);
+  addBodyScope(app, '*', (scope) =>
+    addRunpodClientRoutes(scope, { queue, cursors, clock, bounds }),
+  );
+  const stopSteps: (() => Promise<void>)[] = [];
+  const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
+  addBodyScope(app, '*', (scope) =>
+    addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),
+  );
+  return { app, routes, stopSteps, workers: worker };
+}
+
+function bindResources(options: ApiServerOptions): BoundOperation[] {
+  const { endpoints, pods, resources } = options;
+  return [
+    ...bindKeys(new UserKeys(options)),
+    ...bindResource(endpointResource, serveUsers(endpoints)),
+    ...bindPods(pods),
+    ...(resources
+      ? [
+          ...resources.served.flatMap(({ resource, service }) =>
+            bindResource(resource, serveUsers(service)),
+          ),
+          ...bindCatalog(resources),
+          ...bindScaler({ ...resources, endpoints }),
+        ]
+      : []),
+  ];
+}
+
+/** Unknown paths and methods are answered in the error format of their API. */
+function findErrorForm(url: string): ErrorForm | undefined {
+  return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
+}
+
+function createLinks(queue: Queue, endpoints: Endpoints) {
+  return (endpointId: string, podId: string | null): WorkerLink | undefined =>
+    endpoints.has(endpointId) ? queue.link(endpointId, podId) : undefined;
+}

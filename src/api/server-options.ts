@@ -1,0 +1,61 @@
+// The options of the API server, with their defaults.
+import type { Registry } from 'prom-client';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Balancer } from '../control/balancing/balancer.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import type { Keys } from '../control/keys/keys.ts';
+import type { CodeAccess } from '../control/limits/code-access.ts';
+import type { Quotas } from '../control/limits/quotas.ts';
+import type { Pods } from '../control/pods/pods.ts';
+import type { ServedResource } from '../control/resources.ts';
+import type { Decisions } from '../control/scaling/decisions.ts';
+import type { Queue } from '../queue/queue.ts';
+import type { Access } from './http/auth.ts';
+import type { HttpBounds } from './limits/bounds.ts';
+import type { RateGate } from './limits/rate-limit.ts';
+import type { CatalogServices } from './routes/catalog-routes.ts';
+import type { StoreStatus } from './routes/store-status.ts';
+import type { WorkerAllowance } from './routes/worker-allowance.ts';
+
+export interface ApiServerOptions {
+  queue: Queue;
+  keys: Keys;
+  endpoints: Endpoints;
+  /** Default: no catalogue and no stored resources. */
+  resources?: CatalogServices & { served: readonly ServedResource[]; decisions: Decisions };
+  /** Default: no engine. */
+  pods?: Pods | undefined;
+  /** Default: no load-balancing endpoints. */
+  balancer?: Balancer | undefined;
+  log: Log;
+  clock: Clock;
+  host: string;
+  /** 0 selects a free port. */
+  port: number;
+  /** PEM. Default: plain HTTP. */
+  tls?: { cert: string; key: string };
+  access: Access;
+  /** Default: users' code cannot read the platform's keys. */
+  codeAccess?: CodeAccess | undefined;
+  /** Most bytes of JSON in one page of a list. Default 4 MB. */
+  listBytes?: number | undefined;
+  /** For keys; the other resources have their own. Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+  /** Default: no limit for users. */
+  rateGate?: RateGate | undefined;
+  /** Default: no limit for workers. */
+  workerAllowance?: WorkerAllowance | undefined;
+  /** Version of the package. */
+  version: string;
+  /** Registry for the metrics of one server. Default: a new one. */
+  registry?: Registry;
+  /** Read by `/readyz`, in addition to the store. Default: ready once it listens. */
+  isReady?: () => boolean;
+  /** Bounds on callers; see bounds.ts for the defaults. */
+  bounds?: Partial<HttpBounds> | undefined;
+  /** Read by `/readyz` and `/metrics`. Default: a store without a file. */
+  store?: StoreStatus;
+  /** How long `close` waits for running responses before it breaks them, ms. Default 5,000. */
+  closeMs?: number;
+}
