@@ -1,8 +1,7 @@
 // Manages API keys: creates them, stores their hashes, and authenticates them. user-keys.ts decides
 // what users may do with their keys.
-import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
-import { createUuidV7 } from '../../base/id.ts';
 import {
   ENDING,
   OWNER,
@@ -15,14 +14,22 @@ import {
 import { ProblemError } from '../../wire/problem.ts';
 import { Positions } from '../positions.ts';
 import { checkGrant, type KeyGrant } from './key-grant.ts';
+import { type KeysCheck, replaceKey } from './key-rotation.ts';
 import { type HeldKey, type KeyHolder, type KnownKey, KnownKeys } from './known-keys.ts';
+import {
+  describeHolder,
+  generateKey,
+  hashKey,
+  identify,
+  KEY_FORM,
+  keyNotFound,
+  requireKey,
+} from './stored-key.ts';
 
 export type { KeyGrant } from './key-grant.ts';
+export type { KeysCheck } from './key-rotation.ts';
 export type { HeldKey, KeyHolder } from './known-keys.ts';
 
-/** 256 random bits after a prefix that secret scanners recognise. */
-const KEY_BYTES = 32;
-const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
 /** How long an expired key is listed, 7 days, and at most how many per user. */
 const EXPIRED_KEPT_MS = 604_800_000;
 const EXPIRED_KEPT = 200;
@@ -32,9 +39,6 @@ export interface IssuedKey {
   key: string;
   holder: KeyHolder;
 }
-
-/** Called within the commit, with all keys of the user. */
-export type KeysCheck = (own: readonly KeyHolder[]) => void;
 
 export interface FirstKeys {
   admin: string;
@@ -258,62 +262,4 @@ export class Keys {
   #notify(keyId: string): void {
     for (const listener of this.#listeners) listener(keyId);
   }
-}
-
-export function generateKey(): string {
-  return `mr_${randomBytes(KEY_BYTES).toString('base64url')}`;
-}
-
-interface Rotation {
-  id: string;
-  userId: string;
-  /** The new key. */
-  key: string;
-  now: number;
-  graceMs: number;
-  check: KeysCheck;
-}
-
-function* replaceKey(
-  tx: Transaction,
-  { check, graceMs, id, key, now, userId }: Rotation,
-): Step<{ next: StoredKey; old: StoredKey }> {
-  const own = yield* tx.keysOfUser(userId);
-  check(own.map(describeHolder));
-  const found = requireKey(own, id);
-  const { expiresAt } = found;
-  if (expiresAt !== null && expiresAt <= now) {
-    throw new ProblemError('conflict', `key ${id} has expired`);
-  }
-  const next = { ...found, ...identify(key, now) };
-  const old = {
-    ...found,
-    expiresAt: Math.min(expiresAt ?? Number.MAX_SAFE_INTEGER, now + graceMs),
-  };
-  yield* tx.putKey(next);
-  yield* graceMs > 0 ? tx.putKey(old) : tx.removeKey(id);
-  return { next, old };
-}
-
-/** @throws ProblemError `not_found` */
-function requireKey(own: readonly StoredKey[], id: string): StoredKey {
-  const found = own.find((key) => key.id === id);
-  if (found) return found;
-  throw keyNotFound(id);
-}
-
-function keyNotFound(id: string): ProblemError {
-  return new ProblemError('not_found', `key ${id} not found`);
-}
-
-function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'createdAt'> {
-  return { id: `key_${createUuidV7(now)}`, hash: hashKey(key), createdAt: now };
-}
-
-function describeHolder({ expiresAt, id, name, podId, scopes, userId }: StoredKey): KeyHolder {
-  return { keyId: id, name, userId, scopes: new Set(scopes), expiresAt, podId };
-}
-
-function hashKey(plainKey: string): string {
-  return hash('sha256', plainKey, 'base64url');
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { generateKey, Keys } from '../../../../src/control/keys/keys.ts';
+import { Keys } from '../../../../src/control/keys/keys.ts';
+import { generateKey } from '../../../../src/control/keys/stored-key.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
 import { errorAt } from '../../../support/answers.ts';
 
