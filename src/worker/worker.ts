@@ -10,63 +10,18 @@ import { Reporter } from './reporter.ts';
 import { Session } from './session.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
 import { TakeLoop } from './take-loop.ts';
+import { describeHealth, type WorkerHealth } from './worker-health.ts';
 import {
   type CompleteWorkerOptions,
   completeWorkerOptions,
   type WorkerOptions,
 } from './worker-options.ts';
+import type { Recycle, ShutdownCause, WorkerState } from './worker-state.ts';
 
 export type { ShutdownResult } from './shutdown.ts';
+export type { WorkerHealth } from './worker-health.ts';
 export type { WorkerOptions } from './worker-options.ts';
-
-/**
- * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes
- * none, lets running ones end. `stopped`: has sent its bye. `failed`: cannot continue, and holds no
- * leases. `recycle`: a new process must replace this one.
- */
-export type WorkerState =
-  | { readonly name: 'starting'; readonly step: 'setup' | 'hello' }
-  | { readonly name: 'ready' }
-  | { readonly name: 'draining'; readonly askedBy: ShutdownCause }
-  | { readonly name: 'stopped'; readonly result: ShutdownResult; readonly recycle?: Recycle }
-  | { readonly name: 'failed'; readonly reason: string; readonly recycle?: Recycle };
-
-/** Who stops the worker. `itself`: it asks for a new process, or `recycle` was called. */
-type ShutdownCause = 'caller' | 'platform' | 'itself';
-
-export interface Recycle {
-  reason: string;
-  /**
-   * A thread does not end. The process must be killed with SIGKILL, because a normal exit waits for
-   * the thread.
-   */
-  isStuck: boolean;
-}
-
-export interface WorkerHealth {
-  /**
-   * Setup is done, takes are answered, the executor can run jobs, no slot is stuck, leases are
-   * renewed.
-   */
-  ready: boolean;
-  /** Why it is not ready. */
-  reason?: string;
-  state: WorkerState['name'];
-  slots: number;
-  running: number;
-  /** Attempts that have ended since the start. */
-  ended: number;
-  /** Running attempts that were stopped long ago and did not end. */
-  stuck: number;
-  /** When the platform last answered a take, Unix ms. */
-  lastTakeAt?: number;
-  /** When the platform last answered a renewal, Unix ms. */
-  lastRenewAt?: number;
-  /** Number of unacknowledged reports. */
-  outboxDepth: number;
-  /** Why reports are only in memory although a disk outbox was requested. */
-  outboxTrouble?: string;
-}
+export type { WorkerState } from './worker-state.ts';
 
 export interface Worker {
   /**
@@ -230,44 +185,16 @@ class QueueWorker implements Worker {
   }
 
   health(): WorkerHealth {
-    const reason = this.#findTrouble();
-    const lastTakeAt = this.#takeLoop.lastTakeAt;
-    const lastRenewAt = this.#leaseKeeper.lastRenewAt;
-    const outboxTrouble = this.#options.outbox.trouble;
-    return {
-      ready: reason === undefined,
-      ...(reason !== undefined && { reason }),
-      state: this.#state.name,
-      slots: this.#state.name === 'starting' ? 0 : this.#executor.slots,
-      running: this.#attempts.active,
-      ended: this.#attempts.ended,
-      stuck: this.#attempts.stuck,
-      ...(lastTakeAt !== undefined && { lastTakeAt }),
-      ...(lastRenewAt !== undefined && { lastRenewAt }),
-      outboxDepth: this.#reporter.depth,
-      ...(outboxTrouble !== undefined && { outboxTrouble }),
-    };
-  }
-
-  #findTrouble(): string | undefined {
-    const state = this.#state;
-    switch (state.name) {
-      case 'starting':
-        return this.#session.trouble ?? `starting: waiting for the ${state.step}`;
-      case 'draining':
-      case 'stopped':
-        return state.name;
-      case 'failed':
-        return `failed: ${state.reason}`;
-      case 'ready':
-        if (this.#session.trouble) return this.#session.trouble;
-        if (this.#executor.trouble) return this.#executor.trouble;
-        if (this.#attempts.stuck > 0) {
-          return `stuck slots: ${this.#attempts.stuck} of ${this.#executor.slots}`;
-        }
-        if (this.#leaseKeeper.isOverdue) return 'lease renewals failed for too long';
-        return this.#takeLoop.trouble;
-    }
+    return describeHealth({
+      state: this.#state,
+      attempts: this.#attempts,
+      executor: this.#executor,
+      leaseKeeper: this.#leaseKeeper,
+      outbox: this.#options.outbox,
+      reporter: this.#reporter,
+      session: this.#session,
+      takeLoop: this.#takeLoop,
+    });
   }
 
   #beginShutdown(askedBy: ShutdownCause): Promise<ShutdownResult> {
