@@ -15,28 +15,34 @@ export function composeBody(
   flags: Readonly<Record<string, unknown>>,
 ): Record<string, unknown> {
   const given = Object.entries(flags).filter(([, value]) => value !== undefined);
-  const body = { ...(file === undefined ? {} : readBody(file)), ...Object.fromEntries(given) };
+  const read = file === undefined ? {} : readObjectFile('--file', file);
+  const body = { ...read, ...Object.fromEntries(given) };
   if (Object.keys(body).length > 0) return body;
   throw new UsageError('the request body is empty; give options or --file');
 }
 
-function readBody(file: string): object {
-  const json = readText(file);
+/** Reads a JSON object from a file, or from standard input for `-`. @throws UsageError naming the flag */
+export function readObjectFile(flag: string, file: string): object {
+  return parseObject(`${flag}: ${file}`, readText(flag, file));
+}
+
+/** @throws UsageError naming the source */
+export function parseObject(source: string, json: string): object {
   let value: unknown;
   try {
     value = JSON.parse(json);
   } catch (error) {
-    throw new UsageError(`--file: ${file} is not JSON: ${describe(error)}`);
+    throw new UsageError(`${source} is not JSON: ${describe(error)}`);
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError(`--file: ${file} must be a JSON object`);
+  throw new UsageError(`${source} must be a JSON object`);
 }
 
-function readText(file: string): string {
+function readText(flag: string, file: string): string {
   try {
     return readFileSync(file === '-' ? STANDARD_INPUT : file, 'utf8');
   } catch (error) {
-    throw new UsageError(`--file: ${file} cannot be read: ${describe(error)}`);
+    throw new UsageError(`${flag}: ${file} cannot be read: ${describe(error)}`);
   }
 }
 

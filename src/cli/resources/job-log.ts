@@ -6,6 +6,7 @@ import { formatLogLine } from '../terminal-log.ts';
 
 export const followOptions = {
   follow: flag({ help: 'print new lines until the job ends; also -f' }),
+  json: flag({ help: 'print lines of JSON on a terminal too' }),
 };
 
 export interface LogRequest {

@@ -1,8 +1,8 @@
 // `millrace jobs`: submits, lists and follows the jobs of one endpoint.
-import type { Client, JobRecord } from '../../client.ts';
-import { JOB_STATUSES } from '../../wire/job.ts';
+import type { Client, JobPolicy, JobRecord } from '../../client.ts';
+import { JOB_STATUSES, LIMITS } from '../../wire/job.ts';
 import { checkArguments } from '../arguments.ts';
-import { type CommandGroup, EXIT, type Verb } from '../command.ts';
+import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
 import {
   choice,
   flag,
@@ -17,6 +17,7 @@ import {
 import { print } from '../output.ts';
 import { formatTable } from '../table.ts';
 import { CALL_EXIT_CODES, callOptions } from './api-verb.ts';
+import { parseObject, readObjectFile } from './body-file.ts';
 import { callPlatform, connect } from './client-options.ts';
 import { followOptions, printLog } from './job-log.ts';
 import { addCursor, pageOptions, showRecord } from './resource-command.ts';
@@ -42,6 +43,8 @@ interface JobVerb<Table extends OptionTable> {
   description?: readonly string[];
   takesJob: boolean;
   options: Table;
+  /** Default: those of every call. */
+  exitCodes?: readonly ExitCode[];
   examples: readonly string[];
   act: (request: JobRequest<Table>) => Promise<number>;
 }
@@ -53,15 +56,36 @@ const listOptions = {
     help: `only jobs with this status: ${JOB_STATUSES.join(', ')}`,
   }),
   ...pageOptions,
-  limit: integer({ min: 1, max: 1_000, default: 20, help: 'most jobs on one page' }),
+  limit: integer({ min: 1, max: 1_000, default: 20, help: 'maximum number of jobs on one page' }),
 };
 
 const submitOptions = {
-  input: requiredText({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
+  input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
+  inputFile: text({
+    placeholder: 'FILE',
+    help: 'file with the input of the job; - reads standard input; give either --input or --input-file',
+  }),
+  executionTimeout: integer({
+    min: LIMITS.executionTimeoutMs.min,
+    max: LIMITS.executionTimeoutMs.max,
+    placeholder: 'MS',
+    help: "time limit of one attempt, ms; default: the endpoint's",
+  }),
+  ttl: integer({
+    min: LIMITS.ttlMs.min,
+    max: LIMITS.ttlMs.max,
+    placeholder: 'MS',
+    help: 'time after which the platform removes the job, whatever its state, ms; default: 86400000 (24 h)',
+  }),
   webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
   wait: flag({
     help: 'print chunks as they arrive, then the record; exit code 1 unless the job is COMPLETED',
   }),
+  json: flag({ help: 'print one line of JSON; with --wait, one for each chunk with its metrics' }),
+};
+
+const streamOptions = {
+  json: flag({ help: 'print each chunk with its metrics, attempt and position' }),
 };
 
 const ID = '01912f4e-…';
@@ -83,8 +107,18 @@ export const jobsCommands: CommandGroup = {
       summary: 'queue a job',
       takesJob: false,
       options: submitOptions,
+      exitCodes: [
+        { code: EXIT.ok, meaning: 'job submitted; with --wait: the job is COMPLETED' },
+        {
+          code: EXIT.failed,
+          meaning:
+            'the platform rejected the request or did not respond; with --wait: the job is not COMPLETED',
+        },
+        { code: EXIT.usage, meaning: 'wrong usage' },
+      ],
       examples: [
         `millrace jobs submit --endpoint text-stream --input '{"text":"One. Two."}' --wait`,
+        'millrace jobs submit --endpoint echo --input-file input.json --ttl 3600000',
       ],
       act: submitJob,
     }),
@@ -98,15 +132,15 @@ export const jobsCommands: CommandGroup = {
     stream: defineJobVerb({
       summary: 'print the chunks of a job, one line of JSON each, until it ends',
       takesJob: true,
-      options: {},
+      options: streamOptions,
       examples: [`millrace jobs stream ${ID} --endpoint text-stream`],
-      act: ({ client, job }) => streamJob(client, job),
+      act: ({ client, job, json }) => streamJob(client, job, json),
     }),
     logs: defineJobVerb({
       summary: "print what the job's handler logged",
       description: [
-        'Prints the lines that the handler wrote with ctx.log and console, in all attempts. The platform ' +
-          'keeps 1 MB a job; if the handler logged more, the last line says how much is missing.',
+        'The log has what ctx.log and console wrote, in all attempts. The platform keeps 1 MB a job; if the ' +
+          'handler logged more, the last line says how much is missing.',
       ],
       takesJob: true,
       options: followOptions,
@@ -158,11 +192,12 @@ export const jobsCommands: CommandGroup = {
 };
 
 function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
-  const { act, description = [], examples, options, summary, takesJob } = verb;
+  const { act, description = [], examples, exitCodes = CALL_EXIT_CODES, options } = verb;
+  const { summary, takesJob } = verb;
   const positionals = takesJob ? [{ name: '<id>', help: 'job ID' }] : [];
   return {
-    ...{ summary, description, positionals, examples, exitCodes: CALL_EXIT_CODES },
-    options: { endpoint, ...options, ...callOptions },
+    ...{ summary, description, positionals, examples, exitCodes },
+    options: { endpoint, ...callOptions, ...options },
     async run(args) {
       const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));
       const parsed = parseSharedOptions(options, sharedOptions, spelled);
@@ -198,18 +233,27 @@ function printRecord(record: JobRecord, json: boolean): number {
 
 async function submitJob(request: JobRequest<typeof submitOptions>): Promise<number> {
   const { client, json, values } = request;
-  const { webhook } = values;
-  const options = webhook === undefined ? {} : { webhook };
-  const reference = await client.run(readInput(values.input), options);
-  if (!values.wait) return printReference(reference, json);
-  await streamJob(client, reference.id);
+  const { executionTimeout, ttl, wait, webhook } = values;
+  const policy: JobPolicy = {
+    ...(executionTimeout !== undefined && { executionTimeout }),
+    ...(ttl !== undefined && { ttl }),
+  };
+  const reference = await client.run(readInput(values), {
+    ...(webhook !== undefined && { webhook }),
+    ...(Object.keys(policy).length > 0 && { policy }),
+  });
+  if (!wait) return printReference(reference, json);
+  await streamJob(client, reference.id, json);
   const record = await client.status(reference.id);
   printRecord(record, json);
   return record.status === 'COMPLETED' ? EXIT.ok : EXIT.failed;
 }
 
-async function streamJob(client: Client, job: string): Promise<number> {
-  for await (const { output } of client.stream(job)) printLine(JSON.stringify(output));
+/** Prints the chunks whole if `json`, else only their outputs. */
+async function streamJob(client: Client, job: string, json: boolean): Promise<number> {
+  for await (const chunk of client.stream(job)) {
+    printLine(JSON.stringify(json ? chunk : chunk.output));
+  }
   return EXIT.ok;
 }
 
@@ -219,7 +263,7 @@ function printReference(reference: { id: string; status: string }, json: boolean
 
 async function purgeQueue({ client, json }: JobRequest<OptionTable>): Promise<number> {
   const answer = await client.purgeQueue();
-  return printLine(json ? JSON.stringify(answer) : `${answer.removed} removed`);
+  return printLine(json ? JSON.stringify(answer) : `${answer.removed} cancelled`);
 }
 
 async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<number> {
@@ -232,15 +276,14 @@ async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<n
   return printLine(lines.join('\n'));
 }
 
-function readInput(given: string): object {
-  let value: unknown;
-  try {
-    value = JSON.parse(given);
-  } catch (error) {
-    throw new UsageError(`--input is not JSON: ${error instanceof Error ? error.message : ''}`);
+function readInput(given: Pick<OptionValues<typeof submitOptions>, 'input' | 'inputFile'>): object {
+  const { input, inputFile } = given;
+  if ((input === undefined) === (inputFile === undefined)) {
+    throw new UsageError('give either --input JSON or --input-file FILE');
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError('--input must be a JSON object');
+  return inputFile === undefined
+    ? parseObject('--input', input ?? '')
+    : readObjectFile('--input-file', inputFile);
 }
 
 function printLine(line: string): number {

@@ -1,0 +1,81 @@
+// `millrace jobs` against a real server in this process.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { jobsCommands } from '../../../../src/cli/resources/jobs.ts';
+import { runVerb } from '../../../support/runs/verb-run.ts';
+import { ENDPOINT, startPlatform, submitJob, takeJob } from '../../api/platform.ts';
+
+async function open() {
+  const platform = await startPlatform();
+  const access = ['--url', platform.url, '--key', platform.admin, '--endpoint', ENDPOINT];
+  const print = async (...args: string[]): Promise<string[]> => {
+    const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+    try {
+      expect(await runVerb(jobsCommands, [...args, ...access])).toBe(0);
+      const text = write.mock.calls.map(([part]) => String(part)).join('');
+      return text.trimEnd().split('\n');
+    } finally {
+      write.mockRestore();
+    }
+  };
+  return { platform, print };
+}
+
+function writeInput(json: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-cli-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'input.json');
+  writeFileSync(file, json);
+  return file;
+}
+
+describe('millrace jobs submit', () => {
+  it('sends the input of a file with a time limit and a time to live', async () => {
+    const { platform, print } = await open();
+    const file = writeInput('{"n":7}');
+    const times = ['--execution-timeout', '5000', '--ttl', '60000'];
+    const submit = vi.spyOn(platform.queue.submissions, 'submit');
+    const [line = ''] = await print('submit', '--input-file', file, ...times, '--json');
+    expect(JSON.parse(line)).toMatchObject({ status: 'IN_QUEUE' });
+    const [[submission] = []] = submit.mock.calls;
+    expect(submission).toMatchObject({ policy: { executionTimeout: 5_000, ttl: 60_000 } });
+    expect(String(Buffer.from(submission?.input ?? []))).toBe('{"n":7}');
+  });
+
+  it.each([
+    [['--input', '{}', '--input-file', 'a.json'], 'give either --input JSON or --input-file FILE'],
+    [[], 'give either --input JSON or --input-file FILE'],
+    [['--input', '[]'], '--input must be a JSON object'],
+    [['--input', '{'], '--input is not JSON'],
+    [['--input-file', '/nowhere/a.json'], '--input-file: /nowhere/a.json cannot be read'],
+    [['--input', '{}', '--ttl', '1'], '--ttl: must be a whole number from 10000 to'],
+  ])('refuses %j', async (args, message) => {
+    const submitted = runVerb(jobsCommands, ['submit', '--endpoint', ENDPOINT, ...args]);
+    await expect(submitted).rejects.toThrow(message);
+  });
+});
+
+describe('millrace jobs stream', () => {
+  it('prints outputs, and with --json the chunks with their metrics', async () => {
+    const { platform, print } = await open();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.yieldChunks('{"output":"a","metrics":{"n":1}}');
+    await job.complete();
+    expect(await print('stream', id)).toEqual(['"a"']);
+    const [line = ''] = await print('stream', id, '--json');
+    expect(JSON.parse(line)).toEqual({
+      ...{ output: 'a', metrics: { n: 1 }, position: '1.0', attempt: 1 },
+    });
+  });
+});
+
+describe('millrace jobs purge', () => {
+  it('prints how many jobs it cancelled', async () => {
+    const { platform, print } = await open();
+    await submitJob(platform);
+    expect(await print('purge')).toEqual(['1 cancelled']);
+  });
+});
