@@ -68,10 +68,11 @@ function flagRow(names: string, help: string): [string, string] {
   return [names.trimEnd(), help];
 }
 
-function describe({ help, defaultText, env, kind, required }: Option<unknown>): string {
+function describe({ help, defaultText, env, kind, rangeText, required }: Option<unknown>): string {
   const notes = [
     required && 'required',
     kind === 'list' && 'repeatable',
+    rangeText !== undefined && rangeText,
     defaultText !== undefined && `default ${defaultText}`,
     env !== undefined && env,
   ].filter((note) => note !== false);

@@ -1,7 +1,8 @@
 // The `millrace` program: finds the command, runs it, and turns errors into exit codes. Each
 // command is imported only when it runs, so that a worker starts fast.
 
-import { packageVersion } from '../base/package-info.ts';
+import { join } from 'node:path';
+import { packageRoot, packageVersion } from '../base/package-info.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
 import { chooseVerb, noVerb } from './group.ts';
 import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
@@ -51,7 +52,7 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./resources/pods.ts')).podsCommands,
   },
   catalog: {
-    summary: 'list the GPU types and CPU flavours of a platform',
+    summary: 'list the GPU types and CPU flavors of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommands,
   },
   keys: {
@@ -140,6 +141,7 @@ function overview(): string {
     ]),
     '',
     'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; see the help of each command.\n',
+    `Documentation: ${join(packageRoot, 'docs', 'README.md')}\n`,
   ].join('\n');
 }
 

@@ -20,8 +20,8 @@ export class UnknownWordError extends UsageError {
   }
 }
 
-/** Section of the help that shows the option. */
-export type HelpSection = 'main' | 'advanced';
+/** Section of the help that shows the option; none shows an `internal` one. */
+export type HelpSection = 'main' | 'advanced' | 'internal';
 
 export interface Option<T> {
   readonly kind: 'flag' | 'value' | 'list';
@@ -33,6 +33,8 @@ export interface Option<T> {
   readonly env: string | undefined;
   /** Default in the form that the help shows. */
   readonly defaultText: string | undefined;
+  /** Allowed numbers in the form that the help shows. */
+  readonly rangeText?: string;
   readonly required: boolean;
   /** Returns the value; an Error says what the value must be. */
   readonly parse: (texts: readonly string[]) => T;
@@ -127,6 +129,7 @@ export function integer(options: IntegerOption & { default?: number }): Option<n
     kind: 'value',
     placeholder: options.placeholder ?? 'N',
     defaultText: options.default?.toString(),
+    rangeText: `${min} to ${max}`,
     required: false,
     fallback: options.default,
     parse: (texts) => {
@@ -156,7 +159,7 @@ export function choice<Word extends string>(
   return {
     ...describeOption(options),
     kind: 'value',
-    placeholder: options.placeholder ?? 'WORD',
+    placeholder: options.placeholder ?? choices.join('|'),
     defaultText: options.default,
     required: false,
     fallback: options.default,

@@ -28,7 +28,7 @@ export interface SubmissionBody<Request> {
 export interface SubmissionBounds {
   /** Owner: large bodies of one user are scanned one after the other. */
   owner: string;
-  maxBesideInputBytes: number;
+  maxEnvelopeBytes: number;
   /** Levels of arrays and objects in `input`. */
   maxJsonDepth: number;
 }
@@ -49,10 +49,10 @@ export function readSubmission(
 export async function readWithInput<S extends z.ZodType>(
   body: Buffer,
   schema: S,
-  { maxBesideInputBytes, maxJsonDepth, owner }: SubmissionBounds,
+  { maxEnvelopeBytes, maxJsonDepth, owner }: SubmissionBounds,
 ): Promise<SubmissionBody<z.infer<S>>> {
   checkText(body);
-  const search = { name: 'input', maxBesideBytes: maxBesideInputBytes, maxDepth: maxJsonDepth };
+  const search = { name: 'input', maxBesideBytes: maxEnvelopeBytes, maxDepth: maxJsonDepth };
   const found = await runInSlices(owner, findMember(body, search)).catch(refuseBeyond);
   if (!found) throw refuseMalformed();
   const { value: input } = found;

@@ -2,7 +2,7 @@
 
 export interface HttpBounds {
   /** Bytes of a submission's JSON besides the value of `input`. Default 65,536. */
-  maxBesideInputBytes: number;
+  maxEnvelopeBytes: number;
   /** Levels of arrays and objects in an input, an output, a chunk's output or progress. Default 1,000. */
   maxJsonDepth: number;
   /** Bytes of path and query. Default 8,192; below `/runpod` the bound of headers applies instead. */
@@ -49,7 +49,7 @@ export interface HttpBounds {
 const MB = 1_048_576;
 
 export const DEFAULT_BOUNDS: HttpBounds = {
-  maxBesideInputBytes: 65_536,
+  maxEnvelopeBytes: 65_536,
   // As deep as the outputs that a worker accepts from its handlers.
   maxJsonDepth: 1_000,
   maxTargetBytes: 8_192,

@@ -30,7 +30,7 @@ export type JobRoute = OperationRoute<typeof JOB_ROUTES.getJobStatus.path>;
 
 export interface JobRoutesOptions {
   queue: Queue;
-  bounds: Pick<HttpBounds, 'maxBesideInputBytes' | 'maxJsonDepth'>;
+  bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
 }
 
 type JobHandlers = OperationHandlers<typeof JOB_OPERATIONS>;

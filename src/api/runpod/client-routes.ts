@@ -39,7 +39,7 @@ export interface RunpodClientRoutesOptions {
   queue: Queue;
   cursors: StreamCursors;
   clock: Clock;
-  bounds: Pick<HttpBounds, 'maxBesideInputBytes' | 'maxJsonDepth'>;
+  bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
 }
 
 /** `app` must provide bodies as Buffers for every content type, and RunPod's error format. */

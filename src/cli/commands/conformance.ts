@@ -28,7 +28,7 @@ const sharedOptions = {
   protocol: choice({
     choices: ['millrace', 'runpod'],
     default: 'millrace',
-    help: 'protocol to test: millrace (docs/protocol.md) or runpod',
+    help: 'protocol to test; docs/protocol.md describes millrace',
   }),
   only: list({
     placeholder: 'AREA',
@@ -39,7 +39,7 @@ const sharedOptions = {
 };
 
 const workerOptions = {
-  link: choice({ ...link, help: 'carrier of the protocol millrace; default: http' }),
+  link: choice({ ...link, help: 'transport of the protocol millrace; default: http' }),
   host: text({ default: '127.0.0.1', placeholder: 'HOST', help: 'address to listen on' }),
   port: integer({
     ...{ min: 0, max: 65_535, default: 0, placeholder: 'PORT' },
@@ -71,7 +71,7 @@ const platformOptions = {
   jobsUrl: text({ placeholder: 'URL', help: 'URL of the job API; default: --url' }),
   link: choice({
     ...link,
-    help: 'carrier of the protocol millrace; default: by the scheme of --url',
+    help: 'transport of the protocol millrace; default: by the scheme of --url',
   }),
   ...sharedOptions,
 };

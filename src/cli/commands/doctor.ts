@@ -18,6 +18,7 @@ import { renderBlock } from '../help.ts';
 import { flag, parseOptions, text } from '../options.ts';
 import { print } from '../output.ts';
 import { readPerWorker } from '../worker/worker-devices.ts';
+import { DEVICES_HELP } from '../worker/worker-flags.ts';
 
 const NODE_MAJOR = 24;
 /** With less free disk than this, an outbox may fail, bytes. */
@@ -29,12 +30,12 @@ const options = {
     default: '1',
     placeholder: 'N|all',
     env: 'MILLRACE_GPUS_PER_WORKER',
-    help: 'GPUs of each worker process',
+    help: 'number of GPUs of each worker process',
   }),
   devices: text({
     placeholder: 'LIST',
     env: 'MILLRACE_DEVICES',
-    help: 'devices to use: indices by PCI bus ID, UUIDs, 0:1 for a MIG instance, amd:0, or cpu; default: all GPUs',
+    help: DEVICES_HELP,
   }),
   nvidiaSmi: text({
     placeholder: 'PATH',

@@ -34,10 +34,10 @@ export const initCommand: Command = {
   name: 'millrace init',
   description: [
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
-      'README. Node 24 is a development dependency of the project. Nothing is installed.',
-    'Without --from the project depends on the published package of this version, or on the checkout of ' +
-      'millrace that the command runs from. To build an image, give --from a tarball (`npm pack` in a ' +
-      'checkout), because the Dockerfile needs every dependency in the folder.',
+      'README. Node 24 is a development dependency of the project. Run `npm install` afterwards.',
+    'Without --from, an installed millrace adds the published package of its version as the dependency; a ' +
+      'millrace that runs from a checkout of its repository adds that checkout. To build an image, give --from ' +
+      'a tarball (`npm pack` in a checkout), because the Dockerfile needs every dependency in the folder.',
   ],
   positionals: [
     { name: '[folder]', help: 'project folder, created if missing; default: the current folder' },

@@ -65,15 +65,15 @@ const options = {
     help: 'data folder: jobs, keys, pods; one platform at a time',
   }),
   endpoint: list({
-    placeholder: 'NAME',
+    placeholder: 'ID',
     env: 'MILLRACE_ENDPOINTS',
-    help: 'endpoint to create at the start; endpoints of earlier starts stay',
+    help: 'ID of an endpoint to create at the start; endpoints of earlier starts stay',
   }),
   maxAttempts: maxAttemptsOption,
   keyFile: text({
     placeholder: 'FILE',
     env: 'MILLRACE_KEY_FILE',
-    help: 'file with the admin key and the worker key; created with mode 0600 if missing; default: print both once',
+    help: 'file with the admin key and the worker key; created with mode 0600 if missing; each start makes its keys valid again, even revoked ones; default: print both once',
   }),
   tlsCert: text({
     placeholder: 'FILE',
@@ -98,7 +98,7 @@ const options = {
     default: LIST_BYTES / BYTES_PER_MB,
     placeholder: 'MB',
     section: 'advanced',
-    help: 'largest page of a list, MB of JSON; `cursor` fetches the next page',
+    help: 'maximum size of one page of a list, MB of JSON; `cursor` fetches the next page',
   }),
   webhookSecretFile: webhookSecretFileOption,
   allowPrivateWebhooks: flag({
@@ -121,7 +121,7 @@ const options = {
   ),
   storeCheckMs: integer({
     ...{ min: 0, max: 24 * HOUR_MS, default: 60_000, placeholder: 'MS', section: 'advanced' },
-    help: 'longest check of the database for damage after the start, ms; 0: no check',
+    help: 'maximum time for the check of the database after the start, ms; 0: no check',
   }),
   logLevel: logLevelOption('info'),
   leaseMs: milliseconds('how long a lease lasts without a renewal, ms', 15_000),
@@ -152,7 +152,7 @@ const options = {
 export const serveCommand: Command = {
   name: 'millrace serve',
   description: [
-    'Serves the job API and the worker API under /v2/<endpoint>/; pods, endpoints, templates, the catalogue ' +
+    'Serves the job API and the worker API under /v2/<endpoint>/; pods, endpoints, templates, the catalog ' +
       'and keys under /v1 and /v2; and /openapi.json, /healthz, /readyz and /metrics. ' +
       'Pods and the workers of endpoints run on the --engine, and keep running while the platform is down. ' +
       'Everything that the platform has acknowledged is on disk: you may kill and restart the platform at any time.',
@@ -172,8 +172,13 @@ export const serveCommand: Command = {
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'stopped by a signal' },
-    { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
+    {
+      code: EXIT.failed,
+      meaning:
+        'the port or the data folder is in use, or cannot be used; or a second SIGTERM or SIGHUP',
+    },
     { code: EXIT.usage, meaning: 'wrong usage' },
+    { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
   ],
   run,
 };
@@ -270,7 +275,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
 }
 
 const NO_ENDPOINTS =
-  'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint NAME';
+  'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint ID';
 
 function describeKeys({ firstKeys }: RunningPlatform, keyFile: string | undefined): string[] {
   if (!firstKeys) return [];

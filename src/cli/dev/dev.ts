@@ -42,15 +42,15 @@ const options = {
 export const devCommand: Command = {
   name: 'millrace dev',
   description: [
-    'Each handler file becomes an endpoint of the same name: handlers/echo.ts is served at /v2/echo/. For ' +
-      'a folder, the command uses the .ts, .mts, .js and .mjs files directly in it, except *.test.*, ' +
-      '*.config.* and *.d.ts. Each endpoint has its own worker process, which uses HTTP, as in production.',
-    'When a handler or a module in its folder changes, a new worker starts. When the new worker is ready, ' +
-      'the old one finishes its jobs and exits. If the new version cannot be loaded, the old worker ' +
-      'continues. When you add a file, it becomes an endpoint. When you remove a file, its worker stops.',
-    'On a loopback address, calls from this machine need no key unless they come through a proxy or ' +
-      'from a page of another site. The printed curl command of an endpoint uses an example input: the ' +
-      "first JSON object on a line of the handler's opening comment.",
+    'Runs a platform and one worker process for each handler file. The name of the file is the ID of its ' +
+      'endpoint: handlers/echo.ts is served at /v2/echo/. In a folder, every .ts, .mts, .js and .mjs file is a ' +
+      'handler, except *.test.*, *.config.* and *.d.ts; subfolders do not count.',
+    'When you change a handler or a module in its folder, a new worker starts. As soon as the new worker is ' +
+      'ready, the old one finishes its jobs and exits. If the new version cannot be loaded, the old worker ' +
+      'continues. A new file becomes an endpoint. If you remove a file, its worker stops.',
+    'On a loopback address, calls from this machine need no key, unless they come through a proxy or from a ' +
+      'page of another site. For each endpoint the command prints a curl command. Its input is the first ' +
+      "line of the handler's opening comment that is a JSON object.",
   ],
   positionals: [
     { name: '<files or folders…>', help: 'handler modules, or folders of handler modules' },
@@ -59,11 +59,16 @@ export const devCommand: Command = {
   examples: ['millrace dev handlers', 'millrace dev src/resize.ts --port 0 --data ./.millrace/dev'],
   exitCodes: [
     { code: EXIT.ok, meaning: 'stopped by a signal' },
-    { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
+    {
+      code: EXIT.failed,
+      meaning:
+        'the port or the data folder is in use, or cannot be used; or a second SIGTERM or SIGHUP',
+    },
     {
       code: EXIT.usage,
       meaning: 'wrong usage, no handler found, or two handlers of the same name',
     },
+    { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
   ],
   run,
 };

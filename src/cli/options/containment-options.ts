@@ -12,7 +12,7 @@ export const containmentOptions = {
     default: 4_096,
     env: 'MILLRACE_CONTAINER_PIDS',
     section: 'advanced',
-    help: '--engine docker: most processes and threads of one container; 0: no limit',
+    help: '--engine docker: maximum number of processes and threads of one container; 0: no limit',
   }),
   containerCapabilities: text({
     placeholder: 'LIST',

@@ -13,7 +13,7 @@ export const engineOptions = {
     choices: ['process', 'docker', 'none'],
     default: 'process',
     env: 'MILLRACE_ENGINE',
-    help: 'engine that runs pods and the workers of endpoints: process (processes of this machine), docker or none',
+    help: 'engine that runs pods and the workers of endpoints; process: processes of this machine; none: no pods',
   }),
   dockerHost: text({
     placeholder: 'URL',
@@ -22,13 +22,13 @@ export const engineOptions = {
   }),
   trustUsers: flag({
     env: 'MILLRACE_TRUST_USERS',
-    help: "--engine process: let users other than the owner run pods too; all pods share one UID and can read each other's files",
+    help: "--engine process: let every user run pods, not only the user owner; all pods share one UID and can read each other's files",
   }),
   trustKeys: flag({
     env: 'MILLRACE_TRUST_KEYS',
     help:
-      '--engine process: accept pods:write and endpoints:write from keys without admin; their pods run as ' +
-      "the platform's user and can read every key",
+      '--engine process: let keys without the scope admin use pods:write and endpoints:write; without --pod-user ' +
+      "their pods run as the platform's user and can read every key",
   }),
   podUser: podUserOption,
   ...containmentOptions,

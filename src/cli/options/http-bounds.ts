@@ -20,21 +20,21 @@ const DAY_S = 86_400;
 const MAX_MB = 1_048_576;
 
 export const httpBoundOptions = {
-  maxBesideInputBytes: bound('BYTES', {
-    ...{ min: 1_024, max: 20 * MB, default: DEFAULT_BOUNDS.maxBesideInputBytes },
-    help: 'largest JSON outside `input` of a run or runsync request, bytes; beyond it 413',
+  maxEnvelopeBytes: bound('BYTES', {
+    ...{ min: 1_024, max: 20 * MB, default: DEFAULT_BOUNDS.maxEnvelopeBytes },
+    help: 'maximum size of all fields of a run or runsync request except `input`, bytes; beyond it 413',
   }),
   maxJsonDepth: bound('N', {
     ...{ min: 64, max: 100_000, default: DEFAULT_BOUNDS.maxJsonDepth },
-    help: 'most levels of arrays and objects in an input, an output or progress; beyond it 422',
+    help: 'maximum number of levels of arrays and objects in an input, an output or progress; beyond it 422',
   }),
   maxTargetBytes: bound('BYTES', {
     ...{ min: 1_024, max: 65_536, default: DEFAULT_BOUNDS.maxTargetBytes },
-    help: 'longest path and query of a request, bytes; beyond it 414',
+    help: 'maximum size of the path and query of a request, bytes; beyond it 414; below /runpod only --max-header-bytes applies',
   }),
   maxHeaderBytes: bound('BYTES', {
     ...{ min: 4_096, max: MB, default: DEFAULT_BOUNDS.maxHeaderBytes },
-    help: 'largest headers of a request, bytes; beyond it 431',
+    help: 'maximum size of the headers of a request, bytes; beyond it 431',
   }),
   inFlightMb: bound('MB', {
     ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxInFlightBytes / MB },
@@ -46,7 +46,7 @@ export const httpBoundOptions = {
   }),
   workerInFlightMb: bound('MB', {
     ...{ min: 64, max: MAX_MB, default: DEFAULT_BOUNDS.maxWorkerInFlightBytes / MB },
-    help: 'memory reserved for the request bodies and responses of workers over HTTP and gRPC, MB; each user gets half',
+    help: 'memory reserved for the request bodies and responses of workers over HTTP and gRPC, MB; the workers of one user use at most half; beyond it calls wait',
   }),
   inFlightWaitMs: bound('MS', {
     ...{ min: 0, max: 60_000, default: DEFAULT_BOUNDS.inFlightWaitMs },
@@ -54,7 +54,7 @@ export const httpBoundOptions = {
   }),
   stallSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.stallMs / 1_000 },
-    help: 'longest pause of a client that sends a request or reads a response, over HTTP or gRPC, s; then 408, a reset stream or a closed connection',
+    help: 'maximum pause of a client that sends a request or reads a response, over HTTP or gRPC, s; then 408, a reset stream or a closed connection',
   }),
   headersSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.headersMs / 1_000 },
@@ -62,7 +62,7 @@ export const httpBoundOptions = {
   }),
   transferSeconds: bound('S', {
     ...{ min: 10, max: DAY_S, default: DEFAULT_BOUNDS.transferMs / 1_000 },
-    help: 'longest transfer of one request or one response, s; event streams are exempt',
+    help: 'maximum time to transfer one request or one response, s; event streams are exempt',
   }),
   idleSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.idleMs / 1_000 },
@@ -70,27 +70,27 @@ export const httpBoundOptions = {
   }),
   maxConnections: bound('N', {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxConnections },
-    help: 'most open connections of the HTTP port, and of the gRPC port; beyond it the oldest without a valid key is closed',
+    help: 'maximum number of open connections, for the HTTP port and for the gRPC port; beyond it the oldest without a valid key is closed',
   }),
   maxAddressConnections: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxAddressConnections },
-    help: 'most open connections of one address without a valid key on the HTTP port, and on the gRPC port; new ones are closed; loopback is exempt',
+    help: 'maximum number of open connections of one address without a valid key, for the HTTP port and for the gRPC port; beyond it new ones are closed; loopback is exempt',
   }),
   maxUserConnections: bound('N', {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserConnections },
-    help: 'most open connections with valid keys of one user on the HTTP port, and on the gRPC port; beyond it the oldest without a request is closed; without one, the new one gets 429',
+    help: 'maximum number of open connections with valid keys of one user, for the HTTP port and for the gRPC port; beyond it the oldest without a request is closed; without one, the new one gets 429',
   }),
   maxPipelinedRequests: bound('N', {
     ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxPipelinedRequests },
-    help: 'most unanswered requests on one HTTP connection; beyond it the connection is closed',
+    help: 'maximum number of unanswered requests on one HTTP connection; beyond it the connection is closed',
   }),
   maxUserStreams: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserStreams },
-    help: 'most open gRPC streams of workers of one user; beyond it RESOURCE_EXHAUSTED',
+    help: 'maximum number of open gRPC streams of workers of one user; beyond it RESOURCE_EXHAUSTED',
   }),
   maxConnectionStreams: bound('N', {
     ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxConnectionStreams },
-    help: 'most open gRPC streams of one connection; clients wait or open another connection',
+    help: 'maximum number of open gRPC streams of one connection; clients wait or open another connection',
   }),
   trustedProxy: list({
     placeholder: 'ADDRESS',
@@ -112,7 +112,7 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     );
   }
   return {
-    maxBesideInputBytes: values.maxBesideInputBytes,
+    maxEnvelopeBytes: values.maxEnvelopeBytes,
     maxJsonDepth: values.maxJsonDepth,
     maxTargetBytes: values.maxTargetBytes,
     maxHeaderBytes: values.maxHeaderBytes,

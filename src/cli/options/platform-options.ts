@@ -10,11 +10,14 @@ export const portOption = integer({
   help: 'TCP port; 0 picks a free one',
 });
 
+export const MAX_ATTEMPTS_HELP =
+  'failed attempts after which a job is FAILED; 1: no automatic retry';
+
 /** Applies to the endpoints that the command declares. */
 export const maxAttemptsOption = integer({
   min: 1,
   max: 100,
-  help: 'failed attempts after which a job is FAILED, on the endpoints of this command; 1: no automatic retry; default: 3, or the value of an earlier start',
+  help: `${MAX_ATTEMPTS_HELP}; for the endpoints that this command declares; default: 3, or the value of an earlier start`,
 });
 
 export const webhookSecretFileOption = text({
@@ -26,5 +29,5 @@ export const webhookSecretFileOption = text({
 export const catalogOption = text({
   placeholder: 'FILE',
   env: 'MILLRACE_CATALOG',
-  help: 'JSON file of GPU types, CPU flavours and prices; default: the devices of this machine at no cost',
+  help: 'JSON file of GPU types, CPU flavors and prices; default: the devices of this machine at no cost',
 });

@@ -19,7 +19,7 @@ export const rateLimitOption = text({
   placeholder: 'LIMITS',
   env: 'MILLRACE_RATE_LIMIT',
   help:
-    'most calls of one user in a minute, an hour and a day, without the calls of workers; beyond it 429; 0 turns ' +
+    'maximum number of calls of one user in a minute, an hour and a day; calls of workers do not count; beyond it 429; 0 turns ' +
     'a limit off, "none" turns all off; limits that you do not name keep their defaults',
 });
 

@@ -14,7 +14,7 @@ export const callOptions = {
 
 export const CALL_EXIT_CODES: readonly ExitCode[] = [
   { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
+  { code: EXIT.failed, meaning: 'the platform rejected the request or did not respond' },
   { code: EXIT.usage, meaning: 'wrong usage' },
 ];
 

@@ -1,4 +1,4 @@
-// `millrace catalog`: lists the GPU types and CPU flavours of a platform.
+// `millrace catalog`: lists the GPU types and CPU flavors of a platform.
 import { connectList } from '../../client/resources.ts';
 import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes.ts';
@@ -44,7 +44,7 @@ export const catalogCommands: CommandGroup = {
       },
     }),
     cpus: defineApiVerb({
-      summary: 'list CPU flavours and their prices',
+      summary: 'list CPU flavors and their prices',
       options: pageOptions,
       examples: ['millrace catalog cpus --json | jq .cpus[].id'],
       act: (request) => {

@@ -6,7 +6,7 @@ export const containerOptions = {
   image: text({ placeholder: 'IMAGE', help: 'container image' }),
   args: text({
     placeholder: 'ARGS',
-    help: 'command line of the container; write --args=… if it starts with -',
+    help: "process engine: program and its arguments; Docker: arguments of the image's entrypoint; write --args=… if they start with -",
   }),
   env: list({ placeholder: 'NAME=VALUE', help: 'environment variable of the container' }),
   port: list({
@@ -16,6 +16,23 @@ export const containerOptions = {
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size of the container disk, GB' }),
   registry: text({ placeholder: 'ID', help: "credential ID for the image's registry" }),
 } as const;
+
+/** Lists that an update replaces as a whole. */
+export const replacedListOptions = {
+  env: {
+    ...containerOptions.env,
+    help: 'environment variable; the given variables replace all earlier ones',
+  },
+  port: {
+    ...containerOptions.port,
+    help: 'port, such as 8000/http; the given ports replace all earlier ones',
+  },
+} as const;
+
+/** Marks options that a new resource needs from the command line or from --file. */
+export function mark<T>(option: T & { help: string }, note = 'required, here or in --file'): T {
+  return { ...option, help: `${option.help}; ${note}` };
+}
 
 interface ContainerValues {
   name: string | undefined;

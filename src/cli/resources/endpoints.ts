@@ -3,9 +3,11 @@
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { ENDPOINT_TYPES, type EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { CommandGroup } from '../command.ts';
+import { MAX_ATTEMPTS_HELP } from '../options/platform-options.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
+import { mark } from './container-flags.ts';
 import { environmentVerb } from './endpoint-environment.ts';
 import {
   addCursor,
@@ -20,7 +22,10 @@ import { webhookSecretVerb } from './webhook-secret.ts';
 const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
   template: text({ placeholder: 'ID', help: "template for the endpoint's workers" }),
-  gpu: list({ placeholder: 'ID', help: 'GPU type of the workers, in order of preference' }),
+  gpu: list({
+    placeholder: 'ID',
+    help: 'GPU type of the workers, from `millrace catalog gpus`; repeat in order of preference; the given types replace all earlier ones',
+  }),
   workersMin: integer({ min: 0, max: 1_000, help: 'minimum number of workers, even without load' }),
   workersMax: integer({ min: 0, max: 1_000, help: 'maximum number of workers' }),
   idleTimeout: integer({
@@ -29,30 +34,34 @@ const updateOptions = {
   }),
   queueDelay: integer({
     ...{ min: 1, max: 3_600, placeholder: 'S' },
-    help: 'scaling: add a worker when a job waits longer than this, s',
+    help: 'scaling: add workers when a job waits longer than this, s; or give --per-worker',
   }),
   perWorker: integer({
     ...{ min: 1, max: 100_000, placeholder: 'N' },
-    help: 'scaling: run one worker for each N jobs or requests',
+    help: 'scaling: run one worker for each N jobs or requests; or give --queue-delay',
   }),
   maxAttempts: integer({
     ...{ min: 1, max: 100 },
-    help: 'failures before a job is FAILED; 1 disables automatic retries',
+    help: MAX_ATTEMPTS_HELP,
   }),
   file: bodyFileOption,
 };
 
 const createOptions = {
   ...updateOptions,
-  type: choice({
-    choices: ENDPOINT_TYPES,
-    placeholder: 'TYPE',
-    help: `endpoint type, ${ENDPOINT_TYPES.join(' or ')}`,
+  name: mark(updateOptions.name),
+  template: mark(updateOptions.template),
+  gpu: list({
+    placeholder: 'ID',
+    help: 'GPU type of the workers, from `millrace catalog gpus`; repeat in order of preference; default: no GPU',
   }),
-  maxAttempts: {
-    ...updateOptions.maxAttempts,
-    help: 'failures before a job is FAILED; 1 disables automatic retries; default: 3',
-  },
+  workersMin: mark(updateOptions.workersMin, 'default: 0'),
+  workersMax: mark(updateOptions.workersMax, 'default: 3'),
+  idleTimeout: mark(updateOptions.idleTimeout, 'default: 5'),
+  queueDelay: mark(updateOptions.queueDelay, 'default: 4; not for LOAD_BALANCER'),
+  perWorker: mark(updateOptions.perWorker, 'default for LOAD_BALANCER: 4'),
+  maxAttempts: mark(updateOptions.maxAttempts, 'default: 3'),
+  type: choice({ choices: ENDPOINT_TYPES, help: 'endpoint type; default: QUEUE' }),
 };
 
 const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof updateOptions> = {
@@ -72,12 +81,13 @@ const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof update
     compose: ({ type, ...values }) => composeFields(values, type),
     examples: [
       'millrace endpoints create --name echo --template tpl_01912f4e-… --workers-max 4',
-      'millrace endpoints create --name chat --template tpl_01912f4e-… --type LOAD_BALANCER --gpu l4',
+      'millrace endpoints create --name chat --template tpl_… --type LOAD_BALANCER --gpu "NVIDIA L4"',
     ],
   },
   update: {
     options: updateOptions,
     compose: (values) => composeFields(values),
+    effect: 'Another template or other GPU types replace the workers, new ones ready first.',
     examples: ['millrace endpoints update ep_01912f4e-… --workers-max 8 --queue-delay 2'],
   },
 };
@@ -89,7 +99,11 @@ const scalerOptions = {
 
 export const endpointsCommands: CommandGroup = {
   name: 'millrace endpoints',
-  description: ['An endpoint has a queue of jobs, or balances requests, and scales its workers.'],
+  description: [
+    'An endpoint has a queue of jobs, or balances requests, and scales its workers.',
+    'URLs, keys and commands take the ID of an endpoint. `endpoints create` generates an ID (ep_…); --name is only a ' +
+      'label. `serve --endpoint echo` and `dev` declare endpoints whose ID you choose.',
+  ],
   verbs: {
     ...defineResourceVerbs(kind),
     delete: defineDeletion('endpoints', ', its workers, jobs and logs'),

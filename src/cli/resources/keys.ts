@@ -50,7 +50,7 @@ const kind: ListKind<KeyRecord> = {
   },
 };
 
-const PRINTED_ONCE = 'The new key is printed once; the platform stores only its hash.';
+const PRINTED_ONCE = 'Prints the new key once; the platform stores only its hash.';
 
 export const keysCommands: CommandGroup = {
   name: 'millrace keys',
@@ -89,6 +89,9 @@ export const keysCommands: CommandGroup = {
     }),
     revoke: defineApiVerb({
       summary: 'revoke a key at once',
+      description: [
+        'A key in the --key-file of the platform becomes valid again at its next start; replace it in the file first.',
+      ],
       id: 'key ID',
       options: {},
       examples: ['millrace keys revoke key_01912f4e-…'],

@@ -5,20 +5,34 @@ import type { CommandGroup, Verb } from '../command.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
 import { defineApiVerb } from './api-verb.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
-import { containerOptions, readContainerFlags } from './container-flags.ts';
+import {
+  containerOptions,
+  mark,
+  readContainerFlags,
+  replacedListOptions,
+} from './container-flags.ts';
 import { defineResourceVerbs, type ResourceCommandSpec } from './resource-command.ts';
 
-const locked = flag({ help: 'refuse to stop, restart or terminate the pod' });
+const locked = flag({ help: 'let the platform refuse to stop, restart or terminate the pod' });
 
 const createOptions = {
   ...containerOptions,
+  name: mark(containerOptions.name),
+  image: mark(containerOptions.image, 'required unless --template has one'),
+  disk: mark(containerOptions.disk, 'default: that of --template, else 20'),
   template: text({
     placeholder: 'ID',
-    help: 'template that fills in the fields that you leave out',
+    help: 'template whose settings apply where you give none',
   }),
-  gpu: text({ placeholder: 'ID', help: 'GPU type, from `millrace catalog gpus`' }),
+  gpu: text({
+    placeholder: 'ID',
+    help: 'GPU type, from `millrace catalog gpus`; give either --gpu or --cpu',
+  }),
   gpuCount: integer({ min: 1, max: 64, default: 1, help: 'with --gpu: number of GPUs' }),
-  cpu: text({ placeholder: 'ID', help: 'CPU flavour, from `millrace catalog cpus`' }),
+  cpu: text({
+    placeholder: 'ID',
+    help: 'CPU flavor, from `millrace catalog cpus`; give either --gpu or --cpu',
+  }),
   vcpus: integer({ min: 2, max: 1_024, default: 2, help: 'with --cpu: vCPUs, a power of two' }),
   memory: integer({
     ...{ min: 1, max: 65_536, default: 4, placeholder: 'GB' },
@@ -30,6 +44,7 @@ const createOptions = {
 
 const updateOptions = {
   ...containerOptions,
+  ...replacedListOptions,
   locked,
   unlocked: flag({ help: 'undo --locked' }),
   file: bodyFileOption,
@@ -57,6 +72,9 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
   update: {
     options: updateOptions,
     compose: composeChange,
+    effect:
+      'A change of the image, arguments, environment, ports, registry or mount paths recreates the container: its ' +
+      'disk is wiped, its mounts are kept. So does a larger disk on Docker with disk quotas.',
     examples: ['millrace pods update pod_01912f4e-… --env LEVEL=debug --locked'],
   },
 };

@@ -15,10 +15,15 @@ import { formatTable } from '../table.ts';
 import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 
 export const pageOptions = {
-  limit: integer({ min: 1, max: 1_000, default: 100, help: 'most records of one page' }),
+  limit: integer({
+    min: 1,
+    max: 1_000,
+    default: 100,
+    help: 'maximum number of records on one page',
+  }),
   cursor: text({
     placeholder: 'CURSOR',
-    help: 'cursor of the page to print; each page except the last ends with the cursor of the next page',
+    help: 'cursor of the page to print; each page prints the cursor of the next one',
   }),
 };
 
@@ -34,6 +39,8 @@ export interface BodyOptions<Table extends OptionTable> {
   options: Table;
   /** @throws UsageError */
   compose: (values: OptionValues<Table>) => object;
+  /** What the request changes besides the record. */
+  effect?: string;
   examples: readonly string[];
 }
 
@@ -118,7 +125,10 @@ function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb 
   return defineApiVerb({
     ...{ summary, examples: body.examples, options: body.options },
     ...(id !== undefined && { id }),
-    description: ['Set fields that have no option of their own in the JSON of --file.'],
+    description: [
+      ...(body.effect === undefined ? [] : [body.effect]),
+      'For fields without an option, use --file; docs/openapi.json and GET /openapi.json list all fields.',
+    ],
     act: async ({ json, values, ...to }) => showRecord(await send(body.compose(values), to), json),
   });
 }

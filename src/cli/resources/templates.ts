@@ -2,15 +2,21 @@
 import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
-import { containerOptions, readContainerFlags } from './container-flags.ts';
+import {
+  containerOptions,
+  mark,
+  readContainerFlags,
+  replacedListOptions,
+} from './container-flags.ts';
 import {
   defineDeletion,
   defineResourceVerbs,
   type ResourceCommandSpec,
 } from './resource-command.ts';
 
-const options = {
+const updateOptions = {
   ...containerOptions,
+  ...replacedListOptions,
   handler: text({
     placeholder: 'PATH',
     help: "process engine: handler module of the workers, a path on the platform's machine",
@@ -18,11 +24,19 @@ const options = {
   file: bodyFileOption,
 };
 
-function compose(values: OptionValues<typeof options>): object {
+const createOptions = {
+  ...updateOptions,
+  ...containerOptions,
+  name: mark(containerOptions.name),
+  image: mark(containerOptions.image, 'required, here or in --file; the process engine ignores it'),
+  disk: mark(containerOptions.disk, 'default: 20'),
+};
+
+function compose(values: OptionValues<typeof updateOptions>): object {
   return composeBody(values.file, { ...readContainerFlags(values), handler: values.handler });
 }
 
-const kind: ResourceCommandSpec<'templates', typeof options, typeof options> = {
+const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof updateOptions> = {
   name: 'templates',
   columns: {
     ID: ({ id }) => id,
@@ -32,14 +46,17 @@ const kind: ResourceCommandSpec<'templates', typeof options, typeof options> = {
     HANDLER: ({ handler }) => handler ?? '-',
   },
   create: {
-    ...{ options, compose },
+    ...{ options: createOptions, compose },
     examples: [
       'millrace templates create --name echo --image millrace-worker --handler /srv/echo.ts',
       'millrace templates create --file template.json',
     ],
   },
   update: {
-    ...{ options, compose },
+    ...{ options: updateOptions, compose },
+    effect:
+      'A change of anything except the name replaces the workers of all endpoints that use the template, new ones ' +
+      'ready first. Pods made from the template stay as they are.',
     examples: ['millrace templates update tpl_01912f4e-… --env LEVEL=debug'],
   },
 };

@@ -37,8 +37,11 @@ export const webhookSecretVerb: Verb = {
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'secrets printed, one a line' },
-    { code: EXIT.failed, meaning: 'no platform was started with this data folder' },
-    { code: EXIT.usage, meaning: 'wrong usage, or the file cannot be read' },
+    {
+      code: EXIT.failed,
+      meaning: 'the secrets file does not exist: no platform has used this data folder',
+    },
+    { code: EXIT.usage, meaning: 'wrong usage, or the secrets file cannot be read or is invalid' },
   ],
   run,
 };

@@ -15,6 +15,9 @@ import { logLevelOption } from '../terminal-log.ts';
 import { healthOptions } from './health-port.ts';
 import { isOnRunPod, readPodId, readRunPodEndpoint, readRunPodLogLevel } from './runpod.ts';
 
+export const DEVICES_HELP =
+  'devices to use, separated by commas: an index by PCI bus ID (0), a UUID (GPU-…), a MIG instance (0:1 is ' +
+  'instance 1 of GPU 0), another maker (amd:0), or cpu for no GPU; default: all GPUs';
 const MAX_MS = 604_800_000;
 /** 1 TiB. */
 const MAX_MB = 1_048_576;
@@ -28,7 +31,7 @@ export const workerFlags = {
   link: choice({
     choices: ['http', 'grpc'],
     env: 'MILLRACE_LINK',
-    help: "carrier of the worker protocol, http or grpc; default: by the URL's scheme",
+    help: 'transport of the worker protocol; default: by the scheme of --url',
   }),
   endpoint: requiredText({
     placeholder: 'ID',
@@ -57,12 +60,12 @@ export const workerFlags = {
     default: '1',
     placeholder: 'N|all',
     env: 'MILLRACE_GPUS_PER_WORKER',
-    help: 'GPUs of each worker process; one process runs for each set of GPUs',
+    help: 'number of GPUs of each worker process; one process runs for each device set of this size',
   }),
   devices: text({
     placeholder: 'LIST',
     env: 'MILLRACE_DEVICES',
-    help: 'devices to use: indices by PCI bus ID, UUIDs, 0:1 for a MIG instance, amd:0, or cpu; default: all GPUs',
+    help: DEVICES_HELP,
   }),
   workerId: text({
     placeholder: 'ID',
@@ -103,7 +106,7 @@ export const workerFlags = {
     max: MAX_MB,
     placeholder: 'MB',
     env: 'MILLRACE_MEMORY_LIMIT',
-    help: 'limit for the resident memory of a worker process; above it, the running job fails; from 80 % of it, a new process takes over between jobs; default: no limit',
+    help: 'resident memory of a worker process: from 80 % of it, a new process replaces the process between jobs; above it, at once, and a single running job fails (several are released); default: no limit',
   }),
   heapLimit: integer({
     min: 16,
@@ -136,7 +139,7 @@ export const workerFlags = {
     placeholder: 'ID',
     section: 'advanced',
     env: 'MILLRACE_POD_ID',
-    help: 'pod that the worker runs in, recorded in the state folder; default: that of --state-owner',
+    help: 'pod that the worker runs in, recorded in the state folder; default: --state-owner',
   }),
   stateOwner: text({
     placeholder: 'ID',
@@ -205,11 +208,11 @@ export const workerFlags = {
   incarnation: integer({
     min: 0,
     max: Number.MAX_SAFE_INTEGER,
-    section: 'advanced',
+    section: 'internal',
     help: 'number of this start; must be larger than that of every earlier process with this worker ID; default: Unix time, ms',
   }),
   underDev: flag({
-    section: 'advanced',
+    section: 'internal',
     help: 'set by `millrace dev`: like --unsupervised; the worker exits when its parent exits',
   }),
 };

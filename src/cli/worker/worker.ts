@@ -9,12 +9,13 @@ export const workerCommand: Command = {
   name: 'millrace worker',
   description: [
     "The worker loads the handler, takes jobs from the endpoint's queue and runs them in threads. One " +
-      'worker process runs for each set of GPUs, or one process if there is no GPU. Each process sees only ' +
+      'worker process runs for each device set, or one process if there is no GPU. Each process sees only ' +
       'its own GPUs and is restarted when it dies. If the platform cannot be reached, the worker waits. ' +
       'The log goes to standard error, as text on a terminal, else as JSON lines. Log lines about a job ' +
       'have its ID.',
     'With --state-dir, the worker writes each outcome to disk before it sends it. If the worker is ' +
-      'killed, it delivers these outcomes after a restart with the same folder. The jobs do not run twice.',
+      'killed, it delivers these outcomes after a restart with the same folder. Jobs whose leases expire before ' +
+      'the restart (15 s by default) run again.',
     "If RUNPOD_WEBHOOK_GET_JOB is set and --url is not, the worker uses RunPod's protocol and reads its " +
       'settings from the environment. It then needs no --url, --endpoint or --key.',
     'On SIGTERM or SIGINT the worker takes no more jobs, waits for running jobs, releases the rest and ' +
@@ -33,11 +34,12 @@ export const workerCommand: Command = {
     {
       code: EXIT.failed,
       meaning:
-        'the handler cannot be loaded, the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second signal came',
+        'the handler cannot be loaded, the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second SIGTERM or SIGHUP came',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
     { code: EXIT.gaveUp, meaning: 'crash loop: no worker process became ready' },
     { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
+    { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
   ],
   run,
 };

@@ -73,9 +73,13 @@ describe.each(commands)('$name', (command) => {
   const help = renderHelp(command);
   const unwrapped = help.replaceAll(/\s+/g, ' ');
 
-  it('names every option with its default and its variable', () => {
-    for (const [name, { defaultText, env }] of Object.entries(command.options)) {
-      expect(unwrapped).toContain(flagName(name));
+  it('names every option with its default, its range and its variable, except internal ones', () => {
+    for (const [name, option] of Object.entries(command.options)) {
+      const { defaultText, env, rangeText, section } = option;
+      const isShown = unwrapped.includes(` ${flagName(name)} `);
+      expect(isShown, name).toBe(section !== 'internal');
+      if (!isShown) continue;
+      if (rangeText !== undefined) expect(unwrapped).toContain(rangeText);
       if (defaultText !== undefined) expect(unwrapped).toContain(`default ${defaultText}`);
       if (env !== undefined) expect(unwrapped).toContain(env);
     }

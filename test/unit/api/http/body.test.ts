@@ -5,7 +5,7 @@ import { ProblemError } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { fc } from '../../../support/properties.ts';
 
-const BOUNDS = { owner: 'me', maxBesideInputBytes: 65_536, maxJsonDepth: 1_000 };
+const BOUNDS = { owner: 'me', maxEnvelopeBytes: 65_536, maxJsonDepth: 1_000 };
 
 /** Runs the search at once. */
 function find(json: string | Buffer, maxBesideBytes = Number.POSITIVE_INFINITY) {

@@ -25,7 +25,7 @@ describe('a body with millions of members beside its input', () => {
   );
 
   it('is bounded by the option of the operator', async () => {
-    const platform = await startPlatform({ server: { bounds: { maxBesideInputBytes: 1_024 } } });
+    const platform = await startPlatform({ server: { bounds: { maxEnvelopeBytes: 1_024 } } });
     const send = (length: number) =>
       platform.post(`/v2/${ENDPOINT}/run`, { input: {}, idempotencyKey: 'k'.repeat(length) });
     expect((await send(100)).status).toBe(200);
