@@ -47,16 +47,16 @@ export class MessageBounds {
    * @throws Error for invalid bytes, which a decoder could not read either
    */
   findExcess(message: Uint8Array): string | undefined {
-    return new Scan(message).run(this.#fields);
+    return new MessageScan(message).run(this.#fields);
   }
 
   /** Reads the `call` of an undecoded message; 0 without one. */
   readCall(message: Uint8Array): number {
-    return new Scan(message).readCall(this.#fields);
+    return new MessageScan(message).readCall(this.#fields);
   }
 }
 
-class Scan {
+class MessageScan {
   readonly #bytes: Uint8Array;
   readonly #counts = new Map<Field, number>();
   #at = 0;

@@ -73,7 +73,7 @@ export interface GrpcServer {
   close(): Promise<void>;
 }
 
-type Call = ServerDuplexStream<object, object>;
+type StreamCall = ServerDuplexStream<object, object>;
 
 const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
 
@@ -107,7 +107,9 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     const messageBounds = new MessageBounds(definitions, 'ToPlatform');
     opening.requestDeserialize = decodeWithin(messageBounds, opening.requestDeserialize);
   }
-  server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, open, streams) });
+  server.addService(service, {
+    [METHOD_NAME]: (call: StreamCall) => openStream(call, open, streams),
+  });
   const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
   health.addToServer(server);
   new ReflectionService(definitions).addToServer(server);
@@ -154,13 +156,17 @@ function decodeWithin(
   };
 }
 
-type OpenOptions = GrpcServerOptions & {
+type StreamOpenOptions = GrpcServerOptions & {
   bounds: HttpBounds;
   budget: ByteBudget;
   keyWatch: KeyWatch;
 };
 
-function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>): void {
+function openStream(
+  call: StreamCall,
+  options: StreamOpenOptions,
+  streams: Set<WorkerStream>,
+): void {
   try {
     const endpoint = readEndpoint(call);
     const { allowance, bounds, clock, log, noteCrash } = options;
@@ -199,7 +205,7 @@ function findUser(headers: IncomingHttpHeaders, keys: Keys): string | undefined 
 }
 
 /** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */
-function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): KeyHolder {
+function admitCaller(call: StreamCall, endpoint: string, options: GrpcServerOptions): KeyHolder {
   const { endpoints, isClosing, keys } = options;
   if (isClosing()) throw describeClosing();
   const presented = readMetadata(call, METADATA.key);
@@ -214,7 +220,7 @@ function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): 
 }
 
 /** @throws ProblemError `invalid` */
-function readEndpoint(call: Call): string {
+function readEndpoint(call: StreamCall): string {
   const text = readMetadata(call, METADATA.endpoint);
   try {
     if (text !== undefined) return decodeURIComponent(text);
@@ -224,7 +230,7 @@ function readEndpoint(call: Call): string {
   throw new ProblemError('invalid', `the metadata must name the endpoint: ${METADATA.endpoint}`);
 }
 
-function readMetadata(call: Call, name: string): string | undefined {
+function readMetadata(call: StreamCall, name: string): string | undefined {
   const [value] = call.metadata.get(name);
   return typeof value === 'string' ? value : undefined;
 }

@@ -138,9 +138,9 @@ function mayWait({ routeOptions }: FastifyRequest, error: unknown): error is Pro
   return isTooOften && routeOptions.config.isPatient === true;
 }
 
-type Check = (request: FastifyRequest, reply: FastifyReply) => void;
+type RequestCheck = (request: FastifyRequest, reply: FastifyReply) => void;
 
-function addCheck(app: FastifyInstance, check: Check): void {
+function addCheck(app: FastifyInstance, check: RequestCheck): void {
   app.addHook('onRequest', (request, reply, done) => {
     try {
       check(request, reply);

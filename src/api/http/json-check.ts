@@ -37,7 +37,7 @@ export interface JsonBounds {
  * JsonBoundError
  */
 export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
-  return new Scan(json, bounds).run(Infinity) ?? false;
+  return new JsonScan(json, bounds).run(Infinity) ?? false;
 }
 
 /** Like isJson, with a pause after each slice. @throws JsonBoundError */
@@ -117,7 +117,7 @@ interface ScanWatch {
 }
 
 function* scan(json: Uint8Array, bounds: JsonBounds, watch?: ScanWatch): Generator<void, boolean> {
-  const scanning = new Scan(json, bounds, watch);
+  const scanning = new JsonScan(json, bounds, watch);
   for (;;) {
     const isWhole = scanning.run(scanning.at + SLICE_BYTES);
     if (isWhole !== false) watch?.progress(scanning.at);
@@ -137,7 +137,7 @@ const AFTER_OPEN = 4;
 const AFTER_VALUE = 5;
 
 /** A scan that can pause at any place, except within a number, a word or an escape. */
-class Scan {
+class JsonScan {
   at = 0;
   readonly #json: Uint8Array;
   readonly #maxDepth: number;

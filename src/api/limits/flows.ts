@@ -57,7 +57,7 @@ export interface Loaded<T> {
 
 const NO_CLAIM: Claim = { shrink: () => {}, release: () => {} };
 
-type Caller = Pick<FastifyRequest, 'holder' | 'routeOptions'>;
+type FlowCaller = Pick<FastifyRequest, 'holder' | 'routeOptions'>;
 
 /** The budget of workers' calls, half of it for one user. */
 export function createWorkerBudget(
@@ -103,7 +103,7 @@ export class Flows {
    * the signal has aborted. @throws ProblemError `unavailable`
    */
   claim(
-    caller: Caller,
+    caller: FlowCaller,
     transfer: Omit<Transfer, 'owner'>,
     signal: AbortSignal,
   ): Promise<Claim | undefined> {
@@ -116,7 +116,7 @@ export class Flows {
    * the wait. Undefined if the signal has aborted.
    * @throws ProblemError `unavailable`, and the error of `load`
    */
-  async load<T>(caller: Caller, request: FlowRequest<T>): Promise<Loaded<T> | undefined> {
+  async load<T>(caller: FlowCaller, request: FlowRequest<T>): Promise<Loaded<T> | undefined> {
     const { drop, load, measure, moved, patience, signal, sizeOf } = request;
     let bytes = (await measure?.()) ?? 0;
     if (bytes <= UNCOUNTED_ANSWER_BYTES) {
@@ -141,7 +141,7 @@ export class Flows {
 
   /** Returns the number of bytes if the budget is full, so that nothing else is kept in memory. */
   async #loadAtOnce<T>(
-    caller: Caller,
+    caller: FlowCaller,
     { drop, load, moved, sizeOf }: FlowRequest<T>,
   ): Promise<Loaded<T> | number> {
     const value = await load();
@@ -153,7 +153,7 @@ export class Flows {
   }
 
   async #claim(
-    caller: Caller,
+    caller: FlowCaller,
     transfer: Omit<Transfer, 'owner'>,
     waiting: Required<ClaimWait>,
   ): Promise<Claim | undefined> {
@@ -164,20 +164,20 @@ export class Flows {
     throw new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
   }
 
-  #waitOf(caller: Caller, patience: Patience): number {
+  #waitOf(caller: FlowCaller, patience: Patience): number {
     if (patience === 'none') return 0;
     return patience === 'endless' || isWorker(caller) ? Number.POSITIVE_INFINITY : this.#waitMs;
   }
 
-  #budgetOf(caller: Caller): ByteBudget {
+  #budgetOf(caller: FlowCaller): ByteBudget {
     return isWorker(caller) ? this.workers : this.#clients;
   }
 }
 
-function isWorker({ routeOptions }: Caller): boolean {
+function isWorker({ routeOptions }: FlowCaller): boolean {
   return routeOptions.config.access === 'worker';
 }
 
-function ownerOf({ holder }: Caller): string {
+function ownerOf({ holder }: FlowCaller): string {
   return holder?.userId ?? KEYLESS_OWNER;
 }

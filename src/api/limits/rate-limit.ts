@@ -5,7 +5,7 @@ import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import { ProblemError } from '../../wire/problem.ts';
 import { RATE_WINDOWS, type RateLimits, WINDOW_NAMES, type WindowName } from './rate-windows.ts';
 
-interface Window {
+interface RateWindow {
   name: WindowName;
   limit: number;
   limiter: RateLimiterMemory;
@@ -16,7 +16,7 @@ interface Window {
  * one. A rejected call counts in no window, so further calls do not prolong the wait.
  */
 export class RateGate {
-  readonly #windows: readonly Window[];
+  readonly #windows: readonly RateWindow[];
   readonly #policy: string;
 
   constructor(limits: RateLimits) {
@@ -66,7 +66,7 @@ export class RateGate {
   }
 }
 
-function listWindows(limits: RateLimits): Window[] {
+function listWindows(limits: RateLimits): RateWindow[] {
   return WINDOW_NAMES.flatMap((name) => {
     const points = limits[name];
     if (points === undefined) return [];

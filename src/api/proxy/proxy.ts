@@ -49,7 +49,7 @@ export type ForwardingEnd = 'over' | 'unreached';
 export function forward(forwarding: Forwarding): Promise<ForwardingEnd> {
   const { dispatcher, headersLimitMs, request, target, upgrade } = forwarding;
   return new Promise((resolve, reject) => {
-    const exchange = new Exchange(forwarding, { resolve, reject });
+    const exchange = new ProxyExchange(forwarding, { resolve, reject });
     dispatcher.dispatch(
       {
         method: request.method,
@@ -69,7 +69,7 @@ interface Settle {
   reject: (problem: ProblemError) => void;
 }
 
-class Exchange implements Dispatcher.DispatchHandler {
+class ProxyExchange implements Dispatcher.DispatchHandler {
   /** Separates the two sides: a failing worker must not break the client's connection. */
   readonly body: PassThrough | undefined;
   readonly #forwarding: Forwarding;

@@ -16,7 +16,7 @@ import { type BoundOperation, bindOperation } from './operation-routes.ts';
 /** Carries out the verbs for the holder of a key. */
 export interface FixedResourceService<Creation> {
   /** Newest first. `query`: all parameters, for those that only this list has. */
-  list(caller: KeyHolder, page: PageRequest, query: QueryValues): Listed | Promise<Listed>;
+  list(caller: KeyHolder, page: PageRequest, query: QueryValues): ListPage | Promise<ListPage>;
   create(caller: KeyHolder, creation: Creation): Promise<{ id: string }>;
   /** @throws ProblemError `not_found` */
   get(caller: KeyHolder, id: string): object | Promise<object>;
@@ -29,7 +29,7 @@ export interface ResourceService<Creation, Update> extends FixedResourceService<
   update(caller: KeyHolder, id: string, update: Update): Promise<object>;
 }
 
-interface Listed {
+interface ListPage {
   records: readonly object[];
   /** Position where the next page begins; undefined on the last page. */
   next?: number | undefined;
