@@ -1,6 +1,6 @@
 // A binary heap of items by the time at which each is due. An item can be moved and removed.
 
-interface Entry<Item> {
+interface HeapEntry<Item> {
   item: Item;
   /** Milliseconds of the caller's clock. */
   at: number;
@@ -8,7 +8,7 @@ interface Entry<Item> {
 
 /** `set` and `delete` take O(log n), `firstAt` O(1), `list` O(k log n) for k listed items. */
 export class DueHeap<Item> {
-  readonly #entries: Entry<Item>[] = [];
+  readonly #entries: HeapEntry<Item>[] = [];
   /** Position of each item in `#entries`. */
   readonly #indexes = new Map<Item, number>();
 
@@ -41,7 +41,7 @@ export class DueHeap<Item> {
 
   /** Returns the first items that are due at `now`, at most `limit`, in order. They stay in the heap. */
   list(now: number, limit: number): Item[] {
-    const listed: Entry<Item>[] = [];
+    const listed: HeapEntry<Item>[] = [];
     while (listed.length < limit && this.firstAt <= now) {
       const [first] = this.#entries;
       if (first === undefined) break;
@@ -86,7 +86,7 @@ export class DueHeap<Item> {
     return rightAt < (this.#entries[left]?.at ?? Number.POSITIVE_INFINITY) ? right : left;
   }
 
-  #put(entry: Entry<Item>, index: number): void {
+  #put(entry: HeapEntry<Item>, index: number): void {
     this.#entries[index] = entry;
     this.#indexes.set(entry.item, index);
   }

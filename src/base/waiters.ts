@@ -17,27 +17,27 @@ export interface Waiter {
   close(): void;
 }
 
-interface Parking {
+interface ParkOptions {
   ms: number;
   signal: AbortSignal | undefined;
   onWake: (() => void) | undefined;
 }
 
-interface Entry {
+interface WaiterState {
   woken: boolean;
   parked: Parked | undefined;
 }
 
 export class Waiters {
   readonly #clock: Clock;
-  readonly #entries = new Map<string, Set<Entry>>();
+  readonly #entries = new Map<string, Set<WaiterState>>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
   open(key: string): Waiter {
-    const entry: Entry = { woken: false, parked: undefined };
+    const entry: WaiterState = { woken: false, parked: undefined };
     const entries = this.#entries.get(key) ?? new Set();
     this.#entries.set(key, entries.add(entry));
     return {
@@ -71,7 +71,7 @@ export class Waiters {
     for (const key of this.#entries.keys()) if (isMeant(key)) this.wake(key);
   }
 
-  #park(entry: Entry, { ms, signal, onWake }: Parking): Promise<boolean> {
+  #park(entry: WaiterState, { ms, signal, onWake }: ParkOptions): Promise<boolean> {
     if (entry.woken) {
       entry.woken = false;
       return Promise.resolve(true);

@@ -9,7 +9,7 @@ import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
 import { asksForHelp, UnknownWordError, UsageError } from './options.ts';
 import { print, printNote } from './output.ts';
 
-interface Entry {
+interface CommandEntry {
   summary: string;
   load: () => Promise<Command | CommandGroup>;
 }
@@ -18,7 +18,7 @@ interface Entry {
 const MAX_TYPOS = 0.4;
 const SWAPPED = 2;
 
-const COMMANDS: Readonly<Record<string, Entry>> = {
+const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   dev: {
     summary: 'run a local platform and workers; reload handlers when files change',
     load: async () => (await import('./dev/dev.ts')).devCommand,

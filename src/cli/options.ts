@@ -46,22 +46,22 @@ export type OptionValues<Table extends OptionTable> = {
   readonly [Name in keyof Table]: Table[Name] extends Option<infer T> ? T : never;
 };
 
-interface Described {
+interface OptionDescription {
   help: string;
   env?: string;
   section?: HelpSection;
 }
 
-interface ValueOption extends Described {
+interface ValueOption extends OptionDescription {
   placeholder?: string;
 }
 
-function describeOption(options: Described) {
+function describeOption(options: OptionDescription) {
   return { help: options.help, env: options.env, section: options.section ?? 'main' };
 }
 
 /** An option without a value; true if given. */
-export function flag(options: Described): Option<boolean> {
+export function flag(options: OptionDescription): Option<boolean> {
   return {
     ...describeOption(options),
     kind: 'flag',
@@ -89,7 +89,7 @@ export function text(options: ValueOption & { default?: string }): Option<string
 }
 
 /** A required text, from the flag or the variable. */
-export function requiredText(options: Described & { placeholder: string }): Option<string> {
+export function requiredText(options: OptionDescription & { placeholder: string }): Option<string> {
   return {
     ...describeOption(options),
     kind: 'value',
@@ -102,7 +102,7 @@ export function requiredText(options: Described & { placeholder: string }): Opti
 }
 
 /** An option that may be given several times. */
-export function list(options: Described & { placeholder: string }): Option<string[]> {
+export function list(options: OptionDescription & { placeholder: string }): Option<string[]> {
   return {
     ...describeOption(options),
     kind: 'list',

@@ -25,7 +25,7 @@ export interface StreamOptions {
   signal?: AbortSignal;
 }
 
-interface Page {
+interface ChunkPage {
   chunks: Chunk[];
   /** Value of `after` for the next page. */
   next: string;
@@ -58,7 +58,11 @@ export async function* readStream(
   }
 }
 
-async function readPage(caller: ApiCaller, path: string, options: StreamOptions): Promise<Page> {
+async function readPage(
+  caller: ApiCaller,
+  path: string,
+  options: StreamOptions,
+): Promise<ChunkPage> {
   const { body, headers } = await caller.answer({
     path,
     query: { after: options.after, wait: options.waitMs },

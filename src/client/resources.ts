@@ -39,20 +39,20 @@ export function connectList<Item>(source: ListSource): Listed<Item> {
   };
 }
 
-type Described = typeof DESCRIBED_RESOURCES;
+type ResourceDescriptions = typeof DESCRIBED_RESOURCES;
 /** Resources that can be changed; they have all five verbs. */
 export type ResourceName = {
-  [Name in keyof Described]: Described[Name] extends Resource ? Name : never;
-}[keyof Described];
+  [Name in keyof ResourceDescriptions]: ResourceDescriptions[Name] extends Resource ? Name : never;
+}[keyof ResourceDescriptions];
 /** Record of a resource: `RecordOf<'templates'>`. */
-export type RecordOf<Name extends ResourceName> = z.infer<Described[Name]['record']>;
+export type RecordOf<Name extends ResourceName> = z.infer<ResourceDescriptions[Name]['record']>;
 /** Body that creates a record; members with a default are optional. */
 export type CreationOf<Name extends ResourceName> = z.input<
-  Described[Name]['operations']['create']['body']['schema']
+  ResourceDescriptions[Name]['operations']['create']['body']['schema']
 >;
 /** Body that changes a record; omitted members stay as they are. */
 export type ChangeOf<Name extends ResourceName> = z.input<
-  Described[Name]['operations']['update']['body']['schema']
+  ResourceDescriptions[Name]['operations']['update']['body']['schema']
 >;
 export type ResourcesOf<Name extends ResourceName> = Resources<
   RecordOf<Name>,

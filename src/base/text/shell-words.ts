@@ -34,14 +34,14 @@ export function splitWords(text: string): string[] {
   return words;
 }
 
-interface Piece {
+interface WordPiece {
   /** Undefined if the escape adds nothing to the word, as an escaped line feed. */
   text: string | undefined;
   /** Position after the escape. */
   next: number;
 }
 
-function readPiece(text: string, at: number): Piece {
+function readPiece(text: string, at: number): WordPiece {
   switch (text.charAt(at)) {
     case "'":
       return readSingleQuoted(text, at);
@@ -54,19 +54,19 @@ function readPiece(text: string, at: number): Piece {
   }
 }
 
-function readEscaped(text: string, at: number): Piece {
+function readEscaped(text: string, at: number): WordPiece {
   if (at + 1 === text.length) throw new ShellWordsError('args end with a backslash');
   const char = text.charAt(at + 1);
   return { text: char === '\n' ? undefined : char, next: at + 2 };
 }
 
-function readSingleQuoted(text: string, at: number): Piece {
+function readSingleQuoted(text: string, at: number): WordPiece {
   const close = text.indexOf("'", at + 1);
   if (close === -1) throw openQuote("'", at);
   return { text: text.slice(at + 1, close), next: close + 1 };
 }
 
-function readDoubleQuoted(text: string, at: number): Piece {
+function readDoubleQuoted(text: string, at: number): WordPiece {
   let read = '';
   for (let next = at + 1; next < text.length; next++) {
     const char = text.charAt(next);

@@ -14,7 +14,7 @@ export interface PlatformUnderTest {
   onRow: (row: CheckResult) => void;
 }
 
-interface Place {
+interface PlatformAddress {
   url: string;
   endpoint: string;
   key: string;
@@ -28,7 +28,7 @@ export async function checkPlatform({
   onRow,
   values,
 }: PlatformUnderTest): Promise<CheckResult[]> {
-  const place = readPlace(values);
+  const place = readAddress(values);
   if (values.protocol === 'runpod') {
     const { RunPodProbe } = await import('../../conformance/runpod/probe.ts');
     const { runPodPlatformChecks } = await import('../../conformance/runpod/platform-checks.ts');
@@ -62,7 +62,7 @@ function rejectSilence(error: unknown): never {
   throw new CommandError(`the job API does not answer: ${reason}`);
 }
 
-function readPlace(values: PlatformValues): Place {
+function readAddress(values: PlatformValues): PlatformAddress {
   const { endpoint, key, url } = values;
   const jobsUrl = values.jobsUrl ?? url;
   if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required with gRPC');

@@ -83,12 +83,12 @@ export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]>
   }
 }
 
-interface Opened {
+interface OpenedStand {
   stand: Stand;
   check: (onRow: (row: CheckResult) => void) => Promise<CheckResult[]>;
 }
 
-type Open = (options: StandOptions, only: readonly string[]) => Promise<Opened>;
+type Open = (options: StandOptions, only: readonly string[]) => Promise<OpenedStand>;
 
 const openMillrace: Open = async (options, only) => {
   const { workerChecks } = await import('../../conformance/worker/worker-checks.ts');

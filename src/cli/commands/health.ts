@@ -70,23 +70,23 @@ async function run(args: readonly string[]): Promise<number> {
   return status === 200 ? EXIT.ok : EXIT.failed;
 }
 
-interface Question {
+interface ProbeRequest {
   host: string;
   port: number;
   path: string;
   timeoutMs: number;
 }
 
-interface Answer {
+interface ProbeResult {
   status: number | undefined;
   body: string;
 }
 
 /** @throws CommandError if no answer comes in time */
-async function ask({ host, port, path, timeoutMs }: Question): Promise<Answer> {
+async function ask({ host, port, path, timeoutMs }: ProbeRequest): Promise<ProbeResult> {
   const signal = AbortSignal.timeout(timeoutMs);
   try {
-    return await new Promise<Answer>((resolve, reject) => {
+    return await new Promise<ProbeResult>((resolve, reject) => {
       const request = http.get({ host, port, path, signal, agent: false }, (response) => {
         let body = '';
         response.setEncoding('utf8');

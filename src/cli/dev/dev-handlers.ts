@@ -116,13 +116,13 @@ export class DevHandlers {
   }
 }
 
-interface Change {
+interface FileChange {
   changed: ReadonlySet<string>;
   /** A change of a handler file reloads only its own endpoint. */
   handlerFiles: ReadonlySet<string>;
 }
 
-function isConcerned(file: string, { changed, handlerFiles }: Change): boolean {
+function isConcerned(file: string, { changed, handlerFiles }: FileChange): boolean {
   if (changed.has(file)) return true;
   const folder = dirname(file) + sep;
   for (const path of changed) {

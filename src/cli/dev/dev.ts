@@ -122,7 +122,7 @@ async function open(options: PlatformOptions): Promise<RunningPlatform> {
   }
 }
 
-interface Terms {
+interface DevSession {
   platform: RunningPlatform;
   paths: readonly string[];
   /** The key to show; undefined if calls need none. */
@@ -133,7 +133,7 @@ interface Terms {
   dataNote: string;
 }
 
-async function serve(options: Terms): Promise<void> {
+async function serve(options: DevSession): Promise<void> {
   const { dataNote, key, logLevel, paths, platform, signals, workerKey } = options;
   const log = createTerminalLog('info');
   const clock = systemClock;

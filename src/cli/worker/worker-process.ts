@@ -73,7 +73,7 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
   }
 }
 
-interface Terms {
+interface WorkerRunOptions {
   handlerPath: string;
   values: WorkerFlags;
   channel: ParentChannel;
@@ -82,7 +82,7 @@ interface Terms {
   onStuck: () => void;
 }
 
-async function run(terms: Terms): Promise<number> {
+async function run(terms: WorkerRunOptions): Promise<number> {
   const { channel, handlerPath, isSupervised, onStuck, values } = terms;
   const log = createTerminalLog(values.logLevel);
   const link = await openLink(values, log);
