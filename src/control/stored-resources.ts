@@ -49,7 +49,7 @@ export interface StoredResourcesOptions<Creation, Update, Item> {
   quotas?: Quotas | undefined;
 }
 
-interface Kept<Item> {
+interface ResourceEntry<Item> {
   userId: string;
   position: number;
   item: Item;
@@ -62,7 +62,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
   readonly #kind: string;
   readonly #positions: Positions;
   /** By ID, oldest first. */
-  readonly #kept: Map<string, Kept<Item>>;
+  readonly #kept: Map<string, ResourceEntry<Item>>;
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
 
@@ -134,7 +134,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     const key = { kind: this.#kind, id };
     const read = (stored: StoredResource | undefined) =>
       stored ? this.#read(stored) : this.#raiseUnknown(id);
-    const toStored = (kept: Kept<Item>) => this.#toStored(kept);
+    const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
     const changed = await store.write(function* (tx) {
       const before = read(yield* tx.resource(key));
       const after = { ...before, item: change(before.item, update) };
@@ -158,16 +158,16 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
   }
 
   /** Oldest first. */
-  #listOwn(userId: string): Kept<Item>[] {
+  #listOwn(userId: string): ResourceEntry<Item>[] {
     return [...this.#kept.values()].filter((each) => each.userId === userId);
   }
 
-  #read({ body, position, userId }: StoredResource): Kept<Item> {
+  #read({ body, position, userId }: StoredResource): ResourceEntry<Item> {
     return { userId, position, item: this.#options.record.parse(JSON.parse(body)) };
   }
 
   /** @throws ProblemError `quota_exceeded` */
-  #toStored({ item, position, userId }: Kept<Item>): StoredResource {
+  #toStored({ item, position, userId }: ResourceEntry<Item>): StoredResource {
     const body = JSON.stringify(item);
     requireRecordSize(this.#quotas, body);
     return { kind: this.#kind, id: item.id, userId, parent: '', position, body };

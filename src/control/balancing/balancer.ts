@@ -23,7 +23,7 @@ export interface BalancerOptions {
   maxOpen?: number;
 }
 
-export interface Request {
+export interface BalancedRequest {
   endpointId: string;
   /** Aborts when the client disconnects. */
   signal: AbortSignal;
@@ -56,7 +56,7 @@ export class Balancer implements WorkView {
    * notified of. The caller must end the turn. @throws ProblemError `not_found`, `queue_full`,
    * `unavailable`
    */
-  async enter({ endpointId, signal }: Request): Promise<Turn> {
+  async enter({ endpointId, signal }: BalancedRequest): Promise<Turn> {
     const endpoint = this.#options.endpoints.find(endpointId);
     if (!endpoint || !this.#isBalanced(endpointId)) {
       throw new ProblemError('not_found', `load-balancing endpoint ${endpointId} not found`);

@@ -22,7 +22,7 @@ export interface RequestLineOptions {
   onLoad: () => void;
 }
 
-export interface Entry {
+export interface EnterOptions {
   /** Most waiting requests, this one included. */
   maxWaiting: number;
   /** Aborts when the client disconnects. */
@@ -39,7 +39,7 @@ export interface Turn {
   end(): void;
 }
 
-interface Waiting {
+interface WaitingRequest {
   admit(worker: BalancedWorker): void;
   refuse(problem: ProblemError): void;
 }
@@ -48,7 +48,7 @@ export class RequestLine {
   readonly #options: RequestLineOptions;
   readonly #workers = new Set<BalancedWorker>();
   /** In order of arrival. */
-  readonly #waiting = new Set<Waiting>();
+  readonly #waiting = new Set<WaitingRequest>();
   #open = 0;
   #turns = 0;
   /** Number of requests at the last call of `onLoad`. */
@@ -71,7 +71,7 @@ export class RequestLine {
   }
 
   /** @throws ProblemError `queue_full`, or `unavailable` if no worker became ready in time */
-  async enter({ maxWaiting, signal }: Entry): Promise<Turn> {
+  async enter({ maxWaiting, signal }: EnterOptions): Promise<Turn> {
     const worker = this.#findLeastBusy();
     if (worker) return this.#begin(worker);
     if (this.#waiting.size < maxWaiting) return this.#wait(signal);
@@ -156,7 +156,7 @@ export class RequestLine {
         cancel();
         signal.removeEventListener('abort', onGone);
       };
-      const waiting: Waiting = {
+      const waiting: WaitingRequest = {
         admit: (worker) => {
           leave();
           resolve(this.#begin(worker));

@@ -63,7 +63,7 @@ export interface EndpointEvent {
   kind: 'put' | 'deleted';
 }
 
-interface Kept {
+interface LiveEndpointEntry {
   position: number;
   endpoint: LiveEndpoint;
 }
@@ -73,7 +73,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   readonly #options: EndpointsOptions;
   readonly #positions = new Positions(0);
   /** By ID, oldest first. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept = new Map<string, LiveEndpointEntry>();
   readonly #listeners = new Set<(change: EndpointEvent) => void>();
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
@@ -227,7 +227,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   /** Oldest first. */
-  #listOwn(userId: string): Kept[] {
+  #listOwn(userId: string): LiveEndpointEntry[] {
     return [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
   }
 

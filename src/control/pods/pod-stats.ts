@@ -8,7 +8,7 @@ const FRESH_MS = 2_000;
 const PATIENCE_MS = 1_000;
 const MAX_AT_ONCE = 8;
 
-interface Sample {
+interface StatsSample {
   askedAt: number;
   stats: Promise<ContainerStats | undefined>;
 }
@@ -20,7 +20,7 @@ export interface PodStatsOptions {
 
 export class PodStats {
   readonly #options: PodStatsOptions;
-  readonly #samples = new Map<string, Sample>();
+  readonly #samples = new Map<string, StatsSample>();
   #asking = 0;
 
   constructor(options: PodStatsOptions) {

@@ -1,13 +1,13 @@
 // Tracks the greatest value within a sliding time window.
 
-interface Sample {
+interface LoadSample {
   at: number;
   value: number;
 }
 
 export class LoadPeak {
   /** Decreasing values: one that is followed by a greater one can never be the peak again. */
-  #samples: Sample[] = [];
+  #samples: LoadSample[] = [];
 
   /** @returns the greatest value of the last `windowMs`, this one included */
   note(value: number, now: number, windowMs: number): number {

@@ -219,7 +219,7 @@ function compareUse(one: ScaledWorker, other: ScaledWorker): number {
 
 // --- cause ---------------------------------------------------------------------------------------
 
-interface Outcome {
+interface CauseInput {
   input: ScalerInput;
   groups: WorkerGroups;
   demand: Demand;
@@ -227,7 +227,7 @@ interface Outcome {
   drainPlan: DrainPlan;
 }
 
-function pickCause({ groups, demand, input, drainPlan, scaleUp }: Outcome): ScalerCause {
+function pickCause({ groups, demand, input, drainPlan, scaleUp }: CauseInput): ScalerCause {
   const alive = groups.alive.length;
   if (scaleUp.start > 0) {
     if (demand.need > alive) return demand.cause;

@@ -54,7 +54,7 @@ export interface EndedWorker {
   isCrash: boolean;
 }
 
-interface Entry {
+interface WorkerEntry {
   readonly podId: string;
   readonly isAdopted: boolean;
   /** Time of the first pass that saw the pod, Unix ms. */
@@ -69,7 +69,7 @@ interface Entry {
 
 export class WorkerList {
   readonly #options: WorkerListOptions;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, WorkerEntry>();
   #crashes: Crashes;
 
   constructor(options: WorkerListOptions) {
@@ -134,7 +134,7 @@ export class WorkerList {
     });
   }
 
-  #entryOf({ createdAt, id }: PodState, now: number): Entry {
+  #entryOf({ createdAt, id }: PodState, now: number): WorkerEntry {
     const known = this.#entries.get(id);
     if (known) return known;
     const isAdopted = createdAt < this.#options.openedAt;
@@ -144,7 +144,7 @@ export class WorkerList {
     return entry;
   }
 
-  #noteSeen(entry: Entry, seen: SeenWorker | undefined, now: number): void {
+  #noteSeen(entry: WorkerEntry, seen: SeenWorker | undefined, now: number): void {
     if (!seen) {
       entry.idleSince = null;
       return;
@@ -158,7 +158,7 @@ export class WorkerList {
     else if (!wasIdle || entry.idleSince === null) entry.idleSince = now;
   }
 
-  #judgeEnd(pod: PodState, entry: Entry, circumstances: Circumstances): EndedWorker | undefined {
+  #judgeEnd(pod: PodState, entry: WorkerEntry, circumstances: EndInput): EndedWorker | undefined {
     const { drainingSince } = entry;
     const reason =
       drainingSince === null
@@ -179,15 +179,15 @@ export class WorkerList {
   }
 }
 
-interface Circumstances extends PassInput {
+interface EndInput extends PassInput {
   worker: SeenWorker | undefined;
 }
 
 /** The reason to end a worker that is not draining; undefined if it may stay. */
 function findEnd(
   pod: PodState,
-  { seenAt, since }: Entry,
-  { now, silentMs }: Circumstances & Pick<WorkerListOptions, 'silentMs'>,
+  { seenAt, since }: WorkerEntry,
+  { now, silentMs }: EndInput & Pick<WorkerListOptions, 'silentMs'>,
 ): string | undefined {
   if (pod.status === 'TERMINATED') return undefined;
   if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'the worker exited by itself';
@@ -207,7 +207,7 @@ function findEnd(
 function findDrainEnd(
   { status }: PodState,
   drainingSince: number,
-  { executionTimeoutMs, now, type, worker }: Circumstances,
+  { executionTimeoutMs, now, type, worker }: EndInput,
 ): string | undefined {
   if (status === 'TERMINATED') return undefined;
   if (status === 'EXITED' || status === 'ERROR') return 'the worker has drained';
@@ -234,7 +234,7 @@ function describeFailure({ reason }: PodState): string {
 
 function stateOf(
   { status }: PodState,
-  { drainingSince, isEnded }: Entry,
+  { drainingSince, isEnded }: WorkerEntry,
   seen: SeenWorker | undefined,
 ): ScaledWorker['state'] {
   if (status === 'TERMINATED' || isEnded || drainingSince !== null) return 'draining';

@@ -56,7 +56,7 @@ export interface DeployedEndpoint extends LiveEndpoint {
 export type Outlook = 'busy' | 'idle' | 'unserved';
 
 /** The inputs of one pass. */
-interface Circumstances {
+interface ReconcileInput {
   load: WorkLoad;
   observation: Observation;
   template: TemplateRecord | undefined;
@@ -125,7 +125,7 @@ export class Workforce {
 
   #describe(
     { deployment }: DeployedEndpoint,
-    { load, observation, template }: Circumstances,
+    { load, observation, template }: ReconcileInput,
   ): ScalerInput {
     const { workers } = observation;
     const { oldestQueuedAt, running, waiting } = load;

@@ -16,7 +16,7 @@ import type { RunningRun } from './runs.ts';
 
 const BYTES_PER_GB = 1_073_741_824;
 
-interface Sample {
+interface CpuSample {
   /** File of the run. */
   file: string;
   /** Unix ms. */
@@ -26,7 +26,7 @@ interface Sample {
 
 export class UsageMeter {
   /** Last samples by ID. */
-  readonly #samples = new Map<string, Sample>();
+  readonly #samples = new Map<string, CpuSample>();
 
   /** Since the last sample of this run, or since its start. */
   measure(
