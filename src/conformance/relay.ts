@@ -9,7 +9,7 @@ import { createServer, type Server, type Socket, connect as tcpConnect } from 'n
  */
 type Line = 'open' | 'mute' | 'dead';
 
-interface Connection {
+interface RelayedConnection {
   readonly client: Socket;
   readonly server: Socket;
   line: Line;
@@ -19,7 +19,7 @@ interface Connection {
 
 export class Relay {
   readonly #server: Server;
-  readonly #connections = new Set<Connection>();
+  readonly #connections = new Set<RelayedConnection>();
   #target: { host: string; port: number } | undefined;
   #port = 0;
   /** State of new connections. */
@@ -106,7 +106,7 @@ export class Relay {
     }
     const server = tcpConnect({ ...this.#target, noDelay: true, allowHalfOpen: true });
     const bytesToLive = Number.POSITIVE_INFINITY;
-    const connection: Connection = { client, server, line: this.#line, bytesToLive };
+    const connection: RelayedConnection = { client, server, line: this.#line, bytesToLive };
     this.#connections.add(connection);
     server.on('data', ({ length }) => {
       connection.bytesToLive -= length;

@@ -19,7 +19,7 @@ export type LinkCall = 'take' | 'renew' | 'report';
 export type LinkDirection = 'request' | 'answer';
 
 /** A fault for one call: `inject` throws, or resolves when the call may continue. */
-interface CallFault {
+interface PendingFault {
   direction: LinkDirection;
   inject(cut: AbortSignal): Promise<void>;
 }
@@ -37,7 +37,7 @@ export class FaultyLink implements WorkerLink {
   #takeCut = new AbortController();
   #isDead = false;
   #heldCount = 0;
-  readonly #faults: Record<LinkCall, CallFault[]> = { take: [], renew: [], report: [] };
+  readonly #faults: Record<LinkCall, PendingFault[]> = { take: [], renew: [], report: [] };
   readonly #hiddenJobs = new Set<string>();
 
   constructor(platform: WorkerLink, clock: Clock) {

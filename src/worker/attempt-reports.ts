@@ -22,7 +22,7 @@ const WAITING_LOG_BYTES = 262_144;
 
 type HeaderOf<Kind extends ReportHeader['kind']> = Extract<ReportHeader, { kind: Kind }>;
 
-interface Entry<Header extends ReportHeader = ReportHeader> {
+interface ReportEntry<Header extends ReportHeader = ReportHeader> {
   header: Header;
   /** Pieces of the body so far. */
   pieces: Uint8Array[];
@@ -49,15 +49,15 @@ export class AttemptReports {
   readonly lease: LeaseRef;
   /** Fields that every report has. */
   readonly #base: TracedLeaseRef;
-  #entries: Entry[] = [];
+  #entries: ReportEntry[] = [];
   #sent = 0;
   #round = 0;
   #nextSeq = 1;
   #chunkCount = 0;
   #bytes = 0;
-  #openChunks: Entry<HeaderOf<'chunks'>> | undefined;
-  #openProgress: Entry | undefined;
-  #openLog: Entry<HeaderOf<'log'>> | undefined;
+  #openChunks: ReportEntry<HeaderOf<'chunks'>> | undefined;
+  #openProgress: ReportEntry | undefined;
+  #openLog: ReportEntry<HeaderOf<'log'>> | undefined;
   #ended = false;
   #muted = false;
   #verdict: Outcome | undefined;
@@ -254,7 +254,7 @@ export class AttemptReports {
     this.#sent = 0;
   }
 
-  #keep(wanted: (entry: Entry) => boolean): void {
+  #keep(wanted: (entry: ReportEntry) => boolean): void {
     this.#entries = this.#entries.filter(wanted);
     this.#bytes = sum(this.#entries.map((entry) => entry.bytes));
     this.#openChunks = undefined;
@@ -266,19 +266,19 @@ export class AttemptReports {
     return { ...this.#base, seq: this.#nextSeq++ };
   }
 
-  #push<Header extends ReportHeader>(header: Header, body: Uint8Array): Entry<Header> {
-    const entry: Entry<Header> = { header, pieces: [body], bytes: 0, report: undefined };
+  #push<Header extends ReportHeader>(header: Header, body: Uint8Array): ReportEntry<Header> {
+    const entry: ReportEntry<Header> = { header, pieces: [body], bytes: 0, report: undefined };
     this.#entries.push(entry);
     this.#grow(entry, body.length + measureError(header));
     return entry;
   }
 
-  #grow(entry: Entry, bytes: number): void {
+  #grow(entry: ReportEntry, bytes: number): void {
     entry.bytes += bytes;
     this.#bytes += bytes;
   }
 
-  #seal(entry: Entry): Report {
+  #seal(entry: ReportEntry): Report {
     if (entry === this.#openChunks) this.#openChunks = undefined;
     if (entry === this.#openProgress) this.#openProgress = undefined;
     if (entry === this.#openLog) this.#openLog = undefined;

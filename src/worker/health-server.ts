@@ -44,7 +44,7 @@ export class HealthPortError extends Error {
   override readonly name = 'HealthPortError';
 }
 
-interface Answer {
+interface HealthResponse {
   status: number;
   type: string;
   body: string;
@@ -103,7 +103,11 @@ async function serve(
   response.end(request.method === 'HEAD' ? undefined : body);
 }
 
-async function answer(method: string, path: string, options: HealthServerOptions): Promise<Answer> {
+async function answer(
+  method: string,
+  path: string,
+  options: HealthServerOptions,
+): Promise<HealthResponse> {
   const isKnown = path === '/healthz' || path === '/readyz' || path === '/metrics';
   if (!isKnown) {
     return answerProblem(
@@ -148,11 +152,11 @@ function probeLiveness({ state, reason }: WorkerHealth): Probe {
   return { isHealthy: false, body: { status: 'failed', state, reason } };
 }
 
-function answerProbe({ body, isHealthy }: Probe): Answer {
+function answerProbe({ body, isHealthy }: Probe): HealthResponse {
   return { status: isHealthy ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(body) };
 }
 
-function answerProblem(problem: ProblemError): Answer {
+function answerProblem(problem: ProblemError): HealthResponse {
   const { status } = problem;
   return { status, type: PROBLEM_TYPE, body: JSON.stringify(problem.toProblem()) };
 }

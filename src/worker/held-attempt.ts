@@ -3,7 +3,7 @@
 import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { Execution, ExecutionEnd } from './execution/executor.ts';
-import type { AttemptSink } from './reporter.ts';
+import type { AttemptReportSink } from './reporter.ts';
 
 /**
  * `waiting`: must run alone and waits for the process to be empty. `running`: in the executor.
@@ -16,7 +16,7 @@ type Phase =
 
 export interface Attempt {
   readonly lease: Lease;
-  readonly reports: AttemptSink;
+  readonly reports: AttemptReportSink;
   phase: Phase;
   /** A renewal has named it. */
   named: boolean;

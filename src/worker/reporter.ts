@@ -32,7 +32,7 @@ export interface ReportListener {
 }
 
 /** Accepts what one attempt produces; nothing may be added after `end`. */
-export interface AttemptSink extends ExecutionSink {
+export interface AttemptReportSink extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
@@ -90,7 +90,7 @@ export class Reporter {
     return this.#outbox.bytes > this.#options.maxOutboxBytes;
   }
 
-  open(lease: TracedLeaseRef, listener: ReportListener): AttemptSink {
+  open(lease: TracedLeaseRef, listener: ReportListener): AttemptReportSink {
     const attempt = this.#outbox.open(lease);
     this.#listeners.set(attempt, listener);
     const add = (change: () => void) => {

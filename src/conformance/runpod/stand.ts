@@ -15,10 +15,10 @@ const HOLD_MS = 2_000;
 const POD = 'conformance-pod';
 const KEY = 'conformance-key';
 
-export type Route = 'job-take' | 'job-stop' | 'job-stream' | 'job-done' | 'ping';
+export type WorkerRoute = 'job-take' | 'job-stop' | 'job-stream' | 'job-done' | 'ping';
 
 export interface RecordedRequest {
-  route: Route;
+  route: WorkerRoute;
   method: string;
   pod: string;
   jobId: string | undefined;
@@ -32,14 +32,14 @@ export interface RecordedRequest {
 }
 
 /** Replaces the answer: by a status, or by a reset of the connection. */
-export type Disturbance = { route: Route; status: number | 'reset' };
+export type Disturbance = { route: WorkerRoute; status: number | 'reset' };
 
 export interface RunPodStandOptions extends WorkerExit {
   host: string;
   port: number;
 }
 
-interface Poll {
+interface PendingPoll {
   route: 'job-take' | 'job-stop';
   max: number | undefined;
   response: ServerResponse;
@@ -50,7 +50,7 @@ export class RunPodStand {
   readonly requests: RecordedRequest[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
-  readonly #polls = new Set<Poll>();
+  readonly #polls = new Set<PendingPoll>();
   readonly #queue: { id: string; input: unknown }[] = [];
   readonly #toStop: string[] = [];
   readonly #disturbances: Disturbance[] = [];
@@ -121,7 +121,7 @@ export class RunPodStand {
     this.#disturbances.push(disturbance);
   }
 
-  of(route: Route, jobId?: string): RecordedRequest[] {
+  of(route: WorkerRoute, jobId?: string): RecordedRequest[] {
     return this.requests.filter(
       (seen) => seen.route === route && (jobId === undefined || seen.jobId === jobId),
     );
@@ -187,7 +187,7 @@ export class RunPodStand {
   #hold({ query, route }: RecordedRequest, response: ServerResponse): void {
     if (route !== 'job-take' && route !== 'job-stop') return;
     const size = query.get('batch_size');
-    const poll: Poll = { route, max: size === null ? undefined : Number(size), response };
+    const poll: PendingPoll = { route, max: size === null ? undefined : Number(size), response };
     const timer = setTimeout(() => response.writeHead(204).end(), HOLD_MS);
     response.once('close', () => {
       clearTimeout(timer);
@@ -209,7 +209,7 @@ export class RunPodStand {
     }
   }
 
-  #answer(poll: Poll, body: unknown): void {
+  #answer(poll: PendingPoll, body: unknown): void {
     this.#polls.delete(poll);
     poll.response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     this.#watch.check();
@@ -243,7 +243,7 @@ async function readRequest(request: IncomingMessage): Promise<RecordedRequest | 
   };
 }
 
-const ROUTES = new Map<string, Route>([
+const ROUTES = new Map<string, WorkerRoute>([
   ['job-take', 'job-take'],
   ['job-take-batch', 'job-take'],
   ['job-stop', 'job-stop'],

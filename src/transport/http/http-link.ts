@@ -71,7 +71,7 @@ export interface HttpLink extends WorkerLink {
   close(): Promise<void>;
 }
 
-interface Call {
+interface VerbCall {
   verb: WorkerVerb;
   pool: Pool;
   body: string | Uint8Array;
@@ -83,7 +83,7 @@ interface Call {
   signal?: AbortSignal;
 }
 
-interface Answer {
+interface HttpAnswer {
   status: number;
   mediaType: string;
   body: Uint8Array;
@@ -178,11 +178,11 @@ class PooledHttpLink implements HttpLink {
     await Promise.all(pools.map((pool) => pool.destroy()));
   }
 
-  async #call(call: Call): Promise<Answer> {
+  async #call(call: VerbCall): Promise<HttpAnswer> {
     const { verb, pool, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
     const { endpointId, key } = this.#options;
     const travelMs = Math.ceil(body.length / SLOW_LINK_BYTES_PER_MS);
-    let answer: Answer;
+    let answer: HttpAnswer;
     let retryAfter: string | undefined;
     try {
       const response = await pool.request({
@@ -207,7 +207,7 @@ class PooledHttpLink implements HttpLink {
     throw toAnswerError({ verb, status: answer.status, body: answer.body, retryAfter });
   }
 
-  #parse<T>({ body }: Answer, read: (value: unknown) => T): T {
+  #parse<T>({ body }: HttpAnswer, read: (value: unknown) => T): T {
     let value: unknown;
     try {
       value = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString());
@@ -221,7 +221,7 @@ class PooledHttpLink implements HttpLink {
     }
   }
 
-  #parseLeases({ mediaType, body }: Answer): Lease[] {
+  #parseLeases({ mediaType, body }: HttpAnswer): Lease[] {
     if (mediaType !== FRAMES_MEDIA_TYPE) {
       throw this.#rejectAnswer(`it has media type '${mediaType}'`);
     }

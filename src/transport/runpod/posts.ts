@@ -35,7 +35,7 @@ export interface RunPodPostsOptions {
   log: Log;
 }
 
-type Verdict = 'taken' | 'gone';
+type PostResult = 'taken' | 'gone';
 type OfKind<Kind extends Report['kind']> = Extract<Report, { kind: Kind }>;
 
 export class RunPodPosts {
@@ -115,14 +115,14 @@ export class RunPodPosts {
     log.warn({ job: jobId, status: answer.status }, 'stream of the job refused');
   }
 
-  async #postDone(held: HeldJob, body: Uint8Array, isStream: boolean): Promise<Verdict> {
+  async #postDone(held: HeldJob, body: Uint8Array, isStream: boolean): Promise<PostResult> {
     const { addresses, caller } = this.#options;
     const { jobId } = held.lease;
     const url = addresses.done(jobId, [['isStream', String(isStream)]]);
     return this.#judge('job-done', held, await caller.post(url, jobId, body));
   }
 
-  #judge(what: string, held: HeldJob, answer: RunPodAnswer): Verdict {
+  #judge(what: string, held: HeldJob, answer: RunPodAnswer): PostResult {
     if (isSuccess(answer)) {
       held.refusals = 0;
       return 'taken';

@@ -30,7 +30,7 @@ export interface RunPodTakesOptions {
   signal: AbortSignal;
 }
 
-interface Poll {
+interface TakePoll {
   leases: Promise<Lease[]>;
   isOver: boolean;
   /** Jobs that were stopped before they arrived. */
@@ -40,7 +40,7 @@ interface Poll {
 export class RunPodTakes {
   readonly #options: RunPodTakesOptions;
   /** Open, or answered with jobs that nobody has taken yet. */
-  #poll: Poll | undefined;
+  #poll: TakePoll | undefined;
   #wake: () => void = () => {};
 
   constructor(options: RunPodTakesOptions) {
@@ -101,7 +101,7 @@ export class RunPodTakes {
     }
   }
 
-  #open(max: number): Poll {
+  #open(max: number): TakePoll {
     const stopped = new Set<string>();
     const leases = this.#ask(max).then(
       (arrived) => {
@@ -115,7 +115,7 @@ export class RunPodTakes {
     );
     // Nobody may be waiting at the moment; the next take gets the error.
     leases.catch(() => {});
-    const poll: Poll = { leases, stopped, isOver: false };
+    const poll: TakePoll = { leases, stopped, isOver: false };
     return poll;
   }
 

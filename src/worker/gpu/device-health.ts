@@ -107,7 +107,7 @@ export function judgeReading({ health, reading, now, policy }: Judgement): Devic
   return change(next, verdict, now, policy);
 }
 
-type Verdict =
+type HealthVerdict =
   | { name: 'healthy' }
   | { name: 'suspect'; reason: string }
   | { name: 'bad'; reason: string };
@@ -116,7 +116,7 @@ function weigh(
   health: DeviceHealth,
   reading: Exclude<DeviceReading, { kind: 'skipped' | 'unreadable' }>,
   policy: HealthPolicy,
-): { verdict: Verdict; hot: number } {
+): { verdict: HealthVerdict; hot: number } {
   if (reading.kind === 'lost') return { verdict: bad(reading.reason), hot: 0 };
   if (reading.kind === 'unread') {
     const count = health.unread + 1;
@@ -159,23 +159,23 @@ function hasGrown(before: number | undefined, after: number | undefined): boolea
   return before !== undefined && after !== undefined && after > before;
 }
 
-function findWarning({ recoveryAction, isRetirementPending }: Read): Verdict {
+function findWarning({ recoveryAction, isRetirementPending }: Read): HealthVerdict {
   if (recoveryAction !== undefined) return suspect(`its driver asks for: ${recoveryAction}`);
   if (isRetirementPending) return suspect('its memory needs a reset to retire pages');
   return { name: 'healthy' };
 }
 
-function bad(reason: string): Verdict {
+function bad(reason: string): HealthVerdict {
   return { name: 'bad', reason };
 }
 
-function suspect(reason: string): Verdict {
+function suspect(reason: string): HealthVerdict {
   return { name: 'suspect', reason };
 }
 
 function change(
   health: DeviceHealth,
-  verdict: Verdict,
+  verdict: HealthVerdict,
   now: number,
   policy: HealthPolicy,
 ): DeviceHealth {
@@ -205,7 +205,7 @@ function quarantine(
 function probe(
   health: DeviceHealth,
   state: Extract<HealthState, { name: 'quarantined' }>,
-  verdict: Verdict,
+  verdict: HealthVerdict,
   now: number,
   policy: HealthPolicy,
 ): DeviceHealth {

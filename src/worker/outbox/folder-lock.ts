@@ -27,7 +27,7 @@ export interface FolderLock {
  * it. If several want it, one gets it.
  */
 const CLAIMS = ['holds', 'wants', 'borrows'] as const;
-type Claim = (typeof CLAIMS)[number];
+type LockClaim = (typeof CLAIMS)[number];
 
 export interface LockOptions {
   /**
@@ -44,7 +44,7 @@ export async function lockFolder(
 ): Promise<FolderLock> {
   const name = `${process.pid}-${randomBytes(6).toString('hex')}${SUFFIX}`;
   const isGuest = onWanted !== undefined;
-  let claim: Claim = isGuest ? 'borrows' : 'wants';
+  let claim: LockClaim = isGuest ? 'borrows' : 'wants';
   const server = createServer((socket) => {
     socket.on('error', () => {});
     // An owner sends bytes to ask for the lock; a guest sends nothing.
@@ -112,9 +112,9 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
 }
 
 /** `leaves`: the process hung up without an answer. Undefined if the process is dead. */
-function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves' | undefined> {
+function askClaim({ folder, isGuest, name }: Claimant): Promise<LockClaim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
-    return new Promise<Claim | 'leaves' | undefined>((resolve, reject) => {
+    return new Promise<LockClaim | 'leaves' | undefined>((resolve, reject) => {
       let answer = '';
       const socket = connect(path, () => {
         if (!isGuest) socket.write('mine');

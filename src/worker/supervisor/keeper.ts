@@ -21,7 +21,7 @@ import {
 } from './worker-process.ts';
 
 /** Why a process is being ended. */
-interface Ending {
+interface PlannedEnd {
   to: 'recycle' | 'quarantine' | 'stop';
   reason: string;
   cancelKill: () => void;
@@ -32,7 +32,7 @@ interface Running {
   readonly process: KeptProcess;
   readonly startedAt: number;
   isReady: boolean;
-  ending: Ending | undefined;
+  ending: PlannedEnd | undefined;
 }
 
 /**
@@ -187,7 +187,7 @@ export class Keeper implements WatchedWorker {
   }
 
   /** Returns false if the process is already ending for an equally strong reason. */
-  #beginEnding(state: Running, to: Ending['to'], reason: string): boolean {
+  #beginEnding(state: Running, to: PlannedEnd['to'], reason: string): boolean {
     if (state.ending?.to === to || state.ending?.to === 'stop') return false;
     state.ending?.cancelKill();
     const { process } = state;
