@@ -17,6 +17,7 @@ import type { RunPodLease } from './lease.ts';
 import { Recycling } from './recycle.ts';
 import type { TakeSigns } from './requests.ts';
 import { SessionLink } from './session-link.ts';
+import { findLeaseEndMs, findQuietMs, WorkerActivity } from './worker-activity.ts';
 
 /**
  * Smaller than any incarnation of a worker with its own link: RunPod workers do not distinguish
@@ -53,42 +54,18 @@ export interface TakenJob {
   held: RunPodLease;
 }
 
-interface SilenceTerms {
-  leaseMs: number;
-  renewEveryMs: number;
-  pingMs: number;
-}
-
-/** How long a lease lasts after the worker's last request: three pings, and at least a lease. */
-function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
-  return Math.max(PINGS_TO_LOSE * pingMs, leaseMs);
-}
-
-/**
- * The silence after which leases are no longer renewed: the last renewal was up to a renewal's wait
- * ago.
- */
-function findQuietMs(terms: SilenceTerms): number {
-  const { leaseMs, renewEveryMs } = terms;
-  return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
-}
-
 export class RunPodSession {
   readonly held: HeldLeases;
   readonly #options: RunPodSessionOptions;
   readonly #identity;
   readonly #recycling: Recycling;
   readonly #link: SessionLink;
-  #lastRequestAt: number;
-  #pingMs = 10_000;
-  #openPolls = 0;
+  readonly #activity: WorkerActivity;
   #openTakes = 0;
   #turn: Promise<void> = Promise.resolve();
   #isKeeping = false;
   #isShared = false;
   #ending = new AbortController();
-  /** Aborts when the worker sends a request again. */
-  #quiet: AbortController | undefined;
 
   constructor(options: RunPodSessionOptions) {
     this.#options = options;
@@ -102,7 +79,7 @@ export class RunPodSession {
     this.#recycling = new Recycling(options.clock, () =>
       this.#warn('it asked for a new process and continues'),
     );
-    this.#lastRequestAt = options.clock.now();
+    this.#activity = new WorkerActivity(options.clock);
   }
 
   get podId(): string | null {
@@ -111,11 +88,8 @@ export class RunPodSession {
 
   /** The worker has sent a request of any kind. */
   noteRequest(): void {
-    const now = this.#options.clock.now();
-    const silentMs = now - this.#lastRequestAt;
-    if (this.#openPolls === 0) this.#recycling.noteSilence(silentMs);
-    this.#lastRequestAt = now;
-    this.#quiet?.abort();
+    this.#recycling.noteSilence(this.#activity.silentMs);
+    this.#activity.note();
   }
 
   /** Several workers use this ID, so a report of one does not apply to the others. */
@@ -141,13 +115,11 @@ export class RunPodSession {
     }
     const until = this.#options.clock.now() + takeWaitMs;
     this.#openTakes += 1;
-    this.#openPolls += 1;
     try {
-      return await this.#inTurn(() => this.#takeNow(max, until, signal));
+      const take = () => this.#takeNow(max, until, signal);
+      return await this.#activity.poll(() => this.#inTurn(take));
     } finally {
-      this.noteRequest();
       this.#openTakes -= 1;
-      this.#openPolls -= 1;
     }
   }
 
@@ -159,16 +131,11 @@ export class RunPodSession {
   /** Resolves with the names of attempts to stop; empty if there are none for a while. */
   async waitForStops(signal: AbortSignal): Promise<string[]> {
     const { takeWaitMs } = await this.open();
-    this.#openPolls += 1;
     const ended = AbortSignal.any([signal, this.#options.closing, this.#ending.signal]);
-    try {
-      // An exiting process waits for this response first.
-      const longestMs = this.#recycling.isActive ? RECYCLING_POLL_MS : this.#pingMs;
-      return await this.held.stops.wait(Math.min(takeWaitMs, longestMs), ended);
-    } finally {
-      this.noteRequest();
-      this.#openPolls -= 1;
-    }
+    // An exiting process waits for this response first.
+    const longestMs = this.#recycling.isActive ? RECYCLING_POLL_MS : this.#activity.pingMs;
+    const waitMs = Math.min(takeWaitMs, longestMs);
+    return this.#activity.poll(() => this.held.stops.wait(waitMs, ended));
   }
 
   /** The response with these names was completely written. */
@@ -183,7 +150,7 @@ export class RunPodSession {
 
   /** A ping has named all jobs of this worker. */
   async noteNamed(names: ReadonlySet<string>, pingMs: number): Promise<void> {
-    this.#pingMs = pingMs;
+    this.#activity.pingMs = pingMs;
     // If several workers share the ID, each names only its own jobs.
     if (this.#isShared) for (const name of names) this.held.get(name)?.noteKnown();
     else await this.held.noteNamed(names);
@@ -270,17 +237,19 @@ export class RunPodSession {
     if (this.#isKeeping) return;
     this.#isKeeping = true;
     const { clock, closing, endpointId, log, onSilent, queue, workerId } = this.#options;
+    const activity = this.#activity;
     // A closing queue answers each renewal at once, so the loop would spin.
     while (!closing.aborted && !queue.isClosing) {
       try {
         const { leaseMs, renewEveryMs } = await this.open();
-        const terms = { leaseMs, renewEveryMs, pingMs: this.#pingMs };
-        if (this.#silentMs >= findLeaseEndMs(terms)) break;
-        if (this.#silentMs < findQuietMs(terms)) await this.#renew(renewEveryMs);
-        else await this.#waitForRequest(findLeaseEndMs(terms));
+        const terms = { leaseMs, renewEveryMs, pingMs: activity.pingMs };
+        if (activity.silentMs >= findLeaseEndMs(terms)) break;
+        if (activity.silentMs < findQuietMs(terms)) await this.#renew(renewEveryMs);
+        // The leases expire by themselves, unless the worker sends a request first.
+        else await activity.waitForRequest(findLeaseEndMs(terms), closing);
       } catch (error) {
         log.warn({ err: error, endpoint: endpointId, workerId }, 'lease renewal failed');
-        if (this.#silentMs >= PINGS_TO_LOSE * this.#pingMs) break;
+        if (activity.silentMs >= PINGS_TO_LOSE * activity.pingMs) break;
         await sleep(clock, RETRY_MS, closing);
       }
     }
@@ -295,21 +264,5 @@ export class RunPodSession {
       return link.renew({ ...this.#identity, waitMs, leases }, closing);
     });
     this.held.noteEnded(ended);
-  }
-
-  /**
-   * The leases are left alone: they expire `leaseEndMs` after the worker's last request, or later.
-   */
-  async #waitForRequest(leaseEndMs: number): Promise<void> {
-    const { clock, closing } = this.#options;
-    this.#quiet = new AbortController();
-    const leftMs = Math.max(0, leaseEndMs - this.#silentMs);
-    await sleep(clock, leftMs, AbortSignal.any([closing, this.#quiet.signal]));
-    this.#quiet = undefined;
-  }
-
-  /** A worker with an open poll is not silent. */
-  get #silentMs(): number {
-    return this.#openPolls > 0 ? 0 : this.#options.clock.now() - this.#lastRequestAt;
   }
 }

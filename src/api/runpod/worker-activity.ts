@@ -1,0 +1,67 @@
+// Tracks how long a RunPod worker has been silent. A worker that waits for an answer is not silent.
+import { type Clock, sleep } from '../../base/clock.ts';
+import { PINGS_TO_LOSE } from './held-leases.ts';
+
+export interface SilenceTerms {
+  leaseMs: number;
+  renewEveryMs: number;
+  pingMs: number;
+}
+
+/** How long a lease lasts after the worker's last request: three pings, and at least a lease. */
+export function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
+  return Math.max(PINGS_TO_LOSE * pingMs, leaseMs);
+}
+
+/**
+ * The silence after which leases are no longer renewed: the last renewal was up to a renewal's wait
+ * ago.
+ */
+export function findQuietMs(terms: SilenceTerms): number {
+  const { leaseMs, renewEveryMs } = terms;
+  return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
+}
+
+export class WorkerActivity {
+  /** Interval of the worker's pings, ms. */
+  pingMs = 10_000;
+  readonly #clock: Clock;
+  #lastRequestAt: number;
+  #openPolls = 0;
+  /** Aborts when the worker sends a request again. */
+  #quiet: AbortController | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#lastRequestAt = clock.now();
+  }
+
+  get silentMs(): number {
+    return this.#openPolls > 0 ? 0 : this.#clock.now() - this.#lastRequestAt;
+  }
+
+  /** The worker has sent a request, or got the answer to one. */
+  note(): void {
+    this.#lastRequestAt = this.#clock.now();
+    this.#quiet?.abort();
+  }
+
+  /** Runs a poll of the worker, which is active until the poll ends. */
+  async poll<T>(run: () => Promise<T>): Promise<T> {
+    this.#openPolls += 1;
+    try {
+      return await run();
+    } finally {
+      this.note();
+      this.#openPolls -= 1;
+    }
+  }
+
+  /** Waits for the next request, at most until the worker has been silent for `silentMs`. */
+  async waitForRequest(silentMs: number, signal: AbortSignal): Promise<void> {
+    this.#quiet = new AbortController();
+    const leftMs = Math.max(0, silentMs - this.silentMs);
+    await sleep(this.#clock, leftMs, AbortSignal.any([signal, this.#quiet.signal]));
+    this.#quiet = undefined;
+  }
+}
