@@ -11,14 +11,14 @@ import {
   EngineError,
   type StateVolumes,
 } from '../engine.ts';
-import { describeRequest, type RequestOptions } from './container-request.ts';
+import { ContainerCreator } from './container-creator.ts';
 import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
-import { type Containment, DEFAULT_CONTAINMENT, limitGpuMemory } from './containment.ts';
+import type { Containment } from './containment.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
-import { isAboutDiskSize, isNameTaken, judgeRefusal } from './engine-refusals.ts';
+import { isNameTaken, judgeRefusal } from './engine-refusals.ts';
 import { EventWatch } from './event-watch.ts';
-import { checkVendor, chooseMeans, gpuInfo } from './gpu-requests.ts';
+import { checkVendor } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 import { countLines, guessLines, joinPieces } from './log-tail.ts';
@@ -70,8 +70,7 @@ export class DockerEngine implements Engine {
   readonly #networks: Networks;
   readonly #volumes: DockerVolumes;
   readonly #watch: EventWatch;
-  /** `limited` until the engine says that it cannot limit disks. */
-  #disk: 'limited' | 'unlimited' = 'limited';
+  readonly #creator: ContainerCreator;
   /** By the engine's name of the container; of the run that began at that time. */
   readonly #samples = new Map<string, UsageSample & { startedAt: number }>();
 
@@ -85,6 +84,7 @@ export class DockerEngine implements Engine {
     this.#images = new Images({ client, log });
     this.#networks = new Networks({ client, platform });
     this.#volumes = new DockerVolumes({ client, platform });
+    this.#creator = new ContainerCreator({ ...options, client });
     const listIds = async () => (await this.list()).map(({ id }) => id);
     this.#watch = new EventWatch({ client, platform, clock, log, listIds });
   }
@@ -244,48 +244,19 @@ export class DockerEngine implements Engine {
   }
 
   async #make(spec: ContainerSpec): Promise<void> {
-    const gpuTerms = await this.#describeGpuTerms(spec);
+    const gpuTerms = await this.#creator.describeGpuTerms(spec);
     await this.#images.provide(spec.image, spec.registry);
     await this.#networks.provide(spec.network);
     await this.#volumes.provide(spec);
     const giveUpAt = this.#clock.now() + SETTLE_MS;
     for (;;) {
-      const failure = await this.#ask(spec, gpuTerms);
+      const failure = await this.#creator.create(spec, gpuTerms);
       // If two calls create it at once, the other one was first.
       if (!failure || (await this.#inspect(spec.id))) return;
       const isMadeByOthers = isNameTaken(failure) && this.#clock.now() < giveUpAt;
       if (!isMadeByOthers) throw failure;
       await sleep(this.#clock, RECHECK_MS);
     }
-  }
-
-  async #ask(spec: ContainerSpec, gpuTerms: GpuTerms): Promise<DockerError | undefined> {
-    const { log, platform, publishHost = '127.0.0.1' } = this.#options;
-    const { containment = DEFAULT_CONTAINMENT } = this.#options;
-    const request = { spec, platform, publishHost, containment, ...gpuTerms };
-    const make = (disk: 'limited' | 'unlimited') =>
-      this.#client.act((docker) =>
-        docker.createContainer({ ...describeRequest({ ...request, disk }) }),
-      );
-    const tried = this.#disk;
-    const failure = await make(tried);
-    if (!failure || tried === 'unlimited' || !isAboutDiskSize(failure)) return failure;
-    if (this.#disk === 'limited') {
-      this.#disk = 'unlimited';
-      log.warn({ reason: failure.message }, 'engine cannot limit container disks');
-    }
-    return make('unlimited');
-  }
-
-  async #describeGpuTerms(spec: ContainerSpec): Promise<GpuTerms> {
-    if (spec.gpus.length === 0) return { gpuMeans: 'nvidia', gpuMemory: null };
-    const { containment = DEFAULT_CONTAINMENT, machineGpus = 0 } = this.#options;
-    const info = gpuInfo.parse(await this.#client.ask((docker) => docker.info()));
-    const machine = { memoryBytes: info.MemTotal, gpus: machineGpus };
-    return {
-      gpuMeans: chooseMeans(info),
-      gpuMemory: limitGpuMemory(spec, containment, machine),
-    };
   }
 
   #act(id: string, call: ContainerCall, limitMs?: number): Promise<DockerError | undefined> {
@@ -298,7 +269,6 @@ export class DockerEngine implements Engine {
   }
 }
 
-type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
 type DockerContainer = ReturnType<Parameters<DockerCall<unknown>>[0]['getContainer']>;
 type ContainerCall = (container: DockerContainer) => Promise<unknown>;
 
