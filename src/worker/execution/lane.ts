@@ -13,6 +13,7 @@ import type { StopReason } from '../../handler/stop.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { StartStage } from './executor.ts';
 import { LaneJobs } from './lane-jobs.ts';
+import { LaneStart } from './lane-start.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import { describeDeath } from './thread-death.ts';
 import { examineThread, type ThreadPlace } from './thread-examination.ts';
@@ -56,8 +57,6 @@ export interface LaneOptions {
   events: LaneEvents;
 }
 
-const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
-
 /** Concurrent jobs in one thread. `concurrency` overrides the handler's config. */
 export function countSlots(config: HandlerConfig, concurrency: number | undefined): number {
   if (config.isolation === 'job') return 1;
@@ -69,6 +68,7 @@ export class Lane {
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<ToThread>;
   readonly #jobs: LaneJobs;
+  readonly #start: LaneStart;
   #state: 'starting' | 'ready' | 'closing' | 'stuck' | 'gone' = 'starting';
   #thread: Worker | undefined;
   #heapLimitBytes: number | undefined;
@@ -79,10 +79,7 @@ export class Lane {
   #isKilled = false;
   #hasServed = false;
   #failure: string | undefined;
-  #failedCheck: string | undefined;
   #ending: ThreadEnding | undefined;
-  #stage: 'load' | 'setup' = 'load';
-  #config: HandlerConfig = {};
   #timer: NodeJS.Timeout | undefined;
   readonly #whenGone: (() => void)[] = [];
 
@@ -93,8 +90,10 @@ export class Lane {
     this.#port = port1;
     this.#outbox = new PortOutbox({ port: port1, schedule: queueMicrotask, payloads: 'lent' });
     port1.on('message', (packet) => this.#unpack(packet));
-    this.#limitSetup(options.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS);
-    const { pool, entry, task } = options;
+    const { pool, entry, setupTimeoutMs, task } = options;
+    const { handlerPath } = task;
+    const onTimeout = (reason: string) => this.#failStart(reason);
+    this.#start = new LaneStart({ handlerPath, setupTimeoutMs, onTimeout });
     // No signal: piscina gives a task with a signal a thread of its own and kills the thread on
     // abort.
     pool
@@ -112,13 +111,12 @@ export class Lane {
 
   /** The stage at which the start failed; see HandlerNotLoadedError. */
   get stage(): StartStage {
-    if (this.#failedCheck !== undefined) return 'check';
-    return this.#stage;
+    return this.#start.stage;
   }
 
   /** Name of the check that failed during the start. */
   get failedCheck(): string | undefined {
-    return this.#failedCheck;
+    return this.#start.failedCheck;
   }
 
   /** The thread has jobs or can accept jobs. */
@@ -180,6 +178,7 @@ export class Lane {
   kill(): void {
     if (this.#isKilled || this.#state === 'gone') return;
     this.#isKilled = true;
+    this.#start.end();
     clearTimeout(this.#timer);
     const thread = this.#thread;
     if (thread) void this.#endThread(thread);
@@ -222,17 +221,13 @@ export class Lane {
         this.#heapLimitBytes = message.heapLimitBytes;
         return;
       case 'loaded':
-        this.#stage = 'setup';
-        this.#config = message.config;
-        this.#limitSetup(
-          this.#options.setupTimeoutMs ?? message.config.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS,
-        );
+        this.#start.noteLoaded(message.config);
         return;
       case 'ready':
         this.#becomeReady();
         return;
       case 'failed':
-        this.#failedCheck = message.check;
+        this.#start.failedCheck = message.check;
         this.#failStart(message.reason);
         return;
       case 'exit':
@@ -284,7 +279,7 @@ export class Lane {
     this.#hasServed = true;
     if (changed === undefined) job.settle(end);
     else this.#jobs.settleContaminated(job, { end, changed, isOnly });
-    if (changed !== undefined || this.#config.isolation === 'job') this.#retire();
+    if (changed !== undefined || this.#start.config.isolation === 'job') this.#retire();
     else this.#options.events.onFree();
   }
 
@@ -297,21 +292,11 @@ export class Lane {
 
   #becomeReady(): void {
     if (this.#state !== 'starting' || this.#isKilled) return;
-    clearTimeout(this.#timer);
+    const { config } = this.#start;
+    this.#start.end();
     this.#state = 'ready';
-    this.#slots = countSlots(this.#config, this.#options.concurrency);
-    this.#options.events.onReady(this, this.#config);
-  }
-
-  #limitSetup(ms: number): void {
-    clearTimeout(this.#timer);
-    const { handlerPath } = this.#options.task;
-    const reason = `${handlerPath}: loading and setup took longer than ${ms} ms`;
-    this.#timer = setTimeout(() => {
-      // A module that takes too long is a failed setup, not a module that cannot be loaded.
-      this.#stage = 'setup';
-      this.#failStart(reason);
-    }, ms);
+    this.#slots = countSlots(config, this.#options.concurrency);
+    this.#options.events.onReady(this, config);
   }
 
   /** A module that failed to load stays broken in its thread, so the thread ends too. */
@@ -337,6 +322,7 @@ export class Lane {
       if (!last) break;
       this.#unpack(last.message);
     }
+    this.#start.end();
     clearTimeout(this.#timer);
     this.#state = 'gone';
     const crash = this.#describeDeath(error);
