@@ -16,7 +16,7 @@ import type { AttemptReports, SentReport } from './attempt-reports.ts';
 import type { ExecutionEnd, ExecutionSink } from './execution/executor.ts';
 import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link-call.ts';
 import type { Outbox } from './outbox/outbox.ts';
-import { RetryPace } from './retry-pace.ts';
+import { ReportRounds, type Round } from './report-rounds.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
@@ -34,14 +34,6 @@ export interface ReportListener {
 /** Accepts what one attempt produces; nothing may be added after `end`. */
 export interface AttemptReportSink extends ExecutionSink {
   end(end: ExecutionEnd): void;
-}
-
-/** Calls that follow each other; only one is open at a time. */
-interface Round {
-  /** The attempt whose reports it carries; undefined: all attempts. */
-  readonly attempt: AttemptReports | undefined;
-  readonly pace: RetryPace;
-  readonly gapPace: RetryPace;
 }
 
 export interface ReporterOptions {
@@ -65,10 +57,8 @@ export class Reporter {
   /** Attempts of an earlier process. */
   readonly #inherited = new Set<AttemptReports>();
   readonly #stopping = new AbortController();
-  readonly #common = createRound(undefined);
   readonly #sending = new Set<Round>();
-  /** Used if the platform accepts only one attempt's reports per call. */
-  readonly #rounds = new Map<AttemptReports, Round>();
+  readonly #rounds = new ReportRounds();
   #whenEmpty: (() => void)[] = [];
 
   constructor({ options, session, onFatal, onAnswered }: ReporterOptions) {
@@ -133,20 +123,13 @@ export class Reporter {
 
   #wake(attempt: AttemptReports): void {
     this.#outbox.touch(attempt);
-    const round = this.#findRound(attempt);
+    const round = this.#rounds.find(attempt, this.#session.terms.reportsBy);
     if (this.#sending.has(round) || this.#stopping.signal.aborted || attempt.waiting === 0) return;
     this.#sending.add(round);
     // Reports of the same turn of the event loop share the call.
     setImmediate(() => {
       this.#sendAll(round).catch((error: unknown) => this.#onFatal(toLinkError(error)));
     });
-  }
-
-  #findRound(attempt: AttemptReports): Round {
-    if (this.#session.terms.reportsBy !== 'attempt') return this.#common;
-    const round = this.#rounds.get(attempt) ?? createRound(attempt);
-    this.#rounds.set(attempt, round);
-    return round;
   }
 
   async #sendAll(round: Round): Promise<void> {
@@ -278,7 +261,7 @@ export class Reporter {
     const listener = this.#listeners.get(attempt);
     this.#listeners.delete(attempt);
     this.#inherited.delete(attempt);
-    this.#rounds.delete(attempt);
+    this.#rounds.remove(attempt);
     attempt.mute();
     this.#outbox.close(attempt);
     listener?.onSettled();
@@ -308,11 +291,6 @@ export class Reporter {
       this.#giveUp(attempt);
     }
   }
-}
-
-function createRound(attempt: AttemptReports | undefined): Round {
-  const options = { baseMs: 50, maxMs: 5_000, jitter: 0.2 };
-  return { attempt, pace: new RetryPace(options), gapPace: new RetryPace(options) };
 }
 
 function describeRefusal(outcome: Outcome | undefined, error: LinkError): Outcome {
