@@ -22,7 +22,7 @@ export interface ApiServerOptions {
   queue: Queue;
   keys: Keys;
   endpoints: Endpoints;
-  /** Default: no catalogue and no stored resources. */
+  /** Default: no catalog and no stored resources. */
   resources?: CatalogServices & { served: readonly ServedResource[]; decisions: Decisions };
   /** Default: no engine. */
   pods?: Pods | undefined;

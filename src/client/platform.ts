@@ -1,4 +1,4 @@
-// Typed client of everything on the platform except jobs: pods, endpoints, templates, catalogue,
+// Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog,
 // keys.
 import type { CpuFlavor, GpuType } from '../wire/resources/catalog.ts';
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';

@@ -1,5 +1,5 @@
 // Runs pods and the workers of endpoints on one engine. Without an engine, only templates and a
-// catalogue exist.
+// catalog exist.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Balancer } from '../control/balancing/balancer.ts';

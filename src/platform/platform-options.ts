@@ -99,7 +99,7 @@ export interface ComputeChoice {
    * charge.
    */
   catalogFile?: string | undefined;
-  /** Reads a variable that the catalogue names for a password. Default: no variable is set. */
+  /** Reads a variable that the catalog names for a password. Default: no variable is set. */
   readVariable?: ((name: string) => string | undefined) | undefined;
   /** Devices of this machine for pods. Default: none. */
   devices?: readonly Device[] | undefined;

@@ -37,7 +37,7 @@ const TAGS: OpenApi['tags'] = [
   ...Object.values(DESCRIBED_RESOURCES).map(({ about, outline }) => ({
     ...{ name: outline.plural, description: about },
   })),
-  { name: 'catalog', description: 'GPU types and CPU flavours with their prices.' },
+  { name: 'catalog', description: 'GPU types and CPU flavors with their prices.' },
   { name: 'load balancing', description: 'Requests forwarded to workers unchanged.' },
   { name: 'platform', description: 'The platform itself.' },
 ];

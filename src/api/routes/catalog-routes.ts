@@ -1,4 +1,4 @@
-// Serves two read-only lists: the catalogue, and the last scaling decisions of an endpoint.
+// Serves two read-only lists: the catalog, and the last scaling decisions of an endpoint.
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';

@@ -1,4 +1,4 @@
-// Builds the catalogue from the operator's file, and from the machine's hardware where the file
+// Builds the catalog from the operator's file, and from the machine's hardware where the file
 // says nothing. platform/files/catalog-file.ts reads the file and its secrets.
 import { hash } from 'node:crypto';
 import { z } from 'zod';

@@ -1,4 +1,4 @@
-// The catalogue with prices: GPU types, CPU flavours, data centers, and each user's volumes and
+// The catalog with prices: GPU types, CPU flavors, data centers, and each user's volumes and
 // registries. It does not know who holds what.
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -6,7 +6,7 @@ import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
-/** The parts of a pod's spec that the catalogue provides. */
+/** The parts of a pod's spec that the catalog provides. */
 export interface Wish {
   gpu?: { id: string; count: number };
   cpu?: { id: string; vcpuCount: number; memory: number };
@@ -98,13 +98,13 @@ export class Catalog {
 
   #judgeGpu({ gpu }: Wish): string[] {
     if (!gpu || this.hasGpuType(gpu.id)) return [];
-    return [`gpu.id: GPU type ${JSON.stringify(gpu.id)} is not in the catalogue`];
+    return [`gpu.id: GPU type ${JSON.stringify(gpu.id)} is not in the catalog`];
   }
 
   #judgeCpu({ cpu }: Wish): string[] {
     if (!cpu) return [];
     const flavor = this.#findCpu(cpu.id);
-    if (!flavor) return [`cpu.id: CPU flavour ${JSON.stringify(cpu.id)} is not in the catalogue`];
+    if (!flavor) return [`cpu.id: CPU flavor ${JSON.stringify(cpu.id)} is not in the catalog`];
     const { maxMemory, vcpuCounts } = flavor;
     const errors: string[] = [];
     if (!vcpuCounts.includes(cpu.vcpuCount)) {

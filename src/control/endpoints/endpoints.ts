@@ -258,7 +258,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const { gpuTypeIds = [], templateId } = given;
     for (const [index, type] of gpuTypeIds.entries()) {
       if (deploying.catalog.hasGpuType(type)) continue;
-      errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalogue`);
+      errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalog`);
     }
     if (templateId !== undefined) {
       const template = yield* readTemplate(tx, userId, templateId);

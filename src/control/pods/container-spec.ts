@@ -22,7 +22,7 @@ export interface ContainerSpecSource {
   stateVolume?: StateVolume | undefined;
 }
 
-/** @throws EngineError `refused` if something that it needs is no longer in the catalogue */
+/** @throws EngineError `refused` if something that it needs is no longer in the catalog */
 export function describeContainer({
   catalog,
   environment,

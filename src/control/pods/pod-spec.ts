@@ -1,4 +1,4 @@
-// Composes a pod's spec from request, template and defaults, and checks it against the catalogue.
+// Composes a pod's spec from request, template and defaults, and checks it against the catalog.
 // mount-rules.ts has the rules of mounts.
 import { isDeepStrictEqual } from 'node:util';
 import type { Engine, RegistryLogin } from '../../engine/engine.ts';
@@ -9,10 +9,10 @@ import { findArgsFault } from '../args-fault.ts';
 import { checkMounts, updateMounts } from './mount-rules.ts';
 import type { PodSpec } from './pod-state.ts';
 
-/** The catalogue: what exists, who may use it, and what it costs. */
+/** The catalog: what exists, who may use it, and what it costs. */
 export interface PodCatalog {
   /**
-   * Checks that GPU type, CPU flavour with its sizes, data center, network volume and registry
+   * Checks that GPU type, CPU flavor with its sizes, data center, network volume and registry
    * exist and go together. @throws ProblemError `invalid` that names each path
    */
   check(userId: string, spec: PodSpec): void;

@@ -206,10 +206,10 @@ export class Workforce {
     return { pod: pod.id, gpu };
   }
 
-  /** The smallest size of the first flavour: an endpoint cannot ask for a larger one without a GPU. */
+  /** The smallest size of the first flavor: an endpoint cannot ask for a larger one without a GPU. */
   #chooseCpu(): NonNullable<PodCreation['cpu']> {
     const [flavor] = this.#options.catalog.listCpus({ before: undefined, limit: 1 }).cpus;
-    if (!flavor) throw new Error('the catalogue has no CPU flavour');
+    if (!flavor) throw new Error('the catalog has no CPU flavor');
     const vcpuCount = Math.min(...flavor.vcpuCounts);
     const memory = Math.min(flavor.maxMemory, MEMORY_PER_VCPU * vcpuCount);
     return { id: flavor.id, vcpuCount, memory };

@@ -1,4 +1,4 @@
-// Reads the operator's catalogue file and the passwords that it refers to.
+// Reads the operator's catalog file and the passwords that it refers to.
 // control/endpoints/catalog-contents.ts defines the contents.
 import { readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
@@ -17,7 +17,7 @@ import type { Device } from '../../wire/link/worker-link.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
 
 export interface CatalogOptions {
-  /** Undefined: the catalogue is the machine's own hardware. */
+  /** Undefined: the catalog is the machine's own hardware. */
   path: string | undefined;
   /** Devices of this machine. */
   devices: readonly Device[];
@@ -55,7 +55,7 @@ function parseFile(path: string): unknown {
 }
 
 /**
- * A relative path starts at the catalogue's folder; a line break at the end of the password is
+ * A relative path starts at the catalog's folder; a line break at the end of the password is
  * removed.
  */
 function readPassword(
@@ -87,7 +87,7 @@ function warnOfUnknownGpus({ gpus }: CatalogContents, devices: readonly Device[]
   const offered = new Set(gpus.flatMap((type) => type.devices));
   for (const { kind, name, uuid } of devices) {
     if (kind !== 'gpu' || offered.has(uuid)) continue;
-    log.warn({ device: name, uuid }, 'GPU matches no type of the catalogue, no pod can use it');
+    log.warn({ device: name, uuid }, 'GPU matches no type of the catalog, no pod can use it');
   }
 }
 

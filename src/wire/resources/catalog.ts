@@ -1,4 +1,4 @@
-// Schemas of the catalogue: GPU types and CPU flavours with their prices.
+// Schemas of the catalog: GPU types and CPU flavors with their prices.
 import { z } from 'zod';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
@@ -41,7 +41,7 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
     }),
   },
   listCpuFlavors: {
-    summary: 'List CPU flavours with their prices',
+    summary: 'List CPU flavors with their prices',
     query: PAGE_PARAMETERS,
     answers: answerJson(cpuFlavorList, 'One page.', {
       cpus: [

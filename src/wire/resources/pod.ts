@@ -98,24 +98,24 @@ export const podMounts = z.strictObject({
 export type PodMounts = z.infer<typeof podMounts>;
 
 export const gpuConfig = z.strictObject({
-  id: z.string().min(1).max(200).describe('ID of a GPU type of the catalogue'),
+  id: z.string().min(1).max(200).describe('ID of a GPU type of the catalog'),
   count: z
     .int()
     .min(1)
     .max(64)
     .default(1)
-    .describe('Number of GPUs; at most as many as the catalogue has'),
+    .describe('Number of GPUs; at most as many as the catalog has'),
 });
 
 export const cpuConfig = z.strictObject({
-  id: z.string().min(1).max(200).describe('ID of a CPU flavour of the catalogue'),
+  id: z.string().min(1).max(200).describe('ID of a CPU flavor of the catalog'),
   vcpuCount: z
     .int()
     .min(2)
     .max(1_024)
     .refine((count) => Number.isInteger(Math.log2(count)), 'must be a power of two')
-    .describe("One of the flavour's `vcpuCounts`"),
-  memory: z.int().min(1).max(65_536).describe("GB; at most the flavour's `maxMemory`"),
+    .describe("One of the flavor's `vcpuCounts`"),
+  memory: z.int().min(1).max(65_536).describe("GB; at most the flavor's `maxMemory`"),
 });
 
 export const podCloud = z.enum(['SECURE', 'COMMUNITY']);

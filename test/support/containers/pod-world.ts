@@ -21,7 +21,7 @@ import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 export const CPU = { id: 'cpu', vcpuCount: 2, memory: 4 };
 export const GPU = 'H200';
 
-/** A catalogue with one GPU type, and one volume and one registry for each user. */
+/** A catalog with one GPU type, and one volume and one registry for each user. */
 export function createCatalog(gpus: readonly string[] = []): PodCatalog {
   return {
     check: () => {},

@@ -42,7 +42,7 @@ export async function furnish(
   const full = await key('alice', ['admin']);
   const { cpus } = cpuFlavorList.parse(await call(platform, full, '/v2/catalog/cpus'));
   const [flavor] = cpus;
-  if (!flavor) throw new Error('the catalogue has no processors');
+  if (!flavor) throw new Error('the catalog has no processors');
   const cpu = { id: flavor.id, vcpuCount: Math.min(...flavor.vcpuCounts), memory: 1 };
   const bob = await furnishBob(platform, { cpu, key: await key('bob', ['admin']) });
   const alice = await furnishAlice(platform, { cpu, key: full });

@@ -17,7 +17,7 @@ export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 
 /** IDs that requests name. */
 export interface Ground {
-  /** IDs of the catalogue. */
+  /** IDs of the catalog. */
   cpu: { id: string; vcpuCount: number; memory: number };
   /** An existing resource of the kind; undefined if none exists. */
   pickId: (kind: ResourceKind, dice: Dice) => string | undefined;

@@ -30,7 +30,7 @@ import {
 import type { Allowance } from './safety.ts';
 import { STRANGE_TEXTS } from './values.ts';
 
-/** The catalogue is the same on each machine, so that a seed means the same requests and answers. */
+/** The catalog is the same on each machine, so that a seed means the same requests and answers. */
 const MACHINE = [
   ...['--catalog', fileURLToPath(new URL('catalog.json', import.meta.url))],
   ...['--machine', 'memory=8192,vcpus=1024,disk=4096'],

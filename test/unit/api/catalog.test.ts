@@ -16,7 +16,7 @@ async function readGpus(platform: Platform, query = '') {
   return gpuTypeList.parse(await readJson(await platform.call(`/v2/catalog/gpus${query}`)));
 }
 
-describe('the catalogue', () => {
+describe('the catalog', () => {
   it('shows GPU types with their prices, and how many are free', async () => {
     const platform = await startPlatform({ offers: OFFERS });
     const rest = { memory: 24, price: 1.5 };
@@ -38,7 +38,7 @@ describe('the catalogue', () => {
     expect(second).not.toHaveProperty('cursor');
   });
 
-  it('shows CPU flavours', async () => {
+  it('shows CPU flavors', async () => {
     const { call } = await startPlatform();
     const { cpus } = cpuFlavorList.parse(await readJson(await call('/v2/catalog/cpus')));
     expect(cpus).toMatchObject([{ id: 'cpu', vcpuCounts: [2, 4], maxMemory: 8 }]);

@@ -43,7 +43,7 @@ export interface PlatformSettings {
   engine?: EngineKind;
   /** Default: no endpoint is load-balanced. */
   balancing?: Pick<BalancerOptions, 'targets' | 'waitMs' | 'maxOpen'>;
-  /** Default: a catalogue of nothing but processors. */
+  /** Default: a catalog of nothing but processors. */
   offers?: { file?: CatalogFile; devices?: Device[]; heldGpus?: string[] };
 }
 

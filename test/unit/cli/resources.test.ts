@@ -1,4 +1,4 @@
-// The commands on pods, endpoints, templates and the catalogue, against a real server in this process.
+// The commands on pods, endpoints, templates and the catalog, against a real server in this process.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -92,7 +92,7 @@ describe('templates and endpoints', () => {
   });
 });
 
-describe('the catalogue', () => {
+describe('the catalog', () => {
   it('lists the available types', async () => {
     const { client } = await open();
     expect(await collect(client.catalog.gpus.list())).toEqual([]);

@@ -74,7 +74,7 @@ it('knows the rules that the document describes in prose', () => {
   const pod = { name: 'a', image: 'a', cpu: { id: 'none', vcpuCount: 3, memory: 1 } };
   const sent = { route: 'POST /v2/pods', json: pod };
   expect(judge(sent, 422, ['cpu.vcpuCount: must be a power of two'])).toEqual([]);
-  expect(judge(sent, 422, ['cpu.id: CPU flavour "none" is not in the catalogue'])).toEqual([]);
+  expect(judge(sent, 422, ['cpu.id: CPU flavor "none" is not in the catalog'])).toEqual([]);
   expect(judge(sent, 422, ['cpu.id: is not to our taste'])).toHaveLength(1);
 });
 

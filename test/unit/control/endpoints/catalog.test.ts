@@ -59,7 +59,7 @@ describe('without a file', () => {
     ]);
   });
 
-  it('the CPU is one flavour in powers of two, without GPUs', () => {
+  it('the CPU is one flavor in powers of two, without GPUs', () => {
     const host = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'cpu', memoryBytes: GB } as const;
     const catalog = openCatalog({ devices: [host] });
     expect(catalog.listGpus(ALL, NOBODY).gpus).toEqual([]);
@@ -122,7 +122,7 @@ describe('a request', () => {
   const cpu = { id: 'fast', vcpuCount: 8, memory: 64 };
   const faulty: [string, Partial<Wish>, string][] = [
     ['an unknown GPU type', { gpu: { id: 'x', count: 1 } }, 'gpu.id'],
-    ['an unknown flavour', { cpu: { ...cpu, id: 'x' } }, 'cpu.id'],
+    ['an unknown flavor', { cpu: { ...cpu, id: 'x' } }, 'cpu.id'],
     ['another number of vCPUs', { cpu: { ...cpu, vcpuCount: 4 } }, 'cpu.vcpuCount'],
     ['more memory', { cpu: { ...cpu, memory: 65 } }, 'cpu.memory'],
     ['an unknown registry', { registry: 'x' }, 'registry'],

@@ -1,4 +1,4 @@
-// The file of the operator's catalogue.
+// The file of the operator's catalog.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
