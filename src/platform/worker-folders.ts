@@ -8,7 +8,7 @@ import type { Log } from '../base/log.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from '../engine/process/pod-user.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
 import { readForeignIdentity } from '../worker/outbox/folder-identity.ts';
-import { readSurvivors } from '../worker/outbox/outbox-entries.ts';
+import { readUndelivered } from '../worker/outbox/outbox-entries.ts';
 
 export interface WorkerFoldersOptions {
   path: string;
@@ -50,7 +50,7 @@ export class WorkerFolders {
 
   /** Attempts whose outcome the worker has not delivered. */
   readLeft(endpointId: string, workerId: string): Promise<LeaseRef[]> {
-    return readSurvivors(join(this.locate(endpointId), workerId), this.#options.log);
+    return readUndelivered(join(this.locate(endpointId), workerId), this.#options.log);
   }
 
   /** Removes unused folders; calls do not overlap. Never rejects. */
@@ -76,7 +76,7 @@ export class WorkerFolders {
     for (const worker of await list(folder)) {
       const own = join(folder, worker);
       const podId = (await readForeignIdentity(own))?.podId;
-      const left = await readSurvivors(own, this.#options.log);
+      const left = await readUndelivered(own, this.#options.log);
       // Read last, so that no worker can have started meanwhile.
       const { pods } = readUse();
       // A folder that names no pod is new or of an earlier version: any pod of the endpoint may use

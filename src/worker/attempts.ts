@@ -105,15 +105,15 @@ export class Attempts {
 
   /** Tokens of all leases, including those whose outcome an earlier process left. */
   tokens(): string[] {
-    return [...this.#held().map(({ lease }) => lease), ...this.#reporter.inherited].map(
+    return [...this.#held().map(({ lease }) => lease), ...this.#reporter.restored].map(
       ({ token }) => token,
     );
   }
 
   /** Names all leases for a renewal. */
   nameAll(): RenewedLease[] {
-    // The worker already knows how inherited attempts ended.
-    const over = this.#reporter.inherited.map(({ jobId, token }) => ({
+    // The worker already knows how these attempts ended.
+    const over = this.#reporter.restored.map(({ jobId, token }) => ({
       jobId,
       token,
       stopping: true,

@@ -55,7 +55,7 @@ export class Reporter {
   readonly #outbox: Outbox;
   readonly #listeners = new Map<AttemptReports, ReportListener>();
   /** Attempts of an earlier process. */
-  readonly #inherited = new Set<AttemptReports>();
+  readonly #restored = new Set<AttemptReports>();
   readonly #stopping = new AbortController();
   readonly #sending = new Set<Round>();
   readonly #rounds = new ReportRounds();
@@ -97,15 +97,15 @@ export class Reporter {
 
   /** Sends the reports that an earlier process left. Call it once, after the welcome. */
   resume(): void {
-    for (const attempt of this.#outbox.inherited()) {
-      this.#inherited.add(attempt);
+    for (const attempt of this.#outbox.restoredAttempts()) {
+      this.#restored.add(attempt);
       this.#wake(attempt);
     }
   }
 
   /** Attempts of an earlier process whose outcome is being delivered. */
-  get inherited(): LeaseRef[] {
-    return [...this.#inherited].map((attempt) => attempt.lease);
+  get restored(): LeaseRef[] {
+    return [...this.#restored].map((attempt) => attempt.lease);
   }
 
   /** Resolves when the platform has acknowledged all reports, later ones included. */
@@ -206,7 +206,7 @@ export class Reporter {
   }
 
   #apply({ attempt, report }: SentReport, reply: ReportReply): void {
-    if (this.#inherited.has(attempt)) this.#logInherited(attempt, report, reply);
+    if (this.#restored.has(attempt)) this.#logRestored(attempt, report, reply);
     switch (reply.answer) {
       case 'applied':
       case 'duplicate':
@@ -260,14 +260,14 @@ export class Reporter {
   #settle(attempt: AttemptReports): void {
     const listener = this.#listeners.get(attempt);
     this.#listeners.delete(attempt);
-    this.#inherited.delete(attempt);
+    this.#restored.delete(attempt);
     this.#rounds.remove(attempt);
     attempt.mute();
     this.#outbox.close(attempt);
     listener?.onSettled();
   }
 
-  #logInherited({ lease }: AttemptReports, { kind }: Report, { answer }: ReportReply): void {
+  #logRestored({ lease }: AttemptReports, { kind }: Report, { answer }: ReportReply): void {
     if (kind !== 'outcome' && answer !== 'gone') return;
     const job = { job: lease.jobId, attempt: lease.attempt, answer };
     if (answer === 'applied' || answer === 'duplicate') {

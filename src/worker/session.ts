@@ -156,7 +156,7 @@ export class Session {
       slots: executor.slots,
       devices: [...devices],
       // A worker with this many outcomes takes no jobs, so one process never leaves more.
-      outbox: outbox.survivors().slice(0, MAX_LISTED),
+      outbox: outbox.undeliveredOnDisk().slice(0, MAX_LISTED),
     };
   }
 }

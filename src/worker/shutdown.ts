@@ -75,8 +75,8 @@ async function endJobs(
 async function sayBye(options: CompleteWorkerOptions, until: number): Promise<void> {
   const { clock, incarnation, link, log, observer, outbox, workerId } = options;
   const pace = new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2 });
-  const survivors = outbox.survivors().slice(0, MAX_LISTED);
-  const bye = { workerId, incarnation, reason: 'drained' as const, outbox: survivors };
+  const onDisk = outbox.undeliveredOnDisk().slice(0, MAX_LISTED);
+  const bye = { workerId, incarnation, reason: 'drained' as const, outbox: onDisk };
   for (;;) {
     try {
       await callWithin({ clock, limitMs: Math.max(1, until - clock.now()) }, () => link.bye(bye));

@@ -184,8 +184,8 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('is empty, without trouble or pending writes, when it is new', async () => {
       const outbox = await openOutbox();
-      expect(outbox.inherited()).toEqual([]);
-      expect(outbox.survivors()).toEqual([]);
+      expect(outbox.restoredAttempts()).toEqual([]);
+      expect(outbox.undeliveredOnDisk()).toEqual([]);
       expect(outbox.trouble).toBeUndefined();
       expect(outbox.secure()).toBeUndefined();
     });

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { readSurvivors } from '../../src/worker/outbox/outbox-entries.ts';
+import { readUndelivered } from '../../src/worker/outbox/outbox-entries.ts';
 import { HttpGate } from '../support/network/http-gate.ts';
 import { PlatformProcess, type Process } from '../support/processes.ts';
 
@@ -116,7 +116,7 @@ async function waitForEnd(id: string) {
 }
 
 async function waitForOutcomes(folder: string, count: number): Promise<void> {
-  await until(async () => (await readSurvivors(folder)).length === count);
+  await until(async () => (await readUndelivered(folder)).length === count);
 }
 
 /** No file of the process may grow beyond that: its writes fail as on a disk that is full. */
@@ -157,7 +157,7 @@ describe('a worker with --state-dir', () => {
     expect(await job.countRuns()).toBe(1);
     await next.find(/outcome of an earlier process delivered/);
     expect(await next.end()).toBe(0);
-    expect(await readSurvivors(join(stateDir(), 'w1'))).toEqual([]);
+    expect(await readUndelivered(join(stateDir(), 'w1'))).toEqual([]);
   });
 
   it('restarts under its name without an option, as a later incarnation', async () => {
@@ -266,7 +266,7 @@ describe('outcomes of a worker that no longer runs', () => {
     expect(await job.countRuns()).toBe(1);
     await other.find(/delivering outcomes left by a dead worker/);
     await other.find(/"leftBy":"w1","outcomes":1,"msg":"delivered outcomes left by a dead worker/);
-    expect(await readSurvivors(join(stateDir(), 'w1'))).toEqual([]);
+    expect(await readUndelivered(join(stateDir(), 'w1'))).toEqual([]);
     const next = await runJob('next');
     await next.finish();
     expect(await waitForEnd(next.id)).toMatchObject({ workerId: 'w2' });
@@ -305,7 +305,7 @@ describe('outcomes of a worker that no longer runs', () => {
       ),
     );
     expect(await other.end()).toBe(0);
-    expect(await readSurvivors(join(stateDir(), 'w1'))).toHaveLength(1);
+    expect(await readUndelivered(join(stateDir(), 'w1'))).toHaveLength(1);
   });
 
   it('do not delay the exit of a worker while the platform is down', async () => {
@@ -313,7 +313,7 @@ describe('outcomes of a worker that no longer runs', () => {
     const other = startWorker('--worker-id', 'w2', '--url', 'http://127.0.0.1:1');
     await other.find(/delivering outcomes left by a dead worker/);
     expect(await other.end()).toBe(0);
-    expect(await readSurvivors(join(stateDir(), 'w1'))).toHaveLength(1);
+    expect(await readUndelivered(join(stateDir(), 'w1'))).toHaveLength(1);
   });
 });
 
@@ -347,7 +347,7 @@ describe('jobs whose leases end soon', () => {
     await other.end();
     const next = startWorker('--worker-id', 'w1');
     await next.find(/outcome of an earlier process dropped/);
-    await until(async () => (await readSurvivors(join(stateDir(), 'w1'))).length === 0);
+    await until(async () => (await readUndelivered(join(stateDir(), 'w1'))).length === 0);
     expect(await waitForEnd(job.id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 

@@ -14,7 +14,7 @@ const MAX_WRITE_MS = 40;
 /** A worker's folder: the undelivered reports of ended attempts, by token. */
 export type Disk = Map<string, { lease: LeaseRef; left: LeftReports }>;
 
-export function readSurvivors(disk: Disk): LeaseRef[] {
+export function readUndelivered(disk: Disk): LeaseRef[] {
   return [...disk.values()].map(({ lease }) => lease);
 }
 
@@ -28,7 +28,7 @@ export class KeptOutbox implements Outbox {
   readonly trouble = undefined;
   readonly #options: KeptOutboxOptions;
   readonly #memory = new MemoryOutbox();
-  readonly #inherited = new Set<AttemptReports>();
+  readonly #restored = new Set<AttemptReports>();
   readonly #unwritten = new Set<AttemptReports>();
   readonly #closed = new WeakSet<AttemptReports>();
   #writing: Promise<void> | undefined;
@@ -39,7 +39,7 @@ export class KeptOutbox implements Outbox {
     for (const { lease, left } of options.disk.values()) {
       const attempt = AttemptReports.restore(lease, left);
       this.#memory.adopt(attempt);
-      this.#inherited.add(attempt);
+      this.#restored.add(attempt);
     }
   }
 
@@ -75,7 +75,7 @@ export class KeptOutbox implements Outbox {
     const { clock, disk } = this.#options;
     this.#memory.close(attempt);
     this.#closed.add(attempt);
-    this.#inherited.delete(attempt);
+    this.#restored.delete(attempt);
     this.#unwritten.delete(attempt);
     clock.after(this.#chooseWriteMs(), () => {
       if (!this.#isDead) disk.delete(attempt.lease.token);
@@ -92,12 +92,12 @@ export class KeptOutbox implements Outbox {
     return this.#memory.undelivered();
   }
 
-  survivors(): LeaseRef[] {
-    return readSurvivors(this.#options.disk);
+  undeliveredOnDisk(): LeaseRef[] {
+    return readUndelivered(this.#options.disk);
   }
 
-  inherited(): AttemptReports[] {
-    return [...this.#inherited];
+  restoredAttempts(): AttemptReports[] {
+    return [...this.#restored];
   }
 
   async #write(): Promise<void> {

@@ -8,7 +8,7 @@ import { MemoryOutbox } from '../../src/worker/outbox/outbox.ts';
 import { createWorker, type Worker } from '../../src/worker/worker.ts';
 import { FlakyLink, type Weather } from './flaky-link.ts';
 import { createHandler } from './job-plan.ts';
-import { type Disk, KeptOutbox, readSurvivors } from './kept-outbox.ts';
+import { type Disk, KeptOutbox, readUndelivered } from './kept-outbox.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'simulated', memoryBytes: 0 };
@@ -107,7 +107,7 @@ export class SimulatedWorker {
   async #reportDeath({ incarnation }: Process): Promise<void> {
     const { clock, id: workerId } = this.#options;
     const link = this.#createLink();
-    const outbox = readSurvivors(this.#disk);
+    const outbox = readUndelivered(this.#disk);
     for (const until = clock.now() + BYE_LIMIT_MS; clock.now() < until; ) {
       try {
         return await link.bye({ workerId, incarnation, reason: 'crashed', outbox });

@@ -9,7 +9,7 @@ import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
 import type { Executor } from '../execution/executor.ts';
 import { createWorker, type Worker } from '../worker.ts';
 import { readIdentity } from './folder-identity.ts';
-import { readSurvivors } from './outbox-entries.ts';
+import { readUndelivered } from './outbox-entries.ts';
 import { borrowWorkerFolder, listWorkers, type WorkerFolder } from './state-folder.ts';
 
 export interface AbandonedFoldersOptions {
@@ -84,7 +84,7 @@ export class AbandonedFolders {
   async #deliverAll(): Promise<void> {
     const { log, stateDir, workerId } = this.#options;
     for (const name of listWorkers(stateDir)) {
-      const left = name === workerId ? [] : await readSurvivors(join(stateDir, name), log);
+      const left = name === workerId ? [] : await readUndelivered(join(stateDir, name), log);
       const isOver = left.length === 0 && !this.#isDead(name);
       if (isOver || !this.#isOurs(name, left.length)) continue;
       const folder = await this.#borrow(name);
@@ -136,7 +136,7 @@ export class AbandonedFolders {
 
   async #deliver({ incarnation, outbox, workerId }: WorkerFolder): Promise<void> {
     const { clock, devices, log, openLink, version } = this.#options;
-    const about = { leftBy: workerId, outcomes: outbox.survivors().length };
+    const about = { leftBy: workerId, outcomes: outbox.undeliveredOnDisk().length };
     const isOver = () => this.#isWanted || this.#closing.signal.aborted;
     if (isOver() || (about.outcomes === 0 && !this.#isDead(workerId))) return;
     if (about.outcomes > 0) log.warn(about, 'delivering outcomes left by a dead worker');

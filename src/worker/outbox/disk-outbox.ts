@@ -49,7 +49,7 @@ export class DiskOutbox implements Outbox {
   readonly #log: Log;
   #compactAboveBytes: number;
   readonly #memory = new MemoryOutbox();
-  readonly #inherited = new Set<AttemptReports>();
+  readonly #restored = new Set<AttemptReports>();
   /** Attempts in the journal, with their bytes there. */
   readonly #written = new Map<AttemptReports, number>();
   readonly #unwritten = new Set<AttemptReports>();
@@ -123,7 +123,7 @@ export class DiskOutbox implements Outbox {
 
   close(attempt: AttemptReports): void {
     this.#memory.close(attempt);
-    this.#inherited.delete(attempt);
+    this.#restored.delete(attempt);
     this.#unwritten.delete(attempt);
     if (!this.#written.delete(attempt)) return;
     this.#done.push(attempt.lease.token);
@@ -141,7 +141,7 @@ export class DiskOutbox implements Outbox {
     return this.#memory.undelivered();
   }
 
-  survivors(): LeaseRef[] {
+  undeliveredOnDisk(): LeaseRef[] {
     return [...[...this.#written.keys()].map((attempt) => attempt.lease), ...this.#unread];
   }
 
@@ -150,8 +150,8 @@ export class DiskOutbox implements Outbox {
     return this.#isPartlyRead;
   }
 
-  inherited(): AttemptReports[] {
-    return [...this.#inherited];
+  restoredAttempts(): AttemptReports[] {
+    return [...this.#restored];
   }
 
   /** Writes the remaining reports and closes the file. Nothing may be added afterwards. */
@@ -176,7 +176,7 @@ export class DiskOutbox implements Outbox {
     const { restored, unread } = await restoreAttempts(journal, complete, maxRestoredBytes);
     for (const [attempt, bytes] of restored) {
       this.#memory.adopt(attempt);
-      this.#inherited.add(attempt);
+      this.#restored.add(attempt);
       this.#written.set(attempt, bytes);
     }
     this.#journal = journal;

@@ -22,8 +22,8 @@ export function measureJournal(folder: string): number {
   return statSync(locateJournal(folder), { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** Attempts whose outcome a dead process left in this folder, up to a bound. */
-export async function readSurvivors(folder: string, log: Log = silentLog): Promise<LeaseRef[]> {
+/** Attempts in this folder whose outcome its process has not delivered, up to a bound. */
+export async function readUndelivered(folder: string, log: Log = silentLog): Promise<LeaseRef[]> {
   const path = locateJournal(folder);
   const found = new FoundAttempts();
   try {

@@ -33,14 +33,18 @@ export interface Outbox {
    * Undefined if there is nothing to wait for.
    */
   secure(): Promise<void> | undefined;
-  /** Ended attempts whose outcome is not acknowledged. */
+  /** Ended attempts in memory whose outcome is not acknowledged. */
   undelivered(): LeaseRef[];
-  /** Unacknowledged attempts, of this and earlier processes, that a later process could deliver. */
-  survivors(): LeaseRef[];
   /**
-   * Attempts that an earlier process left and that are not acknowledged; each must be touched once.
+   * Ended attempts in the journal whose outcome is not acknowledged, of this and earlier processes:
+   * a later process can deliver them.
    */
-  inherited(): AttemptReports[];
+  undeliveredOnDisk(): LeaseRef[];
+  /**
+   * Attempts of an earlier process, read from the journal and not acknowledged yet. Touch each once
+   * to send its reports.
+   */
+  restoredAttempts(): AttemptReports[];
   /** Why reports are only in memory although a disk outbox was requested. */
   readonly trouble: string | undefined;
 }
@@ -120,11 +124,11 @@ export class MemoryOutbox implements Outbox {
     return undefined;
   }
 
-  survivors(): LeaseRef[] {
+  undeliveredOnDisk(): LeaseRef[] {
     return [];
   }
 
-  inherited(): AttemptReports[] {
+  restoredAttempts(): AttemptReports[] {
     return [];
   }
 }

@@ -126,7 +126,7 @@ async function openFolder(
     if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state folder opened');
     const close = async () => {
       await outbox.end();
-      const isEmpty = outbox.survivors().length === 0 && !outbox.isPartlyRead;
+      const isEmpty = outbox.undeliveredOnDisk().length === 0 && !outbox.isPartlyRead;
       if (options.emptyFolder === 'remove' && isEmpty) removeFolder(folder, log);
       lock.release();
     };

@@ -12,7 +12,7 @@ const MAX_DETAIL = 4_000;
 export interface CrashReportsOptions {
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */
-  readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
+  readUndelivered: (workerId: string) => Promise<LeaseRef[]>;
   clock: Clock;
   log: Log;
 }
@@ -45,9 +45,9 @@ export class CrashReports {
     reason: WorkerBye['reason'],
   ): Promise<void> {
     if (!identity) return;
-    const { clock, log, readSurvivors, sayBye } = this.#options;
+    const { clock, log, readUndelivered, sayBye } = this.#options;
     const { signal } = this.#timeUp;
-    const outbox = (await readSurvivors(identity.workerId)).slice(0, MAX_LISTED);
+    const outbox = (await readUndelivered(identity.workerId)).slice(0, MAX_LISTED);
     const detail = (failure?.reason ?? describeEnd(end)).slice(0, MAX_DETAIL);
     for (const waitMs of [...RETRY_MS, undefined]) {
       try {

@@ -145,7 +145,7 @@ export class Keeper implements WatchedWorker {
    */
   async #stopWithoutProcess(): Promise<void> {
     const { workerId } = this.#identity;
-    const left = workerId === undefined ? [] : await this.#options.readSurvivors(workerId);
+    const left = workerId === undefined ? [] : await this.#options.readUndelivered(workerId);
     this.#change({ name: 'stopped', isClean: left.length === 0 });
   }
 

@@ -21,7 +21,7 @@ export interface SupervisorOptions {
   /** Tells the platform that a worker is gone. */
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */
-  readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
+  readUndelivered: (workerId: string) => Promise<LeaseRef[]>;
   /** Time after which a draining process is killed, ms. */
   killAfterMs: number;
   /** Start failures in a row after which a worker is given up. Default 5. */
@@ -57,7 +57,7 @@ export class Supervisor {
       launch,
       killAfterMs,
       log,
-      readSurvivors,
+      readUndelivered,
       sayBye,
       sets,
       startAttempts,
@@ -68,7 +68,7 @@ export class Supervisor {
       ...(startAttempts !== undefined && { startAttempts }),
     };
     const onChange = () => this.#checkEnd();
-    const common = { launch, sayBye, readSurvivors, policy, killAfterMs, clock, onChange };
+    const common = { launch, sayBye, readUndelivered, policy, killAfterMs, clock, onChange };
     this.keepers = sets.map((set, index) => {
       const isAlone = sets.length === 1;
       const own = workerId === undefined || isAlone ? workerId : `${workerId}-${index}`;

@@ -9,7 +9,7 @@ import { createLog, type Log, silentLog } from '../../../src/base/log.ts';
 import { LinkError, type ReportReply } from '../../../src/wire/link/worker-link.ts';
 import { DiskOutbox } from '../../../src/worker/outbox/disk-outbox.ts';
 import { MemoryOutbox } from '../../../src/worker/outbox/outbox.ts';
-import { readSurvivors } from '../../../src/worker/outbox/outbox-entries.ts';
+import { readUndelivered } from '../../../src/worker/outbox/outbox-entries.ts';
 import { addChunk, complete, leaseRef } from '../../conformance/outbox.ts';
 import { lease, type Script, script } from './worker-script.ts';
 
@@ -127,7 +127,7 @@ it.each(['superseded', 'gone'] as const)(
     await until(started, () => worker.health().outboxDepth === 0);
     expect(logged).toContain('outcome of an earlier process dropped');
     for (const outbox of opened) await outbox.end();
-    expect(await readSurvivors(folder)).toEqual([]);
+    expect(await readUndelivered(folder)).toEqual([]);
   },
 );
 
@@ -138,7 +138,7 @@ it('an outcome is on disk when it is sent', async () => {
   await clock.advance(0);
   const onDisk: string[] = [];
   link.onReport = async (reports) => {
-    onDisk.push(...(await readSurvivors(folder)).map(({ jobId }) => jobId));
+    onDisk.push(...(await readUndelivered(folder)).map(({ jobId }) => jobId));
     return reports.map(() => ({ answer: 'applied' }));
   };
   link.lastTake.answer([lease('a'), lease('b')]);
@@ -191,7 +191,7 @@ it('the bye names an undelivered outcome, which the next process delivers', asyn
   await clock.advance(60_000);
   expect(await result).toMatchObject({ delivered: false, undelivered: [leaseRef('a')] });
   expect(link.byes[0]?.outbox).toEqual([leaseRef('a')]);
-  expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
+  expect(await readUndelivered(folder)).toEqual([leaseRef('a')]);
 });
 
 it('a worker whose outbox had to move to memory is ready and gives the reason', async () => {

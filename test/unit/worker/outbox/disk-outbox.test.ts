@@ -15,7 +15,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { DiskOutbox, type DiskOutboxOptions } from '../../../../src/worker/outbox/disk-outbox.ts';
-import { locateJournal, readSurvivors } from '../../../../src/worker/outbox/outbox-entries.ts';
+import { locateJournal, readUndelivered } from '../../../../src/worker/outbox/outbox-entries.ts';
 import { addChunk, complete, leaseRef, nameReports } from '../../../conformance/outbox.ts';
 
 const BATCH = { maxReports: 1_000, maxBytes: 100_000_000 };
@@ -62,8 +62,8 @@ async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = 
   return attempt;
 }
 
-function takeInherited(outbox: DiskOutbox): string[] {
-  for (const attempt of outbox.inherited()) outbox.touch(attempt);
+function takeRestored(outbox: DiskOutbox): string[] {
+  for (const attempt of outbox.restoredAttempts()) outbox.touch(attempt);
   return nameReports(outbox.takeBatch(BATCH));
 }
 
@@ -84,9 +84,9 @@ describe('the outbox on disk', () => {
     await before.secure();
 
     const after = await openOutbox();
-    const [inherited] = after.inherited();
-    expect(inherited?.lease).toEqual({ jobId: 'a', attempt: 3, token: 'token-a' });
-    if (inherited) after.touch(inherited);
+    const [restored] = after.restoredAttempts();
+    expect(restored?.lease).toEqual({ jobId: 'a', attempt: 3, token: 'token-a' });
+    if (restored) after.touch(restored);
     const [chunks, outcome] = after.takeBatch(BATCH).map(({ report }) => report);
     expect(chunks).toMatchObject({ attempt: 3, token: 'token-a', seq: 2, first: 1, sizes: [8] });
     expect(Buffer.from(chunks?.body ?? []).toString()).toBe('"second"');
@@ -101,10 +101,10 @@ describe('the outbox on disk', () => {
     addChunk(attempt, '1');
     before.touch(attempt);
     await endAttempt(before, 'ended');
-    expect(before.survivors()).toEqual([leaseRef('ended')]);
+    expect(before.undeliveredOnDisk()).toEqual([leaseRef('ended')]);
     const after = await openOutbox();
-    expect(after.survivors()).toEqual([leaseRef('ended')]);
-    expect(await readSurvivors(folder)).toEqual([leaseRef('ended')]);
+    expect(after.undeliveredOnDisk()).toEqual([leaseRef('ended')]);
+    expect(await readUndelivered(folder)).toEqual([leaseRef('ended')]);
   });
 
   it('has written an outcome to disk before it counts as stored', async () => {
@@ -116,14 +116,14 @@ describe('the outbox on disk', () => {
     const secured = outbox.secure();
     expect(secured).toBeInstanceOf(Promise);
     await secured;
-    expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
+    expect(await readUndelivered(folder)).toEqual([leaseRef('a')]);
     expect(outbox.secure()).toBeUndefined();
   });
 
   it('shows outcomes before a hole of 2 GB to other processes', async () => {
     await endAttempt(await openOutbox(), 'a');
     truncateSync(locateJournal(folder), 2 * 1_073_741_824);
-    expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
+    expect(await readUndelivered(folder)).toEqual([leaseRef('a')]);
   });
 
   it('removes closed attempts, and the journal when none is left', async () => {
@@ -131,12 +131,12 @@ describe('the outbox on disk', () => {
     const [a, b] = [await endAttempt(outbox, 'a'), await endAttempt(outbox, 'b')];
     outbox.close(a);
     await endAttempt(outbox, 'c');
-    expect(await readSurvivors(folder)).toEqual([leaseRef('b'), leaseRef('c')]);
+    expect(await readUndelivered(folder)).toEqual([leaseRef('b'), leaseRef('c')]);
     outbox.close(b);
-    for (const lease of outbox.survivors()) expect(lease).toEqual(leaseRef('c'));
+    for (const lease of outbox.undeliveredOnDisk()) expect(lease).toEqual(leaseRef('c'));
     await outbox.end();
     const next = await openOutbox();
-    for (const attempt of next.inherited()) next.close(attempt);
+    for (const attempt of next.restoredAttempts()) next.close(attempt);
     await next.end();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
@@ -160,8 +160,8 @@ describe('the outbox on disk', () => {
     before.touch(attempt);
     await before.secure();
     const after = await openOutbox();
-    expect(takeInherited(after)).toEqual(['a#2 outcome {}']);
-    expect(after.inherited()[0]?.resendFrom(1)).toBe(true);
+    expect(takeRestored(after)).toEqual(['a#2 outcome {}']);
+    expect(after.restoredAttempts()[0]?.resendFrom(1)).toBe(true);
   });
 
   it('is compacted when most of it is obsolete', async () => {
@@ -172,8 +172,8 @@ describe('the outbox on disk', () => {
     await endAttempt(outbox, 'last');
     expect(journalBytes()).toBeLessThan(20_000);
     const after = await openOutbox();
-    expect(after.survivors()).toEqual([kept.lease, leaseRef('last')]);
-    expect(takeInherited(after)).toEqual([
+    expect(after.undeliveredOnDisk()).toEqual([kept.lease, leaseRef('last')]);
+    expect(takeRestored(after)).toEqual([
       'kept#1 chunks 1,2',
       'kept#2 outcome "of kept"',
       'last#1 outcome "of last"',
@@ -185,7 +185,7 @@ describe('the outbox on disk', () => {
     const second = await openOutbox();
     await endAttempt(second, 'b');
     const third = await openOutbox();
-    expect(third.survivors()).toEqual([leaseRef('a'), leaseRef('b')]);
+    expect(third.undeliveredOnDisk()).toEqual([leaseRef('a'), leaseRef('b')]);
     expect(third.undelivered()).toEqual([leaseRef('a'), leaseRef('b')]);
     expect(third.depth).toBe(2);
   });
@@ -202,7 +202,7 @@ describe('a truncated journal', () => {
       writeFileSync(locateJournal(folder), whole.subarray(0, bytes));
       const after = await openOutbox();
       const wanted = bytes === whole.length ? ['a', 'b'] : bytes >= oneBytes ? ['a'] : [];
-      expect(after.survivors().map(({ jobId }) => jobId)).toEqual(wanted);
+      expect(after.undeliveredOnDisk().map(({ jobId }) => jobId)).toEqual(wanted);
       await after.end();
     }
     expect(logged).toContain('incomplete end of the outbox removed');
@@ -212,7 +212,7 @@ describe('a truncated journal', () => {
     await endAttempt(await openOutbox(), 'a', ['"chunk"']);
     truncateSync(locateJournal(folder), journalBytes() - 1);
     const outbox = await openOutbox();
-    expect(outbox.survivors()).toEqual([]);
+    expect(outbox.undeliveredOnDisk()).toEqual([]);
     expect(logged).toContain('attempts without an outcome dropped from the outbox');
     await outbox.end();
     expect(journalBytes()).toBe(HEADER_BYTES);
@@ -222,7 +222,7 @@ describe('a truncated journal', () => {
     await endAttempt(await openOutbox(), 'a');
     truncateSync(locateJournal(folder), journalBytes() + 100);
     await endAttempt(await openOutbox(), 'b');
-    expect((await openOutbox()).survivors()).toEqual([leaseRef('a'), leaseRef('b')]);
+    expect((await openOutbox()).undeliveredOnDisk()).toEqual([leaseRef('a'), leaseRef('b')]);
   });
 
   it('ends at the first corrupt byte', async () => {
@@ -233,13 +233,13 @@ describe('a truncated journal', () => {
     const bytes = readFileSync(locateJournal(folder));
     bytes[oneBytes + 40] = (bytes[oneBytes + 40] ?? 0) ^ 1;
     writeFileSync(locateJournal(folder), bytes);
-    expect((await openOutbox()).survivors()).toEqual([leaseRef('a')]);
+    expect((await openOutbox()).undeliveredOnDisk()).toEqual([leaseRef('a')]);
   });
 });
 
 describe('a journal larger than the read bound', () => {
   const TOO_LARGE = 'outbox is too large, only a part is read; the file stays';
-  const ids = (outbox: DiskOutbox) => outbox.inherited().map(({ lease }) => lease.jobId);
+  const ids = (outbox: DiskOutbox) => outbox.restoredAttempts().map(({ lease }) => lease.jobId);
 
   async function leave(...jobIds: string[]) {
     const outbox = await openOutbox();
@@ -251,27 +251,27 @@ describe('a journal larger than the read bound', () => {
     await leave('a', 'b', 'c');
     const first = await openOutbox({ maxRestoredBytes: 20_000, compactAboveBytes: 1 });
     expect(ids(first)).toEqual(['a', 'b']);
-    expect(first.survivors()).toEqual(['a', 'b', 'c'].map(leaseRef));
+    expect(first.undeliveredOnDisk()).toEqual(['a', 'b', 'c'].map(leaseRef));
     expect(first.isPartlyRead).toBe(true);
     expect(logged).toContain(
       `"path":"${locateJournal(folder)}","maxBytes":20000,"msg":"${TOO_LARGE}"`,
     );
-    for (const attempt of first.inherited()) first.close(attempt);
+    for (const attempt of first.restoredAttempts()) first.close(attempt);
     await endAttempt(first, 'd');
     await first.end();
 
     const second = await openOutbox();
     expect(ids(second)).toEqual(['c', 'd']);
     expect(second.isPartlyRead).toBe(false);
-    expect(takeInherited(second)[1]).toBe('c#2 outcome "of c"');
+    expect(takeRestored(second)[1]).toBe('c#2 outcome "of c"');
   });
 
   it('keeps the rest when all read outcomes are delivered', async () => {
     await leave('a', 'b');
     const first = await openOutbox({ maxRestoredBytes: 10_000 });
-    for (const attempt of first.inherited()) first.close(attempt);
+    for (const attempt of first.restoredAttempts()) first.close(attempt);
     await first.end();
-    expect(await readSurvivors(folder)).toEqual([leaseRef('b')]);
+    expect(await readUndelivered(folder)).toEqual([leaseRef('b')]);
   });
 
   it('yields at least its first attempt, however large that is', async () => {
@@ -285,7 +285,7 @@ describe('a journal larger than the read bound', () => {
     expect(ids(first)).toEqual(['a']);
     expect(first.isPartlyRead).toBe(true);
     expect(logged).toContain(TOO_LARGE);
-    for (const attempt of first.inherited()) first.close(attempt);
+    for (const attempt of first.restoredAttempts()) first.close(attempt);
     await first.end();
     expect(ids(await openOutbox())).toEqual(['b', 'c']);
   });
@@ -302,7 +302,7 @@ describe('a journal larger than the read bound', () => {
       outbox.touch(attempt);
     }
     await outbox.end();
-    expect(await readSurvivors(folder, log)).toEqual(jobIds.slice(0, 15).map(leaseRef));
+    expect(await readUndelivered(folder, log)).toEqual(jobIds.slice(0, 15).map(leaseRef));
     expect(logged).toContain(TOO_LARGE);
     expect(logged).toContain(locateJournal(folder));
   });
@@ -315,7 +315,7 @@ describe('an outbox whose disk fails', () => {
     expect(outbox.trouble).toContain('this version cannot read the journal');
     const attempt = await endAttempt(outbox, 'a');
     expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
-    expect(outbox.survivors()).toEqual([]);
+    expect(outbox.undeliveredOnDisk()).toEqual([]);
     outbox.close(attempt);
     await outbox.end();
     expect(readFileSync(locateJournal(folder), 'utf8')).toBe('something else');

@@ -196,7 +196,7 @@ describe('the folder of a worker', () => {
     }
     const next = await openFolder();
     expect(next.workerId).toBe('b');
-    expect(next.outbox.survivors()).toEqual([leaseRef('job')]);
+    expect(next.outbox.undeliveredOnDisk()).toEqual([leaseRef('job')]);
   });
 
   it('is not used for another endpoint', async () => {
@@ -230,7 +230,7 @@ describe('the folder of a worker', () => {
     mkdirSync(join(stateDir, 'w1', 'worker.json.new'));
     const after = await openFolder({ workerId: 'w1' });
     expect(after.incarnation).toBeGreaterThan(before.incarnation);
-    expect(after.outbox.survivors()).toEqual([leaseRef('job')]);
+    expect(after.outbox.undeliveredOnDisk()).toEqual([leaseRef('job')]);
     expect(logged).toContain('writing the state folder failed');
   });
 

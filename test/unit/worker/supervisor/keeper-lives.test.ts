@@ -107,7 +107,7 @@ class Life {
         await turn();
         this.byes.push(bye);
       },
-      readSurvivors: async () => [],
+      readUndelivered: async () => [],
       killAfterMs: 48_000,
       startAttempts: 3,
       clock: this.clock,

@@ -59,7 +59,7 @@ function supervise(options: Partial<SupervisorOptions> = {}): Supervisor {
     sayBye: async (bye) => {
       byes.push(bye);
     },
-    readSurvivors: async () => [],
+    readUndelivered: async () => [],
     killAfterMs: 60_000,
     clock: systemClock,
     log: silentLog,
@@ -158,7 +158,7 @@ describe('a supervisor', () => {
 
   it('says bye for a dead process, with the contents of its outbox', async () => {
     const left = { jobId: 'j', attempt: 1, token: 't' };
-    const keeper = await startReady({ readSurvivors: async () => [left] });
+    const keeper = await startReady({ readUndelivered: async () => [left] });
     nth(0).kill();
     await until(() => launched.length === 2 && isReady(keeper));
     expect(byes).toEqual([
@@ -296,7 +296,7 @@ describe('a supervisor', () => {
     script = ['', 'fail'];
     const clock = new ManualClock();
     const left = { jobId: 'j', attempt: 1, token: 't' };
-    const keeper = await startReady({ clock, readSurvivors: async () => [left] });
+    const keeper = await startReady({ clock, readUndelivered: async () => [left] });
     nth(0).kill();
     await until(() => keeper.state.name === 'waiting');
     await supervisor?.stop();
@@ -366,7 +366,7 @@ describe('a worker whose device is bad', () => {
         throw new Error('launched');
       },
       sayBye: async () => {},
-      readSurvivors: async () => [],
+      readUndelivered: async () => [],
       killAfterMs: 1,
       clock: systemClock,
       log: silentLog,
