@@ -81,7 +81,7 @@ export class Reporter {
   }
 
   open(lease: TracedLeaseRef, listener: ReportListener): AttemptReportSink {
-    const attempt = this.#outbox.open(lease);
+    const attempt = this.#outbox.addAttempt(lease);
     this.#listeners.set(attempt, listener);
     const add = (change: () => void) => {
       change();
@@ -263,7 +263,7 @@ export class Reporter {
     this.#restored.delete(attempt);
     this.#rounds.remove(attempt);
     attempt.mute();
-    this.#outbox.close(attempt);
+    this.#outbox.removeAttempt(attempt);
     listener?.onSettled();
   }
 

@@ -24,7 +24,7 @@ async function openOnDisk(compactAboveBytes?: number) {
   return {
     outbox,
     async close() {
-      await outbox.end();
+      await outbox.close();
       await rm(folder, { recursive: true });
     },
   };

@@ -50,7 +50,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('returns each report once, in the order of its attempt', async () => {
       const outbox = await openOutbox();
-      const attempt = outbox.open(leaseRef('a'));
+      const attempt = outbox.addAttempt(leaseRef('a'));
       addChunk(attempt, '1');
       attempt.addProgress(Buffer.from('50'));
       outbox.touch(attempt);
@@ -69,13 +69,13 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('returns nothing of an untouched attempt', async () => {
       const outbox = await openOutbox();
-      addChunk(outbox.open(leaseRef('a')), '1');
+      addChunk(outbox.addAttempt(leaseRef('a')), '1');
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
     it('returns the attempt first that was touched first', async () => {
       const outbox = await openOutbox();
-      const [a, b] = [outbox.open(leaseRef('a')), outbox.open(leaseRef('b'))];
+      const [a, b] = [outbox.addAttempt(leaseRef('a')), outbox.addAttempt(leaseRef('b'))];
       for (const attempt of [b, a]) {
         addChunk(attempt, '1');
         outbox.touch(attempt);
@@ -91,7 +91,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
         ['c', 40],
         ['d', 1],
       ] as const) {
-        const attempt = outbox.open(leaseRef(jobId));
+        const attempt = outbox.addAttempt(leaseRef(jobId));
         addChunk(attempt, '1'.repeat(bytes));
         outbox.touch(attempt);
       }
@@ -110,7 +110,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
         ['c', 9],
         ['d', 1],
       ] as const) {
-        const attempt = outbox.open(leaseRef(jobId));
+        const attempt = outbox.addAttempt(leaseRef(jobId));
         for (let n = 0; n < count; n++) addChunk(attempt, '1');
         outbox.touch(attempt);
       }
@@ -123,7 +123,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('ends a report of chunks at 10,000 and starts another', async () => {
       const outbox = await openOutbox();
-      const attempt = outbox.open(leaseRef('a'));
+      const attempt = outbox.addAttempt(leaseRef('a'));
       for (let n = 0; n < 10_001; n++) addChunk(attempt, '1');
       outbox.touch(attempt);
       const sizes = outbox
@@ -134,7 +134,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
 
     it('counts reports and bytes until they are acknowledged', async () => {
       const outbox = await openOutbox();
-      const attempt = outbox.open(leaseRef('a'));
+      const attempt = outbox.addAttempt(leaseRef('a'));
       addChunk(attempt, '123');
       complete(attempt, '{"n":1}');
       outbox.touch(attempt);
@@ -143,13 +143,13 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect([outbox.depth, outbox.bytes]).toEqual([2, 10]);
       attempt.acknowledge(1);
       expect([outbox.depth, outbox.bytes]).toEqual([1, 7]);
-      outbox.close(attempt);
+      outbox.removeAttempt(attempt);
       expect([outbox.depth, outbox.bytes]).toEqual([0, 0]);
     });
 
     it('repeats reports from the restart of the attempt', async () => {
       const outbox = await openOutbox();
-      const attempt = outbox.open(leaseRef('a'));
+      const attempt = outbox.addAttempt(leaseRef('a'));
       addChunk(attempt, '1');
       complete(attempt);
       outbox.touch(attempt);
@@ -160,25 +160,25 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(before);
     });
 
-    it('returns nothing more of a closed attempt', async () => {
+    it('returns nothing more of a removed attempt', async () => {
       const outbox = await openOutbox();
-      const attempt = outbox.open(leaseRef('a'));
+      const attempt = outbox.addAttempt(leaseRef('a'));
       complete(attempt);
       outbox.touch(attempt);
-      outbox.close(attempt);
+      outbox.removeAttempt(attempt);
       outbox.touch(attempt);
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
     it('names the attempts whose outcome is not acknowledged, and only those', async () => {
       const outbox = await openOutbox();
-      const [a, b, c] = ['a', 'b', 'c'].map((id) => outbox.open(leaseRef(id)));
+      const [a, b, c] = ['a', 'b', 'c'].map((id) => outbox.addAttempt(leaseRef(id)));
       if (a) addChunk(a, '1');
       for (const attempt of [b, c]) if (attempt) complete(attempt);
       for (const attempt of [a, b, c]) if (attempt) outbox.touch(attempt);
       await outbox.secure();
       expect(outbox.undelivered()).toEqual([leaseRef('b'), leaseRef('c')]);
-      if (b) outbox.close(b);
+      if (b) outbox.removeAttempt(b);
       expect(outbox.undelivered()).toEqual([leaseRef('c')]);
     });
 

@@ -30,7 +30,7 @@ export class KeptOutbox implements Outbox {
   readonly #memory = new MemoryOutbox();
   readonly #restored = new Set<AttemptReports>();
   readonly #unwritten = new Set<AttemptReports>();
-  readonly #closed = new WeakSet<AttemptReports>();
+  readonly #removed = new WeakSet<AttemptReports>();
   #writing: Promise<void> | undefined;
   #isDead = false;
 
@@ -56,8 +56,8 @@ export class KeptOutbox implements Outbox {
     return this.#memory.bytes;
   }
 
-  open(lease: LeaseRef): AttemptReports {
-    return this.#memory.open(lease);
+  addAttempt(lease: LeaseRef): AttemptReports {
+    return this.#memory.addAttempt(lease);
   }
 
   touch(attempt: AttemptReports): void {
@@ -71,10 +71,10 @@ export class KeptOutbox implements Outbox {
   }
 
   /** The entry on disk is removed a little later: a successor may still find it. */
-  close(attempt: AttemptReports): void {
+  removeAttempt(attempt: AttemptReports): void {
     const { clock, disk } = this.#options;
-    this.#memory.close(attempt);
-    this.#closed.add(attempt);
+    this.#memory.removeAttempt(attempt);
+    this.#removed.add(attempt);
     this.#restored.delete(attempt);
     this.#unwritten.delete(attempt);
     clock.after(this.#chooseWriteMs(), () => {
@@ -106,7 +106,7 @@ export class KeptOutbox implements Outbox {
     await sleep(this.#options.clock, this.#chooseWriteMs());
     if (this.#isDead) return;
     for (const attempt of attempts) {
-      if (this.#closed.has(attempt)) continue;
+      if (this.#removed.has(attempt)) continue;
       const { lease, left } = attempt;
       this.#options.disk.set(lease.token, { lease, left });
     }

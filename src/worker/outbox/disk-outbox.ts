@@ -106,8 +106,8 @@ export class DiskOutbox implements Outbox {
     return this.#memory.bytes;
   }
 
-  open(lease: TracedLeaseRef): AttemptReports {
-    return this.#memory.open(lease);
+  addAttempt(lease: TracedLeaseRef): AttemptReports {
+    return this.#memory.addAttempt(lease);
   }
 
   touch(attempt: AttemptReports): void {
@@ -121,8 +121,8 @@ export class DiskOutbox implements Outbox {
     return this.#memory.takeBatch(limits);
   }
 
-  close(attempt: AttemptReports): void {
-    this.#memory.close(attempt);
+  removeAttempt(attempt: AttemptReports): void {
+    this.#memory.removeAttempt(attempt);
     this.#restored.delete(attempt);
     this.#unwritten.delete(attempt);
     if (!this.#written.delete(attempt)) return;
@@ -154,8 +154,8 @@ export class DiskOutbox implements Outbox {
     return [...this.#restored];
   }
 
-  /** Writes the remaining reports and closes the file. Nothing may be added afterwards. */
-  async end(): Promise<void> {
+  /** Writes the waiting reports, unless the disk fails, and closes the file. Add nothing afterwards. */
+  async close(): Promise<void> {
     this.#cancelRetry?.();
     await this.#running;
     const journal = this.#journal;
@@ -232,7 +232,7 @@ export class DiskOutbox implements Outbox {
     const work = this.#writeOut(attempts, done).then(
       () => this.#noteSuccess(),
       (error: unknown) => {
-        // Attempts that are missing here were closed meanwhile.
+        // Attempts that are no longer in `#written` were removed meanwhile.
         for (const attempt of attempts)
           if (this.#written.delete(attempt)) this.#unwritten.add(attempt);
         this.#done = [...done, ...this.#done];

@@ -19,7 +19,7 @@ export interface Outbox {
   readonly depth: number;
   /** Bytes of their bodies. */
   readonly bytes: number;
-  open(lease: TracedLeaseRef): AttemptReports;
+  addAttempt(lease: TracedLeaseRef): AttemptReports;
   /** Call it after reports were added to the attempt, or after it began to resend. */
   touch(attempt: AttemptReports): void;
   /**
@@ -27,7 +27,7 @@ export interface Outbox {
    */
   takeBatch(limits: BatchLimits): SentReport[];
   /** Removes the attempt and its remaining reports. */
-  close(attempt: AttemptReports): void;
+  removeAttempt(attempt: AttemptReports): void;
   /**
    * Resolves when every outcome touched so far is on disk, or cannot be stored; never rejects.
    * Undefined if there is nothing to wait for.
@@ -72,7 +72,7 @@ export class MemoryOutbox implements Outbox {
     return bytes;
   }
 
-  open(lease: TracedLeaseRef): AttemptReports {
+  addAttempt(lease: TracedLeaseRef): AttemptReports {
     const attempt = new AttemptReports(lease);
     this.adopt(attempt);
     return attempt;
@@ -111,7 +111,7 @@ export class MemoryOutbox implements Outbox {
     return batch;
   }
 
-  close(attempt: AttemptReports): void {
+  removeAttempt(attempt: AttemptReports): void {
     this.#attempts.delete(attempt);
     this.#ready.delete(attempt);
   }

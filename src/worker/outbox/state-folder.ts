@@ -125,7 +125,7 @@ async function openFolder(
     const outbox = await DiskOutbox.open({ folder, clock, log });
     if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state folder opened');
     const close = async () => {
-      await outbox.end();
+      await outbox.close();
       const isEmpty = outbox.undeliveredOnDisk().length === 0 && !outbox.isPartlyRead;
       if (options.emptyFolder === 'remove' && isEmpty) removeFolder(folder, log);
       lock.release();

@@ -39,11 +39,11 @@ async function openFolders() {
 async function leaveOutcome(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   const outbox = await DiskOutbox.open({ folder, clock: systemClock, log: silentLog });
-  const attempt = outbox.open(LEASE);
+  const attempt = outbox.addAttempt(LEASE);
   complete(attempt, '1');
   outbox.touch(attempt);
   await outbox.secure();
-  await outbox.end();
+  await outbox.close();
 }
 
 describe('folders of workers in pods', () => {

@@ -23,7 +23,7 @@ beforeEach(() => {
 });
 
 afterEach(async () => {
-  for (const outbox of opened.splice(0)) await outbox.end();
+  for (const outbox of opened.splice(0)) await outbox.close();
   rmSync(folder, { recursive: true });
 });
 
@@ -37,7 +37,7 @@ async function openOutbox(): Promise<DiskOutbox> {
 async function leaveOutcomes(...jobIds: string[]): Promise<void> {
   const outbox = await openOutbox();
   for (const jobId of jobIds) {
-    const attempt = outbox.open({ ...leaseRef(jobId), attempt: 2 });
+    const attempt = outbox.addAttempt({ ...leaseRef(jobId), attempt: 2 });
     addChunk(attempt, '"chunk"');
     complete(attempt);
     outbox.touch(attempt);
@@ -126,7 +126,7 @@ it.each(['superseded', 'gone'] as const)(
     await worker.start();
     await until(started, () => worker.health().outboxDepth === 0);
     expect(logged).toContain('outcome of an earlier process dropped');
-    for (const outbox of opened) await outbox.end();
+    for (const outbox of opened) await outbox.close();
     expect(await readUndelivered(folder)).toEqual([]);
   },
 );

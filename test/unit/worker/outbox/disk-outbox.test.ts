@@ -33,7 +33,7 @@ beforeEach(() => {
 });
 
 afterEach(async () => {
-  for (const outbox of opened.splice(0)) await outbox.end();
+  for (const outbox of opened.splice(0)) await outbox.close();
   rmSync(folder, { recursive: true });
 });
 
@@ -54,7 +54,7 @@ async function openOutbox(
 
 /** An attempt that has ended, after `chunks`, and lies on disk. */
 async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = []) {
-  const attempt = outbox.open(leaseRef(jobId));
+  const attempt = outbox.addAttempt(leaseRef(jobId));
   for (const json of chunks) addChunk(attempt, json);
   complete(attempt, `"of ${jobId}"`);
   outbox.touch(attempt);
@@ -73,7 +73,7 @@ describe('the outbox on disk', () => {
   it('passes ended attempts to the next process with the numbers of their reports', async () => {
     const before = await openOutbox();
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
-    const attempt = before.open({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
+    const attempt = before.addAttempt({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
     addChunk(attempt, '"first"');
     before.touch(attempt);
     before.takeBatch(BATCH);
@@ -97,7 +97,7 @@ describe('the outbox on disk', () => {
 
   it('does not pass on running attempts', async () => {
     const before = await openOutbox();
-    const attempt = before.open(leaseRef('running'));
+    const attempt = before.addAttempt(leaseRef('running'));
     addChunk(attempt, '1');
     before.touch(attempt);
     await endAttempt(before, 'ended');
@@ -109,7 +109,7 @@ describe('the outbox on disk', () => {
 
   it('has written an outcome to disk before it counts as stored', async () => {
     const outbox = await openOutbox();
-    const attempt = outbox.open(leaseRef('a'));
+    const attempt = outbox.addAttempt(leaseRef('a'));
     complete(attempt);
     expect(outbox.secure()).toBeUndefined();
     outbox.touch(attempt);
@@ -126,34 +126,34 @@ describe('the outbox on disk', () => {
     expect(await readUndelivered(folder)).toEqual([leaseRef('a')]);
   });
 
-  it('removes closed attempts, and the journal when none is left', async () => {
+  it('forgets removed attempts, and clears the journal when none is left', async () => {
     const outbox = await openOutbox();
     const [a, b] = [await endAttempt(outbox, 'a'), await endAttempt(outbox, 'b')];
-    outbox.close(a);
+    outbox.removeAttempt(a);
     await endAttempt(outbox, 'c');
     expect(await readUndelivered(folder)).toEqual([leaseRef('b'), leaseRef('c')]);
-    outbox.close(b);
+    outbox.removeAttempt(b);
     for (const lease of outbox.undeliveredOnDisk()) expect(lease).toEqual(leaseRef('c'));
-    await outbox.end();
+    await outbox.close();
     const next = await openOutbox();
-    for (const attempt of next.restoredAttempts()) next.close(attempt);
-    await next.end();
+    for (const attempt of next.restoredAttempts()) next.removeAttempt(attempt);
+    await next.close();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
   it('does not write an attempt that was settled before its turn came', async () => {
     const outbox = await openOutbox();
-    const attempt = outbox.open(leaseRef('a'));
+    const attempt = outbox.addAttempt(leaseRef('a'));
     complete(attempt);
     outbox.touch(attempt);
-    outbox.close(attempt);
-    await outbox.end();
+    outbox.removeAttempt(attempt);
+    await outbox.close();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
   it('remembers that the reports before the outcome are no longer needed', async () => {
     const before = await openOutbox();
-    const attempt = before.open(leaseRef('a'));
+    const attempt = before.addAttempt(leaseRef('a'));
     addChunk(attempt, '1');
     attempt.mute();
     complete(attempt);
@@ -168,7 +168,8 @@ describe('the outbox on disk', () => {
     const outbox = await openOutbox({ compactAboveBytes: 20_000 });
     const large = JSON.stringify('x'.repeat(9_000));
     const kept = await endAttempt(outbox, 'kept', ['1', '2']);
-    for (const id of ['a', 'b', 'c', 'd']) outbox.close(await endAttempt(outbox, id, [large]));
+    for (const id of ['a', 'b', 'c', 'd'])
+      outbox.removeAttempt(await endAttempt(outbox, id, [large]));
     await endAttempt(outbox, 'last');
     expect(journalBytes()).toBeLessThan(20_000);
     const after = await openOutbox();
@@ -180,7 +181,7 @@ describe('the outbox on disk', () => {
     ]);
   });
 
-  it('keeps the attempts of an earlier process until they are closed', async () => {
+  it('keeps the attempts of an earlier process until they are removed', async () => {
     await endAttempt(await openOutbox(), 'a');
     const second = await openOutbox();
     await endAttempt(second, 'b');
@@ -203,7 +204,7 @@ describe('a truncated journal', () => {
       const after = await openOutbox();
       const wanted = bytes === whole.length ? ['a', 'b'] : bytes >= oneBytes ? ['a'] : [];
       expect(after.undeliveredOnDisk().map(({ jobId }) => jobId)).toEqual(wanted);
-      await after.end();
+      await after.close();
     }
     expect(logged).toContain('incomplete end of the outbox removed');
   });
@@ -214,7 +215,7 @@ describe('a truncated journal', () => {
     const outbox = await openOutbox();
     expect(outbox.undeliveredOnDisk()).toEqual([]);
     expect(logged).toContain('attempts without an outcome dropped from the outbox');
-    await outbox.end();
+    await outbox.close();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
@@ -244,7 +245,7 @@ describe('a journal larger than the read bound', () => {
   async function leave(...jobIds: string[]) {
     const outbox = await openOutbox();
     for (const id of jobIds) await endAttempt(outbox, id, [JSON.stringify('x'.repeat(9_000))]);
-    await outbox.end();
+    await outbox.close();
   }
 
   it('is read up to the bound; the next process reads the rest', async () => {
@@ -256,9 +257,9 @@ describe('a journal larger than the read bound', () => {
     expect(logged).toContain(
       `"path":"${locateJournal(folder)}","maxBytes":20000,"msg":"${TOO_LARGE}"`,
     );
-    for (const attempt of first.restoredAttempts()) first.close(attempt);
+    for (const attempt of first.restoredAttempts()) first.removeAttempt(attempt);
     await endAttempt(first, 'd');
-    await first.end();
+    await first.close();
 
     const second = await openOutbox();
     expect(ids(second)).toEqual(['c', 'd']);
@@ -269,8 +270,8 @@ describe('a journal larger than the read bound', () => {
   it('keeps the rest when all read outcomes are delivered', async () => {
     await leave('a', 'b');
     const first = await openOutbox({ maxRestoredBytes: 10_000 });
-    for (const attempt of first.restoredAttempts()) first.close(attempt);
-    await first.end();
+    for (const attempt of first.restoredAttempts()) first.removeAttempt(attempt);
+    await first.close();
     expect(await readUndelivered(folder)).toEqual([leaseRef('b')]);
   });
 
@@ -285,8 +286,8 @@ describe('a journal larger than the read bound', () => {
     expect(ids(first)).toEqual(['a']);
     expect(first.isPartlyRead).toBe(true);
     expect(logged).toContain(TOO_LARGE);
-    for (const attempt of first.restoredAttempts()) first.close(attempt);
-    await first.end();
+    for (const attempt of first.restoredAttempts()) first.removeAttempt(attempt);
+    await first.close();
     expect(ids(await openOutbox())).toEqual(['b', 'c']);
   });
 
@@ -295,13 +296,13 @@ describe('a journal larger than the read bound', () => {
     const outbox = await openOutbox();
     const jobIds = Array.from({ length: 18 }, (_, n) => `job-${n}`);
     for (const id of jobIds) {
-      const attempt = outbox.open(leaseRef(id));
+      const attempt = outbox.addAttempt(leaseRef(id));
       const error = { code: 'handler_error', message: 'no', stack } as const;
       const outcome = { kind: 'failed', executionMs: 7, error, retry: 'never' } as const;
       attempt.addOutcome({ outcome, output: undefined });
       outbox.touch(attempt);
     }
-    await outbox.end();
+    await outbox.close();
     expect(await readUndelivered(folder, log)).toEqual(jobIds.slice(0, 15).map(leaseRef));
     expect(logged).toContain(TOO_LARGE);
     expect(logged).toContain(locateJournal(folder));
@@ -316,8 +317,8 @@ describe('an outbox whose disk fails', () => {
     const attempt = await endAttempt(outbox, 'a');
     expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     expect(outbox.undeliveredOnDisk()).toEqual([]);
-    outbox.close(attempt);
-    await outbox.end();
+    outbox.removeAttempt(attempt);
+    await outbox.close();
     expect(readFileSync(locateJournal(folder), 'utf8')).toBe('something else');
     expect(logged).toContain('undelivered outcomes are in memory only');
   });
@@ -328,7 +329,7 @@ describe('an outbox whose disk fails', () => {
     expect(outbox.trouble).toContain('ENOSPC');
     await endAttempt(outbox, 'a');
     expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
-    await outbox.end();
+    await outbox.close();
   });
 
   it('works in memory if the folder is not a folder', async () => {

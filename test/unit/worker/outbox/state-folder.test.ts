@@ -188,7 +188,7 @@ describe('the folder of a worker', () => {
     for (const workerId of ['a', 'b', 'c']) {
       const folder = await openFolder({ workerId });
       if (workerId === 'b') {
-        const attempt = folder.outbox.open(leaseRef('job'));
+        const attempt = folder.outbox.addAttempt(leaseRef('job'));
         complete(attempt);
         folder.outbox.touch(attempt);
       }
@@ -223,7 +223,7 @@ describe('the folder of a worker', () => {
 
   it('returns its outcomes when it is not writable', async () => {
     const before = await openFolder({ workerId: 'w1' });
-    const attempt = before.outbox.open(leaseRef('job'));
+    const attempt = before.outbox.addAttempt(leaseRef('job'));
     complete(attempt);
     before.outbox.touch(attempt);
     await before.close();
