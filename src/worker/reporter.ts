@@ -122,7 +122,7 @@ export class Reporter {
   }
 
   #wake(attempt: AttemptReports): void {
-    this.#outbox.touch(attempt);
+    this.#outbox.notifyChanged(attempt);
     const round = this.#rounds.find(attempt, this.#session.terms.reportsBy);
     if (this.#sending.has(round) || this.#stopping.signal.aborted || attempt.waiting === 0) return;
     this.#sending.add(round);
@@ -229,7 +229,7 @@ export class Reporter {
   #sendAgain(attempt: AttemptReports, expected: number): void {
     this.#confirm(attempt, expected - 1);
     if (attempt.resendFrom(expected)) {
-      this.#outbox.touch(attempt);
+      this.#outbox.notifyChanged(attempt);
       return;
     }
     const job = { job: attempt.lease.jobId, attempt: attempt.lease.attempt };
@@ -243,7 +243,7 @@ export class Reporter {
    */
   #dropAllButOutcome(attempt: AttemptReports): void {
     attempt.mute();
-    this.#outbox.touch(attempt);
+    this.#outbox.notifyChanged(attempt);
     this.#listeners.get(attempt)?.onSuperseded();
   }
 
@@ -285,7 +285,7 @@ export class Reporter {
     this.#log.error(refused, 'report refused, attempt failed');
     const outcome = kind === 'outcome' ? report.outcome : undefined;
     if (attempt.replaceFrom(seq, describeRefusal(outcome, error))) {
-      this.#outbox.touch(attempt);
+      this.#outbox.notifyChanged(attempt);
       this.#listeners.get(attempt)?.onSuperseded();
     } else {
       this.#giveUp(attempt);

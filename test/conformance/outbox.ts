@@ -53,10 +53,10 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const attempt = outbox.addAttempt(leaseRef('a'));
       addChunk(attempt, '1');
       attempt.addProgress(Buffer.from('50'));
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       const first = outbox.takeBatch(BATCH);
       complete(attempt);
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       await outbox.secure();
       const second = outbox.takeBatch(BATCH);
       expect(nameReports([...first, ...second])).toEqual([
@@ -67,18 +67,18 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
-    it('returns nothing of an untouched attempt', async () => {
+    it('returns nothing of an attempt without a notification', async () => {
       const outbox = await openOutbox();
       addChunk(outbox.addAttempt(leaseRef('a')), '1');
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
-    it('returns the attempt first that was touched first', async () => {
+    it('returns first the attempt whose change was notified first', async () => {
       const outbox = await openOutbox();
       const [a, b] = [outbox.addAttempt(leaseRef('a')), outbox.addAttempt(leaseRef('b'))];
       for (const attempt of [b, a]) {
         addChunk(attempt, '1');
-        outbox.touch(attempt);
+        outbox.notifyChanged(attempt);
       }
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['b#1 chunks 1', 'a#1 chunks 1']);
     });
@@ -93,7 +93,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       ] as const) {
         const attempt = outbox.addAttempt(leaseRef(jobId));
         addChunk(attempt, '1'.repeat(bytes));
-        outbox.touch(attempt);
+        outbox.notifyChanged(attempt);
       }
       const takeJobs = (limits: Partial<typeof BATCH>) =>
         outbox.takeBatch({ ...BATCH, ...limits }).map(({ report }) => report.jobId);
@@ -112,7 +112,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       ] as const) {
         const attempt = outbox.addAttempt(leaseRef(jobId));
         for (let n = 0; n < count; n++) addChunk(attempt, '1');
-        outbox.touch(attempt);
+        outbox.notifyChanged(attempt);
       }
       const takeJobs = () =>
         outbox.takeBatch({ ...BATCH, maxChunks: 4 }).map(({ report }) => report.jobId);
@@ -125,7 +125,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const outbox = await openOutbox();
       const attempt = outbox.addAttempt(leaseRef('a'));
       for (let n = 0; n < 10_001; n++) addChunk(attempt, '1');
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       const sizes = outbox
         .takeBatch(BATCH)
         .map(({ report }) => (report.kind === 'chunks' ? report.sizes.length : 0));
@@ -137,7 +137,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const attempt = outbox.addAttempt(leaseRef('a'));
       addChunk(attempt, '123');
       complete(attempt, '{"n":1}');
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       outbox.takeBatch(BATCH);
       await outbox.secure();
       expect([outbox.depth, outbox.bytes]).toEqual([2, 10]);
@@ -152,11 +152,11 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const attempt = outbox.addAttempt(leaseRef('a'));
       addChunk(attempt, '1');
       complete(attempt);
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       await outbox.secure();
       const before = nameReports(outbox.takeBatch(BATCH));
       expect(attempt.resendFrom(1)).toBe(true);
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       expect(nameReports(outbox.takeBatch(BATCH))).toEqual(before);
     });
 
@@ -164,9 +164,9 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const outbox = await openOutbox();
       const attempt = outbox.addAttempt(leaseRef('a'));
       complete(attempt);
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       outbox.removeAttempt(attempt);
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
       expect(outbox.takeBatch(BATCH)).toEqual([]);
     });
 
@@ -175,7 +175,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const [a, b, c] = ['a', 'b', 'c'].map((id) => outbox.addAttempt(leaseRef(id)));
       if (a) addChunk(a, '1');
       for (const attempt of [b, c]) if (attempt) complete(attempt);
-      for (const attempt of [a, b, c]) if (attempt) outbox.touch(attempt);
+      for (const attempt of [a, b, c]) if (attempt) outbox.notifyChanged(attempt);
       await outbox.secure();
       expect(outbox.undelivered()).toEqual([leaseRef('b'), leaseRef('c')]);
       if (b) outbox.removeAttempt(b);

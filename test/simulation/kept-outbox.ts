@@ -60,8 +60,8 @@ export class KeptOutbox implements Outbox {
     return this.#memory.addAttempt(lease);
   }
 
-  touch(attempt: AttemptReports): void {
-    this.#memory.touch(attempt);
+  notifyChanged(attempt: AttemptReports): void {
+    this.#memory.notifyChanged(attempt);
     const isWritten = this.#options.disk.has(attempt.lease.token);
     if (attempt.ended && attempt.depth > 0 && !isWritten) this.#unwritten.add(attempt);
   }

@@ -110,8 +110,8 @@ export class DiskOutbox implements Outbox {
     return this.#memory.addAttempt(lease);
   }
 
-  touch(attempt: AttemptReports): void {
-    this.#memory.touch(attempt);
+  notifyChanged(attempt: AttemptReports): void {
+    this.#memory.notifyChanged(attempt);
     if (!attempt.ended || attempt.depth === 0 || this.#written.has(attempt)) return;
     this.#unwritten.add(attempt);
     this.#wake();

@@ -20,8 +20,11 @@ export interface Outbox {
   /** Bytes of their bodies. */
   readonly bytes: number;
   addAttempt(lease: TracedLeaseRef): AttemptReports;
-  /** Call it after reports were added to the attempt, or after it began to resend. */
-  touch(attempt: AttemptReports): void;
+  /**
+   * Call it after you added reports to the attempt, or made it resend: it queues the attempt for
+   * `takeBatch`, and an ended attempt for the disk.
+   */
+  notifyChanged(attempt: AttemptReports): void;
   /**
    * Returns the next reports that are not being sent, in order within each attempt; may be empty.
    */
@@ -29,7 +32,7 @@ export interface Outbox {
   /** Removes the attempt and its remaining reports. */
   removeAttempt(attempt: AttemptReports): void;
   /**
-   * Resolves when every outcome touched so far is on disk, or cannot be stored; never rejects.
+   * Resolves when every outcome notified so far is on disk, or cannot be stored; never rejects.
    * Undefined if there is nothing to wait for.
    */
   secure(): Promise<void> | undefined;
@@ -41,8 +44,8 @@ export interface Outbox {
    */
   undeliveredOnDisk(): LeaseRef[];
   /**
-   * Attempts of an earlier process, read from the journal and not acknowledged yet. Touch each once
-   * to send its reports.
+   * Attempts of an earlier process, read from the journal and not acknowledged yet. Call
+   * `notifyChanged` once with each to send its reports.
    */
   restoredAttempts(): AttemptReports[];
   /** Why reports are only in memory although a disk outbox was requested. */
@@ -78,12 +81,12 @@ export class MemoryOutbox implements Outbox {
     return attempt;
   }
 
-  /** Adds an existing attempt; its reports wait until it is touched. */
+  /** Adds an existing attempt; its reports wait until `notifyChanged`. */
   adopt(attempt: AttemptReports): void {
     this.#attempts.add(attempt);
   }
 
-  touch(attempt: AttemptReports): void {
+  notifyChanged(attempt: AttemptReports): void {
     if (attempt.waiting > 0 && this.#attempts.has(attempt)) this.#ready.add(attempt);
   }
 

@@ -41,7 +41,7 @@ async function leaveOutcome(folder: string): Promise<void> {
   const outbox = await DiskOutbox.open({ folder, clock: systemClock, log: silentLog });
   const attempt = outbox.addAttempt(LEASE);
   complete(attempt, '1');
-  outbox.touch(attempt);
+  outbox.notifyChanged(attempt);
   await outbox.secure();
   await outbox.close();
 }

@@ -40,7 +40,7 @@ async function leaveOutcomes(...jobIds: string[]): Promise<void> {
     const attempt = outbox.addAttempt({ ...leaseRef(jobId), attempt: 2 });
     addChunk(attempt, '"chunk"');
     complete(attempt);
-    outbox.touch(attempt);
+    outbox.notifyChanged(attempt);
   }
   await outbox.secure();
 }

@@ -57,13 +57,13 @@ async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = 
   const attempt = outbox.addAttempt(leaseRef(jobId));
   for (const json of chunks) addChunk(attempt, json);
   complete(attempt, `"of ${jobId}"`);
-  outbox.touch(attempt);
+  outbox.notifyChanged(attempt);
   await outbox.secure();
   return attempt;
 }
 
 function takeRestored(outbox: DiskOutbox): string[] {
-  for (const attempt of outbox.restoredAttempts()) outbox.touch(attempt);
+  for (const attempt of outbox.restoredAttempts()) outbox.notifyChanged(attempt);
   return nameReports(outbox.takeBatch(BATCH));
 }
 
@@ -75,18 +75,18 @@ describe('the outbox on disk', () => {
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
     const attempt = before.addAttempt({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
     addChunk(attempt, '"first"');
-    before.touch(attempt);
+    before.notifyChanged(attempt);
     before.takeBatch(BATCH);
     attempt.acknowledge(1);
     addChunk(attempt, '"second"');
     complete(attempt, '"out"');
-    before.touch(attempt);
+    before.notifyChanged(attempt);
     await before.secure();
 
     const after = await openOutbox();
     const [restored] = after.restoredAttempts();
     expect(restored?.lease).toEqual({ jobId: 'a', attempt: 3, token: 'token-a' });
-    if (restored) after.touch(restored);
+    if (restored) after.notifyChanged(restored);
     const [chunks, outcome] = after.takeBatch(BATCH).map(({ report }) => report);
     expect(chunks).toMatchObject({ attempt: 3, token: 'token-a', seq: 2, first: 1, sizes: [8] });
     expect(Buffer.from(chunks?.body ?? []).toString()).toBe('"second"');
@@ -99,7 +99,7 @@ describe('the outbox on disk', () => {
     const before = await openOutbox();
     const attempt = before.addAttempt(leaseRef('running'));
     addChunk(attempt, '1');
-    before.touch(attempt);
+    before.notifyChanged(attempt);
     await endAttempt(before, 'ended');
     expect(before.undeliveredOnDisk()).toEqual([leaseRef('ended')]);
     const after = await openOutbox();
@@ -112,7 +112,7 @@ describe('the outbox on disk', () => {
     const attempt = outbox.addAttempt(leaseRef('a'));
     complete(attempt);
     expect(outbox.secure()).toBeUndefined();
-    outbox.touch(attempt);
+    outbox.notifyChanged(attempt);
     const secured = outbox.secure();
     expect(secured).toBeInstanceOf(Promise);
     await secured;
@@ -145,7 +145,7 @@ describe('the outbox on disk', () => {
     const outbox = await openOutbox();
     const attempt = outbox.addAttempt(leaseRef('a'));
     complete(attempt);
-    outbox.touch(attempt);
+    outbox.notifyChanged(attempt);
     outbox.removeAttempt(attempt);
     await outbox.close();
     expect(journalBytes()).toBe(HEADER_BYTES);
@@ -157,7 +157,7 @@ describe('the outbox on disk', () => {
     addChunk(attempt, '1');
     attempt.mute();
     complete(attempt);
-    before.touch(attempt);
+    before.notifyChanged(attempt);
     await before.secure();
     const after = await openOutbox();
     expect(takeRestored(after)).toEqual(['a#2 outcome {}']);
@@ -300,7 +300,7 @@ describe('a journal larger than the read bound', () => {
       const error = { code: 'handler_error', message: 'no', stack } as const;
       const outcome = { kind: 'failed', executionMs: 7, error, retry: 'never' } as const;
       attempt.addOutcome({ outcome, output: undefined });
-      outbox.touch(attempt);
+      outbox.notifyChanged(attempt);
     }
     await outbox.close();
     expect(await readUndelivered(folder, log)).toEqual(jobIds.slice(0, 15).map(leaseRef));

@@ -190,7 +190,7 @@ describe('the folder of a worker', () => {
       if (workerId === 'b') {
         const attempt = folder.outbox.addAttempt(leaseRef('job'));
         complete(attempt);
-        folder.outbox.touch(attempt);
+        folder.outbox.notifyChanged(attempt);
       }
       await folder.close();
     }
@@ -225,7 +225,7 @@ describe('the folder of a worker', () => {
     const before = await openFolder({ workerId: 'w1' });
     const attempt = before.outbox.addAttempt(leaseRef('job'));
     complete(attempt);
-    before.outbox.touch(attempt);
+    before.outbox.notifyChanged(attempt);
     await before.close();
     mkdirSync(join(stateDir, 'w1', 'worker.json.new'));
     const after = await openFolder({ workerId: 'w1' });
