@@ -139,7 +139,7 @@ export class Reporter {
         const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(limits);
         if (batch.length === 0) break;
         // An outcome is sent only after it is on disk. Other reports may be lost with their attempt.
-        if (batch.some(({ report }) => report.kind === 'outcome')) await this.#outbox.secure();
+        if (batch.some(({ report }) => report.kind === 'outcome')) await this.#outbox.flush();
         await this.#deliver(batch, round);
       }
     } catch (error) {

@@ -52,7 +52,7 @@ export async function drainWorker(drain: DrainOptions): Promise<ShutdownResult> 
   await settles(reporter.delivered(), { clock, ms: flushMs });
   const undelivered = outbox.undelivered();
   if (undelivered.length > 0) log.error({ undelivered }, 'delivering outcomes failed');
-  await outbox.secure();
+  await outbox.flush();
   await sayBye(options, Math.max(flushUntil, clock.now() + MIN_BYE_MS));
   return { delivered: undelivered.length === 0, undelivered, abandoned };
 }

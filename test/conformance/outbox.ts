@@ -57,7 +57,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       const first = outbox.takeBatch(BATCH);
       complete(attempt);
       outbox.notifyChanged(attempt);
-      await outbox.secure();
+      await outbox.flush();
       const second = outbox.takeBatch(BATCH);
       expect(nameReports([...first, ...second])).toEqual([
         'a#1 chunks 1',
@@ -139,7 +139,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       complete(attempt, '{"n":1}');
       outbox.notifyChanged(attempt);
       outbox.takeBatch(BATCH);
-      await outbox.secure();
+      await outbox.flush();
       expect([outbox.depth, outbox.bytes]).toEqual([2, 10]);
       attempt.acknowledge(1);
       expect([outbox.depth, outbox.bytes]).toEqual([1, 7]);
@@ -153,7 +153,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       addChunk(attempt, '1');
       complete(attempt);
       outbox.notifyChanged(attempt);
-      await outbox.secure();
+      await outbox.flush();
       const before = nameReports(outbox.takeBatch(BATCH));
       expect(attempt.resendFrom(1)).toBe(true);
       outbox.notifyChanged(attempt);
@@ -176,7 +176,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       if (a) addChunk(a, '1');
       for (const attempt of [b, c]) if (attempt) complete(attempt);
       for (const attempt of [a, b, c]) if (attempt) outbox.notifyChanged(attempt);
-      await outbox.secure();
+      await outbox.flush();
       expect(outbox.undelivered()).toEqual([leaseRef('b'), leaseRef('c')]);
       if (b) outbox.removeAttempt(b);
       expect(outbox.undelivered()).toEqual([leaseRef('c')]);
@@ -187,7 +187,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(outbox.restoredAttempts()).toEqual([]);
       expect(outbox.undeliveredOnDisk()).toEqual([]);
       expect(outbox.trouble).toBeUndefined();
-      expect(outbox.secure()).toBeUndefined();
+      expect(outbox.flush()).toBeUndefined();
     });
   });
 }

@@ -82,7 +82,7 @@ export class KeptOutbox implements Outbox {
     });
   }
 
-  secure(): Promise<void> | undefined {
+  flush(): Promise<void> | undefined {
     if (this.#unwritten.size === 0) return this.#writing;
     this.#writing = this.#write();
     return this.#writing;

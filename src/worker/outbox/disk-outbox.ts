@@ -63,9 +63,9 @@ export class DiskOutbox implements Outbox {
   /** Set while a failed disk is not used. */
   #cancelRetry: (() => void) | undefined;
   #running: Promise<void> | undefined;
-  /** The current write, if it contains outcomes. */
-  #securing: Promise<void> | undefined;
-  #whenSecured: (() => void)[] = [];
+  /** The current write, if it contains outcomes; `flush` waits for it. */
+  #flushing: Promise<void> | undefined;
+  #whenFlushed: (() => void)[] = [];
 
   private constructor({ clock, log, compactAboveBytes = 64 * 1_048_576 }: DiskOutboxOptions) {
     this.#clock = clock;
@@ -130,10 +130,10 @@ export class DiskOutbox implements Outbox {
     this.#wake();
   }
 
-  secure(): Promise<void> | undefined {
-    if (!this.#canWrite || this.#unwritten.size === 0) return this.#securing;
+  flush(): Promise<void> | undefined {
+    if (!this.#canWrite || this.#unwritten.size === 0) return this.#flushing;
     return new Promise((resolve) => {
-      this.#whenSecured.push(resolve);
+      this.#whenFlushed.push(resolve);
     });
   }
 
@@ -225,10 +225,10 @@ export class DiskOutbox implements Outbox {
   async #write(): Promise<void> {
     const attempts = [...this.#unwritten];
     const done = this.#done;
-    const whenSecured = this.#whenSecured;
+    const whenFlushed = this.#whenFlushed;
     this.#unwritten.clear();
     this.#done = [];
-    this.#whenSecured = [];
+    this.#whenFlushed = [];
     const work = this.#writeOut(attempts, done).then(
       () => this.#noteSuccess(),
       (error: unknown) => {
@@ -239,10 +239,10 @@ export class DiskOutbox implements Outbox {
         this.#noteTrouble(error);
       },
     );
-    if (attempts.length > 0) this.#securing = work;
+    if (attempts.length > 0) this.#flushing = work;
     await work;
-    this.#securing = undefined;
-    for (const resolve of whenSecured) resolve();
+    this.#flushing = undefined;
+    for (const resolve of whenFlushed) resolve();
   }
 
   async #writeOut(attempts: readonly AttemptReports[], done: readonly string[]): Promise<void> {

@@ -32,10 +32,10 @@ export interface Outbox {
   /** Removes the attempt and its remaining reports. */
   removeAttempt(attempt: AttemptReports): void;
   /**
-   * Resolves when every outcome notified so far is on disk, or cannot be stored; never rejects.
-   * Undefined if there is nothing to wait for.
+   * Resolves when every outcome notified so far is on disk, or its write has failed: it is then only
+   * in memory, and `diskError` says why. Never rejects. Undefined if no write is pending.
    */
-  secure(): Promise<void> | undefined;
+  flush(): Promise<void> | undefined;
   /** Ended attempts in memory whose outcome is not acknowledged. */
   undelivered(): LeaseRef[];
   /**
@@ -123,7 +123,7 @@ export class MemoryOutbox implements Outbox {
     return [...this.#attempts].filter((attempt) => attempt.ended).map((attempt) => attempt.lease);
   }
 
-  secure(): Promise<void> | undefined {
+  flush(): Promise<void> | undefined {
     return undefined;
   }
 

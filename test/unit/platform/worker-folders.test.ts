@@ -42,7 +42,7 @@ async function leaveOutcome(folder: string): Promise<void> {
   const attempt = outbox.addAttempt(LEASE);
   complete(attempt, '1');
   outbox.notifyChanged(attempt);
-  await outbox.secure();
+  await outbox.flush();
   await outbox.close();
 }
 

@@ -42,7 +42,7 @@ async function leaveOutcomes(...jobIds: string[]): Promise<void> {
     complete(attempt);
     outbox.notifyChanged(attempt);
   }
-  await outbox.secure();
+  await outbox.flush();
 }
 
 async function prepare(): Promise<Script> {
@@ -154,7 +154,7 @@ class SlowOutbox extends MemoryOutbox {
     this.write = resolve;
   });
 
-  override secure(): Promise<void> {
+  override flush(): Promise<void> {
     return this.#written;
   }
 }

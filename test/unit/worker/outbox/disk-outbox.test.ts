@@ -58,7 +58,7 @@ async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = 
   for (const json of chunks) addChunk(attempt, json);
   complete(attempt, `"of ${jobId}"`);
   outbox.notifyChanged(attempt);
-  await outbox.secure();
+  await outbox.flush();
   return attempt;
 }
 
@@ -81,7 +81,7 @@ describe('the outbox on disk', () => {
     addChunk(attempt, '"second"');
     complete(attempt, '"out"');
     before.notifyChanged(attempt);
-    await before.secure();
+    await before.flush();
 
     const after = await openOutbox();
     const [restored] = after.restoredAttempts();
@@ -111,13 +111,13 @@ describe('the outbox on disk', () => {
     const outbox = await openOutbox();
     const attempt = outbox.addAttempt(leaseRef('a'));
     complete(attempt);
-    expect(outbox.secure()).toBeUndefined();
+    expect(outbox.flush()).toBeUndefined();
     outbox.notifyChanged(attempt);
-    const secured = outbox.secure();
-    expect(secured).toBeInstanceOf(Promise);
-    await secured;
+    const flushed = outbox.flush();
+    expect(flushed).toBeInstanceOf(Promise);
+    await flushed;
     expect(await readUndelivered(folder)).toEqual([leaseRef('a')]);
-    expect(outbox.secure()).toBeUndefined();
+    expect(outbox.flush()).toBeUndefined();
   });
 
   it('shows outcomes before a hole of 2 GB to other processes', async () => {
@@ -158,7 +158,7 @@ describe('the outbox on disk', () => {
     attempt.mute();
     complete(attempt);
     before.notifyChanged(attempt);
-    await before.secure();
+    await before.flush();
     const after = await openOutbox();
     expect(takeRestored(after)).toEqual(['a#2 outcome {}']);
     expect(after.restoredAttempts()[0]?.resendFrom(1)).toBe(true);
