@@ -49,7 +49,7 @@ export function describeHealth(parts: WorkerParts): WorkerHealth {
   const reason = findTrouble(parts);
   const { lastTakeAt } = parts.takeLoop;
   const { lastRenewAt } = parts.leaseKeeper;
-  const { trouble: outboxTrouble } = parts.outbox;
+  const { diskError: outboxTrouble } = parts.outbox;
   return {
     ready: reason === undefined,
     ...(reason !== undefined && { reason }),

@@ -182,11 +182,11 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(outbox.undelivered()).toEqual([leaseRef('c')]);
     });
 
-    it('is empty, without trouble or pending writes, when it is new', async () => {
+    it('is empty, without a disk error or pending writes, when it is new', async () => {
       const outbox = await openOutbox();
       expect(outbox.restoredAttempts()).toEqual([]);
       expect(outbox.undeliveredOnDisk()).toEqual([]);
-      expect(outbox.trouble).toBeUndefined();
+      expect(outbox.diskError).toBeUndefined();
       expect(outbox.flush()).toBeUndefined();
     });
   });

@@ -25,7 +25,7 @@ export interface KeptOutboxOptions {
 }
 
 export class KeptOutbox implements Outbox {
-  readonly trouble = undefined;
+  readonly diskError = undefined;
   readonly #options: KeptOutboxOptions;
   readonly #memory = new MemoryOutbox();
   readonly #restored = new Set<AttemptReports>();

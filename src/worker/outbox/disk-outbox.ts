@@ -59,7 +59,7 @@ export class DiskOutbox implements Outbox {
   /** Tokens of attempts to be marked as done in the journal. */
   #done: string[] = [];
   #journal: Journal | undefined;
-  #trouble: string | undefined;
+  #diskError: string | undefined;
   /** Set while a failed disk is not used. */
   #cancelRetry: (() => void) | undefined;
   #running: Promise<void> | undefined;
@@ -89,13 +89,13 @@ export class DiskOutbox implements Outbox {
       if (tornBytes > 0) options.log.warn({ tornBytes }, 'incomplete end of the outbox removed');
       await outbox.#restore(journal, found, options);
     } catch (error) {
-      outbox.#noteTrouble(error);
+      outbox.#noteDiskError(error);
     }
     return outbox;
   }
 
-  get trouble(): string | undefined {
-    return this.#trouble;
+  get diskError(): string | undefined {
+    return this.#diskError;
   }
 
   get depth(): number {
@@ -236,7 +236,7 @@ export class DiskOutbox implements Outbox {
         for (const attempt of attempts)
           if (this.#written.delete(attempt)) this.#unwritten.add(attempt);
         this.#done = [...done, ...this.#done];
-        this.#noteTrouble(error);
+        this.#noteDiskError(error);
       },
     );
     if (attempts.length > 0) this.#flushing = work;
@@ -278,15 +278,15 @@ export class DiskOutbox implements Outbox {
   }
 
   #noteSuccess(): void {
-    if (this.#trouble === undefined) return;
-    this.#trouble = undefined;
+    if (this.#diskError === undefined) return;
+    this.#diskError = undefined;
     this.#log.info('outbox on disk works again');
   }
 
-  #noteTrouble(error: unknown): void {
+  #noteDiskError(error: unknown): void {
     const reason = error instanceof Error ? error.message : String(error);
-    const isNews = this.#trouble === undefined;
-    this.#trouble = `outbox on disk failed: ${reason}`;
+    const isNews = this.#diskError === undefined;
+    this.#diskError = `outbox on disk failed: ${reason}`;
     this.#log[isNews ? 'error' : 'debug'](
       { err: error },
       'outbox on disk failed, undelivered outcomes are in memory only',

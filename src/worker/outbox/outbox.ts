@@ -48,19 +48,22 @@ export interface Outbox {
    * `notifyChanged` once with each to send its reports.
    */
   restoredAttempts(): AttemptReports[];
-  /** Why reports are only in memory although a disk outbox was requested. */
-  readonly trouble: string | undefined;
+  /**
+   * The disk's last error, because of which outcomes are only in memory. Undefined while the disk
+   * works, and if no disk is in use.
+   */
+  readonly diskError: string | undefined;
 }
 
 export class MemoryOutbox implements Outbox {
   readonly #attempts = new Set<AttemptReports>();
   /** Attempts with reports to send, in order of arrival. */
   readonly #ready = new Set<AttemptReports>();
-  readonly trouble: string | undefined;
+  readonly diskError: string | undefined;
 
-  /** `trouble`: the reason why this outbox replaces one on disk. */
-  constructor({ trouble }: { trouble?: string } = {}) {
-    this.trouble = trouble;
+  /** `diskError`: the error because of which this outbox replaces one on disk. */
+  constructor({ diskError }: { diskError?: string } = {}) {
+    this.diskError = diskError;
   }
 
   get depth(): number {

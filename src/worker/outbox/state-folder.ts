@@ -64,12 +64,12 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
   } catch (error) {
     if (error instanceof StateFolderError) throw error;
     const reason = error instanceof Error ? error.message : String(error);
-    const trouble = `the state folder cannot be used: ${reason}`;
+    const diskError = `the state folder cannot be used: ${reason}`;
     log.error(
       { err: error, stateDir },
       'state folder cannot be used, undelivered outcomes are in memory only',
     );
-    return openInMemory(options, trouble);
+    return openInMemory(options, diskError);
   }
 }
 
@@ -123,7 +123,7 @@ async function openFolder(
       log.error({ err: error, folder }, 'writing the state folder failed');
     }
     const outbox = await DiskOutbox.open({ folder, clock, log });
-    if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state folder opened');
+    if (outbox.diskError === undefined) log.info({ folder, incarnation }, 'state folder opened');
     const close = async () => {
       await outbox.close();
       const isEmpty = outbox.undeliveredOnDisk().length === 0 && !outbox.isPartlyRead;
@@ -158,9 +158,9 @@ function skipUnusable(error: unknown): undefined {
   if (!(error instanceof StateFolderError)) throw error;
 }
 
-function openInMemory(options: StateFolderOptions, trouble: string): WorkerFolder {
+function openInMemory(options: StateFolderOptions, diskError: string): WorkerFolder {
   const { clock, nameWorker } = options;
   const { workerId = nameWorker(), incarnation = clock.now() } = options;
-  const outbox = new MemoryOutbox({ trouble });
+  const outbox = new MemoryOutbox({ diskError });
   return { workerId, incarnation, outbox, close: async () => {} };
 }

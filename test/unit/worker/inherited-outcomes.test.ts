@@ -195,7 +195,7 @@ it('the bye names an undelivered outcome, which the next process delivers', asyn
 });
 
 it('a worker whose outbox had to move to memory is ready and gives the reason', async () => {
-  const started = script({ outbox: new MemoryOutbox({ trouble: 'the disk is full' }) });
+  const started = script({ outbox: new MemoryOutbox({ diskError: 'the disk is full' }) });
   await started.worker.start();
   await started.clock.advance(0);
   expect(started.worker.health()).toMatchObject({

@@ -313,7 +313,7 @@ describe('an outbox whose disk fails', () => {
   it('works in memory, gives the reason, and leaves a file alone that is not a journal', async () => {
     writeFileSync(locateJournal(folder), 'something else');
     const outbox = await openOutbox();
-    expect(outbox.trouble).toContain('this version cannot read the journal');
+    expect(outbox.diskError).toContain('this version cannot read the journal');
     const attempt = await endAttempt(outbox, 'a');
     expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     expect(outbox.undeliveredOnDisk()).toEqual([]);
@@ -326,7 +326,7 @@ describe('an outbox whose disk fails', () => {
   it.runIf(process.platform === 'linux')('works in memory when it is full at start', async () => {
     symlinkSync('/dev/full', locateJournal(folder));
     const outbox = await openOutbox();
-    expect(outbox.trouble).toContain('ENOSPC');
+    expect(outbox.diskError).toContain('ENOSPC');
     await endAttempt(outbox, 'a');
     expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     await outbox.close();
@@ -339,6 +339,6 @@ describe('an outbox whose disk fails', () => {
       clock,
       log: createLog({ level: 'silent' }),
     });
-    expect(outbox.trouble).toContain('ENOTDIR');
+    expect(outbox.diskError).toContain('ENOTDIR');
   });
 });

@@ -238,7 +238,7 @@ describe('the folder of a worker', () => {
     writeFileSync(join(stateDir, 'file'), '');
     const folder = await openFolder({ stateDir: join(stateDir, 'file'), workerId: 'w1' });
     expect(folder).toMatchObject({ workerId: 'w1', incarnation: clock.now() });
-    expect(folder.outbox.trouble).toBeDefined();
+    expect(folder.outbox.diskError).toBeDefined();
     expect(logged).toContain('undelivered outcomes are in memory only');
   });
 });
