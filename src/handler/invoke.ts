@@ -19,6 +19,7 @@ import type { Job } from './define.ts';
 import type { LoadedHandler } from './load.ts';
 import { LogLines } from './log-lines.ts';
 import { describeFailure, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
+import { findSteps, type Steps } from './steps.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 import { RunTrail } from './stuck.ts';
 import { describeThrown } from './thrown.ts';
@@ -94,11 +95,6 @@ type Result =
   /** The generator was ended because the attempt is being stopped. */
   | { kind: 'returned' }
   | { kind: 'threw'; thrown: unknown };
-
-interface Steps {
-  next(): Promise<IteratorResult<unknown>> | IteratorResult<unknown>;
-  return?(): unknown;
-}
 
 class RunningAttempt implements Invocation, ConsoleOwner {
   readonly end: Promise<AttemptEnd>;
@@ -335,19 +331,4 @@ class RunningAttempt implements Invocation, ConsoleOwner {
 
 function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input: unknown): Job {
   return s3Config === undefined ? { id, input } : { id, input, s3Config: jsonParse(s3Config) };
-}
-
-/** Generators, iterators and readable streams are streams. Arrays and texts are values. */
-function findSteps(answer: unknown): Steps | undefined {
-  if (typeof answer !== 'object' || answer === null) return undefined;
-  if (isAsyncIterable(answer)) return answer[Symbol.asyncIterator]();
-  return isSteps(answer) ? answer : undefined;
-}
-
-function isAsyncIterable(value: object): value is AsyncIterable<unknown> {
-  return Symbol.asyncIterator in value && typeof value[Symbol.asyncIterator] === 'function';
-}
-
-function isSteps(value: object): value is Steps {
-  return 'next' in value && typeof value.next === 'function';
 }
