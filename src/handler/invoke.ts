@@ -1,18 +1,11 @@
 // Runs one attempt in the current thread: passes the input, drives the handler, emits chunks and
 // outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
 import type { Clock } from '../base/clock.ts';
-import { encodeChunk } from '../wire/chunk/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';
 import type { Device, Outcome, StopLevel } from '../wire/link/worker-link.ts';
-import {
-  bufferFrom,
-  bufferText,
-  elapsedTime,
-  jsonParse,
-  round,
-  setImmediate,
-} from '../wire/primordials.ts';
+import { bufferFrom, bufferText, jsonParse, round } from '../wire/primordials.ts';
 import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
+import { ChunkEmitter } from './chunk-emitter.ts';
 import { type ConsoleOwner, currentOwner } from './console.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
 import type { Job } from './define.ts';
@@ -25,9 +18,6 @@ import { RunTrail } from './stuck.ts';
 import { describeThrown } from './thrown.ts';
 import { type AttemptTrace, beginTrace } from './trace.ts';
 import { validate } from './validate.ts';
-
-/** A generator that never waits yields to the event loop this often, ms. */
-const SLICE_MS = 5;
 
 export interface AttemptLimits {
   /** Largest returned value, bytes. */
@@ -111,8 +101,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   #stopDetail: string | undefined;
   #stopLevel: StopLevel = 'signal';
   #startedAt: number | undefined;
-  #chunkBytes = 0;
-  #sliceStartedAt = 0;
+  readonly #emitter: ChunkEmitter;
   readonly #trail = new RunTrail();
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
@@ -147,6 +136,12 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       lines,
       sendProgress,
     });
+    this.#emitter = new ChunkEmitter({
+      chunks: this.#chunks,
+      chunkTotalBytes: call.limits.chunkTotalBytes,
+      context: this.#context,
+      trail: this.#trail,
+    });
     this.end = this.#begin();
   }
 
@@ -163,7 +158,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     this.#stopReason = reason;
     this.#stopDetail = detail;
     this.#context.abort(new StopError(reason, detail));
-    this.#chunks.release();
+    this.#emitter.stop();
   }
 
   grant(bytes: number): void {
@@ -195,7 +190,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     const input = parsed instanceof Promise ? await parsed : parsed;
     if (this.#stopReason) return { kind: 'returned' };
     this.#startedAt = this.#call.clock.now();
-    this.#sliceStartedAt = elapsedTime();
+    this.#emitter.start();
     const answer = await run(describeJob(this.#call, input), this.#context);
     const steps = findSteps(answer);
     if (steps) return this.#drive(steps);
@@ -252,35 +247,12 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     const isMarked = value instanceof MarkedChunk;
     const own = isMarked ? value.metrics : undefined;
     const output: unknown = isMarked ? value.output : value;
-    if (!this.#handler.output) return this.#send(output, own);
+    if (!this.#handler.output) return this.#emitter.emit(output, own);
     const checked = this.#checkOutput(output);
-    if (checked instanceof Promise) return checked.then((settled) => this.#send(settled, own));
-    return this.#send(checked, own);
-  }
-
-  #send(output: unknown, own: MarkedChunk<unknown>['metrics'] | undefined) {
-    const pending = this.#context.takeMetrics();
-    const metrics = pending && own ? { ...pending, ...own } : (pending ?? own ?? {});
-    const chunks = refuseNotJson(() => encodeChunk(output, metrics));
-    for (let index = 0; index < chunks.length; index += 1) {
-      const chunk = chunks[index];
-      if (chunk === undefined) break;
-      this.#chunkBytes += chunk.length;
-      this.#trail.add(1);
-      this.#chunks.add(chunk);
+    if (checked instanceof Promise) {
+      return checked.then((settled) => this.#emitter.emit(settled, own));
     }
-    const { chunkTotalBytes } = this.#call.limits;
-    if (this.#chunkBytes > chunkTotalBytes) {
-      const sizes = `${this.#chunkBytes} bytes of chunks, the limit is ${chunkTotalBytes}`;
-      throw new Refusal('output_too_large', `the job has yielded ${sizes}`);
-    }
-    if (this.#chunks.isFull && !this.#stopReason) return this.#chunks.waitForGrant();
-    return elapsedTime() - this.#sliceStartedAt > SLICE_MS ? this.#takeTurn() : undefined;
-  }
-
-  async #takeTurn(): Promise<void> {
-    await new Promise((resolve) => setImmediate(resolve));
-    this.#sliceStartedAt = elapsedTime();
+    return this.#emitter.emit(checked, own);
   }
 
   #encodeOutput(value: unknown): Uint8Array {
