@@ -99,7 +99,7 @@ describe('the permissions of a container', () => {
     expect(describeContainment(loose)).toEqual({});
   });
 
-  it('includes a memory limit also with GPUs, its share of the machine’s', () => {
+  it('limit the memory of a container with GPUs to its share of the machine', () => {
     const machine = { memoryBytes: 1_000, gpus: 8 };
     const limit = (gpus: string[], containment = DEFAULT_CONTAINMENT, of = machine) =>
       limitGpuMemory({ gpus }, containment, of);

@@ -65,7 +65,7 @@ describe('the view of a container', () => {
     ['exited', 'exited'],
     ['removing', 'exited'],
     ['dead', 'exited'],
-  ])('is a state: %s is %s', (Status, state) => {
+  ])('maps the state %s to %s', (Status, state) => {
     expect(view({ state: { Status } })).toMatchObject({ state });
   });
 
@@ -85,7 +85,7 @@ describe('the view of a container', () => {
     expect(view({ state })).toMatchObject({ startedAt, endedAt: startedAt });
   });
 
-  it('is out of memory only if that ended it', () => {
+  it('is out of memory only if that ended the container', () => {
     const exited = { Status: 'exited', OOMKilled: true };
     expect(view({ state: { ...exited, ExitCode: 137 } })).toMatchObject({ outOfMemory: true });
     expect(view({ state: { ...exited, ExitCode: 0 } })).toMatchObject({ outOfMemory: false });
@@ -97,7 +97,7 @@ describe('the view of a container', () => {
     ['unhealthy', 'unhealthy'],
     ['none', 'none'],
     ['', 'none'],
-  ])('is its health: %s is %s', (Status, health) => {
+  ])('maps the health %s to %s', (Status, health) => {
     expect(view({ state: { Health: { Status } } })).toMatchObject({ health });
   });
 
@@ -119,7 +119,7 @@ describe('the view of a container', () => {
     expect(port).toEqual({ private: 80, public: null, type: 'http', ip: null });
   });
 
-  it('is its address in the network of its spec', () => {
+  it('has its address in the network of its spec', () => {
     const Networks = { 'home-net-user-1': { IPAddress: '172.20.0.2' } };
     expect(view({ network: { Networks } })).toMatchObject({ ip: '172.20.0.2' });
     expect(view({ network: { Networks: { other: { IPAddress: '1.1.1.1' } } } })?.ip).toBeNull();

@@ -11,7 +11,7 @@ describe('the client of an engine', () => {
   afterEach(() => vi.unstubAllEnvs());
 
   it.each(['/var/run/docker.sock', 'tcp://host', 'ssh://host:22', 'https://host:2376', 'unix://'])(
-    'does not take %s for an address',
+    'refuses the address %s',
     (host) => {
       expect(() => new DockerClient(host)).toThrow(host);
     },

@@ -14,10 +14,10 @@ const COMMAND_OF_PODMAN =
 
 describe('an engine that does not start a container', () => {
   it.each([
-    ['a request that cannot be', 400, 'Duplicate mount point: /m', null],
-    ['a command that is not there, in Docker', 400, COMMAND_OF_DOCKER, 127],
-    ['a command that is not there, in podman', 500, COMMAND_OF_PODMAN, 0],
-    ['a command that may not be run', 500, 'no words for it', 126],
+    ['an invalid request', 400, 'Duplicate mount point: /m', null],
+    ['an unknown command, in Docker', 400, COMMAND_OF_DOCKER, 127],
+    ['an unknown command, in podman', 500, COMMAND_OF_PODMAN, 0],
+    ['a command that is not executable', 500, 'no words for it', 126],
     ['GPUs on an engine without', 500, 'could not select device driver "nvidia"', 128],
     ['a GPU that CDI does not know', 500, 'CDI device injection failed: unresolvable', 128],
   ])('is not retried: %s', (_what, status, message, code) => {
@@ -29,9 +29,9 @@ describe('an engine that does not start a container', () => {
 
   it.each([
     ['a port that was taken meanwhile', 500, 'listen tcp4 127.0.0.1:80: address already in use'],
-    ['a network that went meanwhile', 404, 'network millrace-apart not found'],
+    ['a network that was removed meanwhile', 404, 'network millrace-apart not found'],
     ['a volume that is not mounted yet', 400, 'bind source path does not exist: /mnt/data'],
-    ['a fault of its own', 500, 'context deadline exceeded'],
+    ['an internal error', 500, 'context deadline exceeded'],
     ['a name that is not free yet', 409, 'Conflict. The name is already in use by container "x"'],
   ])('is retried: %s', (_what, status, message) => {
     const judged = judgeRefusal(new DockerError(status, message), null);

@@ -16,7 +16,7 @@ describe('a request for GPUs', () => {
     expect(chooseMeans({})).toBe('nvidia');
   });
 
-  it('names each of them', () => {
+  it('names each GPU', () => {
     expect(requestGpus(gpus, 'cdi')).toEqual([
       { Driver: 'cdi', DeviceIDs: ['nvidia.com/gpu=GPU-a', 'nvidia.com/gpu=GPU-b'] },
     ]);
@@ -47,17 +47,17 @@ describe('a container', () => {
     ['as a request by UUID', { DeviceRequests: [{ DeviceIDs: gpus }] }],
     ['as a request by CDI', { DeviceRequests: requestGpus(gpus, 'cdi') }],
     ['as devices', { Devices: gpus.map((uuid) => ({ PathOnHost: `nvidia.com/gpu=${uuid}` })) }],
-  ])('has its GPUs %s', (_how, given) => {
+  ])('requests its GPUs %s', (_how, given) => {
     expect(hasGpus(given, gpus)).toBe(true);
   });
 
-  it('does not have them if one is missing', () => {
+  it('does not have its GPUs if one is missing', () => {
     expect(hasGpus({ DeviceRequests: [{ DeviceIDs: ['GPU-a'] }] }, gpus)).toBe(false);
     expect(hasGpus({ DeviceRequests: null, Devices: null }, gpus)).toBe(false);
     expect(hasGpus({}, gpus)).toBe(false);
   });
 
-  it('needs none if none was requested', () => {
+  it('needs no GPU if it requests none', () => {
     expect(hasGpus({}, [])).toBe(true);
   });
 });

@@ -19,7 +19,7 @@ describe('a log from an engine', () => {
     expect(joinPieces(sent).toString()).toBe('eins\nzwölf\n');
   });
 
-  it('is read as far as it arrived', () => {
+  it('is read up to an incomplete end', () => {
     const sent = Buffer.concat([piece(1, 'whole\n'), piece(1, 'cut off\n')]);
     expect(joinPieces(sent.subarray(0, -4)).toString()).toBe('whole\ncut ');
     expect(joinPieces(sent.subarray(0, 17)).toString()).toBe('whole\n');

@@ -21,7 +21,7 @@ describe('the usage of a container', () => {
     expect(measureUsage(answer(), before, null).cpu).toBe(12.5);
   });
 
-  it('is never more than 100 %, whatever the clocks say', () => {
+  it('is never more than 100 %', () => {
     expect(measureUsage(answer(), { ...before, at: startedAt + 2_000 }, 1).cpu).toBe(100);
     expect(measureUsage(answer(), { ...before, cpuNs: 3_000_000_000 }, 1).cpu).toBe(0);
   });
@@ -29,11 +29,11 @@ describe('the usage of a container', () => {
   it.each([
     ['of cgroup v1', { total_inactive_file: 200, inactive_file: 1 }],
     ['of cgroup v2', { inactive_file: 200 }],
-  ])('has no memory in it that only holds files: %s', (_what, stats) => {
+  ])('excludes the file cache from memory: %s', (_what, stats) => {
     expect(measureUsage(answer({ stats }), before, 1).memory).toBe(40);
   });
 
-  it('is reported without a memory limit too', () => {
+  it('includes memory without a memory limit', () => {
     expect(measureUsage(answer({ limit: 0 }), before, 1).memory).toBe(0);
   });
 });

@@ -14,7 +14,7 @@ function identifyThis() {
   return { pid: process.pid, startTicks: readProcess(process.pid)?.startTicks ?? '', bootId };
 }
 
-it('truncates a too long log at the next poll', async () => {
+it('the next poll truncates a log that is too long', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-watch-'));
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   const watch = new ContainerWatch({ listRunning: async () => [], log: silentLog });

@@ -1,5 +1,5 @@
-// A pod that runs as the platform's own user can write to the engine's records: whatever it does to them,
-// it can be removed, and nothing of it goes on.
+// A pod that runs as the platform's user can damage the engine's records. The engine must still remove the
+// pod and end all of its processes.
 import {
   chmodSync,
   existsSync,
@@ -23,7 +23,7 @@ beforeEach(() => {
 
 afterEach(() => pod.clear());
 
-/** Prints the numbers of its processes; the last one has left the others' session and is nobody's child. */
+/** Prints the PIDs of its processes; the last one is a daemon in its own session. */
 const TREE =
   'sh -c "echo \\$\\$; exec sleep 1000" & (setsid sh -c "echo \\$\\$; exec sleep 1000" &); echo $$; wait';
 
@@ -86,7 +86,7 @@ const homes = [NO_CGROUPS, findCgroupHome()].filter(
 
 describe.each(homes)('with control groups at $tracking', (cgroups) => {
   describe.each(damages)('a pod with %s', (_what, damage) => {
-    it('is removed, also by the next platform, and none of its processes run', async () => {
+    it('is removed by the next platform with all of its processes', async () => {
       pod.engine = pod.open({ cgroups });
       const numbers = await startTree();
       damage();
@@ -116,7 +116,7 @@ describe('a container whose record cannot be read', () => {
     expect(await pod.engine.inspect('pod_a')).toMatchObject({ generation: 1, state: 'created' });
   });
 
-  it('does not hide others', async () => {
+  it('does not hide other containers', async () => {
     await pod.start();
     mkdirSync(join(pod.folder, 'containers/pod_b/1'), { recursive: true });
     writeFileSync(join(pod.folder, 'containers/pod_b/1/container.json'), '{');
@@ -137,7 +137,7 @@ describe('a container whose record cannot be read', () => {
 });
 
 describe('records', () => {
-  it('are not in the folder of the pod, nor next to it', async () => {
+  it('are outside of the pod’s disk and its parent folder', async () => {
     await pod.printed({ args: shell('ls -a .. > files') });
     const around = readFileSync(join(pod.disk, 'files'), 'utf8').split('\n');
     expect(around.filter((name) => !/^(\.*|pod_a\.1\.\w+)$/.test(name))).toEqual([]);
@@ -146,7 +146,7 @@ describe('records', () => {
 
   it('of earlier versions are read, and their disks are moved at the next start', async () => {
     await pod.printed({ args: shell('echo $PWD; echo more >> file; cat file') });
-    // As earlier versions left it: the disk, and the exit code, beside the record.
+    // In earlier versions the disk and the exit code were next to the record.
     const { exitFile } = pod.readRun();
     renameSync(pod.disk, join(pod.home, 'disk'));
     rewrite('container.json', /,"disk":"[^"]*"/, '');

@@ -51,7 +51,7 @@ describe('the environment of a container', () => {
     expect(made).toMatchObject({ PATH: '/opt', A: 'b', PORT: '4000', CUDA_VISIBLE_DEVICES: '-1' });
   });
 
-  it('has defaults above its own and below the spec’s', () => {
+  it('has the operator’s defaults, which the spec overrides', () => {
     const defaults = { LANG: 'de', A: 'default', B: 'default' };
     const options = { run, spec: { ...spec, env: { A: 'b' } }, folders, ports: [], devices: [] };
     expect(makeEnvironment({ ...options, defaults })).toMatchObject({
@@ -103,12 +103,12 @@ describe('GPUs', () => {
     });
   });
 
-  it('of AMD are shown by their numbers, and CUDA’s variable does not contradict', () => {
+  it('of AMD are shown by their indices, without a conflicting CUDA variable', () => {
     const amd = [device('amd-x', 0), device('amd-y', 1)];
     expect(pin(['amd-y'], amd)).toEqual({ ROCR_VISIBLE_DEVICES: '1', HIP_VISIBLE_DEVICES: '0' });
   });
 
-  it('of Intel are shown by their numbers', () => {
+  it('of Intel are shown by their indices', () => {
     expect(pin(['intel-x'], [device('intel-x', 3)])).toMatchObject({
       ZE_AFFINITY_MASK: '3',
       CUDA_VISIBLE_DEVICES: '-1',

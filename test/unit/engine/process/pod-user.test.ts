@@ -30,7 +30,7 @@ beforeEach(() => {
 afterEach(() => pod.clear());
 
 describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
-  it('has its user, no groups of root, and its own files', async () => {
+  it('has its user, no group of root, and its own files', async () => {
     const script =
       'id -u; id -g; id -G; umask; echo x > file; echo y > data/file; ls "$HOME" "$TMPDIR"';
     expect(await pod.printed({ args: shell(script), mounts })).toMatch(
@@ -57,7 +57,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
     expect(await pod.printed({ args: shell(`${script}\necho end`) })).toBe('end\n');
   });
 
-  it('writes to its output by name, as some programs do', async () => {
+  it('can open its output by name', async () => {
     const script = 'echo one >> /dev/stdout; echo two >> /dev/stderr';
     expect(await pod.printed({ args: shell(script) })).toBe('one\ntwo\n');
   });
@@ -80,7 +80,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
     await pod.engine.create(makeSpec({ handler }));
   });
 
-  it('is removed with all that it has made, also what it has closed', async () => {
+  it('is removed with all of its files, even in unreadable folders', async () => {
     const script =
       'mkdir -p a/.b; echo x > a/.b/c; chmod 0 a/.b; chmod 500 a .; echo x > data/file';
     await pod.printed({ args: shell(script), mounts });
@@ -89,7 +89,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
     expect(readdirSync(join(pod.folder, 'volumes'))).toEqual([]);
   });
 
-  it('is not given a file of root’s by a hard link in place of its temporary folder', async () => {
+  it('cannot take over a file of root by a hard link in place of its temporary folder', async () => {
     const secret = join(pod.folder, 'secret');
     writeFileSync(secret, 'key', { mode: 0o600 });
     await pod.printed({ args: shell('echo x') });
@@ -100,7 +100,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
     expect(statSync(secret).uid).toBe(0);
   });
 
-  it('finds the files that it had when it was root’s', async () => {
+  it('keeps the files that it wrote as root', async () => {
     pod.engine = pod.open();
     await pod.printed({ args: shell('echo x >> file; wc -l < file; echo y >> data/file'), mounts });
     pod.engine = pod.open({ podUser });
@@ -110,8 +110,8 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod with its own user', () => {
   });
 });
 
-describe.skipIf(process.geteuid?.() !== 0)('what is removed as its owner', () => {
-  it('leads to nothing behind a link', async () => {
+describe.skipIf(process.geteuid?.() !== 0)('a folder that is removed as its owner', () => {
+  it('is removed without the targets of its links', async () => {
     const own = join(pod.folder, 'own');
     const other = join(pod.folder, 'other');
     for (const path of [own, other]) mkdirSync(path);

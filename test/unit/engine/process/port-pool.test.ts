@@ -21,7 +21,7 @@ const wanted = [
 ];
 
 describe('ports of this machine', () => {
-  it('are given one for each, all different and free', async () => {
+  it('are different and free', async () => {
     const given = await new PortPool().promise(wanted, []);
     expect(given).toMatchObject([
       { private: 8000, type: 'http', ip: '127.0.0.1' },
@@ -37,14 +37,14 @@ describe('ports of this machine', () => {
     expect(udp).toMatchObject({ type: 'udp', public: tcp?.public });
   });
 
-  it('are what they were before, where that is free', async () => {
+  it('are the same as before if they are free', async () => {
     const pool = new PortPool();
     const before = await pool.promise(wanted, []);
     pool.release(before);
     expect(await pool.promise(wanted, before)).toEqual(before);
   });
 
-  it('are others where somebody listens', async () => {
+  it('exclude ports on which another process listens', async () => {
     const pool = new PortPool();
     const before = await pool.promise(wanted, []);
     pool.release(before);
@@ -55,7 +55,7 @@ describe('ports of this machine', () => {
     expect(after[1]).toEqual(second);
   });
 
-  it('are not given to a second one before the first has listened', async () => {
+  it('are reserved until the container listens', async () => {
     const pool = new PortPool();
     const first = await pool.promise(wanted, []);
     const second = await pool.promise(wanted, first);
@@ -63,7 +63,7 @@ describe('ports of this machine', () => {
     expect(new Set(all).size).toBe(4);
   });
 
-  it('are not given where an earlier platform gave them', async () => {
+  it('exclude ports that an earlier platform assigned', async () => {
     const before = await new PortPool().promise(wanted, []);
     const pool = new PortPool();
     pool.keep(before);

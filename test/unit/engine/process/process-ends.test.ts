@@ -34,8 +34,8 @@ beforeEach(() => {
 
 afterEach(() => pod.clear());
 
-describe('how a run ends', () => {
-  it('is 137 where even its shell was killed, and nothing of it is left', async () => {
+describe('the end of a run', () => {
+  it('has exit code 137 if its shell was killed, and its processes end', async () => {
     await pod.start({ args: shell('echo $$; exec sleep 1000') });
     const main = Number(await pod.untilPrinted('\n'));
     process.kill(pod.readRun().pid, 'SIGKILL');
@@ -43,7 +43,7 @@ describe('how a run ends', () => {
     expect(isThere(main)).toBe(false);
   });
 
-  it('is 137 where another process has its number by now, which is let live', async () => {
+  it('has exit code 137 if another process has its PID, and that process survives', async () => {
     await pod.start();
     await pod.engine.stop('pod_a', 1_000);
     const { file, lines } = pod.readRun();
@@ -59,7 +59,7 @@ describe('how a run ends', () => {
     expect(isThere(process.pid)).toBe(true);
   });
 
-  it('is not waited for by a platform that ends itself, and is left to the next one', async () => {
+  it('does not delay the exit of the platform, and the next one completes the stop', async () => {
     await pod.start({ args: shell('trap "" TERM; echo up; while :; do sleep 0.1; done') });
     await pod.untilPrinted('up');
     const { pid } = pod.readRun();
@@ -83,7 +83,7 @@ describe('how a run ends', () => {
   const readHidden = () => Number(readFileSync(join(pod.disk, 'hidden'), 'utf8'));
 
   it.skipIf(groups === null)(
-    'is the end also of one that hides from its parent, its session and its environment',
+    'ends processes that left its session, its parent and its environment',
     async () => {
       await pod.start({ args: shell(`${hide}; exit 0`) });
       await pod.untilExited();
@@ -91,7 +91,7 @@ describe('how a run ends', () => {
     },
   );
 
-  it('is the end of one that hides, without control groups too, while its parent lives', async () => {
+  it('ends such processes without control groups too, while their parent lives', async () => {
     pod.engine = pod.open({ cgroups: NO_CGROUPS });
     await pod.start({ args: shell(`${hide}; echo up; exec sleep 1000`) });
     await pod.untilPrinted('up');
@@ -99,7 +99,7 @@ describe('how a run ends', () => {
     expect(isThere(readHidden())).toBe(false);
   });
 
-  it('is not the end of the next one, which has a name of its own', async () => {
+  it('does not affect the next run, which has another name', async () => {
     const args = shell('echo $MILLRACE_RUN; [ -e again ] && exec sleep 1000; touch again');
     await pod.printed({ args });
     await pod.engine.start('pod_a');
@@ -107,7 +107,7 @@ describe('how a run ends', () => {
     expect(names).toBe(`${pod.home}/run-1\n${pod.home}/run-2\n`);
   });
 
-  it('is the end of what it has left behind at the latest when the next one begins', async () => {
+  it('ends its remaining processes before the next run starts', async () => {
     const leave =
       '[ -e left ] && exec sleep 1000; setsid sh -c "echo \\$\\$ > left; exec sleep 1000" &';
     await pod.start({ args: shell(`${leave} until [ -s left ]; do sleep 0.02; done; exit 0`) });
@@ -120,8 +120,8 @@ describe('how a run ends', () => {
   });
 });
 
-describe('what is kept', () => {
-  it('is nobody else’s to read', async () => {
+describe('the data of a container', () => {
+  it('is readable by its owner only', async () => {
     await pod.start({ env: { SECRET: 'word' } });
     const home = pod.home;
     expect(statSync(join(home, 'container.json')).mode & 0o077).toBe(0);
@@ -129,7 +129,7 @@ describe('what is kept', () => {
     expect(statSync(home).mode & 0o077).toBe(0);
   });
 
-  it('is one run, however often it was started', async () => {
+  it('contains the last run only', async () => {
     for (let run = 0; run < 3; run++) {
       await pod.start({ args: 'true' });
       await pod.untilExited();
@@ -138,7 +138,7 @@ describe('what is kept', () => {
     expect(names).toEqual(['container.json', expect.stringMatching(/^exit-/), 'log', 'run-3']);
   });
 
-  it('keeps its ports over a stop', async () => {
+  it('keeps its ports across a stop', async () => {
     await pod.start({ ports: [{ private: 80, protocol: 'http' }] });
     const before = (await pod.engine.inspect('pod_a'))?.ports;
     await pod.engine.stop('pod_a', 1_000);
@@ -147,7 +147,7 @@ describe('what is kept', () => {
     expect((await pod.engine.inspect('pod_a'))?.ports).toEqual(before);
   });
 
-  it('is nothing at all after the pod was removed', async () => {
+  it('is removed with the pod', async () => {
     const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/a' }];
     await pod.start({ mounts });
     await pod.engine.remove('pod_a', 'remove');
@@ -156,14 +156,14 @@ describe('what is kept', () => {
   });
 });
 
-describe('after the platform was killed', () => {
+describe('a platform that was killed', () => {
   const children: ChildProcess[] = [];
 
   afterEach(() => {
     for (const child of children.splice(0)) child.kill('SIGKILL');
   });
 
-  /** A platform's process that starts the container and is then killed. */
+  /** Starts the container in a platform process, and kills that process. */
   async function startAndDie(spec: ContainerSpec): Promise<void> {
     const code = `
       import { ProcessEngine } from ${JSON.stringify(ENGINE)};
@@ -179,12 +179,12 @@ describe('after the platform was killed', () => {
     });
     children.push(child);
     await once(child.stdout, 'data');
-    // With its whole group, as by who ends what runs in a terminal.
+    // Kills the whole process group, as a terminal does.
     if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
     await once(child, 'exit');
   }
 
-  it('what it started goes on, and tells how it ended', async () => {
+  it('leaves its containers running, and the next one reads their exit codes', async () => {
     const script = 'until [ -e go ]; do sleep 0.02; done; exit 21';
     await startAndDie(makeSpec({ args: shell(script) }));
     expect(await pod.engine.inspect('pod_a')).toMatchObject({ state: 'running' });
@@ -192,10 +192,10 @@ describe('after the platform was killed', () => {
     expect(await pod.untilExited()).toMatchObject({ exitCode: 21 });
   });
 
-  it('a container that was being removed is ended by the next one', async () => {
+  it('leaves an unfinished removal to the next one', async () => {
     await startAndDie(makeSpec({ args: shell('echo $$; exec sleep 1000') }));
     const main = Number(await pod.untilPrinted('\n'));
-    // It came so far, and no farther.
+    // The removal stopped here.
     mkdirSync(join(pod.folder, 'discarded'));
     renameSync(pod.home, join(pod.folder, 'discarded/pod_a@1@abc'));
     expect(isThere(main)).toBe(true);
@@ -204,24 +204,27 @@ describe('after the platform was killed', () => {
     expect(readdirSync(join(pod.folder, 'discarded'))).toEqual([]);
   });
 
-  it.skipIf(groups === null)('groups that it had made for nothing are swept away', async () => {
-    await pod.start();
-    const prefix = `millrace-${hash('sha256', pod.folder, 'hex').slice(0, 8)}.`;
-    const listOwn = () => readdirSync(groups ?? '').filter((name) => name.startsWith(prefix));
-    const running = listOwn();
-    mkdirSync(join(groups ?? '', `${prefix}pod_a.1.2-abc`));
-    const next = pod.open();
-    // One that begins before they were looked at does not save them.
-    await next.create(makeSpec({ id: 'b' }));
-    await next.start('b');
-    await next.list();
-    await next.remove('b', 'remove');
-    const left = listOwn();
-    expect(left).toEqual(running);
-    expect(left).toHaveLength(1);
-  });
+  it.skipIf(groups === null)(
+    'leaves unused control groups, which the next one removes',
+    async () => {
+      await pod.start();
+      const prefix = `millrace-${hash('sha256', pod.folder, 'hex').slice(0, 8)}.`;
+      const listOwn = () => readdirSync(groups ?? '').filter((name) => name.startsWith(prefix));
+      const running = listOwn();
+      mkdirSync(join(groups ?? '', `${prefix}pod_a.1.2-abc`));
+      const next = pod.open();
+      // A container that starts before the check does not keep them.
+      await next.create(makeSpec({ id: 'b' }));
+      await next.start('b');
+      await next.list();
+      await next.remove('b', 'remove');
+      const left = listOwn();
+      expect(left).toEqual(running);
+      expect(left).toHaveLength(1);
+    },
+  );
 
-  it('what it had made by halves is swept away', async () => {
+  it('leaves incomplete folders, which the next one removes', async () => {
     mkdirSync(join(pod.folder, 'new/container-abc/disk'), { recursive: true });
     mkdirSync(join(pod.folder, 'discarded/pod_b@1@abc/disk'), { recursive: true });
     expect(await pod.engine.list()).toEqual([]);

@@ -14,58 +14,58 @@ beforeEach(() => {
 
 afterEach(() => pod.clear());
 
-describe('what a process begins with', () => {
-  it('is a disk as its current pod.folder and its home', async () => {
+describe('a process', () => {
+  it('has its disk as working directory and home', async () => {
     const script = 'pwd; echo "$HOME"; echo "$TMPDIR"; touch "$TMPDIR/x" && echo ok';
     const printed = await pod.printed({ args: shell(script) });
     const { disk } = pod;
     expect(printed).toBe(`${disk}\n${disk}\n${disk}/tmp\nok\n`);
   });
 
-  it('is its mount, named and below the disk', async () => {
+  it('finds its mount below the disk and in MILLRACE_MOUNT', async () => {
     const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/a/b' }];
     const script = 'echo x > "$MILLRACE_MOUNT/file"; cat a/b/file; echo "$MILLRACE_MOUNT"';
     const volume = join(pod.folder, 'volumes/pod_a/data');
     expect(await pod.printed({ args: shell(script), mounts })).toBe(`x\n${volume}\n`);
   });
 
-  it('is its mount also where the path ends with a slash', async () => {
+  it('finds its mount even if the path ends with a slash', async () => {
     const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/a/.//b/' }];
     expect(await pod.printed({ args: shell('cd a/b && pwd -P'), mounts })).toBe(
       `${join(pod.folder, 'volumes/pod_a/data')}\n`,
     );
   });
 
-  it('is this program with its arguments, for a handler', async () => {
+  it('is a worker with its arguments, for a handler', async () => {
     const handler = '/handlers/one.ts';
     expect(await pod.printed({ handler, args: '--slots "2 3"' })).toBe(
       `worker ${handler} --slots 2 3 known\n`,
     );
   });
 
-  it('has no variables of handlers without a handler', async () => {
+  it('has the variables of handlers only with a handler', async () => {
     expect(await pod.printed({ args: shell('echo "<$OF_HANDLERS>"') })).toBe('<>\n');
   });
 
-  it('is the GPUs that it was given', async () => {
+  it('sees only its own GPUs', async () => {
     const args = shell('echo $CUDA_VISIBLE_DEVICES');
     expect(await pod.printed({ args, gpus: ['GPU-a'] })).toBe('GPU-a\n');
   });
 
-  it('is a disk also when it has removed what was on it', async () => {
+  it('starts again even if it has removed the files on its disk', async () => {
     await pod.printed({ args: shell('rm -rf "$TMPDIR"; echo x > "$TMPDIR"; echo run') });
     await pod.engine.start('pod_a');
     expect(await pod.untilPrinted('run\nrun\n')).toBe('run\nrun\n');
   });
 });
 
-describe('what cannot be run', () => {
+describe('a container that cannot run', () => {
   it.each<[string, Partial<ContainerSpec>, string]>([
-    ['nothing', { args: ' ' }, 'args'],
-    ['a variable in front', { args: 'A=b node' }, 'env'],
+    ['no command', { args: ' ' }, 'args'],
+    ['a variable before the command', { args: 'A=b node' }, 'env'],
     ['a network', { network: 'user-1' }, 'network'],
-    ['a GPU of elsewhere', { gpus: ['GPU-b'] }, 'GPU-b'],
-    ['an id that leads out of the pod.folder', { id: '../pod' }, '../pod'],
+    ['an unknown GPU', { gpus: ['GPU-b'] }, 'GPU-b'],
+    ['an ID that leads out of the folder', { id: '../pod' }, '../pod'],
     [
       'a volume that leads out',
       { mounts: [{ kind: 'persistent', source: '..', path: '/a' }] },
@@ -77,7 +77,7 @@ describe('what cannot be run', () => {
       '/../a',
     ],
     [
-      'a mount of everything',
+      'a mount over the whole disk',
       { mounts: [{ kind: 'persistent', source: 'd', path: '/./' }] },
       '/./',
     ],
@@ -90,13 +90,13 @@ describe('what cannot be run', () => {
     expect(await pod.engine.list()).toEqual([]);
   });
 
-  it('is a handler where none are run', async () => {
+  it('is refused with a handler if the engine runs no handlers', async () => {
     const without = new ProcessEngine({ folder: pod.folder, log: silentLog });
     const attempt = without.create(makeSpec({ handler: '/h.ts' }));
     await expect(attempt).rejects.toMatchObject({ code: 'refused' });
   });
 
-  it('has to wait for the pod.folder of its network volume', async () => {
+  it('is unavailable until the folder of its network volume exists', async () => {
     const source = join(pod.folder, 'elsewhere');
     const spec = makeSpec({ mounts: [{ kind: 'network', source, path: '/data' }] });
     await expect(pod.engine.create(spec)).rejects.toMatchObject({ code: 'unavailable' });

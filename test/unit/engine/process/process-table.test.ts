@@ -18,7 +18,7 @@ const own = readProcess(process.pid);
 const startTicks = own?.startTicks ?? '';
 
 describe('a line of stat', () => {
-  it('is read whatever the name of the program is', () => {
+  it('is parsed for any name of the program', () => {
     const zeros = Array(30).fill('0').join(' ');
     const line = `12 (a) R (b) S 3 4 5 6 7 8 9 10 11 12 20 30 40 50 13 14 15 16 777 ${zeros}`;
     expect(parseStat(line)).toEqual({
@@ -31,17 +31,17 @@ describe('a line of stat', () => {
     });
   });
 
-  it.each(['', '12', '12 (cut', '12 (cut) S 1 2 3'])('is none: %j', (line) => {
+  it.each(['', '12', '12 (cut', '12 (cut) S 1 2 3'])('is invalid: %j', (line) => {
     expect(parseStat(line)).toBeUndefined();
   });
 
-  it('of this process says who its parent is', () => {
+  it('of this process contains its parent', () => {
     expect(own).toMatchObject({ pid: process.pid, parentPid: process.ppid, isDead: false });
   });
 });
 
 describe('a process', () => {
-  it('is alive under its number, its start and the machine’s', () => {
+  it('is identified by its PID, its start time and the boot of the machine', () => {
     expect(isAlive({ pid: process.pid, startTicks, bootId })).toBe(true);
   });
 
@@ -49,11 +49,11 @@ describe('a process', () => {
     expect(isAlive({ pid: process.pid, startTicks: '1', bootId })).toBe(false);
   });
 
-  it('is not one of the time before the machine was started again', () => {
+  it('is not a process from before a reboot', () => {
     expect(isAlive({ pid: process.pid, startTicks, bootId: 'another' })).toBe(false);
   });
 
-  it('gets no signal that is meant for one that had its number', () => {
+  it('gets no signal for an earlier process with the same PID', () => {
     // This would end the tests.
     signalProcess({ pid: process.pid, startTicks: '1' }, 'SIGKILL');
     expect(readProcess(process.pid)).toBeDefined();
@@ -84,7 +84,7 @@ describe('finding processes', () => {
     return { pid, startTicks: readProcess(pid)?.startTicks ?? '', bootId };
   }
 
-  it('does not take for alive one that has ended, and whose parent does not care', async () => {
+  it('ignores zombies', async () => {
     const leader = await start('sleep 0.1 & echo up; exec sleep 100');
     const findChild = () => readProcesses().find(({ parentPid }) => parentPid === leader.pid);
     let dead = findChild();
@@ -99,7 +99,7 @@ describe('finding processes', () => {
     ]);
   });
 
-  it('finds all that descend from one, also in a session of their own', async () => {
+  it('finds all descendants, even in other sessions', async () => {
     const leader = await start('sleep 100 & setsid sleep 200 & sleep 0.1; echo up; wait');
     const found = findBeneath(new Set([leader.pid]), readProcesses());
     expect(found).toHaveLength(3);
@@ -108,11 +108,11 @@ describe('finding processes', () => {
     expect(outside).toHaveLength(1);
   });
 
-  it.each([0, 1, process.pid])('finds nothing beneath process %i', (pid) => {
+  it.each([0, 1, process.pid])('finds no descendants of process %i', (pid) => {
     expect(findBeneath(new Set([pid]), readProcesses())).toEqual([]);
   });
 
-  it('finds processes that have a variable with exactly this value', async () => {
+  it('finds processes by the exact value of a variable', async () => {
     const { pid } = await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/1' });
     await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/10' });
     const { found } = findByVariable('MILLRACE_MARK', '/a/1', readProcesses());

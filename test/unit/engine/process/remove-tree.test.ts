@@ -21,7 +21,7 @@ function read(): string {
   return `fs.readFileSync(${JSON.stringify(SOURCE)})`;
 }
 
-it.skipIf(!canRun)('removes read-only folders, and nothing behind a link', () => {
+it.skipIf(!canRun)('removes read-only folders, but not the targets of links', () => {
   const { said } = runAsNobody(
     ['--input-type=module'],
     `

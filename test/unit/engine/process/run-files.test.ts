@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { findRun } from '../../../../src/engine/process/runs.ts';
 
-it('a large exit file of a pod is not read', async () => {
+it('the engine does not read a large exit file', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'runs-'));
   onTestFinished(() => rm(folder, { recursive: true }));
   await writeFile(join(folder, 'run-1'), 'no record\n7\n');

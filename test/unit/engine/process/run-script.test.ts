@@ -63,7 +63,7 @@ describe('the script of a run', () => {
     }
   });
 
-  it('survives a TERM to the whole group, which its command receives', async () => {
+  it('survives SIGTERM to the whole group, and its command receives it', async () => {
     const script = 'trap "exit 9" TERM; echo up; while :; do sleep 0.1; done';
     const { child, ended } = run(['/bin/sh', '-c', script], { env: { PATH: '/usr/bin:/bin' } });
     if (child.stdout) await once(child.stdout, 'data');
@@ -83,7 +83,7 @@ describe('the script of a run', () => {
     expect(JSON.parse(printed)).toEqual({ ...odd, PLAIN: 'a\n"b"' });
   });
 
-  it('leaves no file open for the command, and no input', async () => {
+  it('passes no open file and no input to the command', async () => {
     const look = 'for fd in 3 4 5; do [ -e /proc/self/fd/$fd ] && echo open; done; cat; echo end';
     const { ended } = run(['/bin/sh', '-c', look], { env: { PATH: '/usr/bin:/bin' } });
     expect((await ended).printed).toBe('end\n');
@@ -103,7 +103,7 @@ describe('the script of a run', () => {
   });
 });
 
-describe('a name that a shell does not pass on', () => {
+describe('a variable name that a shell drops', () => {
   it.each(['PATH', 'HOME', 'A', '_a', 'LD_LIBRARY_PATH', 'PORT', 'CUDA_VISIBLE_DEVICES'])(
     'is not %s',
     (name) => {
@@ -128,7 +128,7 @@ describe('a name that a shell does not pass on', () => {
   });
 
   it.each(['PATH', 'PWD', 'IFS', 'OPTIND', 'PPID', 'PS4', 'LINENO', 'UID', 'TERM', 'LANG', 'MAIL'])(
-    'is %s, or the shell here passes it on',
+    'is %s, unless this machine’s shell passes it on',
     (name) => {
       const env = { [name]: 'kept' };
       const { stdout } = spawnSync('/bin/sh', ['-c', '/usr/bin/env'], { env, encoding: 'utf8' });
@@ -150,7 +150,7 @@ describe('the record of a run', () => {
     expect(parseRunRecord(text)).toMatchObject({ ...note, leader: { pid: process.pid } });
   });
 
-  it('may be of an earlier version, followed by the exit code', () => {
+  it('may have the format of an earlier version, followed by the exit code', () => {
     const { exitFile: _, ...before } = note;
     const old = `${[stat.trim(), 'boot', JSON.stringify(before)].join('\n')}\n3\n`;
     expect(parseRunRecord(old)).toMatchObject({ ...note, exitFile: null });
