@@ -34,7 +34,7 @@ export interface AbandonedFoldersOptions {
 }
 
 /** The folder's worker may be about to take it, or another process may be delivering from it. */
-const ATTEMPTS = 3;
+const BORROW_TRIES = 3;
 const MAX_PAUSE_MS = 1_000;
 /** Time limit for one folder. Outcomes that remain are left to the next process. */
 const DELIVER_MS = 3_600_000;
@@ -120,7 +120,7 @@ export class AbandonedFolders {
     const emptyFolder = this.#isDead(name) ? 'remove' : 'keep';
     const own = log.child({ folder: join(stateDir, name) });
     const terms = { stateDir, endpointId, clock, emptyFolder, log: own } as const;
-    for (let count = 0; count < ATTEMPTS && !this.#closing.signal.aborted; count++) {
+    for (let count = 0; count < BORROW_TRIES && !this.#closing.signal.aborted; count++) {
       if (count > 0) await sleep(clock, randomInt(MAX_PAUSE_MS), this.#closing.signal);
       this.#isWanted = false;
       const folder = await borrowWorkerFolder(terms, name, () => this.#yieldFolder());

@@ -7,19 +7,13 @@ import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import type { AttemptReports, SentReport } from '../attempt-reports.ts';
 import {
   FoundAttempts,
-  MAX_HEADER_BYTES,
+  MAX_TOTAL_HEADER_BYTES,
   type OutboxEntry,
   restoreAttempts,
 } from './found-attempts.ts';
-import { Journal } from './journal.ts';
+import { countBytes, Journal } from './journal.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
-import {
-  countBytes,
-  encodeDone,
-  encodeReports,
-  locateJournal,
-  warnOfSize,
-} from './outbox-entries.ts';
+import { encodeDone, encodeReports, locateJournal, warnOfSize } from './outbox-entries.ts';
 
 /** Several times the outbox size at which a worker takes no more jobs. */
 const MAX_RESTORED_BYTES = 256 * 1_048_576;
@@ -168,7 +162,7 @@ export class DiskOutbox implements Outbox {
     found: FoundAttempts,
     {
       folder,
-      maxHeaderBytes = MAX_HEADER_BYTES,
+      maxHeaderBytes = MAX_TOTAL_HEADER_BYTES,
       maxRestoredBytes = MAX_RESTORED_BYTES,
     }: DiskOutboxOptions,
   ): Promise<void> {

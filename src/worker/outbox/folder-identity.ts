@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { readForeignFile } from './foreign-file.ts';
 
 const IDENTITY_FILE = 'worker.json';
-/** Larger than any valid file. */
-const MAX_FOREIGN_BYTES = 65_536;
+/** Larger than any valid identity. */
+const MAX_IDENTITY_BYTES = 65_536;
 
 export interface FolderIdentity {
   incarnation: number;
@@ -26,7 +26,7 @@ export function readIdentity(folder: string): FolderIdentity | undefined {
 /** Like `readIdentity`, for a folder that another user owns. */
 export async function readForeignIdentity(folder: string): Promise<FolderIdentity | undefined> {
   try {
-    const bytes = await readForeignFile(join(folder, IDENTITY_FILE), MAX_FOREIGN_BYTES);
+    const bytes = await readForeignFile(join(folder, IDENTITY_FILE), MAX_IDENTITY_BYTES);
     return parseIdentity(bytes.toString());
   } catch {
     return undefined;

@@ -5,8 +5,8 @@ import { AttemptReports, type LeftReports } from '../attempt-reports.ts';
 import type { Journal } from './journal.ts';
 import type { Place, ScannedRecord } from './journal-scan.ts';
 
-/** Most bytes of headers that are kept in memory. */
-export const MAX_HEADER_BYTES = 32 * 1_048_576;
+/** Most bytes of the headers of all attempts that are kept in memory. */
+export const MAX_TOTAL_HEADER_BYTES = 32 * 1_048_576;
 
 /** The reports of an attempt are written together; `done` is the token of a removed attempt. */
 export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
@@ -29,7 +29,9 @@ export class FoundAttempts {
   #isFull = false;
 
   /** Skips later attempts once the headers together exceed `maxHeaderBytes`. */
-  constructor({ maxHeaderBytes = MAX_HEADER_BYTES }: { maxHeaderBytes?: number | undefined } = {}) {
+  constructor({
+    maxHeaderBytes = MAX_TOTAL_HEADER_BYTES,
+  }: { maxHeaderBytes?: number | undefined } = {}) {
     this.#maxHeaderBytes = maxHeaderBytes;
   }
 

@@ -10,8 +10,8 @@ export const MAGIC = Buffer.from('mr-jrnl1');
 export const PREFIX_BYTES = 12;
 /** The checksum covers the bytes from this offset on. */
 const SUMMED_FROM = 8;
-/** Longest header that is parsed. */
-const MAX_HEADER_BYTES = 4 * 1_048_576;
+/** Longest header of one record that is parsed. */
+const MAX_RECORD_HEADER_BYTES = 4 * 1_048_576;
 const WINDOW_BYTES = 262_144;
 
 export interface Place {
@@ -72,7 +72,7 @@ async function readRecord<Header>(
   const headerBytes = prefix.readUInt32BE(SUMMED_FROM);
   const bodyAt = at + PREFIX_BYTES + headerBytes;
   if (end > size || bodyAt > end) return undefined;
-  const isParsed = headerBytes <= MAX_HEADER_BYTES;
+  const isParsed = headerBytes <= MAX_RECORD_HEADER_BYTES;
   const text = isParsed && (await reader.read(at + PREFIX_BYTES, headerBytes)).toString('utf8');
   if ((await reader.sum(at + SUMMED_FROM, end)) !== wantedSum) return undefined;
   const header: Header | undefined = text === false ? undefined : JSON.parse(text);

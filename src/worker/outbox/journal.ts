@@ -144,7 +144,8 @@ function syncFolder(folder: string): void {
   }
 }
 
-function countBytes(pieces: readonly Uint8Array[]): number {
+/** Size of encoded records. */
+export function countBytes(pieces: readonly Uint8Array[]): number {
   let bytes = 0;
   for (const piece of pieces) bytes += piece.length;
   return bytes;

@@ -5,13 +5,13 @@ import { type Log, silentLog } from '../../base/log.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
 import type { LeftReports } from '../attempt-reports.ts';
 import { useForeignFile } from './foreign-file.ts';
-import { FoundAttempts, MAX_HEADER_BYTES, type OutboxEntry } from './found-attempts.ts';
+import { FoundAttempts, MAX_TOTAL_HEADER_BYTES, type OutboxEntry } from './found-attempts.ts';
 import { encodeRecord } from './journal.ts';
 import { scanJournal } from './journal-scan.ts';
 
 const JOURNAL_FILE = 'outbox.journal';
 /** Largest journal that is read for another process, bytes. It bounds the time, not the memory. */
-const MAX_FOREIGN_BYTES = 4 * 1_073_741_824;
+const MAX_FOREIGN_JOURNAL_BYTES = 4 * 1_073_741_824;
 
 export function locateJournal(folder: string): string {
   return join(folder, JOURNAL_FILE);
@@ -27,7 +27,7 @@ export async function readUndelivered(folder: string, log: Log = silentLog): Pro
   const path = locateJournal(folder);
   const found = new FoundAttempts();
   try {
-    await useForeignFile(path, MAX_FOREIGN_BYTES, (file, size) =>
+    await useForeignFile(path, MAX_FOREIGN_JOURNAL_BYTES, (file, size) =>
       scanJournal<OutboxEntry>(file, size, (record) => found.add(record)),
     );
   } catch (err) {
@@ -35,7 +35,7 @@ export async function readUndelivered(folder: string, log: Log = silentLog): Pro
     if (existsSync(path)) log.warn({ err, path }, 'reading an outbox of another process failed');
     return [];
   }
-  if (found.isFull) warnOfSize(log, path, MAX_HEADER_BYTES);
+  if (found.isFull) warnOfSize(log, path, MAX_TOTAL_HEADER_BYTES);
   return found.complete.map(({ lease }) => lease);
 }
 
@@ -55,10 +55,4 @@ export function encodeReports({ reports, isMuted }: LeftReports): Uint8Array[] {
 
 function encodeEntry(entry: OutboxEntry, body?: Uint8Array): Uint8Array[] {
   return encodeRecord(entry, body);
-}
-
-export function countBytes(pieces: readonly Uint8Array[]): number {
-  let bytes = 0;
-  for (const piece of pieces) bytes += piece.length;
-  return bytes;
 }
