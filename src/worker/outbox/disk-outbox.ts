@@ -166,7 +166,7 @@ export class DiskOutbox implements Outbox {
       maxRestoredBytes = MAX_RESTORED_BYTES,
     }: DiskOutboxOptions,
   ): Promise<void> {
-    const { complete, cutOff, isFull } = found;
+    const { complete, cutOff, hasSkipped } = found;
     const { restored, unread } = await restoreAttempts(journal, complete, maxRestoredBytes);
     for (const [attempt, bytes] of restored) {
       this.#memory.adopt(attempt);
@@ -175,9 +175,9 @@ export class DiskOutbox implements Outbox {
     }
     this.#journal = journal;
     this.#unread = unread;
-    this.#isPartlyRead = isFull || unread.length > 0;
+    this.#isPartlyRead = hasSkipped || unread.length > 0;
     if (this.#isPartlyRead) {
-      const maxBytes = isFull ? maxHeaderBytes : maxRestoredBytes;
+      const maxBytes = hasSkipped ? maxHeaderBytes : maxRestoredBytes;
       warnOfSize(this.#log, locateJournal(folder), maxBytes);
     }
     if (cutOff.length > 0) {

@@ -26,7 +26,7 @@ export class FoundAttempts {
   readonly #maxHeaderBytes: number;
   readonly #attempts = new Map<string, FoundAttempt>();
   #headerBytes = 0;
-  #isFull = false;
+  #hasSkipped = false;
 
   /** Skips later attempts once the headers together exceed `maxHeaderBytes`. */
   constructor({
@@ -35,9 +35,9 @@ export class FoundAttempts {
     this.#maxHeaderBytes = maxHeaderBytes;
   }
 
-  /** Attempts were skipped. */
-  get isFull(): boolean {
-    return this.#isFull;
+  /** Attempts in the journal were skipped, because of the bounds of headers. */
+  get hasSkipped(): boolean {
+    return this.#hasSkipped;
   }
 
   get complete(): FoundAttempt[] {
@@ -51,9 +51,11 @@ export class FoundAttempts {
   }
 
   add({ header, ...record }: ScannedRecord<OutboxEntry>): void {
-    if (header === undefined) this.#isFull = true;
+    if (header === undefined) this.#hasSkipped = true;
+    // Also after a skip, because the removed attempt may have been added before it.
     else if ('done' in header) this.#remove(header.done);
-    else if (!this.#isFull) this.#addReport(header, record);
+    // No attempt is added after a skip: its first reports may be among the skipped ones.
+    else if (!this.#hasSkipped) this.#addReport(header, record);
   }
 
   #addReport(
@@ -62,9 +64,11 @@ export class FoundAttempts {
   ): void {
     const { attempt, jobId, seq, token } = report;
     const lease = { jobId, attempt, token };
+    // An attempt's numbers grow, and this version stores an attempt once. If a journal contains one
+    // twice, the later copy has all reports that were unacknowledged then: it replaces the first.
     if ((this.#attempts.get(token)?.reports.at(-1)?.header.seq ?? 0) >= seq) this.#remove(token);
     if (this.#headerBytes + headerBytes > this.#maxHeaderBytes) {
-      this.#isFull = true;
+      this.#hasSkipped = true;
       this.#remove(token);
       return;
     }

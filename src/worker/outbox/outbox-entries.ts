@@ -35,7 +35,7 @@ export async function readUndelivered(folder: string, log: Log = silentLog): Pro
     if (existsSync(path)) log.warn({ err, path }, 'reading an outbox of another process failed');
     return [];
   }
-  if (found.isFull) warnOfSize(log, path, MAX_TOTAL_HEADER_BYTES);
+  if (found.hasSkipped) warnOfSize(log, path, MAX_TOTAL_HEADER_BYTES);
   return found.complete.map(({ lease }) => lease);
 }
 
