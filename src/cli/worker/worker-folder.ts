@@ -20,7 +20,7 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
       'outbox is in memory only, undelivered outcomes are lost when the process exits; set --state-dir to keep them',
     );
     return {
-      workerId: workerId ?? nameWorker(),
+      workerId: workerId ?? createWorkerId(),
       incarnation: incarnation ?? Date.now(),
       outbox: new MemoryOutbox(),
       close: async () => {},
@@ -29,16 +29,15 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
   const { openWorkerFolder, StateFolderError } = await import(
     '../../worker/outbox/state-folder.ts'
   );
-  const emptyFolder = stateOwner === undefined ? 'keep' : 'remove';
   const identity = {
     stateDir,
     workerId,
     incarnation,
     endpointId,
     podId,
-    nameWorker,
-    emptyFolder,
-  } as const;
+    createWorkerId,
+    removeWhenDelivered: stateOwner !== undefined,
+  };
   try {
     return await openWorkerFolder({ ...identity, clock: systemClock, log });
   } catch (error) {
@@ -68,7 +67,7 @@ export async function startAbandonedFolders({ values, ...rest }: AbandonedFolder
   const terms = {
     stateDir,
     podId: values.podId ?? stateOwner,
-    usedBy: stateOwner === undefined ? 'everybody' : 'pod',
+    isExclusiveToPod: stateOwner !== undefined,
     endpointId,
     clock: systemClock,
     openLink: () => openLink(values, log),
@@ -82,7 +81,7 @@ export async function startAbandonedFolders({ values, ...rest }: AbandonedFolder
  * Returns the host's name, reduced to valid characters, and a random part. Containers may share
  * host name and process ID, and two workers with one ID would end each other's sessions.
  */
-function nameWorker(): string {
+function createWorkerId(): string {
   const host = hostname()
     .replaceAll(/[^A-Za-z0-9._-]/g, '-')
     .replace(/^[^A-Za-z0-9]+/, '')

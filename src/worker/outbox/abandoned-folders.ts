@@ -20,11 +20,10 @@ export interface AbandonedFoldersOptions {
   /** The pod of this process. Default: none. */
   podId?: string | undefined;
   /**
-   * `pod`: no other pod uses the state folder at the same time, so all other workers with a folder
-   * in it are dead. Each is reported to the platform, and its folder is removed. Default:
-   * `everybody`.
+   * Only this pod uses the state folder now, so the workers of other pods in it are dead. Each is
+   * reported to the platform, and its folder is removed. Default: false.
    */
-  usedBy?: 'pod' | 'everybody';
+  isExclusiveToPod?: boolean;
   version: string;
   devices: readonly Device[];
   /** A separate link: this worker's renewals must not wait behind those of the temporary worker. */
@@ -103,8 +102,8 @@ export class AbandonedFolders {
    * held.
    */
   #isDead(name: string): boolean {
-    const { podId, stateDir, usedBy } = this.#options;
-    return usedBy === 'pod' && readIdentity(join(stateDir, name))?.podId !== podId;
+    const { isExclusiveToPod, podId, stateDir } = this.#options;
+    return isExclusiveToPod === true && readIdentity(join(stateDir, name))?.podId !== podId;
   }
 
   #isOurs(name: string, outcomes: number): boolean {
@@ -117,9 +116,9 @@ export class AbandonedFolders {
 
   async #borrow(name: string): Promise<WorkerFolder | undefined> {
     const { clock, endpointId, log, stateDir } = this.#options;
-    const emptyFolder = this.#isDead(name) ? 'remove' : 'keep';
+    const removeWhenDelivered = this.#isDead(name);
     const own = log.child({ folder: join(stateDir, name) });
-    const terms = { stateDir, endpointId, clock, emptyFolder, log: own } as const;
+    const terms = { stateDir, endpointId, clock, removeWhenDelivered, log: own };
     for (let count = 0; count < BORROW_TRIES && !this.#closing.signal.aborted; count++) {
       if (count > 0) await sleep(clock, randomInt(MAX_PAUSE_MS), this.#closing.signal);
       this.#isWanted = false;

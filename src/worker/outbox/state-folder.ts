@@ -32,12 +32,10 @@ export interface StateFolderOptions {
   endpointId: string;
   /** The pod of this process, which owns the folder from now on. Default: none. */
   podId?: string | undefined;
-  /**
-   * `remove`: removes the folder on close if all of its outcomes are delivered. Default: `keep`.
-   */
-  emptyFolder?: 'keep' | 'remove';
+  /** `close` removes the folder if all of its outcomes are delivered. Default: false. */
+  removeWhenDelivered?: boolean;
   /** Creates the ID of a new worker. */
-  nameWorker: () => string;
+  createWorkerId: () => string;
   clock: Clock;
   log: Log;
 }
@@ -60,7 +58,7 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
       const folder = await openFolder(options, known).catch(skipUnusable);
       if (folder) return folder;
     }
-    return await openFolder(options, options.nameWorker());
+    return await openFolder(options, options.createWorkerId());
   } catch (error) {
     if (error instanceof StateFolderError) throw error;
     const reason = error instanceof Error ? error.message : String(error);
@@ -79,12 +77,12 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
  * if another process or another endpoint uses the folder. @throws any error of the file system
  */
 export async function borrowWorkerFolder(
-  options: Omit<StateFolderOptions, 'workerId' | 'podId' | 'incarnation' | 'nameWorker'>,
+  options: Omit<StateFolderOptions, 'workerId' | 'podId' | 'incarnation' | 'createWorkerId'>,
   workerId: string,
   onWanted: () => void,
 ): Promise<WorkerFolder | undefined> {
   const podId = readIdentity(join(options.stateDir, workerId))?.podId;
-  const own = { workerId, podId, incarnation: undefined, nameWorker: () => workerId };
+  const own = { workerId, podId, incarnation: undefined, createWorkerId: () => workerId };
   return openFolder({ ...options, ...own }, workerId, { onWanted }).catch(skipUnusable);
 }
 
@@ -126,8 +124,8 @@ async function openFolder(
     if (outbox.diskError === undefined) log.info({ folder, incarnation }, 'state folder opened');
     const close = async () => {
       await outbox.close();
-      const isEmpty = outbox.undeliveredOnDisk().length === 0 && !outbox.isPartlyRead;
-      if (options.emptyFolder === 'remove' && isEmpty) removeFolder(folder, log);
+      const isDelivered = outbox.undeliveredOnDisk().length === 0 && !outbox.isPartlyRead;
+      if (options.removeWhenDelivered === true && isDelivered) removeFolder(folder, log);
       lock.release();
     };
     return { workerId, incarnation, outbox, close };
@@ -159,8 +157,8 @@ function skipUnusable(error: unknown): undefined {
 }
 
 function openInMemory(options: StateFolderOptions, diskError: string): WorkerFolder {
-  const { clock, nameWorker } = options;
-  const { workerId = nameWorker(), incarnation = clock.now() } = options;
+  const { clock, createWorkerId } = options;
+  const { workerId = createWorkerId(), incarnation = clock.now() } = options;
   const outbox = new MemoryOutbox({ diskError });
   return { workerId, incarnation, outbox, close: async () => {} };
 }

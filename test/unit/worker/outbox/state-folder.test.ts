@@ -51,7 +51,7 @@ async function openFolder(options: Partial<StateFolderOptions> = {}): Promise<Wo
     workerId: undefined,
     incarnation: undefined,
     endpointId: 'echo',
-    nameWorker: () => `new-${++named}`,
+    createWorkerId: () => `new-${++named}`,
     clock,
     log: createLog({ destination }),
     ...options,
