@@ -42,7 +42,7 @@ export interface SentReport {
 export interface LeftReports {
   reports: Report[];
   /** Reports before the outcome were dropped. The outcome may take the number of a dropped report. */
-  isMuted: boolean;
+  hasDroppedReports: boolean;
 }
 
 export class AttemptReports {
@@ -74,7 +74,7 @@ export class AttemptReports {
       traceparent === undefined ? lease : { ...lease, traceparent },
     );
     for (const { body, ...header } of left.reports) attempt.#push(header, body);
-    attempt.#muted = left.isMuted;
+    attempt.#muted = left.hasDroppedReports;
     attempt.#ended = true;
     return attempt;
   }
@@ -85,7 +85,7 @@ export class AttemptReports {
       entry.report ??= this.#seal(entry);
       return entry.report;
     });
-    return { reports, isMuted: this.#muted };
+    return { reports, hasDroppedReports: this.#muted };
   }
 
   /** Number of unacknowledged reports. */

@@ -8,14 +8,17 @@ import type { Place, ScannedRecord } from './journal-scan.ts';
 /** Most bytes of the headers of all attempts that are kept in memory. */
 export const MAX_TOTAL_HEADER_BYTES = 32 * 1_048_576;
 
-/** The reports of an attempt are written together; `done` is the token of a removed attempt. */
+/**
+ * Header of a record: a report, or the token of a removed attempt. The reports of an attempt are
+ * written together. `isMuted`: reports before the outcome were dropped.
+ */
 export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
 
 /** An attempt whose bodies are still in the file. */
 export interface FoundAttempt {
   lease: LeaseRef;
   reports: { header: ReportHeader; body: Place }[];
-  isMuted: boolean;
+  hasDroppedReports: boolean;
   /** Size of its records. */
   bytes: number;
   headerBytes: number;
@@ -73,7 +76,7 @@ export class FoundAttempts {
       return;
     }
     const empty: FoundAttempt = {
-      ...{ lease, reports: [], isMuted: isMuted === true },
+      ...{ lease, reports: [], hasDroppedReports: isMuted === true },
       ...{ bytes: 0, headerBytes: 0 },
     };
     const found = this.#attempts.get(token) ?? empty;
@@ -113,10 +116,10 @@ export async function restoreAttempts(
   const restored = new Map<AttemptReports, number>();
   let readBytes = 0;
   try {
-    for (const { bytes, isMuted, lease, reports } of found) {
+    for (const { bytes, hasDroppedReports, lease, reports } of found) {
       readBytes += bytes;
       if (restored.size > 0 && readBytes > maxBytes) break;
-      const left: LeftReports = { reports: [], isMuted };
+      const left: LeftReports = { reports: [], hasDroppedReports };
       for (const { body, header } of reports) {
         left.reports.push({ ...header, body: await journal.read(body) });
       }

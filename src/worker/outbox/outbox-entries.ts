@@ -47,9 +47,9 @@ export function encodeDone(token: string): Uint8Array[] {
   return encodeEntry({ done: token });
 }
 
-export function encodeReports({ reports, isMuted }: LeftReports): Uint8Array[] {
+export function encodeReports({ reports, hasDroppedReports }: LeftReports): Uint8Array[] {
   return reports.flatMap(({ body, ...report }) =>
-    encodeEntry(isMuted ? { report, isMuted } : { report }, body),
+    encodeEntry(hasDroppedReports ? { report, isMuted: true } : { report }, body),
   );
 }
 
