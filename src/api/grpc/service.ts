@@ -4,8 +4,6 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
-import { StallWatch } from '../../base/stall-watch.ts';
 import type { WorkerBye, WorkerLink } from '../../wire/link/worker-link.ts';
 import {
   renewRequest,
@@ -18,27 +16,18 @@ import {
   type Envelope,
   openEnvelope,
   PayloadAssembly,
-  PayloadError,
   PIECE_BYTES,
 } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
-import { checkContent, listLeases, readReportSizes, readReports } from './questions.ts';
+import { type IncomingReport, IncomingReports } from './incoming-reports.ts';
+import { checkContent, listLeases, readReports } from './questions.ts';
 import { showProblem, toRefusal, toStatus } from './refusals.ts';
 import type { OwnTransfer, StreamBudget } from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */
 const MAX_OPEN = 128;
-/** As over HTTP: an output of 20 MB travels with other collected reports. */
-const MAX_REPORT_BYTES = 64 * 1_048_576;
-
-/** Retry-After when the budget is full, ms. */
-const RETRY_MS = 1_000;
-
-/** Bytes of a message before its piece, which have already been read. */
-const MESSAGE_HEAD_BYTES = 64;
-
 /** Kind of a message that was not decoded because it exceeds its bounds; its content says which. */
 export const EXCESS = 'excess';
 
@@ -58,14 +47,8 @@ export interface WorkerStreamOptions {
 }
 
 /** An unanswered question. */
-interface OpenCall {
-  readonly number: number;
+interface OpenCall extends IncomingReport {
   readonly abort: AbortController;
-  /** For reports: the payload so far, until it is complete; `dropped` if it is not wanted. */
-  payload?: PayloadAssembly | 'dropped';
-  content: unknown;
-  /** Releases its claimed bytes. */
-  release?: () => void;
 }
 
 export class WorkerStream {
@@ -74,17 +57,15 @@ export class WorkerStream {
   readonly #closed = new AbortController();
   readonly #writer: PacedWriter<object>;
   readonly #open = new Map<number, OpenCall>();
-  /** Reports with an incomplete payload. */
-  readonly #arriving: StallWatch;
+  readonly #incoming: IncomingReports;
   #sentMessages = 0;
   #isHalfClosed = false;
 
   constructor(call: ServerDuplexStream<object, object>, options: WorkerStreamOptions) {
     this.#call = call;
     this.#options = options;
-    const { bounds, clock } = options;
-    const onStall = () => this.end(new ProblemError('unavailable', 'a report comes to a halt'));
-    this.#arriving = new StallWatch({ clock, stallMs: bounds.stallMs, onStall });
+    const end = (problem: ProblemError) => this.end(problem);
+    this.#incoming = new IncomingReports({ ...options, end });
     this.#writer = new PacedWriter(
       { write: (message, sent) => this.#write(message, sent) },
       this.#closed.signal,
@@ -143,58 +124,15 @@ export class WorkerStream {
 
   /** @throws ProblemError if the stream cannot continue */
   #beginReport(call: OpenCall, payload: Uint8Array): void {
-    const assembly = new PayloadAssembly(readReportSizes(call.content));
-    const refusal = this.#claimReport(call, assembly);
-    if (refusal) {
-      call.payload = 'dropped';
-      this.#settle(call, () => Promise.reject(refusal));
-      return;
-    }
-    call.payload = assembly;
-    this.#arriving.begin();
-    this.#addPiece(call, payload);
-  }
-
-  #claimReport(call: OpenCall, assembly: PayloadAssembly): ProblemError | undefined {
-    const { bounds, budget, clock } = this.#options;
-    const { total: bytes } = assembly;
-    if (bytes > MAX_REPORT_BYTES) {
-      return new ProblemError('payload_too_large', `reports of ${bytes} bytes are too large`);
-    }
-    if (bytes <= UNCOUNTED_BYTES) return undefined;
-    const drop = () => this.end(new ProblemError('unavailable', 'a report arrives too slowly'));
-    const claim = budget.tryClaim({ bytes, moved: () => assembly.received, drop });
-    if (!claim) {
-      const detail = 'too many bytes of reports and leases are in flight; try again later';
-      return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
-    }
-    const cancel = clock.after(bounds.transferMs, () => {
-      if (call.payload) drop();
-    });
-    call.release = () => {
-      cancel();
-      claim.release();
-    };
-    return undefined;
+    const refusal = this.#incoming.begin(call);
+    if (refusal) this.#settle(call, () => Promise.reject(refusal));
+    else this.#addPiece(call, payload);
   }
 
   /** @throws ProblemError if the stream cannot continue */
   #addPiece(call: OpenCall, piece: Uint8Array): void {
-    const { payload } = call;
-    if (payload === 'dropped') return;
-    if (!payload) throw new ProblemError('invalid', `call ${call.number} takes no piece`);
-    try {
-      payload.add(piece);
-      this.#arriving.move();
-      if (piece.length < payload.total) giveBack(piece, MESSAGE_HEAD_BYTES);
-    } catch (error) {
-      if (!(error instanceof PayloadError)) throw error;
-      throw new ProblemError('invalid', error.message, { cause: error });
-    }
-    if (!payload.isWhole) return;
-    delete call.payload;
-    this.#arriving.end();
-    this.#settle(call, () => this.#report(call, payload.bodies()));
+    const bodies = this.#incoming.add(call, piece);
+    if (bodies) this.#settle(call, () => this.#report(call, bodies));
   }
 
   /** Runs a verb; its error becomes the answer. */
@@ -289,7 +227,7 @@ export class WorkerStream {
   /** The worker sends nothing more; open questions are still answered. */
   #halfClose(): void {
     this.#isHalfClosed = true;
-    this.#arriving.stop();
+    this.#incoming.stop();
     for (const { abort } of this.#open.values()) abort.abort();
     this.#forgetParts();
     if (this.#open.size === 0) this.#call.end();
@@ -298,7 +236,7 @@ export class WorkerStream {
   /** The worker has disconnected: aborts its open questions. */
   #abandon(): void {
     this.#closed.abort();
-    this.#arriving.stop();
+    this.#incoming.stop();
     for (const { abort } of this.#open.values()) abort.abort();
     this.#forgetParts();
     this.#open.clear();
