@@ -7,6 +7,7 @@ import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
 import { CrashReports, type CrashReportsOptions } from './crash-reports.ts';
 import type { WatchedWorker } from './device-watch.ts';
+import { HeartbeatCheck } from './heartbeat-check.ts';
 import {
   judgeProcessEnd,
   NO_RESTARTS,
@@ -68,10 +69,6 @@ export interface KeeperOptions extends CrashReportsOptions {
   onChange: () => void;
 }
 
-const CHECK_MS = 5_000;
-/** The process is killed after this many checks in a row without a new heartbeat. */
-const MAX_MISSED = 12;
-
 export class Keeper implements WatchedWorker {
   readonly set: DeviceSet;
   readonly #options: KeeperOptions;
@@ -85,7 +82,7 @@ export class Keeper implements WatchedWorker {
   #isOver = false;
   /** Why the device is quarantined; set until `readmit`. */
   #quarantine: string | undefined;
-  #cancelCheck: () => void = () => {};
+  readonly #heartbeat: HeartbeatCheck;
   readonly #crashReports: CrashReports;
 
   constructor(options: KeeperOptions) {
@@ -94,6 +91,17 @@ export class Keeper implements WatchedWorker {
     this.#clock = options.clock;
     this.#log = options.log;
     this.#crashReports = new CrashReports(options);
+    this.#heartbeat = new HeartbeatCheck({
+      clock: options.clock,
+      findProcess: () => {
+        const state = this.#state;
+        return state.name === 'running' && state.isReady ? state.process : undefined;
+      },
+      onSilent: (process) => {
+        this.#log.error(this.#name(process), 'worker process stopped responding, killing it');
+        process.kill();
+      },
+    });
     this.#identity = options.workerId === undefined ? {} : { workerId: options.workerId };
   }
 
@@ -119,13 +127,13 @@ export class Keeper implements WatchedWorker {
 
   start(): void {
     if (this.#state.name !== 'quarantined') this.#launch();
-    this.#watchHeartbeat();
+    this.#heartbeat.start();
   }
 
   /** Ends the process, if any. Resolves when it has ended and the platform knows. */
   async stop(): Promise<void> {
     this.#isOver = true;
-    this.#cancelCheck();
+    this.#heartbeat.stop();
     const state = this.#state;
     if (state.name === 'running') {
       this.#beginEnding(state, 'stop', 'the supervisor exits');
@@ -282,26 +290,6 @@ export class Keeper implements WatchedWorker {
     const { incarnation: last, workerId } = this.#identity;
     if (workerId === undefined || last === undefined) return this.#identity;
     return { workerId, incarnation: Math.max(this.#clock.now(), last + 1) };
-  }
-
-  /**
-   * A worker's event loop runs no handler code, so a blocked one is broken. Checks are counted
-   * rather than time: after a pause of the whole machine everything is late.
-   */
-  #watchHeartbeat(): void {
-    let seen = { process: undefined as KeptProcess | undefined, beats: 0, missed: 0 };
-    const check = () => {
-      this.#cancelCheck = this.#clock.after(CHECK_MS, check);
-      const state = this.#state;
-      if (state.name !== 'running' || !state.isReady) return;
-      const { process } = state;
-      const isAlive = seen.process !== process || seen.beats !== process.beats;
-      seen = { process, beats: process.beats, missed: isAlive ? 0 : seen.missed + 1 };
-      if (seen.missed !== MAX_MISSED) return;
-      this.#log.error(this.#name(process), 'worker process stopped responding, killing it');
-      process.kill();
-    };
-    this.#cancelCheck = this.#clock.after(CHECK_MS, check);
   }
 
   #change(state: KeeperState): void {
