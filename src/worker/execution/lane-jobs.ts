@@ -8,6 +8,7 @@ import { nameTrace } from '../../wire/trace-context.ts';
 import type { ExecutionEnd } from './executor.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import type { ThreadPlace } from './thread-examination.ts';
+import type { FromThread } from './thread-messages.ts';
 
 /** The end of a job in a thread with changed built-ins. */
 interface ContaminatedEnd {
@@ -17,6 +18,8 @@ interface ContaminatedEnd {
   /** The thread has run no other job, so this one made the change. */
   isOnly: boolean;
 }
+
+type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' }>;
 
 /** NDJSON. */
 type WriteLog = (lines: Uint8Array) => void;
@@ -52,6 +55,22 @@ export class LaneJobs {
 
   remove(number: number): void {
     this.#jobs.delete(number);
+  }
+
+  /** Passes output to its job. Log lines without a job belong to the thread. */
+  receive(message: JobOutput, payload: Uint8Array): void {
+    if (message.kind === 'log') this.#writeLog(payload);
+    const job = message.number === undefined ? undefined : this.#jobs.get(message.number);
+    switch (message.kind) {
+      case 'chunks':
+        job?.takeChunks({ sizes: message.sizes, bytes: payload });
+        return;
+      case 'progress':
+        job?.sink?.progress(payload);
+        return;
+      case 'log':
+        job?.sink?.log(payload, message.dropped);
+    }
   }
 
   stop(reason: StopReason): void {

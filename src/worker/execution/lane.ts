@@ -236,34 +236,13 @@ export class Lane {
       case 'torn_down':
         this.kill();
         return;
-      case 'log':
-        this.#receiveLog(message, payload);
+      case 'end': {
+        const job = this.#jobs.get(message.number);
+        if (job) this.#receiveEnd(job, message, payload);
         return;
+      }
       default:
-        this.#receiveOfJob(message, payload);
-    }
-  }
-
-  #receiveLog({ number, dropped }: Extract<FromThread, { kind: 'log' }>, lines: Uint8Array): void {
-    this.#options.writeLog(lines);
-    if (number !== undefined) this.#jobs.get(number)?.sink?.log(lines, dropped);
-  }
-
-  #receiveOfJob(
-    message: Extract<FromThread, { kind: 'chunks' | 'progress' | 'end' }>,
-    payload: Uint8Array,
-  ): void {
-    const job = this.#jobs.get(message.number);
-    if (!job) return;
-    switch (message.kind) {
-      case 'chunks':
-        job.takeChunks({ sizes: message.sizes, bytes: payload });
-        return;
-      case 'progress':
-        job.sink?.progress(payload);
-        return;
-      case 'end':
-        this.#receiveEnd(job, message, payload);
+        this.#jobs.receive(message, payload);
     }
   }
 
