@@ -70,7 +70,7 @@ export const workerFlags = {
   workerId: text({
     placeholder: 'ID',
     env: 'MILLRACE_WORKER_ID',
-    help: 'worker ID that stays the same after restarts; each of several processes adds -0, -1, …; default: host name and a random part',
+    help: 'worker ID; each of several processes adds -0, -1, …; default: that of a free folder in --state-dir, else host name and a random part',
   }),
   stateDir: text({
     placeholder: 'DIR',
