@@ -75,13 +75,13 @@ function listFaults(answer: SeenAnswer): string[] {
   if (!operation && !BEFORE_ALL.includes(status)) {
     const isUnnamed = !found || (status === 404 && hasLongName(path));
     const expected = isUnnamed ? 404 : 405;
-    if (status !== expected) return [`there is no such operation: has to be ${expected}`];
+    if (status !== expected) return [`unknown operation: expected ${expected}`];
     if (!isUnnamed && !answer.headers.has('allow')) return ['405 without Allow'];
   }
   const described = operation
     ? operation.responses[String(status)]
     : components.responses[`Problem${status}`];
-  if (!described) return ['the status is not among the documented ones'];
+  if (!described) return ['the status is not documented'];
   return listFaultsOf(answer, '$ref' in described ? resolve(described) : described);
 }
 
@@ -123,7 +123,7 @@ function listHeaderFaults({ headers }: SeenAnswer, described: Response): string[
 
 function listBodyFaults({ body, headers, method }: SeenAnswer, { content }: Response): string[] {
   const [type = ''] = (headers.get('content-type') ?? '').split(';', 1);
-  if (!content) return body && method !== 'HEAD' ? ['there is a body and none is documented'] : [];
+  if (!content) return body && method !== 'HEAD' ? ['a body, although none is documented'] : [];
   const described = content[type];
   if (!described) return [`the media type is ${type}, documented: ${Object.keys(content)}`];
   if (body === undefined || method === 'HEAD' || !/^application\/(problem\+)?json$/.test(type))

@@ -78,9 +78,9 @@ describe('run', () => {
 
   it.each([
     ['another order of elements', '[2,1]', '[1,2]'],
-    ['a number that only JavaScript takes for the same', '9007199254740993', '9007199254740992'],
-    ['a string in place of a number', '"1"', '1'],
-    ['null in place of nothing', '{"b":null}', '{}'],
+    ['a number that is equal only in JavaScript', '9007199254740993', '9007199254740992'],
+    ['a string instead of a number', '"1"', '1'],
+    ['null instead of a missing member', '{"b":null}', '{}'],
   ])('refuses a repeated idempotencyKey with %s', async (_name, one, other) => {
     const { post } = await startPlatform();
     const send = (value: string) =>
@@ -312,7 +312,7 @@ describe('a job', () => {
     }
   });
 
-  it('that is running cannot be retried: 409 naming its status', async () => {
+  it('that is running cannot be retried: 409 with its status', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await takeJob(platform);

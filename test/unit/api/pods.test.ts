@@ -45,7 +45,7 @@ async function readPod(response: Response) {
 }
 
 describe('the life of a pod', () => {
-  it('goes from its creation through all actions to its end', async () => {
+  it('includes its creation, all actions and its end', async () => {
     const { act, create, platform, world } = await startPods();
     const { id, status } = await create();
     expect(status).toBe('PROVISIONING');
@@ -219,26 +219,22 @@ describe('a refusal', () => {
     ['a CPU beside a GPU', { gpu: { id: 'H200' } }, 'gpu'],
     ['neither CPU nor GPU', { cpu: undefined }, 'gpu'],
     ['neither image nor template', { image: undefined }, 'image'],
-    ['a member that is not known', { color: 'red' }, 'color'],
+    ['an unknown member', { color: 'red' }, 'color'],
     ['a port without protocol', { ports: ['80'] }, 'ports[0]'],
-    ['a disk of nothing', { disk: 0 }, 'disk'],
-    ['a variable that is no text', { env: { A: 1 } }, 'env.A'],
+    ['a disk of 0 GB', { disk: 0 }, 'disk'],
+    ['a variable that is not a string', { env: { A: 1 } }, 'env.A'],
+    ['a variable named __proto__', { env: JSON.parse('{"__proto__":"a"}') }, 'env.__proto__'],
     [
-      'a variable by the name of __proto__',
-      { env: JSON.parse('{"__proto__":"a"}') },
-      'env.__proto__',
-    ],
-    [
-      'a mount of everything',
+      'a mount over the whole disk',
       { mounts: { network: [{ volumeId: 'data', path: '/./' }] } },
       'mounts.network[0].path',
     ],
     [
-      'a mount that is not whole',
+      'an incomplete mount',
       { mounts: { network: [{ volumeId: 'data' }] } },
       'mounts.network[0].path',
     ],
-  ])('422: for %s, naming where', async (_what, part, path) => {
+  ])('422: for %s, with the path', async (_what, part, path) => {
     const { platform } = await startPods();
     const response = await platform.post('/v2/pods', { ...CREATION, ...part });
     const { errors } = await expectProblem(response, 422);

@@ -131,7 +131,7 @@ describe('a connection that received bytes that are not HTTP', () => {
   });
 
   it.each(['HELLO\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'])(
-    'is taken from a client that holds on to it: %j',
+    'is closed even if the client keeps it open: %j',
     async (head) => {
       const clock = new ManualClock();
       const { port } = await startPlatform({ clock });

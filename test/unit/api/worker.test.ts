@@ -186,8 +186,8 @@ describe('a report', () => {
 
   it.each([
     ['no worker', { 'millrace-worker': '' }],
-    ['a worker of no valid name', { 'millrace-worker': '../x' }],
-    ['an incarnation that is no number', { 'millrace-incarnation': 'x' }],
+    ['an invalid worker ID', { 'millrace-worker': '../x' }],
+    ['an invalid incarnation', { 'millrace-incarnation': 'x' }],
   ])('with %s in its headers gets 422', async (_name, headers) => {
     const platform = await startPlatform();
     expect((await report(platform, frames({ header, body: '1' }), headers)).status).toBe(422);

@@ -42,7 +42,7 @@ it('shows a line without a time', () => {
   expect(format({ level: 40, msg: '3 lines were left out' })).toBe('warn  3 lines were left out');
 });
 
-it.each(['plain text', '{"a":1}', '[1]', 'null'])('leaves %s as it is', (line) => {
+it.each(['plain text', '{"a":1}', '[1]', 'null'])('leaves %s unchanged', (line) => {
   expect(formatLogLine(line)).toBe(line);
 });
 

@@ -69,7 +69,7 @@ describe('a call', () => {
     ]);
   });
 
-  it('goes below the path of the URL, with its parameters', async () => {
+  it('keeps the path and the parameters of the URL', async () => {
     await connect({ path: '/base/' }).runsync({}, { waitMs: 1_000 });
     await connect().status('a/b', { ttlMs: 10_000 });
     expect(seen.map((each) => each.url)).toEqual([
@@ -152,7 +152,7 @@ describe('an outage', () => {
   });
 });
 
-it.each(['ftp://x', 'nonsense'])('a client of %s cannot be made', (bad) => {
+it.each(['ftp://x', 'nonsense'])('a client cannot be created for the URL %s', (bad) => {
   expect(() => createClient({ url: bad, endpoint: 'echo' })).toThrow(TypeError);
 });
 

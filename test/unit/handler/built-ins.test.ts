@@ -67,7 +67,7 @@ const CHANGE_EACH = `
 
 describe('BuiltInWatch', () => {
   it.each([
-    ['a thread that is new', ''],
+    ['a new thread', ''],
     [
       'a thread with many jobs, where the comparison is compiled',
       'for (let job = 0; job < 300; job += 1) watch.findChange();',
@@ -98,7 +98,7 @@ describe('BuiltInWatch', () => {
     ['JSON.stringify = () => 1', 'JSON.stringify'],
     ['Array.prototype[Symbol.iterator] = () => 1', 'Array.prototype[Symbol.iterator]'],
     ['globalThis.JSON = {}', 'JSON'],
-  ])('names what "%s" changes', async (change, path) => {
+  ])('names the built-in that "%s" changes', async (change, path) => {
     expect(await runInThread(`${change}; post(watch.findChange());`)).toBe(path);
   });
 

@@ -448,7 +448,7 @@ describe('a stop', () => {
     ['cancelled', { kind: 'cancelled', stopped: 'signal' }],
     ['lost', { kind: 'cancelled', stopped: 'signal' }],
     ['shutdown', { kind: 'released', reason: 'drain' }],
-  ] as const)('for %s decides how a handler that gives way ends', async (reason, outcome) => {
+  ] as const)('for %s determines the outcome of a handler that stops', async (reason, outcome) => {
     const attempt = await beginAndWait(waitForSignal);
     attempt.stop(reason);
     expect((await attempt.end).outcome).toMatchObject(outcome);

@@ -35,7 +35,7 @@ describe('checks', () => {
       },
       'no weights',
     ],
-    ['gives false', () => false, 'it returned false'],
+    ['returns false', () => false, 'it returned false'],
   ])('fail if one %s, and the others do not run', async (_, check, fault) => {
     registerCheck('b', check);
     await expect(runChecks(ctx)).rejects.toMatchObject({

@@ -183,7 +183,7 @@ describe('openai-proxy, streaming', () => {
     [event({ error: 'plain text' }), 'plain text'],
     ['event: error\ndata: ?\n\n', ''],
     ['data: <html>\n\n', ''],
-  ])('fails when the stream says %j', async (text, message) => {
+  ])('fails if the stream contains %j', async (text, message) => {
     await using _ = await startStream(delta('Hi') + text + done);
 
     const error = await fail(chat);
@@ -332,7 +332,7 @@ describe('openai-proxy, refusals', () => {
     [{ OPENAI_BASE_URL: 'http://127.0.0.1:1' }, ['OPENAI_API_KEY']],
     [{ OPENAI_BASE_URL: 'localhost', OPENAI_API_KEY: KEY }, ['OPENAI_BASE_URL']],
     [{ OPENAI_BASE_URL: 'http://127.0.0.1:1', OPENAI_API_KEY: 'a\nb' }, ['OPENAI_API_KEY']],
-  ])('names what is wrong with the configuration %j', async (env, names) => {
+  ])('names the error in the configuration %j', async (env, names) => {
     const empty = { OPENAI_BASE_URL: '', OPENAI_API_KEY: '' };
     for (const [name, value] of Object.entries({ ...empty, ...env })) vi.stubEnv(name, value);
 

@@ -181,7 +181,7 @@ describe('a network', () => {
   });
 
   it.each(['disconnect', 'fallSilent'] as const)(
-    'that is gone for longer than a lease (%s) keeps the result until it is back',
+    'that fails for longer than a lease (%s) delays the result',
     async (fault) => {
       const harness = await start();
       const job = await hold(harness);
@@ -268,7 +268,7 @@ describe('a thread that is killed', () => {
 
 describe('a harness', () => {
   it.each(['disconnect', 'fallSilent', 'stopPlatform'] as const)(
-    'closes after %s without waiting for anything',
+    'closes at once after %s',
     async (fault) => {
       const harness = await createHarness({ handler: count, clock: 'manual' });
       await hold(harness);

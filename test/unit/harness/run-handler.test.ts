@@ -12,8 +12,8 @@ const waitForSignal = async (_job: Job, { signal }: Context) => {
 describe('runHandler', () => {
   it.each([
     ['of the handler’s config', { config: { timeoutMs: 1_000 } }, {}, 1_000],
-    ['that the test gives before that', { config: { timeoutMs: 1_000 } }, { timeoutMs: 500 }, 500],
-    ['that jobs have by default', {}, {}, 600_000],
+    ['that the test sets', { config: { timeoutMs: 1_000 } }, { timeoutMs: 500 }, 500],
+    ['of the default', {}, {}, 600_000],
   ])('times out after the time %s', async (_whose, module, options, timeoutMs) => {
     const clock = new ManualClock();
     const handler = { ...module, run: waitForSignal };

@@ -30,9 +30,9 @@ describe('an answer', () => {
 
   it.each<[string, () => void, string]>([
     [
-      'has a status that is not documented',
+      'has an undocumented status',
       () => check('POST /v2/e/run', 202, REFERENCE),
-      'not among the documented ones',
+      'the status is not documented',
     ],
     [
       'lacks a member',
@@ -45,12 +45,12 @@ describe('an answer', () => {
       'body/id: must be string',
     ],
     [
-      'has a member that is not documented',
+      'has an undocumented member',
       () => check('POST /v2/e/run', 200, { ...REFERENCE, more: 1 }),
       '"additionalProperty":"more"',
     ],
     [
-      'has a member too many within a list',
+      'has an additional member within a list',
       () => check('GET /v2/catalog/gpus', 200, { gpus: [{ more: 1 }] }),
       'body/gpus/0: must NOT have additional properties',
     ],
@@ -60,12 +60,12 @@ describe('an answer', () => {
       'the media type is text/html',
     ],
     [
-      'is no problem where it is an error',
+      'is an error without a problem body',
       () => check('GET /v2/pods/none', 404, { error: 'no' }),
       'documented: application/problem+json',
     ],
     [
-      'is a problem of another code',
+      'is a problem with an unknown code',
       () => check('GET /v2/pods/none', 404, { ...PROBLEM, code: 'odd' }, PROBLEM_HEADERS),
       'body/code: must be equal to one of the allowed values',
     ],
@@ -84,22 +84,22 @@ describe('an answer', () => {
       'Retry-After: must be integer',
     ],
     [
-      'has a body where there is to be none',
+      'has a body although none is documented',
       () => check('DELETE /v1/templates/t', 204, {}),
-      'there is a body and none is documented',
+      'a body, although none is documented',
     ],
     [
-      'comes from where there is nothing',
+      'has another status than 404 for an unknown path',
       () => check('GET /v2/e/nothing', 200, {}),
-      'there is no such operation: has to be 404',
+      'unknown operation: expected 404',
     ],
     [
-      'comes from a method that a path does not have',
+      'has another status than 405 for an unknown method',
       () => check('PUT /v2/pods', 200, {}),
-      'there is no such operation: has to be 405',
+      'unknown operation: expected 405',
     ],
     [
-      'refuses a method without saying which there are',
+      'refuses a method without Allow',
       () => check('PUT /v2/pods', 405, { ...PROBLEM, status: 405 }, PROBLEM_HEADERS),
       '405 without Allow',
     ],

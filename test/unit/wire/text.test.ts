@@ -12,13 +12,13 @@ describe('a name', () => {
   it.each([
     ['empty', ''],
     ['too long', 'x'.repeat(201)],
-    ['with a space in front', ' a'],
-    ['with a no-break space behind', 'a\u00a0'],
-    ['of two lines', 'a\nb'],
+    ['with a leading space', ' a'],
+    ['with a trailing no-break space', 'a\u00a0'],
+    ['with two lines', 'a\nb'],
     ['with an escape sequence', 'a\u001b[31mb'],
     ['with a C1 control character', 'a\u009bb'],
     ['with half a surrogate pair', 'a\ud800b'],
-  ])('may not be %s', (_what, name) => {
+  ])('is refused: %s', (_what, name) => {
     expect(resourceName.safeParse(name).success).toBe(false);
     expect(keyCreation.safeParse({ name, scopes: ['jobs:read'] }).success).toBe(false);
     expect(endpointCreation.safeParse({ name, templateId: 't' }).success).toBe(false);

@@ -8,7 +8,7 @@ const valid = `00-${traceId}-${spanId}-01`;
 
 describe('a traceparent', () => {
   it.each([valid, `00-${traceId}-${spanId}-00`, `00-${traceId}-${spanId}-ff`])(
-    'of version 00 is taken as it is: %s',
+    'of version 00 is unchanged: %s',
     (traceparent) => {
       expect(readTraceContext(traceparent)).toEqual({ traceparent });
     },
@@ -25,13 +25,13 @@ describe('a traceparent', () => {
   it.each([
     ['is missing', undefined],
     ['is empty', ''],
-    ['came twice', `${valid}, ${valid}`],
-    ['came as a list', [valid]],
+    ['is repeated', `${valid}, ${valid}`],
+    ['is a list', [valid]],
     ['has upper-case letters', valid.toUpperCase()],
     ['has a forbidden version', `ff-${traceId}-${spanId}-01`],
     ['has no version', `-${traceId}-${spanId}-01`],
     ['is of version 00 and longer', `${valid}-01`],
-    ['is of a newer version and goes on without a dash', `01-${traceId}-${spanId}-01.1`],
+    ['continues without a dash in a newer version', `01-${traceId}-${spanId}-01.1`],
     ['has a trace id of zeros', `00-${'0'.repeat(32)}-${spanId}-01`],
     ['has a span id of zeros', `00-${traceId}-${'0'.repeat(16)}-01`],
     ['has a short trace id', `00-${traceId.slice(1)}-${spanId}-01`],
@@ -66,7 +66,7 @@ describe('a tracestate', () => {
     ['has an upper-case name', 'A=1'],
     ['has no name', '=1'],
     ['has an equals sign in a value', 'a=1=2'],
-    ['has a character that is not ASCII', 'a=é'],
+    ['has a non-ASCII character', 'a=é'],
     ['names one system twice', 'a=1,a=2'],
     ['has more than 32 members', many(33)],
     ['is longer than 512 characters', `a=${'x'.repeat(256)},b=${'x'.repeat(252)}`],

@@ -43,16 +43,24 @@ function makeFifo(): string {
 
 describe('an attempt whose handler', () => {
   it.each([
-    ['throws what is no error', 'throw a string', failed('handler_error', /^no error at all$/)],
     [
-      'rejects a promise that nobody handles',
+      'throws a value that is not an error',
+      'throw a string',
+      failed('handler_error', /^no error at all$/),
+    ],
+    [
+      'leaves a rejected promise unhandled',
       'reject unhandled',
       failed('unhandled_rejection', /nobody handles/),
     ],
-    ['throws where nobody catches', 'throw from a timer', failed('uncaught_exception', /nobody c/)],
+    ['throws in a timer', 'throw from a timer', failed('uncaught_exception', /nobody c/)],
     ['calls process.exit', 'exit', failed('handler_exited', /process\.exit\(3\)/)],
     ['exits later', 'exit from a timer', failed('handler_exited', /process\.exit\(4\)/)],
-    ['returns no JSON', 'return no JSON', failed('output_invalid', /output\.items\[0\]\.score/)],
+    [
+      'returns a value that is not JSON',
+      'return no JSON',
+      failed('output_invalid', /output\.items\[0\]\.score/),
+    ],
   ])('%s fails, and the next one runs', async (_, effect, expected) => {
     const { begin } = await startThreads();
     expect((await begin({ do: effect }).end).outcome).toMatchObject(expected);
@@ -178,9 +186,9 @@ describe('a module that loads for too long', () => {
   });
 });
 
-describe('the neighbours', () => {
+describe('the other jobs', () => {
   it.each(['throw from a timer', 'reject unhandled', 'exit from a timer'])(
-    'of a job that does "%s" are released, and it alone is blamed',
+    'in the thread of a job that does "%s" are released, and only that job fails',
     async (effect) => {
       const { begin } = await startThreads();
       const neighbour = begin({ do: 'wait for the signal' });

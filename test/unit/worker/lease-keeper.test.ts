@@ -50,7 +50,7 @@ describe('the lease keeper', () => {
   });
 
   it.each(['cancelled', 'lost'] as const)(
-    'stops an attempt that is %s, and says that it knows',
+    'stops an attempt that is %s, and confirms it',
     async (verdict) => {
       const { clock, executor, link } = await startWithJob();
       link.lastRenewal.answer({ ended: [{ jobId: 'a', token: 'token-a', verdict }], drain: false });

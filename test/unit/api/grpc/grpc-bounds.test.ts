@@ -86,7 +86,7 @@ describe('the bounds of a message', () => {
   });
 
   it.each([
-    ['questions in one message', Buffer.alloc(2_000_000, Buffer.from([0x2a, 0x00]))],
+    ['calls in one message', Buffer.alloc(2_000_000, Buffer.from([0x2a, 0x00]))],
     ['unknown fields', field(5, Buffer.alloc(2_000_000, Buffer.from([0x78, 0x00])))],
     [
       'outcomes of one report',

@@ -150,7 +150,7 @@ describe('a call without a valid key', () => {
 
   it.each([
     ['health', CHECK],
-    ['a watch that asks nothing', WATCH],
+    ['a watch without a request', WATCH],
     ['reflection', REFLECTION],
   ])('to %s ends at its time limit', async (_name, path) => {
     const { join } = await startPort({ ms: 100 });

@@ -131,7 +131,7 @@ describe('without keys on the same machine', () => {
   });
 
   it.each(['X-Request-ID', 'Traceparent', 'User-Agent', 'Idempotency-Key', 'Accept', 'Cookie'])(
-    'a call with %s is let in',
+    'a call with %s is accepted',
     async (name) => {
       expect(await send({ [name]: 'x' })).toMatch(/^HTTP\/1.1 200/);
     },

@@ -366,7 +366,7 @@ describe('a body with an unsupported encoding', () => {
     expect((await readJson(response))['detail']).toContain(part);
   });
 
-  it.each(['identity', ''])('is taken with Content-Encoding %j', async (coding) => {
+  it.each(['identity', ''])('is accepted with Content-Encoding %j', async (coding) => {
     const platform = await startPlatform();
     const headers = {
       'content-encoding': coding,

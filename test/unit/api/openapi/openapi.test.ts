@@ -98,7 +98,7 @@ describe('the document', () => {
   });
 
   it.each(Object.entries(document.components['schemas'] ?? {}))(
-    'says of each value in %s what it may be: generators make `never` or `unknown` of the rest',
+    'types each value in %s, because generators turn untyped ones into `never` or `unknown`',
     (name, schema) => {
       const vague = listVague(schema, name);
       expect(vague).toEqual(FREE.filter((path) => /^\w+/.exec(path)?.[0] === name));
@@ -196,7 +196,7 @@ describe('the operations', () => {
     expect(names).toEqual(expect.arrayContaining(['cursor', 'limit']));
   });
 
-  it('calls every list a list', () => {
+  it('have IDs that begin with list if they return a list', () => {
     const lists = operations.filter(({ responses }) => /List"/.test(JSON.stringify(responses)));
     expect(lists.map(({ operationId }) => operationId)).toEqual(
       lists.map(() => expect.stringMatching(/^list/)),

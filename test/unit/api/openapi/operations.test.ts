@@ -48,23 +48,26 @@ async function expectProblem(response: Response, statuses: readonly number[]): P
 }
 
 describe('every operation', () => {
-  it.each(named(guarded))('%s is a problem without a key', async (_id, operation) => {
+  it.each(named(guarded))('%s returns a problem without a key', async (_id, operation) => {
     const { url } = platform;
     const { method } = operation;
     await expectProblem(await fetchChecked(url + fill(operation), { method }), [401]);
   });
 
-  it.each(named(guarded))('%s is a problem with a key for other scopes', async (_id, operation) => {
-    const { call, keys } = platform;
-    const scope = operation.access === 'keys:read' ? 'pods:read' : 'keys:read';
-    const { key } = await keys.issue({ name: 'k', scopes: [scope] });
-    const { method } = operation;
-    const headers = { authorization: key };
-    await expectProblem(await call(fill(operation), { method, headers }), [403]);
-  });
+  it.each(named(guarded))(
+    '%s returns a problem for a key with other scopes',
+    async (_id, operation) => {
+      const { call, keys } = platform;
+      const scope = operation.access === 'keys:read' ? 'pods:read' : 'keys:read';
+      const { key } = await keys.issue({ name: 'k', scopes: [scope] });
+      const { method } = operation;
+      const headers = { authorization: key };
+      await expectProblem(await call(fill(operation), { method, headers }), [403]);
+    },
+  );
 
   const onThings = guarded.filter(({ path }) => /:(?!endpoint)/.test(path));
-  it.each(named(onThings))('%s is a problem for unknown IDs', async (_id, operation) => {
+  it.each(named(onThings))('%s returns a problem for unknown IDs', async (_id, operation) => {
     const { call } = platform;
     const body = { actOnPod: '{"action":"stop"}' }[operation.id] ?? '{}';
     const sent = operation.body ? { body, headers: { 'content-type': 'application/json' } } : {};
@@ -72,7 +75,7 @@ describe('every operation', () => {
   });
 
   const withBody = guarded.filter(({ body }) => body);
-  it.each(named(withBody))('%s is a problem with a wrong body', async (_id, operation) => {
+  it.each(named(withBody))('%s returns a problem for an invalid body', async (_id, operation) => {
     const { call } = platform;
     const send = (body: string, type = 'application/json') =>
       call(fill(operation), {
@@ -96,7 +99,7 @@ describe('every operation', () => {
     await expectProblem(answer, [422]);
   });
 
-  it('The refusal lists up to 20 unknown query parameters', async () => {
+  it('the refusal lists up to 20 unknown query parameters', async () => {
     const { call } = platform;
     const names = Array.from({ length: 21 }, (_, n) => `unknown_${n}`);
     const answer = await call(`/v2/pods?${names.map((name) => `${name}=1`).join('&')}`);
@@ -105,7 +108,7 @@ describe('every operation', () => {
   });
 
   const read = guarded.filter(({ id, method }) => method === 'GET' && id !== 'streamJob');
-  it.each(named(read))('%s answers HEAD as GET, without a body', async (_id, operation) => {
+  it.each(named(read))('%s answers HEAD like GET, without a body', async (_id, operation) => {
     const { call, admin: authorization, url } = platform;
     const get = await call(fill(operation));
     const head = await fetch(url + fill(operation), { method: 'HEAD', headers: { authorization } });
@@ -114,12 +117,12 @@ describe('every operation', () => {
     await get.arrayBuffer();
   });
 
-  it.each(named(told))('%s is a problem with another method', async (_id, operation) => {
+  it.each(named(told))('%s returns a problem for another method', async (_id, operation) => {
     const { call } = platform;
     await expectProblem(await call(fill(operation), { method: 'PUT' }), [405]);
   });
 
-  it.each(named(guarded))('%s is a problem beyond the rate limit', async (_id, operation) => {
+  it.each(named(guarded))('%s returns a problem beyond the rate limit', async (_id, operation) => {
     await expectProblem(await limited.call(fill(operation), { method: operation.method }), [429]);
   });
 });

@@ -42,7 +42,7 @@ describe('a request to a load-balancing endpoint', () => {
     ['//other.example/x', '//other.example/x'],
     ['/a//b/./c?x=//&y=%00', '/a//b/./c?x=//&y=%00'],
     ['/%E2%82%AC/\\', '/%E2%82%AC/\\'],
-  ])('below its prefix "%s" is the worker\'s "%s"', async (path, seen) => {
+  ])('with the path "%s" below its prefix reaches the worker as "%s"', async (path, seen) => {
     const platform = await startBalanced();
     await platform.addWorker(mirror);
     const sent = platform.open(path);
@@ -411,9 +411,9 @@ describe('the answer of a worker', () => {
   });
 
   it.each([
-    ['the answer has begun', '/begun', 'half of'],
-    ['it is behind one that has', '/begun', 'half of', '/held'],
-  ])('is broken by an invalid request, without injected bytes: %s', async (_case, ...it) => {
+    ['after the answer has started', '/begun', 'half of'],
+    ['after another request whose answer has started', '/begun', 'half of', '/held'],
+  ])('is aborted by an invalid request, without injected bytes: %s', async (_case, ...it) => {
     const [first = '', begun = '', second] = it;
     const platform = await startBalanced();
     await platform.addWorker(({ url }, response) => {
@@ -512,7 +512,7 @@ describe('when a worker fails', () => {
       'has two lengths',
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n',
     ],
-  ])('with something that %s, the client gets 502 with the reason', async (_case, said) => {
+  ])('with an answer that %s, the client gets 502 with the reason', async (_case, said) => {
     const platform = await startBalanced();
     await platform.addWorker((request) => {
       request.socket.end(said);

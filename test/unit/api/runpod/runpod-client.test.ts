@@ -68,9 +68,9 @@ describe('run', () => {
 
   it.each([
     ['no input', { policy: {} }, 'input: '],
-    ['a time to live that is none', { input: {}, policy: { ttl: 1 } }, 'policy.ttl'],
-    ['a webhook that is no URL', { input: {}, webhook: 'here' }, 'webhook'],
-    ['a text that is no JSON', '{', 'not JSON'],
+    ['an invalid time to live', { input: {}, policy: { ttl: 1 } }, 'policy.ttl'],
+    ['an invalid webhook URL', { input: {}, webhook: 'here' }, 'webhook'],
+    ['text that is not JSON', '{', 'not JSON'],
   ])('refuses %s with 400 and a text', async (_name, body, text) => {
     const platform = await startPlatform();
     const answer = await platform.post(`${BASE}/run`, body);

@@ -52,10 +52,10 @@ describe('a stream with a chunk that the platform did not receive', () => {
   });
 
   it.each([
-    ['goes on with the next one', [failure()], [1, 2]],
+    ['continues with the next chunk', [failure()], [1, 2]],
     ['ends right after it', [failure()], [1]],
-    ['gives it up after three attempts', [failure(), failure(), failure()], [1, 1, 1, 1]],
-    ['is told that it is invalid', [new LinkError('invalid', 'no')], [1, 1]],
+    ['gives up the chunk after three attempts', [failure(), failure(), failure()], [1, 1, 1, 1]],
+    ['learns that the chunk is invalid', [new LinkError('invalid', 'no')], [1, 1]],
   ])('restarts if the worker %s', async (_how, refusals, outputs) => {
     const { errors, id, name, platform } = await start();
     errors.push(...refusals);

@@ -46,7 +46,7 @@ describe('the URL of a RunPod worker', () => {
   });
 
   it.each(['', '&batch_size=0', '&batch_size=x', '&batch_size=1.5'])(
-    'asks for one job where it says no number: "%s"',
+    'requests one job without a valid number: "%s"',
     (query) => {
       const call = readWorkerCall(`${BASE}/job-take-batch/p${query}`, 'job-take-batch');
 
@@ -81,7 +81,7 @@ describe('the ID of an attempt', () => {
     expect(nameAttempt({ jobId: 'sync-0192', attempt: 2 })).toBe('sync-0192-a2');
   });
 
-  it.each(['', 'x'.repeat(129), `${'x'.repeat(129)}-a2`])('is not "%s"', (name) => {
+  it.each(['', 'x'.repeat(129), `${'x'.repeat(129)}-a2`])('cannot be "%s"', (name) => {
     expect(readAttemptName(name)).toBeUndefined();
   });
 });

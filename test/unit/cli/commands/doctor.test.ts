@@ -95,15 +95,12 @@ describe('doctor', () => {
     expect((await runDoctor('eight-a100')).stdout).toMatch(/Notes:\n +1 +CUDA_VISIBLE_DEVICES=5,2/);
   });
 
-  it.each(['-1', ''])(
-    'plans for the processors where the environment hides GPUs (%j)',
-    async (value) => {
-      vi.stubEnv('CUDA_VISIBLE_DEVICES', value);
-      const { code, stdout } = await runDoctor('driver-error', '--json');
-      expect(code).toBe(0);
-      expect(JSON.parse(stdout).workers).toMatchObject([{ devices: [{ kind: 'cpu' }] }]);
-    },
-  );
+  it.each(['-1', ''])('plans for the CPU if the environment hides GPUs (%j)', async (value) => {
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', value);
+    const { code, stdout } = await runDoctor('driver-error', '--json');
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout).workers).toMatchObject([{ devices: [{ kind: 'cpu' }] }]);
+  });
 
   it('ignores a broken driver if no GPU is requested', async () => {
     const { code, stdout } = await runDoctor('driver-error', '--devices', 'cpu');

@@ -48,7 +48,7 @@ function write(name: string, content = ''): Promise<void> {
   return writeFile(join(folder, name), content);
 }
 
-it('a file that is written, replaced, added or removed', async () => {
+it('reports files that are written, replaced, added or removed', async () => {
   await write('written.ts');
   await write('replaced.ts');
   await write('removed.ts');
@@ -62,7 +62,7 @@ it('a file that is written, replaced, added or removed', async () => {
   expect([...seen].sort()).toEqual(['added.mjs', 'removed.ts', 'replaced.ts', 'written.ts']);
 });
 
-it('a file in a folder created meanwhile', async () => {
+it('reports a file in a new folder', async () => {
   start();
   await mkdir(join(folder, 'lib/deep'), { recursive: true });
   await write('lib/deep/new.json');
@@ -72,7 +72,7 @@ it('a file in a folder created meanwhile', async () => {
   await waitFor('new.json');
 });
 
-it('but not what a handler cannot import, hidden files and installed packages', async () => {
+it('ignores hidden files, installed packages and files that a handler cannot import', async () => {
   await mkdir(join(folder, 'node_modules'));
   start();
   await write('output.png');

@@ -72,7 +72,7 @@ describe('runProgram', () => {
   it.each([
     ['the program', 'console.error(process.pid); setInterval(() => {}, 1_000)'],
     [
-      'also a program that will not end',
+      'a program that ignores SIGTERM',
       'process.on("SIGTERM", () => {}); console.error(process.pid); setInterval(() => {}, 1_000)',
     ],
   ])('stops %s when the job is cancelled, and waits for its end', async (_, script) => {

@@ -63,10 +63,10 @@ it('has the password of a registry from a variable', async () => {
 });
 
 it.each([
-  ['no JSON', '{"gpus":', 'catalog.json'],
+  ['invalid JSON', '{"gpus":', 'catalog.json'],
   ['a price below zero', { gpus: [{ id: 'a', price: -1, match: 'x' }] }, 'gpus[0].price: '],
-  ['a variable that is not set', withRegistry({ passwordEnv: 'TEST_UNSET' }), 'TEST_UNSET'],
-  ['a password file that is not there', withRegistry({ passwordFile: 'none' }), 'ENOENT'],
+  ['an unset variable', withRegistry({ passwordEnv: 'TEST_UNSET' }), 'TEST_UNSET'],
+  ['a missing password file', withRegistry({ passwordFile: 'none' }), 'ENOENT'],
 ])('with %s is refused with the file and the place', async (_, file, message) => {
   await write(file);
   expect(() => open()).toThrow(

@@ -378,8 +378,8 @@ describe('an unreadable answer is unavailable:', () => {
     ['of another kind', { goodbye: {} }],
     ['with a lease without a token', { leases: { leases: [{ jobId: 'a', attempt: 1 }] } }],
     ['with more payload than it names', { leases: { leases: [lease], payload: Buffer.from('x') } }],
-    ['a piece before its beginning', { piece: { payload: Buffer.from('x') } }],
-    ['of a kind that is not known', {}],
+    ['with a piece before the first one', { piece: { payload: Buffer.from('x') } }],
+    ['without a kind', {}],
   ])('%s', async (_name, answer) => {
     const { link } = await serve((call, { call: number }) =>
       call.write({ call: number, ...answer }),
@@ -410,13 +410,13 @@ describe('a link', () => {
   const TLS_ASKED = 'closed while opening; check whether the port needs TLS or another client';
   it.each<[string, string, () => NetServer, string]>([
     [
-      'without TLS to a port that has it',
+      'without TLS to a TLS port',
       'grpc',
       () => createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY }),
       TLS_ASKED,
     ],
     [
-      'to a port that resets what comes',
+      'to a port that resets connections',
       'grpc',
       () =>
         createNetServer((socket) => {
@@ -425,13 +425,8 @@ describe('a link', () => {
         }),
       TLS_ASKED,
     ],
-    ['with TLS to a port without', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
-    [
-      'to a port of HTTP/1',
-      'grpc',
-      () => createHttpServer(),
-      'check that the port is the gRPC port',
-    ],
+    ['with TLS to a plain port', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
+    ['to an HTTP/1 port', 'grpc', () => createHttpServer(), 'check that the port is the gRPC port'],
   ])('%s gives the reason, in the same words each time', async (_name, scheme, create, words) => {
     const server = create();
     onTestFinished(() => void server.close());
@@ -464,7 +459,7 @@ describe('a link', () => {
     expect(error.message).not.toContain('cret');
   });
 
-  it.each(['ftp://a:1', 'grpc://a:1/path', 'grpc:', 'nothing'])('is not made to %s', (url) => {
+  it.each(['ftp://a:1', 'grpc://a:1/path', 'grpc:', 'nothing'])('is not created for %s', (url) => {
     const options = { url, endpointId: 'echo', key: 'mr_k', log: silentLog };
     expect(() => createGrpcLink(options)).toThrow(TypeError);
   });

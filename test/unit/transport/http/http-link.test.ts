@@ -256,7 +256,7 @@ describe('a failure', () => {
   });
 
   it.each(['2592000', '99999999999999999999', 'Fri, 31 Dec 2100 00:00:00 GMT'])(
-    'that asks to come again in ages (%s) is waited for an hour',
+    'with a very long Retry-After (%s) is retried after an hour',
     async (retryAfter) => {
       const link = await serve((_request, response) =>
         response.writeHead(503, { 'retry-after': retryAfter }).end(),
@@ -316,7 +316,7 @@ describe('a failure', () => {
   });
 
   it.each([
-    ['no JSON', 'welcome!'],
+    ['not JSON', 'welcome!'],
     ['JSON of another shape', '{"protocol":"one"}'],
   ])('by an answer that is %s is temporary', async (_what, body) => {
     const link = await serve((_request, response) => response.end(body));

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { StreamedOutput } from '../../../../src/transport/runpod/bodies.ts';
 import { RunPodJobs } from '../../../../src/transport/runpod/held-jobs.ts';
 
-it('The jobs of a RunPod worker include the last 1,000 ended ones, which can still be stopped', () => {
+it('the jobs of a RunPod worker include the last 1,000 ended ones, which can still be stopped', () => {
   const jobs = new RunPodJobs({
     ledger: undefined,
     createStreamed: () => new StreamedOutput(),

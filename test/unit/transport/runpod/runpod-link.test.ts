@@ -140,7 +140,7 @@ async function begin(options: RunPodServerOptions = {}, changes = {}) {
 
 describe('a job on RunPod', () => {
   it.each(['query', 'bare', 'question', 'literal'] as const)(
-    'is taken, streamed and answered where templates are of the kind %s',
+    'is taken, streamed and answered with templates of the kind %s',
     async (templates) => {
       const { server, lease, reports } = await begin({ templates });
       expect(JSON.parse(Buffer.from(lease.input).toString())).toEqual({ a: 1 });
@@ -385,9 +385,9 @@ describe('a stop on RunPod', () => {
   });
 
   it.each([
-    { status: 404, what: 'is not there' },
-    { status: 410, what: 'is not there any more' },
-    { status: 501, what: 'is not made yet' },
+    { status: 404, what: 'does not exist' },
+    { status: 410, what: 'was removed' },
+    { status: 501, what: 'is not implemented' },
   ])('may have a channel that $what: $status', async ({ status }) => {
     const { link, server } = await connect({
       fault: (route) => (route === 'stop' ? { kind: 'status', status } : undefined),
@@ -434,11 +434,11 @@ describe('a stop on RunPod', () => {
 
 describe('a report on RunPod', () => {
   it.each([
-    ['resets before it is read', 8, { kind: 'reset', when: 'before' }],
-    ['resets behind it', 8, { kind: 'reset', when: 'after' }],
+    ['resets before the server reads it', 8, { kind: 'reset', when: 'before' }],
+    ['resets after the server has read it', 8, { kind: 'reset', when: 'after' }],
     ['429', 8, { kind: 'status', status: 429 }],
     ['502', 8, { kind: 'status', status: 502 }],
-    ['a key that is refused for a while', 8, { kind: 'status', status: 401 }],
+    ['a temporarily refused key', 8, { kind: 'status', status: 401 }],
     ['404 twice', 2, { kind: 'status', status: 404 }],
   ] as const)('outlives %s', async (_, times, fault) => {
     let left = times;

@@ -36,7 +36,7 @@ async function ping(jobIds: readonly string[]): Promise<string[]> {
   return searchParams.get('job_id')?.split(',') ?? [];
 }
 
-it('A ping names as many whole job IDs as fit into 6,000 characters', async () => {
+it('a ping names as many whole job IDs as fit into 6,000 characters', async () => {
   // 353 IDs of 16 characters, with commas, are 6,000 characters.
   const short = Array.from({ length: 354 }, (_, n) => `job-${n}`.padEnd(16, 'x'));
   expect(await ping(short)).toEqual(short.slice(0, 353));

@@ -57,7 +57,7 @@ async function plan({ indices = [0], allowed = '0-63', searchPath }: Wish = {}) 
   });
 }
 
-describe('the processors of a set', () => {
+describe('the CPUs of a set', () => {
   beforeEach(async () => {
     await writeCard('0000:19:00.0', '0', '0-15,32-47');
     await writeCard('0000:5d:00.0', '1', '16-31,48-63');
@@ -65,11 +65,11 @@ describe('the processors of a set', () => {
   });
 
   it.each<[string, Wish, string | undefined]>([
-    ['are those near its GPU', {}, '0-15,32-47'],
-    ['are within those that this process may use', { allowed: '8-20,47' }, '8-15,47'],
-    ['are near any of its GPUs', { indices: [0, 1], allowed: '0-71' }, '0-63'],
-    ['are found in a PCI domain beyond four digits', { indices: [2], allowed: '0-71' }, '64-71'],
-    ['are not chosen where all are near', { allowed: '0-3' }, undefined],
+    ['are those close to its GPU', {}, '0-15,32-47'],
+    ['are limited to those that this process may use', { allowed: '8-20,47' }, '8-15,47'],
+    ['are close to any of its GPUs', { indices: [0, 1], allowed: '0-71' }, '0-63'],
+    ['are found for a PCI domain beyond four digits', { indices: [2], allowed: '0-71' }, '64-71'],
+    ['are not restricted if all are close', { allowed: '0-3' }, undefined],
   ])('%s', async (_, wish, processors) => {
     const { prefix, note, ...affinity } = await plan(wish);
     expect(affinity.processors).toBe(processors);
@@ -79,10 +79,10 @@ describe('the processors of a set', () => {
   });
 
   it.each<[string, Wish, RegExp]>([
-    ['near ones are forbidden to this process', { allowed: '16-31' }, /may not use any CPU/],
-    ['there is no taskset', { searchPath: '' }, /program taskset not found/],
-    ['its own are not told', { allowed: '?' }, /the CPUs that this process may use/],
-  ])('stay unchanged, with a note, where %s', async (_, wish, note) => {
+    ['this process may not use the close ones', { allowed: '16-31' }, /may not use any CPU/],
+    ['taskset is missing', { searchPath: '' }, /program taskset not found/],
+    ['the allowed CPUs are unknown', { allowed: '?' }, /the CPUs that this process may use/],
+  ])('stay unchanged, with a note, if %s', async (_, wish, note) => {
     const affinity = await plan(wish);
     expect(affinity).toMatchObject({ prefix: [], processors: undefined });
     expect(affinity.note).toMatch(note);

@@ -98,7 +98,7 @@ describe('detection', () => {
   });
 
   it.each<Failure>(['driver-error', 'garbage', 'lost', 'no-permission'])(
-    'of "%s" gives the processors, and the error with its remedy',
+    'of "%s" returns the CPU, and the error with its remedy',
     async (says) => {
       const { devices, nvidia, problems } = await detect(says);
       expect(devices.map(({ vendor }) => vendor)).toEqual(['host']);

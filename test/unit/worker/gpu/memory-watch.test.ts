@@ -59,12 +59,12 @@ function busy(mib: readonly number[]): MemorySample[] {
 
 describe('memory that no known process holds', () => {
   it.each<[string, number | undefined, MemorySample[], string]>([
-    ['is what is over the baseline', 1_000, [free(3_000)], 'held'],
-    ['is told once', 1_000, [free(3_000), free(3_100)], 'held -'],
-    ['is told when it is free again', 1_000, [free(3_000), free(1_100)], 'held freed'],
+    ['is the use above the baseline', 1_000, [free(3_000)], 'held'],
+    ['is reported once', 1_000, [free(3_000), free(3_100)], 'held -'],
+    ['is reported when it is free again', 1_000, [free(3_000), free(1_100)], 'held freed'],
     ['is none within the tolerance', 1_000, [free(1_256)], '-'],
     ['is none below the baseline', 1_000, [free(0)], '-'],
-    ['is none where it is not told', 1_000, [free(undefined)], '-'],
+    ['is none if the use is unknown', 1_000, [free(undefined)], '-'],
     ['is none while a process runs', 1_000, [at(3_000, {})], '-'],
     ['has the first sample as its baseline', undefined, [free(1_000), free(3_000)], '- held'],
     [
@@ -96,10 +96,14 @@ describe('memory of a process that is idle between jobs', () => {
     ['that stays', [900, 900, 900, 900, 900, 900, 900], '- - - - - - -'],
     ['that grows too few times', [900, 910, 920, 930, 940], '- - - - -'],
     ['that grows with every job', [900, 910, 920, 930, 940, 950], '- - - - - growing'],
-    ['that grows on is told once', [900, 910, 920, 930, 940, 950, 960], '- - - - - growing -'],
+    [
+      'that keeps growing is reported once',
+      [900, 910, 920, 930, 940, 950, 960],
+      '- - - - - growing -',
+    ],
     ['that fell once', [900, 910, 920, 915, 940, 950], '- - - - - -'],
-    ['that begins to grow later', [900, 900, 910, 920, 930, 940, 950], '- - - - - - growing'],
-    ['that grows by less than counts', [900, 900.5, 901, 901.5, 902, 902.5], '- - - - - -'],
+    ['that starts to grow later', [900, 900, 910, 920, 930, 940, 950], '- - - - - - growing'],
+    ['that grows by less than the threshold', [900, 900.5, 901, 901.5, 902, 902.5], '- - - - - -'],
   ])('%s', (_, mib, names) => {
     expect(namesOf(afterJobs(mib))).toBe(names);
   });
@@ -130,9 +134,9 @@ describe('memory of a process that is idle between jobs', () => {
   });
 
   it.each<[string, number[], string]>([
-    ['under it', [500, 899], '- -'],
-    ['at it, however it came about', [500, 400, 900], '- - recycle'],
-    ['over it is told once a process', [500, 900, 1_000], '- recycle -'],
+    ['below the limit', [500, 899], '- -'],
+    ['at the limit, even after a decrease', [500, 400, 900], '- - recycle'],
+    ['above the limit, once per process', [500, 900, 1_000], '- recycle -'],
   ])('with a limit leads to a new process: %s', (_, mib, names) => {
     expect(namesOf(afterJobs(mib), { changes: { recycleAtBytes: 400 * MIB } })).toBe(names);
   });

@@ -240,7 +240,7 @@ describe('the monitor', () => {
   });
 
   it.each<Word>(['eight-a100-lost', 'seven-a100', 'lost', 'lost-beside'])(
-    'quarantines the one GPU that is gone, and no other (%s)',
+    'quarantines only the lost GPU (%s)',
     async (word) => {
       const { monitor, scene } = watch('eight-a100');
       scene.says = word;
@@ -260,7 +260,7 @@ describe('the monitor', () => {
   });
 
   it.each<Word>(['version-mismatch', 'seven-a100'])(
-    'does not take a device for bad because nvidia-smi was updated (then %s)',
+    'does not quarantine a device because nvidia-smi was updated (then %s)',
     async (then) => {
       const { monitor, scene } = watch('eight-a100');
       scene.says = 'version-mismatch';

@@ -142,7 +142,7 @@ describe('a report', () => {
   });
 
   it.each(['lost-beside', 'lost-alone'] as const)(
-    'of the GPUs that are left is had when one is lost (%s)',
+    'contains the remaining GPUs if one is lost (%s)',
     async (words) => {
       say(words);
       const reading = await readNvidiaSmi({ command: standIn });
@@ -152,7 +152,7 @@ describe('a report', () => {
   );
 
   it.each(['lost-beside', 'lost-alone', 'eight-a100-lost'] as const)(
-    'leaves the other GPUs their numbers when one is lost (%s)',
+    'keeps the indices of the other GPUs if one is lost (%s)',
     async (words) => {
       const { gpus } = await readReport(words);
       const known = gpus.filter(({ isLost }) => !isLost);

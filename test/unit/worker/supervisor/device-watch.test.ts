@@ -151,7 +151,7 @@ describe('a quarantine', () => {
     ['garbage', 'quarantine'],
     ['killed', 'quarantine'],
     ['version-mismatch', ''],
-  ])('for an nvidia-smi that says "%s" for a long time: "%s"', async (words, expected) => {
+  ])('for an nvidia-smi that returns "%s" for a long time: "%s"', async (words, expected) => {
     const { watch, told } = await setUp('one-h200');
     watch.start();
     await say(words);

@@ -81,12 +81,12 @@ describe('the health of all workers of a supervisor', () => {
       reason: 'the worker process does not respond',
     },
     {
-      what: 'has just begun',
+      what: 'has just started',
       state: () => running(undefined, false),
       reason: 'starting: waiting for the process',
     },
-    { what: 'is to be started again', state: () => waiting(false), reason: 'no model' },
-    { what: 'was given up', state: () => waiting(true), reason: 'no model' },
+    { what: 'waits for its restart', state: () => waiting(false), reason: 'no model' },
+    { what: 'will not restart', state: () => waiting(true), reason: 'no model' },
     { what: 'is being replaced', state: () => running('recycle'), reason: 'to recycle' },
   ])('is not ready while the only worker $what', ({ reason, state }) => {
     expect(addUpHealth([view(state(), undefined)], false)).toMatchObject({ ready: false, reason });
