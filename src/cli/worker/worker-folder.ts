@@ -72,9 +72,9 @@ export async function startAbandonedFolders({ values, ...rest }: AbandonedFolder
     clock: systemClock,
     openLink: () => openLink(values, log),
   } as const;
-  const left = new AbandonedFolders({ ...rest, ...terms });
-  left.start();
-  return left;
+  const abandoned = new AbandonedFolders({ ...rest, ...terms });
+  abandoned.start();
+  return abandoned;
 }
 
 /**

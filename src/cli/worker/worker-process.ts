@@ -118,10 +118,10 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
   // A supervisor that dies while this process exits must not count as a second signal.
   if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));
-  let left: AbandonedFolders | undefined;
+  let abandoned: AbandonedFolders | undefined;
   let port: HealthServer | undefined;
   try {
-    left = await startAbandonedFolders({ values, workerId, version, devices, log });
+    abandoned = await startAbandonedFolders({ values, workerId, version, devices, log });
     const isServed = !isSupervised && !values.underDev;
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
     return await live(worker, signals, parent);
@@ -131,7 +131,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   } finally {
     // A supervisor's signal may arrive late and must not interrupt the exit.
     if (!isSupervised) signals.release();
-    await left?.close();
+    await abandoned?.close();
     await link.close();
     await folder.close();
     await port?.close();

@@ -1,6 +1,6 @@
-// Delivers the outcomes in state folders whose worker no longer runs: there are fewer GPUs now, or
-// the worker has another name. Each folder gets a temporary worker without slots that uses the dead
-// worker's name, as that worker's next process would.
+// Delivers the outcomes in abandoned state folders. A folder is abandoned if no process runs under its
+// worker ID any more: there are fewer GPUs now, or the worker has another ID. Each folder gets a
+// temporary worker without slots that uses the folder's worker ID, as that worker's next process would.
 import { randomInt } from 'node:crypto';
 import { join } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
@@ -20,7 +20,7 @@ export interface AbandonedFoldersOptions {
   /** The pod of this process. Default: none. */
   podId?: string | undefined;
   /**
-   * Only this pod uses the state folder now, so the workers of other pods in it are dead. Each is
+   * No other pod uses the state folder now, so the workers of other pods in it are dead. Each is
    * reported to the platform, and its folder is removed. Default: false.
    */
   isExclusiveToPod?: boolean;
@@ -32,12 +32,15 @@ export interface AbandonedFoldersOptions {
   log: Log;
 }
 
-/** The folder's worker may be about to take it, or another process may be delivering from it. */
+/** A try fails while the folder's own worker starts, or another process delivers from the folder. */
 const BORROW_TRIES = 3;
 const MAX_PAUSE_MS = 1_000;
 /** Time limit for one folder. Outcomes that remain are left to the next process. */
 const DELIVER_MS = 3_600_000;
-/** Limit for the wait of the folder's owner, and of this process's exit. */
+/**
+ * Time limit for the last reports when the folder's own worker wants the folder, or this process
+ * exits.
+ */
 const FLUSH_MS = 1_000;
 
 /** The protocol has no workers without slots, so this one has a slot that is never free. */
@@ -58,7 +61,7 @@ export class AbandonedFolders {
   readonly #options: AbandonedFoldersOptions;
   readonly #closing = new AbortController();
   #deliverer: Worker | undefined;
-  /** The owner of the current folder wants it back. */
+  /** The current folder's own worker wants it back. */
   #isWanted = false;
   #work: Promise<void> = Promise.resolve();
 
@@ -81,12 +84,8 @@ export class AbandonedFolders {
   }
 
   async #deliverAll(): Promise<void> {
-    const { log, stateDir, workerId } = this.#options;
-    for (const name of listWorkers(stateDir)) {
-      const left = name === workerId ? [] : await readUndelivered(join(stateDir, name), log);
-      const isOver = left.length === 0 && !this.#isDead(name);
-      if (isOver || !this.#isOurs(name, left.length)) continue;
-      const folder = await this.#borrow(name);
+    for await (const workerId of this.#findAbandoned()) {
+      const folder = await this.#borrow(workerId);
       if (!folder) continue;
       try {
         await this.#deliver(folder);
@@ -98,31 +97,47 @@ export class AbandonedFolders {
   }
 
   /**
-   * No other pod uses this state folder now, so another pod's worker is dead even if its lock is
-   * held.
+   * Finds the worker IDs of folders that may be abandoned; only the lock shows whether they are. Reads
+   * each folder when its turn comes: delivering from the one before may take long.
    */
-  #isDead(name: string): boolean {
-    const { isExclusiveToPod, podId, stateDir } = this.#options;
-    return isExclusiveToPod === true && readIdentity(join(stateDir, name))?.podId !== podId;
+  async *#findAbandoned(): AsyncGenerator<string> {
+    const { log, stateDir, workerId: ownId } = this.#options;
+    for (const workerId of listWorkers(stateDir)) {
+      const folder = join(stateDir, workerId);
+      const outcomes = workerId === ownId ? 0 : (await readUndelivered(folder, log)).length;
+      if (this.#hasNothingToDo(workerId, outcomes)) continue;
+      if (this.#isOfThisEndpoint(workerId, outcomes)) yield workerId;
+    }
   }
 
-  #isOurs(name: string, outcomes: number): boolean {
+  #hasNothingToDo(workerId: string, outcomes: number): boolean {
+    return outcomes === 0 && !this.#isOfDeadPod(workerId);
+  }
+
+  /** The folder's pod is not this pod, and no other pod uses the state folder now. */
+  #isOfDeadPod(workerId: string): boolean {
+    const { isExclusiveToPod, podId, stateDir } = this.#options;
+    return isExclusiveToPod === true && readIdentity(join(stateDir, workerId))?.podId !== podId;
+  }
+
+  #isOfThisEndpoint(workerId: string, outcomes: number): boolean {
     const { endpointId, log, stateDir } = this.#options;
-    const endpoint = readIdentity(join(stateDir, name))?.endpointId;
+    const endpoint = readIdentity(join(stateDir, workerId))?.endpointId;
     if (endpoint === endpointId) return true;
-    log.info({ name, outcomes, endpoint }, 'outcomes of another endpoint wait in the state folder');
+    const about = { name: workerId, outcomes, endpoint };
+    log.info(about, 'outcomes of another endpoint wait in the state folder');
     return false;
   }
 
-  async #borrow(name: string): Promise<WorkerFolder | undefined> {
+  async #borrow(workerId: string): Promise<WorkerFolder | undefined> {
     const { clock, endpointId, log, stateDir } = this.#options;
-    const removeWhenDelivered = this.#isDead(name);
-    const own = log.child({ folder: join(stateDir, name) });
-    const terms = { stateDir, endpointId, clock, removeWhenDelivered, log: own };
+    const removeWhenDelivered = this.#isOfDeadPod(workerId);
+    const ownLog = log.child({ folder: join(stateDir, workerId) });
+    const terms = { stateDir, endpointId, clock, removeWhenDelivered, log: ownLog };
     for (let count = 0; count < BORROW_TRIES && !this.#closing.signal.aborted; count++) {
       if (count > 0) await sleep(clock, randomInt(MAX_PAUSE_MS), this.#closing.signal);
       this.#isWanted = false;
-      const folder = await borrowWorkerFolder(terms, name, () => this.#yieldFolder());
+      const folder = await borrowWorkerFolder(terms, workerId, () => this.#yieldFolder());
       if (folder) return folder;
     }
     return undefined;
@@ -136,11 +151,11 @@ export class AbandonedFolders {
   async #deliver({ incarnation, outbox, workerId }: WorkerFolder): Promise<void> {
     const { clock, devices, log, openLink, version } = this.#options;
     const about = { leftBy: workerId, outcomes: outbox.undeliveredOnDisk().length };
-    const isOver = () => this.#isWanted || this.#closing.signal.aborted;
-    if (isOver() || (about.outcomes === 0 && !this.#isDead(workerId))) return;
+    const mustStop = () => this.#isWanted || this.#closing.signal.aborted;
+    if (mustStop() || this.#hasNothingToDo(workerId, about.outcomes)) return;
     if (about.outcomes > 0) log.warn(about, 'delivering outcomes left by a dead worker');
     const link = await openLink();
-    if (isOver()) return link.close();
+    if (mustStop()) return link.close();
     const deliverer = createWorker({
       ...{ workerId, incarnation, outbox, version, devices, link, clock },
       executor: NO_SLOT,

@@ -194,12 +194,12 @@ export class DiskOutbox implements Outbox {
     return this.#journal !== undefined && this.#cancelRetry === undefined;
   }
 
-  get #isStale(): boolean {
-    return this.#unwritten.size > 0 || this.#done.length > 0 || this.#isOver;
+  get #hasWork(): boolean {
+    return this.#unwritten.size > 0 || this.#done.length > 0 || this.#canClear;
   }
 
-  /** Nothing in the journal is needed. */
-  get #isOver(): boolean {
+  /** The journal has records, but none of them is needed. */
+  get #canClear(): boolean {
     if (this.#isPartlyRead || this.#written.size > 0) return false;
     return this.#journal?.isEmpty === false;
   }
@@ -212,7 +212,7 @@ export class DiskOutbox implements Outbox {
   async #run(): Promise<void> {
     // Attempts that end in the same turn of the event loop share the write.
     await new Promise((resolve) => setImmediate(resolve));
-    while (this.#canWrite && this.#isStale) await this.#write();
+    while (this.#canWrite && this.#hasWork) await this.#write();
     this.#running = undefined;
   }
 
