@@ -1,5 +1,14 @@
-// Lets one process at a time use a folder. Each candidate listens on its own socket in the folder;
-// the kernel refuses connections to the socket of a dead process, however it died.
+// Lets one process at a time use a folder. Why not a lock file:
+// docs/decisions/0007-the-outbox-holds-attempts-that-are-over.md.
+//
+// Each process listens on a socket of its own in the folder. Then it connects to every other socket
+// there, and each process answers with its claim:
+// - A process that holds the folder keeps it. A process that does not answer in time counts as one.
+// - A guest gives way to any process that wants the folder, and takes only a folder without claims.
+// - Of two processes that want the folder, the one whose socket has the smaller name gets it.
+// - A refused connection means that the process is dead, however it died: its socket is removed.
+//
+// Every process publishes its socket before it asks, so at least one of two processes sees the other.
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
@@ -7,7 +16,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const SUFFIX = '.lock';
-/** A stopped or busy process does not answer in time, but is alive. */
+/** A stopped or busy process is alive, but may not answer in this time. */
 const ANSWER_LIMIT_MS = 1_000;
 const RECHECK_MS = 20;
 /** Longest socket address that every system accepts, bytes. */
@@ -23,16 +32,18 @@ export interface FolderLock {
 }
 
 /**
- * State of a process: it owns the folder, wants it, or borrows it as a guest until its owner wants
- * it. If several want it, one gets it.
+ * Claim of a process to the folder.
+ * - `holds`: it has the folder and keeps it.
+ * - `wants`: it asks the others for the folder.
+ * - `borrows`: it is a guest, which has the folder, or asks for it, until another process wants it.
  */
 const CLAIMS = ['holds', 'wants', 'borrows'] as const;
 type LockClaim = (typeof CLAIMS)[number];
 
 export interface LockOptions {
   /**
-   * Makes this process a guest, which gives way to everybody: called when the owner wants the
-   * folder and waits for the release.
+   * Makes this process a guest. Called, also repeatedly, when another process wants the folder: it
+   * waits until you release the lock.
    */
   onWanted?: () => void;
 }
@@ -47,7 +58,7 @@ export async function lockFolder(
   let claim: LockClaim = isGuest ? 'borrows' : 'wants';
   const server = createServer((socket) => {
     socket.on('error', () => {});
-    // An owner sends bytes to ask for the lock; a guest sends nothing.
+    // A process that wants the folder sends bytes; a guest that asks sends nothing.
     socket.on('data', () => onWanted?.());
     socket.end(claim);
   });
@@ -74,24 +85,22 @@ interface Claimant {
 }
 
 /**
- * Every process publishes its claim before it reads the claims of the others, so at least one of
- * two processes sees the other. A process that has the folder keeps it; if two want it, their names
- * decide.
- * @throws FolderInUseError
+ * Asks all other processes for their claims. Returns whether one of them gives way: ask again soon.
+ * @throws FolderInUseError if one of them comes first
  */
 async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
-  let isContested = false;
+  let givesWay = false;
   for (const other of readdirSync(folder)) {
     if (other === name || !other.endsWith(SUFFIX)) continue;
     const claim = await askClaim({ folder, name: other, isGuest });
     // Names are never reused, so no other process can have this name.
     if (claim === undefined) rmSync(join(folder, other), { force: true });
-    else if (claim === 'leaves') isContested = true;
+    else if (claim === 'leaves') givesWay = true;
     else if (!isGuest && (claim === 'borrows' || (claim === 'wants' && name < other))) {
-      isContested = true;
+      givesWay = true;
     } else throw new FolderInUseError(`another process (pid ${parsePid(other)}) uses it`);
   }
-  return isContested;
+  return givesWay;
 }
 
 /**
@@ -111,7 +120,10 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
   renameSync(join(folder, temporaryName), join(folder, name));
 }
 
-/** `leaves`: the process hung up without an answer. Undefined if the process is dead. */
+/**
+ * `leaves`: the process closed the connection without an answer, because it releases its lock or gives
+ * up. Undefined if the process is dead.
+ */
 function askClaim({ folder, isGuest, name }: Claimant): Promise<LockClaim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
     return new Promise<LockClaim | 'leaves' | undefined>((resolve, reject) => {
@@ -140,8 +152,8 @@ function askClaim({ folder, isGuest, name }: Claimant): Promise<LockClaim | 'lea
 }
 
 /**
- * Calls with the socket's address; if the path is too long for an address, with a shorter alias of
- * it.
+ * Calls `act` with an address of the socket: its path or, if that is too long for an address, a path
+ * through a descriptor of the folder in /proc.
  */
 async function withAddress<T>(
   folder: string,

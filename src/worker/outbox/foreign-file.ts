@@ -31,7 +31,10 @@ export async function useForeignFile<T>(
   }
 }
 
-/** @returns how many bytes were read; fewer than `bytes` holds only at the end of the file */
+/**
+ * Reads into `bytes` from `position` on.
+ * @returns the number of bytes read; less than `bytes.length` only at the end of the file
+ */
 export async function fill(file: FileHandle, bytes: Buffer, position: number): Promise<number> {
   let at = 0;
   while (at < bytes.length) {

@@ -31,7 +31,7 @@ export async function readUndelivered(folder: string, log: Log = silentLog): Pro
       scanJournal<OutboxEntry>(file, size, (record) => found.add(record)),
     );
   } catch (err) {
-    // Without a readable journal, nobody can deliver them later.
+    // An unreadable journal counts as empty: nobody should wait for outcomes that may never arrive.
     if (existsSync(path)) log.warn({ err, path }, 'reading an outbox of another process failed');
     return [];
   }
