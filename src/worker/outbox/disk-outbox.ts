@@ -30,11 +30,11 @@ export interface DiskOutboxOptions {
    */
   compactAboveBytes?: number;
   /**
-   * Most bytes of reports that are read at the start. The others stay in the file for a later start.
-   * Default 256 MB.
+   * Most bytes of records that are read at the start; the first attempt is read even if it is larger.
+   * The others stay in the file for a later start. Default 256 MB.
    */
   maxRestoredBytes?: number;
-  /** Most bytes of the reports' headers. Default 32 MB. */
+  /** Most bytes of the headers of all attempts found at the start. Default 32 MB. */
   maxHeaderBytes?: number;
 }
 
@@ -148,7 +148,9 @@ export class DiskOutbox implements Outbox {
     return [...this.#restored];
   }
 
-  /** Writes the waiting reports, unless the disk fails, and closes the file. Add nothing afterwards. */
+  /**
+   * Writes the waiting reports, unless the disk fails, and closes the file. Add nothing afterwards.
+   */
   async close(): Promise<void> {
     this.#cancelRetry?.();
     await this.#running;

@@ -1,14 +1,20 @@
-// Reads the records of a journal in parts. Any file, however large, needs only the memory of one
-// record's header; the bodies stay in the file.
+// Reads the records of a journal in parts. However large the file is, the scan needs a window of
+// 256 KB and the header of one record, of at most 4 MB; the bodies stay in the file.
+//
+// Layout: the format name (8 bytes), then records. Numbers are unsigned and big-endian.
+//
+//   length (4) | CRC-32 (4) | header length (4) | header (JSON) | body
+//
+// Length and CRC-32 cover everything behind the CRC-32.
 import type { FileHandle } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import { fill } from './foreign-file.ts';
 
 /** Names the format and its version; all versions have the same length. */
 export const MAGIC = Buffer.from('mr-jrnl1');
-/** Length of the rest, checksum, length of the header: 32 bits each, big-endian. */
+/** Size of the three numbers before a record's header. */
 export const PREFIX_BYTES = 12;
-/** The checksum covers the bytes from this offset on. */
+/** Offset in a record of the bytes that length and checksum cover. */
 const SUMMED_FROM = 8;
 /** Longest header of one record that is parsed. */
 const MAX_RECORD_HEADER_BYTES = 4 * 1_048_576;
@@ -34,9 +40,9 @@ export class JournalFormatError extends Error {
 }
 
 /**
- * Calls `visit` with each whole record and stops at the first record that is not whole. Headers need
- * no validation: checksum and format name guarantee that this program wrote them.
- * @returns the offset behind the last whole record; 0 if even the format name is cut short
+ * Calls `visit` with each record, up to the first one that is incomplete or has a wrong checksum.
+ * Headers are not validated: format name and checksum show that this program wrote them.
+ * @returns the offset behind the last valid record; 0 if even the format name is cut short
  * @throws JournalFormatError, and any error of the file system
  */
 export async function scanJournal<Header>(

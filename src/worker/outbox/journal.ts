@@ -1,5 +1,5 @@
 // An append-only file of records that survives the process. A reader finds each record whole or not
-// at all. The outbox defines the records and removes them.
+// at all. The outbox defines the records and removes them; journal-scan.ts has the file's layout.
 import { closeSync, constants, fsyncSync, openSync } from 'node:fs';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -32,7 +32,7 @@ export class Journal {
   readonly #path: string;
   #file: FileHandle;
   #bytes: number;
-  /** A write failed: there may be a partial record behind `#bytes`. */
+  /** A write has begun or failed: there may be records behind `#bytes`, whole or partial. */
   #isDirty = false;
 
   private constructor(path: string, file: FileHandle, bytes: number) {
@@ -42,7 +42,11 @@ export class Journal {
   }
 
   /**
-   * Creates the file if it is missing, calls `visit` with its records, and cuts off a partial record.
+   * Creates the file if it is missing, calls `visit` with its records, and truncates it at the first
+   * record that is incomplete or has a wrong checksum. Records after that one are lost, because only
+   * its length would tell where they begin. A crash tears only the end of the file: an append that
+   * never returned. If the disk has damaged an earlier record, the lost outcomes are treated as if
+   * their process had died before it wrote them.
    * @throws JournalFormatError, and any error of the file system
    */
   static async open<Header>(
@@ -83,8 +87,9 @@ export class Journal {
   }
 
   /**
-   * Appends records in one write. If it throws, none of them is stored and the call may be
-   * repeated.
+   * Appends records in one write. If it throws, treat none of them as stored; the next call cuts off
+   * what this one left. If the process ends before that, a later process may find a part of the
+   * records, or all: a short write leaves its first ones, a failed sync any of them.
    * @throws any error of the file system
    */
   async append(pieces: Uint8Array[], { isDurable }: { isDurable: boolean }): Promise<void> {
