@@ -1,4 +1,4 @@
-// npm as people outside of this checkout call it: nothing of the npm that runs the tests steers it.
+// Runs npm as users outside of this checkout do, without the settings of the npm that runs the tests.
 import { execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
@@ -7,13 +7,13 @@ import { promisify } from 'node:util';
 const ROOT = resolve(import.meta.dirname, '../..');
 const execute = promisify(execFile);
 
-/** PATH without what npm puts there for our own scripts. */
+/** PATH without the folders that npm adds for our own scripts. */
 export const outerPath = (process.env['PATH'] ?? '')
   .split(delimiter)
   .filter((entry) => !entry.includes('node_modules'))
   .join(delimiter);
 
-/** Takes what it can from npm's cache, the rest from the registry. @throws Error with what npm printed */
+/** Uses npm's cache first, then the registry. @throws Error with npm's output */
 export async function npm(args: string[], cwd: string): Promise<void> {
   const inherited = Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name));
   const env = { ...Object.fromEntries(inherited), PATH: outerPath };
@@ -21,7 +21,7 @@ export async function npm(args: string[], cwd: string): Promise<void> {
   await execute('npm', [...args, ...quiet], { cwd, env });
 }
 
-/** Packs this checkout as it was built: the tests of one run share one build. @returns the tarball */
+/** Packs the existing build of this checkout. @returns the path of the tarball */
 export async function packInto(emptyFolder: string): Promise<string> {
   await npm(['pack', '--ignore-scripts', '--pack-destination', emptyFolder], ROOT);
   const [name = ''] = readdirSync(emptyFolder);

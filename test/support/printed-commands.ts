@@ -1,4 +1,4 @@
-// The code blocks of a README, and its command lines run by a shell as they are printed.
+// Reads the code blocks of a README and runs its command lines in a shell as printed.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
@@ -8,12 +8,12 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 export interface CodeBlock {
-  /** Empty for none. */
+  /** Empty if the block has no language. */
   language: string;
   text: string;
 }
 
-/** @param path below the checkout's root */
+/** @param path relative to the root of the checkout */
 export async function readCodeBlocks(path: string): Promise<CodeBlock[]> {
   const markdown = await readFile(`${ROOT}/${path}`, 'utf8');
   return [...markdown.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(
@@ -46,7 +46,7 @@ export interface CommandEnd {
 
 /** Runs a command line in the checkout or in the given folder. */
 export async function runCommandLine(line: string, cwd = ROOT): Promise<CommandEnd> {
-  // Test runners started by a test have to think themselves alone.
+  // A test runner that a test starts must not see the variables of the outer one.
   const own = Object.entries(process.env).filter(
     ([name]) => !/^(VITEST|NODE_ENV|TEST$)/.test(name),
   );

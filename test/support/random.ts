@@ -1,4 +1,4 @@
-// Random numbers that a printed seed brings back.
+// Random numbers that a printed seed reproduces.
 
 /** Uniform in [0, 1), by mulberry32. */
 export function createRandom(seed: number): () => number {

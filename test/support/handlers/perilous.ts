@@ -1,4 +1,4 @@
-// Counts as counting.ts does, or kills its thread by exiting the process, or blocks it forever.
+// Counts like counting.ts, or kills its thread by process.exit, or blocks its thread forever.
 import type { Context, Job } from 'millrace';
 import count, { type Count } from './counting.ts';
 

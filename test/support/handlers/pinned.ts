@@ -12,11 +12,11 @@ export interface PinnedView {
   devices: unknown;
   /** CUDA_VISIBLE_DEVICES as C code in the process reads it. */
   native: string | undefined;
-  /** What only the thread's own copy of the environment has, as C code reads it: nothing. */
+  /** A variable that exists only in the thread's copy of the environment, as C code reads it: empty. */
   nativeOfThread: string | null;
   /** CUDA_VISIBLE_DEVICES in the environment of a child process of the thread. */
   child: string;
-  /** As that child reads it of its parent in /proc. */
+  /** The same variable of the parent, read by that child in /proc. */
   parentOfChild: string;
 }
 
@@ -24,7 +24,7 @@ const NAME = 'CUDA_VISIBLE_DEVICES';
 const PROBE = 'MILLRACE_THREAD_PROBE';
 const POLL_MS = 10;
 
-/** `folder`: a file for each job that has begun, and `go` when they may end. */
+/** `folder` has a file for each started job; the file `go` lets the jobs end. */
 export default async function look(
   job: Job<{ folder: string }>,
   ctx: Context,
@@ -47,7 +47,7 @@ export default async function look(
   return view;
 }
 
-/** Node's report takes the environment from the process, and not from the thread's copy. */
+/** Node's report reads the environment of the process, not the thread's copy. */
 function readNative(name: string): string | undefined {
   // Without this, the report looks up the names of the process's peers.
   Reflect.set(process.report, 'excludeNetwork', true);

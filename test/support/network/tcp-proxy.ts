@@ -1,11 +1,11 @@
-// A TCP proxy that simulates bad networks. It does not parse HTTP: bytes of a client up to the
-// server's next bytes are a request, the bytes back are its answer, and both are an exchange. The
-// caller's `weather` decides when and how often a fault strikes.
+// A TCP proxy that simulates network faults. It does not parse HTTP: it counts the bytes of a client up to
+// the server's next bytes as a request, the bytes back as the answer, and both as one exchange. The
+// caller's `weather` function chooses the fault of each exchange.
 import { once } from 'node:events';
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** A direction; `afterBytes` of it pass, at most all of its first piece but the last byte. */
+/** The point of a fault: `afterBytes` bytes pass first, at most the first piece without its last byte. */
 interface Place {
   direction: 'request' | 'answer';
   afterBytes: number;
@@ -13,19 +13,19 @@ interface Place {
 
 /** What can happen to one exchange. */
 export type Fault =
-  /** Both sides get a reset. */
+  /** Resets both connections. */
   | ({ kind: 'cut' } & Place)
-  /** No byte passes any more, not even an end: each side believes that the other is connected. */
+  /** Passes nothing more, not even the end: each side believes that the other is connected. */
   | ({ kind: 'half-open' } & Place)
   | { kind: 'slow'; bytesPerSecond: number }
-  /** The request, or the answer, waits until so many exchanges have begun after it, or `maxMs`. */
+  /** Delays the request or the answer until `behind` later exchanges have started, at most `maxMs`. */
   | { kind: 'held'; direction: Place['direction']; behind: number; maxMs: number }
-  /** The answer ends properly, after so many bytes of it, as in `Place`. */
+  /** Ends the answer with a proper end after `afterBytes` bytes, limited as in `Place`. */
   | { kind: 'truncated'; afterBytes: number }
-  /** The server has acted; the client sees the connection end without a byte. */
+  /** Closes the connection before the client gets a byte of the answer. */
   | { kind: 'answer-lost' };
 
-/** Called at the start of each exchange; undefined passes it unchanged. */
+/** Called at the start of each exchange; undefined: no fault. */
 export type Weather = () => Fault | undefined;
 
 const CALM: Weather = () => undefined;
@@ -66,28 +66,28 @@ export class TcpProxy {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** Faults that had their effect so far. */
+  /** Number of faults that took effect. */
   get struck(): number {
     return this.#struck;
   }
 
-  /** Exchanges that began so far. */
+  /** Number of exchanges that started. */
   get exchanges(): number {
     return this.#exchanges;
   }
 
-  /** For the exchanges that begin from now on; without one, none is struck any more. */
+  /** Sets the faults of later exchanges; undefined: none. */
   set weather(weather: Weather | undefined) {
     this.#weather = weather ?? CALM;
   }
 
-  /** For the connections: one more exchange, and what happens to it. */
+  /** Called by connections at the start of an exchange. @returns its fault */
   begin(): Fault | undefined {
     this.#exchanges++;
     return this.#weather();
   }
 
-  /** For the connections: a fault has its effect now. */
+  /** Called by connections when a fault takes effect. */
   strike(): void {
     this.#struck++;
   }
@@ -100,21 +100,21 @@ export class TcpProxy {
   }
 }
 
-/** One client's connection with its counterpart to the server. */
+/** A client's connection and its counterpart to the server. */
 class Connection {
   readonly #client: Socket;
   readonly #server: Socket;
   readonly #proxy: TcpProxy;
   #now: 'idle' | 'request' | 'answer' = 'idle';
   #fault: Fault | undefined;
-  /** Broken: further bytes are dropped, an end too. */
+  /** If true, the connection drops further bytes and the end. */
   #isFrozen = false;
 
   constructor(client: Socket, server: Socket, proxy: TcpProxy) {
     this.#client = client;
     this.#server = server;
     this.#proxy = proxy;
-    // Errors end the pumps, which is all that has to happen.
+    // Errors already end the pumps.
     for (const socket of [client, server]) socket.on('error', () => undefined);
   }
 
@@ -136,7 +136,7 @@ class Connection {
     try {
       for await (const piece of from) await this.#pass(direction, to, piece);
     } catch {
-      // Reset by its peer or by us.
+      // The peer or this proxy reset the connection.
     }
     if (!this.#isFrozen) to.end();
   }
@@ -184,7 +184,7 @@ class Connection {
     }
   }
 
-  /** A client that disconnects meanwhile changes nothing: its bytes still arrive. */
+  /** The bytes still arrive if the client disconnects meanwhile. */
   async #hold({ behind, maxMs }: Extract<Fault, { kind: 'held' }>): Promise<void> {
     this.#proxy.strike();
     const enough = this.#proxy.exchanges + behind;
@@ -203,7 +203,7 @@ async function passSlowly(to: Socket, piece: Buffer, bytesPerSecond: number): Pr
   }
 }
 
-/** Settles when the bytes are with the system, or cannot be any more. */
+/** Resolves when the operating system has the bytes or the socket is closed. */
 function write(to: Socket, bytes: Buffer): Promise<void> {
   return new Promise((resolve) => {
     to.write(bytes, () => resolve());

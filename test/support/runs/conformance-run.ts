@@ -1,11 +1,11 @@
-// `millrace conformance` as a process, and what it says as a value.
+// Runs `millrace conformance` as a process and returns its result as a value.
 import { fileURLToPath } from 'node:url';
 import { fixture, Process } from '../processes.ts';
 
-/** Leases run out in real time, and half-open connections are found when their waits end. */
+/** Leases expire in real time, and the tests detect half-open connections when waits end. */
 export const LIMIT_MS = 170_000;
 const BIN = fileURLToPath(new URL('../../../bin/millrace.js', import.meta.url));
-/** The command of a worker that does one thing wrong, if an oddity is named. */
+/** The command of a third-party worker; an additional argument names its fault. */
 export const ODD_WORKER = [
   process.execPath,
   fileURLToPath(new URL('../workers/odd-worker.js', import.meta.url)),
@@ -19,7 +19,7 @@ export const OWN_WORKER = [process.execPath, BIN, 'worker', fixture('conformance
 export interface Verdict {
   code: number | null;
   holds: boolean;
-  /** The rules that do not hold, or could not be looked at. */
+  /** Rules that failed or could not be checked. */
   failing: string[];
   count: number;
 }
@@ -34,7 +34,7 @@ export async function judgeConformance(...args: string[]): Promise<Verdict> {
   const code = await command.exited;
   const text = /^\{\n.*^\}$/ms.exec(command.output)?.[0];
   if (text === undefined) throw new Error(command.output);
-  // Our own command's output.
+  // The output of our own command.
   const { checks, holds } = JSON.parse(text) as { checks: Row[]; holds: boolean };
   const failing = checks.filter(({ result }) => result !== 'holds').map(({ rule }) => rule);
   return { code, holds, failing, count: checks.length };

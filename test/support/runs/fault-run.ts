@@ -1,5 +1,5 @@
-// Jobs through a real worker whose network to a real platform is bad for a while: each has to end
-// once, with the right output and every chunk, whatever happened to the reports on their way.
+// Runs jobs through real workers and a real platform with network faults between them, and checks that
+// each job ends once, with the right output and all chunks.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
@@ -11,12 +11,12 @@ import { createRandom } from '../random.ts';
 
 export interface FaultRun {
   kind: Fault['kind'];
-  /** What the workers speak. Default: http. */
+  /** Transport of the workers. Default: http. */
   link?: 'http' | 'grpc';
   jobs: number;
-  /** The weather is calm after so many faults, and in any case for the last fifth of the jobs. */
+  /** Faults stop after this number, and in any case for the last fifth of the jobs. */
   maxFaults: number;
-  /** A job that has not ended so long after the start is wrong, ms. */
+  /** A job that takes longer fails the run, ms. */
   limitMs: number;
   seed: number;
 }
@@ -28,19 +28,19 @@ export interface FaultGroup {
 
 export interface FaultResult {
   acknowledged: number;
-  /** How many faults there were. */
+  /** Number of faults. */
   faults: number;
   /** Jobs that were delivered more than once. */
   repeated: number;
-  /** One line for each job that did not end as it should. */
+  /** One line for each job with a wrong end. */
   wrong: string[];
-  /** One line for each job that was different once the worker had left. */
+  /** One line for each job that changed after its end. */
   changed: string[];
-  /** Of the workers: 0 if one has delivered everything. */
+  /** Exit codes of the workers: 0 if the worker has delivered everything. */
   exitCodes: (number | null)[];
 }
 
-/** Two, so that one takes over what the other cannot renew. */
+/** Two workers, so that one takes over jobs that the other cannot renew. */
 const WORKERS = ['w1', 'w2'];
 /** More than the workers' slots, so that some jobs always wait. */
 const CLIENTS = 12;
@@ -48,10 +48,10 @@ const POLL_MS = 200;
 const TERMS = ['--renew-every-ms', '700', '--take-wait-ms', '1000'];
 const LEASE_MS = 3_000;
 const GRPC_URL = /Workers over gRPC at (\S+)/;
-/** A renewal that nobody answers is given up after 5.7 s: the next one still comes in time. */
+/** A worker gives up an unanswered renewal after 5.7 s: the next one is still in time. */
 const HALF_OPEN_LEASE_MS = 8_000;
 
-/** The share of the exchanges that a fault strikes: less often what costs more time. */
+/** Share of exchanges with a fault; lower for faults that take more time. */
 const SHARES: Record<Fault['kind'], number> = {
   cut: 0.25,
   'half-open': 0.1,
@@ -61,10 +61,10 @@ const SHARES: Record<Fault['kind'], number> = {
   'answer-lost': 0.25,
 };
 
-/** A platform for runs of these kinds over one link, which may be at the same time: each kind has an endpoint. */
+/** Starts a platform with an endpoint for each kind of fault, so that the runs can be concurrent. */
 export function startFaultPlatform({ kinds, link }: FaultGroup): Promise<PlatformProcess> {
-  // A job whose lease runs out three times has FAILED, and rightly so: that must stay next to impossible.
-  // Over gRPC, what is held holds the renewals too.
+  // A job whose lease expires three times is FAILED, so leases must be long enough to make that unlikely.
+  // Over gRPC, a held message also delays renewals.
   const isLong = kinds.some((kind) => kind === 'half-open' || (kind === 'held' && link === 'grpc'));
   const leaseMs = isLong ? HALF_OPEN_LEASE_MS : LEASE_MS;
   const ports = link === 'grpc' ? ['--grpc-port', '0'] : [];
@@ -72,7 +72,7 @@ export function startFaultPlatform({ kinds, link }: FaultGroup): Promise<Platfor
   return PlatformProcess.start({ endpoints: kinds, args });
 }
 
-/** On a platform of its own. */
+/** Runs on a new platform. */
 export async function runUnderFaults(run: FaultRun): Promise<FaultResult> {
   const platform = await startFaultPlatform({ kinds: [run.kind], link: run.link ?? 'http' });
   try {
@@ -82,7 +82,7 @@ export async function runUnderFaults(run: FaultRun): Promise<FaultResult> {
   }
 }
 
-/** @param shared started for this kind, among others */
+/** @param shared a platform started for this kind, and perhaps others */
 export async function runFaultsOn(shared: PlatformProcess, run: FaultRun): Promise<FaultResult> {
   const random = createRandom(run.seed);
   const { kind: endpoint, link = 'http' } = run;
@@ -99,7 +99,7 @@ export async function runFaultsOn(shared: PlatformProcess, run: FaultRun): Promi
         if (share >= 0.8) proxy.weather = undefined;
       },
     });
-    // Once they have left as asked, nothing of theirs can be under way any more.
+    // After the workers have exited, no report can still be in transit.
     const exitCodes = await Promise.all(workers.map((worker) => worker.end()));
     const wrong = ended.flatMap((job) => findFlaw(job) ?? []);
     const changed = await findChanges(place, ended);
@@ -154,7 +154,7 @@ async function findChanges(place: Place, ended: readonly EndedJob[]) {
   return changes;
 }
 
-/** Half of the jobs stream. */
+/** Every second job streams. */
 function chooseJob(n: number, random: () => number): Count {
   if (n % 2 === 0) return { n, ms: Math.floor(random() * 100) };
   return { n, ms: Math.floor(random() * 15), yields: 5 + Math.floor(random() * 16) };
@@ -170,7 +170,7 @@ function createWeather({ kind, maxFaults, seed }: FaultRun): Weather {
   };
 }
 
-/** Requests and answers of the link have 150 to 600 bytes mostly, so that places spread over them. */
+/** Most messages of the link have 150 to 600 bytes; faults are spread over this range. */
 function chooseFault(kind: Fault['kind'], random: () => number): Fault {
   const direction = random() < 0.5 ? 'request' : 'answer';
   const afterBytes = Math.floor(random() * 600);
@@ -183,7 +183,7 @@ function chooseFault(kind: Fault['kind'], random: () => number): Fault {
     case 'slow':
       return { kind, bytesPerSecond: 500 + Math.floor(random() * 5_000) };
     case 'held':
-      // One in ten is held for longer than the worker's patience with a renewal: the next overtakes it.
+      // One in ten is held until the worker gives up its renewal, and the next renewal overtakes it.
       if (random() < 0.1)
         return { kind, direction, behind: Number.POSITIVE_INFINITY, maxMs: 7_000 };
       return { kind, direction, behind: 1 + Math.floor(random() * 20), maxMs: 1_000 };
@@ -198,7 +198,7 @@ interface EndedJob {
   seen: Seen;
 }
 
-/** Each as it was when it was first seen to have ended. */
+/** Runs the jobs. @returns each job as first seen after its end */
 async function runJobs(
   place: Place,
   asked: readonly Count[],
@@ -253,7 +253,7 @@ async function readRecord(place: Place, id: string): Promise<Seen['record']> {
   return seenRecord.parse(await answer.json());
 }
 
-/** Undefined if the job ended as it should. */
+/** Returns undefined if the job ended correctly. */
 function findFlaw({ id, asked, seen }: EndedJob): string | undefined {
   const { n, yields } = asked;
   const { record, chunks } = seen;
@@ -264,7 +264,7 @@ function findFlaw({ id, asked, seen }: EndedJob): string | undefined {
   const isRight =
     record.status === 'COMPLETED' &&
     isDeepStrictEqual(record.output, output) &&
-    // A job that does not stream has its output as its only chunk.
+    // A job whose handler does not yield has its output as its only chunk.
     isDeepStrictEqual(chunks, yields === undefined ? [output] : output);
   return isRight ? undefined : `${id} ${JSON.stringify(asked)}: ${JSON.stringify(seen)}`;
 }

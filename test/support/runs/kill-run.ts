@@ -1,5 +1,5 @@
-// Jobs through real processes while threads, worker processes, their supervisors and the platform are
-// ended at random: what was acknowledged has to end, once, as it must.
+// Runs jobs while threads, worker processes, supervisors and the platform are killed at random, and checks
+// that each acknowledged job ends once, with the right result.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
@@ -11,24 +11,24 @@ import { describeFlaw, type EndedJob } from './kill-verdict.ts';
 
 export interface KillRun {
   jobs: number;
-  /** Of processes; threads are killed by jobs. */
+  /** Number of process kills; jobs kill threads. */
   kills: number;
-  /** A job that has not ended so long after the start is wrong, ms. */
+  /** A job that takes longer fails the run, ms. */
   limitMs: number;
   seed: number;
 }
 
 export interface KillResult {
   acknowledged: number;
-  /** How often each kind of process was ended, and how. */
+  /** Number of kills by process and signal. */
   kills: Record<string, number>;
   /** Jobs that were delivered more than once. */
   repeated: number;
-  /** One line for each job that did not end as it must. */
+  /** One line for each job with a wrong end. */
   wrong: string[];
-  /** One line for each job that was different after everything had left and come back. */
+  /** One line for each job that changed after a restart of all processes. */
   changed: string[];
-  /** Of the supervisors, in the end: 0 if everything was delivered. */
+  /** Exit codes of the supervisors: 0 if everything was delivered. */
   exitCodes: (number | null)[];
 }
 
@@ -37,7 +37,7 @@ const WORKERS = ['w1', 'w2'];
 const CLIENTS = 20;
 const POLL_MS = 150;
 const TERMS = ['--lease-ms', '3000', '--renew-every-ms', '700', '--take-wait-ms', '1000'];
-/** Few take their thread down: a job that is released more than ten times for others fails as well. */
+/** Few jobs kill their thread, because a job that is released more than ten times fails. */
 const PERIL_EVERY = 16;
 const STREAM_SHARE = 0.4;
 
@@ -91,7 +91,7 @@ interface Killing {
 
 type Kill = { victim: 'worker process' | 'supervisor' | 'platform'; signal: NodeJS.Signals };
 
-/** Every victim with every signal, in an order by chance, and again. */
+/** Yields every process with every signal in random order, repeatedly. */
 function* chooseKills(random: () => number): Generator<Kill> {
   for (;;) {
     const left = VICTIMS.flatMap((victim) => SIGNALS.map((signal) => ({ victim, signal })));
@@ -99,7 +99,7 @@ function* chooseKills(random: () => number): Generator<Kill> {
   }
 }
 
-/** Spread over the jobs. */
+/** Spreads the kills over the jobs. */
 async function killAll({ run, platform, workers, random, ended, kills }: Killing): Promise<void> {
   let number = 0;
   for (const { victim, signal } of chooseKills(random)) {
@@ -124,7 +124,7 @@ function raiseNoWorker(): never {
 
 interface Clients {
   asked: readonly Peril[];
-  /** Each job as it was when it was first seen to have ended. */
+  /** Each job as first seen after its end. */
   ended: EndedJob[];
   until: number;
 }
@@ -143,7 +143,7 @@ async function runJobs(platform: PlatformProcess, { asked, ended, until }: Clien
   await Promise.all(Array.from({ length: CLIENTS }, client));
 }
 
-/** A job that never ends by itself is cancelled once it runs, again and again until that is heard. */
+/** Waits for the end of a job; repeats the cancel of a running job that never ends on its own. */
 async function waitForEnd(
   platform: PlatformProcess,
   { id, asked }: { id: string; asked: Peril },
@@ -160,7 +160,7 @@ async function waitForEnd(
   }
 }
 
-/** The platform may be away for a while; what it answers at last, as JSON. */
+/** Retries while the platform is down. @returns its answer as JSON */
 async function persist(ask: () => Promise<Response>): Promise<unknown> {
   for (;;) {
     try {
@@ -211,7 +211,7 @@ async function findChanges(
   const changes: string[] = [];
   for (const { id, seen } of ended) {
     const now = await look(platform, id);
-    // How long it ran may still come in after a cancel.
+    // The execution time may arrive after the cancel.
     const same = isDeepStrictEqual(
       { ...now, record: { ...now.record, executionTime: 0 } },
       { ...seen, record: { ...seen.record, executionTime: 0 } },

@@ -1,4 +1,4 @@
-// What must have become of a job whose threads, processes and platform were ended under it.
+// Checks the end of a job whose threads, processes and platform were killed.
 import { isDeepStrictEqual } from 'node:util';
 import type { Peril } from '../handlers/perilous.ts';
 import type { SeenJob } from './kill-run.ts';
@@ -9,7 +9,7 @@ export interface EndedJob {
   seen: SeenJob;
 }
 
-/** Undefined if it ended as it must. */
+/** Returns undefined if the job ended correctly. */
 export function describeFlaw({ id, asked, seen }: EndedJob): string | undefined {
   const isRight = judge(asked, seen);
   return isRight ? undefined : `${id} ${JSON.stringify(asked)}: ${JSON.stringify(seen)}`;
@@ -20,7 +20,7 @@ function judge(asked: Peril, { record, chunks }: SeenJob): boolean {
     case 'count': {
       const output = expectOutput(asked, record.attempt);
       const isStream = asked.count.yields !== undefined;
-      // A job that does not stream has its output as its only chunk.
+      // A job whose handler does not yield has its output as its only chunk.
       const expected = isStream ? output : [output];
       return (
         record.status === 'COMPLETED' &&

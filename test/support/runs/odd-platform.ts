@@ -1,4 +1,4 @@
-// A real platform whose worker link does one thing wrong, on request.
+// A real platform whose worker link has one fault.
 import { openPlatform } from '../../../src/platform/platform.ts';
 import type { WorkerLink } from '../../../src/wire/link/worker-link.ts';
 

@@ -1,5 +1,5 @@
-// Jobs through a real worker process that speaks RunPod's protocol to a server with faults: the worker has
-// to answer each job correctly, with every chunk in its place.
+// Runs jobs through a real worker process and a simulated RunPod server with faults, and checks that the
+// worker answers each job correctly, with all chunks in order.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ export interface RunPodWorkerOptions {
   env?: Record<string, string>;
 }
 
-/** A worker of the server, with its state in a folder of its own. */
+/** A worker process with its own state folder. */
 export class RunPodWorker {
   readonly process: Process;
   readonly #folder: string;
@@ -52,7 +52,7 @@ export class RunPodWorker {
 
 export interface RunPodFaults {
   share: number;
-  /** Each by chance. */
+  /** Chosen at random. */
   kinds: readonly RunPodFault[];
 }
 
@@ -60,20 +60,20 @@ export interface RunPodRun {
   jobs: number;
   seed: number;
   templates?: RunPodServerOptions['templates'];
-  /** Share of the requests of a route that are struck, and by what. */
+  /** Faults by route, with the share of requests that they affect. */
   faults?: Partial<Record<RunPodRoute, RunPodFaults>>;
-  /** Every other job is followed by a bad element. */
+  /** The server sends an invalid element after every second job. */
   hasBadElements?: boolean;
-  /** Every third job is delivered twice. */
+  /** The server delivers every third job twice. */
   isTwice?: boolean;
-  /** Jobs that are over are wanted stopped. */
+  /** The server requests stops of ended jobs. */
   hasLateStops?: boolean;
 }
 
 export interface RunPodResult {
   answered: number;
   struck: number;
-  /** One line for each job that is not as it should be. */
+  /** One line for each job with a wrong answer. */
   wrong: string[];
   exitCode: number | null;
 }
@@ -122,7 +122,7 @@ function submitAll(server: RunPodServer, asked: readonly Count[], run: RunPodRun
   }
 }
 
-/** Half of the jobs stream. */
+/** Every second job streams. */
 function chooseJob(n: number, random: () => number): Count {
   if (n % 2 === 0) return { n, ms: Math.floor(random() * 50) };
   return { n, ms: Math.floor(random() * 5), yields: 5 + Math.floor(random() * 16) };
@@ -147,7 +147,7 @@ function findUnanswered(server: RunPodServer, asked: readonly Count[]): string[]
   );
 }
 
-/** Undefined if the job was answered as it should. */
+/** Returns undefined if the worker answered the job correctly. */
 function findFlaw(asked: Count, job: StandInJob | undefined, run: RunPodRun): string | undefined {
   const { n, yields } = asked;
   const output =
@@ -156,7 +156,7 @@ function findFlaw(asked: Count, job: StandInJob | undefined, run: RunPodRun): st
       : Array.from({ length: yields }, (_, index) => ({ n, index, attempt: 1 }));
   const [result, ...more] = job?.results ?? [];
   const chunks = job?.stream.map((chunk) => chunk.output) ?? [];
-  // One of which only the answer was lost comes again: at least once, and never in another place.
+  // The worker repeats a chunk whose acknowledgement was lost, directly after the first copy.
   const isLossy = run.faults?.stream?.kinds.some(({ kind }) => kind === 'reset');
   const seen = isLossy
     ? chunks.filter((chunk, at) => !isDeepStrictEqual(chunk, chunks[at - 1]))

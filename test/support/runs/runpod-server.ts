@@ -1,22 +1,22 @@
-// The server's side of RunPod's worker protocol, as far as public code and captured requests show it:
-// with the oddities that a worker meets there, and the faults that a test orders.
+// The server side of RunPod's worker protocol, as known from public code and captured requests, including
+// its quirks, with faults that a test injects.
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 export type RunPodRoute = 'take' | 'stop' | 'stream' | 'done' | 'ping';
 
-/** What happens to one request instead of what should. */
+/** A fault of one request. */
 export type RunPodFault =
-  /** Answered so, and nothing else done. */
+  /** Answers with the status and does nothing else. */
   | { kind: 'status'; status: number; headers?: Record<string, string> }
-  /** The connection is reset before the server acts, or after. */
+  /** Resets the connection before or after the server acts. */
   | { kind: 'reset'; when: 'before' | 'after' };
 
 export interface SeenRequest {
   route: RunPodRoute;
   method: string;
-  /** As it came, with its query. */
+  /** As received, with its query. */
   url: string;
   headers: IncomingMessage['headers'];
   jobId: string | undefined;
@@ -24,13 +24,13 @@ export interface SeenRequest {
   at: number;
 }
 
-/** What the server knows of a job that it was given. */
+/** The server's state of a job. */
 export interface StandInJob {
   id: string;
   deliveries: number;
   stream: { output?: unknown; metrics?: unknown }[];
   progress: unknown[];
-  /** Results in their order: the first one counts. */
+  /** Results in order of arrival; the first one counts. */
   results: StandInResult[];
 }
 
@@ -42,11 +42,11 @@ export interface StandInResult {
 }
 
 export interface RunPodServerOptions {
-  /** Longest wait of a take and of a stop, ms. */
+  /** Maximum wait of takes and stops, ms. */
   holdMs?: number;
-  /** How templates are written. */
+  /** Form of the URL templates. */
   templates?: 'query' | 'bare' | 'question' | 'literal';
-  /** Asked for each request; undefined lets it pass. */
+  /** Called for each request; undefined: no fault. */
   fault?: (route: RunPodRoute, jobId: string | undefined) => RunPodFault | undefined;
 }
 
@@ -110,7 +110,7 @@ export class RunPodServer {
     };
   }
 
-  /** As the platform sets it for a worker. */
+  /** The environment that RunPod sets for a worker. */
   get environment(): Record<string, string> {
     const { done, ping, stream, take } = this.templates;
     return {
@@ -125,19 +125,19 @@ export class RunPodServer {
     };
   }
 
-  /** Also of a job that there is already: it is delivered again. */
+  /** Delivers a job; delivers it again if it already exists. */
   submit(id: string, input: unknown): void {
     this.#know(id);
     this.offer({ id, input });
   }
 
-  /** Delivers whatever it is. */
+  /** Delivers any element, even an invalid one. */
   offer(element: unknown): void {
     this.#queue.push(element);
     this.#handOut();
   }
 
-  /** Wants the jobs stopped, in the next answer of that channel. */
+  /** Requests stops of the jobs with the next answer to a stop poll. */
   stop(...ids: string[]): void {
     this.#toStop.push(...ids);
     for (const waiter of this.#stops) this.#answerStop(waiter);
@@ -153,7 +153,7 @@ export class RunPodServer {
     return this.requests.filter((request) => request.route === route);
   }
 
-  /** Resolves once it holds; looked at after each request. */
+  /** Resolves when the condition holds; checks it after each request. */
   async until(holds: () => boolean): Promise<void> {
     if (holds()) return;
     await new Promise<void>((resolve) => {
@@ -215,7 +215,7 @@ export class RunPodServer {
   #noteDone({ body, jobId = '', url }: SeenRequest): void {
     const job = this.#know(jobId);
     const result = JSON.parse(body);
-    // Without a status the job is over.
+    // A result without a status ends the job.
     if (result.status === 'IN_PROGRESS') job.progress.push(result.output);
     else job.results.push({ ...result, isStream: readParameter(url, 'isStream') });
   }
@@ -283,7 +283,7 @@ const ROUTES: Readonly<Record<string, RunPodRoute>> = {
   ping: 'ping',
 };
 
-/** Undefined if it is for no route, or not for this pod. */
+/** Returns undefined if the request has an unknown route or another pod. */
 function readRequest(request: IncomingMessage, body: string): SeenRequest | undefined {
   const { headers, method = '', url = '' } = request;
   const [, , , word = '', pod, jobId] = (url.split('?')[0] ?? '').split('/');

@@ -21,7 +21,7 @@ export class SmallDisk {
     this.#filler = join(path, 'filler');
   }
 
-  /** Throws where nothing can be mounted. */
+  /** @throws Error if the machine cannot mount */
   static mount(megabytes: number): SmallDisk {
     const path = mkdtempSync(join(tmpdir(), 'millrace-disk-'));
     try {
@@ -39,7 +39,7 @@ export class SmallDisk {
     return bavail * bsize;
   }
 
-  /** Leaves no free block. */
+  /** Fills the disk completely. */
   fill(): void {
     const block = Buffer.alloc(65_536);
     const file = openSync(this.#filler, 'a');
@@ -63,7 +63,7 @@ export class SmallDisk {
   }
 }
 
-/** False only on a developer's machine that lets nobody mount; continuous integration has to. */
+/** False only on a developer's machine without permission to mount; CI must have it. */
 export function canMountDisks(): boolean {
   if (process.env['CI'] === 'true') return true;
   try {

@@ -1,5 +1,5 @@
-// A process that brings the database at its first argument up to date, and then comes to a step that
-// never ends: whoever kills it does so in the middle.
+// A process that migrates the database at its first argument and then starts a migration that never ends,
+// so that a test can kill it during a migration.
 import { DatabaseSync } from 'node:sqlite';
 import { migrate } from '../../../src/store/migrations.ts';
 import { MIGRATIONS } from '../../../src/store/schema-versions.ts';

@@ -1,5 +1,5 @@
-// One `millrace worker` that is ended again and again and comes back: the supervisor by its owner, the
-// worker process beneath it by the supervisor.
+// A `millrace worker` that a test kills repeatedly. This class restarts the supervisor, and the supervisor
+// restarts the worker process.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -25,12 +25,12 @@ export class KilledWorker {
     this.#supervisor = this.#start();
   }
 
-  /** Of all its processes. */
+  /** Output of all processes so far. */
   get output(): string {
     return this.#earlierOutput + this.#supervisor.output;
   }
 
-  /** The next one starts when the last process beneath this one has gone, as they all have to. */
+  /** Ends the supervisor, waits for the end of its processes, and starts the next one. */
   async endSupervisor(signal: NodeJS.Signals): Promise<void> {
     const beneath = this.#listProcesses();
     await this.#supervisor.end(signal);
@@ -39,7 +39,7 @@ export class KilledWorker {
     this.#supervisor = this.#start();
   }
 
-  /** One that is being started again already is waited for. */
+  /** Ends the worker process; if it is restarting, waits for it first. */
   async endProcess(signal: NodeJS.Signals): Promise<void> {
     for (;;) {
       const [pid] = this.#listProcesses();
@@ -78,7 +78,7 @@ function readCommand(pid: number): string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
   } catch {
-    // It has ended.
+    // The process has ended.
     return [];
   }
 }

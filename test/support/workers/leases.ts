@@ -1,4 +1,4 @@
-// Leases for tests of executors, which look at little more than the input.
+// Leases for tests of executors, which use little more than the input.
 import type { Device, Lease } from '../../../src/wire/link/worker-link.ts';
 
 export const cpu: Device = { kind: 'cpu', index: 0, uuid: 'cpu-0', name: 'cpu', memoryBytes: 1024 };
@@ -17,7 +17,7 @@ export function makeLease(input: unknown, jobId = `job-${++made}`): Lease {
   };
 }
 
-/** The JSON of an execution's output. */
+/** Parses the output of an execution. */
 export function readOutput(end: { output: Uint8Array | undefined }): unknown {
   return end.output === undefined ? undefined : JSON.parse(Buffer.from(end.output).toString());
 }

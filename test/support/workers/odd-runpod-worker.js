@@ -1,5 +1,5 @@
-// A RunPod worker of its own making: one job at a time over plain HTTP, and on request one thing done
-// wrong. `node odd-runpod-worker.js [oddity]`.
+// A third-party RunPod worker: one job at a time over plain HTTP, with one optional fault.
+// `node odd-runpod-worker.js [oddity]`.
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const oddity = process.argv[2] ?? 'none';
@@ -24,7 +24,7 @@ async function call(method, url, body) {
   return { status: response.status, text: await response.text() };
 }
 
-/** Until it is taken. */
+/** Repeats the post until the platform accepts it. */
 async function post(url, body) {
   for (;;) {
     const { status } = await call('POST', url, body).catch(() => ({ status: 0 }));

@@ -1,12 +1,12 @@
-// A worker of its own making: the protocol of docs/protocol.md over plain HTTP, one job at a time, and
-// on request one thing done wrong. `node odd-worker.js [oddity]`.
+// A third-party worker: it implements docs/protocol.md over plain HTTP, one job at a time, with one
+// optional fault. `node odd-worker.js [oddity]`.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const oddity = process.argv[2] ?? 'none';
 const { MILLRACE_ENDPOINT, MILLRACE_KEY, MILLRACE_URL } = process.env;
 const self = { workerId: `odd-${process.pid}`, incarnation: Date.now() };
-/** Leases by token, each with what stops its job. */
+/** Leases by token, each with the function that stops its job. */
 const held = new Map();
 let isLeaving = false;
 process.on('SIGTERM', () => {
@@ -31,7 +31,7 @@ async function call(verb, body, mediaType = 'application/json') {
   return bytes;
 }
 
-/** Until there is an answer. */
+/** Repeats the call until the platform answers. */
 async function persist(...args) {
   for (;;) {
     try {

@@ -1,8 +1,12 @@
-// A process that keeps to what a supervisor expects of a worker, and otherwise does what the words in
-// PRETEND say: `fail` before it is ready, `fail-final`, `nobody` says nothing, `stay` deaf to SIGTERM, `late`
-// ended by a second one after it said that it exits,
-// `deaf` to what it is told, `dirty` leaves something undelivered, `parent` has a process of its own;
-// plain, it gets ready and leaves when told to.
+// A process that simulates a worker for supervisor tests. By default it becomes ready and exits on request.
+// Words in PRETEND change that:
+// - `fail`, `fail-final`: reports a failure, or a permanent one, instead of being ready
+// - `nobody`: sends no message
+// - `stay`: ignores SIGTERM
+// - `late`: after SIGTERM, reports its exit and then dies of another SIGTERM
+// - `deaf`: ignores `release` and `recycle`
+// - `dirty`: exits with 1 after SIGTERM, as with undelivered outcomes
+// - `parent`: has a child process
 import { spawn } from 'node:child_process';
 
 const words = (process.env.PRETEND ?? '').split(' ');
@@ -18,7 +22,7 @@ const health = {
   stuck: 0,
   outboxDepth: 0,
 };
-// A parent that is gone already is nobody to tell.
+// Ignores errors of messages to a parent that has exited.
 process.on('error', () => {});
 if (words.includes('nobody')) await new Promise(() => setInterval(() => {}, 1_000));
 if (words.includes('parent')) spawn('sleep', ['300'], { stdio: 'ignore' });

@@ -1,6 +1,6 @@
-// A worker as runpod-python is one, seen from outside: its requests with their headers and spaces, and
-// what it does with answers. It polls again at once, repeats a result only after 5xx, twice, drops it
-// after anything else, and is silent about a job that it was told to stop.
+// Simulates the network behaviour of a runpod-python worker: its requests with their headers and spaces,
+// and its reactions to answers. It polls again at once, repeats a result twice after a 5xx, drops it after
+// any other error, and posts nothing for a stopped job.
 import { Agent, type IncomingHttpHeaders, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -10,7 +10,7 @@ export interface PythonJob {
   s3Config?: unknown;
 }
 
-/** Returns the output, or yields outputs; what it throws is a Python exception of type RuntimeError. */
+/** Returns the output, or yields outputs; a thrown error becomes a Python RuntimeError. */
 export type PythonHandler = (
   job: PythonJob,
   tools: { signal: AbortSignal; progress: (value: unknown) => Promise<void> },
@@ -22,15 +22,15 @@ export interface PythonWorkerOptions {
   handler: PythonHandler;
   /** Default 1. */
   concurrency?: number;
-  /** Wait between attempts at a result, ms. Default those of the original, 2,000 and 3,000. */
+  /** Waits between attempts to post a result, ms. Default: 2,000 and 3,000, as in runpod-python. */
   resultWaitsMs?: [number, number];
-  /** In place of the original's second between looks at a full queue. Default 20. */
+  /** Wait between polls while the queue is full, ms; 1,000 in runpod-python. Default: 20. */
   fullWaitMs?: number;
-  /** As `return_aggregate_stream`: the result of a generator has all that it yielded. */
+  /** Like `return_aggregate_stream`: the result of a generator contains all yielded values. */
   aggregates?: boolean;
-  /** As the config `refresh_worker`: asks to be replaced with each result, and leaves. */
+  /** Like `refresh_worker`: requests its replacement with each result, and exits. */
   refreshes?: boolean;
-  /** The result is ready, and its connection is cut: it is lost. */
+  /** Whether the connection breaks when the worker posts the result, so that the result is lost. */
   losesResult?: (job: PythonJob) => boolean;
 }
 
@@ -40,7 +40,7 @@ export interface Answer {
   body: string;
 }
 
-/** JSON as Python writes it. */
+/** Writes JSON as Python does. */
 export function toPythonJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(toPythonJson).join(', ')}]`;
   if (typeof value === 'number' && !Number.isFinite(value)) return String(value);
@@ -50,7 +50,7 @@ export function toPythonJson(value: unknown): string {
 }
 
 export class PythonWorker {
-  /** Ids in the order in which they came; a job that comes twice is there twice. */
+  /** Job IDs in order of arrival; a redelivered job appears twice. */
   readonly ran: string[] = [];
   readonly stopped: string[] = [];
   readonly dropped: string[] = [];
@@ -60,7 +60,7 @@ export class PythonWorker {
   readonly #running = new Map<string, AbortController>();
   readonly #loops: Promise<void>[];
   #isLeaving = false;
-  /** A header of the session that all but pings share: the last job of which it posted something. */
+  /** The last job with a post; all requests except pings send it as a header. */
   #requestId: string | undefined;
 
   constructor(options: PythonWorkerOptions) {
@@ -68,12 +68,12 @@ export class PythonWorker {
     this.#loops = [this.#takeJobs(), this.#watchStops(), this.#ping()];
   }
 
-  /** Its process has ended by itself. */
+  /** Resolves when the worker has exited on its own. */
   get left(): Promise<unknown> {
     return Promise.all(this.#loops);
   }
 
-  /** Gone without a word, in the middle of whatever it does. */
+  /** Kills the worker. */
   async die(): Promise<void> {
     this.#ended.abort();
     for (const running of this.#running.values()) running.abort();
@@ -210,14 +210,14 @@ export class PythonWorker {
     return this.#call('GET', url, { headers: { ...headers, ...stale } });
   }
 
-  /** Undefined when the connection broke. */
+  /** Returns undefined if the connection broke. */
   #call(
     method: string,
     url: string,
     { body, headers }: { body?: string; headers: Record<string, string> },
   ): Promise<Answer | undefined> {
     const { hostname, port } = new URL(url);
-    // As it is: nothing here normalises a path.
+    // Sends the path unchanged, without normalization.
     const path = url.slice(url.indexOf('/', 'http://'.length));
     const own = {
       Authorization: this.#options.environment['RUNPOD_AI_API_KEY'] ?? '',

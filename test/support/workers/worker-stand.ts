@@ -1,5 +1,5 @@
-// Workers of load-balancing endpoints as tests have them: real HTTP servers on this machine, and the list
-// that says where they are.
+// Simulated workers of load-balancing endpoints: real HTTP servers on this machine, and the list of their
+// addresses.
 import { once } from 'node:events';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -42,21 +42,21 @@ export interface StandingWorker {
   podId: string;
   target: WorkerTarget;
   server: Server;
-  /** What it answers to the next pings; `undefined`: nothing at all. */
+  /** Status of the next answers to pings; undefined: no answer. */
   ping: number | undefined;
   pings: number;
-  /** Its connections are reset, and none is taken any more. */
+  /** Resets all connections and accepts no more. */
   die: () => Promise<void>;
 }
 
 export interface WorkerStandOptions {
   endpointId: string;
   podId?: string;
-  /** Default: an empty answer 200. */
+  /** Default: answers 200 without a body. */
   listener?: RequestListener;
 }
 
-/** A server that answers pings with 200. It is closed with the test. */
+/** Starts a server that answers pings with 200; the test closes it at its end. */
 export async function startWorker({
   endpointId,
   podId = 'pod_a',
