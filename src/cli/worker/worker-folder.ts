@@ -1,5 +1,5 @@
-// Determines a worker's ID and the folder of its outbox, and delivers outcomes that other workers
-// left beside it.
+// Determines a worker's ID and the folder of its outbox, and delivers the outcomes in abandoned
+// folders beside it.
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { systemClock } from '../../base/clock.ts';

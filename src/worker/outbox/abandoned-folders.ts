@@ -1,6 +1,7 @@
-// Delivers the outcomes in abandoned state folders. A folder is abandoned if no process runs under its
-// worker ID any more: there are fewer GPUs now, or the worker has another ID. Each folder gets a
-// temporary worker without slots that uses the folder's worker ID, as that worker's next process would.
+// Delivers the outcomes in abandoned state folders. A folder is abandoned if no process runs under
+// its worker ID any more: there are fewer GPUs now, or the worker has another ID. Each folder gets
+// a temporary worker without slots, which uses the folder's worker ID as that worker's next process
+// would.
 import { randomInt } from 'node:crypto';
 import { join } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
@@ -32,7 +33,7 @@ export interface AbandonedFoldersOptions {
   log: Log;
 }
 
-/** A try fails while the folder's own worker starts, or another process delivers from the folder. */
+/** A try fails if the folder's own worker has it, or another process delivers from it. */
 const BORROW_TRIES = 3;
 const MAX_PAUSE_MS = 1_000;
 /** Time limit for one folder. Outcomes that remain are left to the next process. */
@@ -97,8 +98,8 @@ export class AbandonedFolders {
   }
 
   /**
-   * Finds the worker IDs of folders that may be abandoned; only the lock shows whether they are. Reads
-   * each folder when its turn comes: delivering from the one before may take long.
+   * Finds the worker IDs of folders that may be abandoned; only their lock shows whether they are.
+   * Reads each folder when its turn comes, because delivering from the one before may take long.
    */
   async *#findAbandoned(): AsyncGenerator<string> {
     const { log, stateDir, workerId: ownId } = this.#options;

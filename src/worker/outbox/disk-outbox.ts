@@ -30,8 +30,8 @@ export interface DiskOutboxOptions {
    */
   compactAboveBytes?: number;
   /**
-   * Most bytes of records that are read at the start; the first attempt is read even if it is larger.
-   * The others stay in the file for a later start. Default 256 MB.
+   * Most bytes of records that are read at the start; the first attempt is read even if it is
+   * larger. The others stay in the file for a later start. Default 256 MB.
    */
   maxRestoredBytes?: number;
   /** Most bytes of the headers of all attempts found at the start. Default 32 MB. */

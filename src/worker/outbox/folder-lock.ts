@@ -8,7 +8,8 @@
 // - Of two processes that want the folder, the one whose socket has the smaller name gets it.
 // - A refused connection means that the process is dead, however it died: its socket is removed.
 //
-// Every process publishes its socket before it asks, so at least one of two processes sees the other.
+// Every process publishes its socket before it asks, so at least one of two processes sees the
+// other.
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
@@ -121,8 +122,8 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
 }
 
 /**
- * `leaves`: the process closed the connection without an answer, because it releases its lock or gives
- * up. Undefined if the process is dead.
+ * `leaves`: the process closed the connection without an answer, because it releases its lock or
+ * gives up. Undefined if the process is dead.
  */
 function askClaim({ folder, isGuest, name }: Claimant): Promise<LockClaim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
@@ -152,8 +153,8 @@ function askClaim({ folder, isGuest, name }: Claimant): Promise<LockClaim | 'lea
 }
 
 /**
- * Calls `act` with an address of the socket: its path or, if that is too long for an address, a path
- * through a descriptor of the folder in /proc.
+ * Calls `act` with an address of the socket: its path or, if that is too long for an address, a
+ * path through a descriptor of the folder in /proc.
  */
 async function withAddress<T>(
   folder: string,

@@ -105,8 +105,8 @@ export interface RestoredAttempts {
 }
 
 /**
- * Reads attempts up to `maxBytes`, and always the first one: otherwise a larger attempt would never be
- * delivered. Closes the journal if it throws. @throws any error of the file system
+ * Reads attempts up to `maxBytes`, and always the first one: otherwise a larger attempt would never
+ * be delivered. Closes the journal if it throws. @throws any error of the file system
  */
 export async function restoreAttempts(
   journal: Journal,

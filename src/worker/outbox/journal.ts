@@ -42,11 +42,11 @@ export class Journal {
   }
 
   /**
-   * Creates the file if it is missing, calls `visit` with its records, and truncates it at the first
-   * record that is incomplete or has a wrong checksum. Records after that one are lost, because only
-   * its length would tell where they begin. A crash tears only the end of the file: an append that
-   * never returned. If the disk has damaged an earlier record, the lost outcomes are treated as if
-   * their process had died before it wrote them.
+   * Creates the file if it is missing, calls `visit` with its records, and truncates it at the
+   * first record that is incomplete or has a wrong checksum. Records after that one are lost,
+   * because only its length would tell where they begin. A crash tears only the end of the file: an
+   * append that never returned. If the disk has damaged an earlier record, the lost outcomes are
+   * treated as if their process had died before it wrote them.
    * @throws JournalFormatError, and any error of the file system
    */
   static async open<Header>(
@@ -87,8 +87,8 @@ export class Journal {
   }
 
   /**
-   * Appends records in one write. If it throws, treat none of them as stored; the next call cuts off
-   * what this one left. If the process ends before that, a later process may find a part of the
+   * Appends records in one write. If it throws, treat none of them as stored; the next call cuts
+   * off what this one left. If the process ends before that, a later process may find a part of the
    * records, or all: a short write leaves its first ones, a failed sync any of them.
    * @throws any error of the file system
    */

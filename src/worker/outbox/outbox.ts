@@ -1,6 +1,6 @@
-// Holds reports until the platform has acknowledged them: one `AttemptReports` for each attempt, from
-// which it makes batches. This outbox is in memory and ends with the process; disk-outbox.ts survives
-// it.
+// Holds reports until the platform has acknowledged them: one `AttemptReports` for each attempt,
+// from which it makes batches. This outbox is in memory and ends with the process; disk-outbox.ts
+// survives it.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import { AttemptReports, type SentReport } from '../attempt-reports.ts';
 
@@ -32,8 +32,8 @@ export interface Outbox {
   /** Removes the attempt and its remaining reports. */
   removeAttempt(attempt: AttemptReports): void;
   /**
-   * Resolves when every outcome notified so far is on disk, or its write has failed: it is then only
-   * in memory, and `diskError` says why. Never rejects. Undefined if no write is pending.
+   * Resolves when every outcome notified so far is on disk, or its write has failed: it is then
+   * only in memory, and `diskError` says why. Never rejects. Undefined if no write is pending.
    */
   flush(): Promise<void> | undefined;
   /** Ended attempts in memory whose outcome is not acknowledged. */

@@ -1,5 +1,5 @@
-// The folder in which a worker keeps its name, its incarnation and its outbox from one process to
-// the next. If the disk fails, the worker runs without it.
+// The folder in which a worker keeps its ID, its incarnation and its outbox from one process to the
+// next. If the disk fails, the worker runs without it.
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
@@ -13,10 +13,13 @@ import { measureJournal } from './outbox-entries.ts';
 
 /** Inputs and outputs may be confidential. */
 const OWNER_ONLY = 0o700;
-/** The platform's format, which also makes it a safe folder name. */
+/** The platform's format of a worker ID; each is a safe folder name. */
 const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
-/** Another process or another endpoint uses the folder: a worker must not use it. */
+/**
+ * The worker must not use the folder: another process holds it, it belongs to another endpoint, or
+ * the worker ID is invalid.
+ */
 export class StateFolderError extends Error {
   override readonly name = 'StateFolderError';
 }
@@ -30,7 +33,7 @@ export interface StateFolderOptions {
   incarnation: number | undefined;
   /** Outcomes of one endpoint are meaningless to another. */
   endpointId: string;
-  /** The pod of this process, which owns the folder from now on. Default: none. */
+  /** The pod of this process, to which the folder belongs from now on. Default: none. */
   podId?: string | undefined;
   /** `close` removes the folder if all of its outcomes are delivered. Default: false. */
   removeWhenDelivered?: boolean;
@@ -72,9 +75,11 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
 }
 
 /**
- * Takes the folder of a worker that does not run, to deliver its outcomes; `onWanted` is called
- * when the worker runs again, which then waits for `close`. The folder stays its pod's. Undefined
- * if another process or another endpoint uses the folder. @throws any error of the file system
+ * Takes another worker's folder as a guest, to deliver its outcomes. The folder keeps its pod. If a
+ * process of that worker starts meanwhile, `onWanted` is called and that process waits until you
+ * call `close`. Returns undefined if another process uses the folder, or if it belongs to another
+ * endpoint.
+ * @throws any error of the file system
  */
 export async function borrowWorkerFolder(
   options: Omit<StateFolderOptions, 'workerId' | 'podId' | 'incarnation' | 'createWorkerId'>,
@@ -86,11 +91,14 @@ export async function borrowWorkerFolder(
   return openFolder({ ...options, ...own }, workerId, { onWanted }).catch(skipUnusable);
 }
 
-/** Workers with a folder there, of any endpoint; those with undelivered outcomes first. */
+/**
+ * IDs of the workers with a folder there, of any endpoint. The largest journal comes first, because
+ * a journal is cleared when all of its outcomes are delivered.
+ */
 export function listWorkers(stateDir: string): string[] {
-  const names = readdirSync(stateDir).filter((name) => readIdentity(join(stateDir, name)));
-  const left = (name: string) => measureJournal(join(stateDir, name));
-  return names.sort((a, b) => left(b) - left(a) || (a < b ? -1 : 1));
+  const workerIds = readdirSync(stateDir).filter((name) => readIdentity(join(stateDir, name)));
+  const measure = (workerId: string) => measureJournal(join(stateDir, workerId));
+  return workerIds.sort((a, b) => measure(b) - measure(a) || (a < b ? -1 : 1));
 }
 
 async function openFolder(

@@ -16,7 +16,7 @@ export interface SupervisorOptions {
    * theirs.
    */
   workerId: string | undefined;
-  /** Starts a process for a set, with its predecessor's name. */
+  /** Starts a process for a set, with the worker ID of its predecessor. */
   launch: (set: DeviceSet, as: Partial<WorkerIdentity>) => KeptProcess;
   /** Tells the platform that a worker is gone. */
   sayBye: (bye: WorkerBye) => Promise<void>;
