@@ -10,21 +10,23 @@ const CHECK_MS = 5_000;
  */
 const MAX_MISSED = 12;
 
-export interface HeartbeatCheckOptions {
+type BeatingProcess = Pick<KeptProcess, 'beats'>;
+
+export interface HeartbeatCheckOptions<Process extends BeatingProcess> {
   clock: Clock;
   /** The process that must send heartbeats now, if any. */
-  findProcess: () => KeptProcess | undefined;
-  onSilent: (process: KeptProcess) => void;
+  findProcess: () => Process | undefined;
+  onSilent: (process: Process) => void;
 }
 
-export class HeartbeatCheck {
-  readonly #options: HeartbeatCheckOptions;
-  #process: KeptProcess | undefined;
+export class HeartbeatCheck<Process extends BeatingProcess = KeptProcess> {
+  readonly #options: HeartbeatCheckOptions<Process>;
+  #process: Process | undefined;
   #beats = 0;
   #missed = 0;
   #cancelNext: () => void = () => {};
 
-  constructor(options: HeartbeatCheckOptions) {
+  constructor(options: HeartbeatCheckOptions<Process>) {
     this.#options = options;
   }
 
