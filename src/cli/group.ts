@@ -1,6 +1,7 @@
 // Finds the command of a group that the arguments name. Options may precede it.
 import type { Command, CommandGroup, Verb } from './command.ts';
-import { findFirstWord, type OptionTable, UnknownWordError, UsageError } from './options.ts';
+import { findFirstWord } from './option-parser.ts';
+import { type OptionTable, UnknownWordError, UsageError } from './options.ts';
 
 interface ChosenVerb {
   /** Undefined if the arguments name no command. */

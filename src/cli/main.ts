@@ -6,7 +6,8 @@ import { packageRoot, packageVersion } from '../base/package-info.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
 import { chooseVerb, noVerb } from './group.ts';
 import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
-import { asksForHelp, UnknownWordError, UsageError } from './options.ts';
+import { asksForHelp } from './option-parser.ts';
+import { UnknownWordError, UsageError } from './options.ts';
 import { print, printNote } from './output.ts';
 
 interface CommandEntry {

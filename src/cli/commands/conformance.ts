@@ -6,13 +6,13 @@ import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
 import type { CheckResult } from '../../conformance/checks.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
+import { parseOptions } from '../option-parser.ts';
 import {
   choice,
   flag,
   integer,
   list,
   type OptionValues,
-  parseOptions,
   requiredText,
   text,
   UsageError,

@@ -3,7 +3,8 @@
 import { http } from '../../base/net/node-http.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
-import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
+import { parseOptions } from '../option-parser.ts';
+import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 
 /** A worker's answer is a few hundred bytes; a longer one is from another program. */

@@ -12,7 +12,8 @@ import { fileURLToPath } from 'node:url';
 import { packageRoot, readPackageInfo } from '../../base/package-info.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
-import { flag, parseOptions, text, UsageError } from '../options.ts';
+import { parseOptions } from '../option-parser.ts';
+import { flag, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 
 const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));

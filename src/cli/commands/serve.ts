@@ -8,6 +8,7 @@ import type { PlatformOptions, PlatformTls } from '../../platform/platform-optio
 import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';
+import { parseOptions } from '../option-parser.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
 import { readContainment } from '../options/containment-options.ts';
 import { engineOptions } from '../options/engine-options.ts';
@@ -27,15 +28,7 @@ import {
   readWorkerLimits,
   workerLimitOption,
 } from '../options/rate-limits.ts';
-import {
-  flag,
-  integer,
-  list,
-  type OptionValues,
-  parseOptions,
-  text,
-  UsageError,
-} from '../options.ts';
+import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { readPem } from '../pem-file.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';

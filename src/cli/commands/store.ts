@@ -6,7 +6,8 @@ import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-erro
 import { backUpStore, describeStore, type StoreFiles } from '../../store/disk/store-files.ts';
 import { checkArguments } from '../arguments.ts';
 import { CommandError, type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
-import { flag, type OptionValues, parseOptions, text } from '../options.ts';
+import { parseOptions } from '../option-parser.ts';
+import { flag, type OptionValues, text } from '../options.ts';
 import { print, printNote } from '../output.ts';
 import { formatTable } from '../table.ts';
 

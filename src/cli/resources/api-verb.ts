@@ -2,7 +2,8 @@
 import type { ApiCaller } from '../../client/api-caller.ts';
 import { checkArguments } from '../arguments.ts';
 import { EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
-import { flag, type OptionTable, type OptionValues, parseSharedOptions } from '../options.ts';
+import { parseSharedOptions } from '../option-parser.ts';
+import { flag, type OptionTable, type OptionValues } from '../options.ts';
 import { print } from '../output.ts';
 import { callPlatform, clientOptions, connectCaller } from './client-options.ts';
 

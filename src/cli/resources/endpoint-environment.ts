@@ -5,7 +5,8 @@ import { endpointId } from '../../wire/resources/endpoint.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
 import { checkArguments } from '../arguments.ts';
 import { EXIT, type Verb } from '../command.ts';
-import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
+import { parseOptions } from '../option-parser.ts';
+import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { clientOptions } from './client-options.ts';
 

@@ -3,13 +3,13 @@ import type { Client, JobPolicy, JobRecord } from '../../client.ts';
 import { JOB_STATUSES, LIMITS } from '../../wire/job.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
+import { parseSharedOptions } from '../option-parser.ts';
 import {
   choice,
   flag,
   integer,
   type OptionTable,
   type OptionValues,
-  parseSharedOptions,
   requiredText,
   text,
   UsageError,

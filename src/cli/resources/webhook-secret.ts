@@ -3,9 +3,10 @@ import { resolve } from 'node:path';
 import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/webhook-secrets.ts';
 import { checkArguments } from '../arguments.ts';
 import { CommandError, EXIT, type Verb } from '../command.ts';
+import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import { webhookSecretFileOption } from '../options/platform-options.ts';
-import { parseOptions, text } from '../options.ts';
+import { text } from '../options.ts';
 import { print } from '../output.ts';
 
 const options = {

@@ -1,13 +1,12 @@
 // The options of `millrace worker`, which its supervisor and the worker processes share.
 
+import { type ParsedArguments, parseOptions } from '../option-parser.ts';
 import {
   choice,
   flag,
   integer,
   type Option,
   type OptionValues,
-  type ParsedArguments,
-  parseOptions,
   requiredText,
   text,
 } from '../options.ts';

@@ -1,13 +1,12 @@
 // Arguments become values by the option tables, and errors name the option.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { asksForHelp, parseOptions } from '../../../src/cli/option-parser.ts';
 import {
-  asksForHelp,
   choice,
   flag,
   flagName,
   integer,
   list,
-  parseOptions,
   requiredText,
   text,
 } from '../../../src/cli/options.ts';

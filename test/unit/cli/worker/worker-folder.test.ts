@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
-import { parseOptions } from '../../../../src/cli/options.ts';
+import { parseOptions } from '../../../../src/cli/option-parser.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
 import { startAbandonedFolders } from '../../../../src/cli/worker/worker-folder.ts';
 
