@@ -3,15 +3,15 @@
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import type { Container, Engine } from '../../engine/engine.ts';
-import { OWNER, type Store, type StoredResource } from '../../store/store.ts';
+import { OWNER, type Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { type Amounts, Capacity, demandOf, type Headroom, holdingOf } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
-import { type PageBounds, PageCutter } from '../list-page.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
+import { listPods, type PodListing } from './pod-listing.ts';
 import { describePod } from './pod-records.ts';
 import {
   checkSpec,
@@ -26,9 +26,6 @@ import { PodStats } from './pod-stats.ts';
 
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';
-
-/** Records read from the store in one operation. */
-const READ_AT_ONCE = 50;
 
 export interface PodTemplates {
   /** Undefined if it does not exist or belongs to another user. */
@@ -49,12 +46,6 @@ export interface PodsOptions {
   quotas?: Quotas | undefined;
   /** Resources of all pods together. Default: no limit. */
   limits?: Amounts | undefined;
-}
-
-export interface PodListing extends PageBounds {
-  userId: string;
-  /** Only pods with a smaller position: newest first. */
-  before?: number | undefined;
 }
 
 export class Pods {
@@ -139,32 +130,8 @@ export class Pods {
   }
 
   /** `next` is the position of the next page, if there is one. */
-  async list({
-    before,
-    userId,
-    ...bounds
-  }: PodListing): Promise<{ pods: PodState[]; next?: number }> {
-    const cutter = new PageCutter(bounds);
-    const pods: PodState[] = [];
-    let next = before;
-    for await (const resource of this.#listStored(userId, before)) {
-      const pod = this.live.get(resource.id) ?? readPod(resource);
-      if (!cutter.take(pod)) return next === undefined ? { pods } : { pods, next };
-      pods.push(pod);
-      next = resource.position;
-    }
-    return { pods };
-  }
-
-  /** Newest first, a few at a time, because records can be large. */
-  async *#listStored(userId: string, before: number | undefined): AsyncGenerator<StoredResource> {
-    let last = before;
-    do {
-      const wanted = { kind: 'pod', userId, before: last, limit: READ_AT_ONCE } as const;
-      const stored = await this.#options.store.read((tx) => tx.resources(wanted));
-      yield* stored;
-      last = stored.length < READ_AT_ONCE ? undefined : stored.at(-1)?.position;
-    } while (last !== undefined);
+  list(listing: PodListing): Promise<{ pods: PodState[]; next?: number }> {
+    return listPods(listing, { store: this.#options.store, live: this.live });
   }
 
   /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded`, `over_capacity`, `unavailable` */
