@@ -18,7 +18,7 @@ export const cpuFlavor = z.object({
   id: z.string(),
   name: z.string(),
   vcpuCounts: z.array(z.int()).describe('Allowed numbers of vCPUs'),
-  maxMemory: z.int().describe('Most GB of memory for one pod'),
+  maxMemory: z.int().describe('Maximum memory of one pod, GB'),
   vcpuPrice: z.number().describe('USD per hour for one vCPU'),
   memoryPrice: z.number().describe('USD per hour for one GB of memory'),
 });

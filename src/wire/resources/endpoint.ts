@@ -20,7 +20,7 @@ export const endpointSettings = z.strictObject({
   executionTimeoutMs: executionTimeoutMs.default(600_000),
   /** Failures after which a job is FAILED. */
   maxAttempts: z.int().min(1).max(100).default(3),
-  /** Most waiting jobs, delayed ones included; run and runsync reject more. */
+  /** Maximum number of waiting jobs, delayed ones included; run and runsync reject more. */
   maxQueued: z.int().min(1).default(100_000),
 });
 
@@ -62,14 +62,14 @@ const deploymentFields = {
     .max(100)
     .refine((ids) => new Set(ids).size === ids.length, 'must name each GPU type once')
     .describe('IDs of GPU types, the preferred one first; empty for workers without a GPU'),
-  workersMin: workerCount.describe('Least number of workers, kept without load'),
-  workersMax: workerCount.describe('Most workers; 0 switches the endpoint off'),
+  workersMin: workerCount.describe('Minimum number of workers, even without load'),
+  workersMax: workerCount.describe('Maximum number of workers; 0 switches the endpoint off'),
   idleTimeout: z.int().min(1).max(86_400).describe('Seconds after which an idle worker is stopped'),
   executionTimeout: executionTimeoutMs.describe(
     'Default execution timeout of a job, or of the response headers of a load-balanced request, in milliseconds',
   ),
   maxAttempts: z.int().min(1).max(100).describe('Failed attempts after which a job is FAILED'),
-  maxQueued: z.int().min(1).describe('Most waiting jobs; run and runsync reject more'),
+  maxQueued: z.int().min(1).describe('Maximum number of waiting jobs; run and runsync reject more'),
   scaler: endpointScaler,
 };
 
@@ -133,7 +133,7 @@ export const endpointUpdate = z.strictObject({
   gpuTypeIds: deploymentFields.gpuTypeIds.exactOptional(),
   workersMin: deploymentFields.workersMin
     .exactOptional()
-    .describe('Workers that are there without load; must not be greater than workersMax'),
+    .describe('Minimum number of workers, even without load; must not be greater than workersMax'),
   workersMax: deploymentFields.workersMax.exactOptional(),
   idleTimeout: deploymentFields.idleTimeout.exactOptional(),
   executionTimeout: deploymentFields.executionTimeout.exactOptional(),

@@ -100,7 +100,7 @@ export const POD_OPERATIONS = describeOperations('pods', POD_ROUTES, {
       {
         name: 'bytes',
         schema: z.int().min(LOG_BYTES.min).max(LOG_BYTES.max).default(LOG_BYTES.default),
-        description: 'at most so many, from the end',
+        description: 'Maximum number of bytes, counted from the end',
       },
     ],
     answers: {
