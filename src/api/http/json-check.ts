@@ -83,7 +83,7 @@ export function* findMember(
     progress(at) {
       const valueBytes = start < 0 ? 0 : (end < 0 ? at : end) - start;
       if (at - valueBytes <= maxBesideBytes) return;
-      throw new JsonBoundError(`the JSON beside ${name} is larger than ${maxBesideBytes} bytes`);
+      throw new JsonBoundError(`the fields except ${name} have more than ${maxBesideBytes} bytes`);
     },
   };
   let isWhole: boolean;

@@ -219,7 +219,7 @@ describe('millrace jobs', () => {
 
   it('purges the queue and shows its health', async () => {
     await client.run({});
-    expect((await jobs('purge')).stdout).toBe('1 removed\n');
+    expect((await jobs('purge')).stdout).toBe('1 cancelled\n');
     const { stdout } = await jobs('health');
     expect(stdout).toContain('workers: idle 0, running 0');
   });

@@ -20,7 +20,7 @@ describe('a body with millions of members beside its input', () => {
       const platform = await startPlatform();
       const response = await platform.post(path, body);
       expect(response.status).toBe(413);
-      expect(await response.text()).toContain('the JSON beside input is larger than 65536 bytes');
+      expect(await response.text()).toContain('the fields except input have more than 65536 bytes');
     },
   );
 
