@@ -37,7 +37,7 @@ interface ListAnswer<Item> {
   readonly [member: string]: Item[] | string | undefined;
 }
 
-export async function readPage<Item>(
+export async function fetchPage<Item>(
   { caller, member, path, query }: ListSource,
   { cursor, limit, signal }: PageOptions = {},
 ): Promise<Page<Item>> {
@@ -55,7 +55,7 @@ export async function* readAll<Item>(
 ): AsyncGenerator<Item, void, void> {
   let cursor: string | undefined;
   do {
-    const page = await readPage<Item>(source, { cursor, limit, signal });
+    const page = await fetchPage<Item>(source, { cursor, limit, signal });
     yield* page.items;
     cursor = page.cursor;
   } while (cursor !== undefined);

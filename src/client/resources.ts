@@ -5,12 +5,12 @@ import type { Resource } from '../wire/operations/resource.ts';
 import { RESOURCES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import {
+  fetchPage,
   type ListOptions,
   type ListSource,
   type Page,
   type PageOptions,
   readAll,
-  readPage,
 } from './resource-pages.ts';
 
 export interface ResourceOptions {
@@ -35,7 +35,7 @@ export interface Resources<Item, Creation, Change> extends Listed<Item> {
 export function connectList<Item>(source: ListSource): Listed<Item> {
   return {
     list: (options) => readAll<Item>(source, options),
-    page: (options) => readPage<Item>(source, options),
+    page: (options) => fetchPage<Item>(source, options),
   };
 }
 

@@ -41,7 +41,7 @@ export function chooseChecks<Stage>(
   return checks.filter(({ area, isBasic }) => isBasic || areas.includes(area));
 }
 
-export async function runChecks<Stage>(
+export async function runConformanceChecks<Stage>(
   checks: readonly ConformanceCheck<Stage>[],
   stage: Stage,
   onRow: (row: CheckResult) => void,

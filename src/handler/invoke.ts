@@ -11,7 +11,7 @@ import { AttemptContext, MarkedChunk } from './context.ts';
 import type { Job } from './define.ts';
 import type { LoadedHandler } from './load.ts';
 import { LogLines } from './log-lines.ts';
-import { describeFailure, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
+import { Refusal, refuseMismatch, refuseNotJson, toFailedOutcome } from './refusal.ts';
 import { findSteps, type Steps } from './steps.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 import { RunTrail } from './stuck.ts';
@@ -295,7 +295,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     }
     if (reason) return stopAs(reason);
     return {
-      outcome: describeFailure(result.kind === 'threw' ? result.thrown : undefined, executionMs),
+      outcome: toFailedOutcome(result.kind === 'threw' ? result.thrown : undefined, executionMs),
       output: undefined,
     };
   }

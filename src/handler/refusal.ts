@@ -16,7 +16,7 @@ export class Refusal extends Error {
   }
 }
 
-export function describeFailure(thrown: unknown, executionMs: number): Outcome {
+export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
   if (thrown instanceof Refusal) {
     const { code, message } = thrown;
     return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };

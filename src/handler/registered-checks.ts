@@ -35,7 +35,7 @@ export function registerCheck(name: string, check: Check): void {
 }
 
 /** @throws CheckError of the first check that fails */
-export async function runChecks(ctx: SetupContext): Promise<void> {
+export async function runRegisteredChecks(ctx: SetupContext): Promise<void> {
   for (const [name, check] of listChecks()) {
     let verdict: unknown;
     try {

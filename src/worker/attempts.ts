@@ -7,8 +7,8 @@ import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts
 import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,
+  describeAttempt,
   NOT_STARTED,
-  nameAttempt,
   nameLease,
   RELEASED_AS_SUSPECT,
   RELEASED_FOR_DRAIN,
@@ -151,7 +151,7 @@ export class Attempts {
     const attempt = this.#attempts.get(token);
     if (!attempt || attempt.stopping) return false;
     attempt.stopping = true;
-    this.#log.info({ ...nameAttempt(attempt), verdict }, 'attempt ended by the platform');
+    this.#log.info({ ...describeAttempt(attempt), verdict }, 'attempt ended by the platform');
     this.#stop(attempt, verdict);
     return true;
   }
@@ -296,7 +296,7 @@ export class Attempts {
   #logFailure(attempt: Attempt, { outcome }: ExecutionEnd): void {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;
-    this.#log.warn({ ...nameAttempt(attempt), code }, `attempt failed: ${message}`);
+    this.#log.warn({ ...describeAttempt(attempt), code }, `attempt failed: ${message}`);
   }
 
   #settle(attempt: Attempt): void {

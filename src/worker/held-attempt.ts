@@ -55,7 +55,7 @@ export const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
 };
 
 /** Fields for log lines. */
-export function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
+export function describeAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
   return { job, attempt, ...nameTrace(traceparent) };
 }
 

@@ -20,7 +20,7 @@ export interface PageRequest {
 type PagedRequest = Pick<FastifyRequest<{ Querystring: QueryValues }>, 'query' | 'server'>;
 
 /** Reads the query parameters `cursor` and `limit`. @throws ProblemError `invalid` */
-export function readPage({ query, server }: PagedRequest): PageRequest {
+export function readPageRequest({ query, server }: PagedRequest): PageRequest {
   return {
     maxBytes: server.listBytes,
     before: readCursor(query),

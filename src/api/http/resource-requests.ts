@@ -24,6 +24,9 @@ export function readUser(request: HeldRequest): string {
 }
 
 /** @throws ProblemError `malformed`, `invalid` that names every path */
-export function readResource<S extends z.ZodType>(body: Buffer | undefined, schema: S): z.infer<S> {
+export function readResourceBody<S extends z.ZodType>(
+  body: Buffer | undefined,
+  schema: S,
+): z.infer<S> {
   return check(parseJson(body ?? NO_BYTES, RESOURCE_BOUNDS), schema);
 }

@@ -5,7 +5,7 @@ import type { Decisions } from '../../control/scaling/decisions.ts';
 import { CATALOG_OPERATIONS } from '../../wire/resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../../wire/resources/decision.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { describeNext, readPage } from '../http/paging.ts';
+import { describeNext, readPageRequest } from '../http/paging.ts';
 import { readUser } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
@@ -18,11 +18,11 @@ export interface CatalogServices {
 export function bindCatalog({ catalog, heldGpus }: CatalogServices): BoundOperation[] {
   return bindOperations(CATALOG_OPERATIONS, {
     listGpuTypes: async (request, reply) => {
-      const { gpus, next } = catalog.listGpus(readPage(request), heldGpus());
+      const { gpus, next } = catalog.listGpus(readPageRequest(request), heldGpus());
       return sendJson(reply, { gpus, ...describeNext(next) });
     },
     listCpuFlavors: async (request, reply) => {
-      const { cpus, next } = catalog.listCpus(readPage(request));
+      const { cpus, next } = catalog.listCpus(readPageRequest(request));
       return sendJson(reply, { cpus, ...describeNext(next) });
     },
   });
@@ -38,7 +38,7 @@ export function bindScaler({ decisions, endpoints }: ScalerServices): BoundOpera
     listScalerDecisions: async (request, reply) => {
       const { endpoint: endpointId } = request.params;
       endpoints.get(readUser(request), endpointId);
-      const page = await decisions.list({ endpointId, ...readPage(request) });
+      const page = await decisions.list({ endpointId, ...readPageRequest(request) });
       return sendJson(reply, { decisions: page.decisions, ...describeNext(page.next) });
     },
   });

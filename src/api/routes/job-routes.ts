@@ -12,7 +12,7 @@ import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody } from '../http/body-reader.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
-import { describeNext, readPage } from '../http/paging.ts';
+import { describeNext, readPageRequest } from '../http/paging.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
@@ -176,7 +176,7 @@ function handleReading({
       const { jobs, next } = await queue.jobs.list({
         endpointId: request.params.endpoint,
         status: readStatus(request.query),
-        ...readPage(request),
+        ...readPageRequest(request),
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
     },

@@ -3,7 +3,7 @@ import type { UserKeys } from '../../control/keys/user-keys.ts';
 import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
 import { check } from '../http/body.ts';
 import { readText } from '../http/query.ts';
-import { readResource, requireHolder } from '../http/resource-requests.ts';
+import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import { bindFixedResource, sendCreated } from './resource-routes.ts';
 
@@ -19,7 +19,7 @@ export function bindKeys(userKeys: UserKeys): BoundOperation[] {
     rotateKey: async (request, reply) => {
       const { body, params } = request;
       const { graceSeconds } = body?.length
-        ? readResource(body, keyRotation)
+        ? readResourceBody(body, keyRotation)
         : check({}, keyRotation);
       const created = await userKeys.rotate(requireHolder(request), params.key, graceSeconds);
       const operation = KEY_OPERATIONS.rotateKey;

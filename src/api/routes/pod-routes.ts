@@ -9,7 +9,7 @@ import {
 } from '../../wire/resources/pod-operations.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
 import { readInteger } from '../http/query.ts';
-import { readResource, readUser } from '../http/resource-requests.ts';
+import { readResourceBody, readUser } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import { bindResource, serveUsers } from './resource-routes.ts';
 
@@ -52,7 +52,7 @@ function bindActions(given: Pods | undefined): BoundOperation[] {
   return bindOperations(POD_OPERATIONS, {
     actOnPod: async (request, reply) => {
       const pods = requirePods(given);
-      const { action } = readResource(request.body, podActionRequest);
+      const { action } = readResourceBody(request.body, podActionRequest);
       const pod = await pods.act(readUser(request), request.params.pod, action);
       if (action === 'terminate') return reply.code(204).send();
       return sendJson(reply, await pods.show(pod));

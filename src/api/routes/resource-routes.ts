@@ -8,9 +8,9 @@ import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import type { ResourceOutline } from '../../wire/route.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { describeNext, type PageRequest, readPage } from '../http/paging.ts';
+import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
 import type { QueryValues } from '../http/query.ts';
-import { readResource, requireHolder } from '../http/resource-requests.ts';
+import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperation } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */
@@ -47,12 +47,12 @@ export function bindFixedResource<
   const { create, delete: remove, get, list } = operations;
   return [
     bindOperation(list, async (request, reply) => {
-      const page = readPage(request);
+      const page = readPageRequest(request);
       const { next, records } = await service.list(requireHolder(request), page, request.query);
       return sendJson(reply, { [outline.plural]: records, ...describeNext(next) });
     }),
     bindOperation(create, async (request, reply) => {
-      const creation = readResource(request.body, create.body.schema);
+      const creation = readResourceBody(request.body, create.body.schema);
       const created = await service.create(requireHolder(request), creation);
       return sendCreated(reply, { operation: create, outline, created });
     }),
@@ -80,7 +80,7 @@ export function bindResource<
   return [
     ...bindFixedResource(resource, service),
     bindOperation(update, async (request, reply) => {
-      const change = readResource(request.body, update.body.schema);
+      const change = readResourceBody(request.body, update.body.schema);
       const id = readId(request, resource.outline);
       return sendJson(reply, await service.update(requireHolder(request), id, change));
     }),

@@ -3,7 +3,7 @@
 import { hash } from 'node:crypto';
 import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
-import { nameAttempt } from './requests.ts';
+import { formatAttemptId } from './requests.ts';
 import type { WorkerReport } from './results.ts';
 import type { SessionLink } from './session-link.ts';
 
@@ -42,7 +42,7 @@ export class RunPodLease {
     const { attempt, chunkCount, isBroken, jobId, lastSeq, startedAt, token } = options.lease;
     this.#options = options;
     this.ref = { jobId, attempt, token };
-    this.name = nameAttempt(this.ref);
+    this.name = formatAttemptId(this.ref);
     this.startedAt = startedAt;
     this.#isBroken = isBroken;
     this.#seq = lastSeq;

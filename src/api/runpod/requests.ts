@@ -91,7 +91,7 @@ export function readMaxAttempts(headers: IncomingHttpHeaders): number {
 }
 
 /** The first attempt has the client's job ID, because handlers use it in file names and logs. */
-export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number }): string {
+export function formatAttemptId({ attempt, jobId }: { jobId: string; attempt: number }): string {
   return attempt === 1 ? jobId : `${jobId}-a${attempt}`;
 }
 

@@ -69,7 +69,7 @@ export class SessionLink {
         if (!reply) throw new Error(`report ${report.seq} was not answered`);
         return reply;
       } catch (error) {
-        if (closing.aborted || !isPassing(error) || clock.now() >= until) throw error;
+        if (closing.aborted || !isTransientError(error) || clock.now() >= until) throw error;
         await sleep(clock, RETRY_MS, closing);
       }
     }
@@ -77,7 +77,7 @@ export class SessionLink {
 }
 
 /** Whether a retry may succeed. */
-export function isPassing(error: unknown): boolean {
+export function isTransientError(error: unknown): boolean {
   if (error instanceof LinkError || error instanceof ProblemError)
     return error.code === 'unavailable';
   return error instanceof StoreUnavailableError;

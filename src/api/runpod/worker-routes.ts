@@ -16,7 +16,7 @@ import {
   type WorkerCall,
 } from './requests.ts';
 import type { RunPodSession, TakenJob } from './session.ts';
-import { isPassing } from './session-link.ts';
+import { isTransientError } from './session-link.ts';
 import { RunPodSessions, type RunPodSessionsOptions } from './sessions.ts';
 
 /** These workers repeat a rejected poll at once, so the rejection is delayed, ms. */
@@ -117,7 +117,7 @@ async function answerPoll(
   try {
     return (await poll()) ?? reply.code(204).send();
   } catch (error) {
-    if (!isPassing(error)) throw error;
+    if (!isTransientError(error)) throw error;
     return sendJson(reply.code(429), { error: 'no job can be leased now' });
   }
 }

@@ -1,7 +1,7 @@
 // Connects to the platform under test and runs the checks against it.
 import type { Log } from '../../base/log.ts';
 import { createClient } from '../../client.ts';
-import { type CheckResult, runChecks } from '../../conformance/checks.ts';
+import { type CheckResult, runConformanceChecks } from '../../conformance/checks.ts';
 import { CommandError } from '../command.ts';
 import { UsageError } from '../options.ts';
 import { openLink } from '../worker/platform-link.ts';
@@ -35,7 +35,7 @@ export async function checkPlatform({
     const checks = chooseAreas(runPodPlatformChecks, values.only);
     const probe = new RunPodProbe(place);
     await probe.checkReachable().catch(rejectSilence);
-    return runChecks(checks, probe, onRow);
+    return runConformanceChecks(checks, probe, onRow);
   }
   const { platformChecks } = await import('../../conformance/platform/platform-checks.ts');
   const checks = chooseAreas(platformChecks, values.only);
@@ -50,7 +50,7 @@ export async function checkPlatform({
   const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
   const stage = { link, wrongKeyLink, client, terms, submitted: [], workers: [] };
   try {
-    return await runChecks(checks, stage, onRow);
+    return await runConformanceChecks(checks, stage, onRow);
   } finally {
     await link.close();
     await wrongKeyLink.close();

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
-import { type CheckResult, Deviation, runChecks } from '../../conformance/checks.ts';
+import { type CheckResult, Deviation, runConformanceChecks } from '../../conformance/checks.ts';
 import type { WorkerExit } from '../../conformance/worker-exit.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
@@ -95,7 +95,7 @@ const openMillrace: Open = async (options, only) => {
   const checks = chooseAreas(workerChecks, only);
   const { WorkerStand } = await import('../../conformance/worker/worker-stand.ts');
   const stand = await WorkerStand.open(options);
-  return { stand, check: (onRow) => runChecks(checks, stand, onRow) };
+  return { stand, check: (onRow) => runConformanceChecks(checks, stand, onRow) };
 };
 
 const openRunPod: Open = async (options, only) => {
@@ -103,7 +103,7 @@ const openRunPod: Open = async (options, only) => {
   const checks = chooseAreas(runPodWorkerChecks, only);
   const { RunPodStand } = await import('../../conformance/runpod/stand.ts');
   const stand = await RunPodStand.open(options);
-  return { stand, check: (onRow) => runChecks(checks, stand, onRow) };
+  return { stand, check: (onRow) => runConformanceChecks(checks, stand, onRow) };
 };
 
 interface StartedWorker {

@@ -1,6 +1,6 @@
 // Checks a platform of RunPod's protocol against the requests that its known workers send.
 import { type ConformanceCheck, demand, demandSame, within } from '../checks.ts';
-import { type RunPodProbe, readJob } from './probe.ts';
+import { type RunPodProbe, readTakenJob } from './probe.ts';
 import { readMember } from './stand.ts';
 
 const AT_ONCE_MS = 5_000;
@@ -33,7 +33,7 @@ const checks: ConformanceCheck<RunPodProbe>[] = [
       await probe.submit();
       const { body, status } = await probe.worker('GET', 'job-take', '&job_in_progress=0');
       demandSame(status, 200, 'the status');
-      readJob(body);
+      readTakenJob(body);
     },
   },
   {
@@ -46,7 +46,7 @@ const checks: ConformanceCheck<RunPodProbe>[] = [
       demandSame(status, 200, 'the status');
       demand(Array.isArray(body), 'the answer is not an array');
       demand(body.length >= 1 && body.length <= 2, `the answer has ${body.length} jobs`);
-      for (const job of body) readJob(job);
+      for (const job of body) readTakenJob(job);
     },
   },
   {

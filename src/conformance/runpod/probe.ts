@@ -1,7 +1,7 @@
 // A worker of RunPod's protocol without a handler, and a client of the endpoint: each call sends
 // one request to the platform under test.
 import { randomBytes } from 'node:crypto';
-import { describeFailure } from '../../transport/http/http-errors.ts';
+import { describeCallFailure } from '../../transport/http/http-errors.ts';
 import { Deviation, demand } from '../checks.ts';
 import { readMember } from './stand.ts';
 
@@ -94,7 +94,7 @@ export class RunPodProbe {
   async take(): Promise<{ id: string; input: unknown }> {
     const { body, status } = await this.worker('GET', 'job-take', '?job_in_progress=0');
     demand(status === 200, `job-take is answered ${status}, though there is a job`);
-    return readJob(body);
+    return readTakenJob(body);
   }
 
   done(id: string, body: unknown, isStream = 'false'): Promise<ProbeAnswer> {
@@ -114,7 +114,7 @@ export class RunPodProbe {
 }
 
 /** @throws Deviation */
-export function readJob(body: unknown): { id: string; input: unknown } {
+export function readTakenJob(body: unknown): { id: string; input: unknown } {
   const id = readMember(body, 'id');
   demand(typeof id === 'string', `the job has no id: ${JSON.stringify(body)}`);
   demand(Object.hasOwn(Object(body), 'input'), 'the job has no input');
@@ -133,7 +133,7 @@ async function ask(url: string, { signal, ...init }: RequestInit): Promise<Probe
   } catch (error) {
     // The message of fetch is always "fetch failed"; the cause has the reason.
     const cause = error instanceof Error ? (error.cause ?? error) : error;
-    throw new Error(`${init.method} ${url}: ${describeFailure(cause)}`, { cause });
+    throw new Error(`${init.method} ${url}: ${describeCallFailure(cause)}`, { cause });
   }
 }
 

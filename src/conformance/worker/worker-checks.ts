@@ -7,7 +7,7 @@ import { type ConformanceCheck, Deviation, demand, demandSame } from '../checks.
 import { demandCleanExit } from '../worker-exit.ts';
 import { allAlongChecks, faultChecks } from './worker-fault-checks.ts';
 import { TERMS, type WorkerStand } from './worker-stand.ts';
-import { demandOutput, demandWork, leaseOf, outcomeOf, SOON_MS } from './worker-waits.ts';
+import { demandOutput, demandWork, leaseOf, SOON_MS, waitForOutcome } from './worker-waits.ts';
 
 const EXIT_MS = 60_000;
 const MAX_CHUNK_BYTES = 1_000_000;
@@ -95,7 +95,7 @@ const working: ConformanceCheck<WorkerStand>[] = [
     rule: 'reports the failure of a handler, with its message',
     async run(stand) {
       const id = await stand.submit({ do: 'fail', message: 'the thrown message' });
-      const outcome = await outcomeOf(stand, await leaseOf(stand, id));
+      const outcome = await waitForOutcome(stand, await leaseOf(stand, id));
       demandSame(outcome.kind, 'failed', 'the outcome');
       const { error, status } = await stand.ended(id, SOON_MS);
       demandSame(
@@ -134,7 +134,7 @@ const working: ConformanceCheck<WorkerStand>[] = [
     async run(stand) {
       const size = { count: 2, bytes: 2_500_000 };
       const id = await stand.submit({ do: 'stream', ...size });
-      const outcome = await outcomeOf(stand, await leaseOf(stand, id), SOON_MS * 2);
+      const outcome = await waitForOutcome(stand, await leaseOf(stand, id), SOON_MS * 2);
       demandSame(outcome.kind, 'completed', 'the outcome');
       const texts = stand.recorder.calls.report
         .flatMap(({ request }) => request.reports)
@@ -180,7 +180,7 @@ const stopping: ConformanceCheck<WorkerStand>[] = [
       const id = await stand.submit({ do: 'hang' });
       const lease = await leaseOf(stand, id);
       await stand.cancel(id);
-      const outcome = await outcomeOf(stand, lease);
+      const outcome = await waitForOutcome(stand, lease);
       demandSame(outcome.kind, 'cancelled', 'the outcome');
     },
   },
@@ -189,7 +189,7 @@ const stopping: ConformanceCheck<WorkerStand>[] = [
     rule: 'ends a handler that times out and reports it',
     async run(stand) {
       const id = await stand.submit({ do: 'hang' }, { executionTimeout: 1_000 });
-      const outcome = await outcomeOf(stand, await leaseOf(stand, id));
+      const outcome = await waitForOutcome(stand, await leaseOf(stand, id));
       demandSame(outcome.kind, 'timed_out', 'the outcome');
       demandSame((await stand.ended(id, SOON_MS)).status, 'TIMED_OUT', 'the status');
     },

@@ -15,7 +15,11 @@ export function leaseOf({ recorder }: WorkerStand, jobId: string): Promise<Lease
 }
 
 /** Waits for the reported outcome of the attempt. */
-export function outcomeOf({ recorder }: WorkerStand, lease: Lease, ms = SOON_MS): Promise<Outcome> {
+export function waitForOutcome(
+  { recorder }: WorkerStand,
+  lease: Lease,
+  ms = SOON_MS,
+): Promise<Outcome> {
   return recorder.until(ms, 'no outcome was reported', () => {
     for (const { answer, request } of recorder.calls.report) {
       for (const report of answer === undefined ? [] : request.reports) {

@@ -23,7 +23,7 @@ export interface ContainerSpecSource {
 }
 
 /** @throws EngineError `refused` if something that it needs is no longer in the catalog */
-export function describeContainer({
+export function createContainerSpec({
   catalog,
   environment,
   pod,

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Engine, EngineError, type StateVolume } from '../../engine/engine.ts';
 import { CallLimit } from '../balancing/call-limit.ts';
-import { describeContainer } from './container-spec.ts';
+import { createContainerSpec } from './container-spec.ts';
 import type { LivePods } from './live-pods.ts';
 import { giveUp, noteDelay, type PodStep, settleRemoval } from './pod-lifecycle.ts';
 import type { PodCatalog } from './pod-spec.ts';
@@ -125,7 +125,7 @@ export class PodSteps {
     const { catalog, environmentOf, stateVolumeOf } = this.#options;
     const stateVolume = await stateVolumeOf?.(pod);
     const environment = (await environmentOf?.(pod)) ?? {};
-    await engine.create(describeContainer({ pod, catalog, environment, stateVolume }));
+    await engine.create(createContainerSpec({ pod, catalog, environment, stateVolume }));
   }
 
   async #settleRemoval(id: string): Promise<void> {

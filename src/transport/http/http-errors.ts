@@ -58,7 +58,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 /** Describes a failure with the system's error code, if any. */
-export function describeFailure(cause: unknown): string {
+export function describeCallFailure(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined;
   // A connection that is refused on several addresses has an error without a message.

@@ -31,7 +31,7 @@ import {
   readReportReplies,
   readWelcome,
 } from '../link-answers.ts';
-import { describeFailure, toAnswerError } from './http-errors.ts';
+import { describeCallFailure, toAnswerError } from './http-errors.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
 
@@ -200,7 +200,7 @@ class PooledHttpLink implements HttpLink {
         body: await response.body.bytes(),
       };
     } catch (cause) {
-      const why = signal?.aborted ? 'cancelled by the caller' : describeFailure(cause);
+      const why = signal?.aborted ? 'cancelled by the caller' : describeCallFailure(cause);
       throw new LinkError('unavailable', `${verb}: ${why}`, { cause });
     }
     if (answer.status >= 200 && answer.status < 300) return answer;

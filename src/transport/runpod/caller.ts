@@ -4,7 +4,7 @@ import { Agent, request } from 'undici';
 import { backoffMs } from '../../base/backoff.ts';
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
-import { describeFailure } from '../http/http-errors.ts';
+import { describeCallFailure } from '../http/http-errors.ts';
 
 /** Version of the protocol's public client whose behaviour this follows. */
 export const RUNPOD_PROTOCOL_VERSION = '1.12.0';
@@ -96,7 +96,7 @@ export class RunPodCaller {
       const retryAfterMs = askedMs && Math.min(askedMs, MAX_RETRY_AFTER_MS);
       return { status, body, retryAfterMs };
     } catch (cause) {
-      throw new LinkError('unavailable', describeFailure(cause), { cause });
+      throw new LinkError('unavailable', describeCallFailure(cause), { cause });
     }
   }
 }
@@ -106,7 +106,7 @@ export function isSuccess({ status }: RunPodAnswer): boolean {
 }
 
 /** Whether a retry may get another answer. */
-export function isPassing({ status }: RunPodAnswer): boolean {
+export function isTransientAnswer({ status }: RunPodAnswer): boolean {
   return status >= 500 || [401, 403, 408, 425, 429].includes(status);
 }
 

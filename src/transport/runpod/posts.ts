@@ -14,8 +14,8 @@ import {
 } from './bodies.ts';
 import {
   describeAnswer,
-  isPassing,
   isSuccess,
+  isTransientAnswer,
   type RunPodAnswer,
   type RunPodCaller,
   toPassingError,
@@ -96,7 +96,7 @@ export class RunPodPosts {
     const { addresses, caller, facts, log } = this.#options;
     const url = addresses.done(jobId, [['isStream', 'false']]);
     const answer = await caller.post(url, jobId, encodeFailure(failure, facts, false));
-    if (isPassing(answer)) throw toPassingError('job-done', answer);
+    if (isTransientAnswer(answer)) throw toPassingError('job-done', answer);
     if (isSuccess(answer)) return;
     const said = describeAnswer(answer);
     log.error({ job: jobId, said }, 'failure report refused');
@@ -127,7 +127,7 @@ export class RunPodPosts {
       held.refusals = 0;
       return 'taken';
     }
-    if (isPassing(answer)) throw toPassingError(what, answer);
+    if (isTransientAnswer(answer)) throw toPassingError(what, answer);
     held.refusals += 1;
     if (held.refusals < REFUSALS) {
       throw new LinkError('unavailable', `${what}: ${describeAnswer(answer)}`);

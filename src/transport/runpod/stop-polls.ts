@@ -5,8 +5,8 @@ import type { Log } from '../../base/log.ts';
 import { readStops } from './bodies.ts';
 import {
   chooseRetryMs,
-  isPassing,
   isSuccess,
+  isTransientAnswer,
   type RunPodAnswer,
   type RunPodCaller,
   toPassingError,
@@ -56,7 +56,8 @@ export class StopPolls {
       const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
       // 400 is the answer to a machine that sleeps between jobs, as for a take.
       const isAccepted = isSuccess(answer) || answer.status === 400;
-      if (!isAccepted && (answer.status === 501 || !isPassing(answer))) return this.#noteAbsence();
+      if (!isAccepted && (answer.status === 501 || !isTransientAnswer(answer)))
+        return this.#noteAbsence();
       if (!isAccepted) throw toPassingError('job-stop', answer);
       this.#failures = 0;
       this.#isAbsent = false;

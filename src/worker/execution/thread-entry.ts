@@ -12,7 +12,7 @@ import type { SetupContext } from '../../handler/define.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/invoke.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/load.ts';
 import { LogLines } from '../../handler/log-lines.ts';
-import { CheckError, runChecks } from '../../handler/registered-checks.ts';
+import { CheckError, runRegisteredChecks } from '../../handler/registered-checks.ts';
 import { StopError } from '../../handler/stop.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {
@@ -108,7 +108,7 @@ class ThreadLane implements ConsoleOwner {
       this.#outbox.push({ kind: 'loaded', config: handler.config });
       this.#outbox.flush();
       const ctx = this.#createSetupContext();
-      await runChecks(ctx);
+      await runRegisteredChecks(ctx);
       await handler.setup?.(ctx);
       this.#handler = handler;
       this.#builtIns.settle();

@@ -7,7 +7,7 @@ import {
   demand,
   demandSame,
   NotApplicable,
-  runChecks,
+  runConformanceChecks,
   within,
 } from '../../../src/conformance/checks.ts';
 
@@ -21,7 +21,7 @@ const basic: ConformanceCheck<object> = { ...bad, rule: 'is there', isBasic: tru
 
 async function run(...checks: ConformanceCheck<object>[]): Promise<string[]> {
   const told: CheckResult[] = [];
-  const rows = await runChecks(checks, {}, (row) => told.push(row));
+  const rows = await runConformanceChecks(checks, {}, (row) => told.push(row));
   expect(told).toEqual(rows);
   return rows.map(({ detail = '', result, rule }) => `${rule}: ${result} ${detail}`.trim());
 }

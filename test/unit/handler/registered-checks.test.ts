@@ -1,6 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
-import { CheckError, registerCheck, runChecks } from '../../../src/handler/registered-checks.ts';
+import {
+  CheckError,
+  registerCheck,
+  runRegisteredChecks,
+} from '../../../src/handler/registered-checks.ts';
 
 const ctx = { signal: new AbortController().signal, log: silentLog, devices: [] };
 const ran: string[] = [];
@@ -16,7 +20,7 @@ describe('checks', () => {
       await new Promise((resolve) => setImmediate(resolve));
       ran.push(`b with ${given === ctx}`);
     });
-    await runChecks(ctx);
+    await runRegisteredChecks(ctx);
     expect(ran).toEqual(['a', 'b with true', 'c']);
   });
 
@@ -38,7 +42,7 @@ describe('checks', () => {
     ['returns false', () => false, 'it returned false'],
   ])('fail if one %s, and the others do not run', async (_, check, fault) => {
     registerCheck('b', check);
-    await expect(runChecks(ctx)).rejects.toMatchObject({
+    await expect(runRegisteredChecks(ctx)).rejects.toMatchObject({
       check: 'b',
       ...{ name: CheckError.name, message: expect.stringContaining(fault) },
     });
@@ -47,7 +51,7 @@ describe('checks', () => {
 
   it('pass on any other value', async () => {
     registerCheck('b', () => 0);
-    await expect(runChecks(ctx)).resolves.toBeUndefined();
+    await expect(runRegisteredChecks(ctx)).resolves.toBeUndefined();
   });
 
   it('have a name', () => {

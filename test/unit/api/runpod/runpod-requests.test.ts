@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
-  nameAttempt,
+  formatAttemptId,
   readAttemptName,
   readBatchSize,
   readNamedJobs,
@@ -76,9 +76,9 @@ describe('the ID of an attempt', () => {
   });
 
   it('is the job ID alone for the first one', () => {
-    expect(nameAttempt({ jobId: 'sync-0192', attempt: 1 })).toBe('sync-0192');
+    expect(formatAttemptId({ jobId: 'sync-0192', attempt: 1 })).toBe('sync-0192');
     expect(readAttemptName('sync-0192')).toEqual({ jobId: 'sync-0192', attempt: 1 });
-    expect(nameAttempt({ jobId: 'sync-0192', attempt: 2 })).toBe('sync-0192-a2');
+    expect(formatAttemptId({ jobId: 'sync-0192', attempt: 2 })).toBe('sync-0192-a2');
   });
 
   it.each(['', 'x'.repeat(129), `${'x'.repeat(129)}-a2`])('cannot be "%s"', (name) => {
