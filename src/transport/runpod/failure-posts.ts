@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { FailureFacts } from './bodies.ts';
 import { chooseRetryMs } from './caller.ts';
-import type { LeftJobs } from './ledger.ts';
+import type { AbandonedJobs } from './ledger.ts';
 import type { RunPodPosts } from './posts.ts';
 
 /** How long an exiting worker waits for unanswered posts, ms. */
@@ -36,8 +36,8 @@ export class FailurePosts {
    * Posts once for all jobs that a process left, except those in `kept`. @throws LinkError
    * `unavailable`: another process must try
    */
-  async failLeftNow(
-    left: LeftJobs,
+  async failAbandonedNow(
+    left: AbandonedJobs,
     kept: ReadonlySet<string>,
     failure: FailureFacts,
   ): Promise<void> {

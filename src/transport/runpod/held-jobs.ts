@@ -34,7 +34,7 @@ export interface RunPodJobsOptions {
   ledger: RunPodLedger | undefined;
   createStreamed: () => StreamedOutput;
   /** A job is ready to be handed out again. */
-  onAgain: () => void;
+  onRequeued: () => void;
 }
 
 export class RunPodJobs {
@@ -43,7 +43,7 @@ export class RunPodJobs {
   /** Jobs that were here recently. */
   readonly #past = new Set<string>();
   /** Leases to hand out before any of the platform's. */
-  #again: HeldJob[] = [];
+  #requeued: HeldJob[] = [];
 
   constructor(options: RunPodJobsOptions) {
     this.#options = options;
@@ -83,25 +83,25 @@ export class RunPodJobs {
   }
 
   /** Returns up to `max` leases of released jobs. */
-  takeAgain(max: number): Lease[] {
+  takeRequeued(max: number): Lease[] {
     const isWanted = ({ isStopped }: HeldJob) => !isStopped;
-    for (const held of this.#again) if (!isWanted(held)) this.remove(held);
-    this.#again = this.#again.filter(isWanted);
-    return this.#again.splice(0, max).map(({ lease }) => lease);
+    for (const held of this.#requeued) if (!isWanted(held)) this.remove(held);
+    this.#requeued = this.#requeued.filter(isWanted);
+    return this.#requeued.splice(0, max).map(({ lease }) => lease);
   }
 
   /**
    * Starts a released job again if no client can have seen output of it and the attempts are not
    * used up. Returns false if its failure must be posted.
    */
-  beginAgain(held: HeldJob, reason: ReleaseReason): boolean {
+  requeue(held: HeldJob, reason: ReleaseReason): boolean {
     const { attempt, input } = held.lease;
     if (reason === 'drain' || held.posted > 0 || attempt >= MAX_ATTEMPTS) return false;
     if (input === NO_INPUT) return false;
     this.#held.delete(held.lease.token);
     const solo = reason === 'suspect';
-    this.#again.push(this.#hold(createLease({ ...held.lease, attempt: attempt + 1, solo })));
-    this.#options.onAgain();
+    this.#requeued.push(this.#hold(createLease({ ...held.lease, attempt: attempt + 1, solo })));
+    this.#options.onRequeued();
     return true;
   }
 

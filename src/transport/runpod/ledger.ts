@@ -24,7 +24,7 @@ export interface LedgerOptions {
 /**
  * Job IDs that a process left, with their file, which is claimed so that no other process uses it.
  */
-export interface LeftJobs {
+export interface AbandonedJobs {
   jobIds: string[];
   /** The failure of all of them is posted. */
   forget(): void;
@@ -75,7 +75,7 @@ export class RunPodLedger {
   }
 
   /** Claims what earlier processes of this worker have left. */
-  takeOver({ incarnation, workerId }: WorkerIdentity): LeftJobs[] {
+  takeOver({ incarnation, workerId }: WorkerIdentity): AbandonedJobs[] {
     const { folder } = this.#options;
     const names = this.#try(() => readdirSync(folder)) ?? [];
     return names.flatMap((name) => {
@@ -86,7 +86,7 @@ export class RunPodLedger {
   }
 
   /** Undefined if another process was faster. */
-  #claim(path: string): LeftJobs | undefined {
+  #claim(path: string): AbandonedJobs | undefined {
     const claimed = `${path}.taken`;
     try {
       renameSync(path, claimed);

@@ -97,7 +97,7 @@ class LeaseKeepingLink implements RunPodLink {
     const jobs = new RunPodJobs({
       ledger: this.#ledger,
       createStreamed: () => new StreamedOutput(),
-      onAgain: () => this.#takes.wake(),
+      onRequeued: () => this.#takes.wake(),
     });
     this.#jobs = jobs;
     this.#takes = new RunPodTakes({ addresses, caller, jobs, failures, clock, log, signal });
@@ -190,7 +190,7 @@ class LeaseKeepingLink implements RunPodLink {
     if (this.#isGreeted) return this.#ledger?.close();
     const kept = new Set(outbox.map(({ jobId }) => jobId));
     const left = this.#ledger?.takeOver({ workerId, incarnation: incarnation + 1 }) ?? [];
-    for (const jobs of left) await this.#failures.failLeftNow(jobs, kept, failure);
+    for (const jobs of left) await this.#failures.failAbandonedNow(jobs, kept, failure);
   }
 
   reportUnfit(check: string, reason: string): Promise<void> {
@@ -209,14 +209,14 @@ class LeaseKeepingLink implements RunPodLink {
     if (this.#hasPings) void this.#pings.run();
     if (this.#stops) void this.#stops.run();
     else this.#log.warn('RunPod set no URL for stops, jobs cannot be cancelled');
-    this.#answerLeft(hello);
+    this.#failAbandoned(hello);
   }
 
   /**
    * Recorded for this process until the failures are posted: if it dies too, the next one
    * continues.
    */
-  #answerLeft(hello: WorkerHello): void {
+  #failAbandoned(hello: WorkerHello): void {
     const ledger = this.#ledger;
     const kept = new Set(hello.outbox.map(({ jobId }) => jobId));
     const message = 'the worker process died and was replaced';
@@ -284,7 +284,7 @@ class LeaseKeepingLink implements RunPodLink {
     // The platform wants no outcome of a stopped job.
     if (held.isStopped) return { answer: 'applied' };
     const { outcome } = report;
-    if (outcome.kind === 'released' && this.#jobs.beginAgain(held, outcome.reason)) {
+    if (outcome.kind === 'released' && this.#jobs.requeue(held, outcome.reason)) {
       return { answer: 'applied' };
     }
     return this.#posts.outcome(held, report);

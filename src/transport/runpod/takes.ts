@@ -84,7 +84,7 @@ export class RunPodTakes {
 
   async #next(max: number): Promise<Lease[]> {
     const { jobs } = this.#options;
-    const again = jobs.takeAgain(max);
+    const again = jobs.takeRequeued(max);
     if (again.length > 0) return again;
     this.#poll ??= this.#open(max);
     const { promise: woken, resolve } = Promise.withResolvers<undefined>();
@@ -92,7 +92,7 @@ export class RunPodTakes {
     try {
       const leases = await Promise.race([this.#poll.leases, woken]);
       // The poll continues for the next take.
-      if (leases === undefined) return jobs.takeAgain(max);
+      if (leases === undefined) return jobs.takeRequeued(max);
       this.#poll = undefined;
       return leases;
     } catch (error) {

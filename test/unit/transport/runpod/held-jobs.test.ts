@@ -6,7 +6,7 @@ it('the jobs of a RunPod worker include the last 1,000 ended ones, which can sti
   const jobs = new RunPodJobs({
     ledger: undefined,
     createStreamed: () => new StreamedOutput(),
-    onAgain: () => undefined,
+    onRequeued: () => undefined,
   });
   for (let n = 0; n <= 1_000; n++) {
     const lease = jobs.add({ jobId: `job-${n}`, input: new Uint8Array(0) });
