@@ -5,7 +5,7 @@ import { elapsedTime, setImmediate } from '../wire/primordials.ts';
 import type { ChunkBatcher } from './chunk-batch.ts';
 import type { AttemptContext } from './context.ts';
 import { Refusal, refuseNotJson } from './refusal.ts';
-import type { RunTrail } from './stuck.ts';
+import type { RunHistory } from './stuck.ts';
 
 /** A generator that never waits yields to the event loop this often, ms. */
 const SLICE_MS = 5;
@@ -15,7 +15,7 @@ export interface ChunkEmitterOptions {
   /** Largest total of all chunks, bytes. */
   chunkTotalBytes: number;
   context: AttemptContext;
-  trail: RunTrail;
+  history: RunHistory;
 }
 
 export class ChunkEmitter {
@@ -41,7 +41,7 @@ export class ChunkEmitter {
 
   /** Returns a promise only if it must wait. `own`: metrics of this yield. @throws Refusal */
   emit(output: unknown, own: Metrics | undefined): Promise<void> | undefined {
-    const { chunks, chunkTotalBytes, context, trail } = this.#options;
+    const { chunks, chunkTotalBytes, context, history } = this.#options;
     const pending = context.takeMetrics();
     const metrics = pending && own ? { ...pending, ...own } : (pending ?? own ?? {});
     const encoded = refuseNotJson(() => encodeChunk(output, metrics));
@@ -49,7 +49,7 @@ export class ChunkEmitter {
       const chunk = encoded[index];
       if (chunk === undefined) break;
       this.#bytes += chunk.length;
-      trail.add(1);
+      history.add(1);
       chunks.add(chunk);
     }
     if (this.#bytes > chunkTotalBytes) {

@@ -14,7 +14,7 @@ import { LogLines } from './log-lines.ts';
 import { Refusal, refuseMismatch, refuseNotJson, toFailedOutcome } from './refusal.ts';
 import { findSteps, type Steps } from './steps.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
-import { RunTrail } from './stuck.ts';
+import { RunHistory } from './stuck.ts';
 import { describeThrown } from './thrown.ts';
 import { type AttemptTrace, beginTrace } from './trace.ts';
 import { validate } from './validate.ts';
@@ -102,7 +102,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   #stopLevel: StopLevel = 'signal';
   #startedAt: number | undefined;
   readonly #emitter: ChunkEmitter;
-  readonly #trail = new RunTrail();
+  readonly #history = new RunHistory();
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
     const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
@@ -140,7 +140,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       chunks: this.#chunks,
       chunkTotalBytes: call.limits.chunkTotalBytes,
       context: this.#context,
-      trail: this.#trail,
+      history: this.#history,
     });
     this.end = this.#begin();
   }
@@ -280,7 +280,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
         executionMs,
         timeoutMs,
         // Running code cannot receive a stop: if the stop arrived in time, the code was waiting.
-        stuck: this.#trail.locate(reason ? 'waiting' : 'running'),
+        stuck: this.#history.locate(reason ? 'waiting' : 'running'),
       }),
       output: undefined,
     });

@@ -5,7 +5,7 @@ import type { StuckPlace } from '../wire/job.ts';
 import { elapsedTime, max, measureLoop, min, round } from '../wire/primordials.ts';
 
 /** Counts the chunks of one attempt as they are sent. */
-export class ChunkTrail {
+export class ChunkHistory {
   readonly #now: () => number;
   #count = 0;
   #lastAt = 0;
@@ -30,7 +30,7 @@ export class ChunkTrail {
 }
 
 /** The chunks of an attempt that runs in the calling thread. */
-export class RunTrail extends ChunkTrail {
+export class RunHistory extends ChunkHistory {
   readonly #loopAtStart = measureLoop();
 
   constructor() {

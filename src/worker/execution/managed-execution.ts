@@ -2,7 +2,7 @@
 // runs it: a handler thread, or this thread.
 import type { Clock } from '../../base/clock.ts';
 import { createStoppedOutcome } from '../../handler/stop.ts';
-import { ChunkTrail } from '../../handler/stuck.ts';
+import { ChunkHistory } from '../../handler/stuck.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
 import type {
@@ -40,7 +40,7 @@ export class ManagedExecution implements Execution {
   #resolve: (end: ExecutionEnd) => void = () => undefined;
   #carrier: JobCarrier | undefined;
   #startedAt = 0;
-  readonly #trail: ChunkTrail;
+  readonly #history: ChunkHistory;
   #stopReason: StopReason | undefined;
   #stopDetail: string | undefined;
   #cancelTimer: (() => void) | undefined;
@@ -50,7 +50,7 @@ export class ManagedExecution implements Execution {
     this.#options = options;
     this.lease = options.lease;
     this.timeoutMs = options.timeoutMs;
-    this.#trail = new ChunkTrail(() => options.clock.now());
+    this.#history = new ChunkHistory(() => options.clock.now());
     this.end = new Promise((resolve) => {
       this.#resolve = resolve;
     });
@@ -66,7 +66,7 @@ export class ManagedExecution implements Execution {
   }
 
   takeChunks(message: ChunkMessage): void {
-    this.#trail.add(message.sizes.length);
+    this.#history.add(message.sizes.length);
     this.sink?.chunks(message);
   }
 
@@ -113,7 +113,7 @@ export class ManagedExecution implements Execution {
       level,
       executionMs: this.#measureMs(),
       timeoutMs: this.timeoutMs,
-      stuck: place && { ...place, ...this.#trail.describe() },
+      stuck: place && { ...place, ...this.#history.describe() },
     });
     this.settle({ outcome, output: undefined });
   }

@@ -76,7 +76,7 @@ export class ThreadExecutor implements Executor {
   readonly #running = new Set<ManagedExecution>();
   readonly #relaunches = new Set<() => void>();
   /** Lanes that are about to end and already have a successor. */
-  readonly #succeeded = new WeakSet<Lane>();
+  readonly #replaced = new WeakSet<Lane>();
   readonly #listeners: (() => void)[] = [];
   #pool: Piscina<LaneTask, void> | undefined;
   #starting: PromiseWithResolvers<HandlerConfig> | undefined;
@@ -196,7 +196,7 @@ export class ThreadExecutor implements Executor {
       events: {
         onReady: (_, config) => this.#welcome(config),
         onFree: () => this.#dispatch(),
-        onClosing: (closing) => this.#succeed(closing),
+        onClosing: (closing) => this.#launchSuccessor(closing),
         onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
         onGone: (gone, reason) => this.#replace(gone, reason),
       },
@@ -219,9 +219,9 @@ export class ThreadExecutor implements Executor {
    * The successor starts while the lane ends, so that slots are soon available again. On a GPU it
    * starts afterwards, because the memory may not hold two setups.
    */
-  #succeed(lane: Lane): void {
+  #launchSuccessor(lane: Lane): void {
     if (this.#isStopping || this.#options.devices.some(({ kind }) => kind === 'gpu')) return;
-    this.#succeeded.add(lane);
+    this.#replaced.add(lane);
     this.#earlyDeaths = 0;
     this.#launch();
   }
@@ -234,7 +234,7 @@ export class ThreadExecutor implements Executor {
 
   #replace(lane: Lane, reason: string): void {
     this.#lanes.delete(lane);
-    if (this.#isStopping || this.#succeeded.has(lane)) return;
+    if (this.#isStopping || this.#replaced.has(lane)) return;
     this.#earlyDeaths = lane.wasUseful ? 0 : this.#earlyDeaths + 1;
     if (this.#starting) {
       const { failedCheck: check, stage } = lane;
