@@ -40,7 +40,7 @@ export const inspectAnswer = z.object({
 export type InspectAnswer = z.infer<typeof inspectAnswer>;
 
 /** A container, with details that only this engine needs. */
-export interface SeenContainer {
+export interface InspectedContainer {
   container: Container;
   /** The engine's own name of the container; each generation has another one. */
   key: string;
@@ -56,7 +56,10 @@ export interface SeenContainer {
 }
 
 /** Undefined for a container that this platform has not created. */
-export function viewContainer(answer: InspectAnswer, platform: string): SeenContainer | undefined {
+export function viewContainer(
+  answer: InspectAnswer,
+  platform: string,
+): InspectedContainer | undefined {
   const spec = readLabels(platform, answer.Config.Labels ?? {});
   if (!spec) return undefined;
   const { HostConfig, Id, NetworkSettings, State } = answer;

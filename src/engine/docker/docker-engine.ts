@@ -12,7 +12,7 @@ import {
   type StateVolumes,
 } from '../engine.ts';
 import { ContainerCreator } from './container-creator.ts';
-import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
+import { type InspectedContainer, inspectAnswer, viewContainer } from './container-view.ts';
 import type { Containment } from './containment.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
@@ -214,7 +214,7 @@ export class DockerEngine implements Engine {
     this.#watch.close();
   }
 
-  async #inspect(id: string): Promise<SeenContainer | undefined> {
+  async #inspect(id: string): Promise<InspectedContainer | undefined> {
     const answer = await this.#client.find((docker) =>
       docker.getContainer(this.#name(id)).inspect(),
     );
@@ -225,7 +225,7 @@ export class DockerEngine implements Engine {
   async #until(
     id: string,
     failure: DockerError | undefined,
-    isWanted: (seen: SeenContainer | undefined) => boolean,
+    isWanted: (seen: InspectedContainer | undefined) => boolean,
   ): Promise<void> {
     const giveUpAt = this.#clock.now() + SETTLE_MS;
     while (!isWanted(await this.#inspect(id))) {
@@ -236,7 +236,7 @@ export class DockerEngine implements Engine {
   }
 
   /** The sample of the last measurement of the same run, or of its start. */
-  #exchangeSample({ container, key }: SeenContainer, sample: UsageSample): UsageSample {
+  #exchangeSample({ container, key }: InspectedContainer, sample: UsageSample): UsageSample {
     const startedAt = container.startedAt ?? sample.at;
     const known = this.#samples.get(key);
     this.#samples.set(key, { ...sample, startedAt });

@@ -2,7 +2,7 @@
 // cannot reach each other.
 import { z } from 'zod';
 import { EngineError } from '../engine.ts';
-import type { SeenContainer } from './container-view.ts';
+import type { InspectedContainer } from './container-view.ts';
 import type { DockerClient } from './docker-client.ts';
 import { isNameTaken } from './engine-refusals.ts';
 import { filterBy, listAliases, NETWORK_LABEL, nameNetwork, PLATFORM_LABEL } from './labels.ts';
@@ -42,7 +42,7 @@ export class Networks {
   }
 
   /** For a stopped container whose network has been replaced. */
-  async rejoin({ container, key, network }: SeenContainer, networkId: string): Promise<void> {
+  async rejoin({ container, key, network }: InspectedContainer, networkId: string): Promise<void> {
     const Aliases = listAliases(container.id, network);
     await this.#client.ask(async (docker) => {
       const joined = docker.getNetwork(networkId);

@@ -29,7 +29,7 @@ import { readLogEnd } from './log-file.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';
 import { PortPool } from './port-pool.ts';
 import { Remains } from './remains.ts';
-import { askToEnd, findMembers, killAll } from './run-end.ts';
+import { findMembers, killAll, requestExit } from './run-end.ts';
 import { OUT_OF_MEMORY } from './run-record.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
 import { findRun, forgetBefore, isRunning, noteEnd, type SeenRun } from './runs.ts';
@@ -125,9 +125,9 @@ export class ProcessEngine implements Engine {
       const folder = await this.#folders.find(id);
       const run = folder && (await findRun(folder.path));
       if (!folder || !run) return;
-      const known = findMembers(tracesOf(run));
+      const known = findMembers(searchFor(run));
       const terms = { clock: this.#clock, graceMs, closing: this.#closing.signal };
-      if (isRunning(run)) await askToEnd({ ...terms, record: run.record });
+      if (isRunning(run)) await requestExit({ ...terms, record: run.record });
       await this.#settle(folder, run, known);
       this.#watch.notify(id);
     });
@@ -261,7 +261,7 @@ export class ProcessEngine implements Engine {
     const { id } = folder.spec;
     const { file, record } = run;
     if (this.#settled.get(id) === file) return run;
-    await killAll({ ...tracesOf(run), known }, this.#clock);
+    await killAll({ ...searchFor(run), known }, this.#clock);
     const ended = (await findRun(folder.path)) ?? run;
     if (ended.file !== file || !record) return ended;
     if (hasRunOutOfMemory(record.groups)) await noteEnd(run, OUT_OF_MEMORY);
@@ -284,7 +284,7 @@ export class ProcessEngine implements Engine {
   }
 }
 
-function tracesOf({ file, record }: SeenRun) {
+function searchFor({ file, record }: SeenRun) {
   return { name: file, records: record ? [record] : [] };
 }
 

@@ -66,7 +66,7 @@ export class Remains {
   }
 
   async #end(
-    { generation, id, last, name }: ContainerTraces,
+    { generation, id, last, name }: ContainerSearch,
     discarded: readonly DiscardedFolder[],
   ): Promise<void> {
     const { cgroups, clock, groupPrefix, releasePorts } = this.#options;
@@ -94,7 +94,7 @@ export class Remains {
   }
 }
 
-interface ContainerTraces {
+interface ContainerSearch {
   id: string;
   /** Undefined: all generations. */
   generation?: number;

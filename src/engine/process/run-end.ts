@@ -21,7 +21,7 @@ const RECHECK_MS = 10;
 const KILL_LIMIT_MS = 10_000;
 
 /** Identifies the processes of a run, or of all runs of a container. */
-export interface RunTraces {
+export interface ProcessSearch {
   /** The run's file, as its processes know it; or the common prefix of the files of all runs. */
   name: string;
   /**
@@ -34,7 +34,7 @@ export interface RunTraces {
   known?: readonly ProcessEntry[];
 }
 
-export interface PoliteEnding {
+export interface GracefulEnd {
   record: RunRecord;
   clock: Clock;
   /** Time to exit by itself, ms. */
@@ -47,7 +47,7 @@ export interface PoliteEnding {
  * Asks the command to exit and waits until it has, or until `graceMs` are over.
  * @throws EngineError `unavailable` if `closing` comes first
  */
-export async function askToEnd(ending: PoliteEnding): Promise<void> {
+export async function requestExit(ending: GracefulEnd): Promise<void> {
   const { clock, closing, graceMs, record } = ending;
   const giveUpAt = clock.now() + graceMs;
   const main = await findMain(record, clock, giveUpAt);
@@ -59,11 +59,11 @@ export async function askToEnd(ending: PoliteEnding): Promise<void> {
 }
 
 /** Kills all of its processes; resolves when none is left. @throws EngineError `unavailable` */
-export async function killAll(traces: RunTraces, clock: Clock): Promise<void> {
-  const { known = [] } = traces;
+export async function killAll(search: ProcessSearch, clock: Clock): Promise<void> {
+  const { known = [] } = search;
   const giveUpAt = clock.now() + KILL_LIMIT_MS;
   for (;;) {
-    const { found, unknown } = findMarked(traces);
+    const { found, unknown } = findMarked(search);
     const members = [...found, ...known.filter(isStillThere)];
     if (members.length + unknown.length === 0) return;
     if (clock.now() >= giveUpAt) {
@@ -82,11 +82,11 @@ function isStillThere({ pid, startTicks }: ProcessEntry): boolean {
 }
 
 /** All live processes: those in its groups, those with its variable, and their descendants. */
-export function findMembers(traces: RunTraces): ProcessEntry[] {
-  return findMarked(traces).found;
+export function findMembers(search: ProcessSearch): ProcessEntry[] {
+  return findMarked(search).found;
 }
 
-function findMarked({ groups = [], name, records }: RunTraces): Marked {
+function findMarked({ groups = [], name, records }: ProcessSearch): Marked {
   const processes = readProcesses();
   const folders = [...groups, ...records.flatMap((record) => record.groups.tracking ?? [])];
   const grouped = new Set([...new Set(folders)].flatMap(listMembers));
