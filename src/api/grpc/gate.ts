@@ -33,7 +33,7 @@ export interface GrpcGateOptions {
   limits: KeylessLimits;
   /** Returns the user of the call's valid key, or undefined. The key's scopes are checked later. */
   findUser: (headers: IncomingHttpHeaders) => string | undefined;
-  connections: Pick<Connections, 'noteKnown' | 'noteStream' | 'ownerOf'>;
+  connections: Pick<Connections, 'noteUser' | 'noteStream' | 'ownerOf'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of incomplete messages. */
   budget: ByteBudget;
@@ -90,7 +90,7 @@ export class GrpcGate {
       return false;
     }
     const userId = this.#options.findUser(headers);
-    if (userId !== undefined) return this.#admitKnown(stream, userId);
+    if (userId !== undefined) return this.#admitUser(stream, userId);
     const isWatch = headers[constants.HTTP2_HEADER_PATH] === WATCH_PATH;
     const calls = isWatch ? this.#watches : this.#calls;
     const address = groupOf(stream.session?.socket.remoteAddress ?? '');
@@ -105,10 +105,10 @@ export class GrpcGate {
     return true;
   }
 
-  #admitKnown(stream: ServerHttp2Stream, userId: string): boolean {
+  #admitUser(stream: ServerHttp2Stream, userId: string): boolean {
     const { bounds, connections, log } = this.#options;
     const socket = stream.session?.socket;
-    if (socket && !connections.noteKnown(socket, userId)) {
+    if (socket && !connections.noteUser(socket, userId)) {
       const detail = 'the user of this key has too many open connections; close some or use fewer';
       refuse(stream, status.RESOURCE_EXHAUSTED, detail);
       return false;

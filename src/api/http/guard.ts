@@ -21,7 +21,7 @@ const PATIENT_RETRY_MS = 1_000;
 
 export interface GuardOptions extends GateOptions {
   bounds: HeadBounds & Pick<HttpBounds, 'maxUserConnections'>;
-  connections: Pick<Connections, 'noteKnown'>;
+  connections: Pick<Connections, 'noteUser'>;
   queue: Queue;
   clock: Clock;
   metrics: ApiMetrics;
@@ -82,7 +82,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const scope = readScope(request);
     if (!scope) return;
     request.holder = gate.identify(request, scope);
-    if (connections.noteKnown(raw.socket, request.holder.userId)) return;
+    if (connections.noteUser(raw.socket, request.holder.userId)) return;
     // This is the connection's last response.
     reply.raw.shouldKeepAlive = false;
     if (request.routeOptions.config.isPatient) return;

@@ -52,9 +52,9 @@ export class Connections {
   /** By the names of both ends, which are equal for a TLS socket and the socket below it. */
   readonly #open = new Map<string, Connection>();
   readonly #bySocket = new WeakMap<Socket, Connection>();
-  readonly #unknownOf = new Map<string, number>();
+  readonly #keylessOf = new Map<string, number>();
   /** By user, the oldest first. */
-  readonly #knownOf = new Map<string, Set<Connection>>();
+  readonly #ofUsers = new Map<string, Set<Connection>>();
   readonly #exempt: BlockList;
   readonly #drops: DropLog;
   #cancelCheck: (() => void) | undefined;
@@ -107,11 +107,11 @@ export class Connections {
    * Counts the connection for the user of a valid key. If the user has too many, closes the user's
    * oldest idle one. Returns false if there is none: the request must be rejected.
    */
-  noteKnown(socket: Socket, userId: string): boolean {
+  noteUser(socket: Socket, userId: string): boolean {
     const connection = this.#find(socket);
     if (!connection || connection.userId === userId) return true;
     const { maxUserConnections } = this.#options.bounds;
-    const ofUser = this.#knownOf.get(userId) ?? new Set();
+    const ofUser = this.#ofUsers.get(userId) ?? new Set();
     if (ofUser.size >= maxUserConnections) {
       const idle = this.#findIdle(ofUser);
       if (!idle) {
@@ -122,7 +122,7 @@ export class Connections {
     }
     this.#uncount(connection);
     connection.userId = userId;
-    this.#knownOf.set(userId, ofUser.add(connection));
+    this.#ofUsers.set(userId, ofUser.add(connection));
     return true;
   }
 
@@ -173,7 +173,7 @@ export class Connections {
     const { bounds, clock } = this.#options;
     const address = groupOf(socket.remoteAddress ?? '');
     const isBounded = !isListed(this.#exempt, socket.remoteAddress ?? '');
-    if (isBounded && (this.#unknownOf.get(address) ?? 0) >= bounds.maxAddressConnections) {
+    if (isBounded && (this.#keylessOf.get(address) ?? 0) >= bounds.maxAddressConnections) {
       this.#drop(socket, 'connections of an address', { address });
       return;
     }
@@ -197,7 +197,7 @@ export class Connections {
     };
     this.#open.set(name, connection);
     this.#bySocket.set(socket, connection);
-    this.#countUnknown(address, 1);
+    this.#countKeyless(address, 1);
     socket.once('close', () => this.#forget(connection));
   }
 
@@ -210,18 +210,18 @@ export class Connections {
   #uncount(connection: Connection): void {
     const { address, userId } = connection;
     if (userId === undefined) {
-      this.#countUnknown(address, -1);
+      this.#countKeyless(address, -1);
       return;
     }
-    const ofUser = this.#knownOf.get(userId);
+    const ofUser = this.#ofUsers.get(userId);
     ofUser?.delete(connection);
-    if (ofUser?.size === 0) this.#knownOf.delete(userId);
+    if (ofUser?.size === 0) this.#ofUsers.delete(userId);
   }
 
-  #countUnknown(address: string, change: number): void {
-    const count = (this.#unknownOf.get(address) ?? 0) + change;
-    if (count > 0) this.#unknownOf.set(address, count);
-    else this.#unknownOf.delete(address);
+  #countKeyless(address: string, change: number): void {
+    const count = (this.#keylessOf.get(address) ?? 0) + change;
+    if (count > 0) this.#keylessOf.set(address, count);
+    else this.#keylessOf.delete(address);
   }
 
   /** The oldest connection without a valid key, else the oldest idle one. */

@@ -64,7 +64,7 @@ export function bindOperation<Path extends string>(
     operation,
     add(app) {
       app.route<OperationRoute<Path>>({
-        ...placeRoute(operation),
+        ...toFastifyRoute(operation),
         // No HEAD for streams: reading one moves its cursor.
         method: isReading && !isStream ? ['GET', 'HEAD'] : method,
         ...(!isReading && { bodyLimit }),
@@ -79,7 +79,7 @@ export function bindOperation<Path extends string>(
 }
 
 /** Converts a route to fastify's form. */
-export function placeRoute({ access, method, path }: Route) {
+export function toFastifyRoute({ access, method, path }: Route) {
   return { method, url: path, config: { access } };
 }
 

@@ -32,7 +32,7 @@ import { check, parseJson } from '../http/body.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { EndpointRoute } from './job-routes.ts';
-import { placeRoute } from './operation-routes.ts';
+import { toFastifyRoute } from './operation-routes.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
 
 /** A renewal may name a thousand leases. */
@@ -59,7 +59,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   const bodyLimit = VERB_BODY_BYTES;
 
   app.route<EndpointRoute>({
-    ...{ ...placeRoute(hello), bodyLimit },
+    ...{ ...toFastifyRoute(hello), bodyLimit },
     handler: async (request, reply) => {
       const greeting = check(parseVerb(request.body), workerHello);
       const { holder, params } = request;
@@ -69,7 +69,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.route<EndpointRoute>({
-    ...{ ...placeRoute(take), bodyLimit },
+    ...{ ...toFastifyRoute(take), bodyLimit },
     // If the key is revoked while a take waits, its worker must not get a job any more.
     config: { access: take.access, endsWithKey: true },
     handler: async (request, reply) => {
@@ -91,7 +91,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.route<EndpointRoute>({
-    ...{ ...placeRoute(renew), bodyLimit },
+    ...{ ...toFastifyRoute(renew), bodyLimit },
     handler: async (request, reply) => {
       const named = check(parseVerb(request.body), renewRequest);
       const link = requireLink(options, request);
@@ -100,7 +100,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.route<EndpointRoute>({
-    ...{ ...placeRoute(bye), bodyLimit },
+    ...{ ...toFastifyRoute(bye), bodyLimit },
     handler: async (request, reply) => {
       const bye = check(parseVerb(request.body), workerBye);
       await requireLink(options, request).bye(bye);
@@ -113,7 +113,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
 /** `app` must accept only the media type of frames and provide bodies as Buffers. */
 export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOptions): void {
   app.route<EndpointRoute>({
-    ...{ ...placeRoute(WORKER_ROUTES.report), bodyLimit: REPORT_BODY_BYTES },
+    ...{ ...toFastifyRoute(WORKER_ROUTES.report), bodyLimit: REPORT_BODY_BYTES },
     handler: async (request, reply) => {
       const caller = readCaller(request.headers);
       const reports = readReports(request.body ?? NO_BYTES);

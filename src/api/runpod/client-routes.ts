@@ -23,7 +23,7 @@ import {
   sendRecord,
   setTtl,
 } from '../routes/job-routes.ts';
-import { placeRoute } from '../routes/operation-routes.ts';
+import { toFastifyRoute } from '../routes/operation-routes.ts';
 import type { StreamCursors } from '../routes/stream-cursors.ts';
 import { sendNext } from '../stream-answers.ts';
 import { composeRunpodRecord } from './records.ts';
@@ -178,7 +178,7 @@ function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions)
 
 /** The same operation below RunPod's base. */
 function place(route: Route) {
-  return { ...placeRoute(route), url: `${RUNPOD_BASE}${route.path}` };
+  return { ...toFastifyRoute(route), url: `${RUNPOD_BASE}${route.path}` };
 }
 
 function readWait({ query }: FastifyRequest<EndpointRoute>): number | undefined {

@@ -9,7 +9,7 @@ import type { SessionLink } from './session-link.ts';
 import { StopList } from './stop-list.ts';
 
 /** A lease lasts this many pings; a job that this many pings do not name has been lost. */
-export const PINGS_TO_LOSE = 3;
+export const MAX_MISSED_PINGS = 3;
 /** A job that the worker has not named within this time never arrived, ms. */
 const HANDOVER_MS = 1_000;
 
@@ -73,8 +73,8 @@ export class HeldLeases {
     for (const held of [...this.#held.values()]) {
       if (names.has(held.name)) held.noteKnown();
       else held.missedPings += 1;
-      if (held.missedPings < PINGS_TO_LOSE) continue;
-      await this.#lose(held, `${PINGS_TO_LOSE} of its pings do not name it`);
+      if (held.missedPings < MAX_MISSED_PINGS) continue;
+      await this.#lose(held, `${MAX_MISSED_PINGS} of its pings do not name it`);
     }
   }
 

@@ -10,13 +10,13 @@ const UNREPLACED_MS = 30_000;
 
 export class Recycling {
   readonly #clock: Clock;
-  readonly #onStays: () => void;
+  readonly #onNotReplaced: () => void;
   #since: number | undefined;
 
-  /** `onStays`: the worker is not replaced and gets jobs again. */
-  constructor(clock: Clock, onStays: () => void) {
+  /** `onNotReplaced`: the worker is not replaced and gets jobs again. */
+  constructor(clock: Clock, onNotReplaced: () => void) {
     this.#clock = clock;
-    this.#onStays = onStays;
+    this.#onNotReplaced = onNotReplaced;
   }
 
   begin(): void {
@@ -37,7 +37,7 @@ export class Recycling {
     if (this.#since === undefined) return false;
     if (this.#clock.now() - this.#since < UNREPLACED_MS) return true;
     this.#since = undefined;
-    this.#onStays();
+    this.#onNotReplaced();
     return false;
   }
 }

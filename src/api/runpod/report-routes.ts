@@ -59,7 +59,7 @@ export function addReportRoutes(
       throw error;
     };
     app.post<EndpointRoute>(
-      placeVerb(verb),
+      wildcardPath(verb),
       { ...route, errorHandler: noteFailure },
       async (request, reply) => {
         const { body = Buffer.alloc(0) } = request;
@@ -145,6 +145,6 @@ function isTooLarge(error: unknown): boolean {
 }
 
 /** A wildcard route: these workers write their URLs in forms that the router cannot parse. */
-export function placeVerb(verb: string): string {
+export function wildcardPath(verb: string): string {
   return `${RUNPOD_BASE}/v2/:endpoint/${verb}/*`;
 }

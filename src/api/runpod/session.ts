@@ -12,7 +12,7 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { HeldLeases, PINGS_TO_LOSE } from './held-leases.ts';
+import { HeldLeases, MAX_MISSED_PINGS } from './held-leases.ts';
 import type { RunPodLease } from './lease.ts';
 import { Recycling } from './recycle.ts';
 import type { TakeSigns } from './requests.ts';
@@ -63,7 +63,7 @@ export class RunPodSession {
   readonly #activity: WorkerActivity;
   #openTakes = 0;
   #turn: Promise<void> = Promise.resolve();
-  #isKeeping = false;
+  #isRenewing = false;
   #isShared = false;
   #ending = new AbortController();
 
@@ -180,7 +180,7 @@ export class RunPodSession {
       if (lease.incarnation === SESSION_INCARNATION) this.held.add(lease).isKnown = true;
     }
     // After the waiting caller has continued, because the loop itself calls `open`.
-    setImmediate(() => void this.#keep());
+    setImmediate(() => void this.#renewWhileActive());
     return welcome;
   }
 
@@ -233,9 +233,9 @@ export class RunPodSession {
   // --- renewing ---------------------------------------------------------------------------------
 
   /** Renews until the worker falls silent; its leases then expire. */
-  async #keep(): Promise<void> {
-    if (this.#isKeeping) return;
-    this.#isKeeping = true;
+  async #renewWhileActive(): Promise<void> {
+    if (this.#isRenewing) return;
+    this.#isRenewing = true;
     const { clock, closing, endpointId, log, onSilent, queue, workerId } = this.#options;
     const activity = this.#activity;
     // A closing queue answers each renewal at once, so the loop would spin.
@@ -249,11 +249,11 @@ export class RunPodSession {
         else await activity.waitForRequest(findLeaseEndMs(terms), closing);
       } catch (error) {
         log.warn({ err: error, endpoint: endpointId, workerId }, 'lease renewal failed');
-        if (activity.silentMs >= PINGS_TO_LOSE * activity.pingMs) break;
+        if (activity.silentMs >= MAX_MISSED_PINGS * activity.pingMs) break;
         await sleep(clock, RETRY_MS, closing);
       }
     }
-    this.#isKeeping = false;
+    this.#isRenewing = false;
     if (!closing.aborted && !queue.isClosing) onSilent(this);
   }
 

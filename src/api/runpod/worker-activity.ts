@@ -1,6 +1,6 @@
 // Tracks how long a RunPod worker has been silent. A worker that waits for an answer is not silent.
 import { type Clock, sleep } from '../../base/clock.ts';
-import { PINGS_TO_LOSE } from './held-leases.ts';
+import { MAX_MISSED_PINGS } from './held-leases.ts';
 
 export interface SilenceTerms {
   leaseMs: number;
@@ -10,7 +10,7 @@ export interface SilenceTerms {
 
 /** How long a lease lasts after the worker's last request: three pings, and at least a lease. */
 export function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
-  return Math.max(PINGS_TO_LOSE * pingMs, leaseMs);
+  return Math.max(MAX_MISSED_PINGS * pingMs, leaseMs);
 }
 
 /**

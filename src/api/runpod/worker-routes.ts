@@ -6,7 +6,7 @@ import { JSON_MEDIA_TYPE, joinAsArray, sendBytes, sendJson } from '../http/byte-
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
-import { addReportRoutes, placeVerb } from './report-routes.ts';
+import { addReportRoutes, wildcardPath } from './report-routes.ts';
 import {
   readBatchSize,
   readNamedJobs,
@@ -55,7 +55,7 @@ export function addRunpodWorkerRoutes(
 function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
   const route = { config: { access: 'worker', endsWithKey: true } } as const;
 
-  app.get<EndpointRoute>(placeVerb('job-take'), route, (request, reply) =>
+  app.get<EndpointRoute>(wildcardPath('job-take'), route, (request, reply) =>
     answerPoll(reply, async () => {
       const { taken, session } = await takeJobs({ sessions, request, reply, verb: 'job-take' });
       const [pieces] = taken.map(encodeJob);
@@ -63,7 +63,7 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
     }),
   );
 
-  app.get<EndpointRoute>(placeVerb('job-take-batch'), route, (request, reply) =>
+  app.get<EndpointRoute>(wildcardPath('job-take-batch'), route, (request, reply) =>
     answerPoll(reply, async () => {
       const { taken, session } = await takeJobs({
         sessions,
@@ -77,7 +77,7 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
     }),
   );
 
-  app.get<EndpointRoute>(placeVerb('job-stop'), route, (request, reply) =>
+  app.get<EndpointRoute>(wildcardPath('job-stop'), route, (request, reply) =>
     answerPoll(reply, async () => {
       const session = useSession(
         sessions,
@@ -162,7 +162,7 @@ function addPing(
   { log }: RunpodWorkerRoutesOptions,
 ): void {
   app.get<EndpointRoute>(
-    placeVerb('ping'),
+    wildcardPath('ping'),
     { config: { access: 'worker' } },
     async (request, reply) => {
       const { endpoint } = request.params;

@@ -54,7 +54,7 @@ async function startStage(bounds: {
     if (!connections.noteRequest(request, response)) return;
     const [, verb, name = ''] = request.url?.split('/') ?? [];
     held.emit(name);
-    const isRefused = name !== 'unknown' && !connections.noteKnown(request.socket, name);
+    const isRefused = name !== 'unknown' && !connections.noteUser(request.socket, name);
     if (isRefused) response.writeHead(429, { connection: 'close' }).end();
     else if (verb === 'ask') response.end('ok');
   });
