@@ -39,7 +39,7 @@ export interface SentReport {
 }
 
 /** Unacknowledged reports of an ended attempt, in order. */
-export interface LeftReports {
+export interface RemainingReports {
   reports: Report[];
   /** Reports before the outcome were dropped. The outcome may take the number of a dropped report. */
   hasDroppedReports: boolean;
@@ -68,19 +68,19 @@ export class AttemptReports {
   }
 
   /** Restores an ended attempt's remaining reports with their numbers. */
-  static restore(lease: LeaseRef, left: LeftReports): AttemptReports {
-    const { traceparent } = left.reports[0] ?? {};
+  static restore(lease: LeaseRef, remaining: RemainingReports): AttemptReports {
+    const { traceparent } = remaining.reports[0] ?? {};
     const attempt = new AttemptReports(
       traceparent === undefined ? lease : { ...lease, traceparent },
     );
-    for (const { body, ...header } of left.reports) attempt.#push(header, body);
-    attempt.#muted = left.hasDroppedReports;
+    for (const { body, ...header } of remaining.reports) attempt.#push(header, body);
+    attempt.#muted = remaining.hasDroppedReports;
     attempt.#ended = true;
     return attempt;
   }
 
   /** The remaining reports of an ended attempt; they do not change any more. */
-  get left(): LeftReports {
+  get remaining(): RemainingReports {
     const reports = this.#entries.map((entry) => {
       entry.report ??= this.#seal(entry);
       return entry.report;

@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import {
   AttemptReports,
-  type LeftReports,
+  type RemainingReports,
   type SentReport,
 } from '../../src/worker/attempt-reports.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
@@ -12,7 +12,7 @@ import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/ou
 const MAX_WRITE_MS = 40;
 
 /** A worker's folder: the undelivered reports of ended attempts, by token. */
-export type Disk = Map<string, { lease: LeaseRef; left: LeftReports }>;
+export type Disk = Map<string, { lease: LeaseRef; remaining: RemainingReports }>;
 
 export function readUndelivered(disk: Disk): LeaseRef[] {
   return [...disk.values()].map(({ lease }) => lease);
@@ -36,8 +36,8 @@ export class KeptOutbox implements Outbox {
 
   constructor(options: KeptOutboxOptions) {
     this.#options = options;
-    for (const { lease, left } of options.disk.values()) {
-      const attempt = AttemptReports.restore(lease, left);
+    for (const { lease, remaining } of options.disk.values()) {
+      const attempt = AttemptReports.restore(lease, remaining);
       this.#memory.adopt(attempt);
       this.#restored.add(attempt);
     }
@@ -107,8 +107,8 @@ export class KeptOutbox implements Outbox {
     if (this.#isDead) return;
     for (const attempt of attempts) {
       if (this.#removed.has(attempt)) continue;
-      const { lease, left } = attempt;
-      this.#options.disk.set(lease.token, { lease, left });
+      const { lease, remaining } = attempt;
+      this.#options.disk.set(lease.token, { lease, remaining });
     }
   }
 

@@ -4,7 +4,7 @@ import type { Clock } from '../../src/base/clock.ts';
 import type { StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
-import type { LeftReports } from '../../src/worker/attempt-reports.ts';
+import type { RemainingReports } from '../../src/worker/attempt-reports.ts';
 
 const LEASE_MS = 15_000;
 const MAX_RELEASES = 10;
@@ -116,9 +116,9 @@ export class Ledger {
   }
 
   /** Records the reports on the disk of a process that died. */
-  noteLeft(attempts: readonly { lease: LeaseRef; left: LeftReports }[]): void {
-    for (const { lease, left } of attempts) {
-      const last = left.reports.at(-1);
+  noteLeft(attempts: readonly { lease: LeaseRef; remaining: RemainingReports }[]): void {
+    for (const { lease, remaining } of attempts) {
+      const last = remaining.reports.at(-1);
       const isCompletion = last?.kind === 'outcome' && last.outcome.kind === 'completed';
       const isCurrent = this.#jobs.get(lease.jobId)?.last.lease?.token === lease.token;
       if (isCompletion && isCurrent) this.survived.set(lease.jobId, lease.attempt);

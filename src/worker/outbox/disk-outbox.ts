@@ -268,7 +268,7 @@ export class DiskOutbox implements Outbox {
   }
 
   #encodeAttempt(attempt: AttemptReports): Uint8Array[] {
-    const pieces = encodeReports(attempt.left);
+    const pieces = encodeReports(attempt.remaining);
     this.#written.set(attempt, countBytes(pieces));
     return pieces;
   }

@@ -1,7 +1,7 @@
 // The attempts in a journal. Their headers are in memory, up to a bound; their bodies stay in the
 // file until the delivering worker reads them.
 import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
-import { AttemptReports, type LeftReports } from '../attempt-reports.ts';
+import { AttemptReports, type RemainingReports } from '../attempt-reports.ts';
 import type { Journal } from './journal.ts';
 import type { Place, ScannedRecord } from './journal-scan.ts';
 
@@ -119,11 +119,11 @@ export async function restoreAttempts(
     for (const { bytes, hasDroppedReports, lease, reports } of found) {
       readBytes += bytes;
       if (restored.size > 0 && readBytes > maxBytes) break;
-      const left: LeftReports = { reports: [], hasDroppedReports };
+      const remaining: RemainingReports = { reports: [], hasDroppedReports };
       for (const { body, header } of reports) {
-        left.reports.push({ ...header, body: await journal.read(body) });
+        remaining.reports.push({ ...header, body: await journal.read(body) });
       }
-      restored.set(AttemptReports.restore(lease, left), bytes);
+      restored.set(AttemptReports.restore(lease, remaining), bytes);
     }
   } catch (error) {
     await journal.close();
