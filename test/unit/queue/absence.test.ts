@@ -65,7 +65,7 @@ it('a restart within 2 s costs nothing for attempts whose workers resend', async
   expect(opened.logged()).not.toContain(TOO_LONG);
 });
 
-it('the run has to be reachable within 2 s', async () => {
+it('the platform must be reachable again within 2 s', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   await opened.clock.advance(1_500);

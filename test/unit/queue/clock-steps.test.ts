@@ -165,7 +165,7 @@ describe.each([
   });
 });
 
-it('a webhook is tried again, not given up, when the clock is set forward by two days', async () => {
+it('a webhook is attempted again, not abandoned, when the clock is set forward by two days', async () => {
   await queue.close();
   const tries: number[] = [];
   await startQueue({

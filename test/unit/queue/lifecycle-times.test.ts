@@ -215,7 +215,7 @@ describe('an end', () => {
   });
 
   it.each(['failedKept', 'cancelledKept', 'timedOutKept'] as const)(
-    'keeps its status whatever the outcome says afterwards: %s',
+    'keeps its status after a late outcome: %s',
     (name) => {
       const job = end(states[name], completed);
       expect(job).toEqual({
@@ -281,9 +281,9 @@ describe('a suspect', () => {
   const outcome = { kind: 'released', reason: 'suspect' } as const;
 
   it.each([
-    ['lost its process beside others', { type: 'crashed', alone: false, detail: '' }],
-    ['was given back as one', { type: 'outcome', seq: 1, outcome }],
-  ] as const)('that %s is to run alone from then on, also after a release', (_, event) => {
+    ['lost its process together with other jobs', { type: 'crashed', alone: false, detail: '' }],
+    ['was released as a suspect', { type: 'outcome', seq: 1, outcome }],
+  ] as const)('that %s runs alone from then on, even after a release', (_, event) => {
     const suspect = step(states.running, event).job;
     expect(suspect).toMatchObject({ solo: true, failures: 1, releases: 2, availableAt: NOW });
     const again = step(give(suspect), { type: 'worker_left' }).job;
@@ -299,7 +299,7 @@ describe('a job', () => {
     'unhandled_rejection',
     'out_of_memory',
     'memory_limit_exceeded',
-  ] as const)('that failed with %s, and so took others along, runs alone next', (code) => {
+  ] as const)('that failed with %s, which also ends other jobs, runs alone next', (code) => {
     const error = { code, message: 'it went' };
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
     const after = step(states.running, { type: 'outcome', seq: 1, outcome }).job;

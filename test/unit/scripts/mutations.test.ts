@@ -7,7 +7,7 @@ function mutate(source: string): string[] {
   );
 }
 
-describe('the mutants of a source text', () => {
+describe('the mutants', () => {
   it.each([
     ['a < b', ['a <= b', 'a >= b']],
     ['a === b', ['a !== b']],
@@ -19,14 +19,14 @@ describe('the mutants of a source text', () => {
     ['4', ['(5)', '(3)']],
     ["'code'", ["''"]],
     ['true', ['false']],
-  ])('of %s', (expression, expected) => {
+  ])('replace parts of %s', (expression, expected) => {
     expect(mutate(`f = (${expression})`)).toEqual([
       ';',
       ...expected.map((text) => `f = (${text})`),
     ]);
   });
 
-  it('of statements', () => {
+  it('remove statements and change conditions', () => {
     expect(mutate('await run();')).toEqual([';']);
     expect(mutate('if (a) b += c;')).toEqual([
       'if (true) b += c;',
@@ -43,8 +43,8 @@ describe('the mutants of a source text', () => {
     ['types', "type A = 'a' | 1; const f = (x: A): x is 1 => x as 1;"],
     ['imports', "import { a } from './a.ts'; export * from './b.ts';"],
     ['log lines', "log.warn({ n: 1 }, 'late'); this.#log.info('x');"],
-    ['prose and tuned numbers', "const [a, b] = f('the disk is full', 30_000, 6 * 1_000)"],
-  ])('leave %s as they are', (_title, source) => {
+    ['text and tuned numbers', "const [a, b] = f('the disk is full', 30_000, 6 * 1_000)"],
+  ])('skip %s', (_title, source) => {
     expect(mutate(source)).toEqual([]);
   });
 });

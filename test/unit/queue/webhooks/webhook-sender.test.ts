@@ -303,7 +303,7 @@ describe('to addresses that are not public', () => {
     expect(createSender({ addresses: 'any' }).judge(url)).toBeUndefined();
   });
 
-  it('names and public addresses are not judged before the attempt', () => {
+  it('names and public addresses are not checked before the attempt', () => {
     const sender = createSender({ addresses: 'public' });
     expect(sender.judge('http://localhost/')).toBeUndefined();
     expect(sender.judge('https://8.8.8.8/')).toBeUndefined();

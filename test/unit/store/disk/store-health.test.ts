@@ -55,7 +55,7 @@ it.each([
   ['SQLITE_CORRUPT', 'millrace store check'],
   ['SQLITE_READONLY', 'mounted read-only'],
   ['SQLITE_BUSY', 'another program'],
-])('says for %s what to do: %s', (code, advice) => {
+])('names the remedy for %s: %s', (code, advice) => {
   const { fail, lines } = openHealth();
   fail(code);
   expect(lines[0]?.['msg']).toContain(advice);

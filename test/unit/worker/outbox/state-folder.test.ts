@@ -139,7 +139,7 @@ describe('the lock of a folder', () => {
   });
 
   it.runIf(process.platform === 'linux')(
-    'works where the path is too long for a socket',
+    'works even if the path is too long for a socket',
     async () => {
       const folder = join(stateDir, 'x'.repeat(150));
       mkdirSync(folder);
