@@ -32,7 +32,7 @@ const sharedOptions = {
   }),
   only: list({
     placeholder: 'AREA',
-    help: 'area (second column of the table): run its checks and those that all others need; an unknown area lists all',
+    help: 'area (second column of the table) to test; checks that all areas need run too; an unknown area lists all',
   }),
   json: flag({ help: 'print one JSON object instead of the table' }),
   logLevel: logLevelOption('silent'),
@@ -96,9 +96,9 @@ const workerPositionals: readonly Positional[] = [
 const workerVerb: Verb = {
   summary: 'test a worker: listen as a platform and check what the worker does',
   description: [
-    'Listens, gives jobs to the worker that connects, injects faults, and checks how the worker reacts. ' +
-      'With a command after -- it starts that command as the worker, with addresses and key in its ' +
-      'environment, and stops it with SIGTERM, which is a check too. Without a command it prints the ' +
+    'Gives jobs to the worker that connects, injects faults, and checks how the worker reacts. With a ' +
+      'command after --, the test starts that command as the worker, with addresses and key in its ' +
+      'environment, and stops it with SIGTERM, which is a check too. Without a command, the test prints the ' +
       'settings of the worker and says when to send the signal.',
     `The worker's handler must support these inputs. ${CHECK_INPUT_LINES.join('. ')}.`,
   ],

@@ -50,7 +50,8 @@ const kind: ListKind<KeyRecord> = {
   },
 };
 
-const PRINTED_ONCE = 'Prints the new key once; the platform stores only its hash.';
+const PRINTED_ONCE =
+  'The platform stores only a hash of the new key, so the key is never shown again.';
 
 export const keysCommands: CommandGroup = {
   name: 'millrace keys',
@@ -64,7 +65,7 @@ export const keysCommands: CommandGroup = {
     }),
     create: defineApiVerb({
       summary: 'create one key and print it',
-      description: [`${PRINTED_ONCE} It cannot have more scopes than the key in --key.`],
+      description: [`${PRINTED_ONCE} The new key cannot have more scopes than the key in --key.`],
       options: createOptions,
       examples: [
         'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
