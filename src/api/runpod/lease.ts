@@ -3,9 +3,9 @@
 import { hash } from 'node:crypto';
 import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
-import { formatAttemptId } from './requests.ts';
 import type { WorkerReport } from './results.ts';
 import type { SessionLink } from './session-link.ts';
+import { formatAttemptId } from './worker-urls.ts';
 
 export type LeaseReport = WorkerReport | { kind: 'outcome'; outcome: Outcome };
 

@@ -9,7 +9,6 @@ import { toProblem } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
-import { readMaxAttempts, readWorkerCall, type WorkerCall } from './requests.ts';
 import {
   type ResultSource,
   readResult,
@@ -20,6 +19,7 @@ import {
   type WorkerReport,
 } from './results.ts';
 import type { RunPodSessions, SessionLease } from './sessions.ts';
+import { readMaxAttempts, readWorkerCall, type WorkerCall } from './worker-urls.ts';
 
 /** The largest output, and 1 MB for the other members of its body. */
 const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;

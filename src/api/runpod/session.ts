@@ -15,9 +15,9 @@ import {
 import { HeldLeases, MAX_MISSED_PINGS } from './held-leases.ts';
 import type { RunPodLease } from './lease.ts';
 import { Recycling } from './recycle.ts';
-import type { TakeSigns } from './requests.ts';
 import { SessionLink } from './session-link.ts';
 import { findLeaseEndMs, findQuietMs, WorkerActivity } from './worker-activity.ts';
+import type { TakeSigns } from './worker-urls.ts';
 
 /**
  * Smaller than any incarnation of a worker with its own link: RunPod workers do not distinguish

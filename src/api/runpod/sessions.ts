@@ -10,8 +10,8 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import type { RunPodLease } from './lease.ts';
 import { Parking } from './parking.ts';
-import { readAttemptName } from './requests.ts';
 import { RunPodSession, SESSION_INCARNATION } from './session.ts';
+import { readAttemptName } from './worker-urls.ts';
 
 export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */

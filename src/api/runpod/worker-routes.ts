@@ -7,6 +7,9 @@ import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
 import { addReportRoutes, wildcardPath } from './report-routes.ts';
+import type { RunPodSession, TakenJob } from './session.ts';
+import { isTransientError } from './session-link.ts';
+import { RunPodSessions, type RunPodSessionsOptions } from './sessions.ts';
 import {
   readBatchSize,
   readNamedJobs,
@@ -14,10 +17,7 @@ import {
   readTakeSigns,
   readWorkerCall,
   type WorkerCall,
-} from './requests.ts';
-import type { RunPodSession, TakenJob } from './session.ts';
-import { isTransientError } from './session-link.ts';
-import { RunPodSessions, type RunPodSessionsOptions } from './sessions.ts';
+} from './worker-urls.ts';
 
 /** These workers repeat a rejected poll at once, so the rejection is delayed, ms. */
 const REFUSAL_MS = 1_000;

@@ -6,7 +6,7 @@ import {
   readNamedJobs,
   readPingMs,
   readWorkerCall,
-} from '../../../../src/api/runpod/requests.ts';
+} from '../../../../src/api/runpod/worker-urls.ts';
 
 const BASE = '/runpod/v2/demo';
 
