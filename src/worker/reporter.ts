@@ -238,8 +238,8 @@ export class Reporter {
   }
 
   /**
-   * The answer may show a cancel before the renewal does: stop the attempt, but still deliver its
-   * outcome, because the platform may want to know how it was stopped.
+   * The answer may show a cancel before the renewal does. The attempt is stopped, but its outcome
+   * is still delivered: the platform may want to know how it was stopped.
    */
   #dropAllButOutcome(attempt: AttemptReports): void {
     attempt.mute();

@@ -70,8 +70,8 @@ export class Session {
   }
 
   /**
-   * Repeats a call until it is answered: after a wait if the platform is unavailable, after a hello
-   * if it does not know or accept the worker.
+   * Repeats a call until it is answered. If the platform is unavailable, waits first; if it does
+   * not know or accept the worker, says hello first.
    * @throws LinkError `stale_incarnation` or `invalid`; any LinkError once the signal has aborted
    */
   async persist<T>(call: () => Promise<T>, retry: RetryOptions): Promise<T> {

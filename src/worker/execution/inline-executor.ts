@@ -1,7 +1,7 @@
-// Runs a handler in the worker's own thread, for the harness and one-shot commands. There is no
-// thread to kill: a handler that exceeds its grace period counts as ended, with `stopped: 'thread'`
-// as threads would report it, and its further output is ignored. A handler that blocks the event
-// loop blocks everything.
+// Runs a handler in the worker's own thread, for the harness and one-shot commands. It has no
+// thread to kill. A handler that exceeds its grace period counts as ended, with `stopped:
+// 'thread'`, and its further output is ignored. A handler that blocks the event loop blocks
+// everything.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import { createLinesLog } from '../../handler/attempt-log.ts';
 import { captureConsole } from '../../handler/console.ts';

@@ -1,5 +1,5 @@
-// The jobs that share one handler thread, and the outcome of each when the thread ends: which job
-// is to blame, which jobs are requeued. lane.ts ends the thread.
+// The jobs that share one handler thread. When the thread ends, decides the outcome of each: which
+// job is to blame, and which jobs return to the queue. lane.ts ends the thread.
 import type { StopReason } from '../../handler/stop.ts';
 import { describePlace } from '../../handler/stuck.ts';
 import type { AttemptError } from '../../wire/job.ts';

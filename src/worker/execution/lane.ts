@@ -1,5 +1,5 @@
-// One handler thread from the worker's side, from start to death: its jobs, its messages, and which
-// job is to blame if it dies. thread-executor.ts replaces it.
+// One handler thread from the worker's side: its start, its messages and its end. lane-jobs.ts has
+// its jobs. thread-executor.ts replaces it.
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import {
   MessageChannel,

@@ -1,5 +1,5 @@
-// Turns the death of a handler thread into the error of the attempt that caused it. lane.ts decides
-// which attempt that was and what happens to the others.
+// Turns the death of a handler thread into the error of the attempt that caused it. lane-jobs.ts
+// decides which attempt that was.
 import { describeThrown } from '../../handler/thrown.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { ThreadEnding } from './thread-messages.ts';

@@ -100,8 +100,8 @@ class ThreadLane implements ConsoleOwner {
 
   async #start(): Promise<void> {
     try {
-      // A thread does not inherit the process's compile cache and writes its own only at its end
-      // unless flushed: a cached handler needs no type stripper, which takes 18 MB.
+      // A cached handler needs no type stripper, which takes 18 MB. A thread does not inherit the
+      // process's compile cache, and writes its own only at its end unless it is flushed.
       enableCompileCache();
       const handler = await loadHandler(this.#task.handlerPath);
       flushCompileCache();

@@ -12,8 +12,8 @@ export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
 /** Long enough to distinguish a waiting loop from a blocked one. */
 const WATCH_MS = 20;
 /**
- * A thread that ends right after the debugger was attached leaks about 3 MB of process memory (seen
- * with Node 24.21); one that ran on for this long does not.
+ * A thread must run on for this long after the debugger was attached. One that ends earlier leaks
+ * about 3 MB of process memory (seen with Node 24.21).
  */
 const RELEASE_MS = 100;
 const MAX_FRAMES = 40;

@@ -49,8 +49,8 @@ export function parseGpusPerWorker(text: string): number | 'all' {
 }
 
 /**
- * Each set has devices of one vendor and exactly the requested number: a handler that needs two
- * GPUs fails with one, so remaining devices stay idle and are named. A MIG instance is always
+ * Each set has exactly the requested number of devices, of one vendor. Remaining devices stay idle
+ * and are named, because a handler that needs two GPUs fails with one. A MIG instance is always
  * alone, because CUDA shows a process only one. @throws DeviceChoiceError
  */
 export function makeDeviceSets(request: DeviceSetRequest): DeviceSets {

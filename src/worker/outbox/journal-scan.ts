@@ -1,9 +1,9 @@
-// Reads the records of a journal in parts. However large the file is, the scan needs a window of
-// 256 KB and the header of one record, of at most 4 MB; the bodies stay in the file.
+// Reads the records of a journal in parts. For a file of any size, the scan needs a window of 256
+// KB and one header of at most 4 MB. The bodies stay in the file.
 //
 // Layout: the format name (8 bytes), then records. Numbers are unsigned and big-endian.
 //
-//   length (4) | CRC-32 (4) | header length (4) | header (JSON) | body
+//  length (4) | CRC-32 (4) | header length (4) | header (JSON) | body
 //
 // Length and CRC-32 cover everything behind the CRC-32.
 import type { FileHandle } from 'node:fs/promises';

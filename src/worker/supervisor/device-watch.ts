@@ -1,5 +1,5 @@
-// Applies the state of devices to their workers: no worker on a bad device, a new process where
-// memory leaks. worker/gpu reads and judges; keepers own the processes.
+// Applies the state of devices to their workers. A worker on a bad device ends; a worker whose
+// device leaks memory gets a new process. worker/gpu reads and judges; keepers own the processes.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Detection } from '../gpu/detect.ts';
