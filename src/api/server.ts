@@ -67,9 +67,9 @@ export function createServer(options: ApiServerOptions): ApiServer {
 }
 
 /**
- * Connections that the system has accepted and the platform has not: Node's default of 511
- * overflows when thousands arrive at once, and the system resets some of them. More than the
- * system's own limit has no effect.
+ * Connections that the system has accepted and the platform has not. When thousands arrive at once,
+ * Node's default of 511 overflows, and the system resets some of them. More than the system's own
+ * limit has no effect.
  */
 const BACKLOG = 4_096;
 

@@ -1,6 +1,6 @@
-// Reads request bodies completely and within bounds: checks their headers first, counts them
-// against the budget of bytes in flight, and drops them if the client stalls. Large ones are
-// collected in place.
+// Reads whole request bodies within bounds: checks the headers first, claims the bytes in the
+// budget of bytes in flight, and drops a body whose client stalls. Large bodies are collected in
+// place.
 import { Buffer } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { errorCodes, type FastifyRequest } from 'fastify';

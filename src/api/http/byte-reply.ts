@@ -1,5 +1,5 @@
-// Sends responses whose bytes are ready: unchanged, large ones slice by slice without a copy, at
-// the client's pace and within the budget of bytes in flight.
+// Sends responses whose bytes are ready. Large ones are sent slice by slice without a copy, at the
+// client's pace and within the budget of bytes in flight.
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { FlowRequest } from '../limits/flows.ts';

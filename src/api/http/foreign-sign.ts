@@ -1,5 +1,5 @@
-// Detects signs that a call without a key may not come from a local program: another network, a web
-// page in a local browser, or a local proxy or tunnel.
+// Detects signs that a call without a key does not come from a local program. It may come from
+// another network, a web page in a local browser, or a local proxy or tunnel.
 import type { FastifyRequest } from 'fastify';
 
 const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;

@@ -33,9 +33,9 @@ export interface EventsRequest {
 }
 
 /**
- * Sends one event for each chunk, with its position as `id`; `reset` when a new attempt has begun;
- * finally `done` with the final record, or `expired` if the job was removed. Without either, the
- * platform has stopped.
+ * Sends one event for each chunk, with its position as `id`. Sends `reset` when a new attempt has
+ * begun. Ends with `done` and the final record, or with `expired` if the job was removed; without
+ * either, the platform has stopped.
  * @throws ProblemError for a missing job or an invalid position, before anything is written
  */
 export async function sendEvents(

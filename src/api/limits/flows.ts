@@ -1,5 +1,5 @@
-// Budgets for the bytes of bodies and responses that are in memory because a client is slow: one
-// for clients, and a reserved one for workers, whose reports must get through.
+// Budgets for the bytes of bodies and responses that slow clients keep in memory. Workers have a
+// reserved budget, because their reports must get through.
 import type { FastifyRequest } from 'fastify';
 import { ByteBudget, type Claim, type ClaimWait, type Transfer } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';

@@ -1,5 +1,5 @@
-// Handles requests to switch protocols, such as WebSocket: they pass the same checks as all
-// requests; once a worker has accepted, bytes are forwarded in both directions.
+// Handles requests to switch protocols, such as WebSocket. They pass the same checks as all
+// requests. Once a worker has accepted, bytes are forwarded in both directions.
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';

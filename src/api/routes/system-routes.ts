@@ -21,8 +21,9 @@ export interface SystemRoutesOptions {
 }
 
 /**
- * `/healthz` and `/readyz` are open. `/metrics` shows the endpoints of all users and their load, so it
- * requires a key of `owner` with `jobs:read` for all endpoints, or no key where clients need none.
+ * `/healthz` and `/readyz` are open. `/metrics` shows the endpoints of all users and their load. It
+ * requires a key of `owner` with `jobs:read` for all endpoints; where clients need no key, it needs
+ * none.
  */
 export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
   const { endpoints, isReady, metrics, store, version } = options;

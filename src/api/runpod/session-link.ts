@@ -1,5 +1,5 @@
-// A session's calls to the queue: says hello before the first call, and again if the queue has
-// forgotten the session; repeats a report while its worker can be made to wait for the answer.
+// A session's calls to the queue. Says hello before the first call, and again if the queue has
+// forgotten the session. Repeats a failed report as long as the worker waits for the answer.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import {

@@ -1,6 +1,7 @@
-// Represents one RunPod worker, which has neither tokens nor renewals, in the queue: says hello,
-// takes jobs for it, and renews its leases while it sends requests; held-leases.ts has the leases.
-// A session can be dropped at any time: everything it needs is found again by the worker's ID.
+// Represents one RunPod worker in the queue, because RunPod's protocol has neither tokens nor
+// renewals. Says hello, takes jobs, and renews the leases while the worker sends requests.
+// held-leases.ts has the leases. A session can be dropped at any time: everything it needs is found
+// again by the worker's ID.
 import { randomUUID } from 'node:crypto';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
