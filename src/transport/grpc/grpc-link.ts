@@ -73,8 +73,8 @@ export interface GrpcLinkOptions {
   log: Log;
   tls?: GrpcLinkTls;
   /**
-   * Time that an answer may take beyond the requested wait and the payload's transfer over a slow
-   * link, and that may pass between two pieces of it, ms. Default 15,000.
+   * Time that an answer may take in addition to the requested wait and the payload's transfer over
+   * a slow link; also the longest pause between two pieces of it. ms. Default 15,000.
    */
   answerMarginMs?: number;
 }

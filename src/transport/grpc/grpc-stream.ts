@@ -25,8 +25,8 @@ export interface Question {
   /** The stream counts as dead if nothing of the answer has arrived for this long, ms. */
   patienceMs: number;
   /**
-   * Gives the question up. If that happens after its wait, and nothing has arrived on the stream
-   * meanwhile, the stream also counts as dead: a renewal must get through before its lease expires.
+   * Gives the question up. If its wait is over and nothing has arrived on the stream meanwhile, the
+   * stream counts as dead, because a renewal must get through before its lease expires.
    */
   signal?: AbortSignal | undefined;
 }

@@ -59,9 +59,9 @@ export interface HttpLinkOptions {
   /** Time to open a connection, ms. Default 10,000. */
   connectMs?: number;
   /**
-   * Time that an answer may take beyond the requested wait and the request body's transfer over a
-   * slow link, and that may pass between two pieces of the answer's body, ms. Default 15,000. More
-   * than the worker's own limit for a renewal (5 s), which applies first.
+   * Time that an answer may take in addition to the requested wait and the request body's transfer
+   * over a slow link; also the longest pause between two pieces of its body. ms. Default 15,000.
+   * More than the worker's own limit for a renewal (5 s), which applies first.
    */
   answerMarginMs?: number;
 }

@@ -128,8 +128,8 @@ class LeaseKeepingLink implements RunPodLink {
   }
 
   /**
-   * After the signal, an open poll continues until it is answered: the platform may be handing over
-   * a job at this moment and would not notice that nobody took it.
+   * After the signal, an open poll continues until it is answered. The platform may be handing over
+   * a job at this moment, and would not detect that nobody took it.
    */
   async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
     this.#checkOpen();
