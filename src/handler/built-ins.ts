@@ -1,8 +1,9 @@
-// Detects whether a job has changed the built-ins of its thread, which the next job would inherit:
-// functions and getters that were replaced or deleted, and members that were added to prototypes.
+// Detects whether a job has changed the built-ins of its thread, because the next job would inherit
+// the change. Checks for replaced or deleted functions and getters, and for members added to
+// prototypes.
 //
-// `process`, `console`, module state and new global variables belong to the handler. Libraries change
-// them for good reasons while jobs run, so they are not checked.
+// `process`, `console`, module state and new global variables belong to the handler. Libraries
+// change them for good reasons while jobs run, so they are not checked.
 import { type KnownValue, ValueComparison } from './value-comparison.ts';
 
 const { apply, getOwnPropertyDescriptor, getPrototypeOf, isExtensible, ownKeys } = Reflect;

@@ -97,8 +97,8 @@ function locateImport(importer: string, isMeant: (specifier: string) => boolean)
 }
 
 /**
- * Node puts the position of a syntax error on the first line of its stack: `file:///…/x.ts:12`, or
- * the bare path if no package.json gives the module type.
+ * Node puts the position of a syntax error on the first line of its stack: `file:///…/x.ts:12`. If
+ * no package.json gives the module type, it is the bare path.
  */
 function locate(error: Error): string | undefined {
   const found = /^(file:\/\/\S+|\/.+|[A-Za-z]:\\.+):(\d+)\n/.exec(error.stack ?? '');

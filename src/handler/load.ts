@@ -1,5 +1,5 @@
-// Loads a handler module and converts both of its forms (a function with named exports, a
-// definition object) into one. invoke.ts runs it; load-errors.ts words the errors.
+// Loads a handler module. Converts its two forms, a function with named exports and a definition
+// object, into one. invoke.ts runs it; load-errors.ts words the errors.
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';

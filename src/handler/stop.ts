@@ -6,9 +6,10 @@ import { round } from '../wire/primordials.ts';
 import { describePlace } from './stuck.ts';
 
 /**
- * `cancelled` by the client; `lost` its lease; `timeout`: ran too long; `shutdown` of the worker;
- * `memory`: alone in its process, it used too much; `suspect`: one of several did. Every stop
- * escalates: signal, `generator.return()`, grace period, thread, process.
+ * `cancelled`: by the client. `lost`: the lease is over. `timeout`: it ran too long. `shutdown`:
+ * the worker exits. `memory`: alone in its process, it used too much memory. `suspect`: one of
+ * several attempts used too much. Every stop escalates: signal, `generator.return()`, grace period,
+ * thread, process.
  */
 export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown' | 'memory' | 'suspect';
 

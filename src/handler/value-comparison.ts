@@ -1,5 +1,6 @@
-// Compares many properties with their earlier values. It runs after every job, so it is compiled:
-// one function per object with the keys in its source is several times as fast as a loop over keys.
+// Compares many properties with their earlier values. Because it runs after every job, it is
+// compiled: one function per object, with the keys in its source, is several times as fast as a
+// loop over keys.
 import { compileFunction } from 'node:vm';
 
 export interface KnownValue {
