@@ -1,5 +1,5 @@
-// Creates and removes the platform's volumes on the engine: those of pods, which end with the pod,
-// and those of endpoints, which hold the state of workers. Leaves the operator's own volumes alone.
+// Creates and removes the platform's volumes on the engine. A pod's volumes end with the pod. An
+// endpoint's volumes hold the state of its workers. Leaves the operator's own volumes alone.
 import type { ContainerSpec, StateVolumes } from '../engine.ts';
 import type { DockerClient } from './docker-client.ts';
 import {

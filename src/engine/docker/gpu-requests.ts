@@ -53,8 +53,8 @@ export function requestGpus(uuids: readonly string[], means: GpuMeans): DeviceRe
 }
 
 /**
- * Overrides the spec: if NVIDIA's runtime is the default one, it gives a container the GPUs that
- * this variable names, even if the image or the spec sets it.
+ * Overrides the image and the spec. If NVIDIA's runtime is the default one, it gives a container
+ * the GPUs that this variable names.
  */
 export function pinVariables(uuids: readonly string[], means: GpuMeans): Record<string, string> {
   const isByVariable = means === 'nvidia' && uuids.length > 0;

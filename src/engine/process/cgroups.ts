@@ -1,5 +1,5 @@
-// Creates control groups, if the kernel permits: a group holds every process of a run, even one
-// that tries to hide, and limits its memory and processor time. Versions 1 and 2.
+// Creates control groups, if the kernel permits. A group holds every process of a run, even hidden
+// ones, and limits their memory and processor time. Versions 1 and 2.
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
@@ -83,8 +83,8 @@ export function locateOwn(hierarchy: Hierarchy, membership: string): string {
 }
 
 /**
- * A group with processes of its own cannot limit groups below it, unless it is the root group: then
- * the new groups are siblings of this process's group.
+ * Only the root group can have processes of its own and also limit groups below it. If this
+ * process's group cannot, the new groups become its siblings.
  */
 function enterUnified(own: string): { folder: string; limits: boolean } | undefined {
   for (const folder of [own, dirname(own)]) {

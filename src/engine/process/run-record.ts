@@ -1,5 +1,5 @@
-// The record of one run: its leader and its resources, in a file that the platform writes when the
-// run begins; and its exit code, in another file that the run's script writes.
+// The record of one run. The platform writes its leader and its resources to a file when the run
+// begins. The run's script writes the exit code to another file.
 import { z } from 'zod';
 import { type ProcessIdentity, parseStat } from '../../base/process-table.ts';
 import type { GivenPort } from './port-pool.ts';
