@@ -1,5 +1,5 @@
-// Splits the JSON of a large output into the same chunks as chunk-split.ts, as a generator that pauses
-// between slices, so that the platform can serve other requests.
+// Splits the JSON of a large output into the same chunks as chunk-split.ts. It is a generator that
+// pauses between slices, so that the platform can serve other requests.
 
 import { OPEN_BRACKET, QUOTE } from '../json-bytes.ts';
 import { ENCODING, viewBuffer } from './chunk-layout.ts';

@@ -1,9 +1,9 @@
 // Splits the JSON of an output that is too large for one chunk.
 //
-// All pieces of one value have the same encoding. An array with an element that is too large for
-// one piece is therefore sent as the JSON text of the whole array: with mixed encodings, clients
-// could not tell [x] from x, nor two large neighbours from one, and would need more than
-// "concatenate, then parse".
+// All pieces of one value have the same encoding, so that clients need only "concatenate, then
+// parse". An array with an element that is too large for one piece is therefore sent as the JSON
+// text of the whole array. With mixed encodings, clients could not distinguish [x] from x, or two
+// large neighbours from one.
 
 import {
   BACKSLASH,

@@ -31,8 +31,8 @@ export const MAX_MESSAGE_BYTES = 32 * 1_048_576;
 export const PIECE_BYTES = 65_536;
 
 /**
- * Each side pings after this time and gives up a silent peer after the timeout: a half-open
- * connection is detected within 13 s, before a lease of 15 s expires.
+ * Each side pings after this time and gives up a silent peer after the timeout. So it detects a
+ * half-open connection within 13 s, before a lease of 15 s expires.
  */
 export const KEEPALIVE = {
   'grpc.keepalive_time_ms': 5_000,
