@@ -1,5 +1,5 @@
-// Chooses the user that pods on the process engine run as: set by the operator, or nobody if the
-// platform is root and that user can reach everything that pods need.
+// Chooses the user that pods on the process engine run as. The operator may set one. Otherwise, if
+// the platform is root, it is `nobody`, unless that user cannot reach everything that pods need.
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
