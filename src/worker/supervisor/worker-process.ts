@@ -187,8 +187,8 @@ function start(
   const child = spawn(program, args, {
     env: { ...environment, [TAG_VARIABLE]: tag },
     stdio: ['pipe', output, output, 'ipc'],
-    // A group of its own: Ctrl-C reaches only the parent, which lets its workers finish; and left
-    // processes can be found.
+    // A group of its own: Ctrl-C reaches only the parent, which lets its workers finish. The group
+    // also identifies processes that are left behind.
     detached: true,
   });
   // A process that ends before it reads is detected by its exit.
