@@ -1,5 +1,5 @@
-// The gRPC port: the workers' streams and their authentication, the standard health service and
-// reflection; its start and its bounded end.
+// The gRPC port: its start and its bounded end, the workers' streams and their authentication, the
+// standard health service and reflection.
 import type { IncomingHttpHeaders } from 'node:http2';
 import {
   logVerbosity,

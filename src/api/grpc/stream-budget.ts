@@ -1,5 +1,5 @@
-// The bytes that one user's gRPC streams may hold in memory: claims in the budget that all worker
-// calls share, over HTTP and gRPC.
+// The bytes that one user's gRPC streams may hold in memory. They are claims in the budget of all
+// worker calls, over HTTP and gRPC.
 import type { ByteBudget, Claim, Transfer } from '../../base/byte-budget.ts';
 
 export type OwnTransfer = Omit<Transfer, 'owner'>;

@@ -10,8 +10,9 @@ import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findForeignSign } from './foreign-sign.ts';
 
 /**
- * `keys`: every call needs one. `keyless-loopback`: client calls from this machine, unless a web
- * page or a proxy may have sent them, need none; worker calls do. A given key always counts.
+ * `keys`: every call needs one. `keyless-loopback`: client calls from this machine need none,
+ * unless a web page or a proxy may have sent them. Worker calls need one. A given key always
+ * counts.
  */
 export type Access = 'keys' | 'keyless-loopback';
 

@@ -27,8 +27,8 @@ export function sendBytes(reply: FastifyReply, answer: BytesAnswer): Promise<Fas
 }
 
 /**
- * Like `sendBytes`, for responses that wait for the budget without being in memory: they are
- * measured before they are loaded, or loaded again after the wait. @throws ProblemError
+ * Like `sendBytes`, for responses that must not be in memory while they wait for the budget.
+ * Measures them before it loads them, or loads them again after the wait. @throws ProblemError
  * `unavailable`
  */
 export function sendLoaded(

@@ -94,7 +94,8 @@ export class ProblemReplies {
 
   /**
    * The response is sent before the body is read. Closing at once would reset the connection, and a
-   * client that still sends would lose the response: so the rest is discarded for a moment.
+   * client that still sends would lose the response. So the rest of the body is discarded for a
+   * moment.
    */
   #linger(request: FastifyRequest, reply: FastifyReply): void {
     const { raw } = request;

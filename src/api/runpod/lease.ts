@@ -1,5 +1,5 @@
-// One attempt of a RunPod worker. The platform holds the attempt's token and numbers its reports,
-// because RunPod's protocol has neither; it sends them one after the other.
+// One attempt of a RunPod worker. RunPod's protocol has neither tokens nor numbers of reports. So
+// the platform holds the attempt's token, numbers its reports, and sends them one after the other.
 import { hash } from 'node:crypto';
 import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';

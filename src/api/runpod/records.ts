@@ -1,5 +1,5 @@
-// The job record for clients of RunPod's API: the error is a text, and while the job runs its
-// progress replaces the output.
+// The job record for clients of RunPod's API. The error is a text. While the job runs, its progress
+// replaces the output.
 import {
   addMembers,
   type ComposeRecord,
