@@ -1,6 +1,6 @@
-// WorkerLink over one gRPC stream: a take is credit that leases answer, a renew is an open question
-// that a cancellation answers. The link only carries; the worker decides when to repeat a call.
-// grpc-stream.ts is the stream, grpc-errors.ts translates its end.
+// WorkerLink over one gRPC stream. The platform answers a take, which is credit, with leases, and
+// an open renew with a cancellation. The link only carries; the worker decides when to repeat a
+// call. grpc-stream.ts is the stream, grpc-errors.ts translates its end.
 import { createSecureContext } from 'node:tls';
 import { type ChannelOptions, Client, credentials, Metadata } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';

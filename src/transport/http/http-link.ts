@@ -116,8 +116,8 @@ class PooledHttpLink implements HttpLink {
     this.#options = options;
     this.#answerMarginMs = answerMarginMs;
     this.#prefix = url.pathname.replace(/\/+$/, '');
-    // Two connections: one that was just given up may still be closing, and a renewal that names
-    // new leases passes beside the waiting one.
+    // Two connections: an abandoned one may still be closing, and a renewal that names new leases
+    // is sent beside the waiting one.
     const openPool = () =>
       new Pool(url.origin, {
         connections: 2,

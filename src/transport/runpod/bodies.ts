@@ -62,8 +62,8 @@ export interface StreamPost {
 }
 
 /**
- * Returns the next post of the chunks from `at` on: one chunk, or, if texts may be joined, all
- * consecutive texts without metrics.
+ * Returns the next post of the chunks from `at` on. It has one chunk. If texts may be joined, it
+ * has all consecutive texts without metrics.
  */
 export function composeStreamPost(
   chunks: readonly Uint8Array[],
