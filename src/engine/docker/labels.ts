@@ -12,8 +12,8 @@ export const ENDPOINT_LABEL = 'millrace.endpoint';
 export const NETWORK_LABEL = 'millrace.network';
 const GENERATION_LABEL = 'millrace.generation';
 /**
- * The spec as JSON: a container alone does not show it, because an image's labels are among its
- * labels, for example.
+ * The spec as JSON. The container alone does not show its spec: for example, its labels include
+ * those of the image.
  */
 const SPEC_LABEL = 'millrace.spec';
 

@@ -1,5 +1,5 @@
-// Lists folders of the engine that a pod may have removed, replaced or closed: a pod that runs as
-// the platform's own user can do that.
+// Lists folders of the engine. A pod that runs as the platform's own user may have removed,
+// replaced or closed them.
 import { chmod, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 

@@ -1,6 +1,5 @@
-// The user that pods run as if the platform is root: gives folders to that user, and finds what
-// that user cannot read. As root, never changes or removes a path that a pod could replace by a
-// link.
+// The user that pods run as if the platform is root: gives folders to that user, and finds paths
+// that it cannot read. As root, never changes or removes a path that a pod could replace by a link.
 import { type ExecFileException, execFile } from 'node:child_process';
 import { constants, type Stats } from 'node:fs';
 import { chmod, chown, lstat, mkdir, open, rmdir } from 'node:fs/promises';

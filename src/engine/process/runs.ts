@@ -1,5 +1,5 @@
-// Reads the runs of a container from their files and processes. The record of a run appears as a
-// whole and only once for each number: the writer has started the run.
+// Reads the runs of a container from their files and processes. Each number's record appears once,
+// as a whole. The process that has written it has started the run.
 import { appendFile, link, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isAlive } from '../../base/process-table.ts';
