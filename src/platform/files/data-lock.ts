@@ -1,5 +1,5 @@
 // Locks a data folder for one process. It is an operating system lock on a file, held through
-// SQLite, so it ends with the process, however that ends.
+// SQLite. It ends with the process, even if the process crashes.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';

@@ -14,8 +14,8 @@ export interface PlatformKeys extends FirstKeys {
 }
 
 /**
- * Returns the keys of the key file; without a key file the keys of the first start, and undefined
- * on later starts.
+ * Returns the keys of the key file. Without a key file, returns the keys of the first start;
+ * undefined on later starts.
  * @throws PlatformOptionError
  */
 export async function prepareKeys(
