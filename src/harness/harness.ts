@@ -19,6 +19,7 @@ import { createWorker, type Worker } from '../worker/worker.ts';
 import { FaultyLink, type LinkCall } from './faulty-link.ts';
 import { FlowingClock, type MovableClock } from './flowing-clock.ts';
 import { HarnessJob } from './harness-job.ts';
+import { OtherWorker } from './other-worker.ts';
 
 /**
  * A handler function, the result of `defineHandler`, or a whole module (`import * as handler from
@@ -53,7 +54,6 @@ export interface HarnessJobOptions extends JobPolicy {
 
 const ENDPOINT_ID = 'harness';
 const WORKER_ID = 'harness-worker';
-const OTHER_WORKER_ID = 'harness-other';
 const DEFAULT_SLOTS = 4;
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'harness', memoryBytes: 0 };
 
@@ -75,7 +75,7 @@ export class Harness implements AsyncDisposable {
   #executor: InlineExecutor;
   #worker: Worker;
   #incarnation = 1;
-  #otherWorkers = 0;
+  readonly #otherWorker = new OtherWorker([CPU]);
 
   constructor(options: HarnessOptions) {
     this.#options = options;
@@ -257,24 +257,15 @@ export class Harness implements AsyncDisposable {
     this.#link.hideJob(id);
     try {
       await this.#clock.advance(leaseMs + 1);
-      while ((await job.record()).attempt === attempt) await this.#takeAsOtherWorker();
+      while ((await job.record()).attempt === attempt) {
+        const released = await this.#otherWorker.takeAndRelease(this.#queue.link(ENDPOINT_ID));
+        if (released === 0) await this.#clock.advance(1_000);
+      }
     } finally {
       this.#link.showJob(id);
     }
     // The worker learns of it with its next renewal.
     await this.#clock.advance(renewEveryMs);
-  }
-
-  /** Takes the available jobs as another worker and releases them. */
-  async #takeAsOtherWorker(): Promise<void> {
-    const link = this.#queue.link(ENDPOINT_ID);
-    const other = { workerId: OTHER_WORKER_ID, incarnation: ++this.#otherWorkers };
-    const hello = { protocol: 1, version: 'other', slots: 1, devices: [CPU], outbox: [] };
-    await link.hello({ ...other, ...hello });
-    const take = { takeId: `other-${this.#otherWorkers}`, max: 1, waitMs: 0, held: [] };
-    const leases = await link.take({ ...other, ...take }, AbortSignal.timeout(1_000));
-    await link.bye({ ...other, reason: 'drained', outbox: [] });
-    if (leases.length === 0) await this.#clock.advance(1_000);
   }
 
   #createQueue(): Queue {
