@@ -28,11 +28,11 @@ export async function provideParent(path: string, user: PodUser | undefined): Pr
 /** A pod's own folder with its content; created if it is missing. Its parent must exist. */
 export async function provideOwn(path: string, user: PodUser | undefined): Promise<void> {
   await mkdir(path, { mode: OWNER_ONLY }).catch(ignoreExisting);
-  if (user) await giveTree(path, user);
+  if (user) await chownTree(path, user);
 }
 
 /** Does nothing if the folder already belongs to the user. @throws Error */
-export async function giveTree(path: string, { gid, uid }: PodUser): Promise<void> {
+export async function chownTree(path: string, { gid, uid }: PodUser): Promise<void> {
   const before = await lstat(path);
   if (before.uid === uid && before.gid === gid) return;
   // The folder itself comes last, so that an interrupted call is repeated. chown follows no links
@@ -85,7 +85,7 @@ async function sweepAs({ gid, uid }: Pick<Stats, 'uid' | 'gid'>, path: string): 
  * Gives the user a folder that its pod could replace. If it is no longer a folder, it stays
  * unchanged.
  */
-export async function giveFolder(path: string, { gid, uid }: PodUser): Promise<void> {
+export async function chownFolder(path: string, { gid, uid }: PodUser): Promise<void> {
   const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
   // Changing the owner by name could give away a hard link to a file of root.
   const folder = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW).catch(() => undefined);

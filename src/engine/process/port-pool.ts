@@ -12,13 +12,13 @@ export interface GivenPort extends PublicPort {
 
 export class PortPool {
   /** A container with a port may not listen on it yet. */
-  readonly #promised = new Set<number>();
+  readonly #assigned = new Set<number>();
 
   /**
    * Assigns one port for each private port, the same for all its protocols; as `before` if it is
    * still free.
    */
-  async promise(
+  async assign(
     ports: readonly ContainerPort[],
     before: readonly GivenPort[],
   ): Promise<GivenPort[]> {
@@ -32,13 +32,13 @@ export class PortPool {
     return given;
   }
 
-  /** Marks ports of a container that somebody else has started. */
-  keep(ports: readonly GivenPort[]): void {
-    for (const port of ports) this.#promised.add(port.public);
+  /** Marks the ports of a running container, which another platform process may have started. */
+  reserve(ports: readonly GivenPort[]): void {
+    for (const port of ports) this.#assigned.add(port.public);
   }
 
   release(ports: readonly GivenPort[]): void {
-    for (const port of ports) this.#promised.delete(port.public);
+    for (const port of ports) this.#assigned.delete(port.public);
   }
 
   async #takeAny(): Promise<number> {
@@ -52,8 +52,8 @@ export class PortPool {
   async #take(wanted: number | undefined): Promise<number | undefined> {
     if (wanted === undefined) return undefined;
     const port = await tryPort(wanted);
-    if (port === undefined || this.#promised.has(port)) return undefined;
-    this.#promised.add(port);
+    if (port === undefined || this.#assigned.has(port)) return undefined;
+    this.#assigned.add(port);
     return port;
   }
 }

@@ -224,7 +224,7 @@ export class ProcessEngine implements Engine {
   async #begin(folder: ContainerFolder, last: SeenRun | undefined): Promise<void> {
     const { id, ports } = folder.spec;
     const number = (last?.number ?? 0) + 1;
-    const given = await this.#ports.promise(ports, last?.record?.ports ?? []);
+    const given = await this.#ports.assign(ports, last?.record?.ports ?? []);
     let isOurs = false;
     try {
       const child = await startRun({
@@ -277,7 +277,7 @@ export class ProcessEngine implements Engine {
       const folder = await this.#folders.find(id);
       const run = folder && (await findRun(folder.path));
       if (!folder || !isRunning(run)) continue;
-      this.#ports.keep(run.record.ports);
+      this.#ports.reserve(run.record.ports);
       running.push({ id, leader: run.record.leader, printed: folder.log });
     }
     return running;

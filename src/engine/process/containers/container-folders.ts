@@ -7,7 +7,7 @@ import { basename, dirname, isAbsolute, join } from 'node:path';
 import { type ContainerSpec, EngineError } from '../../engine.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
 import { ignoreMissing, isDenied, listNames } from '../folder-listing.ts';
-import { giveFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
+import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
 import { VolumeFolders } from '../volume-folders.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
 
@@ -126,7 +126,7 @@ export class ContainerFolders {
     await mkdir(temporary).catch(() => {});
     if (!this.#user) return;
     await provideOwn(disk, this.#user);
-    await giveFolder(temporary, this.#user);
+    await chownFolder(temporary, this.#user);
   }
 
   /** Moves a disk beside its record to where later versions put it. The container must not run. */

@@ -22,7 +22,7 @@ const wanted = [
 
 describe('ports of this machine', () => {
   it('are different and free', async () => {
-    const given = await new PortPool().promise(wanted, []);
+    const given = await new PortPool().assign(wanted, []);
     expect(given).toMatchObject([
       { private: 8000, type: 'http', ip: '127.0.0.1' },
       { private: 53, type: 'tcp', ip: '127.0.0.1' },
@@ -33,41 +33,41 @@ describe('ports of this machine', () => {
 
   it('are the same for two protocols of a port', async () => {
     const both = [...wanted, { private: 53, protocol: 'udp' as const }];
-    const [, tcp, udp] = await new PortPool().promise(both, []);
+    const [, tcp, udp] = await new PortPool().assign(both, []);
     expect(udp).toMatchObject({ type: 'udp', public: tcp?.public });
   });
 
   it('are the same as before if they are free', async () => {
     const pool = new PortPool();
-    const before = await pool.promise(wanted, []);
+    const before = await pool.assign(wanted, []);
     pool.release(before);
-    expect(await pool.promise(wanted, before)).toEqual(before);
+    expect(await pool.assign(wanted, before)).toEqual(before);
   });
 
   it('exclude ports on which another process listens', async () => {
     const pool = new PortPool();
-    const before = await pool.promise(wanted, []);
+    const before = await pool.assign(wanted, []);
     pool.release(before);
     const [first, second] = before;
     await listen(first?.public ?? 0);
-    const after = await pool.promise(wanted, before);
+    const after = await pool.assign(wanted, before);
     expect(after[0]?.public).not.toBe(first?.public);
     expect(after[1]).toEqual(second);
   });
 
   it('are reserved until the container listens', async () => {
     const pool = new PortPool();
-    const first = await pool.promise(wanted, []);
-    const second = await pool.promise(wanted, first);
+    const first = await pool.assign(wanted, []);
+    const second = await pool.assign(wanted, first);
     const all = [...first, ...second].map((port) => port.public);
     expect(new Set(all).size).toBe(4);
   });
 
   it('exclude ports that an earlier platform assigned', async () => {
-    const before = await new PortPool().promise(wanted, []);
+    const before = await new PortPool().assign(wanted, []);
     const pool = new PortPool();
-    pool.keep(before);
-    const after = await pool.promise(wanted, before);
+    pool.reserve(before);
+    const after = await pool.assign(wanted, before);
     expect(after.map((port) => port.public)).not.toContain(before[0]?.public);
   });
 });
