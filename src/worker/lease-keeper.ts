@@ -84,7 +84,7 @@ export class LeaseKeeper {
   async #renew(): Promise<RenewReply | undefined> {
     const { signal } = this.#stopping;
     try {
-      return await this.#session.persist(() => this.#poll(), {
+      return await this.#session.callUntilAnswered(() => this.#poll(), {
         verb: 'renew',
         signal,
         pace: this.#pace,

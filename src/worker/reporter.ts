@@ -180,7 +180,7 @@ export class Reporter {
         throw new LinkError('unavailable', `the platform gave ${counts}`);
       });
     const { signal } = this.#stopping;
-    return this.#session.persist(call, { verb: 'report', signal, pace });
+    return this.#session.callUntilAnswered(call, { verb: 'report', signal, pace });
   }
 
   async #applyAll(

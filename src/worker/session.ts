@@ -74,7 +74,7 @@ export class Session {
    * not know or accept the worker, says hello first.
    * @throws LinkError `stale_incarnation` or `invalid`; any LinkError once the signal has aborted
    */
-  async persist<T>(call: () => Promise<T>, retry: RetryOptions): Promise<T> {
+  async callUntilAnswered<T>(call: () => Promise<T>, retry: RetryOptions): Promise<T> {
     const { verb, signal, pace, maxWaitMs, onFailure } = retry;
     for (;;) {
       try {

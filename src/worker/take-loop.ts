@@ -79,14 +79,14 @@ export class TakeLoop {
   }
 
   /** Checks again whether slots are free. */
-  poke(): void {
+  wake(): void {
     this.#wake?.();
   }
 
   /** Takes nothing more; leases that still arrive are released. */
   stop(): void {
     this.#stopping.abort();
-    this.poke();
+    this.wake();
   }
 
   /** Ends after `stop`. @throws LinkError `stale_incarnation` */
@@ -153,7 +153,11 @@ export class TakeLoop {
     const limits = { clock: this.#clock, limitMs: waitMs + TRANSFER_LIMIT_MS, signal };
     const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
     try {
-      return await this.#session.persist(call, { verb: 'take', signal, pace: this.#pace });
+      return await this.#session.callUntilAnswered(call, {
+        verb: 'take',
+        signal,
+        pace: this.#pace,
+      });
     } catch (thrown) {
       const error = toLinkError(thrown);
       if (signal.aborted) return undefined;

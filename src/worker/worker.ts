@@ -86,7 +86,7 @@ class QueueWorker implements Worker {
     });
     const session = new Session(options, this.#sessionEnd.signal);
     const onFatal = (error: unknown) => this.#fail(error);
-    const onAnswered = () => this.#takeLoop.poke();
+    const onAnswered = () => this.#takeLoop.wake();
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
     const attempts = new Attempts({ options, reporter });
     this.#session = session;
@@ -100,11 +100,11 @@ class QueueWorker implements Worker {
     };
     this.#leaseKeeper = new LeaseKeeper({ options, session, attempts, onDrain });
     attempts.onChange(() => {
-      this.#takeLoop.poke();
+      this.#takeLoop.wake();
       if (attempts.mustRecycle && attempts.active === 0) this.#replaceWhenIdle();
     });
     executor.onChange(() => {
-      this.#takeLoop.poke();
+      this.#takeLoop.wake();
       if (executor.stuckThread !== undefined) this.#recycleNow(executor.stuckThread);
     });
   }
@@ -177,7 +177,7 @@ class QueueWorker implements Worker {
   #createMemoryGuard(): MemoryGuard | undefined {
     const { clock, log, memoryLimitBytes: limitBytes, readRssBytes } = this.#options;
     if (limitBytes === undefined) return undefined;
-    const onRelief = () => this.#takeLoop.poke();
+    const onRelief = () => this.#takeLoop.wake();
     const onRecycle = (reason: string, pace: 'now' | 'idle') =>
       pace === 'now' ? this.#recycleNow(reason) : this.recycle(reason);
     const attempts = this.#attempts;
