@@ -20,7 +20,7 @@ export class AnswerError extends Error {
   }
 }
 
-/** Reads the answer to hello. @throws AnswerError */
+/** @throws AnswerError */
 export function readWelcome(value: unknown): WorkerWelcome {
   const members = openObject(value, 'answer');
   const welcome: WorkerWelcome = {
@@ -60,12 +60,12 @@ export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
   return header;
 }
 
-/** Reads the leases of an answer. @throws AnswerError */
+/** @throws AnswerError */
 export function readLeaseHeaders(value: unknown): LeaseHeader[] {
   return openObject(value, 'answer').list('leases', readLeaseHeader);
 }
 
-/** Reads the answer to renew. @throws AnswerError */
+/** @throws AnswerError */
 export function readRenewReply(value: unknown): RenewReply {
   const members = openObject(value, 'answer');
   return {
@@ -81,7 +81,7 @@ export function readRenewReply(value: unknown): RenewReply {
   };
 }
 
-/** Reads the answer to report. @throws AnswerError */
+/** @throws AnswerError */
 export function readReportReplies(value: unknown): ReportReply[] {
   return readList(value, 'answer', readReportReply);
 }

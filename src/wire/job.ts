@@ -83,7 +83,6 @@ export interface StuckPlace {
   heapUsedBytes?: number;
 }
 
-/** The error of one attempt. */
 export interface AttemptError {
   code: ErrorCode;
   message: string;

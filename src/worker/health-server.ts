@@ -130,7 +130,6 @@ async function answer(
   }
 }
 
-/** The probes of one worker. */
 export function probeWorker(
   health: () => WorkerHealth,
 ): Pick<HealthServerOptions, 'liveness' | 'readiness'> {

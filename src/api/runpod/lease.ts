@@ -28,7 +28,6 @@ export class RunPodLease {
   missedPings = 0;
   /** The worker has named the attempt, so it received the job. */
   isKnown = false;
-  /** Cancels the timer of the execution timeout. */
   cancelTimeout: () => void = () => {};
   readonly #options: HeldLeaseOptions;
   #isBroken: boolean;

@@ -13,7 +13,6 @@ export interface LaneStartOptions {
 }
 
 export class LaneStart {
-  /** Name of the check that failed. */
   failedCheck: string | undefined;
   config: HandlerConfig = {};
   readonly #options: LaneStartOptions;

@@ -114,7 +114,6 @@ export class Lane {
     return this.#start.stage;
   }
 
-  /** Name of the check that failed during the start. */
   get failedCheck(): string | undefined {
     return this.#start.failedCheck;
   }

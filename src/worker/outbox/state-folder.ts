@@ -37,7 +37,6 @@ export interface StateFolderOptions {
   podId?: string | undefined;
   /** `close` removes the folder if all of its outcomes are delivered. Default: false. */
   removeWhenDelivered?: boolean;
-  /** Creates the ID of a new worker. */
   createWorkerId: () => string;
   clock: Clock;
   log: Log;

@@ -19,7 +19,6 @@ export interface RunningContainer {
 }
 
 export interface ContainerWatchOptions {
-  /** All running containers. */
   listRunning(): Promise<RunningContainer[]>;
   log: Log;
 }
