@@ -3,7 +3,8 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type CgroupHome, listContainerGroups, removeFolders, removeGroups } from './cgroups.ts';
-import type { ContainerFolders, DiscardedFolder } from './containers/container-folders.ts';
+import type { ContainerFolders } from './containers/container-folders.ts';
+import type { DiscardedFolder } from './containers/discarded-folders.ts';
 import { removeOwn } from './pod-user.ts';
 import type { GivenPort } from './port-pool.ts';
 import { removeTree } from './remove-tree.ts';

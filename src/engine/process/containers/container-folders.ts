@@ -1,23 +1,20 @@
 // The folders of containers on disk. The engine's records are in `containers/<id>/<generation>`,
 // which no pod needs to write to; disks and volumes are in folders beside it. A record appears and
 // disappears as a whole.
-import { randomBytes } from 'node:crypto';
-import { access, chmod, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
+import { access, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { type ContainerSpec, EngineError } from '../../engine.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
-import { ignoreMissing, isDenied, listNames } from '../folder-listing.ts';
+import { listNames } from '../folder-listing.ts';
 import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
 import { VolumeFolders } from '../volume-folders.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
+import { type DiscardedFolder, DiscardedFolders } from './discarded-folders.ts';
 
 /** Environments contain secrets. */
 const OWNER_ONLY = 0o700;
 /** Names that are safe as folder names. */
 const PLAIN_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-/** Suffix of a discarded disk, whose content a pod has written. */
-const DISK_SUFFIX = '.disk';
-
 export interface ContainerFolder {
   spec: ContainerSpec;
   /** Folder of the engine's records. */
@@ -29,22 +26,11 @@ export interface ContainerFolder {
   mount: string | undefined;
 }
 
-/** Remains of a removed container. */
-export interface DiscardedFolder {
-  path: string;
-  /** `disk`: contains no record of the engine. */
-  kind: 'record' | 'disk';
-  /** ID of its pod. */
-  id: string;
-  generation: number;
-  /** Former path of its record; its processes know no other. */
-  home: string;
-}
-
 export class ContainerFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
   readonly #volumes: VolumeFolders;
+  readonly #discarded: DiscardedFolders;
   /** Folders that this object is creating at the moment. */
   readonly #making = new Set<string>();
   /**
@@ -61,6 +47,7 @@ export class ContainerFolders {
     this.#root = root;
     this.#user = user;
     this.#volumes = new VolumeFolders(root, user);
+    this.#discarded = new DiscardedFolders(root, user);
     this.#earlierDisks = listNames(this.#place('disks'));
     this.#earlierDisks.catch(() => {});
   }
@@ -149,12 +136,12 @@ export class ContainerFolders {
     if (!PLAIN_NAME.test(id)) return;
     const own = this.#place('containers', id);
     for (const generation of await this.#listGenerations(id)) {
-      await this.#discardOne(join(own, generation), `${id}@${generation}`);
+      await this.#discarded.add(join(own, generation), `${id}@${generation}`, 'record');
     }
     for (const name of await listNames(this.#place('disks'))) {
       const owner = parseDiskName(name);
       if (owner?.id !== id) continue;
-      await this.#discardOne(this.#place('disks', name), `${id}@${owner.generation}`, DISK_SUFFIX);
+      await this.#discarded.add(this.#place('disks', name), `${id}@${owner.generation}`, 'disk');
     }
     // The folder may contain a container that is being created.
     await rmdir(own)
@@ -163,20 +150,8 @@ export class ContainerFolders {
   }
 
   /** Of one ID, or of all. */
-  async listDiscarded(id?: string): Promise<DiscardedFolder[]> {
-    const names = await listNames(this.#place('discarded'));
-    return names
-      .filter((name) => id === undefined || name.startsWith(`${id}@`))
-      .map((name) => {
-        const [was = '', generation = ''] = name.split('@');
-        return {
-          path: this.#place('discarded', name),
-          kind: name.endsWith(DISK_SUFFIX) ? 'disk' : 'record',
-          id: was,
-          generation: Number(generation),
-          home: this.#place('containers', was, generation),
-        };
-      });
+  listDiscarded(id?: string): Promise<DiscardedFolder[]> {
+    return this.#discarded.list(id);
   }
 
   async removeVolumes(id: string): Promise<void> {
@@ -246,18 +221,6 @@ export class ContainerFolders {
       if (!(await this.#read(target))) throw error;
       return false;
     }
-  }
-
-  async #discardOne(path: string, name: string, suffix = ''): Promise<void> {
-    await provideParent(this.#place('discarded'), this.#user);
-    const random = randomBytes(6).toString('hex');
-    const target = this.#place('discarded', `${name}@${random}${suffix}`);
-    const move = () => rename(path, target).catch(ignoreMissing);
-    await move().catch(async (error: unknown) => {
-      if (!isDenied(error)) throw error;
-      for (const closed of [dirname(path), path]) await chmod(closed, OWNER_ONLY);
-      await move();
-    });
   }
 
   async #read(path: string): Promise<ContainerFolder | 'damaged' | undefined> {
