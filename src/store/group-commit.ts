@@ -17,6 +17,18 @@ import {
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
 
+/** State in memory that operations change together with the database. */
+export interface MemoryState {
+  /** The changes so far, for `undoTo`. */
+  mark(): number;
+  /** Undoes all changes since the mark. */
+  undoTo(mark: number): void;
+  /** Writes to the database what only the memory has. */
+  write(): Step<void>;
+  /** The transaction is over: committed, or undone in both. */
+  settle(): void;
+}
+
 interface PendingWrite {
   readonly options: WriteOptions;
   /** Runs the steps. Throws what they throw. */
@@ -28,8 +40,12 @@ interface PendingWrite {
 
 /** State of the open transaction. */
 interface Batch {
+  /** It takes no further operations. */
+  isAlone: boolean;
   /** The failure of the disk or file that ended the transaction for all of its operations. */
   failure: Error | undefined;
+  /** The database refused a row that the memory wanted written: one of the operations is at fault. */
+  refusal: unknown;
   /** Payload bytes written. */
   bytes: number;
   /**
@@ -47,21 +63,27 @@ export interface GroupCommitOptions {
   onFailure: (error: unknown) => void;
   /** Default: everything is attempted, however full the disk is. */
   gate: SpaceGate | undefined;
+  /** Default: operations change nothing but the database. */
+  memory?: MemoryState | undefined;
 }
 
 export class GroupCommit {
   readonly #connection: SqliteConnection;
   readonly #onFailure: (error: unknown) => void;
   readonly #gate: SpaceGate | undefined;
+  readonly #memory: MemoryState | undefined;
   readonly #queue: PendingWrite[] = [];
+  /** Operations at the head of the queue that get a transaction each. */
+  #alone = 0;
   #scheduled = false;
   #batch: Batch | undefined;
   #commits = 0;
 
-  constructor({ connection, gate, onFailure }: GroupCommitOptions) {
+  constructor({ connection, gate, memory, onFailure }: GroupCommitOptions) {
     this.#connection = connection;
     this.#onFailure = onFailure;
     this.#gate = gate;
+    this.#memory = memory;
   }
 
   /** Number of committed transactions. */
@@ -109,22 +131,36 @@ export class GroupCommit {
   #commitBatch(): void {
     const operations = this.#takePending();
     if (operations.length === 0) return;
-    const batch: Batch = { failure: undefined, bytes: 0, written: [], hasSavepoints: false };
+    const isAlone = this.#alone > 0;
+    if (isAlone) this.#alone--;
+    const batch: Batch = {
+      isAlone,
+      failure: undefined,
+      refusal: undefined,
+      bytes: 0,
+      written: [],
+      hasSavepoints: false,
+    };
     this.#batch = batch;
     try {
       // An earlier rollback may have failed together with the disk.
       if (this.#connection.inTransaction) this.#connection.execute('rollback');
       this.#connection.execute('begin immediate');
       this.#runAll(operations, batch);
+      this.#writeMemory(batch);
       this.#connection.execute('commit');
     } catch (error) {
       this.#rollBack();
+      this.#memory?.undoTo(0);
+      this.#memory?.settle();
       this.#batch = undefined;
-      this.#fail(operations, error);
+      if (batch.refusal === undefined) this.#fail(operations, error);
+      else this.#separate(operations, error);
       return;
     } finally {
       this.#batch = undefined;
     }
+    this.#memory?.settle();
     this.#commits++;
     this.#gate?.spend(batch.bytes);
     for (const operation of operations) operation.settle();
@@ -136,7 +172,7 @@ export class GroupCommit {
    */
   #takePending(): PendingWrite[] {
     const gate = this.#gate;
-    if (!gate?.isFull) return this.#queue.splice(0, MAX_OPERATIONS);
+    if (!gate?.isFull) return this.#queue.splice(0, this.#alone > 0 ? 1 : MAX_OPERATIONS);
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
       if (gate.admits(next.options)) return [next];
       next.reject(describeFullDisk());
@@ -177,7 +213,7 @@ export class GroupCommit {
       const operation = operations[i];
       if (!operation) return;
       this.#runOne(operation, batch);
-      if (this.#gate?.isFull) continue;
+      if (this.#gate?.isFull || batch.isAlone) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
       else if (i === operations.length - 1) {
         operations.push(...this.#queue.splice(0, MAX_OPERATIONS - operations.length));
@@ -185,15 +221,39 @@ export class GroupCommit {
     }
   }
 
+  #writeMemory(batch: Batch): void {
+    const memory = this.#memory;
+    if (!memory) return;
+    try {
+      this.#connection.runSteps(memory.write(), (query) => this.#run(query));
+    } catch (error) {
+      if (!batch.failure) batch.refusal = error;
+      throw error;
+    }
+  }
+
+  /** Finds the operation at fault: each one runs again in a transaction of its own. */
+  #separate(operations: readonly PendingWrite[], error: unknown): void {
+    const [first, ...others] = operations;
+    if (first && others.length === 0) {
+      first.reject(error);
+      return;
+    }
+    this.#alone += operations.length;
+    this.#queue.unshift(...operations);
+  }
+
   /** Throws only what ends the whole batch. */
   #runOne(operation: PendingWrite, batch: Batch): void {
     const before = batch.written.length;
+    const mark = this.#memory?.mark() ?? 0;
     const { hasSavepoints } = batch;
     if (hasSavepoints) this.#connection.execute('savepoint operation');
     try {
       operation.run();
     } catch (error) {
       operation.settle = () => operation.reject(error);
+      this.#memory?.undoTo(mark);
       if (!batch.failure) this.#undo(batch, before);
     }
     if (batch.failure) throw batch.failure;

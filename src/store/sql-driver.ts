@@ -6,11 +6,6 @@ import type { Step, WriteOptions } from './store.ts';
  * driver returns integers as numbers, bigints or decimal text, and bytes as Uint8Array.
  */
 export interface SqlDriver {
-  /**
-   * Suffix of a select whose rows the operation changes afterwards; empty if the database needs
-   * none.
-   */
-  readonly lockClause: string;
   /** Like `Store.write`; the operation starts when its turn in the transaction has come. */
   write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T>;
   /** Like `Store.read`. */

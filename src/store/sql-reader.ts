@@ -42,12 +42,6 @@ import type {
 const BATCHES_PER_LOOK = 256;
 
 export class SqlReader implements Reader {
-  readonly #lock: string;
-
-  constructor(lockClause: string) {
-    this.#lock = lockClause;
-  }
-
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
     const rows = yield { sql: 'select * from endpoint where id = ?', params: [id] };
     return readFirst(rows, readEndpoint);
@@ -60,7 +54,7 @@ export class SqlReader implements Reader {
 
   *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
     const rows = yield {
-      sql: `select * from job where endpoint_id = ? and id = ? ${this.#lock}`,
+      sql: `select * from job where endpoint_id = ? and id = ?`,
       params: [endpointId, id],
     };
     return readFirst(rows, readJob);
@@ -87,7 +81,7 @@ export class SqlReader implements Reader {
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
     const rows = yield {
       sql: `select * from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
-        order by priority desc, position limit ? ${this.#lock}`,
+        order by priority desc, position limit ?`,
       params: [endpointId, limit],
     };
     return rows.map(readJob);
@@ -96,7 +90,7 @@ export class SqlReader implements Reader {
   *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
     const rows = yield {
       sql: `select * from job where endpoint_id = ? and status = 'IN_QUEUE'
-        order by delayed, priority desc, position limit ? ${this.#lock}`,
+        order by delayed, priority desc, position limit ?`,
       params: [endpointId, limit],
     };
     return rows.map(readJob);
@@ -105,7 +99,7 @@ export class SqlReader implements Reader {
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
     const rows = yield {
       sql: `select * from job where endpoint_id = ? and lease_worker = ?
-        order by position ${this.#lock}`,
+        order by position`,
       params: [endpointId, workerId],
     };
     return rows.map(readJob);
@@ -114,7 +108,7 @@ export class SqlReader implements Reader {
   *leasedJobs(): Step<StoredJob[]> {
     const rows = yield {
       sql: `select * from job where lease_worker is not null
-        order by endpoint_id, lease_worker ${this.#lock}`,
+        order by endpoint_id, lease_worker`,
       params: [],
     };
     return rows.map(readJob);
@@ -122,7 +116,7 @@ export class SqlReader implements Reader {
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select * from job where due_at <= ? order by due_at limit ? ${this.#lock}`,
+      sql: `select * from job where due_at <= ? order by due_at limit ?`,
       params: [now, limit],
     };
     return rows.map(readJob);
@@ -194,7 +188,7 @@ export class SqlReader implements Reader {
   *dueDeliveries({ userId, receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
     const rows = yield {
       sql: `select * from delivery where user_id = ? and receiver = ? and next_at <= ?
-        order by next_at limit ? ${this.#lock}`,
+        order by next_at limit ?`,
       params: [userId, receiver, now, limit],
     };
     return rows.map(readDelivery);

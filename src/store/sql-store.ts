@@ -1,18 +1,27 @@
 // The store over any SQL database: gives an operation its verbs; the driver runs it.
+import type { LiveJobs } from './live/live-jobs.ts';
+import { LiveReader } from './live/live-reader.ts';
+import { LiveTransaction } from './live/live-transaction.ts';
 import type { SqlDriver } from './sql-driver.ts';
-import { SqlReader } from './sql-reader.ts';
-import { SqlTransaction } from './sql-transaction.ts';
 import type { Reader, Step, Store, Transaction, WriteOptions } from './store.ts';
+import type { Tables } from './tables.ts';
+
+export interface SqlStoreParts {
+  driver: SqlDriver;
+  tables: Tables;
+  /** The driver undoes and writes it with each commit. */
+  live: LiveJobs;
+}
 
 export class SqlStore implements Store {
   readonly #driver: SqlDriver;
   readonly #reader: Reader;
   readonly #transaction: Transaction;
 
-  constructor(driver: SqlDriver) {
+  constructor({ driver, live, tables }: SqlStoreParts) {
     this.#driver = driver;
-    this.#reader = new SqlReader('');
-    this.#transaction = new SqlTransaction(driver.lockClause);
+    this.#reader = new LiveReader(tables, live);
+    this.#transaction = new LiveTransaction(tables, live);
   }
 
   write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {

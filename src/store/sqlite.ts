@@ -4,10 +4,12 @@ import { statSync } from 'node:fs';
 import type { SpaceGate } from './disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure } from './disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from './disk/store-health.ts';
-import { GroupCommit } from './group-commit.ts';
+import { GroupCommit, type MemoryState } from './group-commit.ts';
+import { LiveJobs, type LiveJobsOptions } from './live/live-jobs.ts';
 import { ReadTurns } from './read-turns.ts';
 import type { SqlDriver } from './sql-driver.ts';
 import { SqlStore } from './sql-store.ts';
+import { SqlTables } from './sql-tables.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
 import type { Query, Row, Step, Store, WriteOptions } from './store.ts';
 
@@ -18,6 +20,8 @@ export interface SqliteOptions extends Omit<ConnectionOptions, 'onCheckpointFail
   onFailure?: (failure: StoreFailure) => void;
   /** Decides what may be written while the disk is full. Default: everything is attempted. */
   gate?: SpaceGate | undefined;
+  /** Bounds of the jobs in memory. Default: those of LiveJobsOptions. */
+  live?: LiveJobsOptions;
 }
 
 /**
@@ -30,13 +34,13 @@ export function openSqliteStore(options: SqliteOptions): Store {
 
 /** Like openSqliteStore; also returns the driver that maintains the file. */
 export function openSqlite(options: SqliteOptions): { store: Store; driver: SqliteDriver } {
-  const driver = new SqliteDriver(options);
-  return { store: new SqlStore(driver), driver };
+  const tables = new SqlTables();
+  const live = new LiveJobs(tables, options.live);
+  const driver = new SqliteDriver({ ...options, memory: live });
+  return { store: new SqlStore({ driver, live, tables }), driver };
 }
 
 export class SqliteDriver implements SqlDriver {
-  /** One connection runs one operation at a time, so no locks are needed. */
-  readonly lockClause = '';
   readonly #path: string;
   readonly #connection: SqliteConnection;
   readonly #commits: GroupCommit;
@@ -44,8 +48,9 @@ export class SqliteDriver implements SqlDriver {
   readonly #onFailure: (failure: StoreFailure) => void;
   #closed = false;
 
-  constructor(options: SqliteOptions) {
-    const { gate, onFailure = () => {}, path } = options;
+  /** `memory` changes with the database. */
+  constructor(options: SqliteOptions & { memory?: MemoryState }) {
+    const { gate, memory, onFailure = () => {}, path } = options;
     this.#path = path;
     this.#onFailure = onFailure;
     const onCheckpointFailure = (error: unknown) => this.#report('checkpoint', error);
@@ -55,6 +60,7 @@ export class SqliteDriver implements SqlDriver {
       // Whatever the error is, it has lost a whole transaction.
       onFailure: (error) => this.#reportAs('write', error, nameStorageFailure(error) ?? 'UNKNOWN'),
       gate,
+      memory,
     });
   }
 

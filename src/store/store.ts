@@ -131,7 +131,7 @@ export interface Reader {
   jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined>;
   /** Without errors, histories, progress and attachments: of 1,000 jobs they can be hundreds of MB. */
   jobs(listing: JobListing): Step<StoredJob[]>;
-  /** IN_QUEUE and not delayed, best first; locked against others until the operation ends. */
+  /** IN_QUEUE and not delayed, the best first. */
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
   /** IN_QUEUE, delayed or not. */
   queuedJobs(endpointId: string, limit: number): Step<StoredJob[]>;

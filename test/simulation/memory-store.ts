@@ -1,40 +1,73 @@
 // A store in memory. The conformance suite of stores runs on it and on SQLite; it takes a fraction of the
 // time of SQLite, so that a simulation can play thousands of worlds.
-import type { Reader, Step, Store, Transaction } from '../../src/store/store.ts';
+import { LiveJobs, type LiveJobsOptions } from '../../src/store/live/live-jobs.ts';
+import { LiveReader } from '../../src/store/live/live-reader.ts';
+import { LiveTransaction } from '../../src/store/live/live-transaction.ts';
+import {
+  type Reader,
+  type Step,
+  type Store,
+  StoreUnavailableError,
+  type Transaction,
+} from '../../src/store/store.ts';
 import { MemoryTables } from './memory-tables.ts';
 
-/** Runs within a commit; the returned function runs after the commit. */
-type Operation = () => () => void;
+interface Operation {
+  /** Throws what the operation throws. */
+  run(): void;
+  settle: () => void;
+  reject(error: unknown): void;
+}
+
+export interface MemoryStoreOptions extends LiveJobsOptions {
+  /** Whether the next commit fails. Default: none does. */
+  failsCommit?: () => boolean;
+  /** Called after each commit that was tried. */
+  onSettled?: (state: { live: LiveJobs; tables: MemoryTables }) => void;
+}
 
 export class MemoryStore implements Store {
   readonly #tables = new MemoryTables();
-  #queue: Operation[] = [];
+  readonly #live: LiveJobs;
+  readonly #reader: Reader;
+  readonly #transaction: Transaction;
+  readonly #failsCommit: () => boolean;
+  readonly #onSettled: () => void;
+  readonly #queue: Operation[] = [];
   #isScheduled = false;
   #isWriting = false;
   #isClosed = false;
 
-  write<T>(operation: (tx: Transaction) => Step<T>): Promise<T> {
+  constructor(options: MemoryStoreOptions = {}) {
+    const { failsCommit = () => false, onSettled } = options;
+    this.#live = new LiveJobs(this.#tables, options);
+    this.#reader = new LiveReader(this.#tables, this.#live);
+    this.#transaction = new LiveTransaction(this.#tables, this.#live);
+    this.#failsCommit = failsCommit;
+    this.#onSettled = () => onSettled?.({ live: this.#live, tables: this.#tables });
+  }
+
+  write<T>(start: (tx: Transaction) => Step<T>): Promise<T> {
     if (this.#isClosed) return Promise.reject(describeClosed());
     return new Promise((resolve, reject) => {
-      this.#queue.push(() => {
-        try {
-          const value = run(operation(this.#tables));
-          this.#tables.keep();
-          return () => resolve(value);
-        } catch (error) {
-          this.#tables.undo();
-          return () => reject(error);
-        }
-      });
+      const operation: Operation = {
+        run: () => {
+          const value = run(start(this.#transaction));
+          operation.settle = () => resolve(value);
+        },
+        settle: () => {},
+        reject,
+      };
+      this.#queue.push(operation);
       this.#schedule();
     });
   }
 
-  /** A call from within an operation waits one microtask, which runs after the commit. */
+  /** A caller inside an operation waits for the commit: a microtask runs after it. */
   async read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
     if (this.#isWriting) await undefined;
     if (this.#isClosed) throw describeClosed();
-    return run(operation(this.#tables));
+    return run(operation(this.#reader));
   }
 
   async reclaim(): Promise<boolean> {
@@ -56,13 +89,49 @@ export class MemoryStore implements Store {
     });
   }
 
-  /** Also commits operations that are added while it runs. */
+  /** Also runs operations that the operations themselves request. */
   #commit(): void {
-    const settling: (() => void)[] = [];
+    const operations: Operation[] = [];
     this.#isWriting = true;
-    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) settling.push(next());
+    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
+      operations.push(next);
+      this.#runOne(next);
+    }
+    const error = this.#write();
     this.#isWriting = false;
-    for (const settle of settling) settle();
+    this.#onSettled();
+    for (const operation of operations) {
+      if (error) operation.reject(error);
+      else operation.settle();
+    }
+  }
+
+  /** @returns why nothing was committed */
+  #write(): Error | undefined {
+    try {
+      run(this.#live.write());
+      if (this.#failsCommit()) throw new StoreUnavailableError('The commit failed');
+      this.#tables.commit();
+      return undefined;
+    } catch (error) {
+      this.#tables.undoTo(0);
+      this.#live.undoTo(0);
+      return error instanceof Error ? error : new Error(String(error));
+    } finally {
+      this.#live.settle();
+    }
+  }
+
+  #runOne(operation: Operation): void {
+    const tables = this.#tables.mark();
+    const live = this.#live.mark();
+    try {
+      operation.run();
+    } catch (error) {
+      this.#tables.undoTo(tables);
+      this.#live.undoTo(live);
+      operation.settle = () => operation.reject(error);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
-// The operations of a store on maps. Every change records how to undo it.
-// biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
+// The verbs of a store over maps: every change notes how it is undone.
+// biome-ignore-all lint/correctness/useYield: a step that asks no database has nothing to yield
+import { type Counts, noCounts } from '../../src/store/live/counts.ts';
 import {
   type ChunkBatch,
   type ChunkRange,
@@ -20,34 +21,23 @@ import {
   type StoredKey,
   type StoredResource,
   type StoredWorker,
-  type Transaction,
 } from '../../src/store/store.ts';
-import type { JobStatus } from '../../src/wire/job.ts';
+import type { Tables } from '../../src/store/tables.ts';
 
-type Counter = Exclude<keyof StoredEndpoint, keyof EndpointBase>;
-
-const COUNTERS: Record<JobStatus, Counter> = {
-  IN_QUEUE: 'inQueue',
-  IN_PROGRESS: 'inProgress',
-  COMPLETED: 'completed',
-  FAILED: 'failed',
-  CANCELLED: 'cancelled',
-  TIMED_OUT: 'timedOut',
-};
-const NO_COUNTS: Record<Counter, number> = {
-  inQueue: 0,
-  inProgress: 0,
-  completed: 0,
-  failed: 0,
-  cancelled: 0,
-  timedOut: 0,
-  retried: 0,
-};
+const COUNTERS = [
+  'inQueue',
+  'inProgress',
+  'completed',
+  'failed',
+  'cancelled',
+  'timedOut',
+  'retried',
+] as const;
 
 type Chunks = readonly (ChunkBatch & { attempt: number })[];
 type LogPieces = readonly { at: number; lines: Uint8Array }[];
 
-export class MemoryTables implements Transaction {
+export class MemoryTables implements Tables {
   readonly #endpoints = new Map<string, StoredEndpoint>();
   readonly #jobs = new Map<string, StoredJob>();
   readonly #inputs = new Map<string, Uint8Array>();
@@ -59,17 +49,20 @@ export class MemoryTables implements Transaction {
   readonly #workers = new Map<string, StoredWorker>();
   readonly #resources = new Map<string, StoredResource>();
   readonly #keys = new Map<string, StoredKey>();
-  #undo: (() => void)[] = [];
+  readonly #undo: (() => void)[] = [];
 
-  /** Commits the changes since the last `keep`. */
-  keep(): void {
-    this.#undo = [];
+  /** The changes so far, for `undoTo`. */
+  mark(): number {
+    return this.#undo.length;
   }
 
-  /** Undoes the changes since the last `keep`. */
-  undo(): void {
-    for (const act of this.#undo.reverse()) act();
-    this.#undo = [];
+  undoTo(mark: number): void {
+    for (const undo of this.#undo.splice(mark).reverse()) undo();
+  }
+
+  /** All changes since the last commit stay. */
+  commit(): void {
+    this.#undo.length = 0;
   }
 
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
@@ -243,7 +236,7 @@ export class MemoryTables implements Transaction {
     const known = this.#endpoints.get(endpoint.id);
     const { deleted = false, deployment = null, settings, userId = OWNER } = endpoint;
     const changed = { settings, deployment, deleted };
-    const added = { ...endpoint, ...changed, userId, ...NO_COUNTS };
+    const added = { ...endpoint, ...changed, userId, ...noCounts() };
     this.#set(this.#endpoints, endpoint.id, known ? { ...known, ...changed } : added);
   }
 
@@ -275,33 +268,43 @@ export class MemoryTables implements Transaction {
     this.#delete(this.#keys, id);
   }
 
-  *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
+  *addJobRow(job: StoredJob): Step<void> {
     const { endpointId, id, idempotencyKey } = job;
-    if (this.#jobs.has(nameOf(job))) throw new Error(`job ${id} is there already`);
+    if (this.#jobs.has(nameOf(job))) throw new Error(`job ${id} exists already`);
     const isTaken = (other: StoredJob) => other.idempotencyKey === idempotencyKey;
     if (idempotencyKey !== null && this.#select(endpointId, isTaken).length > 0) {
-      throw new Error(`the idempotency key ${idempotencyKey} is another job's`);
+      throw new Error(`another job has the idempotency key ${idempotencyKey}`);
     }
     this.#set(this.#jobs, nameOf(job), job);
-    this.#set(this.#inputs, nameOf(job), new Uint8Array(input));
-    this.#count(job.endpointId, { entered: job.status });
   }
 
-  *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
+  *changeJobRow(before: StoredJob, after: StoredJob): Step<void> {
+    if (!this.#jobs.has(nameOf(before))) throw new Error(`job ${before.id} does not exist`);
     this.#set(this.#jobs, nameOf(after), after);
-    const moved = before.status !== after.status;
-    const statuses = moved ? { left: before.status, entered: after.status } : {};
-    this.#count(after.endpointId, { ...statuses, retried });
   }
 
-  *removeJob(job: StoredJob): Step<void> {
+  *removeJobRow(key: JobKey): Step<void> {
+    this.#delete(this.#jobs, nameOf(key));
+  }
+
+  *addCounts(endpointId: string, { ...counts }: Counts): Step<void> {
+    const endpoint = this.#endpoints.get(endpointId);
+    if (!endpoint) return;
+    for (const counter of COUNTERS) counts[counter] += endpoint[counter];
+    this.#set(this.#endpoints, endpointId, { ...endpoint, ...counts });
+  }
+
+  *putInput(key: JobKey, input: Uint8Array): Step<void> {
+    if (this.#inputs.has(nameOf(key))) throw new Error(`job ${key.id} has an input already`);
+    this.#set(this.#inputs, nameOf(key), new Uint8Array(input));
+  }
+
+  *removePayloads(job: StoredJob): Step<void> {
     const name = nameOf(job);
-    this.#delete(this.#jobs, name);
     this.#delete(this.#inputs, name);
     this.#delete(this.#outputs, name);
     this.#delete(this.#chunks, name);
     this.#delete(this.#logs, name);
-    this.#count(job.endpointId, { left: job.status });
   }
 
   *putOutput(key: JobKey, output: Uint8Array): Step<void> {
@@ -379,19 +382,6 @@ export class MemoryTables implements Transaction {
     return found;
   }
 
-  /** Counters of live statuses go up and down; those of terminal statuses only go up. */
-  #count(
-    endpointId: string,
-    { left, entered, retried = 0 }: { left?: JobStatus; entered?: JobStatus; retried?: number },
-  ): void {
-    const endpoint = this.#endpoints.get(endpointId);
-    if (!endpoint || (left === entered && retried === 0)) return;
-    const counted = { ...endpoint, retried: endpoint.retried + retried };
-    if (left === 'IN_QUEUE' || left === 'IN_PROGRESS') counted[COUNTERS[left]]--;
-    if (entered) counted[COUNTERS[entered]]++;
-    this.#set(this.#endpoints, endpointId, counted);
-  }
-
   #set<T>(table: Map<string, T>, name: string, value: T): void {
     const before = table.get(name);
     this.#undo.push(() => (before === undefined ? table.delete(name) : table.set(name, before)));
@@ -420,7 +410,7 @@ function compareInQueue(a: StoredJob, b: StoredJob): number {
   );
 }
 
-/** Sorts in place, ascending and stable. */
+/** The array itself, in ascending order; equal ones keep theirs. */
 function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => K): T[] {
   return values.sort((a, b) => {
     const [left, right] = [keyOf(a), keyOf(b)];
@@ -428,7 +418,7 @@ function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => 
   });
 }
 
-/** The job as lists return it. */
+/** As lists give it. */
 function slim(job: StoredJob): StoredJob {
   const format = job.attachment?.format ?? null;
   const attachment = format === null ? null : { format, handlerData: null };

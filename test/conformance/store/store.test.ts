@@ -12,3 +12,6 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 describeStore('SQLite in memory', () => openSqliteStore({ path: ':memory:' }));
 describeStore('SQLite on a file', () => openSqliteStore({ path: join(folder, `${++files}.db`) }));
+describeStore('SQLite with few jobs in memory', () =>
+  openSqliteStore({ path: ':memory:', live: { windowJobs: 2, readyJobs: 2, endedJobs: 1 } }),
+);

@@ -1,8 +1,7 @@
-// Implements the verbs of a Transaction: all statements that write, and the counters that they
-// maintain.
-import type { JobStatus } from '../wire/job.ts';
+// The tables of an SQL database: all statements that write. sql-reader.ts has those that read.
 import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
 import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
+import type { Counts } from './live/counts.ts';
 import { deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
@@ -18,10 +17,10 @@ import {
   type StoredKey,
   type StoredResource,
   type StoredWorker,
-  type Transaction,
 } from './store.ts';
+import type { Tables } from './tables.ts';
 
-export class SqlTransaction extends SqlReader implements Transaction {
+export class SqlTables extends SqlReader implements Tables {
   *putEndpoint(endpoint: EndpointBase): Step<void> {
     const { createdAt, deleted = false, deployment = null, id, settings } = endpoint;
     yield {
@@ -67,30 +66,40 @@ export class SqlTransaction extends SqlReader implements Transaction {
     yield { sql: 'delete from api_key where id = ?', params: [id] };
   }
 
-  *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
+  *addJobRow(job: StoredJob): Step<void> {
     yield { sql: insertJobSql, params: listJobValues(job) };
-    yield* insertParts('job_input', job, input);
-    yield* countChange(job.endpointId, { entered: job.status });
   }
 
-  *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
+  *changeJobRow(before: StoredJob, after: StoredJob): Step<void> {
     const change = describeChange(before, after);
     if (change) yield change;
-    const moved = before.status !== after.status;
-    if (!moved && retried === 0) return;
-    const statuses = moved ? { left: before.status, entered: after.status } : {};
-    yield* countChange(after.endpointId, { ...statuses, retried });
   }
 
-  *removeJob({ endpointId, id, status, webhook }: StoredJob): Step<void> {
+  *removeJobRow({ endpointId, id }: JobKey): Step<void> {
+    yield { sql: 'delete from job where endpoint_id = ? and id = ?', params: [endpointId, id] };
+  }
+
+  *addCounts(endpointId: string, counts: Counts): Step<void> {
+    const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = counts;
+    yield {
+      sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
+        completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
+        timed_out = timed_out + ?, retried = retried + ? where id = ?`,
+      params: [inQueue, inProgress, completed, failed, cancelled, timedOut, retried, endpointId],
+    };
+  }
+
+  *putInput(key: JobKey, input: Uint8Array): Step<void> {
+    yield* insertParts('job_input', key, input);
+  }
+
+  *removePayloads({ endpointId, id, webhook }: StoredJob): Step<void> {
     const params = [endpointId, id];
-    yield { sql: 'delete from job where endpoint_id = ? and id = ?', params };
     yield* deleteParts('job_input', { endpointId, id });
     yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
     if (webhook === null) yield* this.dropOutput({ endpointId, id });
     else yield* dropOutputOfJob({ endpointId, id });
     yield* this.dropChunks({ endpointId, id });
-    yield* countChange(endpointId, { left: status });
   }
 
   *putOutput(key: JobKey, output: Uint8Array): Step<void> {
@@ -204,32 +213,4 @@ export class SqlTransaction extends SqlReader implements Transaction {
       ],
     };
   }
-}
-
-interface CountedChange {
-  left?: JobStatus;
-  entered?: JobStatus;
-  retried?: number;
-}
-
-/** Live states are counted up and down; terminal states are counted once, on entry. */
-function* countChange(endpointId: string, change: CountedChange): Step<void> {
-  const { left, entered, retried = 0 } = change;
-  const enter = (status: JobStatus) => (entered === status ? 1 : 0);
-  const move = (status: JobStatus) => enter(status) - (left === status ? 1 : 0);
-  yield {
-    sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
-      completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
-      timed_out = timed_out + ?, retried = retried + ? where id = ?`,
-    params: [
-      move('IN_QUEUE'),
-      move('IN_PROGRESS'),
-      enter('COMPLETED'),
-      enter('FAILED'),
-      enter('CANCELLED'),
-      enter('TIMED_OUT'),
-      retried,
-      endpointId,
-    ],
-  };
 }

@@ -1,0 +1,178 @@
+// The verbs that read: live jobs and endpoints from memory, everything else from the database.
+import type {
+  ChunkBatch,
+  ChunkRange,
+  DueDeliveries,
+  JobKey,
+  JobListing,
+  LogRange,
+  Reader,
+  ReceiverKey,
+  ResourceKey,
+  ResourceListing,
+  Step,
+  StoredDelivery,
+  StoredEndpoint,
+  StoredJob,
+  StoredKey,
+  StoredResource,
+  StoredWorker,
+} from '../store.ts';
+import type { Tables } from '../tables.ts';
+import type { LiveJobs } from './live-jobs.ts';
+
+/** For use between commits, when the database has everything. */
+export class LiveReader implements Reader {
+  protected readonly tables: Tables;
+  protected readonly live: LiveJobs;
+
+  constructor(tables: Tables, live: LiveJobs) {
+    this.tables = tables;
+    this.live = live;
+  }
+
+  /** Runs before a query whose result may depend on changes that are only in memory. */
+  protected *writeBack(): Step<void> {}
+
+  *endpoint(id: string): Step<StoredEndpoint | undefined> {
+    const known = this.live.endpoint(id);
+    if (known) return known;
+    yield* this.writeBack();
+    const found = yield* this.tables.endpoint(id);
+    if (found) this.live.remember(found);
+    return found;
+  }
+
+  *endpoints(): Step<StoredEndpoint[]> {
+    yield* this.writeBack();
+    return yield* this.tables.endpoints();
+  }
+
+  *job(key: JobKey): Step<StoredJob | undefined> {
+    const job = this.live.job(key);
+    if (job === 'unknown') return yield* this.tables.job(key);
+    return job === 'absent' ? undefined : job;
+  }
+
+  *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
+    yield* this.writeBack();
+    return yield* this.tables.jobByIdempotencyKey(endpointId, idempotencyKey);
+  }
+
+  *jobs(listing: JobListing): Step<StoredJob[]> {
+    yield* this.writeBack();
+    return yield* this.tables.jobs(listing);
+  }
+
+  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    const ready = this.live.ready(endpointId, limit);
+    if (ready) return ready;
+    yield* this.writeBack();
+    const loaded = Math.max(limit, this.live.windowJobs);
+    this.live.load(endpointId, yield* this.tables.readyJobs(endpointId, loaded), loaded);
+    return this.live.ready(endpointId, limit) ?? [];
+  }
+
+  *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    yield* this.writeBack();
+    return yield* this.tables.queuedJobs(endpointId, limit);
+  }
+
+  *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
+    yield* this.writeBack();
+    return yield* this.tables.jobsOfWorker(endpointId, workerId);
+  }
+
+  *leasedJobs(): Step<StoredJob[]> {
+    yield* this.writeBack();
+    return yield* this.tables.leasedJobs();
+  }
+
+  *dueJobs(now: number, limit: number): Step<StoredJob[]> {
+    yield* this.writeBack();
+    return yield* this.tables.dueJobs(now, limit);
+  }
+
+  *nextDueAt(): Step<number | undefined> {
+    yield* this.writeBack();
+    return yield* this.tables.nextDueAt();
+  }
+
+  *oldestQueuedAt(endpointId: string): Step<number | undefined> {
+    yield* this.writeBack();
+    return yield* this.tables.oldestQueuedAt(endpointId);
+  }
+
+  *countReady(endpointId: string, limit: number): Step<number> {
+    yield* this.writeBack();
+    return yield* this.tables.countReady(endpointId, limit);
+  }
+
+  input(key: JobKey): Step<Uint8Array | undefined> {
+    return this.tables.input(key);
+  }
+
+  output(key: JobKey): Step<Uint8Array | undefined> {
+    return this.tables.output(key);
+  }
+
+  outputBytes(key: JobKey): Step<number> {
+    return this.tables.outputBytes(key);
+  }
+
+  chunks(range: ChunkRange): Step<ChunkBatch[]> {
+    return this.tables.chunks(range);
+  }
+
+  log(range: LogRange): Step<Uint8Array> {
+    return this.tables.log(range);
+  }
+
+  receivers(): Step<(ReceiverKey & { nextAt: number })[]> {
+    return this.tables.receivers();
+  }
+
+  dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]> {
+    return this.tables.dueDeliveries(due);
+  }
+
+  nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined> {
+    return this.tables.nextDeliveryAt(receiver, after);
+  }
+
+  deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined> {
+    return this.tables.deliveryPart(key, at);
+  }
+
+  countDeliveries(): Step<{ endpointId: string; count: number }[]> {
+    return this.tables.countDeliveries();
+  }
+
+  worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
+    return this.tables.worker(endpointId, id);
+  }
+
+  workers(): Step<StoredWorker[]> {
+    return this.tables.workers();
+  }
+
+  resource(key: ResourceKey): Step<StoredResource | undefined> {
+    return this.tables.resource(key);
+  }
+
+  resources(listing: ResourceListing): Step<StoredResource[]> {
+    return this.tables.resources(listing);
+  }
+
+  keyByHash(hash: string): Step<StoredKey | undefined> {
+    return this.tables.keyByHash(hash);
+  }
+
+  keys(): Step<StoredKey[]> {
+    return this.tables.keys();
+  }
+
+  keysOfUser(userId: string): Step<StoredKey[]> {
+    return this.tables.keysOfUser(userId);
+  }
+}

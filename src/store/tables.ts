@@ -1,0 +1,21 @@
+// The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
+// the row of a job is written.
+import type { Counts } from './live/counts.ts';
+import type { JobKey, Step, StoredJob, Transaction } from './store.ts';
+
+export interface Tables extends Omit<Transaction, 'insertJob' | 'saveJob' | 'removeJob'> {
+  /** Adds the row of a job. The caller guarantees that the ID is new. */
+  addJobRow(job: StoredJob): Step<void>;
+  /** Writes what differs between the two; `before` is what the row has. */
+  changeJobRow(before: StoredJob, after: StoredJob): Step<void>;
+  removeJobRow(key: JobKey): Step<void>;
+  /** Adds to the endpoint's counters. */
+  addCounts(endpointId: string, counts: Counts): Step<void>;
+  /** The payload must not exist yet. */
+  putInput(key: JobKey, input: Uint8Array): Step<void>;
+  /**
+   * Removes input, output, chunks and log of a job, but no output that the record of a delivery refers
+   * to.
+   */
+  removePayloads(job: StoredJob): Step<void>;
+}
