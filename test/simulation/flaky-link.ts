@@ -2,6 +2,7 @@
 // after the caller gave up, delays calls, and leaves connections half open.
 import type { Clock } from '../../src/base/clock.ts';
 import { sleep } from '../../src/base/clock.ts';
+import { StoreUnavailableError } from '../../src/store/store.ts';
 import {
   type Lease,
   LinkError,
@@ -112,7 +113,11 @@ export class FlakyLink implements WorkerLink {
     }
     const link = platform();
     if (!link) throw this.#refuse('the platform is down');
-    const answer = await verb(link, signal === NEVER ? cut : AbortSignal.any([signal, cut]));
+    const answer = await this.#ask(
+      link,
+      verb,
+      signal === NEVER ? cut : AbortSignal.any([signal, cut]),
+    );
     await this.#travel();
     if (random() < halfOpen) {
       await sleep(clock, NOTICED_AFTER_MS, cut);
@@ -122,6 +127,15 @@ export class FlakyLink implements WorkerLink {
       throw this.#refuse('the answer was lost');
     }
     return answer;
+  }
+
+  /** As the API answers: a commit that failed is 503, and the worker calls again. */
+  async #ask<T>(link: WorkerLink, verb: Verb<T>, signal: AbortSignal): Promise<T> {
+    try {
+      return await verb(link, signal);
+    } catch (error) {
+      throw error instanceof StoreUnavailableError ? this.#refuse(error.message) : error;
+    }
   }
 
   get #isParted(): boolean {

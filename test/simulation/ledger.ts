@@ -38,6 +38,7 @@ export const EVENTS = [
   'superseded',
   'gone',
   'reset',
+  'commit_failed',
 ] as const;
 export type WorldEvent = (typeof EVENTS)[number];
 

@@ -1,5 +1,5 @@
-// The verbs of a store over maps: every change notes how it is undone.
-// biome-ignore-all lint/correctness/useYield: a step that asks no database has nothing to yield
+// The tables of a store on maps. Every change records how to undo it.
+// biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
 import { type Counts, noCounts } from '../../src/store/live/counts.ts';
 import {
   type ChunkBatch,

@@ -16,6 +16,9 @@ const CALM_LIMIT_MS = 2_400_000;
 const CALM_STEP_MS = 5_000;
 /** One seed in this many is a sheltered world: only jobs cause faults. */
 const SHELTERED_ONE_IN = 5;
+/** Share of commits that fail in a storm. */
+const FAILED_COMMITS = 0.02;
+const COMMIT_SEEDS = 1_000_003;
 /** One seed in this many runs on SQLite, which takes twice the time. */
 const SQLITE_ONE_IN = 10;
 
@@ -43,7 +46,14 @@ export class SeedPlayer {
   /** Uses `store`, or else a store chosen by the seed. */
   async play(seed: number, store?: Store): Promise<PlayedSeed> {
     const random = createRandom(seed);
-    const chosen = this.#chooseStore(random);
+    // Of its own, so that it changes nothing else in the world.
+    const fails = createRandom(seed + COMMIT_SEEDS);
+    const commits = { fail: false, failed: 0 };
+    const chosen = this.#chooseStore(random, () => {
+      const failed = commits.fail && fails() < FAILED_COMMITS;
+      if (failed) commits.failed++;
+      return failed;
+    });
     const world = new World({
       store: store ?? chosen,
       endpointId: `e${this.#played++}`,
@@ -52,8 +62,9 @@ export class SeedPlayer {
     });
     const giveBack = world.clock.takeOver(random);
     try {
-      const faults = await play(world);
+      const faults = await play(world, commits);
       await world.close();
+      if (commits.failed > 0) world.ledger.count('commit_failed');
       const { events, trace } = world.ledger;
       return { seed, faults: [...world.faults, ...faults], trace, events };
     } catch (error) {
@@ -69,18 +80,21 @@ export class SeedPlayer {
     }
   }
 
-  #chooseStore(random: () => number): Store {
-    if (Math.floor(random() * SQLITE_ONE_IN) > 0) return new MemoryStore(FEW_LIVE_JOBS);
+  #chooseStore(random: () => number, failsCommit: () => boolean): Store {
+    if (Math.floor(random() * SQLITE_ONE_IN) > 0)
+      return new MemoryStore({ ...FEW_LIVE_JOBS, failsCommit });
     this.#sqlite ??= openSqlite();
     return this.#sqlite;
   }
 }
 
-async function play(world: World): Promise<string[]> {
+async function play(world: World, commits: { fail: boolean }): Promise<string[]> {
   const { random } = world;
   await world.start(1 + Math.floor(random() * 3));
   world.weather = chooseWeather(world);
+  commits.fail = !world.isSheltered;
   for (let step = 0; step < STORM_STEPS; step++) await playStep(world);
+  commits.fail = false;
   world.weather = CALM;
   const records = await waitForAll(world);
   const faults: string[] = [];

@@ -1,20 +1,28 @@
-// Wraps a store and reports every change of a job to a callback.
+// Wraps a store and reports every committed change of a job to a callback.
 import type { Step, Store, StoredJob, Transaction } from '../../src/store/store.ts';
 
 /** `after` is undefined when the job is removed. */
 export type OnChange = (before: StoredJob, after: StoredJob | undefined) => void;
 
-/** Calls `onChange` before a transaction changes or removes a job. */
+/** Calls `onChange` after the commit. */
 export function watchStore(store: Store, onChange: OnChange): Store {
   return {
     read: (operation) => store.read(operation),
     reclaim: (pages) => store.reclaim(pages),
     close: () => store.close(),
-    write: <T>(operation: (tx: Transaction) => Step<T>) =>
-      store.write((tx) => operation(watchTransaction(tx, onChange))),
+    write: async <T>(operation: (tx: Transaction) => Step<T>) => {
+      const changes: Parameters<OnChange>[] = [];
+      const value = await store.write((tx) => {
+        changes.length = 0;
+        return operation(watchTransaction(tx, (...change) => changes.push(change)));
+      });
+      for (const change of changes) onChange(...change);
+      return value;
+    },
   };
 }
 
+/** The store's own transaction, except for the verbs that change or remove a job. */
 function watchTransaction(tx: Transaction, onChange: OnChange): Transaction {
   const verbs: Partial<Transaction> = {
     saveJob: (before, after, retried) => {

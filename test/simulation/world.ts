@@ -3,7 +3,7 @@
 import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
-import type { Store } from '../../src/store/store.ts';
+import { type Store, StoreUnavailableError } from '../../src/store/store.ts';
 import type { JobRecord } from '../../src/wire/job.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
@@ -95,7 +95,9 @@ export class World {
       policy: { executionTimeout, ttl: JOB_LIMIT_MS },
       idempotency: undefined,
     };
-    const { id } = await this.clock.finish(this.queue.submissions.submit(submission));
+    const accepted = await this.#unlessUnavailable(this.queue.submissions.submit(submission));
+    if (!accepted) return;
+    const { id } = accepted;
     const isStreamed = this.random() < STREAMED_SHARE;
     const stream = isStreamed ? new StreamClient(this, { endpointId, id }) : undefined;
     this.jobs.set(id, { plan, stream, isCancelled: false, isDoomed: false });
@@ -174,16 +176,30 @@ export class World {
     id: string,
   ): Promise<boolean> {
     try {
-      await this.clock.finish(ask({ endpointId: this.endpointId, id }));
-      return true;
+      const answer = ask({ endpointId: this.endpointId, id });
+      return (await this.#unlessUnavailable(answer.then(() => true))) ?? false;
     } catch (error) {
       if (error instanceof ProblemError) return false;
       throw error;
     }
   }
 
+  /** Undefined if the commit failed: nothing happened. */
+  async #unlessUnavailable<T>(answer: Promise<T>): Promise<T | undefined> {
+    try {
+      return await this.clock.finish(answer);
+    } catch (error) {
+      if (error instanceof StoreUnavailableError) return undefined;
+      throw error;
+    }
+  }
+
   async #open(): Promise<void> {
-    await this.clock.finish(this.queue.start());
+    // As a supervisor does: a platform whose start failed is started again.
+    while (!(await this.#unlessUnavailable(this.queue.start().then(() => true)))) {
+      await this.clock.finish(this.queue.close());
+      this.queue = this.#createQueue();
+    }
     this.#link = this.ledger.watch(this.queue.link(this.endpointId));
   }
 
