@@ -18,6 +18,8 @@ export class LiveEndpoint {
   readonly unwritten = new Map<string, Unwritten>();
   /** Jobs of the window when they were counted last. */
   counted = 0;
+  /** The endpoint was removed; nothing of it is left. */
+  isRemoved = false;
   /** Undefined: not read yet. */
   #endpoint: StoredEndpoint | undefined;
   /** What the database has to add to its counters. */
@@ -47,11 +49,6 @@ export class LiveEndpoint {
     return () => {
       this.#counts = written;
     };
-  }
-
-  /** Whether nothing would be lost without it. */
-  get isEmpty(): boolean {
-    return !this.#endpoint && this.jobs.size === 0;
   }
 
   apply(change: JobChange): void {

@@ -49,7 +49,9 @@ export class LiveJobs {
 
   /** The database has returned the endpoint, and nothing in memory is newer. */
   remember(endpoint: StoredEndpoint): void {
-    this.#open(endpoint.id).endpoint = endpoint;
+    const live = this.#open(endpoint.id);
+    live.endpoint = endpoint;
+    live.isRemoved = false;
   }
 
   /** The endpoint changes in the database: it will be read again. */
@@ -60,6 +62,16 @@ export class LiveJobs {
     live.endpoint = undefined;
     this.#undo.push(() => {
       live.endpoint = before;
+    });
+  }
+
+  /** The endpoint and all of its jobs are removed. */
+  remove(id: string): void {
+    this.forget(id);
+    const live = this.#open(id);
+    live.isRemoved = true;
+    this.#undo.push(() => {
+      live.isRemoved = false;
     });
   }
 
@@ -131,9 +143,8 @@ export class LiveJobs {
     for (const live of this.#changed) {
       for (const { now } of live.unwritten.values()) if (now) this.#keep(live, now);
       live.unwritten.clear();
-      const { size } = live.window;
-      this.#shorten(live, size > WINDOW_GROWTH * this.windowJobs ? this.windowJobs : size);
-      if (live.isEmpty) this.#endpoints.delete(live.id);
+      this.#shorten(live, this.#countKept(live));
+      if (live.isRemoved) this.#endpoints.delete(live.id);
     }
     this.#changed.clear();
     this.#undo.length = 0;
@@ -142,6 +153,11 @@ export class LiveJobs {
       if (this.#ready <= this.#readyJobs) return;
       this.#shorten(live, 0);
     }
+  }
+
+  #countKept({ isRemoved, window }: LiveEndpoint): number {
+    if (isRemoved) return 0;
+    return window.size > WINDOW_GROWTH * this.windowJobs ? this.windowJobs : window.size;
   }
 
   #keep(live: LiveEndpoint, job: StoredJob): void {

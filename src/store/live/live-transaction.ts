@@ -44,7 +44,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   *removeEndpoint(id: string): Step<void> {
     yield* this.writeBack();
     yield* this.tables.removeEndpoint(id);
-    this.live.forget(id);
+    this.live.remove(id);
   }
 
   /** Whether the output that the record refers to is still needed depends on the row of its job. */
