@@ -1,6 +1,6 @@
 // Stores the record of a delivery as rows of bounded size. A job's output is not copied: the record
 // refers to its rows, which outlive the job until the delivery has ended.
-import { measureParts, PART_BYTES } from './payload-parts.ts';
+import { measureParts, PART_BYTES, readInlineOutput } from './payload-parts.ts';
 import { bytes, text } from './rows.ts';
 import type { JobKey, Query, RecordPiece, Step } from './store.ts';
 
@@ -12,6 +12,8 @@ export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step
         yield insertPart(key, at++, piece.subarray(from, from + PART_BYTES));
       }
     } else {
+      const inline = yield* readInlineOutput(piece.outputOf);
+      if (inline) yield insertPart(key, at++, inline);
       const { parts } = yield* measureParts('job_output', piece.outputOf);
       for (let part = 0; part < parts; part++) {
         yield referToPart(key, at++, { jobId: piece.outputOf.id, part });

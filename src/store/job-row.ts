@@ -118,17 +118,36 @@ export const slimJobColumns = jobColumns
   .map((name) => (LARGE_COLUMNS.has(name) ? `null as ${name}` : name))
   .join(', ');
 
-export const insertJobSql = `insert into job (${jobColumns.join(', ')})
-  values (${jobColumns.map(() => '?').join(', ')})`;
+/** To select jobs without their payloads. */
+export const allJobColumns = jobColumns.join(', ');
+
+/** Small payloads, which the row of the job has. */
+export interface InlinePayloads {
+  /** Undefined: there is none, or it is in its own rows. */
+  input?: Uint8Array | undefined;
+  output?: Uint8Array | undefined;
+}
+
+export function describeInsert(job: StoredJob, { input, output }: InlinePayloads = {}): Query {
+  return { sql: insertJobSql, params: [...listJobValues(job), input ?? null, output ?? null] };
+}
+
+const insertJobSql = `insert into job (${allJobColumns}, input, output)
+  values (${jobColumns.map(() => '?').join(', ')}, ?, ?)`;
 
 /** Update statements by the set of columns that they write. A queue needs a few dozen of them. */
 const updates = new Map<number, string>();
 
 /**
  * Updates only the columns that differ: indexes over other columns then stay untouched, which is
- * most of the cost of an update. Returns nothing if no column differs.
+ * most of the cost of an update. Returns nothing if no column differs. `output`: a small one to
+ * store with the change.
  */
-export function describeChange(before: StoredJob, after: StoredJob): Query | undefined {
+export function describeChange(
+  before: StoredJob,
+  after: StoredJob,
+  output?: Uint8Array,
+): Query | undefined {
   const old = listJobValues(before);
   const values = listJobValues(after);
   const params: SqlValue[] = [];
@@ -139,6 +158,10 @@ export function describeChange(before: StoredJob, after: StoredJob): Query | und
     params.push(value);
     changed += 2 ** i;
   }
+  if (output) {
+    params.push(output);
+    changed += 2 ** values.length;
+  }
   if (changed === 0) return undefined;
   params.push(after.endpointId, after.id);
   return { sql: findUpdate(changed), params };
@@ -147,7 +170,7 @@ export function describeChange(before: StoredJob, after: StoredJob): Query | und
 function findUpdate(changed: number): string {
   const known = updates.get(changed);
   if (known !== undefined) return known;
-  const names = jobColumns.filter((_, i) => Math.floor(changed / 2 ** i) % 2 === 1);
+  const names = [...jobColumns, 'output'].filter((_, i) => Math.floor(changed / 2 ** i) % 2 === 1);
   const sql = `update job set ${names.map((name) => `${name} = ?`).join(', ')}
     where endpoint_id = ? and id = ?`;
   updates.set(changed, sql);

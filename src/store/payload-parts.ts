@@ -1,5 +1,6 @@
-// Stores inputs and outputs as rows of bounded size. A database copies a value several times while
-// writing it; bounded rows bound these copies.
+// Stores inputs and outputs. Small ones are columns of the job's row, which saves a row and its index entry.
+// Others are rows of bounded size: a database copies a value several times while writing it, and bounded
+// rows bound these copies.
 import { Buffer } from 'node:buffer';
 import { giveBack } from '../base/spent-bytes.ts';
 import { bytes, number } from './rows.ts';
@@ -7,8 +8,14 @@ import type { JobKey, Step } from './store.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
+/** Largest payload that the job's row has, bytes. */
+export const INLINE_BYTES = 1_024;
+
 /** Largest row of a payload. */
 export const PART_BYTES = 1_048_576;
+
+/** Where the payloads of each table are if they are small. */
+const COLUMNS = { job_input: 'input', job_output: 'output' } as const;
 
 /** The payload must not exist yet. */
 export function* insertParts(
@@ -26,10 +33,28 @@ export function* insertParts(
   } while (at < payload.length);
 }
 
-export function* readParts(
+export function readInlineOutput(key: JobKey): Step<Uint8Array | undefined> {
+  return readInline('output', key);
+}
+
+function* readInline(
+  column: 'input' | 'output',
+  { endpointId, id }: JobKey,
+): Step<Uint8Array | undefined> {
+  const [row] = yield {
+    sql: `select ${column} as bytes from job where endpoint_id = ? and id = ?
+      and ${column} is not null`,
+    params: [endpointId, id],
+  };
+  return row && bytes(row, 'bytes');
+}
+
+export function* readPayload(
   table: PayloadTable,
   { endpointId, id }: JobKey,
 ): Step<Uint8Array | undefined> {
+  const inline = yield* readInline(COLUMNS[table], { endpointId, id });
+  if (inline) return inline;
   const rows = yield {
     sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? order by at`,
     params: [endpointId, id],
@@ -41,7 +66,17 @@ export function* readParts(
   return payload;
 }
 
-/** Returns the payload's size without reading it. */
+/** Returns the size of the output without reading it; 0 without one. */
+export function* measureOutput(key: JobKey): Step<number> {
+  const [inline] = yield {
+    sql: `select octet_length(output) as bytes from job where endpoint_id = ? and id = ?
+      and output is not null`,
+    params: [key.endpointId, key.id],
+  };
+  return inline ? number(inline, 'bytes') : (yield* measureParts('job_output', key)).bytes;
+}
+
+/** Returns the number and the size of the payload's rows. */
 export function* measureParts(
   table: PayloadTable,
   { endpointId, id }: JobKey,
@@ -53,6 +88,14 @@ export function* measureParts(
   };
   if (!row) return { parts: 0, bytes: 0 };
   return { parts: number(row, 'parts'), bytes: number(row, 'bytes') };
+}
+
+/** Removes a small output from the row of its job. */
+export function* clearOutput({ endpointId, id }: JobKey): Step<void> {
+  yield {
+    sql: `update job set output = null where endpoint_id = ? and id = ? and output is not null`,
+    params: [endpointId, id],
+  };
 }
 
 export function* deleteParts(table: PayloadTable, { endpointId, id }: JobKey): Step<void> {

@@ -198,6 +198,12 @@ const keysByUser = `
 create index api_key_of_user on api_key (user_id, created_at, id);
 `;
 
+// Small payloads of new jobs; those of older jobs stay in their rows.
+const inlinePayloads = `
+alter table job add column input blob;
+alter table job add column output blob;
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -214,4 +220,5 @@ export const MIGRATIONS: readonly string[] = [
   podsOfKeys,
   podsOfWorkers,
   keysByUser,
+  inlinePayloads,
 ];

@@ -2,8 +2,8 @@
 // write.
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';
-import { readJob, slimJobColumns } from './job-row.ts';
-import { measureParts, readParts } from './payload-parts.ts';
+import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
+import { measureOutput, readPayload } from './payload-parts.ts';
 import {
   bytes,
   number,
@@ -54,7 +54,7 @@ export class SqlReader implements Reader {
 
   *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
     const rows = yield {
-      sql: `select * from job where endpoint_id = ? and id = ?`,
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and id = ?`,
       params: [endpointId, id],
     };
     return readFirst(rows, readJob);
@@ -62,7 +62,7 @@ export class SqlReader implements Reader {
 
   *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
     const rows = yield {
-      sql: 'select * from job where endpoint_id = ? and idempotency_key = ?',
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and idempotency_key = ?`,
       params: [endpointId, idempotencyKey],
     };
     return readFirst(rows, readJob);
@@ -80,7 +80,7 @@ export class SqlReader implements Reader {
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select * from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
         order by priority desc, position limit ?`,
       params: [endpointId, limit],
     };
@@ -89,7 +89,7 @@ export class SqlReader implements Reader {
 
   *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select * from job where endpoint_id = ? and status = 'IN_QUEUE'
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE'
         order by delayed, priority desc, position limit ?`,
       params: [endpointId, limit],
     };
@@ -98,7 +98,7 @@ export class SqlReader implements Reader {
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select * from job where endpoint_id = ? and lease_worker = ?
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and lease_worker = ?
         order by position`,
       params: [endpointId, workerId],
     };
@@ -107,7 +107,7 @@ export class SqlReader implements Reader {
 
   *leasedJobs(): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select * from job where lease_worker is not null
+      sql: `select ${allJobColumns} from job where lease_worker is not null
         order by endpoint_id, lease_worker`,
       params: [],
     };
@@ -116,7 +116,7 @@ export class SqlReader implements Reader {
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select * from job where due_at <= ? order by due_at limit ?`,
+      sql: `select ${allJobColumns} from job where due_at <= ? order by due_at limit ?`,
       params: [now, limit],
     };
     return rows.map(readJob);
@@ -128,15 +128,15 @@ export class SqlReader implements Reader {
   }
 
   *input(key: JobKey): Step<Uint8Array | undefined> {
-    return yield* readParts('job_input', key);
+    return yield* readPayload('job_input', key);
   }
 
   *output(key: JobKey): Step<Uint8Array | undefined> {
-    return yield* readParts('job_output', key);
+    return yield* readPayload('job_output', key);
   }
 
   *outputBytes(key: JobKey): Step<number> {
-    return (yield* measureParts('job_output', key)).bytes;
+    return yield* measureOutput(key);
   }
 
   *chunks(range: ChunkRange): Step<ChunkBatch[]> {

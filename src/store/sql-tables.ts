@@ -1,8 +1,8 @@
 // The tables of an SQL database: all statements that write. sql-reader.ts has those that read.
 import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
-import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
+import { describeChange, describeInsert, type InlinePayloads } from './job-row.ts';
 import type { Counts } from './live/counts.ts';
-import { deleteParts, insertParts } from './payload-parts.ts';
+import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
   type ChunkBatch,
@@ -66,12 +66,12 @@ export class SqlTables extends SqlReader implements Tables {
     yield { sql: 'delete from api_key where id = ?', params: [id] };
   }
 
-  *addJobRow(job: StoredJob): Step<void> {
-    yield { sql: insertJobSql, params: listJobValues(job) };
+  *addJobRow(job: StoredJob, payloads?: InlinePayloads): Step<void> {
+    yield describeInsert(job, payloads);
   }
 
-  *changeJobRow(before: StoredJob, after: StoredJob): Step<void> {
-    const change = describeChange(before, after);
+  *changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void> {
+    const change = describeChange(before, after, output);
     if (change) yield change;
   }
 
@@ -97,7 +97,7 @@ export class SqlTables extends SqlReader implements Tables {
     const params = [endpointId, id];
     yield* deleteParts('job_input', { endpointId, id });
     yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
-    if (webhook === null) yield* this.dropOutput({ endpointId, id });
+    if (webhook === null) yield* deleteParts('job_output', { endpointId, id });
     else yield* dropOutputOfJob({ endpointId, id });
     yield* this.dropChunks({ endpointId, id });
   }
@@ -108,6 +108,7 @@ export class SqlTables extends SqlReader implements Tables {
   }
 
   *dropOutput(key: JobKey): Step<void> {
+    yield* clearOutput(key);
     yield* deleteParts('job_output', key);
   }
 

@@ -1,13 +1,17 @@
 // The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
 // the row of a job is written.
+import type { InlinePayloads } from './job-row.ts';
 import type { Counts } from './live/counts.ts';
 import type { JobKey, Step, StoredJob, Transaction } from './store.ts';
 
 export interface Tables extends Omit<Transaction, 'insertJob' | 'saveJob' | 'removeJob'> {
   /** Adds the row of a job. The caller guarantees that the ID is new. */
-  addJobRow(job: StoredJob): Step<void>;
-  /** Writes what differs between the two; `before` is what the row has. */
-  changeJobRow(before: StoredJob, after: StoredJob): Step<void>;
+  addJobRow(job: StoredJob, payloads?: InlinePayloads): Step<void>;
+  /**
+   * Writes what differs between the two; `before` is what the row has. `output`: the small output of
+   * a job that has none.
+   */
+  changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void>;
   removeJobRow(key: JobKey): Step<void>;
   /** Adds to the endpoint's counters. */
   addCounts(endpointId: string, counts: Counts): Step<void>;

@@ -97,13 +97,25 @@ export class MemoryStore implements Store {
       operations.push(next);
       this.#runOne(next);
     }
-    const error = this.#write();
-    this.#isWriting = false;
+    let error = this.#write();
     this.#onSettled();
+    // One of them is at fault: each one runs again, alone.
+    if (error && !(error instanceof StoreUnavailableError)) {
+      for (const operation of operations) this.#commitAlone(operation);
+      error = undefined;
+    }
+    this.#isWriting = false;
     for (const operation of operations) {
       if (error) operation.reject(error);
       else operation.settle();
     }
+  }
+
+  #commitAlone(operation: Operation): void {
+    this.#runOne(operation);
+    const error = this.#write();
+    if (error) operation.settle = () => operation.reject(error);
+    this.#onSettled();
   }
 
   /** @returns why nothing was committed */

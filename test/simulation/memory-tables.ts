@@ -1,5 +1,6 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
+import type { InlinePayloads } from '../../src/store/job-row.ts';
 import { type Counts, noCounts } from '../../src/store/live/counts.ts';
 import {
   type ChunkBatch,
@@ -268,7 +269,7 @@ export class MemoryTables implements Tables {
     this.#delete(this.#keys, id);
   }
 
-  *addJobRow(job: StoredJob): Step<void> {
+  *addJobRow(job: StoredJob, { input, output }: InlinePayloads = {}): Step<void> {
     const { endpointId, id, idempotencyKey } = job;
     if (this.#jobs.has(nameOf(job))) throw new Error(`job ${id} exists already`);
     const isTaken = (other: StoredJob) => other.idempotencyKey === idempotencyKey;
@@ -276,11 +277,14 @@ export class MemoryTables implements Tables {
       throw new Error(`another job has the idempotency key ${idempotencyKey}`);
     }
     this.#set(this.#jobs, nameOf(job), job);
+    if (input) yield* this.putInput(job, input);
+    if (output) yield* this.putOutput(job, output);
   }
 
-  *changeJobRow(before: StoredJob, after: StoredJob): Step<void> {
+  *changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void> {
     if (!this.#jobs.has(nameOf(before))) throw new Error(`job ${before.id} does not exist`);
     this.#set(this.#jobs, nameOf(after), after);
+    if (output) yield* this.putOutput(after, output);
   }
 
   *removeJobRow(key: JobKey): Step<void> {

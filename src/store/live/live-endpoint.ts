@@ -1,14 +1,19 @@
 // What is in memory of one endpoint: its counters, its live jobs, and what the database does not have yet.
+import type { InlinePayloads } from '../job-row.ts';
 import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
 import { type Counts, count, isZero, type JobChange, noCounts } from './counts.ts';
 import { ReadyWindow } from './ready-window.ts';
 
 /** A job that changed in this commit. Undefined: it does not exist. */
-interface Unwritten {
+export interface Unwritten {
   /** As the database has it. */
   stored: StoredJob | undefined;
   now: StoredJob | undefined;
+  /** Small payloads to write with the row. */
+  payloads: InlinePayloads;
 }
+
+export const NONE: InlinePayloads = {};
 
 export class LiveEndpoint {
   readonly id: string;
@@ -71,7 +76,7 @@ export class LiveEndpoint {
     if (id === undefined) return;
     const known = this.unwritten.get(id);
     if (known) known.now = after;
-    else this.unwritten.set(id, { stored: before, now: after });
+    else this.unwritten.set(id, { stored: before, now: after, payloads: NONE });
     if (after) this.jobs.set(id, after);
     else this.jobs.delete(id);
     this.window.replace(before, after);

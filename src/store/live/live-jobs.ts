@@ -2,10 +2,11 @@
 // the counters. Operations change it at once; the database gets the last state of each changed job with
 // the commit. Everything here is also in the database, so it may be dropped between two commits.
 import { isTerminal } from '../../wire/job.ts';
+import type { InlinePayloads } from '../job-row.ts';
 import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { JobChange } from './counts.ts';
-import { LiveEndpoint } from './live-endpoint.ts';
+import { LiveEndpoint, NONE, type Unwritten } from './live-endpoint.ts';
 
 export interface LiveJobsOptions {
   /** Ready jobs of an endpoint that are read at once. Default 256. */
@@ -106,6 +107,30 @@ export class LiveJobs {
     this.#undo.push(() => live.undo(change));
   }
 
+  /** Small payloads of the job that this commit writes. */
+  payloads({ endpointId, id }: JobKey): InlinePayloads {
+    return this.#endpoints.get(endpointId)?.unwritten.get(id)?.payloads ?? NONE;
+  }
+
+  /**
+   * Writes a small payload with the row of the job. Returns false if the row does not change in this
+   * commit, or if the job may have an output.
+   */
+  keep({ endpointId, id }: JobKey, payloads: InlinePayloads): boolean {
+    const job = this.#endpoints.get(endpointId)?.unwritten.get(id);
+    if (!job?.now || (job.stored && job.stored.outputKind !== 'none')) return false;
+    this.#setPayloads(job, { ...job.payloads, ...payloads });
+    return true;
+  }
+
+  #setPayloads(job: Unwritten, payloads: InlinePayloads): void {
+    const before = job.payloads;
+    job.payloads = payloads;
+    this.#undo.push(() => {
+      job.payloads = before;
+    });
+  }
+
   /** Position in the changes of this commit, for `undoTo`. */
   mark(): number {
     return this.#undo.length;
@@ -118,24 +143,27 @@ export class LiveJobs {
 
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    const tables = this.#tables;
     for (const live of this.#changed) {
-      for (const [id, job] of live.unwritten) {
-        const { now, stored } = job;
-        if (now === stored) continue;
-        if (!now) yield* tables.removeJobRow({ endpointId: live.id, id });
-        else if (!stored) yield* tables.addJobRow(now);
-        else yield* tables.changeJobRow(stored, now);
-        job.stored = now;
-        this.#undo.push(() => {
-          job.stored = stored;
-        });
-      }
+      for (const [id, job] of live.unwritten)
+        yield* this.#writeRow({ endpointId: live.id, id }, job);
       const { counts } = live;
       if (!counts) continue;
-      yield* tables.addCounts(live.id, counts);
+      yield* this.#tables.addCounts(live.id, counts);
       this.#undo.push(live.resetCounts());
     }
+  }
+
+  *#writeRow(key: JobKey, job: Unwritten): Step<void> {
+    const { now, payloads, stored } = job;
+    if (now === stored) return;
+    if (!now) yield* this.#tables.removeJobRow(key);
+    else if (!stored) yield* this.#tables.addJobRow(now, payloads);
+    else yield* this.#tables.changeJobRow(stored, now, payloads.output);
+    this.#setPayloads(job, NONE);
+    job.stored = now;
+    this.#undo.push(() => {
+      job.stored = stored;
+    });
   }
 
   /** The commit is over, whether it succeeded or was undone: keeps what stays in memory. */

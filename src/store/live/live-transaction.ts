@@ -1,4 +1,6 @@
 // The verbs that write: jobs change in memory, and their rows are written once, with the commit.
+
+import { INLINE_BYTES } from '../payload-parts.ts';
 import type {
   ChunkBatch,
   EndpointBase,
@@ -22,8 +24,22 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
-    yield* this.tables.putInput(job, input);
+    const isSmall = input.length <= INLINE_BYTES;
+    if (!isSmall) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
+    if (isSmall) this.live.keep(job, { input });
+  }
+
+  override *input(key: JobKey): Step<Uint8Array | undefined> {
+    return this.live.payloads(key).input ?? (yield* this.tables.input(key));
+  }
+
+  override *output(key: JobKey): Step<Uint8Array | undefined> {
+    return this.live.payloads(key).output ?? (yield* this.tables.output(key));
+  }
+
+  override *outputBytes(key: JobKey): Step<number> {
+    return this.live.payloads(key).output?.length ?? (yield* this.tables.outputBytes(key));
   }
 
   // biome-ignore lint/correctness/useYield: the row is written with the commit
@@ -53,12 +69,15 @@ export class LiveTransaction extends LiveReader implements Transaction {
     yield* this.tables.removeDelivery(key);
   }
 
-  putOutput(key: JobKey, output: Uint8Array): Step<void> {
-    return this.tables.putOutput(key, output);
+  *putOutput(key: JobKey, output: Uint8Array): Step<void> {
+    if (output.length <= INLINE_BYTES && this.live.keep(key, { output })) return;
+    this.live.keep(key, { output: undefined });
+    yield* this.tables.putOutput(key, output);
   }
 
-  dropOutput(key: JobKey): Step<void> {
-    return this.tables.dropOutput(key);
+  *dropOutput(key: JobKey): Step<void> {
+    this.live.keep(key, { output: undefined });
+    yield* this.tables.dropOutput(key);
   }
 
   appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {
@@ -73,8 +92,12 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.tables.appendLog(key, at, lines);
   }
 
+  /** A small output that this commit writes becomes a part of the record. */
   insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void> {
-    return this.tables.insertDelivery(delivery, record);
+    const pieces = record.map((piece) =>
+      piece instanceof Uint8Array ? piece : (this.live.payloads(piece.outputOf).output ?? piece),
+    );
+    return this.tables.insertDelivery(delivery, pieces);
   }
 
   postponeDelivery(delivery: StoredDelivery): Step<void> {

@@ -1,7 +1,8 @@
 // Inputs, outputs, chunks and logs.
-import { beforeEach, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { Reader, Step, StoredJob, Transaction } from '../../../src/store/store.ts';
 import { bytesOf, keyOf, store, textOf } from './store-under-test.ts';
-import { makeJob } from './stored-jobs.ts';
+import { makeDelivery, makeJob } from './stored-jobs.ts';
 
 export function describePayloads(): void {
   it('include an input byte for byte', async () => {
@@ -23,6 +24,87 @@ export function describePayloads(): void {
     }
     const input = await store.read((tx) => tx.input(key));
     expect(Buffer.compare(input ?? Buffer.alloc(0), large)).toBe(0);
+  });
+
+  describe.each([0, 1_024, 1_025, 5_000])('of %i bytes', (length) => {
+    const payload = Uint8Array.from({ length }, (_, index) => index % 251);
+    const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
+    const ended: StoredJob = { ...job, status: 'COMPLETED', outputKind: 'value' };
+
+    function* complete(tx: Transaction): Step<void> {
+      yield* tx.saveJob(job, ended, 0);
+      yield* tx.putOutput(job, payload);
+    }
+
+    function* readAll(tx: Reader): Step<unknown> {
+      const bytes = yield* tx.outputBytes(job);
+      return { input: yield* tx.input(job), output: yield* tx.output(job), bytes };
+    }
+
+    it('are returned within their operation and after it', async () => {
+      const all = { input: payload, output: payload, bytes: length };
+      const seen = await store.write(function* (tx) {
+        yield* tx.insertJob(job, payload);
+        yield* complete(tx);
+        return yield* readAll(tx);
+      });
+      expect(seen).toEqual(all);
+      expect(await store.read(readAll)).toEqual(all);
+    });
+
+    it('are undone with their operation', async () => {
+      await store.write((tx) => tx.insertJob(job, payload));
+      const refused = store.write(function* (tx) {
+        yield* complete(tx);
+        throw new Error('refused');
+      });
+      const neighbour = store.write((tx) => tx.saveJob(job, { ...job, attempt: 1 }, 0));
+      await expect(refused).rejects.toThrow('refused');
+      await neighbour;
+      expect(await store.read(readAll)).toEqual({ input: payload, output: undefined, bytes: 0 });
+    });
+
+    it('are dropped, in the same operation or later', async () => {
+      await store.write((tx) => tx.insertJob(job, payload));
+      await store.write(function* (tx) {
+        yield* complete(tx);
+        yield* tx.dropOutput(job);
+      });
+      const none = { input: payload, output: undefined, bytes: 0 };
+      expect(await store.read(readAll)).toEqual(none);
+      await store.write(function* (tx) {
+        yield* tx.saveJob(ended, job, 0);
+        yield* complete(tx);
+      });
+      await store.write((tx) => tx.dropOutput(job));
+      expect(await store.read(readAll)).toEqual(none);
+    });
+
+    it('are removed with their job', async () => {
+      await store.write((tx) => tx.insertJob(job, payload));
+      await store.write(complete);
+      await store.write((tx) => tx.removeJob(ended));
+      expect(await store.read(readAll)).toEqual({ input: undefined, output: undefined, bytes: 0 });
+    });
+
+    it('are part of a delivery whose record refers to the output', async () => {
+      const delivery = makeDelivery({ id: 'd', jobId: 'a' });
+      await store.write((tx) => tx.insertJob(job, payload));
+      await store.write(function* (tx) {
+        yield* complete(tx);
+        yield* tx.insertDelivery(delivery, [bytesOf('['), { outputOf: job }, bytesOf(']')]);
+      });
+      await store.write((tx) => tx.removeJob(ended));
+      const parts = await store.read(function* (tx) {
+        const found: Uint8Array[] = [];
+        for (let at = 0; ; at++) {
+          const part = yield* tx.deliveryPart(delivery, at);
+          if (!part) return found;
+          found.push(part);
+        }
+      });
+      expect(Buffer.concat(parts)).toEqual(Buffer.concat([bytesOf('['), payload, bytesOf(']')]));
+    });
   });
 
   it('include an output that can be replaced and dropped', async () => {

@@ -94,10 +94,12 @@ export function describeWrites(): void {
   });
 
   it('may continue after it catches a refusal', async () => {
-    await addJobs(store, [makeJob({ id: 'a' })]);
+    const batch = { first: 0, sizes: [1], bytes: bytesOf('1') };
+    const key = { ...keyOf('a'), attempt: 1 };
+    await store.write((tx) => tx.appendChunks(key, batch));
     const caught = await store.write(function* (tx) {
       try {
-        yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+        yield* tx.appendChunks(key, batch);
         return false;
       } catch {
         yield* tx.putOutput(keyOf('a'), bytesOf('1'));

@@ -8,7 +8,7 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { insertJobSql, listJobValues } from '../../../src/store/job-row.ts';
+import { allJobColumns, listJobValues } from '../../../src/store/job-row.ts';
 import { migrate } from '../../../src/store/migrations.ts';
 import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
@@ -78,9 +78,10 @@ function insert(database: DatabaseSync, table: string, row: OldRow): void {
 }
 
 function rowOf(job: typeof done): OldRow {
-  const [, columns = ''] = /\((.*?)\)/s.exec(insertJobSql) ?? [];
   const values = listJobValues(job);
-  return Object.fromEntries(columns.split(', ').map((name, at) => [name, values[at] ?? null]));
+  return Object.fromEntries(
+    allJobColumns.split(', ').map((name, at) => [name, values[at] ?? null]),
+  );
 }
 
 function makeOldDatabase(version: number): string {
