@@ -204,6 +204,15 @@ alter table job add column input blob;
 alter table job add column output blob;
 `;
 
+// Jobs with a lease are in memory, so these indexes do not change with every lease, renewal and report.
+const leasesOutOfIndexes = `
+drop index job_due;
+create index job_due on job (due_at) where lease_token is null;
+drop index job_by_status;
+create index job_by_status on job (endpoint_id, status, position)
+  where status = 'IN_QUEUE' or status = 'FAILED' or status = 'TIMED_OUT' or status = 'CANCELLED';
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -221,4 +230,5 @@ export const MIGRATIONS: readonly string[] = [
   podsOfWorkers,
   keysByUser,
   inlinePayloads,
+  leasesOutOfIndexes,
 ];

@@ -1,4 +1,4 @@
-// Implements the verbs of a Reader: all statements that read. sql-transaction.ts has those that
+// The tables of an SQL database: all statements that read. sql-transaction.ts has those that
 // write.
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';
@@ -21,9 +21,7 @@ import type {
   ChunkRange,
   DueDeliveries,
   JobKey,
-  JobListing,
   LogRange,
-  Reader,
   ReceiverKey,
   ResourceKey,
   ResourceListing,
@@ -37,11 +35,12 @@ import type {
   StoredResource,
   StoredWorker,
 } from './store.ts';
+import type { TableListing } from './tables.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
-export class SqlReader implements Reader {
+export class SqlReader {
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
     const rows = yield { sql: 'select * from endpoint where id = ?', params: [id] };
     return readFirst(rows, readEndpoint);
@@ -68,7 +67,7 @@ export class SqlReader implements Reader {
     return readFirst(rows, readJob);
   }
 
-  *jobs({ endpointId, status, before, limit }: JobListing): Step<StoredJob[]> {
+  *jobs({ endpointId, status, before, limit }: TableListing): Step<StoredJob[]> {
     const wanted = status === undefined ? '' : `and ${statusConditions[status]}`;
     const rows = yield {
       sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < ? ${wanted}
@@ -116,14 +115,16 @@ export class SqlReader implements Reader {
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select ${allJobColumns} from job where due_at <= ? order by due_at limit ?`,
+      sql: `select ${allJobColumns} from job where due_at <= ? and lease_token is null
+        order by due_at limit ?`,
       params: [now, limit],
     };
     return rows.map(readJob);
   }
 
   *nextDueAt(): Step<number | undefined> {
-    const rows = yield { sql: 'select due_at from job order by due_at limit 1', params: [] };
+    const sql = 'select due_at from job where lease_token is null order by due_at limit 1';
+    const rows = yield { sql, params: [] };
     return readFirst(rows, (row) => number(row, 'due_at'));
   }
 
@@ -305,9 +306,8 @@ export class SqlReader implements Reader {
 }
 
 /** Literals, because SQLite uses a partial index only for a statement with the same condition. */
-const statusConditions: Record<JobStatus, string> = {
+const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
   IN_QUEUE: "status = 'IN_QUEUE'",
-  IN_PROGRESS: "status = 'IN_PROGRESS'",
   COMPLETED: "status = 'COMPLETED'",
   FAILED: "status = 'FAILED'",
   CANCELLED: "status = 'CANCELLED'",

@@ -1,10 +1,25 @@
 // The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
 // the row of a job is written.
+import type { JobStatus } from '../wire/job.ts';
 import type { InlinePayloads } from './job-row.ts';
 import type { Counts } from './live/counts.ts';
-import type { JobKey, Step, StoredJob, Transaction } from './store.ts';
+import type { JobKey, JobListing, Step, StoredJob, Transaction } from './store.ts';
 
-export interface Tables extends Omit<Transaction, 'insertJob' | 'saveJob' | 'removeJob'> {
+export interface TableListing extends Omit<JobListing, 'status'> {
+  status: Exclude<JobStatus, 'IN_PROGRESS'> | undefined;
+}
+
+export interface Tables
+  extends Omit<
+    Transaction,
+    'insertJob' | 'saveJob' | 'removeJob' | 'jobs' | 'dueJobs' | 'nextDueAt'
+  > {
+  /** Like `Reader.jobs`, but not for IN_PROGRESS alone: those jobs have a lease. */
+  jobs(listing: TableListing): Step<StoredJob[]>;
+  /** Like `Reader.dueJobs`, without jobs that have a lease. */
+  dueJobs(now: number, limit: number): Step<StoredJob[]>;
+  /** Like `Reader.nextDueAt`, without jobs that have a lease. */
+  nextDueAt(): Step<number | undefined>;
   /** Adds the row of a job. The caller guarantees that the ID is new. */
   addJobRow(job: StoredJob, payloads?: InlinePayloads): Step<void>;
   /**

@@ -28,9 +28,10 @@ export interface MemoryStoreOptions extends LiveJobsOptions {
 
 export class MemoryStore implements Store {
   readonly #tables = new MemoryTables();
-  readonly #live: LiveJobs;
-  readonly #reader: Reader;
-  readonly #transaction: Transaction;
+  readonly #options: MemoryStoreOptions;
+  #live: LiveJobs;
+  #reader: Reader;
+  #transaction: Transaction;
   readonly #failsCommit: () => boolean;
   readonly #onSettled: () => void;
   readonly #queue: Operation[] = [];
@@ -40,6 +41,7 @@ export class MemoryStore implements Store {
 
   constructor(options: MemoryStoreOptions = {}) {
     const { failsCommit = () => false, onSettled } = options;
+    this.#options = options;
     this.#live = new LiveJobs(this.#tables, options);
     this.#reader = new LiveReader(this.#tables, this.#live);
     this.#transaction = new LiveTransaction(this.#tables, this.#live);
@@ -68,6 +70,13 @@ export class MemoryStore implements Store {
     if (this.#isWriting) await undefined;
     if (this.#isClosed) throw describeClosed();
     return run(operation(this.#reader));
+  }
+
+  /** The process ends and another one opens the store: what was only in memory is lost. */
+  restart(): void {
+    this.#live = new LiveJobs(this.#tables, this.#options);
+    this.#reader = new LiveReader(this.#tables, this.#live);
+    this.#transaction = new LiveTransaction(this.#tables, this.#live);
   }
 
   async reclaim(): Promise<boolean> {

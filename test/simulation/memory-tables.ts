@@ -8,7 +8,6 @@ import {
   type DueDeliveries,
   type EndpointBase,
   type JobKey,
-  type JobListing,
   type LogRange,
   OWNER,
   type ReceiverKey,
@@ -23,7 +22,7 @@ import {
   type StoredResource,
   type StoredWorker,
 } from '../../src/store/store.ts';
-import type { Tables } from '../../src/store/tables.ts';
+import type { TableListing, Tables } from '../../src/store/tables.ts';
 
 const COUNTERS = [
   'inQueue',
@@ -82,7 +81,7 @@ export class MemoryTables implements Tables {
     return this.#select(endpointId, (job) => job.idempotencyKey === idempotencyKey)[0];
   }
 
-  *jobs({ endpointId, status, before, limit }: JobListing): Step<StoredJob[]> {
+  *jobs({ endpointId, status, before, limit }: TableListing): Step<StoredJob[]> {
     const isWanted = (job: StoredJob) =>
       (status === undefined || job.status === status) &&
       job.position < (before ?? Number.MAX_SAFE_INTEGER);
@@ -111,13 +110,17 @@ export class MemoryTables implements Tables {
   }
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
-    const due = [...this.#jobs.values()].filter(({ dueAt }) => dueAt <= now);
+    const due = [...this.#jobs.values()].filter(
+      ({ dueAt, lease }) => lease === null && dueAt <= now,
+    );
     return sortBy(due, ({ dueAt }) => dueAt).slice(0, limit);
   }
 
   *nextDueAt(): Step<number | undefined> {
     let next: number | undefined;
-    for (const { dueAt } of this.#jobs.values()) next = Math.min(next ?? dueAt, dueAt);
+    for (const { dueAt, lease } of this.#jobs.values()) {
+      if (lease === null) next = Math.min(next ?? dueAt, dueAt);
+    }
     return next;
   }
 

@@ -11,6 +11,7 @@ import { endpointSettings } from '../../src/wire/resources/endpoint.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';
+import { MemoryStore } from './memory-store.ts';
 import { SimulatedWorker } from './simulated-worker.ts';
 import { StreamClient } from './stream-client.ts';
 import { VirtualTime } from './virtual-time.ts';
@@ -45,6 +46,7 @@ export class World {
   weather: Weather = CALM;
   queue: Queue;
   readonly #store: Store;
+  readonly #restartStore: () => void;
   readonly #workers: SimulatedWorker[] = [];
   readonly #over = new AbortController();
   #workerCount = 0;
@@ -53,6 +55,9 @@ export class World {
   #link: WorkerLink | undefined;
 
   constructor({ store, endpointId, random, isSheltered }: WorldOptions) {
+    this.#restartStore = () => {
+      if (store instanceof MemoryStore) store.restart();
+    };
     this.endpointId = endpointId;
     this.random = random;
     this.isSheltered = isSheltered;
@@ -136,6 +141,7 @@ export class World {
   async restartPlatform(downMs: number): Promise<void> {
     this.#link = undefined;
     await this.clock.finish(this.queue.close());
+    this.#restartStore();
     await this.clock.advance(downMs);
     // Takes no random number: one more draw would change the world of every seed.
     if (downMs % 3 === 0) this.#wallOffsetMs -= 100 * downMs;

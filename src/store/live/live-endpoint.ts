@@ -20,6 +20,8 @@ export class LiveEndpoint {
   readonly window = new ReadyWindow();
   /** Jobs that the database has as they are here, and all jobs in `unwritten`. */
   readonly jobs = new Map<string, StoredJob>();
+  /** All jobs with a lease, once they are loaded. */
+  readonly leased = new Map<string, StoredJob>();
   readonly unwritten = new Map<string, Unwritten>();
   /** Jobs of the window when they were counted last. */
   counted = 0;
@@ -79,6 +81,8 @@ export class LiveEndpoint {
     else this.unwritten.set(id, { stored: before, now: after, payloads: NONE });
     if (after) this.jobs.set(id, after);
     else this.jobs.delete(id);
+    if (after?.lease) this.leased.set(id, after);
+    else this.leased.delete(id);
     this.window.replace(before, after);
   }
 }

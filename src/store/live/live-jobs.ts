@@ -3,7 +3,7 @@
 // the commit. Everything here is also in the database, so it may be dropped between two commits.
 import { isTerminal } from '../../wire/job.ts';
 import type { InlinePayloads } from '../job-row.ts';
-import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
+import type { JobKey, JobListing, Step, StoredEndpoint, StoredJob } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { JobChange } from './counts.ts';
 import { LiveEndpoint, NONE, type Unwritten } from './live-endpoint.ts';
@@ -16,6 +16,8 @@ export interface LiveJobsOptions {
   /** Jobs that stay in memory after their end, for their last reports and reads. Default 2,048. */
   endedJobs?: number;
 }
+
+type RunningJobs = Omit<JobListing, 'status'>;
 
 /** A window may grow to this many times the jobs that are read at once. */
 const WINDOW_GROWTH = 4;
@@ -32,6 +34,7 @@ export class LiveJobs {
   readonly #undo: (() => void)[] = [];
   /** Endpoints with a window; the one that was asked last is last. */
   readonly #windows = new Set<LiveEndpoint>();
+  #hasLeased = false;
   /** Jobs in all windows. */
   #ready = 0;
   readonly #ended: { endpoint: LiveEndpoint; job: StoredJob }[] = [];
@@ -98,6 +101,36 @@ export class LiveJobs {
     const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
     for (const job of known) live.jobs.set(job.id, job);
     live.window.load(known, { isAll: jobs.length < limit });
+  }
+
+  get hasLeased(): boolean {
+    return this.#hasLeased;
+  }
+
+  /** The jobs that have a lease in the database, which has all changes. */
+  loadLeased(jobs: readonly StoredJob[]): void {
+    for (const job of jobs) {
+      const live = this.#open(job.endpointId);
+      const known = live.jobs.get(job.id) ?? job;
+      live.jobs.set(job.id, known);
+      live.leased.set(job.id, known);
+    }
+    this.#hasLeased = true;
+  }
+
+  /** All jobs with a lease. */
+  *leased(): Iterable<StoredJob> {
+    for (const { leased } of this.#endpoints.values()) yield* leased.values();
+  }
+
+  /** Jobs that run, as `Reader.jobs` returns them. */
+  listRunning({ before = Number.MAX_SAFE_INTEGER, endpointId, limit }: RunningJobs): StoredJob[] {
+    const leased = this.#endpoints.get(endpointId)?.leased.values() ?? [];
+    return [...leased]
+      .filter(({ position, status }) => status === 'IN_PROGRESS' && position < before)
+      .sort((a, b) => b.position - a.position)
+      .slice(0, limit)
+      .map((job) => ({ ...job, error: null, history: [], progress: null, attachment: null }));
   }
 
   change(endpointId: string, change: JobChange): void {

@@ -59,9 +59,13 @@ export class LiveReader implements Reader {
     return yield* this.tables.jobByIdempotencyKey(endpointId, idempotencyKey);
   }
 
-  *jobs(listing: JobListing): Step<StoredJob[]> {
+  *jobs({ status, ...listing }: JobListing): Step<StoredJob[]> {
+    if (status === 'IN_PROGRESS') {
+      yield* this.#loadLeased();
+      return this.live.listRunning(listing);
+    }
     yield* this.writeBack();
-    return yield* this.tables.jobs(listing);
+    return yield* this.tables.jobs({ ...listing, status });
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
@@ -84,18 +88,24 @@ export class LiveReader implements Reader {
   }
 
   *leasedJobs(): Step<StoredJob[]> {
-    yield* this.writeBack();
-    return yield* this.tables.leasedJobs();
+    yield* this.#loadLeased();
+    return [...this.live.leased()].sort((a, b) => a.position - b.position);
   }
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
+    yield* this.#loadLeased();
     yield* this.writeBack();
-    return yield* this.tables.dueJobs(now, limit);
+    const due = yield* this.tables.dueJobs(now, limit);
+    for (const job of this.live.leased()) if (job.dueAt <= now) due.push(job);
+    return due.sort((a, b) => a.dueAt - b.dueAt || a.position - b.position).slice(0, limit);
   }
 
   *nextDueAt(): Step<number | undefined> {
+    yield* this.#loadLeased();
     yield* this.writeBack();
-    return yield* this.tables.nextDueAt();
+    let next = yield* this.tables.nextDueAt();
+    for (const { dueAt } of this.live.leased()) next = Math.min(next ?? dueAt, dueAt);
+    return next;
   }
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
@@ -106,6 +116,13 @@ export class LiveReader implements Reader {
   *countReady(endpointId: string, limit: number): Step<number> {
     yield* this.writeBack();
     return yield* this.tables.countReady(endpointId, limit);
+  }
+
+  /** All jobs with a lease are in memory from now on. */
+  *#loadLeased(): Step<void> {
+    if (this.live.hasLeased) return;
+    yield* this.writeBack();
+    this.live.loadLeased(yield* this.tables.leasedJobs());
   }
 
   input(key: JobKey): Step<Uint8Array | undefined> {

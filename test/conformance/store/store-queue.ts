@@ -76,7 +76,10 @@ export function describeQueue(): void {
 
 export function describeList(): void {
   const jobs = JOB_STATUSES.flatMap((status, i) =>
-    [0, 1, 2].map((n) => makeJob({ id: `${status}-${n}`, status, position: n * 10 + i })),
+    [0, 1, 2].map((n) => {
+      const lease = status === 'IN_PROGRESS' ? makeLease() : null;
+      return makeJob({ id: `${status}-${n}`, status, position: n * 10 + i, lease });
+    }),
   );
 
   async function listPages(status: JobStatus | undefined, limit: number): Promise<StoredJob[][]> {
@@ -101,18 +104,22 @@ export function describeList(): void {
     expect(idsOf(pages.flat())).toEqual(idsOf(newestFirst));
   });
 
-  it('omits errors, histories, progress and attachments, which may have hundreds of MB', async () => {
-    const full = {
-      ...makeJob({ id: 'full', position: 1 }),
-      ...{ error: { code: 'handler_error', message: 'no', attempts: [] }, progress: '1' },
-      history: [{ attempt: 1, code: 'handler_error', message: 'no', workerId: 'w', endedAt: 1 }],
-      attachment: { format: null, handlerData: '{}' },
-    } satisfies StoredJob;
-    await addJobs(store, [full]);
-    const [page = []] = await listPages(undefined, 1);
-    const slim = { error: null, history: [], progress: null, attachment: null };
-    expect(page).toEqual([{ ...full, ...slim }]);
-  });
+  it.each([null, makeLease()])(
+    'omits errors, histories, progress and attachments, which may have hundreds of MB',
+    async (lease) => {
+      const status = lease ? ('IN_PROGRESS' as const) : ('IN_QUEUE' as const);
+      const full = {
+        ...makeJob({ id: 'full', position: 1, lease, status }),
+        ...{ error: { code: 'handler_error', message: 'no', attempts: [] }, progress: '1' },
+        history: [{ attempt: 1, code: 'handler_error', message: 'no', workerId: 'w', endedAt: 1 }],
+        attachment: { format: null, handlerData: '{}' },
+      } satisfies StoredJob;
+      await addJobs(store, [full]);
+      const [page = []] = await listPages(status, 1);
+      const slim = { error: null, history: [], progress: null, attachment: null };
+      expect(page).toEqual([{ ...full, ...slim }]);
+    },
+  );
 
   it.each(JOB_STATUSES)('returns only the jobs with the status %s on request', async (status) => {
     await addJobs(store, jobs);

@@ -15,6 +15,7 @@ import {
   ENDPOINT,
   INPUT,
   makeJob,
+  makeLease,
 } from '../../conformance/store/stored-jobs.ts';
 
 const MB = 1_048_576;
@@ -53,6 +54,22 @@ async function readInQueue(store: Store): Promise<number | undefined> {
 }
 
 describe('a file', () => {
+  it('returns due jobs that were leased before it was opened again', async () => {
+    const lease = makeLease({ until: 5_000 });
+    const leased = makeJob({ id: 'leased', status: 'IN_PROGRESS', lease, dueAt: 5_000 });
+    const queued = makeJob({ id: 'queued', dueAt: 7_000 });
+    const store = await openStore();
+    await addJobs(store, [queued, leased]);
+    await store.close();
+    const again = await openStore();
+    expect(await again.read((tx) => tx.nextDueAt())).toBe(5_000);
+    const due = await again.read((tx) => tx.dueJobs(9_000, 10));
+    expect(due).toEqual([leased, queued]);
+    expect(await again.read((tx) => tx.dueJobs(9_000, 1))).toEqual([leased]);
+    const running = { endpointId: ENDPOINT, status: 'IN_PROGRESS', before: undefined } as const;
+    expect(await again.read((tx) => tx.jobs({ ...running, limit: 9 }))).toEqual([leased]);
+  });
+
   it('is complete when it is opened again', async () => {
     const store = await openStore();
     await insert(store, 'a');
