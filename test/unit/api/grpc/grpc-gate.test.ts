@@ -10,7 +10,8 @@ import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { KeylessLimits } from '../../../../src/api/grpc/limits.ts';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
-import type { HttpBounds } from '../../../../src/api/limits/bounds.ts';
+import { completeBounds, type HttpBounds } from '../../../../src/api/limits/bounds.ts';
+import { createWorkerBudget } from '../../../../src/api/limits/flows.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { ENDPOINT, startPlatform } from '../platform.ts';
@@ -42,6 +43,7 @@ async function startPort(
   const { endpoints, keys, queue, worker } = await startPlatform();
   const begun = { count: 0 };
   const metadata = { authorization: `Bearer ${worker}`, 'millrace-endpoint': ENDPOINT };
+  const budget = createWorkerBudget(completeBounds(bounds), systemClock);
   const server = createGrpcServer({
     ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
     linkTo(id) {
@@ -52,6 +54,7 @@ async function startPort(
     isClosing: () => queue.isClosing,
     keylessLimits,
     bounds,
+    budget,
   });
   const { url } = await server.start();
   const sessions: ClientHttp2Session[] = [];
@@ -65,8 +68,8 @@ async function startPort(
     sessions.push(session);
     return session;
   };
-  /** `begun`: streams with a valid key that the server has begun. */
-  return { join, metadata, begun };
+  /** `begun`: streams with a valid key that the server has begun. `budget`: of all workers' calls. */
+  return { join, metadata, begun, budget };
 }
 
 interface Call {
@@ -293,19 +296,17 @@ describe("a worker's stream", () => {
   });
 
   it('is reset if its user has too many bytes in incomplete messages', async () => {
-    const { join, metadata } = await startPort({}, { maxWorkerInFlightBytes: 64 * MB });
+    const { budget, join, metadata } = await startPort({}, { maxWorkerInFlightBytes: 64 * MB });
     const first = call(join(), OPEN, metadata);
-    await new Promise((resolve) => first.stream.once('response', resolve));
     first.stream.write(prefix(20 * MB));
+    await expect.poll(() => budget.usedBytes).toBe(20 * MB);
     const second = call(join(), OPEN, metadata);
-    await expect.poll(() => flood(second, 20 * MB)).toBeLessThanOrEqual(2 * WINDOW_BYTES);
+    expect(await flood(second, 20 * MB)).toBeLessThanOrEqual(2 * WINDOW_BYTES);
     expect(await second.ended).toMatchObject({ rstCode: constants.NGHTTP2_ENHANCE_YOUR_CALM });
     expect(first.stream.closed).toBe(false);
     first.stream.close();
-    await first.ended;
-    await expect
-      .poll(() => flood(call(join(), OPEN, metadata), 20 * MB))
-      .toBeGreaterThanOrEqual(20 * MB);
+    await expect.poll(() => budget.usedBytes).toBe(0);
+    expect(await flood(call(join(), OPEN, metadata), 20 * MB)).toBeGreaterThanOrEqual(20 * MB);
   });
 
   it('is reset when a message stalls', async () => {

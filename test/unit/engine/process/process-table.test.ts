@@ -100,11 +100,12 @@ describe('finding processes', () => {
   });
 
   it('finds all descendants, even in other sessions', async () => {
-    const leader = await start('sleep 100 & setsid sleep 200 & sleep 0.1; echo up; wait');
+    // The other session reports itself, so that it is there when the leader has printed something.
+    const leader = await start('sleep 100 & setsid sh -c "echo up; exec sleep 200" & wait');
     const found = findBeneath(new Set([leader.pid]), readProcesses());
-    expect(found).toHaveLength(3);
     const outside = found.filter(({ sessionId }) => sessionId !== leader.pid);
     for (const each of outside) signalProcess(each, 'SIGKILL');
+    expect(found).toHaveLength(3);
     expect(outside).toHaveLength(1);
   });
 
@@ -115,8 +116,10 @@ describe('finding processes', () => {
   it('finds processes by the exact value of a variable', async () => {
     const { pid } = await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/1' });
     await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/10' });
-    const { found } = findByVariable('MILLRACE_MARK', '/a/1', readProcesses());
-    expect(found.map((each) => each.pid)).toEqual([pid]);
-    expect(findByVariable('MILLRACE_MARK', '/a/', readProcesses()).found).toHaveLength(2);
+    const find = (value: string) => findByVariable('MILLRACE_MARK', value, readProcesses()).found;
+    // Variables cannot be read while a process starts its program.
+    while (find('/a/').length < 2) await sleep(10);
+    expect(find('/a/1').map((each) => each.pid)).toEqual([pid]);
+    expect(find('/a/')).toHaveLength(2);
   });
 });
