@@ -4,6 +4,7 @@
 import { createSecureContext } from 'node:tls';
 import { type ChannelOptions, Client, credentials, Metadata } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
+import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import {
   type Lease,
@@ -34,7 +35,7 @@ import {
   readReportReplies,
   readWelcome,
 } from '../link-answers.ts';
-import { type GrpcAnswer, GrpcStream, type Question } from './grpc-stream.ts';
+import { type GrpcAnswer, GrpcStream, type Question, type StreamClock } from './grpc-stream.ts';
 
 /** Slowest link for which a payload's time limit is computed, bytes per ms; 20 MB get 210 s. */
 const SLOW_LINK_BYTES_PER_MS = 100;
@@ -77,6 +78,8 @@ export interface GrpcLinkOptions {
    * a slow link; also the longest pause between two pieces of it. ms. Default 15,000.
    */
   answerMarginMs?: number;
+  /** Default: the machine's clock. */
+  clock?: StreamClock;
 }
 
 export interface GrpcLink extends WorkerLink {
@@ -181,6 +184,7 @@ class StreamLink implements GrpcLink {
     );
     const stream = new GrpcStream({
       call,
+      clock: this.#options.clock ?? systemClock,
       onEnd: (how) => {
         if (this.#stream === stream) this.#stream = undefined;
         // It may hang while it connects, or on a half-open connection.

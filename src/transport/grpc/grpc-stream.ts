@@ -2,6 +2,7 @@
 // arrive in any order. When the stream ends, all open questions fail and the stream is not used
 // again.
 import type { ClientDuplexStream } from '@grpc/grpc-js';
+import type { ResumableClock } from '../../base/clock.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import {
@@ -48,23 +49,29 @@ interface OpenQuestion {
   partial?: { envelope: Envelope; assembly: PayloadAssembly };
 }
 
+/** Measures how long an answer takes. */
+export type StreamClock = Pick<ResumableClock, 'after' | 'monotonic'>;
+
 export interface GrpcStreamOptions {
   call: ClientDuplexStream<object, object>;
+  clock: StreamClock;
   /** Called once. `silent`: an answer did not arrive; the connection must not be trusted. */
   onEnd: (how: 'ended' | 'silent') => void;
 }
 
 export class GrpcStream {
   readonly #call: ClientDuplexStream<object, object>;
+  readonly #clock: StreamClock;
   readonly #onEnd: GrpcStreamOptions['onEnd'];
   readonly #closed = new AbortController();
   readonly #writer: PacedWriter<object>;
   readonly #open = new Map<number, OpenQuestion>();
   #lastNumber = 0;
-  #lastReceivedAt = 0;
+  #lastReceivedAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ call, onEnd }: GrpcStreamOptions) {
+  constructor({ call, clock, onEnd }: GrpcStreamOptions) {
     this.#call = call;
+    this.#clock = clock;
     this.#onEnd = onEnd;
     this.#writer = new PacedWriter(call, this.#closed.signal);
     call.on('data', (message: object) => this.#receive(message));
@@ -78,18 +85,24 @@ export class GrpcStream {
     const { kind, patienceMs, signal, waitMs } = question;
     if (signal?.aborted) return Promise.reject(giveUp(kind));
     const number = ++this.#lastNumber;
-    const askedAt = performance.now();
+    const askedAt = this.#clock.monotonic();
     const settled = new AbortController();
     return new Promise<GrpcAnswer>((resolve, reject) => {
       const abort = () => {
         fail(giveUp(kind));
-        const isOverdue = performance.now() - askedAt > waitMs && this.#lastReceivedAt < askedAt;
+        const isOverdue =
+          this.#clock.monotonic() - askedAt > waitMs && this.#lastReceivedAt < askedAt;
         if (isOverdue) this.#fallSilent(kind);
         else void this.#writer.writeNow({ call: number, abort: {} });
       };
-      const timer = setTimeout(() => this.#fallSilent(kind), patienceMs);
+      const startTimer = () => this.#clock.after(patienceMs, () => this.#fallSilent(kind));
+      let stopTimer = startTimer();
+      const refresh = () => {
+        stopTimer();
+        stopTimer = startTimer();
+      };
       const settle = () => {
-        clearTimeout(timer);
+        stopTimer();
         signal?.removeEventListener('abort', abort);
         this.#open.delete(number);
         settled.abort();
@@ -103,7 +116,7 @@ export class GrpcStream {
         resolve(value);
       };
       signal?.addEventListener('abort', abort, { once: true });
-      this.#open.set(number, { kind, answer, fail, refresh: () => timer.refresh() });
+      this.#open.set(number, { kind, answer, fail, refresh });
       this.#send(number, question, settled.signal);
     });
   }
@@ -127,7 +140,7 @@ export class GrpcStream {
   }
 
   #receive(message: object): void {
-    this.#lastReceivedAt = performance.now();
+    this.#lastReceivedAt = this.#clock.monotonic();
     const envelope = openEnvelope(message);
     const open = this.#open.get(envelope.call);
     // The question was given up meanwhile.

@@ -15,8 +15,13 @@ import {
 } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { createGrpcLink, type GrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
+import {
+  createGrpcLink,
+  type GrpcLink,
+  type GrpcLinkOptions,
+} from '../../../../src/transport/grpc/grpc-link.ts';
 import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
 import {
   type Envelope,
@@ -74,14 +79,17 @@ async function listen(
   return { port: bound, streams, stop: () => server.forceShutdown() };
 }
 
-function connect(port: number, options: { key?: string; answerMarginMs?: number } = {}): GrpcLink {
+function connect(
+  port: number,
+  options: Partial<Pick<GrpcLinkOptions, 'clock' | 'key'>> = {},
+): GrpcLink {
   const url = `grpc://127.0.0.1:${port}`;
   const link = createGrpcLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, ...options });
   links.push(link);
   return link;
 }
 
-async function serve(handle: Handle, options: { answerMarginMs?: number } = {}) {
+async function serve(handle: Handle, options: { clock?: ManualClock } = {}) {
   const script = await listen(handle);
   return { ...script, link: connect(script.port, options) };
 }
@@ -96,6 +104,8 @@ function errorOf(call: Promise<unknown>): Promise<LinkError> {
 }
 
 const never = new AbortController().signal;
+/** Default of the link's option `answerMarginMs`. */
+const DEFAULT_MARGIN_MS = 15_000;
 const identity = { workerId: 'w1', incarnation: 3 };
 const hello = { ...identity, protocol: 1, version: '0.0.0', slots: 2, devices: [], outbox: [] };
 const welcome = {
@@ -110,7 +120,8 @@ const outcome: Report = {
   ...{ kind: 'outcome', jobId: 'a', attempt: 1, token: 's', seq: 1, body: Buffer.from('"äöü"') },
   outcome: { kind: 'completed', executionMs: 3, output: 'value' },
 };
-const answerHello: Handle = (call, { call: number }) => call.write({ call: number, welcome });
+const answerHello = (call: Call, { call: number }: Pick<Envelope, 'call'>) =>
+  call.write({ call: number, welcome });
 
 describe('the gRPC link', () => {
   it('makes all calls on one stream, opened with the key and the endpoint', async () => {
@@ -175,19 +186,26 @@ describe('the gRPC link', () => {
   });
 
   it('waits for a payload as long as its pieces arrive', async () => {
+    const clock = new ManualClock();
+    const asked = Promise.withResolvers<{ call: Call; number: number }>();
     const { link } = await serve(
-      (call, { call: number }) => {
-        const headers = [{ ...lease, bodyBytes: 5 }];
-        call.write({ call: number, leases: { leases: headers, payload: Buffer.from('a') } });
-        for (const [index, byte] of ['b', 'c', 'd', 'e'].entries()) {
-          const piece = { payload: Buffer.from(byte) };
-          setTimeout(() => call.write({ call: number, piece }), (index + 1) * 300);
-        }
+      (call, { call: number, kind }) => {
+        if (kind === 'credit') asked.resolve({ call, number });
+        else answerHello(call, { call: number });
       },
-      // Less than all of it takes, and far more than one piece.
-      { answerMarginMs: 1_000 },
+      { clock },
     );
-    expect(await link.take(take, never)).toEqual([{ ...lease, input: Buffer.from('abcde') }]);
+    const taken = link.take(take, never);
+    const { call, number } = await asked.promise;
+    const headers = [{ ...lease, bodyBytes: 5 }];
+    call.write({ call: number, leases: { leases: headers, payload: Buffer.from('a') } });
+    for (const byte of ['b', 'c', 'd', 'e']) {
+      // The answer to a later question shows that the pieces before it have arrived.
+      await link.hello(hello);
+      await clock.advance(take.waitMs + DEFAULT_MARGIN_MS - 1);
+      call.write({ call: number, piece: { payload: Buffer.from(byte) } });
+    }
+    expect(await taken).toEqual([{ ...lease, input: Buffer.from('abcde') }]);
   });
 
   it('encodes the endpoint ID for metadata', async () => {
@@ -301,21 +319,32 @@ describe('a stream that ends', () => {
     expect(await errorOf(link.renew(renew, never))).toMatchObject({ code: 'unavailable' });
     await listen(answerHello, undefined, first.port);
     const greet = () => link.hello(hello).catch(() => undefined);
-    await expect.poll(greet, { timeout: 4_000 }).toEqual(welcome);
+    await expect.poll(greet).toEqual(welcome);
   });
 });
 
 describe('a platform that is silent', () => {
   it('is abandoned after the margin, with all open calls, for a new connection', async () => {
+    const clock = new ManualClock();
     let isSilent = true;
+    const arrived = Promise.withResolvers<void>();
     const handle: Handle = (call, question) => {
       if (!isSilent) answerHello(call, question);
+      else if (question.kind === 'hello') arrived.resolve();
     };
     const peers = new Set<string>();
     const { port } = await listen(handle, (call) => peers.add(call.getPeer()));
-    const link = connect(port, { answerMarginMs: 50 });
+    const link = connect(port, { clock });
+    let isOpen = true;
     const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
-    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
+    const greeting = errorOf(link.hello(hello)).finally(() => {
+      isOpen = false;
+    });
+    await arrived.promise;
+    await clock.advance(DEFAULT_MARGIN_MS - 1);
+    expect(isOpen).toBe(true);
+    await clock.advance(1);
+    expect(await greeting).toMatchObject({ code: 'unavailable' });
     expect(await waiting).toMatchObject({ code: 'unavailable' });
     isSilent = false;
     await link.hello(hello);
@@ -323,11 +352,12 @@ describe('a platform that is silent', () => {
   });
 
   it('is abandoned with a renewal if nothing has arrived since', async () => {
-    const { link } = await serve(() => {});
+    const clock = new ManualClock();
+    const { link } = await serve(() => {}, { clock });
     const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
     const overdue = new AbortController();
     const renewal = errorOf(link.renew(renew, overdue.signal));
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await clock.advance(renew.waitMs + 1);
     overdue.abort();
     expect(await renewal).toMatchObject({
       ...{ code: 'unavailable', message: expect.stringContaining('cancelled') },

@@ -211,7 +211,7 @@ describe('the HTTP link', () => {
       { answerMarginMs: 50 },
     );
     expect(await errorOf(link.take(take, never))).toMatchObject({ code: 'unavailable' });
-    expect(await link.take({ ...take, waitMs: 4_000 }, never)).toEqual([]);
+    expect(await link.take({ ...take, waitMs: 60_000 }, never)).toEqual([]);
     expect(ports[1]).not.toBe(ports[0]);
   });
 });
