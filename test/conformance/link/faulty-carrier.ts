@@ -12,8 +12,13 @@ import { ENDPOINT, type Platform } from '../platform.ts';
 import { type CarrierPort, issueWorkerKey, openGrpcPort, openHttpPort } from './servers.ts';
 
 export interface FaultyCarrier {
-  /** Opens the link of one worker process, on its own connections. */
-  openLink(): WorkerLink;
+  /**
+   * Opens the link of one worker process, on its own connections. An impatient link soon gives up a
+   * half-open connection; on a slow machine it may also give up others, so `repeat` all of its calls.
+   */
+  openLink(patience?: 'patient' | 'impatient'): WorkerLink;
+  /** Error message of a call that an impatient link gave up. */
+  readonly silence: RegExp;
   /** Drops all answers until the connections are cut. */
   mute(): void;
   /** Makes the open connections half open: nothing passes and nothing fails. */
@@ -27,9 +32,12 @@ export interface FaultyCarrier {
   close(): Promise<void>;
 }
 
-/** How long a link waits for an answer beyond the requested wait. */
+/** How long an impatient link waits for an answer beyond the requested wait. */
 const PATIENCE_MS = 400;
-const MOST_REPEATS = 40;
+/** Far more than needed; ends the calls of a test that was given up. */
+const MOST_REPEATS = 1_000;
+/** Only the limit of the test ends the wait of a patient link. */
+const ENDLESS_MS = 300_000;
 
 interface Line {
   state: 'open' | 'mute' | 'dead';
@@ -66,6 +74,7 @@ export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
     return own.state === 'open' ? first : failure;
   };
   return {
+    silence: /was cut/,
     openLink: () => ({
       hello: (hello) => call((link) => link.hello(hello)),
       take: (request, signal) =>
@@ -102,7 +111,8 @@ interface ClosableLink extends WorkerLink {
 
 interface Wire {
   openPort(platform: Platform): Promise<CarrierPort>;
-  createLink(port: number, key: string): ClosableLink;
+  silence: RegExp;
+  createLink(port: number, key: string, answerMarginMs: number): ClosableLink;
 }
 
 /** Opens a server, and links to it through a relay. */
@@ -119,8 +129,10 @@ async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCa
     await passTime(clock, port.close());
   };
   return {
-    openLink() {
-      const link = wire.createLink(relay.port, key);
+    silence: wire.silence,
+    openLink(patience = 'patient') {
+      const marginMs = patience === 'patient' ? ENDLESS_MS : PATIENCE_MS;
+      const link = wire.createLink(relay.port, key, marginMs);
       links.push(link);
       return link;
     },
@@ -158,10 +170,11 @@ async function passTime(clock: ManualClock, closing: Promise<void>): Promise<voi
 export function openFaultyHttp(platform: Platform): Promise<FaultyCarrier> {
   return openBehindRelay(platform, {
     openPort: openHttpPort,
-    createLink: (port, key) =>
+    silence: /\bTimeout\b/,
+    createLink: (port, key, answerMarginMs) =>
       createHttpLink({
         ...{ url: `http://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },
-        answerMarginMs: PATIENCE_MS,
+        answerMarginMs,
       }),
   });
 }
@@ -170,6 +183,7 @@ export function openFaultyRunPod(platform: Platform): Promise<FaultyCarrier> {
   let pods = 0;
   return openBehindRelay(platform, {
     openPort: openHttpPort,
+    silence: /\bTimeout\b/,
     createLink(port, key) {
       const base = `http://127.0.0.1:${port}/runpod/v2/${ENDPOINT}`;
       const templates = {
@@ -188,10 +202,12 @@ export function openFaultyRunPod(platform: Platform): Promise<FaultyCarrier> {
 export function openFaultyGrpc(platform: Platform): Promise<FaultyCarrier> {
   return openBehindRelay(platform, {
     openPort: openGrpcPort,
-    createLink: (port, key) =>
+    // Not that of the keep-alive, which would detect the half-open connection later.
+    silence: /no response in time/,
+    createLink: (port, key, answerMarginMs) =>
       createGrpcLink({
         ...{ url: `grpc://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },
-        answerMarginMs: PATIENCE_MS,
+        answerMarginMs,
       }),
   });
 }
@@ -204,7 +220,7 @@ export async function repeat<T>(call: () => Promise<T>): Promise<T> {
     } catch (error) {
       const isPassing = error instanceof LinkError && error.code === 'unavailable';
       if (!isPassing || tries >= MOST_REPEATS) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await sleep(20);
     }
   }
 }
