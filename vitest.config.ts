@@ -87,6 +87,8 @@ export default defineConfig({
     // The check for leftovers waits for processes that are ending.
     teardownTimeout: minute,
     reporters: ['default', new SummaryReporter()],
+    // Only a guard against hanging: the default of 1 s is too short on a loaded machine.
+    expect: { poll: { timeout: 30 * second } },
     projects: [
       defineGroup({
         name: 'unit',

@@ -1,12 +1,27 @@
 // Observing containers: state, list, events, log, usage and ports.
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Engine, PublicPort } from '../../../src/engine/engine.ts';
-import type { EngineStage } from './engine-stage.ts';
+import { type EngineStage, MOUNT } from './engine-stage.ts';
 
 const GRACE_MS = 10_000;
 
+interface HeldContainer {
+  id: string;
+  /** Lets the container exit. */
+  end(): Promise<void>;
+}
+
 export function describeSights(stage: EngineStage): void {
+  async function runUntilEnd(exitCode: number): Promise<HeldContainer> {
+    const mounts = [{ kind: 'network' as const, source: stage.shared, path: MOUNT }];
+    const script = `until [ -e ${stage.mount}/end ]; do sleep 0.02; done; exit ${exitCode}`;
+    const { id } = await stage.run(script, { mounts });
+    return { id, end: () => writeFile(join(stage.shared, 'end'), '') };
+  }
+
   describe('inspecting', () => {
     it('finds nothing for an unknown ID', async () => {
       expect(await stage.engine.inspect('pod_nowhere')).toBeUndefined();
@@ -39,10 +54,13 @@ export function describeSights(stage: EngineStage): void {
     });
 
     it('shows how a container ended while no platform ran', async () => {
-      const { id } = await stage.run('sleep 0.2; exit 9');
+      const { id, end } = await runUntilEnd(9);
       await stage.engine.close();
+      await end();
+      // A slow machine may need longer than that.
       await sleep(400);
-      expect(await stage.reopen().inspect(id)).toMatchObject({ state: 'exited', exitCode: 9 });
+      stage.reopen();
+      expect(await stage.untilExited(id)).toMatchObject({ exitCode: 9 });
     });
 
     it('keeps containers running when it is closed', async () => {
@@ -65,20 +83,18 @@ export function describeSights(stage: EngineStage): void {
 
   describe('watching', () => {
     it('reports a container that ends', async () => {
-      const { id } = await stage.run('sleep 0.3; exit 1');
-      await untilToldOfEnd(stage.engine, id);
+      await untilToldOfEnd(stage.engine, await runUntilEnd(1));
     });
 
     it('reports a container that ends, even if another platform process started it', async () => {
-      const { id } = await stage.run('sleep 0.5; exit 1');
-      await untilToldOfEnd(stage.reopen(), id);
+      const held = await runUntilEnd(1);
+      await untilToldOfEnd(stage.reopen(), held);
     });
 
     it('no longer calls a removed listener', async () => {
       const heard: string[] = [];
       stage.engine.watch((id) => heard.push(id))();
-      const { id } = await stage.run('sleep 0.3; exit 1');
-      await untilToldOfEnd(stage.engine, id);
+      await untilToldOfEnd(stage.engine, await runUntilEnd(1));
       expect(heard).toEqual([]);
     });
   });
@@ -189,14 +205,15 @@ export function describeSights(stage: EngineStage): void {
 }
 
 /** Inspects the container only when the engine reports a change. */
-function untilToldOfEnd(engine: Engine, id: string): Promise<void> {
+/** Ends the container as soon as the engine watches it. */
+function untilToldOfEnd(engine: Engine, { end, id }: HeldContainer): Promise<void> {
   return new Promise((resolve, reject) => {
     const look = async () => {
-      if ((await engine.inspect(id))?.state !== 'exited') return;
-      end();
+      if ((await engine.inspect(id))?.state !== 'exited') return end();
+      close();
       resolve();
     };
-    const end = engine.watch((changed) => {
+    const close = engine.watch((changed) => {
       if (changed === id) look().catch(reject);
     });
   });

@@ -60,7 +60,7 @@ async function waitForEnd(from: PlatformProcess, id: string, endpoint: string): 
 
 async function untilRunning(from: PlatformProcess, id: string, endpoint: string): Promise<void> {
   const look = async () => (await from.fetch(`/v2/${endpoint}/status/${id}`)).json();
-  await expect.poll(look, { timeout: 10_000 }).toMatchObject({ status: 'IN_PROGRESS' });
+  await expect.poll(look).toMatchObject({ status: 'IN_PROGRESS' });
 }
 
 /** A port that is free and stays that of the platform over its restarts. */

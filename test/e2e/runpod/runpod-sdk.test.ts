@@ -119,14 +119,12 @@ describe('run, status and statusSync', () => {
     const { id, status } = await script.run({ input: { steps, answer: { n: 2 } } });
     expect(status).toBe('IN_QUEUE');
 
-    await vi.waitFor(
-      async () =>
-        expect(await script.status(id)).toMatchObject({
-          ...{ id, status: 'IN_PROGRESS', output: 'begun' },
-          ...{ started: true, completed: false, succeeded: false },
-        }),
-      10_000,
-    );
+    await expect
+      .poll(() => script.status(id))
+      .toMatchObject({
+        ...{ id, status: 'IN_PROGRESS', output: 'begun' },
+        ...{ started: true, completed: false, succeeded: false },
+      });
     const waiting = script.statusSync(id);
     mark.set();
 

@@ -96,10 +96,13 @@ describe.each(Object.entries(ENDS))('%s', (_name, endKey) => {
 });
 
 it('the expiry of a key ends its WebSockets', async () => {
-  const { platform } = await startEcho();
-  const { key } = await platform.keys.issue({ ...GRANT, expiresAt: Date.now() + 1_000 });
+  const clock = new ManualClock();
+  const { platform } = await startEcho({ clock });
+  const { key } = await platform.keys.issue({ ...GRANT, expiresAt: clock.now() + 1_000 });
   const socket = await openSocket(platform, key);
-  await once(socket, 'close');
+  const closed = once(socket, 'close');
+  await clock.advance(1_000);
+  await closed;
 });
 
 it('a WebSocket counts in the rate limits, and one too many is refused with 429', async () => {

@@ -1,5 +1,7 @@
 // Clients that are slow to send or to read, over real sockets: what they may hold, and how long.
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -63,6 +65,17 @@ function sendHalf(platform: Platform, bytes: number): Client {
   client.socket.write(writeHead(platform, { bytes }));
   client.socket.write(writeBody(bytes).subarray(0, bytes / 2));
   return client;
+}
+
+/** Bytes that the server has received on the connection of the next request. */
+function watchReceived(): () => number {
+  let socket: Socket | undefined;
+  const note = (message: unknown) => {
+    socket ??= (message as { request: IncomingMessage }).request.socket;
+  };
+  subscribe('http.server.request.start', note);
+  onTestFinished(() => void unsubscribe('http.server.request.start', note));
+  return () => socket?.bytesRead ?? 0;
 }
 
 /** Polls, as what a socket brings has no event of its own here. */
@@ -151,12 +164,15 @@ describe('an honest upload', () => {
   it('that is slow but steady succeeds, however long it takes', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: SMALL } });
+    const received = watchReceived();
     const client = openClient(platform);
     const body = writeBody(600_000);
-    client.socket.write(writeHead(platform, { bytes: body.length }));
+    const head = writeHead(platform, { bytes: body.length });
+    client.socket.write(head);
     for (let at = 0; at < body.length; at += 60_000) {
-      client.socket.write(body.subarray(at, at + 60_000));
-      await setTimeout(5);
+      const piece = body.subarray(at, at + 60_000);
+      client.socket.write(piece);
+      await waitUntil(() => received() >= head.length + at + piece.length);
       await clock.advance(25_000);
     }
     const job = await takeJob(platform);
@@ -307,9 +323,10 @@ describe('readers that do not read', () => {
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const client = askOnly(platform, await completeLarge(platform));
     await waitUntil(() => platform.flows.usedBytes > 12 * MB);
-    await setTimeout(50);
-    for (let n = 0; n < 9; n += 1) await clock.advance(5_000);
-    await waitUntil(() => platform.flows.usedBytes === 0);
+    while (platform.flows.usedBytes > 0) {
+      await setTimeout(5);
+      await clock.advance(5_000);
+    }
     client.socket.resume();
     await client.closed;
     expect(client.text().length).toBeLessThan(OUTPUT.length);
@@ -324,8 +341,9 @@ describe('an honest reader', () => {
     const client = askOnly(platform, await completeLarge(platform));
     const isWhole = () => client.text().length > OUTPUT.length;
     while (!isWhole()) {
+      const before = client.text().length;
       client.socket.resume();
-      await setTimeout(4);
+      await waitUntil(() => client.text().length >= before + MB || isWhole());
       client.socket.pause();
       await clock.advance(5_000);
     }

@@ -67,11 +67,16 @@ describe("a job of RunPod's API whose handler fails", () => {
     await stream(platform, first, 'of the first attempt');
     await done(platform, first, FAILURE);
 
-    const waiting = read(platform, `stream/${id}?wait=1000`);
-    await clock.advance(0);
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    await clock.advance(1_200);
+    let isAnswered = false;
+    const waiting = read(platform, `stream/${id}?wait=1000`).finally(() => {
+      isAnswered = true;
+    });
+    while (!isAnswered) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      await clock.advance(200);
+    }
     expect(await waiting).toMatchObject({ stream: [] });
+    await clock.advance(1_200);
     const second = await readJson(
       await poll(platform, 'job-take/pod-1?&job_in_progress=0', String(first)),
     );

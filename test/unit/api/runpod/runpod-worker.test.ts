@@ -277,7 +277,7 @@ describe('a RunPod worker', () => {
     await ask(platform, 'job-stop/pod-1?');
 
     await expect
-      .poll(async () => readJson(await platform.call('/v2/demo/health')), { timeout: 4_000 })
+      .poll(async () => readJson(await platform.call('/v2/demo/health')))
       .toMatchObject({ workers: { idle: 1, running: 0 } });
   });
 

@@ -64,8 +64,9 @@ describe('the end of a run', () => {
     await pod.untilPrinted('up');
     const { pid } = pod.readRun();
     const stopped = pod.engine.stop('pod_a', 1_000_000);
+    const refused = expect(stopped).rejects.toMatchObject({ code: 'unavailable' });
     await pod.engine.close();
-    await expect(stopped).rejects.toMatchObject({ code: 'unavailable' });
+    await refused;
     expect(isThere(pid)).toBe(true);
     await pod.open().stop('pod_a', 0);
     expect(isThere(pid)).toBe(false);

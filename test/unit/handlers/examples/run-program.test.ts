@@ -14,7 +14,7 @@ function runScript(script: string, context = makeContext()) {
 
 /** Resolves once the script has said on standard error that it is up. */
 async function waitUntilUp({ logged }: ReturnType<typeof makeContext>): Promise<number> {
-  await expect.poll(() => logged.length, { timeout: 5_000 }).toBeGreaterThan(0);
+  await expect.poll(() => logged.length).toBeGreaterThan(0);
   return Number(logged[0]?.msg);
 }
 

@@ -224,12 +224,12 @@ describe('a fault', () => {
       const clock = new ManualClock();
       const reading = readNvidiaSmi({ command: standIn, clock, signal: life.signal });
       const written = () => readFile(pidFile, 'utf8').catch(() => '');
-      await vi.waitUntil(async () => (await written()).endsWith('\n'), { timeout: 4_000 });
+      await expect.poll(written).toMatch(/\n$/);
       const pid = Number(await written());
       expect(isAlive(pid)).toBe(true);
       life.abort();
       expect(await reading).toMatchObject({ kind: 'fault', fault: 'failed' });
-      await vi.waitUntil(() => !isAlive(pid), { timeout: 4_000 });
+      await expect.poll(() => isAlive(pid)).toBe(false);
       expect(await readNvidiaSmi({ command: standIn, clock, signal: life.signal })).toMatchObject({
         kind: 'fault',
       });
@@ -247,12 +247,12 @@ describe('a fault', () => {
       const clock = new ManualClock();
       const reading = readNvidiaSmi({ command: standIn, clock, timeoutMs: 10_000 });
       const written = () => readFile(pidFile, 'utf8').catch(() => '');
-      await vi.waitUntil(async () => (await written()).endsWith('\n'), { timeout: 4_000 });
+      await expect.poll(written).toMatch(/\n$/);
       const pid = Number(await written());
       expect(isAlive(pid)).toBe(true);
       await clock.advance(10_000);
       await reading;
-      await vi.waitUntil(() => !isAlive(pid), { timeout: 4_000 });
+      await expect.poll(() => isAlive(pid)).toBe(false);
     } finally {
       await rm(folder, { recursive: true });
     }

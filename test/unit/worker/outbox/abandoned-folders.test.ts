@@ -79,7 +79,7 @@ describe('abandoned folders', () => {
     await abandon('a', ['job-a']);
     await abandon('b', ['job-b', 'job-c']);
     start();
-    await expect.poll(() => listByes(), { timeout: 20_000 }).toEqual(['b', 'a']);
+    await expect.poll(() => listByes()).toEqual(['b', 'a']);
     expect(link.hellos.map(({ workerId }) => workerId)).toEqual(['b', 'a']);
     expect(link.reported).toEqual(['job-b#1 completed', 'job-c#1 completed', 'job-a#1 completed']);
     await opened[0]?.close();
@@ -93,7 +93,7 @@ describe('abandoned folders', () => {
     await abandon('empty', []);
     await abandon('a', ['job-a']);
     start();
-    await expect.poll(() => listByes(), { timeout: 20_000 }).toEqual(['a']);
+    await expect.poll(() => listByes()).toEqual(['a']);
     await opened[0]?.close();
     expect(link.reported).toEqual(['job-a#1 completed']);
     expect([...(await readLeft('own')), ...(await readLeft('foreign'))]).toEqual([
@@ -107,7 +107,7 @@ describe('abandoned folders', () => {
     await abandon('empty', [], { podId: 'old-pod' });
     await abandon('a', ['job-a'], { podId: 'old-pod' });
     start({ podId: 'this-pod', isExclusiveToPod: true });
-    await expect.poll(() => listByes(), { timeout: 20_000 }).toEqual(['a', 'empty']);
+    await expect.poll(() => listByes()).toEqual(['a', 'empty']);
     await opened[0]?.close();
     const remaining = ['sibling', 'empty', 'a'].filter((id) => existsSync(join(stateDir, id)));
     expect(remaining).toEqual(['sibling']);
@@ -117,7 +117,7 @@ describe('abandoned folders', () => {
     await abandon('a', ['job-a']);
     link.onReport = () => Promise.reject(new LinkError('unavailable', 'not now'));
     start();
-    await expect.poll(() => link.reportCalls.length, { timeout: 20_000 }).toBeGreaterThan(0);
+    await expect.poll(() => link.reportCalls.length).toBeGreaterThan(0);
     const folder = await openFolder('a');
     opened.push(folder);
     expect(folder.outbox.undeliveredOnDisk()).toEqual([leaseRef('job-a')]);

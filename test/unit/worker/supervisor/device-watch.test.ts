@@ -217,7 +217,7 @@ describe('the watch', () => {
       (await readFile(join(folder, 'calls'), 'utf8')).split('\n').length;
     const before = await countCalls();
     await clock.advance(5_000);
-    await vi.waitFor(async () => expect(await countCalls()).toBe(before + 1), 10_000);
+    await expect.poll(countCalls).toBe(before + 1);
     watch.stop();
 
     const bare = await setUp('driver-error');
@@ -237,7 +237,7 @@ describe('the watch', () => {
     expect(isAlive(pid)).toBe(true);
     watch.stop();
     await looking;
-    await vi.waitUntil(() => !isAlive(pid), { timeout: 4_000 });
+    await expect.poll(() => isAlive(pid)).toBe(false);
     await clock.advance(600_000);
     expect([told(), lines]).toEqual([[''], []]);
   });
@@ -316,8 +316,7 @@ describe('device memory', () => {
 async function waitForPid(): Promise<number> {
   const file = join(folder, 'pid');
   const read = () => readFile(file, 'utf8').catch(() => '');
-  const isHanging = async () => (await read()).endsWith('\n');
-  await vi.waitUntil(isHanging, { timeout: 4_000 });
+  await expect.poll(read).toMatch(/\n$/);
   const pid = Number(await read());
   await rm(file);
   return pid;
