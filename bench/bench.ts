@@ -14,6 +14,7 @@ import {
   measureRoundTrip,
 } from './measures.ts';
 import { measurePayloads } from './payloads.ts';
+import { measureProcessor } from './processor.ts';
 import { measureProxy } from './proxy.ts';
 import { measureColdStart, measureIdleMemory } from './starts.ts';
 import { watchStolenTime } from './stolen-time.ts';
@@ -21,6 +22,7 @@ import { measureCancel, measureRecovery } from './stops.ts';
 
 const MEASURES: Record<string, () => Promise<Figure[]>> = {
   jobs: measureJobs,
+  processor: measureProcessor,
   roundtrip: measureRoundTrip,
   pickup: measurePickUp,
   chunks: measureChunks,

@@ -119,10 +119,10 @@ export function spawnNode(...args: string[]): ChildProcess {
 export async function startFloor(
   file: string,
   args: readonly string[] = [],
-): Promise<{ url: string; stop(): Promise<void> }> {
+): Promise<{ url: string; pid: number; stop(): Promise<void> }> {
   const child = fork(benchFile(file), args, { stdio: 'ignore' });
   const [url] = await once(child, 'message');
-  return { url: String(url), stop: () => stopProcess(child) };
+  return { url: String(url), pid: child.pid ?? 0, stop: () => stopProcess(child) };
 }
 
 export async function stopProcess(child: ChildProcess): Promise<void> {

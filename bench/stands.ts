@@ -57,7 +57,7 @@ export async function withStand<T>(
   }
 }
 
-class PlatformStand implements Stand {
+export class PlatformStand implements Stand {
   readonly #platform: Platform;
   readonly #endpoint: string;
 
