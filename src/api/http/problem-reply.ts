@@ -126,8 +126,9 @@ function isExpected(error: unknown): boolean {
   return error.code === 'ECONNRESET' || String(error.code).startsWith('FST_ERR_CTP_');
 }
 
-function hasUnreadBody({ headers, raw }: FastifyRequest): boolean {
-  if (raw.complete) return false;
+function hasUnreadBody({ body, headers, raw }: FastifyRequest): boolean {
+  // A small body is read before Node notes that the request is complete.
+  if (raw.complete || body !== undefined) return false;
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 

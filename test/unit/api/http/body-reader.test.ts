@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, it } from 'vitest';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../certificate.ts';
@@ -60,5 +61,56 @@ describe('large bodies in direct succession on one connection', () => {
     socket.write(inputs.map((input) => formRequest(platform, input)).join(''));
     await countAnswers(socket, inputs.length);
     expect((await takeInputs(platform, inputs.length)).sort()).toEqual([...inputs].sort());
+  });
+});
+
+async function exchange({ port }: Platform, text: string): Promise<string> {
+  const socket = connect(port, '127.0.0.1');
+  socket.write(text);
+  let answer = '';
+  for await (const data of socket) answer += String(data);
+  return answer;
+}
+
+describe('a small body that arrives with its head', () => {
+  const write = (platform: Platform, body: string, { path = 'run', length = body.length } = {}) =>
+    formRequest(platform, body)
+      .replace('/run ', `/${path} `)
+      .replace(/Content-Length: .*/, `Content-Length: ${length}\r\nConnection: close`)
+      .replace(/\{"input":.*$/s, body);
+
+  it('is read, whatever the answer, and the connection ends as the client asked', async () => {
+    const platform = await startPlatform();
+    for (const [body, status] of [
+      ['{"input":{"a":1}}', 200],
+      ['{"input":[]}', 422],
+      ['?', 400],
+    ] as const) {
+      const answer = await exchange(platform, write(platform, body));
+      expect(answer).toMatch(new RegExp(`^HTTP/1.1 ${status} [^]*\r\nconnection: close\r\n`, 'i'));
+    }
+    expect(await takeInputs(platform, 1)).toEqual(['{"a":1}']);
+  });
+
+  it('is not read before all of it is there', async () => {
+    const platform = await startPlatform();
+    const body = '{"input":{"a":"0123456789"}}';
+    const text = write(platform, body);
+    const socket = connect(platform.port, '127.0.0.1');
+    socket.write(text.slice(0, -10));
+    await once(socket, 'connect');
+    await setTimeout(20);
+    socket.write(text.slice(-10));
+    await countAnswers(socket, 1);
+    expect(await takeInputs(platform, 1)).toEqual(['{"a":"0123456789"}']);
+  });
+
+  it('may be followed by further requests', async () => {
+    const platform = await startPlatform();
+    const socket = connect(platform.port, '127.0.0.1');
+    const inputs = ['{"a":1}', '{"a":2}', '{"a":3}'];
+    socket.write(inputs.map((input) => formRequest(platform, input)).join(''));
+    await countAnswers(socket, 3);
+    expect((await takeInputs(platform, 3)).sort()).toEqual(inputs);
   });
 });
