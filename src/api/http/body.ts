@@ -6,6 +6,7 @@ import { runInSlices } from '../../base/slices.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import type { RunRequest } from '../../wire/job.ts';
 import { runRequest } from '../../wire/job-schemas.ts';
+import { OPEN_BRACE } from '../../wire/json-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   findMember,
@@ -34,11 +35,27 @@ export interface SubmissionBounds {
 }
 
 /** @throws ProblemError `malformed`, `payload_too_large`, `invalid` */
-export function readSubmission(
+export async function readSubmission(
   body: Buffer,
   bounds: SubmissionBounds,
 ): Promise<SubmissionBody<RunRequest>> {
-  return readWithInput(body, runRequest, bounds);
+  const input = await findInput(body, bounds);
+  // Most bodies have no other member: nothing is left to parse or to check.
+  if (input && isBareInput(body, input)) return { input, request: { input: {} } };
+  return readBeside(body, input, runRequest);
+}
+
+const BARE_START = Buffer.from('{"input":');
+
+/** Whether the body is `{"input":{…}}` without any space around the value. */
+function isBareInput(body: Buffer, input: Buffer): boolean {
+  const start = BARE_START.length;
+  return (
+    input.byteOffset - body.byteOffset === start &&
+    input.length === body.length - start - 1 &&
+    input[0] === OPEN_BRACE &&
+    body.compare(BARE_START, 0, start, 0, start) === 0
+  );
 }
 
 /**
@@ -49,13 +66,29 @@ export function readSubmission(
 export async function readWithInput<S extends z.ZodType>(
   body: Buffer,
   schema: S,
-  { maxEnvelopeBytes, maxJsonDepth, owner }: SubmissionBounds,
+  bounds: SubmissionBounds,
 ): Promise<SubmissionBody<z.infer<S>>> {
+  return readBeside(body, await findInput(body, bounds), schema);
+}
+
+/** Returns undefined if the body has no input. */
+async function findInput(
+  body: Buffer,
+  { maxEnvelopeBytes, maxJsonDepth, owner }: SubmissionBounds,
+): Promise<Buffer | undefined> {
   checkText(body);
   const search = { name: 'input', maxBesideBytes: maxEnvelopeBytes, maxDepth: maxJsonDepth };
   const found = await runInSlices(owner, findMember(body, search)).catch(refuseBeyond);
   if (!found) throw refuseMalformed();
-  const { value: input } = found;
+  return found.value;
+}
+
+/** Parses and checks what is beside the input. */
+function readBeside<S extends z.ZodType>(
+  body: Buffer,
+  input: Buffer | undefined,
+  schema: S,
+): SubmissionBody<z.infer<S>> {
   const request = check(parseJson(input ? leaveOut(body, input) : body), schema);
   if (!input) throw new Error('the schema accepted a body without an input');
   return { input, request };
@@ -141,9 +174,11 @@ function findPrototypeMember(value: unknown): string | undefined {
     const { path, value: holder } = next;
     if (typeof holder !== 'object' || holder === null) continue;
     for (const [name, each] of Object.entries(holder)) {
+      const isObject = typeof each === 'object' && each !== null;
+      if (!isObject && name !== '__proto__') continue;
       const place = path === '' ? name : `${path}.${name}`;
       if (name === '__proto__') return place;
-      if (typeof each === 'object') left.push({ value: each, path: place });
+      left.push({ value: each, path: place });
     }
   }
   return undefined;

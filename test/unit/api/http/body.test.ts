@@ -264,6 +264,45 @@ describe('a submission', () => {
     ]);
   });
 
+  it('is read in the same way with and without space around it', async () => {
+    const attempt = async (body: string) => {
+      try {
+        const { input, request } = await readSubmission(Buffer.from(body), BOUNDS);
+        return { input: Buffer.from(input).toString(), request };
+      } catch (error) {
+        if (error instanceof ProblemError) return error.toProblem();
+        throw error;
+      }
+    };
+    const inputs = [
+      '{}',
+      '{"a":{"b":[1]}}',
+      '[]',
+      '1',
+      'null',
+      '"x"',
+      '{',
+      '{}}',
+      '{"__proto__":1}',
+    ];
+    const ends = ['', ',"input":{}', ',"input":[]', ',"policy":{"ttl":20000}', ',"color":1'];
+    for (const input of inputs) {
+      for (const end of ends) {
+        const spaced = await attempt(` { "input" : ${input} ${end} }`);
+        expect([input, end, await attempt(`{"input":${input}${end}}`)]).toEqual([
+          input,
+          end,
+          spaced,
+        ]);
+      }
+    }
+    expect(await attempt('{"input":{"a":1}}')).toEqual({
+      input: '{"a":1}',
+      request: { input: {} },
+    });
+    expect(await attempt('{"iNput":{}}')).toMatchObject({ status: 422 });
+  });
+
   it('is refused when it is not an object', async () => {
     expect((await refusal('[1]')).errors).toEqual([errorAt('body')]);
   });
