@@ -14,6 +14,12 @@ export const MAX_CHUNKS = 100_000;
  */
 export const MAX_VALUES = 250_000;
 
+/** Whether JSON text has more than `limit` values, as `countValues` counts them. */
+export function hasMoreValues(json: Uint8Array, limit: number): boolean {
+  // Each value needs a byte: most messages are too short to have so many.
+  return json.length > limit && countValues(json, limit + 1) > limit;
+}
+
 /**
  * Estimates the number of values of JSON text from its commas and brackets; stops at `limit`. Exact
  * enough to bound the parser's work, and 50 times as fast as parsing.

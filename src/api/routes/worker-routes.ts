@@ -25,7 +25,7 @@ import {
   workerHello,
   workerIdentity,
 } from '../../wire/link/worker-link-schemas.ts';
-import { countValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
+import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes.ts';
 import { check, parseJson } from '../http/body.ts';
@@ -126,7 +126,7 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
 /** @throws ProblemError `malformed`, or `invalid` for more values than any verb needs */
 function parseVerb(body: Buffer | undefined): unknown {
   const json = body ?? NO_BYTES;
-  if (countValues(json, MAX_VALUES + 1) > MAX_VALUES) {
+  if (hasMoreValues(json, MAX_VALUES)) {
     throw new ProblemError('invalid', `the message has more than ${MAX_VALUES} values`);
   }
   return parseJson(json);

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { decodeFrames, encodeFrames, FrameBoundError } from '../../../src/wire/link/frames.ts';
-import { countValues } from '../../../src/wire/message-bounds.ts';
+import { countValues, hasMoreValues } from '../../../src/wire/message-bounds.ts';
 import { fc } from '../../support/properties.ts';
 
 /** Elements and members of a value, and of all values in it. */
@@ -29,6 +29,18 @@ describe('the values of JSON text', () => {
 
   it('are counted up to the limit', () => {
     expect(countValues(Buffer.from('[1,2,3,4,5,6]'), 3)).toBe(3);
+  });
+
+  it('are more than a limit exactly if their count is', () => {
+    fc.assert(
+      fc.property(fc.json(), fc.nat(20), (json, limit) => {
+        const bytes = Buffer.from(json);
+        expect(hasMoreValues(bytes, limit)).toBe(countValues(bytes, 100) > limit);
+      }),
+    );
+    // Every byte is a value.
+    expect(hasMoreValues(Buffer.from('[[['), 2)).toBe(true);
+    expect(hasMoreValues(Buffer.from('[[['), 3)).toBe(false);
   });
 });
 
