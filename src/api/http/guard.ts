@@ -101,12 +101,9 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     });
   }
 
-  addCheck(app, (request) => {
+  addCheck(app, (request, reply) => {
     const scope = readScope(request);
     if (scope) gate.admit(request, scope);
-  });
-
-  addCheck(app, (request, reply) => {
     if (request.routeOptions.config.endsWithKey) endWithKey(request, reply, options.keyWatch);
   });
 

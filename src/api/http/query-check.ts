@@ -10,14 +10,19 @@ export const OWN_PATHS = /^\/v[12]\//;
 /** Call it after the guard: an unauthorized caller learns nothing about parameters. */
 export function refuseUnknownParameters(app: FastifyInstance): void {
   app.addHook('onRequest', (request, _reply, done) => {
-    const { query, routeOptions } = request;
-    const { operation } = routeOptions.config;
+    const { query } = request;
+    if (typeof query !== 'object' || query === null || isEmpty(query)) return done();
+    const { operation } = request.routeOptions.config;
     if (!operation || !OWN_PATHS.test(operation.path)) return done();
-    if (typeof query !== 'object' || query === null) return done();
     const known = (operation.query ?? []).map(({ name }) => name);
     const unknown = Object.keys(query).filter((name) => !known.includes(name));
     done(unknown.length > 0 ? describeUnknown(unknown, known) : undefined);
   });
+}
+
+function isEmpty(query: object): boolean {
+  for (const _name in query) return false;
+  return true;
 }
 
 function describeUnknown(unknown: readonly string[], known: readonly string[]): ProblemError {

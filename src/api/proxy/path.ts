@@ -7,6 +7,8 @@ const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?${LB_BASE}/[^/?#]+)(.*)$`, 
 
 /** Returns the target for the router; all other targets stay unchanged. */
 export function foldTarget(target: string): string {
+  // No pattern is needed for the targets of the API itself.
+  if (target.startsWith('/') && !target.startsWith(LB_BASE)) return target;
   return LB_TARGET.exec(target)?.[1] ?? target;
 }
 

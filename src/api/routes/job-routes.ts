@@ -131,8 +131,8 @@ function readIdempotencyKey(
   { raw }: FastifyRequest<EndpointRoute>,
   member: string | undefined,
 ): string | undefined {
-  const [header, ...others] = raw.headersDistinct['idempotency-key'] ?? [];
-  if (header === undefined) return member;
+  if (raw.headers['idempotency-key'] === undefined) return member;
+  const [header = '', ...others] = raw.headersDistinct['idempotency-key'] ?? [];
   const refuse = (problem: string): never => {
     const errors = [`Idempotency-Key: ${problem}`];
     throw new ProblemError('invalid', `the header Idempotency-Key ${problem}`, { errors });
