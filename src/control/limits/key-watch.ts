@@ -37,25 +37,34 @@ export class KeyWatch {
     const watcher: Watcher = { onEnd, cancelTimer: () => {} };
     const watchers = this.#watchers.get(keyId) ?? new Set();
     this.#watchers.set(keyId, watchers.add(watcher));
-    this.#check(keyId);
+    // Only the new one: a thousand workers may wait with one key.
+    this.#update(keyId, watcher, this.#leftMs(keyId));
     return () => this.#forget(keyId, watcher);
   }
 
   #check(keyId: string): void {
-    const { clock, keys } = this.#options;
     const watchers = [...(this.#watchers.get(keyId) ?? [])];
     if (watchers.length === 0) return;
+    const leftMs = this.#leftMs(keyId);
+    for (const watcher of watchers) this.#update(keyId, watcher, leftMs);
+  }
+
+  /** Time until the key becomes invalid; infinite for a key without an end. */
+  #leftMs(keyId: string): number {
+    const { clock, keys } = this.#options;
     const endsAt = keys.endOf(keyId);
-    const leftMs = endsAt === undefined ? 0 : (endsAt ?? Number.POSITIVE_INFINITY) - clock.now();
-    for (const watcher of watchers) {
-      watcher.cancelTimer();
-      if (leftMs <= 0) {
-        this.#forget(keyId, watcher);
-        watcher.onEnd();
-      } else if (leftMs < Number.POSITIVE_INFINITY) {
-        const waitMs = Math.min(leftMs, MAX_TIMER_MS);
-        watcher.cancelTimer = clock.after(waitMs, () => this.#check(keyId));
-      }
+    if (endsAt === undefined) return 0;
+    return endsAt === null ? Number.POSITIVE_INFINITY : endsAt - clock.now();
+  }
+
+  #update(keyId: string, watcher: Watcher, leftMs: number): void {
+    watcher.cancelTimer();
+    if (leftMs <= 0) {
+      this.#forget(keyId, watcher);
+      watcher.onEnd();
+    } else if (leftMs < Number.POSITIVE_INFINITY) {
+      const waitMs = Math.min(leftMs, MAX_TIMER_MS);
+      watcher.cancelTimer = this.#options.clock.after(waitMs, () => this.#check(keyId));
     }
   }
 
