@@ -10,6 +10,9 @@ export const JSON_MEDIA_TYPE = 'application/json; charset=utf-8';
 /** Up to this size, one copy and one write cost less than many writes. */
 const JOIN_BYTES = 64 * 1024;
 
+/** Most bytes of one UTF-16 unit of a string. */
+const MAX_UTF8_BYTES = 3;
+
 /** Size of one write of a large response, after which the client's progress is checked. */
 const WRITE_BYTES = 64 * 1024;
 
@@ -39,9 +42,13 @@ export function sendLoaded(
 }
 
 /** A small answer of JSON. */
-export function sendJson(reply: FastifyReply, value: object): Promise<FastifyReply> {
-  const pieces = [Buffer.from(JSON.stringify(value))];
-  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
+export async function sendJson(reply: FastifyReply, value: object): Promise<FastifyReply> {
+  const json = JSON.stringify(value);
+  // A string goes out in one piece with the head; bytes would be a second one.
+  if (json.length * MAX_UTF8_BYTES <= JOIN_BYTES) {
+    return reply.header('content-type', JSON_MEDIA_TYPE).send(json);
+  }
+  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [Buffer.from(json)] });
 }
 
 /** Sends bytes that are always in memory, for all callers: they are not counted. */
@@ -58,7 +65,7 @@ async function send(
   const { raw, request, server } = reply;
   const written = { bytes: 0 };
   const loaded = await server.flows.load(request, {
-    ...{ ...loading, sizeOf: countBytes, signal: abortWhenGone(raw) },
+    ...{ ...loading, sizeOf: countBytes, signal: () => abortWhenGone(raw) },
     ...{ moved: () => written.bytes, drop: () => raw.destroy() },
   });
   if (!loaded) return reply.hijack();

@@ -95,7 +95,7 @@ async function sendPage(
   const written = { bytes: 0 };
   const reading = { ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal } as const;
   const loaded = await loadInFlight(reply, {
-    ...{ signal, written, sizeOf: countBytes },
+    ...{ signal: () => signal, written, sizeOf: countBytes },
     measure: () => queue.streams.splitBytes(key),
     load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
   });
@@ -156,7 +156,7 @@ async function sendDone(reply: FastifyReply, { key, queue, signal }: EventsReque
   const { raw } = reply;
   const written = { bytes: 0 };
   const loaded = await loadInFlight(reply, {
-    ...{ signal, written, sizeOf: sumBytes },
+    ...{ signal: () => signal, written, sizeOf: sumBytes },
     measure: () => queue.jobs.recordBytes(key),
     load: async () => (await queue.jobs.record(key)).pieces,
   });

@@ -46,8 +46,8 @@ export interface FlowRequest<T> extends Pick<Transfer, 'moved' | 'drop'> {
   measure?: (() => Promise<number>) | undefined;
   sizeOf: (value: T) => number;
   patience: Patience;
-  /** Aborts when the client disconnects. */
-  signal: AbortSignal;
+  /** Aborts when the client disconnects. Called only if the response waits for the budget. */
+  signal: () => AbortSignal;
 }
 
 export interface Loaded<T> {
@@ -124,7 +124,7 @@ export class Flows {
       if (typeof loaded !== 'number') return loaded;
       bytes = loaded;
     }
-    const waiting = { signal, waitMs: this.#waitOf(caller, patience) };
+    const waiting = { signal: signal(), waitMs: this.#waitOf(caller, patience) };
     const claim = await this.#claim(caller, { bytes, drop, moved }, waiting);
     if (!claim) return undefined;
     try {
