@@ -72,7 +72,8 @@ function* checkOne(report: Report, maxDepth: number): Generator<void, Report> {
   if (!isValue(report) || body.length === 0) return report;
   checkText(body);
   yield* requireJson(body, 'body', maxDepth);
-  return { ...report, body: trimSpace(body) };
+  const trimmed = trimSpace(body);
+  return trimmed.length === body.length ? report : { ...report, body: trimmed };
 }
 
 function isValue(report: Report): boolean {

@@ -2,6 +2,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import { describeIssues } from '../../wire/issues.ts';
+import { isCompletedReport } from '../../wire/link/common-shapes.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -160,6 +161,7 @@ function readCaller(
 /** @throws ProblemError `malformed`, or `invalid` that names the report */
 function readReports(body: Buffer): Report[] {
   return decode(body).map(({ header, body: payload }, index) => {
+    if (isCompletedReport(header)) return { ...header, body: payload };
     const checked = reportHeader.safeParse(header);
     if (checked.success) return { ...checked.data, body: payload };
     const errors = describeIssues(checked.error, 'header').map((e) => `reports[${index}].${e}`);

@@ -11,6 +11,7 @@ import {
 } from '../job.ts';
 import { MAX_CHUNKS, MAX_LISTED } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
+import { isToken } from './common-shapes.ts';
 import {
   type Device,
   type LeaseHeader,
@@ -39,12 +40,18 @@ export const workerIdentity = z.object({
 /**
  * An array of at most 10,000 elements that names only the first invalid element. Describing every
  * error of a million elements, which fit into an allowed message, would take minutes and gigabytes.
+ * A list of nothing but common elements is not given to `element`.
  */
-function listOf<T>(element: z.ZodType<T>, maxLength = MAX_LISTED) {
+function listOf<T>(
+  element: z.ZodType<T>,
+  maxLength = MAX_LISTED,
+  isCommon: (value: unknown) => value is T = isNone,
+) {
   return z
     .array(z.unknown())
     .max(maxLength)
     .transform((values, context) => {
+      if (values.every(isCommon)) return values;
       const list: T[] = [];
       for (const [index, value] of values.entries()) {
         const checked = element.safeParse(value);
@@ -59,6 +66,10 @@ function listOf<T>(element: z.ZodType<T>, maxLength = MAX_LISTED) {
       }
       return list;
     });
+}
+
+function isNone(_value: unknown): _value is never {
+  return false;
 }
 
 /**
@@ -112,7 +123,7 @@ export const takeRequest = z.object({
   seq: z.int().min(1).exactOptional(),
   max: z.int().min(1).max(1_000),
   waitMs,
-  held: listOf(token),
+  held: listOf(token, MAX_LISTED, isToken),
 }) satisfies z.ZodType<TakeRequest>;
 
 export const leaseHeader = z.object({

@@ -1,0 +1,62 @@
+// Recognises the commonest messages of workers without zod, whose checks and copies would be the dearest
+// part of a short job. They accept less than the schemas and nothing else: what they refuse, the schemas
+// judge.
+import { TRACEPARENT_LENGTH } from '../trace-context.ts';
+import {
+  MAX_JOB_ID_LENGTH,
+  MAX_TOKEN_LENGTH,
+  type Outcome,
+  type ReportHeader,
+} from './worker-link.ts';
+
+export function isToken(value: unknown): value is string {
+  return isText(value, MAX_TOKEN_LENGTH);
+}
+
+/** An outcome `completed` with all of its members and no other. */
+export function isCompletedReport(header: unknown): header is ReportHeader {
+  if (!isObject(header)) return false;
+  const { attempt, jobId, kind, outcome, seq, token, traceparent } = header;
+  return (
+    kind === 'outcome' &&
+    countMembers(header) === (traceparent === undefined ? 6 : 7) &&
+    isText(jobId, MAX_JOB_ID_LENGTH) &&
+    isToken(token) &&
+    isCount(attempt) &&
+    isCount(seq) &&
+    (traceparent === undefined || isText(traceparent, TRACEPARENT_LENGTH)) &&
+    isCompleted(outcome)
+  );
+}
+
+function isCompleted(outcome: unknown): outcome is Outcome {
+  if (!isObject(outcome)) return false;
+  const { executionMs, kind, output } = outcome;
+  return (
+    kind === 'completed' &&
+    countMembers(outcome) === 3 &&
+    typeof executionMs === 'number' &&
+    Number.isFinite(executionMs) &&
+    executionMs >= 0 &&
+    (output === 'value' || output === 'chunks')
+  );
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}
+
+function countMembers(value: object): number {
+  let count = 0;
+  for (const _name in value) count += 1;
+  return count;
+}
+
+function isText(value: unknown, maxLength: number): value is string {
+  return typeof value === 'string' && value.length > 0 && value.length <= maxLength;
+}
+
+/** From 1. */
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && typeof value === 'number' && value >= 1;
+}
