@@ -56,6 +56,8 @@ export class Ledger {
   readonly #clock: Clock;
   readonly #jobs = new Map<string, JobNotes>();
   readonly #applied = new Set<string>();
+  /** Jobs that any worker may take, by ID. */
+  readonly #ready = new Map<string, StoredJob>();
   #platformStartedAt = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock) {
@@ -74,8 +76,15 @@ export class Ledger {
     this.events.set(event, (this.events.get(event) ?? 0) + 1);
   }
 
-  /** Records a change of a job before the store writes it. */
-  note(before: StoredJob, after: StoredJob | undefined): void {
+  /** Records a committed change of a job. */
+  note(before: StoredJob | undefined, after: StoredJob | undefined): void {
+    if (before) this.#noteChange(before, after);
+    const id = (after ?? before)?.id ?? '';
+    if (after && isForAnyWorker(after)) this.#ready.set(id, after);
+    else this.#ready.delete(id);
+  }
+
+  #noteChange(before: StoredJob, after: StoredJob | undefined): void {
     const notes = this.#find(before);
     const name = this.#nameOf(before.id);
     const now = this.#clock.now();
@@ -146,6 +155,10 @@ export class Ledger {
   }
 
   #noteLease(notes: JobNotes, before: StoredJob, after: StoredJob): void {
+    const better = [...this.#ready.values()].find((other) => comparePlaces(other, before) < 0);
+    if (better && isForAnyWorker(before)) {
+      this.#complain(before, after, `was leased, though job ${better.id} is before it`);
+    }
     if (after.attempt !== before.attempt + 1) this.#complain(before, after, 'skipped an attempt');
     const isHeld = before.status === 'IN_PROGRESS' || before.lease?.lost === null;
     if (isHeld) this.#complain(before, after, 'a second live lease');
@@ -217,4 +230,13 @@ export class Ledger {
     const change = `${before.status} → ${after.status}, attempt ${before.attempt} → ${after.attempt}`;
     this.faults.push(`job ${before.id}: ${change}: ${what}`);
   }
+}
+
+/** Whether the job is ready, need not run alone, and no worker may still run it. */
+function isForAnyWorker({ delayed, lease, solo, status }: StoredJob): boolean {
+  return status === 'IN_QUEUE' && !delayed && !solo && lease === null;
+}
+
+function comparePlaces(a: StoredJob, b: StoredJob): number {
+  return b.priority - a.priority || a.position - b.position;
 }

@@ -1,8 +1,8 @@
 // Wraps a store and reports every committed change of a job to a callback.
 import type { Step, Store, StoredJob, Transaction } from '../../src/store/store.ts';
 
-/** `after` is undefined when the job is removed. */
-export type OnChange = (before: StoredJob, after: StoredJob | undefined) => void;
+/** `before` is undefined for a new job, `after` for a removed one. */
+export type OnChange = (before: StoredJob | undefined, after: StoredJob | undefined) => void;
 
 /** Calls `onChange` after the commit. */
 export function watchStore(store: Store, onChange: OnChange): Store {
@@ -25,6 +25,10 @@ export function watchStore(store: Store, onChange: OnChange): Store {
 /** The store's own transaction, except for the verbs that change or remove a job. */
 function watchTransaction(tx: Transaction, onChange: OnChange): Transaction {
   const verbs: Partial<Transaction> = {
+    insertJob: (job, input) => {
+      onChange(undefined, job);
+      return tx.insertJob(job, input);
+    },
     saveJob: (before, after, retried) => {
       onChange(before, after);
       return tx.saveJob(before, after, retried);

@@ -18,6 +18,7 @@ import { VirtualTime } from './virtual-time.ts';
 import { watchStore } from './watched-store.ts';
 
 const JOB_LIMIT_MS = 36_000_000;
+const PRIORITIES = 3;
 const STREAMED_SHARE = 0.25;
 
 interface ClientJob {
@@ -97,7 +98,7 @@ export class World {
       endpointId,
       mode: 'run' as const,
       input: Buffer.from(JSON.stringify(plan)),
-      policy: { executionTimeout, ttl: JOB_LIMIT_MS },
+      policy: { executionTimeout, ttl: JOB_LIMIT_MS, priority: this.jobs.size % PRIORITIES },
       idempotency: undefined,
     };
     const accepted = await this.#unlessUnavailable(this.queue.submissions.submit(submission));

@@ -22,6 +22,27 @@ interface Break {
 
 const BREAKS: Break[] = [
   {
+    promise: 'a commit that fails changes nothing in memory',
+    file: 'src/store/live/live-endpoint.ts',
+    from: 'this.#replace(change.after, change.before);',
+    to: '',
+    seen: /has not ended|has the chunks|is before it/,
+  },
+  {
+    promise: 'the database has every change of a job after the commit',
+    file: 'src/store/live/live-jobs.ts',
+    from: 'if (now === stored) return;',
+    to: 'if (now === stored || now?.attempt === 2) return;',
+    seen: /has not ended|is lost/,
+  },
+  {
+    promise: 'every lease is for the best ready job',
+    file: 'src/store/live/ready-window.ts',
+    from: "this.#extent !== 'none' && compare(job, this.#extent) <= 0",
+    to: "this.#extent !== 'none'",
+    seen: /was leased, though job .* is before it/,
+  },
+  {
     promise: 'a job reaches one terminal status only',
     file: 'src/queue/lifecycle.ts',
     from: 'if (isTerminal(job.status)) return { refused:',
