@@ -170,7 +170,7 @@ describe('the command', () => {
     expect(command.output).toContain('--only sleep: unknown area; give one of hello, take,');
   });
 
-  it('exits at once if the worker cannot be started', { timeout: 20_000 }, async () => {
+  it('exits at once if the worker cannot be started', { timeout: 60_000 }, async () => {
     const command = new Process(['conformance', 'worker', '--', '/nowhere/worker']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('/nowhere/worker');

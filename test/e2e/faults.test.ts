@@ -48,7 +48,7 @@ describe.each(GROUPS)('in bad networks', ({ networks }) => {
     async ({ kind, maxFaults, atLeast }) => {
       const seed = chooseSeed(1);
       console.log(`${kind}: SEED=${seed}`);
-      const run = { kind, jobs: 40, maxFaults, limitMs: 45_000, seed };
+      const run = { kind, jobs: 40, maxFaults, limitMs: 180_000, seed };
       const isShared = kind !== 'half-open';
       const { faults, repeated, ...result } = await (isShared
         ? runFaultsOn(platform, run)

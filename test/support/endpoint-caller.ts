@@ -12,7 +12,7 @@ import {
 } from './answers.ts';
 import type { PlatformProcess } from './processes.ts';
 
-const END_LIMIT_MS = 30_000;
+const END_LIMIT_MS = 120_000;
 const POLL_MS = 50;
 
 /** Members of the body besides `input`. */
