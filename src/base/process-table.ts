@@ -58,11 +58,10 @@ export function readProcesses(): ProcessEntry[] {
  * parentheses.
  */
 export function parseStat(line: string): ProcessEntry | undefined {
-  const afterName = line.lastIndexOf(')');
   const pid = Number.parseInt(line, 10);
-  const fields = line.slice(afterName + 2).split(' ');
+  const fields = splitStat(line);
   const startTicks = fields[19];
-  if (afterName === -1 || !Number.isSafeInteger(pid) || startTicks === undefined) return undefined;
+  if (!Number.isSafeInteger(pid) || startTicks === undefined) return undefined;
   const numberAt = (place: number) => Number(fields[place]);
   return {
     pid,
@@ -72,6 +71,15 @@ export function parseStat(line: string): ProcessEntry | undefined {
     isDead: fields[0] === 'Z' || fields[0] === 'X',
     cpuTicks: numberAt(11) + numberAt(12) + numberAt(13) + numberAt(14),
   };
+}
+
+/** Place in the fields of `splitStat`: 0 without a program, 1 if this process may not know it. */
+const END_OF_CODE = 24;
+
+/** Fields after the program's name; empty for an invalid line. */
+function splitStat(line: string): string[] {
+  const afterName = line.lastIndexOf(')');
+  return afterName === -1 ? [] : line.slice(afterName + 2).split(' ');
 }
 
 export function isAlive(identity: ProcessIdentity): boolean {
@@ -147,10 +155,13 @@ function readEnvironment(pid: number): string | undefined {
   return first === '' && isInExec(pid) ? undefined : first || read();
 }
 
-/** Whether the process is in execve: it then has neither arguments nor variables. */
+/**
+ * Whether the process is in execve. The kernel places the arguments, then the variables, and only
+ * then notes where the program's code ends.
+ */
 function isInExec(pid: number): boolean {
-  if (readCommandLine(pid) !== '') return false;
   try {
+    if (splitStat(readStat(pid))[END_OF_CODE] !== '0') return false;
     // Threads of the kernel have no executable.
     return readlinkSync(`/proc/${pid}/exe`) !== '';
   } catch {

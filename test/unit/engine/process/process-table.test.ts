@@ -8,6 +8,7 @@ import {
   findByVariable,
   isAlive,
   parseStat,
+  readCommandLine,
   readProcess,
   readProcesses,
   signalProcess,
@@ -111,6 +112,27 @@ describe('finding processes', () => {
 
   it.each([0, 1, process.pid])('finds no descendants of process %i', (pid) => {
     expect(findBeneath(new Set([pid]), readProcesses())).toEqual([]);
+  });
+
+  it('misses no process that is starting a program', async () => {
+    // The kernel needs some time to place so many variables.
+    const many = Object.fromEntries(Array.from({ length: 80_000 }, (_, n) => [`v${n}`, '']));
+    const child = spawn('env', [...Array(25).fill('env'), 'sleep', '100'], {
+      env: { PATH: '/usr/bin:/bin', MILLRACE_MARK: '/b/1', ...many },
+      detached: true,
+      stdio: 'ignore',
+    });
+    children.push(child);
+    await once(child, 'spawn');
+    const { pid = 0 } = child;
+    let misses = 0;
+    while (!readCommandLine(pid).startsWith('sleep')) {
+      const entry = readProcess(pid);
+      if (!entry || entry.isDead) throw new Error('the process has ended');
+      const { found, unknown } = findByVariable('MILLRACE_MARK', '/b/1', [entry]);
+      if (found.length + unknown.length === 0) misses += 1;
+    }
+    expect(misses).toBe(0);
   });
 
   it('finds processes by the exact value of a variable', async () => {
