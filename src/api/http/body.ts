@@ -10,6 +10,7 @@ import { OPEN_BRACE } from '../../wire/json-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   findMember,
+  hasBytes,
   isJson,
   JsonBoundError,
   type JsonBounds,
@@ -54,7 +55,7 @@ function isBareInput(body: Buffer, input: Buffer): boolean {
     input.byteOffset - body.byteOffset === start &&
     input.length === body.length - start - 1 &&
     input[0] === OPEN_BRACE &&
-    body.compare(BARE_START, 0, start, 0, start) === 0
+    hasBytes(body, 0, BARE_START)
   );
 }
 

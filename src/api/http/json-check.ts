@@ -73,7 +73,8 @@ export function* findMember(
   let end = -1;
   const watch: ScanWatch = {
     member(keyAt, keyEnd, valueAt) {
-      if (!isKey(json.subarray(keyAt, keyEnd), wanted)) return;
+      const isPlain = keyEnd - keyAt === wanted.length + 2 && hasBytes(json, keyAt + 1, wanted);
+      if (!isPlain && !isKey(json.subarray(keyAt, keyEnd), wanted)) return;
       start = valueAt;
       end = -1;
     },
@@ -96,6 +97,14 @@ export function* findMember(
   }
   if (!isWhole) return undefined;
   return { value: start < 0 ? undefined : json.subarray(start, end) };
+}
+
+/** Whether the bytes at `at` are these. For a few bytes this is faster than a view and `equals`. */
+export function hasBytes(json: Uint8Array, at: number, bytes: Uint8Array): boolean {
+  for (let index = 0; index < bytes.length; index++) {
+    if (json[at + index] !== bytes[index]) return false;
+  }
+  return true;
 }
 
 /** A key may be written with escapes: "\u0069nput" is `input`. */
