@@ -79,6 +79,8 @@ export class Submissions {
       const { job, isNew } = await store.write(function* (tx) {
         const inserted = yield* insert(tx, submission, { now, position });
         if (!inserted.isNew) return inserted;
+        // The operation may run a second time.
+        if (arriving) arrivals.delete(arriving.id);
         arriving = inserted.job;
         arrivals.set(arriving.id, submission.input);
         signals.arriving(arriving);

@@ -31,6 +31,8 @@ export interface MemoryState {
 
 interface PendingWrite {
   readonly options: WriteOptions;
+  /** It gets a transaction of its own. */
+  isAlone: boolean;
   /** Runs the steps. Throws what they throw. */
   run(): void;
   /** Resolves or rejects the caller's promise. */
@@ -40,8 +42,6 @@ interface PendingWrite {
 
 /** State of the open transaction. */
 interface Batch {
-  /** It takes no further operations. */
-  isAlone: boolean;
   /** The failure of the disk or file that ended the transaction for all of its operations. */
   failure: Error | undefined;
   /** The database refused a row that the memory wanted written: one of the operations is at fault. */
@@ -73,8 +73,6 @@ export class GroupCommit {
   readonly #gate: SpaceGate | undefined;
   readonly #memory: MemoryState | undefined;
   readonly #queue: PendingWrite[] = [];
-  /** Operations at the head of the queue that get a transaction each. */
-  #alone = 0;
   #scheduled = false;
   #batch: Batch | undefined;
   #commits = 0;
@@ -101,6 +99,7 @@ export class GroupCommit {
     return new Promise((resolve, reject) => {
       const operation: PendingWrite = {
         options,
+        isAlone: false,
         run: () => {
           const value = this.#connection.runSteps(start(), (query) => this.#run(query));
           operation.settle = () => resolve(value);
@@ -131,10 +130,7 @@ export class GroupCommit {
   #commitBatch(): void {
     const operations = this.#takePending();
     if (operations.length === 0) return;
-    const isAlone = this.#alone > 0;
-    if (isAlone) this.#alone--;
     const batch: Batch = {
-      isAlone,
       failure: undefined,
       refusal: undefined,
       bytes: 0,
@@ -172,12 +168,22 @@ export class GroupCommit {
    */
   #takePending(): PendingWrite[] {
     const gate = this.#gate;
-    if (!gate?.isFull) return this.#queue.splice(0, this.#alone > 0 ? 1 : MAX_OPERATIONS);
+    if (!gate?.isFull) {
+      return this.#queue[0]?.isAlone
+        ? this.#queue.splice(0, 1)
+        : this.#takeTogether(MAX_OPERATIONS);
+    }
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
       if (gate.admits(next.options)) return [next];
       next.reject(describeFullDisk());
     }
     return [];
+  }
+
+  /** Takes operations up to the first one that needs a transaction of its own. */
+  #takeTogether(limit: number): PendingWrite[] {
+    const end = this.#queue.findIndex(({ isAlone }) => isAlone);
+    return this.#queue.splice(0, end < 0 ? limit : Math.min(end, limit));
   }
 
   /**
@@ -213,10 +219,10 @@ export class GroupCommit {
       const operation = operations[i];
       if (!operation) return;
       this.#runOne(operation, batch);
-      if (this.#gate?.isFull || batch.isAlone) continue;
+      if (this.#gate?.isFull || operation.isAlone) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
       else if (i === operations.length - 1) {
-        operations.push(...this.#queue.splice(0, MAX_OPERATIONS - operations.length));
+        operations.push(...this.#takeTogether(MAX_OPERATIONS - operations.length));
       }
     }
   }
@@ -239,7 +245,7 @@ export class GroupCommit {
       first.reject(error);
       return;
     }
-    this.#alone += operations.length;
+    for (const operation of operations) operation.isAlone = true;
     this.#queue.unshift(...operations);
   }
 

@@ -1,4 +1,4 @@
-// The tables of an SQL database: all statements that read. sql-transaction.ts has those that
+// The tables of an SQL database: all statements that read. sql-tables.ts has those that
 // write.
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';

@@ -14,7 +14,7 @@ export interface Tables
     Transaction,
     'insertJob' | 'saveJob' | 'removeJob' | 'jobs' | 'dueJobs' | 'nextDueAt'
   > {
-  /** Like `Reader.jobs`, but not for IN_PROGRESS alone: those jobs have a lease. */
+  /** Like `Reader.jobs`. The status is never IN_PROGRESS: LeasedJobs lists those jobs. */
   jobs(listing: TableListing): Step<StoredJob[]>;
   /** Like `Reader.dueJobs`, without jobs that have a lease. */
   dueJobs(now: number, limit: number): Step<StoredJob[]>;

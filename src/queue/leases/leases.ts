@@ -27,6 +27,9 @@ import type { Presence, PresentWorker } from './presence.ts';
  */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
 
+/** A reason of its own, because abort() without one makes an error with its stack at each take. */
+const SUPERSEDED = 'a newer take of the worker has come';
+
 const ENDPOINT_GONE_RETRY_MS = 10_000;
 
 const OFFERED: ReadonlySet<string> = new Set(CAPABILITIES);
@@ -131,7 +134,7 @@ export class Leases {
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
     if (isOutdated(worker, request)) return [];
-    worker.openTake?.abort();
+    worker.openTake?.abort(SUPERSEDED);
     const superseded = new AbortController();
     worker.openTake = superseded;
     const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);

@@ -2,10 +2,12 @@
 import type { InlinePayloads } from '../job-row.ts';
 import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
 import { type Counts, count, isZero, type JobChange, noCounts } from './counts.ts';
+import type { LeasedJobs } from './leased-jobs.ts';
 import { ReadyWindow } from './ready-window.ts';
 
 /** A job that changed in this commit. Undefined: it does not exist. */
-export interface Unwritten {
+export interface ChangedJob {
+  id: string;
   /** As the database has it. */
   stored: StoredJob | undefined;
   now: StoredJob | undefined;
@@ -13,27 +15,35 @@ export interface Unwritten {
   payloads: InlinePayloads;
 }
 
-export const NONE: InlinePayloads = {};
+/** Ready jobs that the first read of a window returns: a single take may want no more. */
+export const FIRST_WINDOW_JOBS = 16;
+
+export const NO_PAYLOADS: InlinePayloads = {};
 
 export class LiveEndpoint {
   readonly id: string;
   readonly window = new ReadyWindow();
-  /** Jobs that the database has as they are here, and all jobs in `unwritten`. */
+  /** Complete jobs, as they are now. */
   readonly jobs = new Map<string, StoredJob>();
-  /** All jobs with a lease, once they are loaded. */
-  readonly leased = new Map<string, StoredJob>();
-  readonly unwritten = new Map<string, Unwritten>();
+  /** Jobs that this commit has changed, or changed and undone. */
+  readonly changed = new Map<string, ChangedJob>();
+  /** IDs of the jobs that this commit adds, by idempotency key. */
+  readonly newKeys = new Map<string, string>();
+  /** Ready jobs to read when the window needs more. */
+  nextWindowJobs = FIRST_WINDOW_JOBS;
   /** Jobs of the window when they were counted last. */
   counted = 0;
   /** The endpoint was removed; nothing of it is left. */
   isRemoved = false;
+  readonly #leased: LeasedJobs;
   /** Undefined: not read yet. */
   #endpoint: StoredEndpoint | undefined;
   /** What the database has to add to its counters. */
   #counts = noCounts();
 
-  constructor(id: string) {
+  constructor(id: string, leased: LeasedJobs) {
     this.id = id;
+    this.#leased = leased;
   }
 
   /** A copy; undefined if it has to be read. */
@@ -58,14 +68,14 @@ export class LiveEndpoint {
     };
   }
 
-  apply(change: JobChange): void {
-    this.#replace(change.before, change.after);
+  apply(change: JobChange): ChangedJob {
     this.#count(change, 1);
+    return this.#replace(change.before, change.after);
   }
 
-  undo(change: JobChange): void {
-    this.#replace(change.after, change.before);
+  undo(change: JobChange): ChangedJob {
     this.#count(change, -1);
+    return this.#replace(change.after, change.before);
   }
 
   #count(change: JobChange, times: 1 | -1): void {
@@ -73,16 +83,24 @@ export class LiveEndpoint {
     if (this.#endpoint) count(this.#endpoint, change, times);
   }
 
-  #replace(before: StoredJob | undefined, after: StoredJob | undefined): void {
-    const id = (after ?? before)?.id;
-    if (id === undefined) return;
-    const known = this.unwritten.get(id);
-    if (known) known.now = after;
-    else this.unwritten.set(id, { stored: before, now: after, payloads: NONE });
+  #replace(before: StoredJob | undefined, after: StoredJob | undefined): ChangedJob {
+    const id = (after ?? before)?.id ?? '';
+    const job = this.changed.get(id) ?? { id, stored: before, now: after, payloads: NO_PAYLOADS };
+    job.now = after;
+    this.changed.set(id, job);
     if (after) this.jobs.set(id, after);
     else this.jobs.delete(id);
-    if (after?.lease) this.leased.set(id, after);
-    else this.leased.delete(id);
     this.window.replace(before, after);
+    this.#leased.replace(before, after);
+    this.#noteKey(before, after);
+    return job;
+  }
+
+  #noteKey(before: StoredJob | undefined, after: StoredJob | undefined): void {
+    if (!before && after && after.idempotencyKey !== null) {
+      this.newKeys.set(after.idempotencyKey, after.id);
+    } else if (!after && before && before.idempotencyKey !== null) {
+      this.newKeys.delete(before.idempotencyKey);
+    }
   }
 }

@@ -1,15 +1,16 @@
-// The live part of the queue in memory: the jobs that are leased or next, those that ended just now, and
-// the counters. Operations change it at once; the database gets the last state of each changed job with
-// the commit. Everything here is also in the database, so it may be dropped between two commits.
+// The live part of the queue in memory: jobs with a lease, the next ready ones, those that ended recently,
+// and the counters. Operations change it at once; the database gets the last state of each changed job with
+// the commit. Between two commits the database has all of it, so any job may be dropped from memory.
 import { isTerminal } from '../../wire/job.ts';
 import type { InlinePayloads } from '../job-row.ts';
-import type { JobKey, JobListing, Step, StoredEndpoint, StoredJob } from '../store.ts';
+import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { JobChange } from './counts.ts';
-import { LiveEndpoint, NONE, type Unwritten } from './live-endpoint.ts';
+import { LeasedJobs } from './leased-jobs.ts';
+import { type ChangedJob, FIRST_WINDOW_JOBS, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 
 export interface LiveJobsOptions {
-  /** Ready jobs of an endpoint that are read at once. Default 256. */
+  /** Most ready jobs of an endpoint that are read at once. Default 256. */
   windowJobs?: number;
   /** Ready jobs in memory over all endpoints. Default 50,000. */
   readyJobs?: number;
@@ -17,76 +18,100 @@ export interface LiveJobsOptions {
   endedJobs?: number;
 }
 
-type RunningJobs = Omit<JobListing, 'status'>;
-
 /** A window may grow to this many times the jobs that are read at once. */
 const WINDOW_GROWTH = 4;
+/** Jobs with a lease that are larger than this are read again when they are needed, characters. */
+const MAX_LEASED_SIZE = 2_000;
 
 export class LiveJobs {
-  readonly windowJobs: number;
-  readonly #readyJobs: number;
-  readonly #endedJobs: number;
+  readonly #windowJobs: number;
+  readonly #maxWindowed: number;
+  readonly #maxEnded: number;
   readonly #tables: Tables;
   readonly #endpoints = new Map<string, LiveEndpoint>();
-  /** Endpoints that this commit changes. */
-  readonly #changed = new Set<LiveEndpoint>();
+  readonly leased = new LeasedJobs();
+  /** Endpoints whose part in memory this commit changes or loads. */
+  readonly #touched = new Set<LiveEndpoint>();
+  /** Jobs whose row differs from memory, with their endpoints. */
+  readonly #unwritten = new Map<ChangedJob, LiveEndpoint>();
+  /** Endpoints whose counters differ from memory. */
+  readonly #uncounted = new Set<LiveEndpoint>();
   /** How the changes of this commit are undone, the first one first. */
   readonly #undo: (() => void)[] = [];
   /** Endpoints with a window; the one that was asked last is last. */
   readonly #windows = new Set<LiveEndpoint>();
-  #hasLeased = false;
-  /** Jobs in all windows. */
-  #ready = 0;
+  /** Number of jobs in all windows. */
+  #windowed = 0;
   readonly #ended: { endpoint: LiveEndpoint; job: StoredJob }[] = [];
 
   constructor(tables: Tables, options: LiveJobsOptions = {}) {
     const { windowJobs = 256, readyJobs = 50_000, endedJobs = 2_048 } = options;
     this.#tables = tables;
-    this.windowJobs = windowJobs;
-    this.#readyJobs = readyJobs;
-    this.#endedJobs = endedJobs;
+    this.#windowJobs = windowJobs;
+    this.#maxWindowed = readyJobs;
+    this.#maxEnded = endedJobs;
+  }
+
+  /** Number of ready jobs to read for the window of the endpoint: more each time. */
+  windowJobs(endpointId: string): number {
+    const share = Math.floor(this.#maxWindowed / (this.#windows.size + 1));
+    const next = this.#endpoints.get(endpointId)?.nextWindowJobs ?? FIRST_WINDOW_JOBS;
+    return Math.min(this.#windowJobs, Math.max(FIRST_WINDOW_JOBS, Math.min(next, share)));
   }
 
   endpoint(id: string): StoredEndpoint | undefined {
     return this.#endpoints.get(id)?.endpoint;
   }
 
+  /** Whether the database lacks counts of the endpoint. */
+  isUncounted(id: string): boolean {
+    const live = this.#endpoints.get(id);
+    return live !== undefined && this.#uncounted.has(live);
+  }
+
   /** The database has returned the endpoint, and nothing in memory is newer. */
   remember(endpoint: StoredEndpoint): void {
-    const live = this.#open(endpoint.id);
-    live.endpoint = endpoint;
-    live.isRemoved = false;
+    this.#open(endpoint.id).endpoint = endpoint;
   }
 
   /** The endpoint changes in the database: it will be read again. */
   forget(id: string): void {
-    const live = this.#open(id);
-    const before = live.endpoint;
-    this.#changed.add(live);
-    live.endpoint = undefined;
-    this.#undo.push(() => {
-      live.endpoint = before;
-    });
+    this.#setEndpoint(this.#open(id), { isRemoved: false });
   }
 
   /** The endpoint and all of its jobs are removed. */
   remove(id: string): void {
-    this.forget(id);
-    const live = this.#open(id);
-    live.isRemoved = true;
+    this.#setEndpoint(this.#open(id), { isRemoved: true });
+  }
+
+  #setEndpoint(live: LiveEndpoint, { isRemoved }: { isRemoved: boolean }): void {
+    const { endpoint, isRemoved: wasRemoved } = live;
+    this.#touched.add(live);
+    live.endpoint = undefined;
+    live.isRemoved = isRemoved;
     this.#undo.push(() => {
-      live.isRemoved = false;
+      live.endpoint = endpoint;
+      live.isRemoved = wasRemoved;
     });
   }
 
   /** `absent`: it does not exist. `unknown`: only the database knows. */
   job({ endpointId, id }: JobKey): StoredJob | 'absent' | 'unknown' {
     const live = this.#endpoints.get(endpointId);
-    return live?.jobs.get(id) ?? (live?.unwritten.has(id) ? 'absent' : 'unknown');
+    const job = live?.jobs.get(id);
+    if (job) return job;
+    const changed = live?.changed.get(id);
+    if (!changed || changed.now === changed.stored) return 'unknown';
+    return changed.now ?? 'absent';
+  }
+
+  /** ID of the job that this commit adds with the idempotency key. */
+  findNewKey(endpointId: string, key: string): string | undefined {
+    return this.#endpoints.get(endpointId)?.newKeys.get(key);
   }
 
   /** The best ready jobs; undefined if they have to be loaded first. */
-  ready(endpointId: string, limit: number): StoredJob[] | undefined {
+  readyJobs(endpointId: string, limit: number): StoredJob[] | undefined {
     const live = this.#endpoints.get(endpointId);
     if (!live || (live.window.size < limit && !live.window.hasAll)) return undefined;
     this.#windows.delete(live);
@@ -95,16 +120,13 @@ export class LiveJobs {
   }
 
   /** The first `limit` ready jobs of the database, which has all changes. */
-  load(endpointId: string, jobs: StoredJob[], limit: number): void {
+  loadReady(endpointId: string, jobs: StoredJob[], limit: number): void {
     const live = this.#open(endpointId);
-    this.#changed.add(live);
+    this.#touched.add(live);
     const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
     for (const job of known) live.jobs.set(job.id, job);
     live.window.load(known, { isAll: jobs.length < limit });
-  }
-
-  get hasLeased(): boolean {
-    return this.#hasLeased;
+    live.nextWindowJobs = 2 * limit;
   }
 
   /** The jobs that have a lease in the database, which has all changes. */
@@ -113,50 +135,49 @@ export class LiveJobs {
       const live = this.#open(job.endpointId);
       const known = live.jobs.get(job.id) ?? job;
       live.jobs.set(job.id, known);
-      live.leased.set(job.id, known);
+      this.leased.put(known);
+      this.#settleJob(live, known);
     }
-    this.#hasLeased = true;
-  }
-
-  /** All jobs with a lease. */
-  *leased(): Iterable<StoredJob> {
-    for (const { leased } of this.#endpoints.values()) yield* leased.values();
-  }
-
-  /** Jobs that run, as `Reader.jobs` returns them. */
-  listRunning({ before = Number.MAX_SAFE_INTEGER, endpointId, limit }: RunningJobs): StoredJob[] {
-    const leased = this.#endpoints.get(endpointId)?.leased.values() ?? [];
-    return [...leased]
-      .filter(({ position, status }) => status === 'IN_PROGRESS' && position < before)
-      .sort((a, b) => b.position - a.position)
-      .slice(0, limit)
-      .map((job) => ({ ...job, error: null, history: [], progress: null, attachment: null }));
+    this.leased.isLoaded = true;
   }
 
   change(endpointId: string, change: JobChange): void {
     const live = this.#open(endpointId);
-    this.#changed.add(live);
-    live.apply(change);
-    this.#undo.push(() => live.undo(change));
+    const id = (change.after ?? change.before)?.id ?? '';
+    const wasLive = live.jobs.has(id);
+    this.#touched.add(live);
+    this.#uncounted.add(live);
+    this.#compareRow(live, live.apply(change));
+    this.#undo.push(() => {
+      this.#compareRow(live, live.undo(change));
+      // `before` may be a job of a list, which is not complete.
+      if (!wasLive) live.jobs.delete(id);
+    });
   }
 
-  /** Small payloads of the job that this commit writes. */
+  #compareRow(live: LiveEndpoint, job: ChangedJob): void {
+    if (job.now === job.stored) this.#unwritten.delete(job);
+    else this.#unwritten.set(job, live);
+  }
+
+  /** Small payloads that will be written with the row of the job. */
   payloads({ endpointId, id }: JobKey): InlinePayloads {
-    return this.#endpoints.get(endpointId)?.unwritten.get(id)?.payloads ?? NONE;
+    return this.#endpoints.get(endpointId)?.changed.get(id)?.payloads ?? NO_PAYLOADS;
   }
 
   /**
-   * Writes a small payload with the row of the job. Returns false if the row does not change in this
-   * commit, or if the job may have an output.
+   * Writes small payloads with the row of the job. Returns false if the row is not about to be
+   * written, or if the job may have an output.
    */
-  keep({ endpointId, id }: JobKey, payloads: InlinePayloads): boolean {
-    const job = this.#endpoints.get(endpointId)?.unwritten.get(id);
-    if (!job?.now || (job.stored && job.stored.outputKind !== 'none')) return false;
+  addPayloads({ endpointId, id }: JobKey, payloads: InlinePayloads): boolean {
+    const job = this.#endpoints.get(endpointId)?.changed.get(id);
+    if (!job?.now || job.now === job.stored) return false;
+    if (job.stored && job.stored.outputKind !== 'none') return false;
     this.#setPayloads(job, { ...job.payloads, ...payloads });
     return true;
   }
 
-  #setPayloads(job: Unwritten, payloads: InlinePayloads): void {
+  #setPayloads(job: ChangedJob, payloads: InlinePayloads): void {
     const before = job.payloads;
     job.payloads = payloads;
     this.#undo.push(() => {
@@ -176,69 +197,82 @@ export class LiveJobs {
 
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    for (const live of this.#changed) {
-      for (const [id, job] of live.unwritten)
-        yield* this.#writeRow({ endpointId: live.id, id }, job);
+    for (const [job, live] of this.#unwritten) yield* this.#writeRow(live, job);
+    for (const live of this.#uncounted) {
       const { counts } = live;
-      if (!counts) continue;
-      yield* this.#tables.addCounts(live.id, counts);
-      this.#undo.push(live.resetCounts());
+      if (counts) yield* this.#tables.addCounts(live.id, counts);
+      const reset = live.resetCounts();
+      this.#uncounted.delete(live);
+      this.#undo.push(() => {
+        reset();
+        this.#uncounted.add(live);
+      });
     }
   }
 
-  *#writeRow(key: JobKey, job: Unwritten): Step<void> {
-    const { now, payloads, stored } = job;
-    if (now === stored) return;
-    if (!now) yield* this.#tables.removeJobRow(key);
+  *#writeRow(live: LiveEndpoint, job: ChangedJob): Step<void> {
+    const { id, now, payloads, stored } = job;
+    if (!now) yield* this.#tables.removeJobRow({ endpointId: live.id, id });
     else if (!stored) yield* this.#tables.addJobRow(now, payloads);
     else yield* this.#tables.changeJobRow(stored, now, payloads.output);
-    this.#setPayloads(job, NONE);
+    this.#setPayloads(job, NO_PAYLOADS);
     job.stored = now;
+    this.#unwritten.delete(job);
     this.#undo.push(() => {
       job.stored = stored;
+      this.#compareRow(live, job);
     });
   }
 
   /** The commit is over, whether it succeeded or was undone: keeps what stays in memory. */
   settle(): void {
-    for (const live of this.#changed) {
-      for (const { now } of live.unwritten.values()) if (now) this.#keep(live, now);
-      live.unwritten.clear();
+    for (const live of this.#touched) {
+      for (const { now } of live.changed.values()) if (now) this.#settleJob(live, now);
+      live.changed.clear();
+      live.newKeys.clear();
       this.#shorten(live, this.#countKept(live));
       if (live.isRemoved) this.#endpoints.delete(live.id);
     }
-    this.#changed.clear();
+    this.#touched.clear();
+    this.#unwritten.clear();
+    this.#uncounted.clear();
     this.#undo.length = 0;
     this.#dropEnded();
     for (const live of this.#windows) {
-      if (this.#ready <= this.#readyJobs) return;
-      this.#shorten(live, 0);
+      if (this.#windowed <= this.#maxWindowed) return;
+      // By half: a window that is dropped whole is read again at the next turn of its endpoint.
+      this.#shorten(live, live.window.size > FIRST_WINDOW_JOBS ? live.window.size >>> 1 : 0);
     }
   }
 
   #countKept({ isRemoved, window }: LiveEndpoint): number {
     if (isRemoved) return 0;
-    return window.size > WINDOW_GROWTH * this.windowJobs ? this.windowJobs : window.size;
+    return window.size > WINDOW_GROWTH * this.#windowJobs ? this.#windowJobs : window.size;
   }
 
-  #keep(live: LiveEndpoint, job: StoredJob): void {
-    if (job.lease !== null || live.window.has(job)) return;
-    if (isSmall(job)) this.#ended.push({ endpoint: live, job });
-    else live.jobs.delete(job.id);
+  #settleJob(live: LiveEndpoint, job: StoredJob): void {
+    if (job.lease !== null) {
+      if (measure(job) <= MAX_LEASED_SIZE) return;
+      this.leased.shrink(job);
+      live.jobs.delete(job.id);
+    } else if (!live.window.has(job)) {
+      if (isTerminal(job.status) && measure(job) === 0) this.#ended.push({ endpoint: live, job });
+      else live.jobs.delete(job.id);
+    }
   }
 
   #shorten(live: LiveEndpoint, kept: number): void {
     for (const job of live.window.trim(kept)) if (job.lease === null) live.jobs.delete(job.id);
-    this.#ready += live.window.size - live.counted;
+    this.#windowed += live.window.size - live.counted;
     live.counted = live.window.size;
     if (live.counted > 0) this.#windows.add(live);
     else this.#windows.delete(live);
   }
 
   #dropEnded(): void {
-    const excess = this.#ended.length - this.#endedJobs;
+    const excess = this.#ended.length - this.#maxEnded;
     // In larger steps, because a removal from the front moves all others.
-    if (excess < this.#endedJobs) return;
+    if (excess < this.#maxEnded) return;
     for (const { endpoint, job } of this.#ended.splice(0, excess)) {
       // Unless a retry has changed it.
       if (endpoint.jobs.get(job.id) === job) endpoint.jobs.delete(job.id);
@@ -248,14 +282,17 @@ export class LiveJobs {
   #open(id: string): LiveEndpoint {
     let live = this.#endpoints.get(id);
     if (!live) {
-      live = new LiveEndpoint(id);
+      live = new LiveEndpoint(id, this.leased);
       this.#endpoints.set(id, live);
     }
     return live;
   }
 }
 
-/** Whether the job has ended with nothing that makes it large. */
-function isSmall({ attachment, error, history, status }: StoredJob): boolean {
-  return isTerminal(status) && error === null && attachment === null && history.length === 0;
+/** About the size of what makes a job large, characters. */
+function measure({ attachment, error, history, progress }: StoredJob): number {
+  let size = (progress?.length ?? 0) + (attachment?.handlerData?.length ?? 0);
+  if (error) size += error.message.length + (error.stack?.length ?? 0);
+  for (const { message } of history) size += message.length;
+  return attachment || error || history.length > 0 ? size + 1 : size;
 }

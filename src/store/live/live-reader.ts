@@ -37,7 +37,7 @@ export class LiveReader implements Reader {
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
     const known = this.live.endpoint(id);
     if (known) return known;
-    yield* this.writeBack();
+    if (this.live.isUncounted(id)) yield* this.writeBack();
     const found = yield* this.tables.endpoint(id);
     if (found) this.live.remember(found);
     return found;
@@ -55,26 +55,28 @@ export class LiveReader implements Reader {
   }
 
   *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
-    yield* this.writeBack();
-    return yield* this.tables.jobByIdempotencyKey(endpointId, idempotencyKey);
+    const id = this.live.findNewKey(endpointId, idempotencyKey);
+    if (id !== undefined) return yield* this.job({ endpointId, id });
+    const stored = yield* this.tables.jobByIdempotencyKey(endpointId, idempotencyKey);
+    return stored && (yield* this.job(stored));
   }
 
   *jobs({ status, ...listing }: JobListing): Step<StoredJob[]> {
     if (status === 'IN_PROGRESS') {
       yield* this.#loadLeased();
-      return this.live.listRunning(listing);
+      return this.live.leased.listRunning(listing);
     }
     yield* this.writeBack();
     return yield* this.tables.jobs({ ...listing, status });
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    const ready = this.live.ready(endpointId, limit);
+    const ready = this.live.readyJobs(endpointId, limit);
     if (ready) return ready;
     yield* this.writeBack();
-    const loaded = Math.max(limit, this.live.windowJobs);
-    this.live.load(endpointId, yield* this.tables.readyJobs(endpointId, loaded), loaded);
-    return this.live.ready(endpointId, limit) ?? [];
+    const loaded = Math.max(limit, this.live.windowJobs(endpointId));
+    this.live.loadReady(endpointId, yield* this.tables.readyJobs(endpointId, loaded), loaded);
+    return this.live.readyJobs(endpointId, limit) ?? [];
   }
 
   *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
@@ -89,23 +91,33 @@ export class LiveReader implements Reader {
 
   *leasedJobs(): Step<StoredJob[]> {
     yield* this.#loadLeased();
-    return [...this.live.leased()].sort((a, b) => a.position - b.position);
+    const jobs = yield* this.#readAll([...this.live.leased.keys()]);
+    return jobs.sort((a, b) => a.position - b.position);
   }
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
     yield* this.#loadLeased();
     yield* this.writeBack();
     const due = yield* this.tables.dueJobs(now, limit);
-    for (const job of this.live.leased()) if (job.dueAt <= now) due.push(job);
+    due.push(...(yield* this.#readAll(this.live.leased.listDue(now, limit))));
     return due.sort((a, b) => a.dueAt - b.dueAt || a.position - b.position).slice(0, limit);
   }
 
   *nextDueAt(): Step<number | undefined> {
     yield* this.#loadLeased();
     yield* this.writeBack();
-    let next = yield* this.tables.nextDueAt();
-    for (const { dueAt } of this.live.leased()) next = Math.min(next ?? dueAt, dueAt);
-    return next;
+    const next = yield* this.tables.nextDueAt();
+    const dueAt = Math.min(next ?? Number.POSITIVE_INFINITY, this.live.leased.nextDueAt);
+    return dueAt === Number.POSITIVE_INFINITY ? undefined : dueAt;
+  }
+
+  *#readAll(keys: readonly JobKey[]): Step<StoredJob[]> {
+    const jobs: StoredJob[] = [];
+    for (const key of keys) {
+      const job = yield* this.job(key);
+      if (job) jobs.push(job);
+    }
+    return jobs;
   }
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
@@ -120,7 +132,7 @@ export class LiveReader implements Reader {
 
   /** All jobs with a lease are in memory from now on. */
   *#loadLeased(): Step<void> {
-    if (this.live.hasLeased) return;
+    if (this.live.leased.isLoaded) return;
     yield* this.writeBack();
     this.live.loadLeased(yield* this.tables.leasedJobs());
   }

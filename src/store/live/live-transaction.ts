@@ -27,7 +27,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     const isSmall = input.length <= INLINE_BYTES;
     if (!isSmall) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
-    if (isSmall) this.live.keep(job, { input });
+    if (isSmall) this.live.addPayloads(job, { input });
   }
 
   override *input(key: JobKey): Step<Uint8Array | undefined> {
@@ -49,7 +49,9 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   *removeJob(job: StoredJob): Step<void> {
     yield* this.tables.removePayloads(job);
-    this.live.change(job.endpointId, { before: job, after: undefined, retried: 0 });
+    const known = this.live.job(job);
+    const before = typeof known === 'string' ? job : known;
+    this.live.change(job.endpointId, { before, after: undefined, retried: 0 });
   }
 
   *putEndpoint(endpoint: EndpointBase): Step<void> {
@@ -70,13 +72,13 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   *putOutput(key: JobKey, output: Uint8Array): Step<void> {
-    if (output.length <= INLINE_BYTES && this.live.keep(key, { output })) return;
-    this.live.keep(key, { output: undefined });
+    if (output.length <= INLINE_BYTES && this.live.addPayloads(key, { output })) return;
+    this.live.addPayloads(key, { output: undefined });
     yield* this.tables.putOutput(key, output);
   }
 
   *dropOutput(key: JobKey): Step<void> {
-    this.live.keep(key, { output: undefined });
+    this.live.addPayloads(key, { output: undefined });
     yield* this.tables.dropOutput(key);
   }
 

@@ -40,7 +40,7 @@ function compare(live: LiveJobs, tables: MemoryTables): void {
       if (job !== 'unknown') expect(job).toEqual(finish(tables.job({ endpointId, id })));
     }
     for (const limit of [1, 2, 1_000]) {
-      const ready = live.ready(endpointId, limit);
+      const ready = live.readyJobs(endpointId, limit);
       if (ready) expect(ready).toEqual(finish(tables.readyJobs(endpointId, limit)));
     }
   }

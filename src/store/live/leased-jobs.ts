@@ -1,0 +1,85 @@
+// All jobs with a lease, over all endpoints, by due time: the indexes of the database omit them.
+import { DueHeap } from '../../base/due-heap.ts';
+import type { JobKey, JobListing, StoredJob } from '../store.ts';
+
+/** Jobs that `listRunning` collects beyond twice its limit before it drops the oldest. */
+const SPARE_LISTED = 256;
+
+interface Held {
+  job: StoredJob;
+}
+
+export class LeasedJobs {
+  readonly #endpoints = new Map<string, Map<string, Held>>();
+  readonly #due = new DueHeap<Held>();
+  /** The jobs that the database had at the start are here. */
+  isLoaded = false;
+
+  /** When the first one is due; Infinity without one. */
+  get nextDueAt(): number {
+    return this.#due.firstAt;
+  }
+
+  replace(before: StoredJob | undefined, after: StoredJob | undefined): void {
+    if (after?.lease) this.put(after);
+    else if (before) this.#delete(before);
+  }
+
+  put(job: StoredJob): void {
+    let ofEndpoint = this.#endpoints.get(job.endpointId);
+    if (!ofEndpoint) {
+      ofEndpoint = new Map();
+      this.#endpoints.set(job.endpointId, ofEndpoint);
+    }
+    const held = ofEndpoint.get(job.id) ?? { job };
+    held.job = job;
+    ofEndpoint.set(job.id, held);
+    this.#due.set(held, job.dueAt);
+  }
+
+  /** Keeps of the job only what `list` and the due time need. */
+  shrink({ endpointId, id }: JobKey): void {
+    const held = this.#endpoints.get(endpointId)?.get(id);
+    if (held) held.job = toListed(held.job);
+  }
+
+  /** The first due ones, at most `limit`. */
+  listDue(now: number, limit: number): JobKey[] {
+    return this.#due.list(now, limit).map(({ job }) => job);
+  }
+
+  *keys(): Iterable<JobKey> {
+    for (const ofEndpoint of this.#endpoints.values()) {
+      for (const { job } of ofEndpoint.values()) yield job;
+    }
+  }
+
+  /** Jobs that run, as `Reader.jobs` returns them. */
+  listRunning({ before, endpointId, limit }: Omit<JobListing, 'status'>): StoredJob[] {
+    const listed: StoredJob[] = [];
+    const shorten = () => listed.sort((a, b) => b.position - a.position).splice(limit);
+    for (const { job } of this.#endpoints.get(endpointId)?.values() ?? []) {
+      if (job.status !== 'IN_PROGRESS' || job.position >= (before ?? Number.POSITIVE_INFINITY)) {
+        continue;
+      }
+      listed.push(job);
+      // Not one by one: with thousands of jobs that would sort for each of them.
+      if (listed.length > 2 * limit + SPARE_LISTED) shorten();
+    }
+    shorten();
+    return listed.map(toListed);
+  }
+
+  #delete({ endpointId, id }: JobKey): void {
+    const ofEndpoint = this.#endpoints.get(endpointId);
+    const held = ofEndpoint?.get(id);
+    if (!ofEndpoint || !held) return;
+    ofEndpoint.delete(id);
+    this.#due.delete(held);
+    if (ofEndpoint.size === 0) this.#endpoints.delete(endpointId);
+  }
+}
+
+function toListed(job: StoredJob): StoredJob {
+  return { ...job, error: null, history: [], progress: null, attachment: null };
+}

@@ -1,0 +1,139 @@
+// Cases of the live jobs that a review found.
+import { expect, it, vi } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { Presence } from '../../../../src/queue/leases/presence.ts';
+import { Signals } from '../../../../src/queue/signals.ts';
+import { Submissions } from '../../../../src/queue/submissions.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  INPUT,
+  makeJob,
+  makeLease,
+} from '../../../conformance/store/stored-jobs.ts';
+import { MemoryStore } from '../../../simulation/memory-store.ts';
+import type { MemoryTables } from '../../../simulation/memory-tables.ts';
+
+const ALL = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
+
+it('writes each row once, however many operations of the batch are refused', async () => {
+  const found: MemoryTables[] = [];
+  const store = new MemoryStore({ onSettled: ({ tables }) => found.push(tables) });
+  await addEndpoint(store);
+  await addJobs(store, [makeJob({ id: 'first', idempotencyKey: 'k' })]);
+  await store.read((tx) => tx.endpoint(ENDPOINT));
+  const [tables] = found;
+  if (!tables) throw new Error('no commit');
+  const addJobRow = vi.spyOn(tables, 'addJobRow');
+  const operations = Array.from({ length: 10 }, (_, i) => [
+    store.write((tx) => tx.insertJob(makeJob({ id: `job-${i}`, position: i }), INPUT)),
+    store.write(function* (tx) {
+      yield* tx.endpoint(ENDPOINT);
+      yield* tx.endpoint('unknown');
+      if (yield* tx.jobByIdempotencyKey(ENDPOINT, 'k')) throw new Error('refused');
+    }),
+  ]);
+  const results = await Promise.allSettled(operations.flat());
+  expect(results.filter(({ status }) => status === 'rejected')).toHaveLength(10);
+  expect(addJobRow).toHaveBeenCalledTimes(10);
+});
+
+it('finds jobs of the same batch by their idempotency keys', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  await addEndpoint(store);
+  const job = makeJob({ id: 'a', idempotencyKey: 'k' });
+  const found = await store.write(function* (tx) {
+    yield* tx.insertJob(job, INPUT);
+    const inserted = yield* tx.jobByIdempotencyKey(ENDPOINT, 'k');
+    yield* tx.removeJob(job);
+    return [inserted, yield* tx.jobByIdempotencyKey(ENDPOINT, 'k')];
+  });
+  expect(found).toEqual([job, undefined]);
+  await store.close();
+});
+
+it('forgets the input of a submission that ran twice', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  await addEndpoint(store);
+  await addJobs(store, [makeJob({ id: 'twice' })]);
+  const arrivals = new Map<string, Uint8Array>();
+  const clock = new ManualClock();
+  const signals = new Signals(clock, new Presence());
+  const submissions = new Submissions({ store, clock, signals, webhooks: undefined, arrivals });
+  const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
+  const submitted = submissions.submit({
+    ...{ endpointId: ENDPOINT, mode: 'run', policy: {}, idempotency: undefined },
+    input: INPUT,
+  });
+  await expect(again).rejects.toThrow('UNIQUE');
+  await submitted;
+  expect(arrivals.size).toBe(0);
+  await store.close();
+});
+
+it('keeps a job complete if the commit of its removal fails', async () => {
+  let fails = false;
+  const store = new MemoryStore({ failsCommit: () => fails });
+  await addEndpoint(store);
+  const history = [
+    { attempt: 1, code: 'thread_crashed' as const, message: 'm', workerId: 'w', endedAt: 1 },
+  ];
+  const running = { status: 'IN_PROGRESS', lease: makeLease() } as const;
+  const job = makeJob({ id: 'job-1', ...running, history, progress: '1' });
+  await addJobs(store, [job]);
+  fails = true;
+  const removal = store.write(function* (tx) {
+    for (const each of yield* tx.jobs(ALL)) yield* tx.removeJob(each);
+  });
+  await expect(removal).rejects.toThrow('The commit failed');
+  fails = false;
+  expect(await store.read((tx) => tx.job(job))).toEqual(job);
+});
+
+it('keeps the leases of an endpoint that is removed and added again in one commit', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  await addEndpoint(store);
+  await store.read((tx) => tx.leasedJobs());
+  await store.write(function* (tx) {
+    yield* tx.removeEndpoint(ENDPOINT);
+    yield* tx.putEndpoint({ id: ENDPOINT, settings: endpointSettings.parse({}), createdAt: 1 });
+    const leased = makeJob({ id: 'j', status: 'IN_PROGRESS', lease: makeLease() });
+    yield* tx.insertJob(leased, INPUT);
+  });
+  expect(await store.read((tx) => tx.leasedJobs())).toHaveLength(1);
+  await store.close();
+});
+
+it('stores a small output after a query has written the row', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  await addEndpoint(store);
+  const job = makeJob({ id: 'job-1' });
+  await store.write(function* (tx) {
+    yield* tx.insertJob(job, INPUT);
+    yield* tx.queuedJobs(ENDPOINT, 1);
+    yield* tx.putOutput(job, INPUT);
+  });
+  expect(await store.read((tx) => tx.output(job))).toEqual(INPUT);
+  await store.close();
+});
+
+it('keeps no large progress of leased jobs in memory, and reads it when it is asked for', async () => {
+  const known: unknown[] = [];
+  const key = { endpointId: ENDPOINT, id: 'job-1' };
+  const store = new MemoryStore({ onSettled: ({ live }) => known.push(live.job(key)) });
+  await addEndpoint(store);
+  const progress = JSON.stringify('x'.repeat(60_000));
+  const job = makeJob({
+    id: 'job-1',
+    status: 'IN_PROGRESS',
+    lease: makeLease(),
+    progress,
+    dueAt: 5,
+  });
+  await addJobs(store, [job]);
+  expect(known.at(-1)).toBe('unknown');
+  expect(await store.read((tx) => tx.dueJobs(9, 1))).toEqual([job]);
+});
