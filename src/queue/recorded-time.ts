@@ -80,25 +80,33 @@ export class RecordedTime {
     operation: (tx: Transaction) => Step<T>,
     writeOptions: Parameters<Store['write']>[1],
   ): Promise<T> {
+    const forgetRecord = () => {
+      this.#recordedAt = Number.NEGATIVE_INFINITY;
+    };
     const recordIfOld = (tx: Transaction) => this.#recordIfOld(tx);
+    let hasRecorded = false;
     try {
       return await this.#options.store.write(function* (tx) {
+        // The operation runs a second time: the record of its first run was undone.
+        if (hasRecorded) forgetRecord();
         const result = yield* operation(tx);
-        yield* recordIfOld(tx);
+        hasRecorded = yield* recordIfOld(tx);
         return result;
       }, writeOptions);
     } catch (error) {
-      // The stored time may have been undone with the operation.
-      this.#recordedAt = Number.NEGATIVE_INFINITY;
+      // The record may have been undone with the operation.
+      forgetRecord();
       throw error;
     }
   }
 
-  *#recordIfOld(tx: Transaction): Step<void> {
+  /** @returns whether it wrote a record */
+  *#recordIfOld(tx: Transaction): Step<boolean> {
     const at = this.#options.clock.now();
-    if (at - this.#recordedAt < RECORD_EVERY_MS) return;
+    if (at - this.#recordedAt < RECORD_EVERY_MS) return false;
     this.#recordedAt = at;
     const body = JSON.stringify({ at, ranMs: this.ranMs() });
     yield* tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
+    return true;
   }
 }
