@@ -38,8 +38,7 @@ export type Step<T> = Generator<Query, T, readonly Row[]>;
 export interface WriteOptions {
   /**
    * `refuse`, the default: rejects at once while the disk is full. `proceed`: for operations that
-   * end or remove something; uses the disk reserve. Such an operation may run a second time after
-   * the reserve was released.
+   * end or remove something; uses the disk reserve, and runs again after the reserve was released.
    */
   onFullDisk?: 'refuse' | 'proceed';
   /** Payload bytes of a `proceed`: payloads may take only a share of the reserve. Default 0. */
@@ -54,9 +53,10 @@ export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
 
 export interface Store {
   /**
-   * Runs the operation in its own savepoint; if it throws, it is undone and the promise rejects.
-   * Operations of one turn of the event loop share one commit. Resolves after the commit is on
-   * disk; if the commit fails, all of them reject with StoreUnavailableError.
+   * Runs the operation; if it throws, it alone is undone and the promise rejects. Operations of one
+   * turn of the event loop share one commit. Resolves after the commit is on disk; if the commit
+   * fails, all of them reject with StoreUnavailableError. An operation may run a second time: the
+   * first run was undone then.
    */
   write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T>;
   /** Reads committed data only. */

@@ -1,5 +1,4 @@
 // The verbs that write: jobs change in memory, and their rows are written once, with the commit.
-
 import { INLINE_BYTES } from '../payload-parts.ts';
 import type {
   ChunkBatch,

@@ -1,6 +1,6 @@
-// Recognises the commonest messages of workers without zod, whose checks and copies would be the dearest
-// part of a short job. They accept less than the schemas and nothing else: what they refuse, the schemas
-// judge.
+// Recognises the most common messages of workers without zod: for a short job, zod's checks and copies
+// cost more than anything else here. These checks accept only messages that the schemas accept; the schemas
+// check every other message.
 import { TRACEPARENT_LENGTH } from '../trace-context.ts';
 import {
   MAX_JOB_ID_LENGTH,
@@ -56,7 +56,7 @@ function isText(value: unknown, maxLength: number): value is string {
   return typeof value === 'string' && value.length > 0 && value.length <= maxLength;
 }
 
-/** From 1. */
+/** A whole number from 1. */
 function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && typeof value === 'number' && value >= 1;
 }
