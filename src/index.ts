@@ -19,7 +19,7 @@ export type {
 } from './handler/define.ts';
 export { defineHandler } from './handler/define.ts';
 export { NonRetryableError, RetryAfterError } from './handler/errors.ts';
-export { type Check, registerCheck } from './handler/registered-checks.ts';
+export { type Check, registerCheck } from './handler/loading/registered-checks.ts';
 export type { Metrics } from './wire/chunk/chunk.ts';
 export type { S3Config } from './wire/job.ts';
 export type { Device } from './wire/link/worker-link.ts';

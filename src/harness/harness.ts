@@ -3,7 +3,7 @@
 import { ManualClock } from '../base/clock.ts';
 import { silentLog } from '../base/log.ts';
 import type { HandlerFunction } from '../handler/define.ts';
-import { type LoadedHandler, readHandler } from '../handler/load.ts';
+import { type LoadedHandler, readHandler } from '../handler/loading/load.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { openSqliteStore } from '../store/sqlite.ts';

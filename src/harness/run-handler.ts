@@ -1,6 +1,6 @@
 // Runs a handler without queue and lease, in one attempt unless you ask for more.
 import { type Clock, systemClock } from '../base/clock.ts';
-import { readHandler } from '../handler/load.ts';
+import { readHandler } from '../handler/loading/load.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { reassemble } from '../wire/chunk/chunk-reassembly.ts';
 import { type AttemptError, LIMITS, type S3Config } from '../wire/job.ts';

@@ -14,7 +14,7 @@ import {
   RELEASED_FOR_DRAIN,
   type RenewedLease,
 } from './held-attempt.ts';
-import type { Reporter } from './reporter.ts';
+import type { Reporter } from './reports/reporter.ts';
 import { type WorkerObserver, watchChunks } from './worker-observer.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 

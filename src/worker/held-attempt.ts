@@ -3,7 +3,7 @@
 import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { Execution, ExecutionEnd } from './execution/executor.ts';
-import type { AttemptReportSink } from './reporter.ts';
+import type { AttemptReportSink } from './reports/reporter.ts';
 
 /**
  * `waiting`: must run alone and waits for the process to be empty. `running`: in the executor.

@@ -6,12 +6,12 @@ import type { Log } from '../base/log.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
-import { EarlyAnswers } from './early-answers.ts';
 import type { Executor } from './execution/executor.ts';
-import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link-call.ts';
-import type { Reporter } from './reporter.ts';
-import { RetryPace } from './retry-pace.ts';
-import type { Session } from './session.ts';
+import { EarlyAnswers } from './link/early-answers.ts';
+import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link/link-call.ts';
+import { RetryPace } from './link/retry-pace.ts';
+import type { Session } from './link/session.ts';
+import type { Reporter } from './reports/reporter.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** The protocol's limit for one take. */

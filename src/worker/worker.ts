@@ -5,12 +5,12 @@ import type { Log } from '../base/log.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
+import { describeHealth, type WorkerHealth } from './health/worker-health.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
-import { Reporter } from './reporter.ts';
-import { Session } from './session.ts';
+import { Session } from './link/session.ts';
+import { Reporter } from './reports/reporter.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
 import { TakeLoop } from './take-loop.ts';
-import { describeHealth, type WorkerHealth } from './worker-health.ts';
 import {
   type CompleteWorkerOptions,
   completeWorkerOptions,
@@ -18,8 +18,8 @@ import {
 } from './worker-options.ts';
 import type { Recycle, ShutdownCause, WorkerState } from './worker-state.ts';
 
+export type { WorkerHealth } from './health/worker-health.ts';
 export type { ShutdownResult } from './shutdown.ts';
-export type { WorkerHealth } from './worker-health.ts';
 export type { WorkerOptions } from './worker-options.ts';
 export type { WorkerState } from './worker-state.ts';
 

@@ -1,8 +1,8 @@
 // The conformance suite for every outbox.
 import { afterEach, describe, expect, it } from 'vitest';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
-import type { AttemptReports, SentReport } from '../../src/worker/attempt-reports.ts';
 import type { Outbox } from '../../src/worker/outbox/outbox.ts';
+import type { AttemptReports, SentReport } from '../../src/worker/reports/attempt-reports.ts';
 
 export interface OpenOutbox {
   outbox: Outbox;

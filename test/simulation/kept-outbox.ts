@@ -2,12 +2,12 @@
 // the process dies during it, the write is lost.
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
+import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
 import {
   AttemptReports,
   type RemainingReports,
   type SentReport,
-} from '../../src/worker/attempt-reports.ts';
-import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
+} from '../../src/worker/reports/attempt-reports.ts';
 
 const MAX_WRITE_MS = 40;
 

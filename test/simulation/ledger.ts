@@ -4,7 +4,7 @@ import type { Clock } from '../../src/base/clock.ts';
 import type { StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
-import type { RemainingReports } from '../../src/worker/attempt-reports.ts';
+import type { RemainingReports } from '../../src/worker/reports/attempt-reports.ts';
 
 const LEASE_MS = 15_000;
 const MAX_RELEASES = 10;

@@ -1,7 +1,7 @@
 // A worker and its supervisor in the simulation: starts one process after the other on the same simulated
 // disk, and says bye for dead ones.
 import { sleep } from '../../src/base/clock.ts';
-import { readHandler } from '../../src/handler/load.ts';
+import { readHandler } from '../../src/handler/loading/load.ts';
 import type { Device, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { InlineExecutor } from '../../src/worker/execution/inline-executor.ts';
 import { MemoryOutbox } from '../../src/worker/outbox/outbox.ts';

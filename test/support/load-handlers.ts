@@ -1,8 +1,8 @@
 // A program that loads handler files, its arguments, and prints each result as JSON. A separate
 // process, because the test runner would load TypeScript by its own rules.
 import { ManualClock } from '../../src/base/clock.ts';
-import { invoke } from '../../src/handler/invoke.ts';
-import { type LoadedHandler, loadHandler } from '../../src/handler/load.ts';
+import { invoke } from '../../src/handler/attempt/invoke.ts';
+import { type LoadedHandler, loadHandler } from '../../src/handler/loading/load.ts';
 import { RecordingSink } from './network/recording-sink.ts';
 import { readOutput } from './workers/leases.ts';
 

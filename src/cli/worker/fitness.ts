@@ -1,7 +1,11 @@
 // Checks once, before anything is started, whether this machine is fit for a worker. Checks that a
 // handler registers run with the handler, in its threads.
 import { detectDevices } from '../../worker/gpu/detect.ts';
-import { judgeSystem, measureSystem, type SystemLimits } from '../../worker/system-checks.ts';
+import {
+  judgeSystem,
+  measureSystem,
+  type SystemLimits,
+} from '../../worker/health/system-checks.ts';
 import { UnfitError } from '../command.ts';
 import { readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';

@@ -1,6 +1,6 @@
 // `--health-port` of `millrace worker`. The HTTP server is loaded only if the option is set.
 import type { Log } from '../../base/log.ts';
-import type { HealthServer, HealthServerOptions } from '../../worker/health-server.ts';
+import type { HealthServer, HealthServerOptions } from '../../worker/health/health-server.ts';
 import { CommandError } from '../command.ts';
 import { integer, text } from '../options.ts';
 
@@ -33,7 +33,9 @@ export async function openHealthPort(
 ): Promise<HealthServer | undefined> {
   const { healthPort: port, healthHost: host, log, ...sources } = options;
   if (port === undefined) return undefined;
-  const { HealthPortError, openHealthServer } = await import('../../worker/health-server.ts');
+  const { HealthPortError, openHealthServer } = await import(
+    '../../worker/health/health-server.ts'
+  );
   try {
     const server = await openHealthServer({ ...sources, host, port, log });
     log.info({ host: server.host, port: server.port }, 'health port listening');

@@ -8,7 +8,7 @@ import {
   RunPodAddresses,
   type RunPodAddressOptions,
 } from '../../transport/runpod/runpod-addresses.ts';
-import type { SystemLimits } from '../../worker/system-checks.ts';
+import type { SystemLimits } from '../../worker/health/system-checks.ts';
 import { readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 

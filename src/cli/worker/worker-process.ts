@@ -7,7 +7,8 @@ import { packageVersion } from '../../base/package-info.ts';
 import { type Device, LinkError } from '../../wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
-import type { HealthServer } from '../../worker/health-server.ts';
+import type { HealthServer } from '../../worker/health/health-server.ts';
+import type { WorkerMetrics } from '../../worker/health/worker-metrics.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../../worker/left-processes.ts';
 import type { AbandonedFolders } from '../../worker/outbox/abandoned-folders.ts';
 import {
@@ -17,7 +18,6 @@ import {
 } from '../../worker/supervisor/parent-channel.ts';
 import { SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
 import { createWorker, type Worker, type WorkerState } from '../../worker/worker.ts';
-import type { WorkerMetrics } from '../../worker/worker-metrics.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { readVariable, setVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
@@ -198,7 +198,7 @@ function isStuck(state: WorkerState): boolean {
 
 async function createMetrics(values: WorkerFlags, version: string) {
   if (values.healthPort === undefined || values.underDev) return undefined;
-  const { createWorkerMetrics } = await import('../../worker/worker-metrics.ts');
+  const { createWorkerMetrics } = await import('../../worker/health/worker-metrics.ts');
   return createWorkerMetrics({ clock: systemClock, version });
 }
 
@@ -212,7 +212,7 @@ interface WorkerPort {
 async function openWorkerPort({ log, metrics, values, worker }: WorkerPort) {
   const { healthHost, healthPort } = values;
   if (healthPort === undefined) return undefined;
-  const { probeWorker } = await import('../../worker/health-server.ts');
+  const { probeWorker } = await import('../../worker/health/health-server.ts');
   return openHealthPort({
     ...{ healthHost, healthPort, log },
     ...probeWorker(() => worker.health()),

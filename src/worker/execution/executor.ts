@@ -1,7 +1,8 @@
 // The interface between the worker and the code that runs handlers. One implementation uses threads;
 // the other runs handlers in the worker's own thread, for the harness.
+
+import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { HandlerConfig } from '../../handler/define.ts';
-import type { StopReason } from '../../handler/stop.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 
 export type { StopReason };

@@ -3,18 +3,18 @@
 // 'thread'`, and its further output is ignored. A handler that blocks the event loop blocks
 // everything.
 import { type Clock, systemClock } from '../../base/clock.ts';
-import { createLinesLog } from '../../handler/attempt-log.ts';
-import { captureConsole } from '../../handler/console.ts';
-import type { HandlerConfig, SetupContext } from '../../handler/define.ts';
 import {
   type AttemptLimits,
   type AttemptSink,
   type Invocation,
   invoke,
-} from '../../handler/invoke.ts';
-import type { LoadedHandler } from '../../handler/load.ts';
-import { LogLines } from '../../handler/log-lines.ts';
-import { StopError } from '../../handler/stop.ts';
+} from '../../handler/attempt/invoke.ts';
+import { StopError } from '../../handler/attempt/stop.ts';
+import type { HandlerConfig, SetupContext } from '../../handler/define.ts';
+import type { LoadedHandler } from '../../handler/loading/load.ts';
+import { createLinesLog } from '../../handler/log/attempt-log.ts';
+import { captureConsole } from '../../handler/log/console.ts';
+import { LogLines } from '../../handler/log/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import { LIMITS } from '../../wire/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';

@@ -1,7 +1,7 @@
 // The jobs that share one handler thread. When the thread ends, decides the outcome of each: which
 // job is to blame, and which jobs return to the queue. lane.ts ends the thread.
-import type { StopReason } from '../../handler/stop.ts';
-import { describePlace } from '../../handler/stuck.ts';
+import type { StopReason } from '../../handler/attempt/stop.ts';
+import { describePlace } from '../../handler/attempt/stuck.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { StopLevel } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';

@@ -8,8 +8,8 @@ import {
   type Worker,
 } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
+import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { HandlerConfig } from '../../handler/define.ts';
-import type { StopReason } from '../../handler/stop.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { StartStage } from './executor.ts';
 import { LaneJobs } from './lane-jobs.ts';

@@ -1,8 +1,8 @@
 // One attempt in an executor: waiting for a slot, running with a timeout, being stopped. A carrier
 // runs it: a handler thread, or this thread.
 import type { Clock } from '../../base/clock.ts';
-import { createStoppedOutcome } from '../../handler/stop.ts';
-import { ChunkHistory } from '../../handler/stuck.ts';
+import { createStoppedOutcome } from '../../handler/attempt/stop.ts';
+import { ChunkHistory } from '../../handler/attempt/stuck.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
 import type {

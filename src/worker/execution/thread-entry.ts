@@ -5,15 +5,15 @@ import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
-import { createLinesLog } from '../../handler/attempt-log.ts';
+import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
+import { StopError } from '../../handler/attempt/stop.ts';
 import { BuiltInWatch } from '../../handler/built-ins.ts';
-import { type ConsoleOwner, captureConsole, currentOwner } from '../../handler/console.ts';
 import type { SetupContext } from '../../handler/define.ts';
-import { type AttemptSink, type Invocation, invoke } from '../../handler/invoke.ts';
-import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/load.ts';
-import { LogLines } from '../../handler/log-lines.ts';
-import { CheckError, runRegisteredChecks } from '../../handler/registered-checks.ts';
-import { StopError } from '../../handler/stop.ts';
+import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/loading/load.ts';
+import { CheckError, runRegisteredChecks } from '../../handler/loading/registered-checks.ts';
+import { createLinesLog } from '../../handler/log/attempt-log.ts';
+import { type ConsoleOwner, captureConsole, currentOwner } from '../../handler/log/console.ts';
+import { LogLines } from '../../handler/log/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {
   AbortSwitch,

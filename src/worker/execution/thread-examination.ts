@@ -4,7 +4,7 @@ import type { Session } from 'node:inspector';
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
-import { roundShare } from '../../handler/stuck.ts';
+import { roundShare } from '../../handler/attempt/stuck.ts';
 import type { StuckPlace } from '../../wire/job.ts';
 
 export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;

@@ -1,9 +1,9 @@
 // The messages between a worker and its handler threads, and their transport: many messages in one
 // post, small payloads in one block of memory.
 import type { MessagePort } from 'node:worker_threads';
+import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
+import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { HandlerConfig } from '../../handler/define.ts';
-import type { AttemptLimits } from '../../handler/invoke.ts';
-import type { StopReason } from '../../handler/stop.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import { copyBytes, cutBytes } from '../../wire/primordials.ts';
 

@@ -4,7 +4,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import type { AttemptReports, SentReport } from '../attempt-reports.ts';
+import type { AttemptReports, SentReport } from '../reports/attempt-reports.ts';
 import {
   FoundAttempts,
   MAX_TOTAL_HEADER_BYTES,

@@ -1,7 +1,7 @@
 // The attempts in a journal. Their headers are in memory, up to a bound; their bodies stay in the
 // file until the delivering worker reads them.
 import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
-import { AttemptReports, type RemainingReports } from '../attempt-reports.ts';
+import { AttemptReports, type RemainingReports } from '../reports/attempt-reports.ts';
 import type { Journal } from './journal.ts';
 import type { Place, ScannedRecord } from './journal-scan.ts';
 

@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Log, silentLog } from '../../base/log.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
-import type { RemainingReports } from '../attempt-reports.ts';
+import type { RemainingReports } from '../reports/attempt-reports.ts';
 import { useForeignFile } from './foreign-file.ts';
 import { FoundAttempts, MAX_TOTAL_HEADER_BYTES, type OutboxEntry } from './found-attempts.ts';
 import { encodeRecord } from './journal.ts';

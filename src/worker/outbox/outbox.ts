@@ -2,7 +2,7 @@
 // from which it makes batches. This outbox is in memory and ends with the process; disk-outbox.ts
 // survives it.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import { AttemptReports, type SentReport } from '../attempt-reports.ts';
+import { AttemptReports, type SentReport } from '../reports/attempt-reports.ts';
 
 export interface BatchLimits {
   maxReports: number;

@@ -1,6 +1,7 @@
 // Connects a worker with its supervisor: reports its state and carries out commands.
+
+import type { WorkerMetrics } from '../health/worker-metrics.ts';
 import type { Worker } from '../worker.ts';
-import type { WorkerMetrics } from '../worker-metrics.ts';
 import type { ToWorker } from './messages.ts';
 import type { ParentChannel } from './parent-channel.ts';
 

@@ -101,7 +101,7 @@ describe('the modules of', () => {
 
   it('a handler thread contain no npm package', async () => {
     const urls = await listLoaded(['src/worker/execution/thread-entry.ts']);
-    expect(urls).toContain(locate('src/handler/invoke.ts'));
+    expect(urls).toContain(locate('src/handler/attempt/invoke.ts'));
     expect(urls.filter((url) => url.includes('/node_modules/'))).toEqual([]);
     expect(urls).not.toContain('node:sqlite');
   });

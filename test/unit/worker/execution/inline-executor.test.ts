@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import type { Context, SetupContext } from '../../../../src/handler/define.ts';
-import { readHandler } from '../../../../src/handler/load.ts';
+import { readHandler } from '../../../../src/handler/loading/load.ts';
 import { HandlerNotLoadedError } from '../../../../src/worker/execution/executor.ts';
 import {
   InlineExecutor,

@@ -1,0 +1,166 @@
+// The `ctx` object of one attempt. It is created for every job, so expensive members are created on
+// first use.
+import type { Log } from '../../base/log.ts';
+import { checkMetrics, type Metrics } from '../../wire/chunk/chunk.ts';
+import { LIMITS } from '../../wire/job.ts';
+import { stringifyJson } from '../../wire/json.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
+import {
+  AbortSwitch,
+  bufferFrom,
+  clearTimeout,
+  hasOwn,
+  setTimeout,
+} from '../../wire/primordials.ts';
+import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
+import { createLinesLog } from '../log/attempt-log.ts';
+import type { LogBindings, LogLines } from '../log/log-lines.ts';
+
+/** At most one progress value is sent in this time, ms; the latest wins. */
+const PROGRESS_EVERY_MS = 50;
+const MAX_PROGRESS_BYTES = LIMITS.progressBytes;
+
+export interface AttemptContextOptions {
+  attempt: number;
+  /** Members of every line of `log`. */
+  logBindings: LogBindings;
+  /** Unix ms. */
+  deadline: number;
+  traceparent: string | undefined;
+  tracestate: string | undefined;
+  devices: readonly Device[];
+  lines: LogLines;
+  sendProgress: (value: Uint8Array) => void;
+}
+
+/** Result of `ctx.chunk`; a plain object of the same shape is an ordinary output. */
+export class MarkedChunk<Output> implements ChunkWithMetrics<Output> {
+  readonly output: Output;
+  readonly metrics: Metrics;
+
+  constructor(output: Output, metrics: Metrics) {
+    this.output = output;
+    this.metrics = metrics;
+  }
+}
+
+export class AttemptContext implements Context {
+  readonly devices: readonly Device[];
+  readonly attempt: number;
+  readonly deadline: number;
+  readonly traceparent: string | undefined;
+  readonly tracestate: string | undefined;
+  readonly #options: AttemptContextOptions;
+  #abort: AbortSwitch | undefined;
+  #log: Log | undefined;
+  #recorder: PendingMetrics | undefined;
+  #progress: Buffer | undefined;
+  #progressTimer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+  #mustRecycle = false;
+
+  constructor(options: AttemptContextOptions) {
+    this.#options = options;
+    this.devices = options.devices;
+    this.attempt = options.attempt;
+    this.deadline = options.deadline;
+    this.traceparent = options.traceparent;
+    this.tracestate = options.tracestate;
+  }
+
+  get signal(): AbortSignal {
+    this.#abort ??= new AbortSwitch();
+    return this.#abort.signal;
+  }
+
+  get log(): Log {
+    const { lines, logBindings } = this.#options;
+    this.#log ??= createLinesLog(lines, logBindings);
+    return this.#log;
+  }
+
+  get metrics(): MetricsRecorder {
+    this.#recorder ??= new PendingMetrics();
+    return this.#recorder;
+  }
+
+  // Fields and not methods, so that `const { progress, chunk } = ctx` works.
+  progress = (value: unknown): void => {
+    const json = bufferFrom(stringifyJson(value, 'progress'));
+    if (json.length > MAX_PROGRESS_BYTES) {
+      throw new TypeError(
+        `progress is ${json.length} bytes of JSON; the limit is ${MAX_PROGRESS_BYTES}`,
+      );
+    }
+    if (this.#isClosed) return;
+    this.#progress = json;
+    if (this.#progressTimer === undefined) this.#sendProgress();
+  };
+
+  chunk = <Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output> => {
+    checkMetrics(metrics);
+    return new MarkedChunk(output, { ...metrics });
+  };
+
+  refreshWorker = (): void => {
+    this.#mustRecycle = true;
+  };
+
+  /** `refreshWorker` was called. */
+  get mustRecycle(): boolean {
+    return this.#mustRecycle;
+  }
+
+  /** Returns the metrics for the next chunk and starts over. */
+  takeMetrics(): Metrics | undefined {
+    return this.#recorder?.take();
+  }
+
+  abort(reason: Error): void {
+    this.#abort ??= new AbortSwitch();
+    this.#abort.abort(reason);
+  }
+
+  /** The attempt is over: sends the held-back progress value and ignores later calls. */
+  close(): void {
+    this.#isClosed = true;
+    if (this.#progressTimer) clearTimeout(this.#progressTimer);
+    if (this.#progress) this.#options.sendProgress(this.#progress);
+    this.#progress = undefined;
+  }
+
+  #sendProgress(): void {
+    this.#progressTimer = undefined;
+    if (!this.#progress) return;
+    this.#options.sendProgress(this.#progress);
+    this.#progress = undefined;
+    this.#progressTimer = setTimeout(() => this.#sendProgress(), PROGRESS_EVERY_MS);
+  }
+}
+
+class PendingMetrics implements MetricsRecorder {
+  #values: Metrics | undefined;
+
+  add = (name: string, value: number): void => {
+    checkMetrics({ [name]: value });
+    this.#store(name, (this.#values?.[name] ?? 0) + value);
+  };
+
+  set = (name: string, value: number): void => {
+    this.#store(name, value);
+  };
+
+  take(): Metrics | undefined {
+    const values = this.#values;
+    this.#values = undefined;
+    return values;
+  }
+
+  #store(name: string, value: number): void {
+    // All names are checked only when a new one is added: the size hardly changes otherwise.
+    const isNew = this.#values === undefined || !hasOwn(this.#values, name);
+    checkMetrics(isNew ? { ...this.#values, [name]: value } : { [name]: value });
+    this.#values ??= {};
+    this.#values[name] = value;
+  }
+}

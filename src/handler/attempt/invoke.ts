@@ -1,0 +1,306 @@
+// Runs one attempt in the current thread: passes the input, drives the handler, emits chunks and
+// outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
+import type { Clock } from '../../base/clock.ts';
+import { stringifyJson } from '../../wire/json.ts';
+import type { Device, Outcome, StopLevel } from '../../wire/link/worker-link.ts';
+import { bufferFrom, bufferText, jsonParse, round } from '../../wire/primordials.ts';
+import type { Job } from '../define.ts';
+import type { LoadedHandler } from '../loading/load.ts';
+import { type ConsoleOwner, currentOwner } from '../log/console.ts';
+import { LogLines } from '../log/log-lines.ts';
+import { describeThrown } from '../thrown.ts';
+import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
+import { ChunkEmitter } from './chunk-emitter.ts';
+import { AttemptContext, MarkedChunk } from './context.ts';
+import { Refusal, refuseMismatch, refuseNotJson, toFailedOutcome } from './refusal.ts';
+import { findSteps, type Steps } from './steps.ts';
+import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
+import { RunHistory } from './stuck.ts';
+import { type AttemptTrace, beginTrace } from './trace.ts';
+import { validate } from './validate.ts';
+
+export interface AttemptLimits {
+  /** Largest returned value, bytes. */
+  outputBytes: number;
+  /** Largest total of all chunks, bytes. */
+  chunkTotalBytes: number;
+}
+
+export interface AttemptCall {
+  jobId: string;
+  attempt: number;
+  /** Endpoint of the job, if known. */
+  endpointId?: string | undefined;
+  /** JSON. */
+  input: Uint8Array;
+  /** As in the lease. */
+  traceparent?: string | undefined;
+  tracestate?: string | undefined;
+  /** As in the lease. */
+  s3Config?: string | undefined;
+  timeoutMs: number;
+  devices: readonly Device[];
+  /** Undelivered bytes of chunks at which the generator is paused. */
+  windowBytes: number;
+  limits: AttemptLimits;
+  /** Measures the run time; short delays use the machine's clock. */
+  clock: Clock;
+  /** Number of the attempt within this thread. */
+  number: number;
+}
+
+export interface AttemptSink {
+  chunks(batch: YieldedChunks): void;
+  /** JSON. */
+  progress(value: Uint8Array): void;
+  /** NDJSON; `dropped`: number of lines that were dropped before these. */
+  log(lines: Uint8Array, dropped: number): void;
+}
+
+export interface AttemptEnd {
+  outcome: Outcome;
+  output: Uint8Array | undefined;
+  /** The handler asks that no other job runs in this worker. */
+  recycle?: boolean;
+}
+
+export interface Invocation {
+  /** Never rejects; the sink has received everything before. */
+  readonly end: Promise<AttemptEnd>;
+  /**
+   * Aborts the signal and ends a generator with `return()` at its next yield. The first call
+   * counts.
+   */
+  stop(reason: StopReason, detail?: string): void;
+  grant(bytes: number): void;
+}
+
+export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink): Invocation {
+  return new RunningAttempt(handler, call, sink);
+}
+
+type Result =
+  | { kind: 'value'; output: Uint8Array }
+  | { kind: 'chunks' }
+  /** The generator was ended because the attempt is being stopped. */
+  | { kind: 'returned' }
+  | { kind: 'threw'; thrown: unknown };
+
+class RunningAttempt implements Invocation, ConsoleOwner {
+  readonly end: Promise<AttemptEnd>;
+  readonly attemptNumber: number;
+  readonly #handler: LoadedHandler;
+  readonly #call: Omit<AttemptCall, 'input'>;
+  readonly #context: AttemptContext;
+  readonly #trace: AttemptTrace;
+  readonly #lines: LogLines;
+  readonly #chunks: ChunkBatcher;
+  /** Cleared once read: sockets and timers that outlive the job keep this object alive. */
+  #input: Uint8Array | undefined;
+  #stopReason: StopReason | undefined;
+  #stopDetail: string | undefined;
+  #stopLevel: StopLevel = 'signal';
+  #startedAt: number | undefined;
+  readonly #emitter: ChunkEmitter;
+  readonly #history = new RunHistory();
+
+  constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
+    const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
+    const { endpointId } = call;
+    this.#handler = handler;
+    const { input, ...rest } = call;
+    this.#call = rest;
+    this.#input = input;
+    this.attemptNumber = call.number;
+    const { file } = handler;
+    this.#trace = beginTrace({ jobId, attempt, endpointId, file, traceparent, tracestate });
+    const { traceId } = this.#trace;
+    const logBindings = { job: jobId, attempt, ...(traceId && { trace_id: traceId }) };
+    this.#lines = new LogLines(logBindings, (lines, dropped) => {
+      sink.log(lines, dropped);
+    });
+    this.#chunks = new ChunkBatcher(call.windowBytes, (batch) => {
+      this.#lines.flush();
+      sink.chunks(batch);
+    });
+    const deadline = round(clock.now() + timeoutMs);
+    const sendProgress = (value: Uint8Array) => sink.progress(value);
+    const lines = this.#lines;
+    this.#context = new AttemptContext({
+      attempt,
+      logBindings,
+      deadline,
+      traceparent,
+      tracestate,
+      devices,
+      lines,
+      sendProgress,
+    });
+    this.#emitter = new ChunkEmitter({
+      chunks: this.#chunks,
+      chunkTotalBytes: call.limits.chunkTotalBytes,
+      context: this.#context,
+      history: this.#history,
+    });
+    this.end = this.#begin();
+  }
+
+  /** Runs after the constructor has returned: the caller's sink may need the attempt. */
+  async #begin(): Promise<AttemptEnd> {
+    await undefined;
+    return this.#trace.run(() => currentOwner.run(this, () => this.#run()));
+  }
+
+  writeText: ConsoleOwner['writeText'] = (level, text) => this.#lines.writeText(level, text);
+
+  stop(reason: StopReason, detail?: string): void {
+    if (this.#stopReason) return;
+    this.#stopReason = reason;
+    this.#stopDetail = detail;
+    this.#context.abort(new StopError(reason, detail));
+    this.#emitter.stop();
+  }
+
+  grant(bytes: number): void {
+    this.#chunks.grant(bytes);
+  }
+
+  async #run(): Promise<AttemptEnd> {
+    let result: Result;
+    try {
+      result = await this.#runHandler();
+    } catch (thrown) {
+      result = { kind: 'threw', thrown };
+    }
+    const { clock } = this.#call;
+    const elapsedMs = this.#startedAt === undefined ? 0 : clock.now() - this.#startedAt;
+    const end = this.#conclude(result, elapsedMs);
+    // Before the last lines are sent: an exporter may print spans to the console.
+    this.#trace.end(end.outcome, result.kind === 'threw' ? result.thrown : undefined);
+    this.#context.close();
+    this.#chunks.flush();
+    this.#lines.flush();
+    const recycle = this.#context.mustRecycle || this.#handler.config.refreshWorker === true;
+    return recycle ? { ...end, recycle } : end;
+  }
+
+  async #runHandler(): Promise<Result> {
+    const { run, output } = this.#handler;
+    const parsed = this.#readInput();
+    const input = parsed instanceof Promise ? await parsed : parsed;
+    if (this.#stopReason) return { kind: 'returned' };
+    this.#startedAt = this.#call.clock.now();
+    this.#emitter.start();
+    const answer = await run(describeJob(this.#call, input), this.#context);
+    const steps = findSteps(answer);
+    if (steps) return this.#drive(steps);
+    const value = output ? await this.#checkOutput(answer) : answer;
+    return { kind: 'value', output: this.#encodeOutput(value ?? null) };
+  }
+
+  #readInput(): unknown {
+    const bytes = this.#input ?? new Uint8Array(0);
+    this.#input = undefined;
+    let value: unknown;
+    try {
+      value = jsonParse(bufferText(bufferFrom(bytes.buffer, bytes.byteOffset, bytes.length)));
+    } catch (error) {
+      throw new Refusal('input_invalid', `input: not JSON: ${describeThrown(error).message}`);
+    }
+    const schema = this.#handler.input;
+    if (!schema) return value;
+    return refuseMismatch('input_invalid', () => validate(schema, value, 'input'));
+  }
+
+  #checkOutput(value: unknown): unknown {
+    const schema = this.#handler.output;
+    if (!schema) return value;
+    return refuseMismatch('output_invalid', () => validate(schema, value, 'output'));
+  }
+
+  async #drive(steps: Steps): Promise<Result> {
+    const takesPromises = !(Symbol.asyncIterator in steps);
+    while (!this.#stopReason) {
+      const step = await steps.next();
+      if (step.done) return this.#completeStream(takesPromises ? await step.value : step.value);
+      try {
+        const pause = this.#emit(takesPromises ? await step.value : step.value);
+        if (pause !== undefined) await pause;
+      } catch (error) {
+        // An error during the cleanup would hide the reason of the cleanup.
+        await Promise.resolve(steps.return?.()).catch(() => undefined);
+        throw error;
+      }
+    }
+    this.#stopLevel = 'return';
+    await steps.return?.();
+    return { kind: 'returned' };
+  }
+
+  async #completeStream(value: unknown): Promise<Result> {
+    if (value === undefined) return { kind: 'chunks' };
+    return { kind: 'value', output: this.#encodeOutput(await this.#checkOutput(value)) };
+  }
+
+  /** Returns a promise only if it must wait: most yields are small and continue synchronously. */
+  #emit(value: unknown): Promise<void> | undefined {
+    const isMarked = value instanceof MarkedChunk;
+    const own = isMarked ? value.metrics : undefined;
+    const output: unknown = isMarked ? value.output : value;
+    if (!this.#handler.output) return this.#emitter.emit(output, own);
+    const checked = this.#checkOutput(output);
+    if (checked instanceof Promise) {
+      return checked.then((settled) => this.#emitter.emit(settled, own));
+    }
+    return this.#emitter.emit(checked, own);
+  }
+
+  #encodeOutput(value: unknown): Uint8Array {
+    const output = bufferFrom(refuseNotJson(() => stringifyJson(value, 'output')));
+    const { outputBytes } = this.#call.limits;
+    if (output.length <= outputBytes) return output;
+    const sizes = `${output.length} bytes of JSON, the limit is ${outputBytes}`;
+    throw new Refusal('output_too_large', `the output is ${sizes}`);
+  }
+
+  /**
+   * A cancelled job is cancelled, whatever happens later. A result counts if it arrived within the
+   * timeout, even after a stop. A failure after a stop is due to the stop.
+   */
+  #conclude(result: Result, elapsedMs: number): AttemptEnd {
+    const { timeoutMs } = this.#call;
+    const reason = this.#stopReason;
+    const executionMs = round(elapsedMs);
+    const level = this.#stopLevel;
+    const stopAs = (why: StopReason): AttemptEnd => ({
+      outcome: createStoppedOutcome({
+        reason: why,
+        detail: this.#stopDetail,
+        level,
+        executionMs,
+        timeoutMs,
+        // Running code cannot receive a stop: if the stop arrived in time, the code was waiting.
+        stuck: this.#history.locate(reason ? 'waiting' : 'running'),
+      }),
+      output: undefined,
+    });
+    if (reason === 'cancelled') return stopAs('cancelled');
+    if (elapsedMs >= timeoutMs) return stopAs('timeout');
+    if (result.kind === 'value') {
+      const { output } = result;
+      return { outcome: { kind: 'completed', executionMs, output: 'value' }, output };
+    }
+    if (result.kind === 'chunks') {
+      return { outcome: { kind: 'completed', executionMs, output: 'chunks' }, output: undefined };
+    }
+    if (reason) return stopAs(reason);
+    return {
+      outcome: toFailedOutcome(result.kind === 'threw' ? result.thrown : undefined, executionMs),
+      output: undefined,
+    };
+  }
+}
+
+function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input: unknown): Job {
+  return s3Config === undefined ? { id, input } : { id, input, s3Config: jsonParse(s3Config) };
+}

@@ -1,0 +1,53 @@
+// The ways an attempt fails: by a rule of the platform, or by an error of the handler.
+import type { ErrorCode } from '../../wire/job.ts';
+import { NotJsonError } from '../../wire/json.ts';
+import type { Outcome } from '../../wire/link/worker-link.ts';
+import { retryAdvice } from '../errors.ts';
+import { describeThrown } from '../thrown.ts';
+import { MismatchError } from './validate.ts';
+
+/** A rule of the platform fails the attempt; a retry would not help. */
+export class Refusal extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
+  if (thrown instanceof Refusal) {
+    const { code, message } = thrown;
+    return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };
+  }
+  const error = { code: 'handler_error', ...describeThrown(thrown) } as const;
+  const advice = retryAdvice(thrown);
+  if (advice?.kind === 'after') {
+    return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
+  }
+  return { kind: 'failed', executionMs, error, retry: advice ? 'never' : 'default' };
+}
+
+/** A value that is not JSON fails the attempt; errors of a `toJSON` are the handler's own. */
+export function refuseNotJson<T>(encode: () => T): T {
+  try {
+    return encode();
+  } catch (error) {
+    if (error instanceof NotJsonError) throw new Refusal('output_invalid', error.message);
+    throw error;
+  }
+}
+
+/** If `check` returns a promise, so does this. */
+export function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
+  const refuse = (error: unknown): never => {
+    throw error instanceof MismatchError ? new Refusal(code, error.message) : error;
+  };
+  try {
+    const checked = check();
+    return checked instanceof Promise ? checked.catch(refuse) : checked;
+  } catch (error) {
+    return refuse(error);
+  }
+}

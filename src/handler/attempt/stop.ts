@@ -1,0 +1,79 @@
+// The reasons for stopping an attempt, the reason its signal carries, and the outcome of a stopped
+// attempt.
+import type { ErrorCode, StuckPlace } from '../../wire/job.ts';
+import type { Outcome, StopLevel } from '../../wire/link/worker-link.ts';
+import { round } from '../../wire/primordials.ts';
+import { describePlace } from './stuck.ts';
+
+/**
+ * `cancelled`: by the client. `lost`: the lease is over. `timeout`: it ran too long. `shutdown`:
+ * the worker exits. `memory`: alone in its process, it used too much memory. `suspect`: one of
+ * several attempts used too much. Every stop escalates: signal, `generator.return()`, grace period,
+ * thread, process.
+ */
+export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown' | 'memory' | 'suspect';
+
+const MESSAGES: Readonly<Record<StopReason, string>> = {
+  cancelled: 'the job was cancelled',
+  lost: 'the lease of the job was lost; another worker may run the job',
+  timeout: 'the job ran longer than its timeout',
+  shutdown: 'the worker is shutting down',
+  memory: "the job's process uses too much memory",
+  suspect: 'the process of this job and others uses too much memory',
+};
+
+/** The reason of `ctx.signal`: a TimeoutError or an AbortError; its `reason` says more. */
+export class StopError extends Error {
+  override readonly name: 'TimeoutError' | 'AbortError';
+  readonly reason: StopReason;
+
+  /** `detail` replaces the usual message. */
+  constructor(reason: StopReason, detail: string = MESSAGES[reason]) {
+    super(detail);
+    this.name = reason === 'timeout' ? 'TimeoutError' : 'AbortError';
+    this.reason = reason;
+  }
+}
+
+export interface StoppedAttempt {
+  reason: StopReason;
+  /** More about the reason; for `memory`, how much was used. */
+  detail?: string | undefined;
+  /** The last step that was needed. */
+  level: StopLevel;
+  executionMs: number;
+  timeoutMs: number;
+  /** Where it was stuck, if known. */
+  stuck?: StuckPlace | undefined;
+}
+
+export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
+  const { reason, level, timeoutMs, detail = MESSAGES[reason] } = stopped;
+  const executionMs = round(stopped.executionMs);
+  switch (reason) {
+    case 'timeout': {
+      const message = `the job ran longer than its timeout of ${timeoutMs} ms`;
+      const error = describeStop('execution_timeout', message, stopped);
+      return { kind: 'timed_out', executionMs, error, stopped: level };
+    }
+    case 'memory': {
+      const error = describeStop('memory_limit_exceeded', detail, stopped);
+      return { kind: 'failed', executionMs, error, retry: 'default', stopped: level };
+    }
+    case 'cancelled':
+    case 'lost':
+      return { kind: 'cancelled', executionMs, stopped: level };
+    case 'shutdown':
+      return { kind: 'released', reason: 'drain' };
+    case 'suspect':
+      return { kind: 'released', reason: 'suspect' };
+  }
+}
+
+/** The history of a job's attempts keeps only messages, so a hard stop is named there too. */
+function describeStop(code: ErrorCode, message: string, { level, stuck }: StoppedAttempt) {
+  if (!stuck) return { code, message };
+  const isForced = level === 'thread' || level === 'process';
+  const where = isForced ? `; it did not stop: ${describePlace(stuck)}` : '';
+  return { code, message: `${message}${where}`, stuck };
+}

@@ -1,0 +1,181 @@
+// Loads a handler module. Converts its two forms, a function with named exports and a definition
+// object, into one. invoke.ts runs it; load-errors.ts words the errors.
+import { statSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { HandlerConfig, HandlerFunction, Schema, SetupContext } from '../define.ts';
+import { explainLoadError } from './load-errors.ts';
+
+/** A validated handler module in one form. */
+export interface LoadedHandler {
+  readonly run: HandlerFunction;
+  readonly input: Schema | undefined;
+  readonly output: Schema | undefined;
+  readonly setup: ((ctx: SetupContext) => unknown) | undefined;
+  readonly teardown: (() => unknown) | undefined;
+  readonly config: HandlerConfig;
+  /** Absolute path; undefined if the handler does not come from a file. */
+  readonly file: string | undefined;
+}
+
+/** The module cannot be used as a handler. The message names the file and the problem. */
+export class HandlerLoadError extends Error {
+  override readonly name = 'HandlerLoadError';
+}
+
+type AnyFunction = (...parameters: unknown[]) => unknown;
+
+const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config'];
+
+/** Validated without zod, which would cost about 25 MB in every handler thread. */
+type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | 'refreshWorker'>;
+const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> = {
+  timeoutMs: { min: 1, max: 604_800_000 },
+  concurrency: { min: 1, max: 1_000 },
+  setupTimeoutMs: { min: 1, max: 86_400_000 },
+};
+
+/** Imports the file; TypeScript too. @throws HandlerLoadError */
+export async function loadHandler(path: string): Promise<LoadedHandler> {
+  const file = resolve(path);
+  const stats = statSync(file, { throwIfNoEntry: false });
+  if (stats === undefined) throw new HandlerLoadError(`${file}: file not found`);
+  if (!stats.isFile()) throw new HandlerLoadError(`${file}: is not a file`);
+  const exported: unknown = await import(pathToFileURL(file).href).catch((error: unknown) => {
+    throw new HandlerLoadError(explainLoadError(error, file), { cause: error });
+  });
+  return { ...readHandler(exported, file), file };
+}
+
+/**
+ * Reads the handler from a module's exports, a definition or a function. `name` is its name in
+ * errors. @throws HandlerLoadError
+ */
+export function readHandler(exported: unknown, name: string): LoadedHandler {
+  const members = selectMembers(exported, name);
+  const { run, input, output, setup, teardown, config } = members;
+  if (!isFunction(run)) {
+    throw new HandlerLoadError(`${name}: 'run' must be a function, got ${describe(run)}`);
+  }
+  return {
+    run: (job, ctx) => run(job, ctx),
+    input: readSchema(input, 'input', name),
+    output: readSchema(output, 'output', name),
+    setup: readFunction(setup, 'setup', name),
+    teardown: readFunction(teardown, 'teardown', name),
+    config: readConfig(config, name),
+    file: undefined,
+  };
+}
+
+function selectMembers(exported: unknown, name: string): Record<string, unknown> {
+  if (isFunction(exported)) return { run: exported };
+  if (!isRecord(exported)) {
+    throw new HandlerLoadError(`${name}: must be a handler, got ${describe(exported)}`);
+  }
+  const main = exported['default'];
+  // A CommonJS module compiled from `export default`.
+  if (isRecord(main) && main['__esModule'] === true) return selectMembers({ ...main }, name);
+  if (isFunction(main)) return { ...exported, run: main };
+  if (isRecord(main)) return readDefinition(main, name);
+  if (main !== undefined) {
+    const wanted = 'must be a function or defineHandler({ … })';
+    throw new HandlerLoadError(`${name}: the default export ${wanted}, got ${describe(main)}`);
+  }
+  if ('run' in exported && !isModule(exported)) return readDefinition(exported, name);
+  throw new HandlerLoadError(
+    `${name}: no default export; write \`export default async function (job, ctx) { … }\``,
+  );
+}
+
+function readDefinition(definition: Record<string, unknown>, name: string) {
+  const unknown = Object.keys(definition).filter((key) => !DEFINITION_MEMBERS.includes(key));
+  if (unknown.length > 0) {
+    throw new HandlerLoadError(
+      `${name}: unknown members of the handler: ${unknown.join(', ')}; ` +
+        `use ${DEFINITION_MEMBERS.join(', ')}`,
+    );
+  }
+  return definition;
+}
+
+function readSchema(value: unknown, member: string, name: string): Schema | undefined {
+  if (value === undefined) return undefined;
+  if (isSchema(value)) return value;
+  throw new HandlerLoadError(
+    `${name}: '${member}' must be a Standard Schema (zod, valibot, arktype), ` +
+      `an object with '~standard', got ${describe(value)}`,
+  );
+}
+
+function readFunction(value: unknown, member: string, name: string) {
+  if (value === undefined || isFunction(value)) return value;
+  throw new HandlerLoadError(`${name}: '${member}' must be a function, got ${describe(value)}`);
+}
+
+function readConfig(value: unknown, name: string): HandlerConfig {
+  if (value === undefined) return {};
+  if (!isRecord(value)) {
+    throw new HandlerLoadError(`${name}: 'config' must be an object, got ${describe(value)}`);
+  }
+  const config: HandlerConfig = {};
+  for (const [key, setting] of Object.entries(value)) readSetting(config, key, setting, name);
+  if (config.isolation === 'job' && (config.concurrency ?? 1) > 1) {
+    const wanted = "must be 1 with config.isolation 'job', which gives each job its own thread";
+    throw new HandlerLoadError(`${name}: config.concurrency ${wanted}`);
+  }
+  return config;
+}
+
+function readSetting(config: HandlerConfig, key: string, setting: unknown, name: string): void {
+  const refuse = (wanted: string): never => {
+    const found = typeof setting === 'number' ? setting : describe(setting);
+    throw new HandlerLoadError(`${name}: config.${key} must be ${wanted}, got ${found}`);
+  };
+  if (key === 'refreshWorker') {
+    if (typeof setting === 'boolean') config.refreshWorker = setting;
+    else if (setting !== undefined) refuse('true or false');
+  } else if (key === 'isolation') {
+    if (setting === 'job' || setting === 'thread') config.isolation = setting;
+    else if (setting !== undefined) refuse("'thread' or 'job'");
+  } else if (!isNumberKey(key)) {
+    const known = [...Object.keys(CONFIG_RANGES), 'isolation', 'refreshWorker'].join(', ');
+    throw new HandlerLoadError(`${name}: config.${key} is unknown; use one of ${known}`);
+  } else if (setting !== undefined) {
+    const { min, max } = CONFIG_RANGES[key];
+    const isInRange = Number.isInteger(setting) && Number(setting) >= min && Number(setting) <= max;
+    if (!isInRange) refuse(`a whole number from ${min} to ${max}`);
+    config[key] = Number(setting);
+  }
+}
+
+function isNumberKey(key: string): key is NumberKey {
+  return Object.hasOwn(CONFIG_RANGES, key);
+}
+
+function isSchema(value: unknown): value is Schema {
+  // arktype's schemas are functions.
+  if (!isRecord(value) && !isFunction(value)) return false;
+  const standard: unknown = Reflect.get(value, '~standard');
+  return isRecord(standard) && isFunction(standard['validate']);
+}
+
+function isFunction(value: unknown): value is AnyFunction {
+  return typeof value === 'function';
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+function isModule(value: object): boolean {
+  return Object.prototype.toString.call(value) === '[object Module]';
+}
+
+function describe(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'an array';
+  if (value === undefined) return 'missing';
+  if (typeof value === 'string') return `a string ('${value.slice(0, 40)}')`;
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
+}

@@ -1,0 +1,186 @@
+// The Prometheus metrics of one worker. It loads prom-client, so a worker without a health port does
+// not load it.
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Clock } from '../../base/clock.ts';
+import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
+import type { WorkerHealth } from '../worker.ts';
+import type { WorkerObserver } from '../worker-observer.ts';
+
+export interface WorkerMetricsOptions {
+  clock: Clock;
+  /** Version of the package. */
+  version: string;
+}
+
+export interface WorkerMetrics {
+  readonly observer: WorkerObserver;
+  /** In Prometheus text format. */
+  collect(health: WorkerHealth): Promise<string>;
+  /**
+   * For a supervisor, which combines them with those of other workers; the worker's ID is a label.
+   */
+  export(health: WorkerHealth, workerId: string): Promise<unknown>;
+}
+
+/** A job may wait or run for days. For times beyond the last bucket, see the job's record. */
+const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];
+const GAP_BUCKETS_S = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30];
+/** A chunk has at most 1,000,000 bytes. */
+const CHUNK_BUCKETS = [100, 1_000, 10_000, 100_000, 1_000_000];
+
+export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): WorkerMetrics {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  new Gauge({
+    name: 'millrace_build_info',
+    help: 'Version of Millrace, as a label of a constant 1.',
+    labelNames: ['version'],
+    registers: [registry],
+  }).set({ version }, 1);
+  const refresh = registerHealth(registry);
+  return {
+    observer: { ...observeAttempts(registry, clock), ...observeCalls(registry) },
+    collect(health) {
+      refresh(health);
+      return registry.metrics();
+    },
+    export(health, workerId) {
+      refresh(health);
+      registry.setDefaultLabels({ worker: workerId });
+      return registry.getMetricsAsJSON();
+    },
+  };
+}
+
+/** Returns a function that sets the gauges from the worker's health. */
+function registerHealth(registry: Registry): (health: WorkerHealth) => void {
+  const add = (name: string, help: string) =>
+    new Gauge({ name: `millrace_worker_${name}`, help, registers: [registry] });
+  const ready = add('ready', '1 while the worker can take and run jobs, else 0.');
+  const slots = add('slots', 'Jobs that the worker can run at once.');
+  const running = add('slots_running', 'Attempts that hold or wait for a slot.');
+  const stuck = add('slots_stuck', 'Attempts that were stopped and have not ended in time.');
+  const outbox = add('outbox_reports', 'Reports that the platform has not acknowledged.');
+  const outboxTrouble = add('outbox_trouble', '1 while reports cannot be written to disk, else 0.');
+  return (health) => {
+    ready.set(health.ready ? 1 : 0);
+    slots.set(health.slots);
+    running.set(health.running);
+    stuck.set(health.stuck);
+    outbox.set(health.outboxDepth);
+    outboxTrouble.set(health.outboxTrouble === undefined ? 0 : 1);
+  };
+}
+
+interface AttemptTimes {
+  readonly beganAt: number;
+  chunkAt: number | undefined;
+}
+
+type AttemptObserver = Pick<WorkerObserver, 'attemptBegan' | 'chunksYielded' | 'attemptEnded'>;
+
+function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
+  const { ended, execution, queueWait, firstChunk, chunkGap, chunkBytes } =
+    registerAttempts(registry);
+  const runs = new Map<Lease, AttemptTimes>();
+  return {
+    attemptBegan(lease) {
+      const beganAt = clock.now();
+      runs.set(lease, { beganAt, chunkAt: undefined });
+      // A later attempt's time since submission includes earlier attempts, so it is not a wait.
+      if (lease.attempt === 1) queueWait.observe(toSeconds(beganAt - lease.submittedAt));
+    },
+    chunksYielded(lease, { sizes }) {
+      for (const size of sizes) chunkBytes.observe(size);
+      const run = runs.get(lease);
+      if (!run) return;
+      const now = clock.now();
+      if (run.chunkAt === undefined) firstChunk.observe(toSeconds(now - run.beganAt));
+      else {
+        const share = toSeconds(now - run.chunkAt) / sizes.length;
+        for (let index = 0; index < sizes.length; index++) chunkGap.observe(share);
+      }
+      run.chunkAt = now;
+    },
+    attemptEnded(lease, outcome) {
+      runs.delete(lease);
+      ended.inc({ outcome: outcome.kind });
+      if (outcome.kind === 'released') return;
+      execution.observe({ outcome: outcome.kind }, toSeconds(outcome.executionMs));
+    },
+  };
+}
+
+function registerAttempts(registry: Registry) {
+  const registers = [registry];
+  const addHistogram = (name: string, help: string, buckets: number[]) =>
+    new Histogram({ name: `millrace_worker_${name}`, help, buckets, registers });
+  const ended = new Counter({
+    name: 'millrace_worker_attempts_ended_total',
+    help: 'Attempts that ended on this worker, by outcome.',
+    labelNames: ['outcome'],
+    registers,
+  });
+  const kinds: Outcome['kind'][] = ['completed', 'failed', 'timed_out', 'cancelled', 'released'];
+  // Prometheus misses the first event of a counter that has no earlier value, so all start at 0.
+  for (const outcome of kinds) ended.inc({ outcome }, 0);
+  return {
+    ended,
+    execution: new Histogram({
+      name: 'millrace_worker_execution_seconds',
+      help: 'Run time of the handler, by outcome of the attempt.',
+      labelNames: ['outcome'],
+      buckets: DURATION_BUCKETS_S,
+      registers,
+    }),
+    queueWait: addHistogram(
+      'queue_wait_seconds',
+      'Time from the submission of a job to the start of its first attempt, by the clocks of both machines.',
+      DURATION_BUCKETS_S,
+    ),
+    firstChunk: addHistogram(
+      'first_chunk_seconds',
+      'Time from the start of an attempt to its first chunk.',
+      DURATION_BUCKETS_S,
+    ),
+    chunkGap: addHistogram(
+      'chunk_gap_seconds',
+      'Time between chunks of an attempt; chunks of one batch share the time before the batch.',
+      GAP_BUCKETS_S,
+    ),
+    chunkBytes: addHistogram('chunk_bytes', 'Size of each chunk as JSON.', CHUNK_BUCKETS),
+  };
+}
+
+type CallObserver = Pick<WorkerObserver, 'leasesRenewed' | 'callFailed' | 'reconnected'>;
+
+function observeCalls(registry: Registry): CallObserver {
+  const registers = [registry];
+  const renewals = new Counter({
+    name: 'millrace_worker_lease_renewals_total',
+    help: 'Lease renewals that the platform answered.',
+    registers,
+  });
+  const failed = new Counter({
+    name: 'millrace_worker_failed_calls_total',
+    help: 'Failed calls to the platform, by verb and code.',
+    labelNames: ['verb', 'code'],
+    registers,
+  });
+  const reconnects = new Counter({
+    name: 'millrace_worker_reconnects_total',
+    help: 'Reconnections to the platform after failed calls, by verb.',
+    labelNames: ['verb'],
+    registers,
+  });
+  return {
+    leasesRenewed: () => renewals.inc(),
+    callFailed: (verb, code) => failed.inc({ verb, code }),
+    reconnected: (verb) => reconnects.inc({ verb }),
+  };
+}
+
+/** At least zero: the clocks of two machines differ, and a clock may be set back. */
+function toSeconds(ms: number): number {
+  return Math.max(0, ms) / 1_000;
+}

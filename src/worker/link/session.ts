@@ -1,0 +1,162 @@
+// The worker's session with the platform: sends hello until the platform accepts it, keeps the terms of
+// the welcome, and retries all other calls during outages.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import {
+  LinkError,
+  PROTOCOL_VERSION,
+  type WorkerHello,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import { MAX_LISTED } from '../../wire/message-bounds.ts';
+import type { WorkerObserver } from '../worker-observer.ts';
+import type { CompleteWorkerOptions } from '../worker-options.ts';
+import { callWithin, toLinkError } from './link-call.ts';
+import { RetryPace } from './retry-pace.ts';
+
+const HELLO_LIMIT_MS = 30_000;
+
+export interface RetryOptions {
+  /** The call's name in the log. */
+  verb: 'take' | 'renew' | 'report';
+  /** Ends the retries: the last error is thrown. */
+  signal: AbortSignal;
+  pace: RetryPace;
+  /** Upper bound of every wait, including the waits that the platform asks for. */
+  maxWaitMs?: () => number;
+  onFailure?: (error: LinkError) => void;
+}
+
+export class Session {
+  readonly #options: CompleteWorkerOptions;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #signal: AbortSignal;
+  readonly #observer: WorkerObserver | undefined;
+  readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
+  #terms: WorkerWelcome | undefined;
+  #trouble: string | undefined;
+  #greeting: Promise<void> | undefined;
+
+  /** The signal ends the session: pending greets reject with LinkError `unavailable`. */
+  constructor(options: CompleteWorkerOptions, signal: AbortSignal) {
+    this.#options = options;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#signal = signal;
+    this.#observer = options.observer;
+  }
+
+  /** The terms of the last welcome. @throws Error before the first welcome. */
+  get terms(): WorkerWelcome {
+    if (!this.#terms) throw new Error('the worker has not connected yet');
+    return this.#terms;
+  }
+
+  /** Why the platform does not accept the worker now; undefined if it does. */
+  get trouble(): string | undefined {
+    return this.#trouble;
+  }
+
+  /**
+   * Says hello until the platform accepts it; concurrent callers share one attempt. A rejected key
+   * is retried slowly. @throws LinkError `stale_incarnation` or `invalid`, which are permanent
+   */
+  greet(after?: LinkError): Promise<void> {
+    this.#greeting ??= this.#sayHello(after).finally(() => {
+      this.#greeting = undefined;
+    });
+    return this.#greeting;
+  }
+
+  /**
+   * Repeats a call until it is answered. If the platform is unavailable, waits first; if it does
+   * not know or accept the worker, says hello first.
+   * @throws LinkError `stale_incarnation` or `invalid`; any LinkError once the signal has aborted
+   */
+  async callUntilAnswered<T>(call: () => Promise<T>, retry: RetryOptions): Promise<T> {
+    const { verb, signal, pace, maxWaitMs, onFailure } = retry;
+    for (;;) {
+      try {
+        const answer = await call();
+        if (pace.failures > 0) {
+          this.#observer?.reconnected(verb);
+          this.#log.info({ verb }, 'reconnected to the platform');
+        }
+        pace.reset();
+        return answer;
+      } catch (thrown) {
+        const error = toLinkError(thrown);
+        if (!signal.aborted) this.#observer?.callFailed(verb, error.code);
+        if (signal.aborted || error.code === 'stale_incarnation' || error.code === 'invalid') {
+          throw error;
+        }
+        onFailure?.(error);
+        const again = pace.failures > 0;
+        const waitMs = Math.min(pace.next(error), maxWaitMs?.() ?? Number.POSITIVE_INFINITY);
+        this.#log[again ? 'debug' : 'warn'](
+          { verb, code: error.code, err: error, waitMs },
+          'platform unreachable, retrying',
+        );
+        if (error.code === 'unavailable') await sleep(this.#clock, waitMs, signal);
+        else {
+          // The platform rejected the worker right after a welcome: wait, to avoid a tight loop.
+          if (again) await sleep(this.#clock, waitMs, signal);
+          await this.greet(error);
+        }
+        if (signal.aborted) throw error;
+      }
+    }
+  }
+
+  async #sayHello(after: LinkError | undefined): Promise<void> {
+    let error = after;
+    for (;;) {
+      if (error && error.code !== 'unknown_worker') await this.#waitAfter(error);
+      if (this.#signal.aborted) throw new LinkError('unavailable', 'the worker is shutting down');
+      try {
+        const welcome = await callWithin(
+          { clock: this.#clock, limitMs: HELLO_LIMIT_MS, signal: this.#signal },
+          () => this.#options.link.hello(this.#describe()),
+        );
+        this.#terms = welcome;
+        this.#trouble = undefined;
+        if (this.#pace.failures > 0) this.#observer?.reconnected('hello');
+        this.#pace.reset();
+        this.#log.info({ ...welcome }, 'worker connected');
+        return;
+      } catch (thrown) {
+        error = toLinkError(thrown);
+        if (!this.#signal.aborted) this.#observer?.callFailed('hello', error.code);
+        if (error.code === 'stale_incarnation' || error.code === 'invalid') throw error;
+        if (error.code === 'unknown_worker') {
+          error = new LinkError('unavailable', error.message, { cause: error });
+        }
+      }
+    }
+  }
+
+  async #waitAfter(error: LinkError): Promise<void> {
+    const refused = error.code === 'unauthorized';
+    const waitMs = refused ? this.#options.refusedRetryMs : this.#pace.next(error);
+    const reason = `${refused ? 'the platform refuses the key' : 'the platform is unavailable'}: ${error.message}`;
+    const isNews = this.#trouble !== reason;
+    this.#trouble = reason;
+    this.#log[isNews ? 'error' : 'debug']({ err: error, waitMs }, reason);
+    await sleep(this.#clock, waitMs, this.#signal);
+  }
+
+  #describe(): WorkerHello {
+    const { workerId, incarnation, version, devices, executor, outbox } = this.#options;
+    return {
+      workerId,
+      incarnation,
+      protocol: PROTOCOL_VERSION,
+      version,
+      slots: executor.slots,
+      devices: [...devices],
+      // A worker with this many outcomes takes no jobs, so one process never leaves more.
+      outbox: outbox.undeliveredOnDisk().slice(0, MAX_LISTED),
+    };
+  }
+}
