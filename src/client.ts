@@ -3,7 +3,7 @@
 import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
-import { chooseTrace } from './client/trace.ts';
+import { chooseTrace } from './client/job-trace.ts';
 import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
@@ -14,7 +14,7 @@ export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
 export type { EndpointsClient } from './client/endpoints.ts';
 export type { LogOptions, LogPage } from './client/job-log.ts';
 export type { KeysClient, RotationOptions } from './client/keys.ts';
-export { createPlatform, type Platform } from './client/platform.ts';
+export { createPlatform, type Platform } from './client/platform-client.ts';
 export type { PodLogOptions, PodsClient } from './client/pods.ts';
 export type {
   EndpointChange,
@@ -25,7 +25,6 @@ export type {
   PodChange,
   TemplateChange,
 } from './client/requests.ts';
-export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
 export type {
   ChangeOf,
   CreationOf,
@@ -35,13 +34,14 @@ export type {
   ResourceOptions,
   Resources,
   ResourcesOf,
-} from './client/resources.ts';
+} from './client/resource-calls.ts';
+export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
 export {
   type ReceivedWebhook,
   verifyWebhook,
   WEBHOOK_HEADERS,
   WebhookRefusedError,
-} from './client/webhook.ts';
+} from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-reassembly.ts';
 export type {

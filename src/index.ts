@@ -18,8 +18,8 @@ export type {
   SetupContext,
 } from './handler/define.ts';
 export { defineHandler } from './handler/define.ts';
-export { NonRetryableError, RetryAfterError } from './handler/errors.ts';
 export { type Check, registerCheck } from './handler/loading/registered-checks.ts';
+export { NonRetryableError, RetryAfterError } from './handler/retry-errors.ts';
 export type { Metrics } from './wire/chunk/chunk.ts';
 export type { S3Config } from './wire/job.ts';
 export type { Device } from './wire/link/worker-link.ts';

@@ -23,7 +23,7 @@ import { Flows } from './limits/flows.ts';
 import { findExcess } from './limits/head-bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
 import { foldTarget } from './proxy/path.ts';
-import { addLbRoutes } from './proxy/routes.ts';
+import { addLbRoutes } from './proxy/proxy-routes.ts';
 import { checkReports } from './report-check.ts';
 import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';

@@ -5,7 +5,7 @@ import { fillPath } from '../wire/route.ts';
 import { SCALER_ROUTES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { EndpointChange, NewEndpoint } from './requests.ts';
-import { connectList, connectResources, type Listed, type Resources } from './resources.ts';
+import { connectList, connectResources, type Listed, type Resources } from './resource-calls.ts';
 
 export interface EndpointsClient extends Resources<EndpointRecord, NewEndpoint, EndpointChange> {
   /** Returns the last scaling decisions. */

@@ -4,7 +4,7 @@ import { fillPath, listResourceRoutes } from '../wire/route.ts';
 import { KEY_ROUTES, RESOURCES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewKey } from './requests.ts';
-import { connectList, type Listed, post, type ResourceOptions, remove } from './resources.ts';
+import { connectList, type Listed, post, type ResourceOptions, remove } from './resource-calls.ts';
 
 export interface RotationOptions extends ResourceOptions {
   /** How long the old key stays valid, s; at most 604,800. Default 0. */

@@ -4,7 +4,7 @@ import { fillPath } from '../wire/route.ts';
 import { POD_ROUTES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewPod, PodChange } from './requests.ts';
-import { connectResources, post, type ResourceOptions, type Resources } from './resources.ts';
+import { connectResources, post, type ResourceOptions, type Resources } from './resource-calls.ts';
 
 export interface PodLogOptions extends ResourceOptions {
   /** Bytes from the end of the log; 1 to 1,048,576. Default 65,536. */

@@ -1,7 +1,7 @@
 // Types of the requests that create and change resources.
 import type { z } from 'zod';
 import type { keyCreation } from '../wire/resources/key.ts';
-import type { ChangeOf, CreationOf } from './resources.ts';
+import type { ChangeOf, CreationOf } from './resource-calls.ts';
 
 export type NewPod = CreationOf<'pods'>;
 export type PodChange = ChangeOf<'pods'>;

@@ -1,7 +1,7 @@
 // Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
 // other code does.
 import { join } from 'node:path';
-import { runpodFormats } from '../api/runpod/records.ts';
+import { runpodFormats } from '../api/runpod/runpod-records.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createPlatform } from '../../src/client/platform.ts';
+import { createPlatform } from '../../src/client/platform-client.ts';
 import { createClient } from '../../src/client.ts';
 import { findUnreadable } from '../../src/engine/process/pod-user.ts';
 import { killPods } from '../support/containers/left-pods.ts';

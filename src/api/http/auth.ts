@@ -3,7 +3,7 @@
 import type { FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
-import { allows } from '../../control/keys/scopes.ts';
+import { allows } from '../../control/keys/scope-grants.ts';
 import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';

@@ -1,5 +1,5 @@
 // Forwards one request to a worker and the response back, unchanged, at the pace of the slower
-// side. routes.ts chooses the worker, and another one if the first is unreachable.
+// side. proxy-routes.ts chooses the worker, and another one if the first is unreachable.
 import type { IncomingHttpHeaders, ServerResponse } from 'node:http';
 import { type Duplex, PassThrough } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';

@@ -4,7 +4,7 @@ import { SYSTEM_OPERATIONS } from '../../wire/operations/system-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { requireOwner } from '../http/auth.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
-import { handleOpenApi } from '../openapi/routes.ts';
+import { handleOpenApi } from '../openapi/openapi-route.ts';
 import type { ApiMetrics } from './metrics.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import type { StoreStatus } from './store-status.ts';

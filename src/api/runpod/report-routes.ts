@@ -18,7 +18,7 @@ import {
   type WorkerPost,
   type WorkerReport,
 } from './results.ts';
-import type { RunPodSessions, SessionLease } from './sessions.ts';
+import type { RunPodSessions, SessionLease } from './runpod-sessions.ts';
 import { readMaxAttempts, readWorkerCall, type WorkerCall } from './worker-urls.ts';
 
 /** The largest output, and 1 MB for the other members of its body. */

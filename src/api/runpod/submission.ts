@@ -5,7 +5,7 @@ import type { Submission } from '../../queue/submissions.ts';
 import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job-schemas.ts';
 import { readWithInput, type SubmissionBounds } from '../http/body.ts';
-import { RUNPOD_FORMAT } from './records.ts';
+import { RUNPOD_FORMAT } from './runpod-records.ts';
 
 /** Low priority: below everything that clients of either API can request. */
 const LOW_PRIORITY = -1;

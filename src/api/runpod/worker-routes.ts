@@ -7,9 +7,9 @@ import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
 import { addReportRoutes, wildcardPath } from './report-routes.ts';
-import type { RunPodSession, TakenJob } from './session.ts';
+import type { RunPodSession, TakenJob } from './runpod-session.ts';
+import { RunPodSessions, type RunPodSessionsOptions } from './runpod-sessions.ts';
 import { isTransientError } from './session-link.ts';
-import { RunPodSessions, type RunPodSessionsOptions } from './sessions.ts';
 import {
   readBatchSize,
   readNamedJobs,

@@ -20,8 +20,8 @@ import {
   maxAttemptsOption,
   portOption,
   webhookSecretFileOption,
-} from '../options/platform-options.ts';
-import { quotaOption, readQuotas } from '../options/quotas.ts';
+} from '../options/platform-flags.ts';
+import { quotaOption, readQuotas } from '../options/quota-option.ts';
 import {
   rateLimitOption,
   readRateLimits,

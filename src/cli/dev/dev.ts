@@ -11,7 +11,7 @@ import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
-import { maxAttemptsOption, portOption } from '../options/platform-options.ts';
+import { maxAttemptsOption, portOption } from '../options/platform-flags.ts';
 import { text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';

@@ -1,5 +1,5 @@
 // `millrace catalog`: lists the GPU types and CPU flavors of a platform.
-import { connectList } from '../../client/resources.ts';
+import { connectList } from '../../client/resource-calls.ts';
 import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes.ts';
 import type { CommandGroup } from '../command.ts';

@@ -3,7 +3,7 @@
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { ENDPOINT_TYPES, type EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { CommandGroup } from '../command.ts';
-import { MAX_ATTEMPTS_HELP } from '../options/platform-options.ts';
+import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';

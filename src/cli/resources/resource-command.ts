@@ -1,13 +1,13 @@
 // Defines the commands that all resources share: list, create, show, update and delete.
 import type { ApiCaller } from '../../client/api-caller.ts';
-import type { Page } from '../../client/resource-pages.ts';
 import {
   connectResources,
   type Listed,
   type RecordOf,
   type ResourceName,
   type Resources,
-} from '../../client/resources.ts';
+} from '../../client/resource-calls.ts';
+import type { Page } from '../../client/resource-pages.ts';
 import { RESOURCES } from '../../wire/routes.ts';
 import type { Verb } from '../command.ts';
 import { integer, type OptionTable, type OptionValues, text } from '../options.ts';

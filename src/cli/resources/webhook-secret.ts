@@ -5,7 +5,7 @@ import { checkArguments } from '../arguments.ts';
 import { CommandError, EXIT, type Verb } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
-import { webhookSecretFileOption } from '../options/platform-options.ts';
+import { webhookSecretFileOption } from '../options/platform-flags.ts';
 import { text } from '../options.ts';
 import { print } from '../output.ts';
 

@@ -54,7 +54,7 @@ async function run(args: readonly string[]): Promise<number> {
     await checkMachine(values);
   }
   if (values.unsupervised || values.underDev) {
-    const { runWorkerProcess } = await import('./worker-process.ts');
+    const { runWorkerProcess } = await import('./run-worker.ts');
     return runWorkerProcess(handlerPath, values);
   }
   const { superviseWorkers } = await import('./supervise.ts');

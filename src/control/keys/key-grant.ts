@@ -3,12 +3,12 @@ import { z } from 'zod';
 import { OWNER } from '../../store/store.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { implies, scopeGrant } from './scopes.ts';
+import { implies, scopeGrant } from './scope-grants.ts';
 
 export interface KeyGrant {
   /** Display name. */
   name: string;
-  /** See scopes.ts. */
+  /** See scope-grants.ts. */
   scopes: string[];
   /** Default: the platform's owner. */
   userId?: string;

@@ -9,6 +9,7 @@ import type { LoadedHandler } from '../loading/load.ts';
 import { type ConsoleOwner, currentOwner } from '../log/console.ts';
 import { LogLines } from '../log/log-lines.ts';
 import { describeThrown } from '../thrown.ts';
+import { type AttemptTrace, beginTrace } from './attempt-trace.ts';
 import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
 import { ChunkEmitter } from './chunk-emitter.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
@@ -16,7 +17,6 @@ import { Refusal, refuseMismatch, refuseNotJson, toFailedOutcome } from './refus
 import { findSteps, type Steps } from './steps.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 import { RunHistory } from './stuck.ts';
-import { type AttemptTrace, beginTrace } from './trace.ts';
 import { validate } from './validate.ts';
 
 export interface AttemptLimits {

@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../../wire/job.ts';
 import { NotJsonError } from '../../wire/json.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
-import { retryAdvice } from '../errors.ts';
+import { retryAdvice } from '../retry-errors.ts';
 import { describeThrown } from '../thrown.ts';
 import { MismatchError } from './validate.ts';
 

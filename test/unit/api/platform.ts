@@ -6,7 +6,7 @@ import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import type { Access } from '../../../src/api/http/auth.ts';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
-import { runpodFormats } from '../../../src/api/runpod/records.ts';
+import { runpodFormats } from '../../../src/api/runpod/runpod-records.ts';
 import { type ApiServer, createServer } from '../../../src/api/server.ts';
 import type { ApiServerOptions } from '../../../src/api/server-options.ts';
 import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
@@ -22,8 +22,8 @@ import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deleti
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
-import { openResources } from '../../../src/control/resources.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
+import { openResources } from '../../../src/control/served-resources.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';

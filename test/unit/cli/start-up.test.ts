@@ -59,7 +59,7 @@ describe('the start of', () => {
   );
 
   it('a worker process loads no package of the platform', async () => {
-    const loaded = await listLoaded('worker/worker-process.ts');
+    const loaded = await listLoaded('worker/run-worker.ts');
     expect(loaded).toContain('piscina');
     const unneeded = ['fastify', 'zod', 'prom-client', 'undici', 'dockerode', '@grpc/grpc-js'];
     expect(loaded.filter((each) => unneeded.includes(each))).toEqual([]);

@@ -68,7 +68,7 @@ describe('the modules of', () => {
 
   it('a worker process contain none of the platform’s', async () => {
     const urls = await listLoaded(
-      ['src/cli/main.ts', 'src/cli/worker/worker-process.ts'],
+      ['src/cli/main.ts', 'src/cli/worker/run-worker.ts'],
       openLink('http://127.0.0.1:1'),
     );
     expect(urls).toContain(locate('src/transport/http/http-link.ts'));
@@ -77,7 +77,7 @@ describe('the modules of', () => {
   });
 
   it('a worker process contain only the carrier that its URL names', async () => {
-    const entry = ['src/cli/worker/worker-process.ts'];
+    const entry = ['src/cli/worker/run-worker.ts'];
     const http = await listLoaded(entry, openLink('http://127.0.0.1:1'));
     const grpc = await listLoaded(entry, openLink('grpc://127.0.0.1:1'));
     expect(http.filter((url) => /\/(@grpc|protobufjs)\//.test(url))).toEqual([]);

@@ -1,6 +1,6 @@
 // Which RunPod workers the platform keeps in memory.
 import { expect, it, onTestFinished } from 'vitest';
-import { RunPodSessions } from '../../../../src/api/runpod/sessions.ts';
+import { RunPodSessions } from '../../../../src/api/runpod/runpod-sessions.ts';
 import { letOthersRun } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { ENDPOINT, Platform } from '../../../conformance/platform.ts';

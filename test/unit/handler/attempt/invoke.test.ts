@@ -10,8 +10,8 @@ import {
   invoke,
 } from '../../../../src/handler/attempt/invoke.ts';
 import type { Context, Job } from '../../../../src/handler/define.ts';
-import { NonRetryableError, RetryAfterError } from '../../../../src/handler/errors.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
+import { NonRetryableError, RetryAfterError } from '../../../../src/handler/retry-errors.ts';
 import { MAX_CHUNK_BYTES } from '../../../../src/wire/chunk/chunk.ts';
 import { reassemble } from '../../../../src/wire/chunk/chunk-reassembly.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';

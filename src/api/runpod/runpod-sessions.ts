@@ -10,7 +10,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import type { RunPodLease } from './lease.ts';
 import { Parking } from './parking.ts';
-import { RunPodSession, SESSION_INCARNATION } from './session.ts';
+import { RunPodSession, SESSION_INCARNATION } from './runpod-session.ts';
 import { readAttemptName } from './worker-urls.ts';
 
 export interface RunPodSessionsOptions {

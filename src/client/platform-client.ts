@@ -12,7 +12,7 @@ import {
   type Listed,
   type ResourceName,
   type ResourcesOf,
-} from './resources.ts';
+} from './resource-calls.ts';
 
 /** Resources with only the five verbs: templates. */
 type PlainName = Exclude<ResourceName, 'pods' | 'endpoints'>;
