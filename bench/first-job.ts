@@ -26,8 +26,8 @@ export async function measureFirstJob(): Promise<Figure[]> {
     for (let i = 0; i < FIRST_JOBS + WARM_UP; i++) {
       found.push(await timeFirstJob(platform, endpoint));
       const startBare = (url: string) => spawnNode(benchFile('floors/first-request.ts'), url);
-      bareMs.push(await timeToRequest('/', startBare));
-      workerMs.push(await timeWorkerStart([]));
+      bareMs.push((await timeToRequest('/', startBare)).ms);
+      workerMs.push((await timeWorkerStart([])).ms);
     }
     return found.slice(WARM_UP);
   });

@@ -1,4 +1,4 @@
-// Measures starts: how soon a worker takes jobs, and its memory then.
+// Measures starts: how soon a worker takes jobs, the processor time until then, and the memory later.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -7,6 +7,7 @@ import { median } from './load.ts';
 import type { Figure } from './measures.ts';
 import {
   benchFile,
+  readCpuMs,
   readRss,
   spawnNode,
   spawnWorker,
@@ -15,23 +16,43 @@ import {
 } from './processes.ts';
 
 const IDLE_MS = 3_000;
+const STARTS = 5;
+
+/** A start, from the spawn to its first request or its first line. */
+export interface Start {
+  ms: number;
+  /** Processor time of the process and its descendants. */
+  cpuMs: number;
+}
 
 export async function measureColdStart(): Promise<Figure[]> {
-  const floorMs: number[] = [];
-  const processMs: number[] = [];
-  const workerMs: number[] = [];
-  for (let i = 0; i < 5; i++) {
+  const floor: Start[] = [];
+  const process: Start[] = [];
+  const worker: Start[] = [];
+  const platform: Start[] = [];
+  for (let i = 0; i < STARTS; i++) {
     const startFloor = (url: string) => spawnNode(benchFile('floors/first-request.ts'), url);
-    floorMs.push(await timeToRequest('/', startFloor));
-    processMs.push(await timeWorkerStart(['--unsupervised']));
-    workerMs.push(await timeWorkerStart([]));
+    floor.push(await timeToRequest('/', startFloor));
+    process.push(await timeWorkerStart(['--unsupervised']));
+    worker.push(await timeWorkerStart([]));
+    platform.push(await timePlatformStart());
   }
-  const name = 'cold start, spawn to first take';
-  const floors = [{ name: 'bare node + undici, to its first request', value: median(floorMs) }];
-  return [
-    { name: `${name}: a worker process`, unit: 'ms', value: median(processMs), floors },
-    { name: `${name}: with its supervisor`, unit: 'ms', value: median(workerMs), floors },
+  const readings = [
+    { what: 'cold start', read: ({ ms }: Start) => ms },
+    { what: 'processor time of a cold start', read: ({ cpuMs }: Start) => cpuMs },
   ];
+  return readings.flatMap(({ what, read }) => {
+    const value = median(floor.map(read));
+    const floors = [{ name: 'bare node + undici, to its first request', value }];
+    const figure = (name: string, starts: Start[]) => ({
+      ...{ name: `${what}, spawn to ${name}`, unit: 'ms', value: median(starts.map(read)), floors },
+    });
+    return [
+      figure('first take: a worker process', process),
+      figure('first take: with its supervisor', worker),
+      figure('first line: a platform', platform),
+    ];
+  });
 }
 
 export async function measureIdleMemory(): Promise<Figure[]> {
@@ -63,8 +84,17 @@ export async function measureIdleMemory(): Promise<Figure[]> {
   ];
 }
 
-/** Measures the time from the spawn of `millrace worker` to its first take. @returns ms */
-export function timeWorkerStart(args: string[]): Promise<number> {
+async function timePlatformStart(): Promise<Start> {
+  const startedAt = performance.now();
+  const platform = await startPlatform(['noop']);
+  const ms = performance.now() - startedAt;
+  const cpuMs = await readCpuMs(platform.pid);
+  await platform.stop();
+  return { ms, cpuMs };
+}
+
+/** Measures the spawn of `millrace worker` to its first take. */
+export function timeWorkerStart(args: string[]): Promise<Start> {
   return timeToRequest('/take', (url) => {
     const worker = { url, key: 'mr_x', endpoint: 'noop', handler: 'handlers/noop.ts', slots: 1 };
     return spawnWorker(worker, args);
@@ -72,13 +102,13 @@ export function timeWorkerStart(args: string[]): Promise<number> {
 }
 
 /**
- * Measures the time from the spawn to the first request whose path ends in `ending`; `hello` gets
- * a welcome, other calls an empty answer.
+ * Measures the spawn to the first request whose path ends in `ending`; `hello` gets a welcome,
+ * other calls an empty answer.
  */
 export async function timeToRequest(
   ending: string,
   start: (url: string) => ReturnType<typeof spawnNode>,
-): Promise<number> {
+): Promise<Start> {
   const welcome = { protocol: 1, leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
   const server = createServer();
   server.listen(0, '127.0.0.1');
@@ -96,9 +126,15 @@ export async function timeToRequest(
   const startedAt = performance.now();
   const child = start(`http://127.0.0.1:${address.port}`);
   const ms = (await arrived) - startedAt;
+  const pids = listTree(child.pid ?? 0);
+  const cpuMs = (await Promise.all(pids.map(readCpuMs))).reduce((sum, each) => sum + each, 0);
   // Without this, the worker process would have to notice the supervisor's death.
   killTree(child.pid ?? 0);
   server.closeAllConnections();
   server.close();
-  return ms;
+  return { ms, cpuMs };
+}
+
+function listTree(pid: number): number[] {
+  return [pid, ...listChildren(pid).flatMap(listTree)];
 }

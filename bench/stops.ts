@@ -43,7 +43,7 @@ export async function measureRecovery(): Promise<Figure[]> {
     const found: number[] = [];
     for (let i = 0; i < KILLS; i++) {
       const start = (url: string) => spawnNode(benchFile('floors/first-request.ts'), url);
-      startMs.push(await timeToRequest('/', start));
+      startMs.push((await timeToRequest('/', start)).ms);
       found.push(await timeRecovery(platform, moments));
     }
     return found;
