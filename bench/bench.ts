@@ -1,6 +1,7 @@
 // Runs the benchmarks, `npm run bench [-- --rounds N] [figure…]`, and prints each figure beside its
 // floor of the same run. `hostile` prints its own table: `npm run bench hostile [-- --only TEXT]`.
 import { parseArgs } from 'node:util';
+import { measureBacklog } from './backlog.ts';
 import { measureCrowd } from './crowd.ts';
 import { measureFirstJob } from './first-job.ts';
 import { reportHostile } from './hostile.ts';
@@ -13,12 +14,14 @@ import {
   measurePickUp,
   measureRoundTrip,
 } from './measures.ts';
+import { measureNeighbours } from './neighbours.ts';
 import { measurePayloads } from './payloads.ts';
 import { measureProcessor } from './processor.ts';
 import { measureProxy } from './proxy.ts';
 import { measureColdStart, measureIdleMemory } from './starts.ts';
 import { watchStolenTime } from './stolen-time.ts';
 import { measureCancel, measureRecovery } from './stops.ts';
+import { measureWarmUp } from './warm-up.ts';
 
 const MEASURES: Record<string, () => Promise<Figure[]>> = {
   jobs: measureJobs,
@@ -35,6 +38,9 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   firstjob: measureFirstJob,
   proxy: measureProxy,
   crowd: measureCrowd,
+  backlog: measureBacklog,
+  neighbours: measureNeighbours,
+  warmup: measureWarmUp,
 };
 
 const HOSTILE = 'hostile';
