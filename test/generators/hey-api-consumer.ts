@@ -4,10 +4,10 @@ import {
   createEndpoint,
   createPod,
   createTemplate,
+  forwardPost,
   getEndpoint,
   getJobStatus,
   listEndpoints,
-  passOnPost,
   runJob,
   runJobSync,
 } from './generated';
@@ -74,7 +74,7 @@ export async function compile(): Promise<void> {
   await runJob({ path, body: {} });
   // @ts-expect-error: a priority is a number.
   await runJob({ path, body: { input: {}, policy: { priority: '1' } } });
-  await passOnPost({ path: { endpoint: 'web', path: 'v1/chat' }, body: { text: 'a' } });
+  await forwardPost({ path: { endpoint: 'web', path: 'v1/chat' }, body: { text: 'a' } });
 }
 
 main().catch((error: unknown) => {

@@ -11,15 +11,21 @@ const LB_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] 
 export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
   getHealth: {
     summary: 'Check that the platform is alive',
-    answers: answerJson(platformState, 'It is.', { status: 'ok', version: '0.1.0' }),
+    answers: answerJson(platformState, 'The platform is alive.', {
+      status: 'ok',
+      version: '0.1.0',
+    }),
   },
   getReadiness: {
     summary: 'Check that the platform can serve',
-    answers: answerJson(platformState, 'It is.', { status: 'ready', version: '0.1.0' }),
+    answers: answerJson(platformState, 'The platform is ready.', {
+      status: 'ready',
+      version: '0.1.0',
+    }),
   },
   getMetrics: {
-    summary: 'Metrics for Prometheus',
-    description: "Of all users: for keys of the platform's owner only.",
+    summary: 'Return metrics for Prometheus',
+    description: "The metrics cover all users, so the call needs a key of the platform's owner.",
     answers: {
       200: {
         description: 'Metrics.',
@@ -33,7 +39,7 @@ export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
     },
   },
   getOpenApi: {
-    summary: 'This document',
+    summary: 'Return this document',
     answers: answerJson(z.looseObject({ openapi: z.string() }), 'OpenAPI 3.1.', {
       openapi: '3.1.0',
     }),
@@ -47,25 +53,25 @@ export const PROBE_OPERATIONS: readonly Operation[] = [
 ];
 
 function describeProbe(operation: Operation): Operation {
-  const answers = { 200: { description: 'It is.' } };
+  const answers = { 200: { description: 'The check passes.' } };
   return { ...operation, id: `${operation.id}Head`, method: 'HEAD', answers };
 }
 
 /** Requests to the workers of a load-balancing endpoint; the answers are the workers' own. */
 export const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
-  ...{ id: `passOn${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
+  ...{ id: `forward${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
   ...{ method, path: `${LB_ROUTE.path}/:path`, access: LB_ROUTE.access },
-  summary: 'A request to a worker of a load-balancing endpoint',
+  summary: 'Forward a request to a worker of a load-balancing endpoint',
   description:
-    '`path` is all that follows, slashes, query and body included, and goes to the worker as it came, ' +
-    'without the API key. WebSocket upgrades are passed on too. Problems are of the platform when ' +
-    'their `code` says so.',
+    '`path` is everything after the endpoint ID, slashes included. The platform forwards path, query, ' +
+    'headers and body to the worker, without the API key, and forwards WebSocket upgrades too. ' +
+    'Responses come from the worker, except problems with a `code` of the platform.',
   ...(hasBody(method) && {
     body: { schema: z.unknown(), mediaType: ANY_TYPE, presence: 'optional' },
   }),
   answers: {
     default: {
-      description: 'Answer of the worker.',
+      description: 'Response of the worker.',
       ...(method !== 'HEAD' && { content: { [ANY_TYPE]: { schema: z.unknown() } } }),
     },
   },

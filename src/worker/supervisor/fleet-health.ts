@@ -10,7 +10,7 @@ export interface WorkerStatus {
     | 'starting'
     | 'ready'
     | 'not_ready'
-    | 'leaving'
+    | 'draining'
     | 'restarting'
     | 'given_up'
     | 'quarantined'
@@ -109,7 +109,7 @@ function describeState(
       if (state.ending?.to === 'quarantine') {
         return { state: 'quarantined', reason: state.ending.reason };
       }
-      if (state.ending) return { state: 'leaving', reason: state.ending.reason };
+      if (state.ending) return { state: 'draining', reason: state.ending.reason };
       if (health?.ready) return { state: 'ready' };
       return {
         state: state.isReady ? 'not_ready' : 'starting',

@@ -92,6 +92,11 @@ describe('the health of all workers of a supervisor', () => {
     expect(addUpHealth([view(state(), undefined)], false)).toMatchObject({ ready: false, reason });
   });
 
+  it('shows a worker that is being replaced as draining, whatever its process reports', () => {
+    const { workers } = addUpHealth([view(running('recycle'), fine)], false);
+    expect(workers).toMatchObject([{ state: 'draining', reason: 'to recycle' }]);
+  });
+
   it('is ready without workers on quarantined devices and names them', () => {
     const out: KeeperState = { name: 'quarantined', reason: 'too hot' };
     const health = addUpHealth([view(running(), fine), view(out, undefined, 1)], false);
