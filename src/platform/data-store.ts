@@ -20,7 +20,7 @@ export interface DataStore {
 
 /** @throws PlatformOptionError */
 export async function openDataStore(options: CompleteOptions, clock: Clock): Promise<DataStore> {
-  const { dataFolder: folder, log, storage } = options;
+  const { dataFolder: folder, log, onStoreLost: onLost, storage } = options;
   if (folder === undefined) {
     const store = openSqliteStore({ path: ':memory:' });
     return { store, status: SOUND_STORE, close: () => store.close() };
@@ -30,7 +30,7 @@ export async function openDataStore(options: CompleteOptions, clock: Clock): Pro
     // The database holds secrets and payloads. SQLite would make it readable for everybody; its
     // other files get the mode of this one.
     closeSync(openSync(path, 'a', 0o600));
-    const guard = await StoreGuard.open({ ...storage, path, clock, log });
+    const guard = await StoreGuard.open({ ...storage, path, clock, log, onLost });
     return { store: guard.store, status: guard, close: () => guard.close() };
   } catch (error) {
     throw refuse(explainOpening(error, folder));

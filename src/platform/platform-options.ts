@@ -64,6 +64,11 @@ export interface PlatformOptions {
   compute?: ComputeChoice | undefined;
   /** Maintenance of the database. Defaults: no reserve, 30,000 ms, 60,000 ms. */
   storage?: StorageOptions | undefined;
+  /**
+   * Called when the disk has failed to store a commit: from then on every call that needs the database fails.
+   * End the process and start a new one, which reads what the disk has. Default: nothing happens.
+   */
+  onStoreLost?: (() => void) | undefined;
 }
 
 export interface PlatformTls {

@@ -1,7 +1,12 @@
-// Runs all writes of one turn of the event loop as one transaction with one fsync. An operation
-// that throws is undone alone. No caller gets a result before the commit.
+// Runs all writes of one turn of the event loop as one transaction. An operation that throws is undone
+// alone. No caller gets a result before the commit is on disk, and no other transaction begins before.
 import type { SpaceGate } from './disk/space-gate.ts';
-import { describeUnavailable, isOutOfSpace, isStorageFailure } from './disk/sqlite-errors.ts';
+import {
+  describeUnavailable,
+  isOutOfSpace,
+  isStorageFailure,
+  nameSystemError,
+} from './disk/sqlite-errors.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
 import {
   type Query,
@@ -59,12 +64,16 @@ interface Batch {
 
 export interface GroupCommitOptions {
   connection: SqliteConnection;
-  /** Called with each failure of the disk or the file. */
+  /** Called with each failure of the disk or the file, after which the next transaction may succeed. */
   onFailure: (error: unknown) => void;
+  /** Called if the disk fails to store a commit: from then on everything rejects. Default: ignored. */
+  onLost?: ((error: unknown) => void) | undefined;
   /** Default: everything is attempted, however full the disk is. */
   gate: SpaceGate | undefined;
   /** Default: operations change nothing but the database. */
   memory?: MemoryState | undefined;
+  /** Puts the last commits on disk. Default: a commit is as durable as it gets. */
+  sync?: (() => Promise<void>) | undefined;
 }
 
 export class GroupCommit {
@@ -72,16 +81,23 @@ export class GroupCommit {
   readonly #onFailure: (error: unknown) => void;
   readonly #gate: SpaceGate | undefined;
   readonly #memory: MemoryState | undefined;
+  readonly #sync: (() => Promise<void>) | undefined;
+  readonly #onLost: (error: unknown) => void;
   readonly #queue: PendingWrite[] = [];
   #scheduled = false;
   #batch: Batch | undefined;
+  /** The committed transaction that is on its way to the disk. */
+  #syncing: Promise<void> | undefined;
+  #lost: StoreUnavailableError | undefined;
   #commits = 0;
 
-  constructor({ connection, gate, memory, onFailure }: GroupCommitOptions) {
+  constructor({ connection, gate, memory, onFailure, onLost, sync }: GroupCommitOptions) {
     this.#connection = connection;
     this.#onFailure = onFailure;
+    this.#onLost = onLost ?? (() => {});
     this.#gate = gate;
     this.#memory = memory;
+    this.#sync = sync;
   }
 
   /** Number of committed transactions. */
@@ -89,12 +105,22 @@ export class GroupCommit {
     return this.#commits;
   }
 
-  /** True while a transaction is open: the caller was called by one of its operations. */
-  get isWriting(): boolean {
-    return this.#batch !== undefined;
+  get #isBusy(): boolean {
+    return this.#batch !== undefined || this.#syncing !== undefined;
+  }
+
+  /**
+   * Resolves when no transaction is open or on its way to the disk.
+   * @throws StoreUnavailableError if the disk has failed to store a commit: what it has is not known
+   */
+  async settled(): Promise<void> {
+    // In an open transaction the caller was called by one of its operations: a microtask runs after it.
+    while (this.#isBusy) await this.#syncing;
+    if (this.#lost) throw this.#lost;
   }
 
   write<T>(start: () => Step<T>, options: WriteOptions = {}): Promise<T> {
+    if (this.#lost) return Promise.reject(this.#lost);
     if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
       const operation: PendingWrite = {
@@ -112,9 +138,22 @@ export class GroupCommit {
     });
   }
 
-  /** Commits all requested operations. */
-  flush(): void {
-    while (this.#queue.length > 0) this.#commitBatch();
+  /** Commits all requested operations. Never rejects. */
+  async flush(): Promise<void> {
+    while (this.#isBusy || this.#queue.length > 0) {
+      if (!this.#isBusy) this.#commitBatch();
+      await this.#syncing;
+    }
+  }
+
+  /**
+   * Puts commits on disk that were made without `write`.
+   * @throws StoreUnavailableError
+   */
+  async sync(): Promise<void> {
+    await this.settled();
+    this.#putOnDisk(() => {});
+    await this.settled();
   }
 
   #schedule(): void {
@@ -122,9 +161,41 @@ export class GroupCommit {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
+      if (this.#isBusy) return;
       if (this.#queue.length > 0) this.#commitBatch();
       if (this.#queue.length > 0) this.#schedule();
     });
+  }
+
+  /** Calls `settle` once the commits are on disk, at once if they are. */
+  #putOnDisk(settle: () => void, fail: (error: StoreUnavailableError) => void = () => {}): void {
+    if (!this.#sync) {
+      settle();
+      return;
+    }
+    this.#syncing = this.#sync().then(
+      () => {
+        this.#syncing = undefined;
+        settle();
+        if (this.#queue.length > 0) this.#schedule();
+      },
+      (error: unknown) => {
+        this.#syncing = undefined;
+        fail(this.#lose(error));
+      },
+    );
+  }
+
+  /**
+   * The disk has failed to store a commit. Later attempts prove nothing: the system may report success for
+   * pages that it has dropped. So nothing is read or written any more, until a new process reads the disk.
+   */
+  #lose(error: unknown): StoreUnavailableError {
+    const lost = describeLoss(error);
+    this.#lost = lost;
+    this.#onLost(error);
+    for (const operation of this.#queue.splice(0)) operation.reject(lost);
+    return lost;
   }
 
   #commitBatch(): void {
@@ -159,7 +230,15 @@ export class GroupCommit {
     this.#memory?.settle();
     this.#commits++;
     this.#gate?.spend(batch.bytes);
-    for (const operation of operations) operation.settle();
+    const settle = () => {
+      for (const operation of operations) operation.settle();
+    };
+    if (batch.written.length === 0) settle();
+    else {
+      this.#putOnDisk(settle, (lost) => {
+        for (const operation of operations) operation.reject(lost);
+      });
+    }
   }
 
   /**
@@ -305,6 +384,12 @@ export class GroupCommit {
       // The next batch begins with another attempt, and fails if that fails.
     }
   }
+}
+
+function describeLoss(cause: unknown): StoreUnavailableError {
+  const code = nameSystemError(cause);
+  const text = `The disk failed to store a commit (${code}): what it has is known only after a restart`;
+  return new StoreUnavailableError(text, { cause, code });
 }
 
 function describeFullDisk(): StoreUnavailableError {

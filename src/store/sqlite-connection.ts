@@ -1,5 +1,5 @@
 // One SQLite database over node:sqlite: opens it, runs statements, reclaims space.
-import { statSync } from 'node:fs';
+import { closeSync, fdatasync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { isStorageFailure } from './disk/sqlite-errors.ts';
 import { migrate } from './migrations.ts';
@@ -17,6 +17,11 @@ export interface ConnectionOptions {
   maxPages?: number;
   /** How long a call blocks while another process has locked the file, ms. Default 2,000. */
   busyTimeoutMs?: number;
+  /**
+   * Puts a file on disk, without blocking the event loop; rejects with the system's error. Default: fdatasync in
+   * Node's thread pool.
+   */
+  syncFile?: (descriptor: number) => Promise<void>;
   /** Called when the write-ahead log cannot be copied into the file. Default: ignored. */
   onCheckpointFailure?: (error: unknown) => void;
 }
@@ -73,6 +78,10 @@ export class SqliteConnection {
   readonly #walLimitBytes: number;
   readonly #busyTimeoutMs: number;
   readonly #onFailure: (error: unknown) => void;
+  /** Descriptor of the write-ahead log. A database in memory has none. */
+  readonly #log: number | undefined;
+  /** Puts all commits on disk, as `syncFile` does. Undefined for a database in memory. */
+  readonly sync: (() => Promise<void>) | undefined;
 
   constructor(options: ConnectionOptions) {
     const { path, cacheBytes = 64 * MB, walLimitBytes = 64 * MB } = options;
@@ -97,10 +106,17 @@ export class SqliteConnection {
       `);
       migrate(this.#database, MIGRATIONS);
       if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
+      this.#log = openLog(this.#walPath);
+      // `sync` now does what each commit did. SQLite itself still puts a new header of the log on disk before
+      // the frames behind it, and the log before a checkpoint.
+      if (this.#log !== undefined) this.#database.exec('pragma synchronous = normal');
     } catch (error) {
       this.#database.close();
       throw error;
     }
+    const log = this.#log;
+    const { syncFile = putOnDisk } = options;
+    this.sync = log === undefined ? undefined : () => syncFile(log);
   }
 
   get inTransaction(): boolean {
@@ -221,6 +237,7 @@ export class SqliteConnection {
   close(): void {
     this.#statements.clear();
     this.#database.close();
+    if (this.#log !== undefined) closeSync(this.#log);
   }
 
   #prepare(sql: string): Statement {
@@ -243,6 +260,18 @@ function refuseLoneLog(path: string): void {
   const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
   const logBytes = sizeOf(`${path}-wal`);
   if (sizeOf(path) === 0 && logBytes > LOG_HEADER_BYTES) throw new LoneLogError(path, logBytes);
+}
+
+/** SQLite locks other files of the database only, so closing this descriptor ends no lock of it. */
+function openLog(path: string): number | undefined {
+  const exists = statSync(path, { throwIfNoEntry: false }) !== undefined;
+  return exists ? openSync(path, 'r+') : undefined;
+}
+
+function putOnDisk(descriptor: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    fdatasync(descriptor, (error) => (error ? reject(error) : resolve()));
+  });
 }
 
 function isLarge(param: SqlValue): boolean {

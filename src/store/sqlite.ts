@@ -2,7 +2,7 @@
 // never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
 import type { SpaceGate } from './disk/space-gate.ts';
-import { describeUnavailable, nameStorageFailure } from './disk/sqlite-errors.ts';
+import { describeUnavailable, nameStorageFailure, nameSystemError } from './disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from './disk/store-health.ts';
 import { GroupCommit, type MemoryState } from './group-commit.ts';
 import { LiveJobs, type LiveJobsOptions } from './live/live-jobs.ts';
@@ -59,8 +59,10 @@ export class SqliteDriver implements SqlDriver {
       connection: this.#connection,
       // Whatever the error is, it has lost a whole transaction.
       onFailure: (error) => this.#reportAs('write', error, nameStorageFailure(error) ?? 'UNKNOWN'),
+      onLost: (error) => this.#reportAs('sync', error, nameSystemError(error)),
       gate,
       memory,
+      sync: this.#connection.sync,
     });
   }
 
@@ -70,7 +72,7 @@ export class SqliteDriver implements SqlDriver {
 
   async read<T>(start: () => Step<T>): Promise<T> {
     for (;;) {
-      await this.#leaveTransaction();
+      await this.#commits.settled();
       if (!this.#turns.isOver) break;
       await this.#turns.next();
     }
@@ -84,14 +86,15 @@ export class SqliteDriver implements SqlDriver {
   };
 
   async reclaim(pages: number): Promise<boolean> {
-    await this.#leaveTransaction();
+    await this.#commits.settled();
     return this.#guard('reclaim', () => this.#connection.reclaim(pages));
   }
 
   /** Rewrites and commits a page. @throws StoreUnavailableError */
   async testWrite(): Promise<void> {
-    await this.#leaveTransaction();
+    await this.#commits.settled();
     this.#guard('probe', () => this.#connection.testWrite());
+    await this.#commits.sync();
   }
 
   /** Transactions committed so far. */
@@ -101,13 +104,13 @@ export class SqliteDriver implements SqlDriver {
 
   /** @returns whether more free pages are left */
   async eraseFreePages(pages: number): Promise<boolean> {
-    await this.#leaveTransaction();
+    await this.#commits.settled();
     return this.#guard('reclaim', () => this.#connection.eraseFreePages(pages));
   }
 
   /** Returns false if something remains in the write-ahead log. */
   async truncateLog(): Promise<boolean> {
-    await this.#leaveTransaction();
+    await this.#commits.settled();
     return this.#guard('checkpoint', () => this.#connection.truncateLog());
   }
 
@@ -127,16 +130,10 @@ export class SqliteDriver implements SqlDriver {
   }
 
   async close(): Promise<void> {
-    await this.#leaveTransaction();
     if (this.#closed) return;
     this.#closed = true;
-    this.#commits.flush();
+    await this.#commits.flush();
     this.#connection.close();
-  }
-
-  /** A caller inside an operation must wait for the commit: a microtask runs after it. */
-  async #leaveTransaction(): Promise<void> {
-    if (this.#commits.isWriting) await undefined;
   }
 
   #guard<T>(operation: StoreOperation, act: () => T): T {

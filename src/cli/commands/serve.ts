@@ -32,6 +32,7 @@ import { flag, integer, list, type OptionValues, text, UsageError } from '../opt
 import { print } from '../output.ts';
 import { readPem } from '../pem-file.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
+import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 
@@ -168,7 +169,7 @@ export const serveCommand: Command = {
     {
       code: EXIT.failed,
       meaning:
-        'the port or the data folder is in use, or cannot be used; or a second SIGTERM or SIGHUP',
+        'the port or the data folder is in use, or cannot be used; the disk failed to store a commit; or a second SIGTERM or SIGHUP',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
     { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
@@ -247,6 +248,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
       containment: readContainment(values),
     },
     log,
+    onStoreLost: exitOnStoreLoss(log),
     storage: {
       reserveBytes: values.diskReserve * BYTES_PER_MB,
       eraseAfterMs: values.eraseAfterMs,

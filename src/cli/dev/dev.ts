@@ -15,6 +15,7 @@ import { maxAttemptsOption, portOption } from '../options/platform-flags.ts';
 import { text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
+import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 import { renderBanner } from './dev-banner.ts';
@@ -86,12 +87,14 @@ async function run(args: readonly string[]): Promise<number> {
   forceOnSecond(signals, () => data.close());
   try {
     const isLocal = isLoopback(values.host);
+    const log = createTerminalLog(values.logLevel);
     const platform = await open({
       dataFolder: data.folder,
       host: values.host,
       port: values.port,
       access: isLocal ? 'keyless-loopback' : 'keys',
-      log: createTerminalLog(values.logLevel),
+      log,
+      onStoreLost: exitOnStoreLoss(log),
       keyFile: join(data.folder, 'dev.keys'),
       maxAttempts: values.maxAttempts,
       // Callers on this machine need no key, so private addresses are not secret from them.

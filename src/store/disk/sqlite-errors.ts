@@ -57,6 +57,11 @@ export function nameStorageFailure(error: unknown): string | undefined {
   return primary && (EXTENDED[errcode] ?? primary);
 }
 
+/** Code of an error of the operating system: `EIO`. `UNKNOWN` for any other error. */
+export function nameSystemError(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'UNKNOWN';
+}
+
 export function isStorageFailure(error: unknown): boolean {
   return nameStorageFailure(error) !== undefined;
 }

@@ -37,6 +37,11 @@ export interface StoreGuardOptions {
   eraseAfterMs: number;
   /** Time limit for the damage check of an existing file at the start, ms. 0: no check. */
   checkMs: number;
+  /**
+   * Called when the disk has failed to store a commit: everything rejects from then on, until a new process opens
+   * the store. Default: ignored.
+   */
+  onLost?: (() => void) | undefined;
 }
 
 interface WriteTest {
@@ -76,13 +81,16 @@ export class StoreGuard {
 
   /** Opens the store, even on a full disk if a reserve exists. @throws as `openSqliteStore` */
   static async open(options: StoreGuardOptions): Promise<StoreGuard> {
-    const { path, reserveBytes } = options;
+    const { onLost, path, reserveBytes } = options;
     const health = new StoreHealth(options);
+    const onFailure = (failure: StoreFailure) => {
+      health.noteFailure(failure);
+      if (failure.operation === 'sync') onLost?.();
+    };
     const isNew = (statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0;
     const reserve = new DiskReserve({ path: `${path}.reserve`, bytes: reserveBytes });
     if (reserveBytes === 0) {
       reserve.release();
-      const onFailure = health.noteFailure;
       const opened = openSqlite({ path, onFailure });
       return new StoreGuard(options, {
         ...opened,
@@ -95,7 +103,7 @@ export class StoreGuard {
     const gate = new SpaceGate(reserve);
     const isFull = (await readFreeBytes(dirname(path))) < MIN_FREE_BYTES;
     if (isFull) gate.close();
-    const opened = openInSpace({ path, onFailure: health.noteFailure, gate });
+    const opened = openInSpace({ path, onFailure, gate });
     if (gate.isFull) opened.driver.saveSpace();
     return new StoreGuard(options, { ...opened, health, isNew, reserve, gate });
   }

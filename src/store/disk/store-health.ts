@@ -11,7 +11,15 @@ const LOG_EVERY_MS = 60_000;
 
 const MAINTENANCE_FAILED = 'store maintenance failed, retrying';
 
-export type StoreOperation = 'open' | 'write' | 'read' | 'checkpoint' | 'reclaim' | 'probe';
+/** `sync` is the last one: nothing can be read or written after it. */
+export type StoreOperation =
+  | 'open'
+  | 'write'
+  | 'sync'
+  | 'read'
+  | 'checkpoint'
+  | 'reclaim'
+  | 'probe';
 
 export interface StoreFailure {
   operation: StoreOperation;

@@ -16,6 +16,7 @@ import type { Container, ContainerSpec, Engine } from '../../../src/engine/engin
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import { type PodCreation, podCreation } from '../../../src/wire/resources/pod.ts';
+import { syncAtOnce } from '../sync-at-once.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
 export const CPU = { id: 'cpu', vcpuCount: 2, memory: 4 };
@@ -163,7 +164,8 @@ export class PodWorld {
   async #open(): Promise<void> {
     const { clock, host } = this;
     const engine = new CutEngine(host, this.#options.engine ?? 'docker');
-    const store = openSqliteStore({ path: join(this.folder, 'pods.db') });
+    const path = join(this.folder, 'pods.db');
+    const store = openSqliteStore({ path, syncFile: syncAtOnce });
     const catalog = this.#catalog;
     const templates = { find: () => undefined };
     const given = { store, clock, engine, catalog, templates, ...this.#options.pods };

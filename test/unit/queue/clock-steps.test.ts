@@ -13,6 +13,7 @@ import type { Store, StoredJob } from '../../../src/store/store.ts';
 import type { JobPolicy } from '../../../src/wire/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
+import { syncAtOnce } from '../../support/sync-at-once.ts';
 
 const HOUR_MS = 3_600_000;
 const ENDPOINT = 'e';
@@ -47,7 +48,7 @@ async function restart({ downMs, stepMs }: { downMs: number; stepMs: number }): 
   await store.close();
   await manual.advance(downMs);
   offsetMs += stepMs;
-  store = openSqliteStore({ path });
+  store = openSqliteStore({ path, syncFile: syncAtOnce });
   await startQueue();
 }
 
@@ -56,7 +57,7 @@ beforeEach(async () => {
   offsetMs = 0;
   folder = mkdtempSync(join(tmpdir(), 'millrace-clock-steps-'));
   path = join(folder, 'millrace.db');
-  store = openSqliteStore({ path });
+  store = openSqliteStore({ path, syncFile: syncAtOnce });
   const settings = endpointSettings.parse({ maxAttempts: 3 });
   await store.write((tx) => tx.putEndpoint({ id: ENDPOINT, settings, createdAt: manual.now() }));
   await startQueue();

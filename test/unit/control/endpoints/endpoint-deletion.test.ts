@@ -12,6 +12,7 @@ import { openSqliteStore } from '../../../../src/store/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { OWNER } from '../../../../src/store/store.ts';
 import { addJobs, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { syncAtOnce } from '../../../support/sync-at-once.ts';
 
 const ID = 'demo';
 const JOBS = 20_000;
@@ -41,7 +42,7 @@ interface Platform {
 
 async function openPlatform(endWorkers = async (_id: string) => {}): Promise<Platform> {
   const clock = new ManualClock();
-  const store = openSqliteStore({ path: join(folder, 'millrace.db') });
+  const store = openSqliteStore({ path: join(folder, 'millrace.db'), syncFile: syncAtOnce });
   const endpoints = await Endpoints.open({ store, clock });
   const queue = new Queue({ store, clock, log: silentLog });
   await queue.start();

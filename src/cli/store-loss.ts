@@ -1,0 +1,16 @@
+// Ends a process whose database has failed to store a commit.
+import type { Log } from '../base/log.ts';
+import { EXIT } from './command.ts';
+
+/**
+ * Returns what to do when the store is lost. Closing it would copy pages whose content nobody knows, so the
+ * process exits as it is, as if it had been killed.
+ */
+export function exitOnStoreLoss(log: Log): () => void {
+  return () => {
+    log.fatal(
+      'the disk failed to store a commit; exiting, so that the next start reads what it has',
+    );
+    process.exit(EXIT.failed);
+  };
+}

@@ -1,0 +1,126 @@
+// When a write counts as stored: once the disk has its commit, which it gets without blocking the event loop.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { StoreFailure } from '../../../src/store/disk/store-health.ts';
+import { openSqlite, type SqliteDriver } from '../../../src/store/sqlite.ts';
+import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../conformance/store/stored-jobs.ts';
+
+let folder: string;
+let store: Store;
+let driver: SqliteDriver;
+let failures: StoreFailure[];
+/** The calls of `syncFile` that the disk has not answered; undefined: it answers at once. */
+let held: PromiseWithResolvers<void>[] | undefined;
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-sync-'));
+  held = undefined;
+  failures = [];
+  ({ driver, store } = openSqlite({
+    path: join(folder, 'm.db'),
+    onFailure: (failure) => failures.push(failure),
+    syncFile: async () => {
+      const call = Promise.withResolvers<void>();
+      held?.push(call);
+      if (held) await call.promise;
+    },
+  }));
+  await addEndpoint(store);
+});
+afterEach(async () => {
+  for (const call of held ?? []) call.resolve();
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+function insert(id: string): Promise<void> {
+  return store.write((tx) => tx.insertJob(makeJob({ id }), INPUT));
+}
+
+function listIds(): Promise<string[]> {
+  return store.read(function* (tx) {
+    return (yield* tx.queuedJobs(ENDPOINT, 100)).map((job) => job.id);
+  });
+}
+
+async function runTurns(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** Notes what has settled, in order. */
+function watch(order: string[], name: string, promise: Promise<unknown>): void {
+  promise.then(
+    () => order.push(name),
+    () => order.push(`${name} failed`),
+  );
+}
+
+it('writes, later writes and reads wait until the disk has the commit', async () => {
+  held = [];
+  const order: string[] = [];
+  watch(order, 'first', insert('a'));
+  await runTurns();
+  watch(order, 'second', insert('b'));
+  watch(order, 'read', listIds());
+  watch(order, 'probe', driver.testWrite());
+  await runTurns();
+  expect(order).toEqual([]);
+  expect(held).toHaveLength(1);
+  held[0]?.resolve();
+  await expect.poll(() => held?.length).toBe(2);
+  expect(order).toEqual(['first', 'read']);
+  for (let answered = 1; order.length < 4; answered++) {
+    await expect.poll(() => (held?.length ?? 0) > answered || order.length === 4).toBe(true);
+    held[answered]?.resolve();
+    await runTurns();
+  }
+  expect(await listIds()).toEqual(['a', 'b']);
+});
+
+it('an operation that fails or only reads waits for no disk of its own', async () => {
+  held = [];
+  const failing = store.write(() => {
+    throw new Error('no');
+  });
+  await expect(failing).rejects.toThrow('no');
+  expect(await store.write((tx) => tx.endpoint(ENDPOINT))).toMatchObject({ id: ENDPOINT });
+  expect(held).toEqual([]);
+});
+
+it('a commit that the disk fails to store rejects, and so does everything after it', async () => {
+  held = [];
+  const first = insert('a');
+  await expect.poll(() => held?.length).toBe(1);
+  const second = insert('b');
+  const read = listIds();
+  const results = Promise.allSettled([first, second, read]);
+  held[0]?.reject(Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' }));
+  const lost = { status: 'rejected', reason: expect.objectContaining({ code: 'EIO' }) };
+  expect(await results).toEqual([lost, lost, lost]);
+  await expect(insert('c')).rejects.toThrow(StoreUnavailableError);
+  await expect(listIds()).rejects.toThrow(/known only after a restart/);
+  await expect(driver.testWrite()).rejects.toThrow(StoreUnavailableError);
+  expect(failures.map(({ code, operation }) => ({ code, operation }))).toEqual([
+    { code: 'EIO', operation: 'sync' },
+  ]);
+});
+
+it('closing waits for the commit on its way and for those asked for', async () => {
+  held = [];
+  const order: string[] = [];
+  watch(order, 'first', insert('a'));
+  await expect.poll(() => held?.length).toBe(1);
+  watch(order, 'second', insert('b'));
+  const closed = store.close();
+  watch(order, 'closed', closed);
+  await runTurns();
+  expect(order).toEqual([]);
+  held[0]?.resolve();
+  await expect.poll(() => held?.length).toBe(2);
+  held[1]?.resolve();
+  await closed;
+  expect(order).toEqual(['first', 'second', 'closed']);
+});
