@@ -3,13 +3,13 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
 import { findUnreadable, type PodUser, provideOwn } from '../engine/process/pod-user.ts';
 import { PlatformOptionError } from './option-error.ts';
 
-const OWN_CODE = fileURLToPath(import.meta.url);
+/** The file that has this code; the package may have bundled it. */
+const OWN_CODE = import.meta.filename;
 const NOBODY = 65_534;
 const MAX_ID = 2 ** 32 - 2;
 const REMEDY =
