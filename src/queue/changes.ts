@@ -20,10 +20,25 @@ import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
+/** A slice of a long change ends after this time, so that other work waits for one slice at most, ms. */
+const SLICE_MS = 4;
+/** Most jobs of a slice. */
+const SLICE_JOBS = 256;
+/** Jobs that are read at once. */
+const JOBS_READ = 32;
+
 /** A change of one job inside an operation; callers are woken after the commit. */
 export interface Change {
   before: StoredJob;
   transition: Transition;
+}
+
+/** What one slice did. */
+export interface Slice {
+  changed: number;
+  removed: number;
+  /** No job is left. */
+  isLast: boolean;
 }
 
 export interface ChangesOptions {
@@ -76,6 +91,35 @@ export class Changes {
     for (const { before, transition } of changes) signals.changed(before, transition);
     for (const delivery of kept) deliveries.arrived(delivery);
     return result;
+  }
+
+  /**
+   * Applies the event to the next of many jobs: as many as fit into a slice of time. `find` returns the
+   * next ones; it must not return a job to which the event was applied.
+   */
+  commitSlice(
+    find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
+    event: JobEvent,
+  ): Promise<Slice> {
+    const { clock } = this.#options;
+    return this.commit(function* (tx, step): Step<Slice> {
+      const until = clock.now() + SLICE_MS;
+      let changed = 0;
+      let removed = 0;
+      do {
+        // The query also writes the rows of the jobs before it, so that their time counts.
+        const found = yield* find(tx, JOBS_READ);
+        for (const [index, job] of found.entries()) {
+          const decision = yield* step(job, event);
+          if ('removed' in decision && decision.removed) removed++;
+          changed++;
+          const isCut = index + 1 < found.length && clock.now() >= until;
+          if (isCut) return { changed, removed, isLast: false };
+        }
+        if (found.length < JOBS_READ) return { changed, removed, isLast: true };
+      } while (changed < SLICE_JOBS && clock.now() < until);
+      return { changed, removed, isLast: false };
+    });
   }
 
   /** Stores webhook records. Runs after the operation, because reports store an output after its step. */

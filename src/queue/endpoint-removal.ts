@@ -1,4 +1,4 @@
-// Removes the jobs of a deleted endpoint in batches. Requests to the endpoint get 404 as soon as it is
+// Removes the jobs of a deleted endpoint in slices. Requests to the endpoint get 404 as soon as it is
 // deleted. control/ decides when to delete an endpoint.
 import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
@@ -7,9 +7,6 @@ import type { Changes } from './changes.ts';
 import type { Presence } from './leases/presence.ts';
 import type { Signals } from './signals.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
-
-/** Jobs removed in one operation; short enough to let requests run in between. */
-const BATCH = 500;
 
 export interface EndpointRemovalOptions {
   changes: Changes;
@@ -53,7 +50,7 @@ export class EndpointRemoval {
     }
     signals.endpointGone(endpointId);
     while (!signal.aborted && !closing.aborted) {
-      if ((await this.#removeSome(endpointId)) < BATCH) return true;
+      if (await this.#removeSome(endpointId)) return true;
       await letOthersRun();
     }
     return false;
@@ -65,14 +62,14 @@ export class EndpointRemoval {
     this.#options.deliveries.forgetEndpoint(endpointId);
   }
 
-  /** @returns the number of removed jobs */
-  #removeSome(endpointId: string): Promise<number> {
-    const some = { endpointId, status: undefined, before: undefined, limit: BATCH };
-    return this.#options.changes.commit(function* (tx, step) {
-      const jobs = yield* tx.jobs(some);
-      for (const job of jobs) yield* step(job, { type: 'endpoint_deleted' });
-      return jobs.length;
-    });
+  /** @returns whether all jobs are removed */
+  async #removeSome(endpointId: string): Promise<boolean> {
+    const newest = { endpointId, status: undefined, before: undefined };
+    const { isLast } = await this.#options.changes.commitSlice(
+      (tx, limit) => tx.jobs({ ...newest, limit }),
+      { type: 'endpoint_deleted' },
+    );
+    return isLast;
   }
 }
 

@@ -1,19 +1,17 @@
 // The operations of clients on existing jobs: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
-import type { JobKey, Store, StoredJob } from '../store/store.ts';
+import type { JobKey, Step, Store, StoredJob, Transaction } from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle.ts';
 import { measureOutput, readOutput } from './outputs.ts';
+import type { Positions } from './positions.ts';
 import { type ComposeRecord, composeRecord, toSummary } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
-
-/** Jobs cancelled in one operation of a purge. */
-const PURGE_BATCH = 200;
 
 /** Past participles for the error messages. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
@@ -71,6 +69,7 @@ export interface JobsOptions {
   signals: Signals;
   changes: Changes;
   removal: EndpointRemoval;
+  positions: Positions;
   settings: QueueSettings;
   closing: AbortSignal;
 }
@@ -147,18 +146,22 @@ export class Jobs {
     await this.#put(key, { type: 'set_ttl', ttlMs });
   }
 
-  /** Cancels all waiting jobs, delayed ones included. @returns their number */
+  /**
+   * Cancels all waiting jobs, delayed ones included, but none that is submitted after the call. @returns
+   * their number
+   */
   async purge(endpointId: string): Promise<number> {
-    let removed = 0;
+    const { changes, positions } = this.#options;
+    const upTo = positions.next();
+    const findWaiting = function* (tx: Transaction, limit: number): Step<StoredJob[]> {
+      yield* readEndpoint(tx, endpointId);
+      return yield* tx.queuedJobs(endpointId, limit, upTo);
+    };
+    let cancelled = 0;
     for (;;) {
-      const count = await this.#options.changes.commit(function* (tx, step) {
-        yield* readEndpoint(tx, endpointId);
-        const waiting = yield* tx.queuedJobs(endpointId, PURGE_BATCH);
-        for (const job of waiting) yield* step(job, { type: 'cancel' });
-        return waiting.length;
-      });
-      removed += count;
-      if (count < PURGE_BATCH) return removed;
+      const { changed, isLast } = await changes.commitSlice(findWaiting, { type: 'cancel' });
+      cancelled += changed;
+      if (isLast) return cancelled;
     }
   }
 

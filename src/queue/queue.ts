@@ -16,6 +16,7 @@ import { OpenLeases } from './leases/open-leases.ts';
 import { Presence, type PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, WorkerLoads } from './leases/worker-loads.ts';
+import { Positions } from './positions.ts';
 import { RecordedTime } from './recorded-time.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports.ts';
@@ -82,7 +83,8 @@ export class Queue {
     this.removal = new EndpointRemoval({ changes, presence, signals, deliveries, closing });
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
-    this.#parts = { ...shared, arrivals, removal, closing };
+    const positions = new Positions(clock);
+    this.#parts = { ...shared, arrivals, removal, positions, closing };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     this.jobs = new Jobs(this.#parts);
     this.streams = new Streams(this.#parts);

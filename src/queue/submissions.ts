@@ -15,6 +15,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
@@ -48,6 +49,7 @@ export interface SubmissionsOptions {
   signals: Signals;
   webhooks: WebhookSender | undefined;
   arrivals: Arrivals;
+  positions: Positions;
 }
 
 /**
@@ -58,7 +60,6 @@ export type Arrivals = Map<string, Uint8Array>;
 
 export class Submissions {
   readonly #options: SubmissionsOptions;
-  #lastPosition = 0;
 
   constructor(options: SubmissionsOptions) {
     this.#options = options;
@@ -70,9 +71,9 @@ export class Submissions {
    * endpoint has no queue), `invalid` (the webhook)
    */
   async submit(submission: Submission): Promise<JobRef> {
-    const { arrivals, clock, signals, store, webhooks } = this.#options;
+    const { arrivals, clock, positions, signals, store, webhooks } = this.#options;
     refuseWebhook(submission, webhooks);
-    const position = this.#nextPosition();
+    const position = positions.next();
     const now = clock.now();
     let arriving: StoredJob | undefined;
     try {
@@ -91,15 +92,6 @@ export class Submissions {
     } finally {
       if (arriving) arrivals.delete(arriving.id);
     }
-  }
-
-  /**
-   * Unix microseconds: the millisecond of the submission and a counter. Positions always grow within one
-   * process.
-   */
-  #nextPosition(): number {
-    this.#lastPosition = Math.max(this.#options.clock.now() * 1_000, this.#lastPosition + 1);
-    return this.#lastPosition;
   }
 }
 

@@ -8,8 +8,6 @@ import type { Presence } from './leases/presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 
-/** Jobs processed in one operation; short enough to let requests run in between. */
-const BATCH = 200;
 /** Database pages of 4 KB returned to the file system in one step. */
 const RECLAIM_PAGES = 2_000;
 
@@ -110,17 +108,11 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
   for (;;) {
     await lateness.forgive();
     const now = clock.now();
-    const swept = await changes.commit(function* (tx, step) {
-      const due = yield* tx.dueJobs(now, BATCH);
-      let gone = 0;
-      for (const job of due) {
-        const decision = yield* step(job, { type: 'clock' });
-        if ('removed' in decision && decision.removed) gone++;
-      }
-      return { seen: due.length, gone };
+    const slice = await changes.commitSlice((tx, limit) => tx.dueJobs(now, limit), {
+      type: 'clock',
     });
-    removed += swept.gone;
-    if (swept.seen < BATCH) return removed;
+    removed += slice.removed;
+    if (slice.isLast) return removed;
   }
 }
 

@@ -86,13 +86,38 @@ export class SqlReader {
     return rows.map(readJob);
   }
 
-  *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+  *queuedJobs(
+    endpointId: string,
+    limit: number,
+    upTo = Number.MAX_SAFE_INTEGER,
+  ): Step<StoredJob[]> {
+    const jobs: StoredJob[] = [];
+    for (const delayed of [1, 0]) {
+      let below = Number.MAX_SAFE_INTEGER;
+      while (jobs.length < limit) {
+        const priority = yield* this.#priorityBelow(below, [endpointId, delayed]);
+        if (priority === null) break;
+        // One priority at a time, so that the query skips the positions behind `upTo`.
+        const rows = yield {
+          sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE'
+            and delayed = ? and priority = ? and position <= ? order by position limit ?`,
+          params: [endpointId, delayed, priority, upTo, limit - jobs.length],
+        };
+        jobs.push(...rows.map(readJob));
+        below = priority;
+      }
+    }
+    return jobs;
+  }
+
+  /** The highest priority of queued jobs that is lower than `below`; null without one. */
+  *#priorityBelow(below: number, lane: SqlValue[]): Step<number | null> {
     const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE'
-        order by delayed, priority desc, position limit ?`,
-      params: [endpointId, limit],
+      sql: `select max(priority) as priority from job where endpoint_id = ?
+        and status = 'IN_QUEUE' and delayed = ? and priority < ?`,
+      params: [...lane, below],
     };
-    return rows.map(readJob);
+    return readFirst(rows, (row) => numberOrNull(row, 'priority')) ?? null;
   }
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {

@@ -133,8 +133,8 @@ export interface Reader {
   jobs(listing: JobListing): Step<StoredJob[]>;
   /** IN_QUEUE and not delayed, the best first. */
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
-  /** IN_QUEUE, delayed or not. */
-  queuedJobs(endpointId: string, limit: number): Step<StoredJob[]>;
+  /** IN_QUEUE, the delayed ones first. `upTo`: the last position; default: none. */
+  queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]>;
   /** Jobs whose lease, valid or expired, names the worker. */
   jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]>;
   /** Every job that has a lease, over all endpoints. */

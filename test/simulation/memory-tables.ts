@@ -94,9 +94,10 @@ export class MemoryTables implements Tables {
     return ready.sort(compareInQueue).slice(0, limit);
   }
 
-  *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    const queued = this.#select(endpointId, (job) => job.status === 'IN_QUEUE');
-    return queued.sort(compareInQueue).slice(0, limit);
+  *queuedJobs(endpointId: string, limit: number, upTo = Number.MAX_VALUE): Step<StoredJob[]> {
+    const isQueued = (job: StoredJob) => job.status === 'IN_QUEUE' && job.position <= upTo;
+    const queued = this.#select(endpointId, isQueued).sort(compareInQueue);
+    return sortBy(queued, ({ delayed }) => (delayed ? 0 : 1)).slice(0, limit);
   }
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {

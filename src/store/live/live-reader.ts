@@ -79,9 +79,9 @@ export class LiveReader implements Reader {
     return this.live.readyJobs(endpointId, limit) ?? [];
   }
 
-  *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+  *queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]> {
     yield* this.writeBack();
-    return yield* this.tables.queuedJobs(endpointId, limit);
+    return yield* this.tables.queuedJobs(endpointId, limit, upTo);
   }
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {

@@ -271,6 +271,29 @@ describe('purge', () => {
     expect(await platform.queue.jobs.purge(ENDPOINT)).toBe(0);
   });
 
+  it('leaves jobs alone that are submitted after the call', async () => {
+    await Promise.all(Array.from({ length: 300 }, () => platform.submit()));
+    const purged = platform.queue.jobs.purge(ENDPOINT);
+    const later = [await platform.submit(), await platform.submit({ priority: 9 })];
+    expect(await purged).toBe(300);
+    for (const id of later) expect((await platform.record(id)).status).toBe('IN_QUEUE');
+    expect((await platform.health()).jobs.inQueue).toBe(2);
+  });
+
+  it('lets other operations run between its slices', async () => {
+    await Promise.all(Array.from({ length: 600 }, () => platform.submit()));
+    const purged = platform.queue.jobs.purge(ENDPOINT).then(() => 'purged');
+    const read = async () => {
+      for (;;) {
+        const { inQueue } = (await platform.health()).jobs;
+        if (inQueue > 0 && inQueue < 600) return 'read';
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    expect(await Promise.race([read(), purged])).toBe('read');
+    await purged;
+  });
+
   it('of an unknown endpoint is not found', async () => {
     await expect(platform.queue.jobs.purge('x')).rejects.toMatchObject({ code: 'not_found' });
   });

@@ -19,13 +19,21 @@ const tables = new SqlTables();
 /** How SQLite finds the rows of every statement of the verb, one line each. */
 function explain(steps: Step<unknown>): string[] {
   const plan: string[] = [];
+  const seen = new Set<string>();
   for (let step = steps.next(); !step.done; ) {
     const { sql, params } = step.value;
     const rows = database.prepare(`explain query plan ${sql}`).all(...params);
     plan.push(...rows.map((row) => String(row['detail'])));
-    step = steps.next(sql.startsWith('select first from') ? [{ first: 0 }] : []);
+    step = steps.next(seen.has(sql) ? [] : answer(sql));
+    seen.add(sql);
   }
   return plan;
+}
+
+/** Rows with which the verb goes on to its next query. */
+function answer(sql: string): Record<string, number>[] {
+  if (sql.startsWith('select first from')) return [{ first: 0 }];
+  return sql.startsWith('select max(priority)') ? [{ priority: 1 }] : [];
 }
 
 const key = { endpointId: 'e', id: 'a' };
@@ -40,7 +48,11 @@ function range(from: number) {
 
 const reads: [string, () => Step<unknown>, string][] = [
   ['readyJobs', () => reader.readyJobs('e', 5), 'job_queued (endpoint_id=? AND delayed=?)'],
-  ['queuedJobs', () => reader.queuedJobs('e', 5), 'job_queued (endpoint_id=?)'],
+  [
+    'queuedJobs',
+    () => reader.queuedJobs('e', 5),
+    'job_queued (endpoint_id=? AND delayed=? AND priority',
+  ],
   ['dueJobs', () => reader.dueJobs(1, 5), 'job_due (due_at<?)'],
   ['nextDueAt', () => reader.nextDueAt(), 'job_due'],
   [

@@ -2,6 +2,7 @@
 import { expect, it, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Presence } from '../../../../src/queue/leases/presence.ts';
+import { Positions } from '../../../../src/queue/positions.ts';
 import { Signals } from '../../../../src/queue/signals.ts';
 import { Submissions } from '../../../../src/queue/submissions.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
@@ -62,7 +63,9 @@ it('forgets the input of a submission that ran twice', async () => {
   const arrivals = new Map<string, Uint8Array>();
   const clock = new ManualClock();
   const signals = new Signals(clock, new Presence());
-  const submissions = new Submissions({ store, clock, signals, webhooks: undefined, arrivals });
+  const positions = new Positions(clock);
+  const parts = { store, clock, signals, arrivals, positions };
+  const submissions = new Submissions({ ...parts, webhooks: undefined });
   const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
   const submitted = submissions.submit({
     ...{ endpointId: ENDPOINT, mode: 'run', policy: {}, idempotency: undefined },
