@@ -49,6 +49,12 @@ function explainUnsupportedSyntax(error: Error, path: string): string {
 
 function explainSyntax(error: Error, path: string): string {
   const place = locate(error) ?? path;
+  if (/^Unexpected token 'export'|^Cannot use import statement/.test(error.message)) {
+    return (
+      `${place}: ${error.message}: the nearest package.json says that its files are CommonJS; ` +
+      'set its `"type"` to `"module"`: `npm pkg set type=module`'
+    );
+  }
   const missing = /does not provide an export named '(.+)'/.exec(error.message)?.[1];
   if (missing === undefined) return `${place}: ${error.message}`;
   return `${place}: ${error.message}. If ${missing} is a type, write \`import type { ${missing} }\``;

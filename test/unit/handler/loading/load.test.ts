@@ -44,6 +44,9 @@ const files: Record<string, string> = {
   'type-import.ts': "import { T } from './x.ts';\nexport default (): T => 1;",
   'syntax.ts': 'export default () => {\n  let = ;\n};',
   'throws.ts': "throw new Error('no licence');",
+  'common/package.json': '{ "type": "commonjs" }',
+  'common/export.ts': '\nexport default () => 1;',
+  'common/import.ts': "import { x } from '../x.ts';\nexport default () => x;",
   'bare/package.json': '{}',
   'bare/handler.ts': "import { Color } from './color.ts';\nexport default () => Color.Red;",
   'bare/color.ts': '\nexport enum Color { Red }',
@@ -61,7 +64,7 @@ beforeAll(async () => {
     await writeFile(join(folder, name), source);
   }
   const names = [
-    ...Object.keys(files).filter((name) => /^(bare\/)?[^/]+\.(ts|cjs)$/.test(name)),
+    ...Object.keys(files).filter((name) => /^(bare\/|common\/)?[^/]+\.(ts|cjs)$/.test(name)),
     'gone.ts',
   ];
   const paths = names.map((name) => join(folder, name));
@@ -100,6 +103,8 @@ describe('loadHandler', () => {
     ['directory.ts', /directory\.ts:1: .*import '\.\/folder\/index\.ts' instead/],
     ['missing-import.ts', /missing-import\.ts:1: cannot find '.*nowhere\.ts'$/],
     ['missing-package.ts', /missing-package\.ts:2: .*npm install no-such-package-here/],
+    ['common/export.ts', /export\.ts:2: Unexpected token 'export': .*npm pkg set type=module/],
+    ['common/import.ts', /import\.ts:1: Cannot use import .*npm pkg set type=module/],
     ['typed-package.ts', /typed-package\.ts: .*node_modules\/typed.*compile that package/],
     ['type-import.ts', /type-import\.ts:1: .*import type \{ T \}/],
     ['syntax.ts', /syntax\.ts:2: Expression expected/],
