@@ -51,6 +51,15 @@ describe('the addresses of a RunPod endpoint', () => {
     expect(addresses.take(1, false)).toBe(`${base}/job-take/pod-abc?job_in_progress=0`);
   });
 
+  it('fill the GPU type if it is known', () => {
+    const ping = `${base}/ping/$RUNPOD_POD_ID?gpu=$RUNPOD_GPU_TYPE_ID`;
+    const templates = { take: `${base}/job-take/$ID`, done: `${base}/job-done/$ID`, ping };
+    const fill = (gpuTypeId?: string) =>
+      new RunPodAddresses({ podId: 'pod-abc', gpuTypeId, templates }).ping([]);
+    expect(fill('NVIDIA RTX A5000')).toBe(`${base}/ping/pod-abc?gpu=NVIDIA%20RTX%20A5000`);
+    expect(fill()).toBe(`${base}/ping/pod-abc?gpu=$RUNPOD_GPU_TYPE_ID`);
+  });
+
   it('derive the stream from the results if no template names it', () => {
     expect(open().stream('j', [])).toBe(`${base}/job-stream/pod-abc/j${query}`);
     expect(open({ done: `${base}/results/$ID` }).stream('j', [])).toBeUndefined();

@@ -496,6 +496,34 @@ describe('a report on RunPod', () => {
     expect(server.of('stream')).toHaveLength(3);
   });
 
+  it.each([
+    ['an accepted stream', 2, { stream: 1 }],
+    ['a rejected stream', 3, { stream: 0 }],
+  ])('has three attempts of its own after %s', async (_, streamRefusals, streamed) => {
+    const left = { stream: streamRefusals, done: 2 };
+    const { reports, server } = await begin({
+      fault: (route) => {
+        if (route !== 'stream' && route !== 'done') return undefined;
+        return left[route]-- > 0 ? { kind: 'status', status: 404 } : undefined;
+      },
+    });
+    await reports.send(reports.chunks('a'));
+    expect(await reports.send(reports.streamed())).toEqual([{ answer: 'applied' }]);
+    expect(server.job('j1').results[0]).toMatchObject({ output: ['a'] });
+    expect(server.job('j1').stream).toHaveLength(streamed.stream);
+  });
+
+  it('that is missing is named, so that the worker sends it', async () => {
+    const { reports } = await begin();
+    const [first, second, third] = [reports.chunks('a'), reports.chunks('b'), reports.chunks('c')];
+    await reports.send(first);
+    expect(await reports.send(third)).toEqual([{ answer: 'gap', expected: 2 }]);
+    expect(await reports.send(second, third)).toEqual([
+      { answer: 'applied' },
+      { answer: 'applied' },
+    ]);
+  });
+
   it('of an earlier process is delivered', async () => {
     const server = await start();
     const link = open(server);
