@@ -9,7 +9,7 @@ import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 
 /** Database pages of 4 KB returned to the file system in one step. */
-const RECLAIM_PAGES = 2_000;
+const RECLAIM_PAGES = 500;
 
 /** The queue forgets an idle worker that was silent for this many lease durations. */
 const SILENT_LEASES = 20;

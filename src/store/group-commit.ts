@@ -72,6 +72,8 @@ export interface GroupCommitOptions {
   gate: SpaceGate | undefined;
   /** Default: operations change nothing but the database. */
   memory?: MemoryState | undefined;
+  /** Called after each commit with its number of statements and its payload bytes. Default: ignored. */
+  onCommit?: ((statements: number, payloadBytes: number) => void) | undefined;
   /** Puts the last commits on disk. Default: a commit is as durable as it gets. */
   sync?: (() => Promise<void>) | undefined;
 }
@@ -83,18 +85,20 @@ export class GroupCommit {
   readonly #memory: MemoryState | undefined;
   readonly #sync: (() => Promise<void>) | undefined;
   readonly #onLost: (error: unknown) => void;
+  readonly #onCommit: (statements: number, payloadBytes: number) => void;
   readonly #queue: PendingWrite[] = [];
   #scheduled = false;
   #batch: Batch | undefined;
-  /** The committed transaction that is on its way to the disk. */
+  /** The committed transaction that is on its way to the disk, or what runs alone. */
   #syncing: Promise<void> | undefined;
   #lost: StoreUnavailableError | undefined;
   #commits = 0;
 
-  constructor({ connection, gate, memory, onFailure, onLost, sync }: GroupCommitOptions) {
+  constructor({ connection, gate, memory, sync, ...listeners }: GroupCommitOptions) {
     this.#connection = connection;
-    this.#onFailure = onFailure;
-    this.#onLost = onLost ?? (() => {});
+    this.#onFailure = listeners.onFailure;
+    this.#onLost = listeners.onLost ?? (() => {});
+    this.#onCommit = listeners.onCommit ?? (() => {});
     this.#gate = gate;
     this.#memory = memory;
     this.#sync = sync;
@@ -151,9 +155,24 @@ export class GroupCommit {
    * @throws StoreUnavailableError
    */
   async sync(): Promise<void> {
-    await this.settled();
+    while (this.#isBusy) await this.#syncing;
     this.#putOnDisk(() => {});
     await this.settled();
+  }
+
+  /** Runs it while no transaction is open or on its way to the disk. Operations and reads wait. */
+  async runAlone<T>(act: () => Promise<T>): Promise<T> {
+    while (this.#isBusy) await this.#syncing;
+    if (this.#lost) throw this.#lost;
+    const result = act();
+    const release = () => this.#release();
+    this.#syncing = result.then(release, release);
+    return result;
+  }
+
+  #release(): void {
+    this.#syncing = undefined;
+    if (this.#queue.length > 0) this.#schedule();
   }
 
   #schedule(): void {
@@ -175,9 +194,8 @@ export class GroupCommit {
     }
     this.#syncing = this.#sync().then(
       () => {
-        this.#syncing = undefined;
+        this.#release();
         settle();
-        if (this.#queue.length > 0) this.#schedule();
       },
       (error: unknown) => {
         this.#syncing = undefined;
@@ -230,6 +248,7 @@ export class GroupCommit {
     this.#memory?.settle();
     this.#commits++;
     this.#gate?.spend(batch.bytes);
+    this.#onCommit(batch.written.length, batch.bytes);
     const settle = () => {
       for (const operation of operations) operation.settle();
     };

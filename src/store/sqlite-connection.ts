@@ -11,7 +11,7 @@ export interface ConnectionOptions {
   path: string;
   /** Page cache, bytes. Default 64 MB. */
   cacheBytes?: number;
-  /** Size to which `reclaim` truncates the write-ahead log, bytes. Default 64 MB. */
+  /** Size above which the write-ahead log is truncated, bytes. Default 64 MB. */
   walLimitBytes?: number;
   /** Largest size of the file in pages of 4 KB; further writes are rejected. Default: no limit. */
   maxPages?: number;
@@ -22,18 +22,17 @@ export interface ConnectionOptions {
    * Node's thread pool.
    */
   syncFile?: (descriptor: number) => Promise<void>;
-  /** Called when the write-ahead log cannot be copied into the file. Default: ignored. */
-  onCheckpointFailure?: (error: unknown) => void;
 }
 
 const MB = 1_048_576;
 
 /**
- * Pages in the write-ahead log that trigger a checkpoint: each checkpoint costs two more fsyncs.
+ * Pages in the write-ahead log at which a commit copies it into the file. This blocks the event loop, so a
+ * thread does it much earlier (disk/checkpointer.ts), unless it cannot keep up.
  */
-const CHECKPOINT_PAGES = 4_000;
+const CHECKPOINT_PAGES = 16_000;
 
-/** The same while the disk is full: it keeps the log at 1 MB instead of 16. */
+/** The same while the disk is full: it keeps the log at 1 MB. */
 const CHECKPOINT_PAGES_FULL_DISK = 250;
 
 /**
@@ -77,7 +76,6 @@ export class SqliteConnection {
   readonly #walPath: string;
   readonly #walLimitBytes: number;
   readonly #busyTimeoutMs: number;
-  readonly #onFailure: (error: unknown) => void;
   /** Descriptor of the write-ahead log. A database in memory has none. */
   readonly #log: number | undefined;
   /** Puts all commits on disk, as `syncFile` does. Undefined for a database in memory. */
@@ -87,7 +85,6 @@ export class SqliteConnection {
     const { path, cacheBytes = 64 * MB, walLimitBytes = 64 * MB } = options;
     const { maxPages, busyTimeoutMs = 2_000 } = options;
     this.#busyTimeoutMs = busyTimeoutMs;
-    this.#onFailure = options.onCheckpointFailure ?? (() => {});
     this.#walPath = `${path}-wal`;
     refuseLoneLog(path);
     this.#walLimitBytes = walLimitBytes;
@@ -168,7 +165,7 @@ export class SqliteConnection {
   /** While the disk is full, keeps the write-ahead log as short as possible. */
   saveSpace(): void {
     this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES_FULL_DISK}`);
-    this.#checkpoint('passive');
+    this.#copyLog();
   }
 
   /** The disk has space again. */
@@ -176,19 +173,14 @@ export class SqliteConnection {
     this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
   }
 
-  /** Returns false if another connection reads, or if the disk cannot hold the log's content. */
-  #checkpoint(mode: 'passive' | 'truncate'): boolean {
+  /** As far as the disk permits. */
+  #copyLog(): void {
     try {
       // Otherwise a reader in another process would block this one for the lock's timeout.
       this.#database.exec('pragma busy_timeout = 0');
-      const [row] = this.run({ sql: `pragma wal_checkpoint(${mode})`, params: [] });
-      return row?.['busy'] === 0 && row['log'] === row['checkpointed'];
+      this.run({ sql: 'pragma wal_checkpoint(passive)', params: [] });
     } catch (error) {
-      if (isStorageFailure(error)) {
-        this.#onFailure(error);
-        return false;
-      }
-      throw error;
+      if (!isStorageFailure(error)) throw error;
     } finally {
       this.#database.exec(`pragma busy_timeout = ${this.#busyTimeoutMs}`);
     }
@@ -204,24 +196,20 @@ export class SqliteConnection {
     return free > pages;
   }
 
-  /** Returns false if another connection reads and something remains in the write-ahead log. */
-  truncateLog(): boolean {
-    return this.#checkpoint('truncate');
+  /** Cuts free pages off the file once the log is copied into it. @returns whether there were any */
+  freePages(pages: number): boolean {
+    const freed = Math.min(this.#countSparePages(), Math.trunc(pages));
+    if (freed > 0) this.#database.exec(`pragma incremental_vacuum(${freed})`);
+    return freed > 0;
   }
 
-  /** @returns whether more space can be reclaimed */
-  reclaim(pages: number): boolean {
-    const freed = Math.min(this.#countSparePages(), Math.trunc(pages));
-    if (freed > 0) {
-      this.#database.exec(`pragma incremental_vacuum(${freed})`);
-      // The file itself shrinks only when the log is copied into it.
-      this.#checkpoint('passive');
-    }
-    const wal = statSync(this.#walPath, { throwIfNoEntry: false });
-    if (wal && wal.size > this.#walLimitBytes) {
-      this.#checkpoint('truncate');
-    }
+  get hasSparePages(): boolean {
     return this.#countSparePages() > 0;
+  }
+
+  get isLogTooLarge(): boolean {
+    const wal = statSync(this.#walPath, { throwIfNoEntry: false });
+    return wal !== undefined && wal.size > this.#walLimitBytes;
   }
 
   /** Free pages beyond those kept for the next jobs. */

@@ -1,6 +1,8 @@
 // The store on an embedded SQLite file. All access is synchronous, so reads and batches of writes
 // never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
+import type { CheckpointMode } from './disk/checkpoint-thread.ts';
+import { Checkpointer } from './disk/checkpointer.ts';
 import type { SpaceGate } from './disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from './disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from './disk/store-health.ts';
@@ -13,7 +15,7 @@ import { SqlTables } from './sql-tables.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
 import type { Query, Row, Step, Store, WriteOptions } from './store.ts';
 
-export interface SqliteOptions extends Omit<ConnectionOptions, 'onCheckpointFailure'> {
+export interface SqliteOptions extends ConnectionOptions {
   /**
    * Called with each failure of the disk or the file. Default: only the failed callers learn of it.
    */
@@ -40,12 +42,25 @@ export function openSqlite(options: SqliteOptions): { store: Store; driver: Sqli
   return { store: new SqlStore({ driver, live, tables }), driver };
 }
 
+const PAGE_BYTES = 4_096;
+
+/**
+ * About the pages in the write-ahead log at which a thread copies it into the file: each copy costs two more
+ * fsyncs. Each statement counts as a page.
+ */
+const UNCOPIED_PAGES = 4_000;
+
 export class SqliteDriver implements SqlDriver {
   readonly #path: string;
   readonly #connection: SqliteConnection;
   readonly #commits: GroupCommit;
   readonly #turns = new ReadTurns();
   readonly #onFailure: (failure: StoreFailure) => void;
+  /** Undefined for a database in memory. */
+  readonly #checkpointer: Checkpointer | undefined;
+  /** About the pages of the log that the file does not have. */
+  #uncopied = 0;
+  #copying: Promise<void> | undefined;
   #closed = false;
 
   /** `memory` changes with the database. */
@@ -53,13 +68,14 @@ export class SqliteDriver implements SqlDriver {
     const { gate, memory, onFailure = () => {}, path } = options;
     this.#path = path;
     this.#onFailure = onFailure;
-    const onCheckpointFailure = (error: unknown) => this.#report('checkpoint', error);
-    this.#connection = new SqliteConnection({ ...options, onCheckpointFailure });
+    this.#connection = new SqliteConnection(options);
+    if (this.#connection.sync) this.#checkpointer = new Checkpointer(path);
     this.#commits = new GroupCommit({
       connection: this.#connection,
       // Whatever the error is, it has lost a whole transaction.
       onFailure: (error) => this.#reportAs('write', error, nameStorageFailure(error) ?? 'UNKNOWN'),
       onLost: (error) => this.#reportAs('sync', error, nameSystemError(error)),
+      onCommit: (statements, payloadBytes) => this.#noteCommit(statements, payloadBytes),
       gate,
       memory,
       sync: this.#connection.sync,
@@ -87,7 +103,12 @@ export class SqliteDriver implements SqlDriver {
 
   async reclaim(pages: number): Promise<boolean> {
     await this.#commits.settled();
-    return this.#guard('reclaim', () => this.#connection.reclaim(pages));
+    const connection = this.#connection;
+    const hasFreed = this.#guard('reclaim', () => connection.freePages(pages));
+    // The file itself shrinks only when the log is copied into it.
+    if (hasFreed) await this.#copyLog('passive');
+    if (connection.isLogTooLarge) await this.#copyLog('truncate');
+    return this.#guard('reclaim', () => connection.hasSparePages);
   }
 
   /** Rewrites and commits a page. @throws StoreUnavailableError */
@@ -109,9 +130,46 @@ export class SqliteDriver implements SqlDriver {
   }
 
   /** Returns false if something remains in the write-ahead log. */
-  async truncateLog(): Promise<boolean> {
-    await this.#commits.settled();
-    return this.#guard('checkpoint', () => this.#connection.truncateLog());
+  truncateLog(): Promise<boolean> {
+    return this.#copyLog('truncate');
+  }
+
+  /**
+   * Copies the write-ahead log into the file while nothing is written. Returns false if another process reads, or
+   * if the disk cannot hold the log's content.
+   */
+  async #copyLog(mode: CheckpointMode): Promise<boolean> {
+    const checkpointer = this.#checkpointer;
+    if (this.#closed) throw describeClosed();
+    if (!checkpointer) return true;
+    try {
+      const { copied, isBusy, pages } = await this.#commits.runAlone(() => checkpointer.run(mode));
+      return !isBusy && copied === pages;
+    } catch (error) {
+      if (!this.#report('checkpoint', error)) throw error;
+      return false;
+    }
+  }
+
+  /** Counts what a commit adds to the log, and has a long log copied. */
+  #noteCommit(statements: number, payloadBytes: number): void {
+    this.#uncopied += statements + payloadBytes / PAGE_BYTES;
+    if (this.#uncopied < UNCOPIED_PAGES || this.#copying || !this.#checkpointer) return;
+    this.#uncopied = 0;
+    this.#copying = this.#copyLongLog(this.#checkpointer).finally(() => {
+      this.#copying = undefined;
+    });
+  }
+
+  /** Most of it while commits go on; then the rest, so that the next commit begins the log again. */
+  async #copyLongLog(checkpointer: Checkpointer): Promise<void> {
+    try {
+      await checkpointer.run('passive');
+      await this.#commits.runAlone(() => checkpointer.run('passive'));
+    } catch (error) {
+      // The next commits try again; if the thread cannot, the connection does it itself.
+      if (!this.#report('checkpoint', error)) this.#reportAs('checkpoint', error, 'UNKNOWN');
+    }
   }
 
   /** Keeps the write-ahead log short while the disk is full. */
@@ -133,6 +191,8 @@ export class SqliteDriver implements SqlDriver {
     if (this.#closed) return;
     this.#closed = true;
     await this.#commits.flush();
+    await this.#copying;
+    await this.#checkpointer?.close();
     this.#connection.close();
   }
 

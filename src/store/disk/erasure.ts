@@ -3,7 +3,7 @@ import { type Clock, letOthersRun } from '../../base/clock.ts';
 import type { SqliteDriver } from '../sqlite.ts';
 
 /** 4 KB pages erased in one step; requests run between two steps. */
-const PAGES = 2_000;
+const PAGES = 500;
 
 /** With more commits per second than this, freed pages are kept: the next jobs overwrite them. */
 const IDLE_COMMITS_PER_SECOND = 5;
