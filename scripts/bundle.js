@@ -1,6 +1,6 @@
 // Bundles the sources into dist.new, because Node resolves, reads and links each module of its own:
 // for the platform's 500 modules this takes a quarter of the start. Dependencies stay separate packages.
-import { dirname, relative, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { rolldown } from 'rolldown';
 
 const SOURCES = resolve('src');
@@ -14,9 +14,13 @@ const ENTRIES = [
   'server',
   'cli/main',
   'base/log',
+  'store/disk/checkpoint-thread',
   'store/disk/integrity-process',
   'worker/execution/thread-entry',
 ];
+
+/** A module that starts another one by its path: as a process or a thread. */
+const STARTS = /`\.\/([\w/-]+)\$\{extname\(import\.meta\.url\)\}`/g;
 
 /** Stands in a module for its `import.meta.url` until its chunk is known. */
 const PLACEHOLDER = '__MODULE_URL__';
@@ -30,6 +34,11 @@ const keepModuleUrls = {
   transform(code, id) {
     if (!code.includes('import.meta.url')) return null;
     const path = relative(SOURCES, id).replace(/\.ts$/, '.js');
+    for (const [, started] of code.matchAll(STARTS)) {
+      const entry = join(dirname(path), started);
+      if (ENTRIES.includes(entry)) continue;
+      throw new Error(`src/${path} starts ${entry}: add it to ENTRIES`);
+    }
     return code.replaceAll('import.meta.url', `${PLACEHOLDER}(${JSON.stringify(path)})`);
   },
   renderChunk(code, { fileName }) {
