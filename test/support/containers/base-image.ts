@@ -110,14 +110,15 @@ function copyInto(root: string, path: string): void {
   copyFileSync(path, join(root, path));
 }
 
-/**
- * Returns the shared libraries of a program; none for a static one. Packages with native code need
- * libresolv beyond Node's own.
- */
+/** Of glibc, as every image with it has them: packages with native code need them. */
+const NATIVE_LIBRARIES = ['libresolv.so.2', 'librt.so.1'];
+
+/** Returns the shared libraries of a program, and those of native packages; none for a static one. */
 async function listLibraries(ldd: string, program: string): Promise<string[]> {
   const linked = await execute(ldd, [program]).catch(() => ({ stdout: '' }));
   const libraries = [...linked.stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path);
   const beside = libraries.find((path) => path.endsWith('/libc.so.6'));
-  const resolver = beside && join(dirname(beside), 'libresolv.so.2');
-  return resolver && existsSync(resolver) ? [...libraries, resolver] : libraries;
+  if (!beside) return libraries;
+  const others = NATIVE_LIBRARIES.map((name) => join(dirname(beside), name));
+  return [...new Set([...libraries, ...others.filter((path) => existsSync(path))])];
 }
