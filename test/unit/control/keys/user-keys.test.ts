@@ -164,7 +164,7 @@ describe('the keys of a user', () => {
     const { clock, hold, idsOf, reopen } = await open();
     const ann = await hold({});
     const short = await hold({ expiresAt: clock.now() + 1 });
-    await clock.advance(7 * DAY_MS);
+    await clock.advance(7 * DAY_MS + 1);
     const other = await hold({});
     expect(idsOf(ann)).toEqual([other.keyId, short.keyId, ann.keyId]);
     await clock.advance(DAY_MS);

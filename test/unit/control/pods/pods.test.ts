@@ -1,5 +1,6 @@
 // What users may have of pods, and how a pod is shown to them.
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
 import type { PodCatalog } from '../../../../src/control/pods/pods.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import type { TemplateRecord } from '../../../../src/wire/resources/template.ts';
@@ -84,6 +85,15 @@ describe('creation', () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const tooMany = world.create({ gpu: { id: GPU, count: 3 } });
     expect(await refusal(tooMany)).toMatch(/^422 gpu\.count: .*\b2\b/);
+  });
+
+  it('counts pods of the user for the quota, and no workers', async () => {
+    const world = await openWorld({ pods: { quotas: { ...DEFAULT_QUOTAS, pods: 2 } } });
+    for (let count = 0; count < 3; count++) await world.createWorker();
+    const [first] = [await world.create(), await world.create()];
+    expect(await refusal(world.create())).toMatch(/^409 .*quota of 2 pods/);
+    await world.pods.act(OWNER, first.id, 'terminate');
+    expect(await refusal(world.create())).toBe('let through');
   });
 
   it('checks the rules of mounts before any lookup', async () => {

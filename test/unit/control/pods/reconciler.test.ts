@@ -35,6 +35,13 @@ describe('a pod that is created', () => {
     expect(world.host.get(id)).toMatchObject({ seen: { state: 'running' }, runsOnDisk: 1 });
   });
 
+  it('is inspected before each step, and not again once it needs none', async () => {
+    const world = await openWorld();
+    const inspect = vi.spyOn(world.engine, 'inspect');
+    await startPod(world);
+    expect(inspect.mock.calls.length).toBeLessThanOrEqual(4);
+  });
+
   it('has its spec and the variables that its record does not contain', async () => {
     const environmentOf = async () => ({ MILLRACE_API_KEY: 'mr_secret', B: 'ours' });
     const world = await openWorld({ reconciler: { environmentOf } });

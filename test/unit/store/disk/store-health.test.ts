@@ -39,13 +39,14 @@ it('logs each code once a minute, with the count of suppressed failures in the n
 
 it('logs the count also when no failure follows', async () => {
   const { clock, fail, health, shown } = openHealth();
-  for (let i = 0; i < 3; i++) fail('SQLITE_FULL');
+  for (let i = 0; i < 2; i++) fail('SQLITE_FULL');
+  fail('SQLITE_CORRUPT');
   health.flush();
-  expect(shown()).toHaveLength(1);
+  expect(shown()).toHaveLength(2);
   await clock.advance(60_000);
   health.flush();
   health.flush();
-  expect(shown().slice(1)).toEqual([['SQLITE_FULL', 2]]);
+  expect(shown().slice(2)).toEqual([['SQLITE_FULL', 1]]);
 });
 
 it.each([

@@ -1,7 +1,7 @@
 // Random operations on a store whose commits fail now and then: what is in memory always equals the
 // database.
 import { describe, expect, it } from 'vitest';
-import type { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
+import { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
 import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import {
@@ -12,7 +12,7 @@ import {
   makeLease,
 } from '../../../conformance/store/stored-jobs.ts';
 import { MemoryStore } from '../../../simulation/memory-store.ts';
-import type { MemoryTables } from '../../../simulation/memory-tables.ts';
+import { MemoryTables } from '../../../simulation/memory-tables.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const OTHER = 'ep_other';
@@ -174,6 +174,15 @@ describe('jobs in memory', () => {
     expect(kept).toEqual(ids.slice(0, 8));
     await addJobs(store, jobs.slice(8));
     expect(kept).toEqual(ids.slice(0, 2));
+  });
+
+  it('are read in equal shares of the bound, one of them for the next endpoint', () => {
+    const live = new LiveJobs(new MemoryTables(), { windowJobs: 1_000, readyJobs: 400 });
+    for (const endpointId of ['a', 'b', 'c']) {
+      live.loadReady(endpointId, [makeJob({ id: 'job', endpointId })], 500);
+    }
+    live.settle();
+    expect(live.windowJobs('a')).toBe(100);
   });
 
   it('are dropped beyond the bounds, and read again', async () => {

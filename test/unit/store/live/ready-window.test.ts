@@ -74,7 +74,8 @@ describe('a window of ready jobs', () => {
     expect(window.hasAll).toBe(true);
     expect(window.trim(1).map(({ id }) => id)).toEqual(['b', 'c']);
     window.replace(undefined, ready('d', 2));
-    expect(list()).toEqual(['a']);
+    window.replace(undefined, ready('f', 0));
+    expect(list()).toEqual(['f', 'a']);
     window.trim(0);
     window.replace(undefined, ready('e', 0));
     expect(list()).toEqual([]);
