@@ -8,6 +8,7 @@ import type { Tables } from '../tables.ts';
 import type { JobChange } from './counts.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import { type ChangedJob, FIRST_WINDOW_JOBS, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
+import { RecentInputs } from './recent-inputs.ts';
 
 export interface LiveJobsOptions {
   /** Most ready jobs of an endpoint that are read at once. Default 256. */
@@ -30,6 +31,7 @@ export class LiveJobs {
   readonly #tables: Tables;
   readonly #endpoints = new Map<string, LiveEndpoint>();
   readonly leased = new LeasedJobs();
+  readonly inputs = new RecentInputs();
   /** Endpoints whose part in memory this commit changes or loads. */
   readonly #touched = new Set<LiveEndpoint>();
   /** Jobs whose row differs from memory, with their endpoints. */

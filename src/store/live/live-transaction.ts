@@ -26,11 +26,15 @@ export class LiveTransaction extends LiveReader implements Transaction {
     const isSmall = input.length <= INLINE_BYTES;
     if (!isSmall) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
-    if (isSmall) this.live.addPayloads(job, { input });
+    if (!isSmall) return;
+    this.live.addPayloads(job, { input });
+    this.live.inputs.put(job, input);
   }
 
   override *input(key: JobKey): Step<Uint8Array | undefined> {
-    return this.live.payloads(key).input ?? (yield* this.tables.input(key));
+    return (
+      this.live.inputs.take(key) ?? this.live.payloads(key).input ?? (yield* this.tables.input(key))
+    );
   }
 
   override *output(key: JobKey): Step<Uint8Array | undefined> {
