@@ -1,7 +1,6 @@
 // WorkerLink over HTTP: one request per call, long polls included. The link only carries; the
 // worker decides when to repeat a call. wire/ defines paths and frames, http-errors.ts translates
 // errors.
-import { Pool } from 'undici';
 import type { Log } from '../../base/log.ts';
 import {
   decodeFrames,
@@ -31,6 +30,7 @@ import {
   readReportReplies,
   readWelcome,
 } from '../link-answers.ts';
+import { Connections, type PostAnswer } from './connections.ts';
 import { describeCallFailure, toAnswerError } from './http-errors.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
@@ -73,7 +73,7 @@ export interface HttpLink extends WorkerLink {
 
 interface VerbCall {
   verb: WorkerVerb;
-  pool: Pool;
+  pool: Connections;
   body: string | Uint8Array;
   /** Default: JSON. */
   mediaType?: string;
@@ -81,12 +81,6 @@ interface VerbCall {
   /** Wait requested by the call itself, ms. Default 0. */
   waitMs?: number;
   signal?: AbortSignal;
-}
-
-interface HttpAnswer {
-  status: number;
-  mediaType: string;
-  body: Uint8Array;
 }
 
 /** @throws TypeError if the URL is invalid or not http or https */
@@ -102,10 +96,10 @@ class PooledHttpLink implements HttpLink {
    * A separate pool for each verb that waits or carries much data, so that none queues behind
    * another.
    */
-  readonly #takes: Pool;
-  readonly #renewals: Pool;
-  readonly #reports: Pool;
-  readonly #controlCalls: Pool;
+  readonly #takes: Connections;
+  readonly #renewals: Connections;
+  readonly #reports: Connections;
+  readonly #controlCalls: Connections;
 
   constructor(options: HttpLinkOptions) {
     const url = new URL(options.url);
@@ -119,11 +113,7 @@ class PooledHttpLink implements HttpLink {
     // Two connections: an abandoned one may still be closing, and a renewal that names new leases
     // is sent beside the waiting one.
     const openPool = () =>
-      new Pool(url.origin, {
-        connections: 2,
-        bodyTimeout: answerMarginMs,
-        connect: { ...tls, timeout: connectMs },
-      });
+      new Connections({ url, tls, max: 2, connectMs, pauseMs: answerMarginMs });
     this.#takes = openPool();
     this.#renewals = openPool();
     this.#reports = openPool();
@@ -175,39 +165,33 @@ class PooledHttpLink implements HttpLink {
 
   async close(): Promise<void> {
     const pools = [this.#takes, this.#renewals, this.#reports, this.#controlCalls];
-    await Promise.all(pools.map((pool) => pool.destroy()));
+    for (const pool of pools) pool.close();
   }
 
-  async #call(call: VerbCall): Promise<HttpAnswer> {
+  async #call(call: VerbCall): Promise<PostAnswer> {
     const { verb, pool, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
     const { endpointId, key } = this.#options;
     const travelMs = Math.ceil(body.length / SLOW_LINK_BYTES_PER_MS);
-    let answer: HttpAnswer;
-    let retryAfter: string | undefined;
+    let answer: PostAnswer;
     try {
-      const response = await pool.request({
-        method: 'POST',
+      answer = await pool.post({
         path: this.#prefix + fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
         headers: { ...headers, authorization: `Bearer ${key}`, 'content-type': mediaType },
         body,
-        headersTimeout: waitMs + travelMs + this.#answerMarginMs,
-        ...(signal && { signal }),
+        answerMs: waitMs + travelMs + this.#answerMarginMs,
+        signal,
       });
-      retryAfter = readHeader(response.headers['retry-after']);
-      answer = {
-        status: response.statusCode,
-        mediaType: readHeader(response.headers['content-type'])?.split(';')[0]?.trim() ?? '',
-        body: await response.body.bytes(),
-      };
     } catch (cause) {
       const why = signal?.aborted ? 'cancelled by the caller' : describeCallFailure(cause);
       throw new LinkError('unavailable', `${verb}: ${why}`, { cause });
     }
-    if (answer.status >= 200 && answer.status < 300) return answer;
-    throw toAnswerError({ verb, status: answer.status, body: answer.body, retryAfter });
+    const { status, body: answered } = answer;
+    if (status >= 200 && status < 300) return answer;
+    const retryAfter = answer.headers['retry-after'];
+    throw toAnswerError({ verb, status, body: answered, retryAfter });
   }
 
-  #parse<T>({ body }: HttpAnswer, read: (value: unknown) => T): T {
+  #parse<T>({ body }: PostAnswer, read: (value: unknown) => T): T {
     let value: unknown;
     try {
       value = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString());
@@ -221,7 +205,8 @@ class PooledHttpLink implements HttpLink {
     }
   }
 
-  #parseLeases({ mediaType, body }: HttpAnswer): Lease[] {
+  #parseLeases({ headers, body }: PostAnswer): Lease[] {
+    const mediaType = headers['content-type']?.split(';')[0]?.trim() ?? '';
     if (mediaType !== FRAMES_MEDIA_TYPE) {
       throw this.#rejectAnswer(`it has media type '${mediaType}'`);
     }
@@ -241,8 +226,4 @@ class PooledHttpLink implements HttpLink {
     this.#options.log.warn({ why }, 'reading a response of the platform failed');
     return new LinkError('unavailable', `the platform's response cannot be read: ${why}`);
   }
-}
-
-function readHeader(value: string | string[] | undefined): string | undefined {
-  return Array.isArray(value) ? value[0] : value;
 }

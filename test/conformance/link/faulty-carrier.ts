@@ -170,7 +170,7 @@ async function passTime(clock: ManualClock, closing: Promise<void>): Promise<voi
 export function openFaultyHttp(platform: Platform): Promise<FaultyCarrier> {
   return openBehindRelay(platform, {
     openPort: openHttpPort,
-    silence: /\bTimeout\b/,
+    silence: /timed out/,
     createLink: (port, key, answerMarginMs) =>
       createHttpLink({
         ...{ url: `http://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },

@@ -174,9 +174,9 @@ describe('the HTTP link', () => {
   it('gives a large report more time than a small one', async () => {
     const link = await serve(
       (_request, response, body) => {
-        // Longer than the coarse timers of undici need to notice the margin.
+        // Longer than the margin.
         const answer = () => answerJson(response, [{ answer: 'applied' }]);
-        if (body.length > 1_000) setTimeout(answer, 2_500);
+        if (body.length > 1_000) setTimeout(answer, 200);
       },
       { answerMarginMs: 50 },
     );
@@ -184,6 +184,43 @@ describe('the HTTP link', () => {
     expect(await link.report({ ...identity, reports: [large] })).toEqual([{ answer: 'applied' }]);
     const small = link.report({ ...identity, reports: [outcome] });
     expect(await errorOf(small)).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('gives up an answer that pauses within its body', async () => {
+    const link = await serve(
+      (_request, response) => {
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.write('{');
+      },
+      { answerMarginMs: 50 },
+    );
+    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('sends further requests of a verb after the first two, on their connections', async () => {
+    const held: ServerResponse[] = [];
+    const ports = new Set<number | undefined>();
+    const isHeld = Promise.withResolvers<void>();
+    const link = await serve((request, response) => {
+      ports.add(request.socket.remotePort);
+      if (held.push(response) === 2) isHeld.resolve();
+      if (held.length > 2) answerJson(response, welcome);
+    });
+    const calls = Array.from({ length: 5 }, () => link.hello(hello));
+    await isHeld.promise;
+    for (const response of [...held]) answerJson(response, welcome);
+    expect(await Promise.all(calls)).toEqual(Array(5).fill(welcome));
+    expect(ports.size).toBe(2);
+  });
+
+  it('fails calls that wait for a connection when it is closed', async () => {
+    const isHeld = Promise.withResolvers<void>();
+    const link = await serve(() => isHeld.resolve());
+    const errors = Array.from({ length: 3 }, () => errorOf(link.hello(hello)));
+    await isHeld.promise;
+    await link.close();
+    for (const error of await Promise.all(errors)) expect(error.code).toBe('unavailable');
+    expect((await errorOf(link.hello(hello))).code).toBe('unavailable');
   });
 
   it('cancels the request when its signal aborts', async () => {
