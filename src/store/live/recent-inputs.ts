@@ -17,7 +17,7 @@ export class RecentInputs {
     const [oldest] = this.#inputs.keys();
     if (oldest !== undefined && this.#inputs.size >= this.#kept) this.#inputs.delete(oldest);
     // A copy: the given one may be a part of a request's buffer.
-    this.#inputs.set(nameOf(endpointId, id), Buffer.from(input));
+    this.#inputs.set(nameOf(endpointId, id), new Uint8Array(input));
   }
 
   /** Returns it and forgets it: after its lease a job seldom needs its input again. */
