@@ -8,6 +8,9 @@ import type { Presence } from './leases/presence.ts';
 import type { Signals } from './signals.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
+/** Deliveries removed in one operation. */
+const DELIVERIES_AT_ONCE = 8;
+
 export interface EndpointRemovalOptions {
   changes: Changes;
   presence: Presence;
@@ -50,10 +53,20 @@ export class EndpointRemoval {
     }
     signals.endpointGone(endpointId);
     while (!signal.aborted && !closing.aborted) {
-      if (await this.#removeSome(endpointId)) return true;
+      const isLast = await this.#removeSome(endpointId);
+      if (isLast && (await this.#removeDeliveries(endpointId))) return true;
       await letOthersRun();
     }
     return false;
+  }
+
+  /** @returns whether all deliveries are removed */
+  #removeDeliveries(endpointId: string): Promise<boolean> {
+    return this.#options.changes.commit(function* (tx): Step<boolean> {
+      const some = yield* tx.deliveriesOf(endpointId, DELIVERIES_AT_ONCE);
+      for (const delivery of some) yield* tx.removeDelivery(delivery);
+      return some.length < DELIVERIES_AT_ONCE;
+    });
   }
 
   /** Call this after the endpoint's row was removed: a new endpoint may use the ID. */

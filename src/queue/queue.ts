@@ -11,6 +11,7 @@ import { Absence } from './absence.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Jobs } from './jobs.ts';
+import { LargePayloads } from './large-payloads.ts';
 import { Leases } from './leases/leases.ts';
 import { OpenLeases } from './leases/open-leases.ts';
 import { Presence, type PresentWorker } from './leases/presence.ts';
@@ -84,7 +85,8 @@ export class Queue {
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
     const positions = new Positions(clock);
-    this.#parts = { ...shared, arrivals, removal, positions, closing };
+    const payloads = new LargePayloads({ store, settings });
+    this.#parts = { ...shared, arrivals, removal, positions, payloads, closing };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     this.jobs = new Jobs(this.#parts);
     this.streams = new Streams(this.#parts);

@@ -24,6 +24,8 @@ export interface QueueSettings {
   maxOutputBytes: number;
   /** Bytes of log stored for a job. Default 1 MB. */
   maxLogBytes: number;
+  /** Larger inputs and outputs are stored in parts of this size, bytes. Default 256 KB. */
+  payloadPartBytes: number;
   webhooks: WebhookSettings;
 }
 
@@ -40,6 +42,7 @@ const DEFAULT_SETTINGS: QueueSettings = {
   maxChunkBytes: 1024 * MB,
   maxOutputBytes: 20 * MB,
   maxLogBytes: MB,
+  payloadPartBytes: MB / 4,
   webhooks: DEFAULT_WEBHOOK_SETTINGS,
 };
 

@@ -4,6 +4,8 @@ import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
 import type {
   JobAttachment,
+  Payload,
+  Reader,
   Step,
   Store,
   StoredEndpoint,
@@ -15,6 +17,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import type { LargePayloads } from './large-payloads.ts';
 import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
@@ -50,6 +53,7 @@ export interface SubmissionsOptions {
   webhooks: WebhookSender | undefined;
   arrivals: Arrivals;
   positions: Positions;
+  payloads: LargePayloads;
 }
 
 /**
@@ -71,14 +75,40 @@ export class Submissions {
    * endpoint has no queue), `invalid` (the webhook)
    */
   async submit(submission: Submission): Promise<JobRef> {
-    const { arrivals, clock, positions, signals, store, webhooks } = this.#options;
-    refuseWebhook(submission, webhooks);
+    refuseWebhook(submission, this.#options.webhooks);
+    const id = createId(submission, this.#options.clock.now());
+    if (!this.#options.payloads.isLarge(submission.input)) {
+      return this.#insert(submission, { id, input: submission.input });
+    }
+    return this.#submitLarge(submission, id);
+  }
+
+  /** Stores the input before the job. */
+  async #submitLarge(submission: Submission, id: string): Promise<JobRef> {
+    const { payloads, store } = this.#options;
+    const { endpointId, input } = submission;
+    // Without this, a submission that is refused would be stored first.
+    const { first } = await store.read((tx) => admit(tx, submission));
+    if (first) return { id: first.id, status: first.status };
+    const staged = await payloads.upload({ kind: 'input', key: { endpointId, id }, bytes: input });
+    try {
+      return await this.#insert(submission, { id, input: staged });
+    } finally {
+      payloads.release(staged);
+    }
+  }
+
+  async #insert(
+    submission: Submission,
+    { id, input }: { id: string; input: Payload },
+  ): Promise<JobRef> {
+    const { arrivals, clock, positions, signals, store } = this.#options;
     const position = positions.next();
     const now = clock.now();
     let arriving: StoredJob | undefined;
     try {
       const { job, isNew } = await store.write(function* (tx) {
-        const inserted = yield* insert(tx, submission, { now, position });
+        const inserted = yield* insert(tx, submission, { id, input, now, position });
         if (!inserted.isNew) return inserted;
         // The operation may run a second time.
         if (arriving) arrivals.delete(arriving.id);
@@ -108,6 +138,8 @@ function refuseWebhook({ webhook }: Submission, sender: WebhookSender | undefine
 }
 
 interface Arrival {
+  id: string;
+  input: Payload;
   now: number;
   position: number;
 }
@@ -117,7 +149,21 @@ function* insert(
   submission: Submission,
   arrival: Arrival,
 ): Step<{ job: StoredJob; isNew: boolean }> {
-  const { endpointId, idempotency, input } = submission;
+  const { endpoint, first } = yield* admit(tx, submission);
+  if (first) return { job: first, isNew: false };
+  const job = createJob(submission, endpoint, arrival);
+  yield* tx.insertJob(job, arrival.input);
+  return { job, isNew: true };
+}
+
+/**
+ * Returns the endpoint, and the job that came before with the same idempotency key. @throws ProblemError
+ * if the submission is refused
+ */
+function* admit(
+  tx: Reader,
+  { endpointId, idempotency }: Submission,
+): Step<{ endpoint: StoredEndpoint; first?: StoredJob }> {
   const endpoint = yield* readEndpoint(tx, endpointId);
   if (endpoint.deployment?.type === 'LOAD_BALANCER') {
     const detail = `${endpointId} is a load-balancing endpoint and has no queue; send requests to /lb`;
@@ -132,7 +178,7 @@ function* insert(
         `idempotencyKey "${idempotency.key}" was used with another body, for job ${first.id}`,
       );
     }
-    if (first) return { job: first, isNew: false };
+    if (first) return { endpoint, first };
   }
   const { maxQueued } = endpoint.settings;
   if (endpoint.inQueue >= maxQueued) {
@@ -144,21 +190,23 @@ function* insert(
       },
     );
   }
-  const job = createJob(submission, endpoint, arrival);
-  yield* tx.insertJob(job, input);
-  return { job, isNew: true };
+  return { endpoint };
+}
+
+function createId({ mode }: Submission, now: number): string {
+  return mode === 'runsync' ? `sync-${createUuidV7(now)}` : createUuidV7(now);
 }
 
 function createJob(
   { attachment, endpointId, idempotency, mode, policy, trace, webhook }: Submission,
   { settings }: StoredEndpoint,
-  { now, position }: Arrival,
+  { id, now, position }: Arrival,
 ): StoredJob {
   const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
   const delayMs = policy.delay ?? 0;
   return withDueAt({
     endpointId,
-    id: mode === 'runsync' ? `sync-${createUuidV7(now)}` : createUuidV7(now),
+    id,
     status: 'IN_QUEUE',
     mode,
     priority: policy.priority ?? 0,

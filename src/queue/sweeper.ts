@@ -4,6 +4,7 @@ import type { Log } from '../base/log.ts';
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
 import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';
 import type { Changes } from './changes.ts';
+import type { LargePayloads } from './large-payloads.ts';
 import type { Presence } from './leases/presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
@@ -22,6 +23,7 @@ export interface SweeperOptions {
   changes: Changes;
   presence: Presence;
   settings: QueueSettings;
+  payloads: LargePayloads;
   closing: AbortSignal;
 }
 
@@ -40,12 +42,16 @@ export async function sweep(options: SweeperOptions): Promise<void> {
 }
 
 function createPass(options: SweeperOptions): () => Promise<number> {
-  const { clock, store } = options;
+  const { clock, payloads, store } = options;
   const lateness = new Lateness(options);
   let hasFreedSpace = false;
   return async () => {
     hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
     await forgetSilent(options);
+    if (await payloads.deleteSome()) {
+      hasFreedSpace = true;
+      return AT_ONCE;
+    }
     if (hasFreedSpace) {
       // In steps, because gigabytes take minutes and due jobs must not wait.
       hasFreedSpace = await store.reclaim(RECLAIM_PAGES);

@@ -3,6 +3,7 @@
 import { measureParts, PART_BYTES, readInlineOutput } from './payload-parts.ts';
 import { bytes, text } from './rows.ts';
 import type { JobKey, Query, RecordPiece, Step } from './store.ts';
+import { dropPayloads, isUsed } from './unused-payloads.ts';
 
 export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step<void> {
   let at = 0;
@@ -37,7 +38,7 @@ function referToPart(
   return {
     sql: `insert into delivery_record (endpoint_id, delivery_id, at, source_job, source_at)
       select ?, ?, ?, job_id, at from job_output
-      where endpoint_id = ? and job_id = ? order by at limit 1 offset ?`,
+      where endpoint_id = ? and job_id = ? and ${isUsed('output')} order by at limit 1 offset ?`,
     params: [endpointId, id, at, endpointId, jobId, part],
   };
 }
@@ -59,11 +60,11 @@ export function* readRecordPart(
 
 /** Deletes the output of a removed job unless a delivery's record refers to it. */
 export function* dropOutputOfJob({ endpointId, id }: JobKey): Step<void> {
-  yield {
-    sql: `delete from job_output where endpoint_id = ? and job_id = ? and not exists (
-        select 1 from delivery_record where endpoint_id = ? and source_job = ?)`,
-    params: [endpointId, id, endpointId, id],
+  const [used] = yield {
+    sql: 'select 1 as found from delivery_record where endpoint_id = ? and source_job = ? limit 1',
+    params: [endpointId, id],
   };
+  if (!used) yield* dropPayloads('output', { endpointId, id });
 }
 
 /** Also removes the output that the record refers to, if its job has been removed. */

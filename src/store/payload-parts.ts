@@ -5,6 +5,7 @@ import { Buffer } from 'node:buffer';
 import { giveBack } from '../base/spent-bytes.ts';
 import { bytes, number } from './rows.ts';
 import type { JobKey, Step } from './store.ts';
+import { isUsed } from './unused-payloads.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
@@ -15,7 +16,7 @@ export const INLINE_BYTES = 1_024;
 export const PART_BYTES = 1_048_576;
 
 /** Where the payloads of each table are if they are small. */
-const COLUMNS = { job_input: 'input', job_output: 'output' } as const;
+const KINDS = { job_input: 'input', job_output: 'output' } as const;
 
 /** The payload must not exist yet. */
 export function* insertParts(
@@ -53,10 +54,11 @@ export function* readPayload(
   table: PayloadTable,
   { endpointId, id }: JobKey,
 ): Step<Uint8Array | undefined> {
-  const inline = yield* readInline(COLUMNS[table], { endpointId, id });
+  const inline = yield* readInline(KINDS[table], { endpointId, id });
   if (inline) return inline;
   const rows = yield {
-    sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? order by at`,
+    sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
+      order by at`,
     params: [endpointId, id],
   };
   const parts = rows.map((row) => bytes(row, 'bytes'));
@@ -83,7 +85,7 @@ export function* measureParts(
 ): Step<{ parts: number; bytes: number }> {
   const [row] = yield {
     sql: `select count(*) as parts, coalesce(sum(octet_length(bytes)), 0) as bytes
-      from ${table} where endpoint_id = ? and job_id = ?`,
+      from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}`,
     params: [endpointId, id],
   };
   if (!row) return { parts: 0, bytes: 0 };
@@ -98,9 +100,24 @@ export function* clearOutput({ endpointId, id }: JobKey): Step<void> {
   };
 }
 
+/** Removes the payload that the job has; parts of uploads stay. */
 export function* deleteParts(table: PayloadTable, { endpointId, id }: JobKey): Step<void> {
   yield {
-    sql: `delete from ${table} where endpoint_id = ? and job_id = ?`,
+    sql: `delete from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}`,
     params: [endpointId, id],
   };
+}
+
+/** Part number `index` of the payload, which must not be in the row of its job. */
+export function* readPart(
+  table: PayloadTable,
+  { endpointId, id }: JobKey,
+  index: number,
+): Step<Uint8Array | undefined> {
+  const [row] = yield {
+    sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
+      order by at limit 1 offset ?`,
+    params: [endpointId, id, index],
+  };
+  return row && bytes(row, 'bytes');
 }

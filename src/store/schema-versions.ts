@@ -214,6 +214,20 @@ create index job_by_status on job (endpoint_id, status, position)
 `;
 
 /**
+ * Payload rows that no job has: those of uploads under way, and those that are yet to be deleted.
+ * `origin` tells the payloads of one job apart; -1 means all rows of the job.
+ */
+const unusedPayloads = `
+create table unused_payload (
+  endpoint_id text not null,
+  job_id text not null,
+  kind text not null,
+  origin bigint not null,
+  primary key (endpoint_id, job_id, kind, origin)
+) without rowid;
+`;
+
+/**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
 export const MIGRATIONS: readonly string[] = [
@@ -231,4 +245,5 @@ export const MIGRATIONS: readonly string[] = [
   keysByUser,
   inlinePayloads,
   leasesOutOfIndexes,
+  unusedPayloads,
 ];

@@ -3,7 +3,7 @@
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
-import { measureOutput, readPayload } from './payload-parts.ts';
+import { measureOutput, readPart, readPayload } from './payload-parts.ts';
 import {
   bytes,
   number,
@@ -27,6 +27,7 @@ import type {
   ResourceListing,
   Row,
   SqlValue,
+  StagedPayload,
   Step,
   StoredDelivery,
   StoredEndpoint,
@@ -34,8 +35,10 @@ import type {
   StoredKey,
   StoredResource,
   StoredWorker,
+  UnusedPayload,
 } from './store.ts';
 import type { TableListing } from './tables.ts';
+import { listUnused } from './unused-payloads.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
@@ -163,6 +166,24 @@ export class SqlReader {
 
   *outputBytes(key: JobKey): Step<number> {
     return yield* measureOutput(key);
+  }
+
+  *payloadPart(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    index: number,
+  ): Step<Uint8Array | undefined> {
+    return yield* readPart(kind === 'input' ? 'job_input' : 'job_output', key, index);
+  }
+
+  *unusedPayloads(limit: number): Step<UnusedPayload[]> {
+    return yield* listUnused(limit);
+  }
+
+  *deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {
+    const sql = 'select * from delivery where endpoint_id = ? order by id limit ?';
+    const rows = yield { sql, params: [endpointId, limit] };
+    return rows.map(readDelivery);
   }
 
   *chunks(range: ChunkRange): Step<ChunkBatch[]> {

@@ -9,16 +9,26 @@ import {
   type EndpointBase,
   type JobKey,
   OWNER,
+  type Payload,
   type RecordPiece,
   type ResourceKey,
+  type StagedPayload,
   type Step,
   type StoredDelivery,
   type StoredJob,
   type StoredKey,
   type StoredResource,
   type StoredWorker,
+  type UnusedPayload,
 } from './store.ts';
 import type { Tables } from './tables.ts';
+import {
+  addPart,
+  beginPayload,
+  deleteUnused,
+  dropPayloads,
+  usePayload,
+} from './unused-payloads.ts';
 
 export class SqlTables extends SqlReader implements Tables {
   *putEndpoint(endpoint: EndpointBase): Step<void> {
@@ -41,10 +51,14 @@ export class SqlTables extends SqlReader implements Tables {
 
   *removeEndpoint(id: string): Step<void> {
     yield { sql: 'delete from worker where endpoint_id = ?', params: [id] };
+    // Output of jobs that were removed before their deliveries.
+    yield {
+      sql: `delete from job_output where endpoint_id = ? and job_id in (
+        select source_job from delivery_record where endpoint_id = ? and source_job is not null)`,
+      params: [id, id],
+    };
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
-    // Output of jobs that were removed before their deliveries.
-    yield { sql: 'delete from job_output where endpoint_id = ?', params: [id] };
     yield { sql: "delete from resource where kind = 'decision' and parent = ?", params: [id] };
     yield { sql: 'delete from endpoint where id = ?', params: [id] };
   }
@@ -89,22 +103,24 @@ export class SqlTables extends SqlReader implements Tables {
     };
   }
 
-  *putInput(key: JobKey, input: Uint8Array): Step<void> {
-    yield* insertParts('job_input', key, input);
+  *putInput(key: JobKey, input: Payload): Step<void> {
+    if (input instanceof Uint8Array) yield* insertParts('job_input', key, input);
+    else yield* usePayload(input);
   }
 
   *removePayloads({ endpointId, id, webhook }: StoredJob): Step<void> {
     const params = [endpointId, id];
-    yield* deleteParts('job_input', { endpointId, id });
+    yield* dropPayloads('input', { endpointId, id });
     yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
-    if (webhook === null) yield* deleteParts('job_output', { endpointId, id });
+    if (webhook === null) yield* dropPayloads('output', { endpointId, id });
     else yield* dropOutputOfJob({ endpointId, id });
     yield* this.dropChunks({ endpointId, id });
   }
 
-  *putOutput(key: JobKey, output: Uint8Array): Step<void> {
+  *putOutput(key: JobKey, output: Payload): Step<void> {
     yield* this.dropOutput(key);
-    yield* insertParts('job_output', key, output);
+    if (output instanceof Uint8Array) yield* insertParts('job_output', key, output);
+    else yield* usePayload(output);
   }
 
   *dropOutput(key: JobKey): Step<void> {
@@ -129,11 +145,20 @@ export class SqlTables extends SqlReader implements Tables {
     };
   }
 
-  *dropChunks({ endpointId, id }: JobKey): Step<void> {
-    yield {
-      sql: 'delete from job_chunk where endpoint_id = ? and job_id = ?',
-      params: [endpointId, id],
-    };
+  *dropChunks(key: JobKey): Step<void> {
+    yield* dropPayloads('chunks', key);
+  }
+
+  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {
+    return beginPayload(kind, key, part);
+  }
+
+  addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
+    return addPart(payload, at, part);
+  }
+
+  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean> {
+    return deleteUnused(payload, maxBytes);
   }
 
   *appendLog({ endpointId, id }: JobKey, at: number, lines: Uint8Array): Step<void> {

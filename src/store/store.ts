@@ -124,6 +124,22 @@ export interface LogRange extends JobKey {
   maxBytes: number;
 }
 
+export type PayloadKind = 'input' | 'output' | 'chunks';
+
+/** A payload that no job has: of an upload under way, or yet to be deleted. */
+export interface UnusedPayload extends JobKey {
+  kind: PayloadKind;
+  /** Tells the payloads of a job apart. */
+  origin: number;
+}
+
+/** A payload that was stored in parts. No reader sees it before an operation gives it to its job. */
+export interface StagedPayload extends UnusedPayload {
+  kind: 'input' | 'output';
+}
+
+export type Payload = Uint8Array | StagedPayload;
+
 export interface Reader {
   endpoint(id: string): Step<StoredEndpoint | undefined>;
   endpoints(): Step<StoredEndpoint[]>;
@@ -145,12 +161,24 @@ export interface Reader {
   output(key: JobKey): Step<Uint8Array | undefined>;
   /** Bytes of the stored output; 0 without one. */
   outputBytes(key: JobKey): Step<number>;
+  /**
+   * Part `index` (from 0) of a payload that is larger than 1 KB. Undefined behind the last part, and if
+   * the job does not exist any more.
+   */
+  payloadPart(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    index: number,
+  ): Step<Uint8Array | undefined>;
+  unusedPayloads(limit: number): Step<UnusedPayload[]>;
   chunks(range: ChunkRange): Step<ChunkBatch[]>;
   log(range: LogRange): Step<Uint8Array>;
   /** All receivers with deliveries, each with the time of its first one. */
   receivers(): Step<(ReceiverKey & { nextAt: number })[]>;
   /** The receiver's due deliveries, the earliest first. */
   dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]>;
+  /** The oldest first. */
+  deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]>;
   /** The first time after `after` at which a delivery to the receiver is due. */
   nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined>;
   /**
@@ -179,10 +207,12 @@ export interface Reader {
 export interface Transaction extends Reader {
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): Step<void>;
-  /** Removes the endpoint with its workers and resources. Its jobs must be removed before. */
+  /**
+   * Removes the endpoint with its workers, deliveries and resources. Its jobs must be removed before.
+   */
   removeEndpoint(id: string): Step<void>;
   /** Adds a job and counts it at the endpoint. The caller guarantees that the ID is new. */
-  insertJob(job: StoredJob, input: Uint8Array): Step<void>;
+  insertJob(job: StoredJob, input: Payload): Step<void>;
   /**
    * Writes what differs between the two, so `before` is the job as it was read, and nothing in it
    * was changed since. Keeps the endpoint's counters by that too; `retried` is added to its own.
@@ -190,13 +220,19 @@ export interface Transaction extends Reader {
   saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
   /**
    * Removes the job with its input, output, chunks and log. Terminal counters stay, and so do deliveries
-   * with an output that their record refers to.
+   * with an output that their record refers to. Large payloads become unused.
    */
   removeJob(job: StoredJob): Step<void>;
-  putOutput(key: JobKey, output: Uint8Array): Step<void>;
+  putOutput(key: JobKey, output: Payload): Step<void>;
   dropOutput(key: JobKey): Step<void>;
   appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void>;
-  /** Removes the chunks of all attempts. */
+  /** Begins an upload: stores the first part of a payload that is unused until its job gets it. */
+  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload>;
+  /** Stores a further part. `at`: bytes before it. */
+  addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void>;
+  /** Deletes about `maxBytes` of an unused payload. @returns whether more of it is left */
+  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean>;
+  /** Removes the chunks of all attempts; many of them become unused. */
   dropChunks(key: JobKey): Step<void>;
   appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
   /** The caller guarantees that the ID is new. */

@@ -3,7 +3,7 @@
 import type { JobStatus } from '../wire/job.ts';
 import type { InlinePayloads } from './job-row.ts';
 import type { Counts } from './live/counts.ts';
-import type { JobKey, JobListing, Step, StoredJob, Transaction } from './store.ts';
+import type { JobKey, JobListing, Payload, Step, StoredJob, Transaction } from './store.ts';
 
 export interface TableListing extends Omit<JobListing, 'status'> {
   status: Exclude<JobStatus, 'IN_PROGRESS'> | undefined;
@@ -31,7 +31,7 @@ export interface Tables
   /** Adds to the endpoint's counters. */
   addCounts(endpointId: string, counts: Counts): Step<void>;
   /** The payload must not exist yet. */
-  putInput(key: JobKey, input: Uint8Array): Step<void>;
+  putInput(key: JobKey, input: Payload): Step<void>;
   /**
    * Removes input, output, chunks and log of a job, but no output that the record of a delivery refers
    * to.

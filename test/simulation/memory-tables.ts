@@ -10,10 +10,12 @@ import {
   type JobKey,
   type LogRange,
   OWNER,
+  type Payload,
   type ReceiverKey,
   type RecordPiece,
   type ResourceKey,
   type ResourceListing,
+  type StagedPayload,
   type Step,
   type StoredDelivery,
   type StoredEndpoint,
@@ -21,6 +23,7 @@ import {
   type StoredKey,
   type StoredResource,
   type StoredWorker,
+  type UnusedPayload,
 } from '../../src/store/store.ts';
 import type { TableListing, Tables } from '../../src/store/tables.ts';
 
@@ -42,6 +45,8 @@ export class MemoryTables implements Tables {
   readonly #jobs = new Map<string, StoredJob>();
   readonly #inputs = new Map<string, Uint8Array>();
   readonly #outputs = new Map<string, Uint8Array>();
+  readonly #staged = new Map<string, { payload: UnusedPayload; parts: Uint8Array[] }>();
+  #lastOrigin = 0;
   readonly #chunks = new Map<string, Chunks>();
   readonly #logs = new Map<string, LogPieces>();
   readonly #deliveries = new Map<string, StoredDelivery>();
@@ -177,6 +182,11 @@ export class MemoryTables implements Tables {
     return this.#records.get(nameOf(key))?.[at];
   }
 
+  *deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {
+    const own = [...this.#deliveries.values()].filter((each) => each.endpointId === endpointId);
+    return sortBy(own, ({ id }) => id).slice(0, limit);
+  }
+
   *countDeliveries(): Step<{ endpointId: string; count: number }[]> {
     const counts = new Map<string, number>();
     for (const { endpointId } of this.#deliveries.values()) {
@@ -302,9 +312,54 @@ export class MemoryTables implements Tables {
     this.#set(this.#endpoints, endpointId, { ...endpoint, ...counts });
   }
 
-  *putInput(key: JobKey, input: Uint8Array): Step<void> {
+  *putInput(key: JobKey, input: Payload): Step<void> {
     if (this.#inputs.has(nameOf(key))) throw new Error(`job ${key.id} has an input already`);
-    this.#set(this.#inputs, nameOf(key), new Uint8Array(input));
+    this.#set(this.#inputs, nameOf(key), this.#use(input));
+  }
+
+  *beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {
+    const payload = { kind, endpointId: key.endpointId, id: key.id, origin: ++this.#lastOrigin };
+    this.#set(this.#staged, nameOfStaged(payload), { payload, parts: [new Uint8Array(part)] });
+    return payload;
+  }
+
+  *addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
+    const parts = this.#staged.get(nameOfStaged(payload))?.parts;
+    if (!parts) return;
+    const bytes = parts.reduce((sum, { length }) => sum + length, 0);
+    if (bytes !== at) throw new Error(`part at ${at} of job ${payload.id} follows ${bytes} bytes`);
+    const added = [...parts, new Uint8Array(part)];
+    this.#set(this.#staged, nameOfStaged(payload), { payload, parts: added });
+  }
+
+  *deleteUnused(payload: UnusedPayload): Step<boolean> {
+    const name = nameOfStaged(payload);
+    const [, ...left] = this.#staged.get(name)?.parts ?? [];
+    if (left.length > 0) this.#set(this.#staged, name, { payload, parts: left });
+    else this.#delete(this.#staged, name);
+    return left.length > 0;
+  }
+
+  *unusedPayloads(limit: number): Step<UnusedPayload[]> {
+    return [...this.#staged.values()].slice(0, limit).map(({ payload }) => payload);
+  }
+
+  *payloadPart(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    index: number,
+  ): Step<Uint8Array | undefined> {
+    if (index > 0) return undefined;
+    return (kind === 'input' ? this.#inputs : this.#outputs).get(nameOf(key));
+  }
+
+  /** The bytes of a payload that its job gets. */
+  #use(payload: Payload): Uint8Array {
+    if (payload instanceof Uint8Array) return new Uint8Array(payload);
+    const staged = this.#staged.get(nameOfStaged(payload));
+    if (!staged) throw new Error(`the ${payload.kind} of job ${payload.id} has been deleted`);
+    this.#delete(this.#staged, nameOfStaged(payload));
+    return Buffer.concat(staged.parts);
   }
 
   *removePayloads(job: StoredJob): Step<void> {
@@ -315,8 +370,8 @@ export class MemoryTables implements Tables {
     this.#delete(this.#logs, name);
   }
 
-  *putOutput(key: JobKey, output: Uint8Array): Step<void> {
-    this.#set(this.#outputs, nameOf(key), new Uint8Array(output));
+  *putOutput(key: JobKey, output: Payload): Step<void> {
+    this.#set(this.#outputs, nameOf(key), this.#use(output));
   }
 
   *dropOutput(key: JobKey): Step<void> {
@@ -406,6 +461,10 @@ export class MemoryTables implements Tables {
 
 function nameOf({ endpointId, id }: JobKey): string {
   return `${endpointId}/${id}`;
+}
+
+function nameOfStaged({ kind, origin, ...key }: UnusedPayload): string {
+  return `${kind} ${nameOf(key)} ${origin}`;
 }
 
 function nameOfResource({ id, kind }: ResourceKey): string {

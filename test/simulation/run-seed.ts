@@ -103,6 +103,8 @@ async function play(world: World, commits: { fail: boolean }): Promise<string[]>
     const job = { id, plan, record: records.get(id), isCancelled, isDoomed, streamed };
     faults.push(...(await judgeJob(world, job)));
   }
+  const unused = await world.listUnused();
+  if (unused.length > 0) faults.push(`payloads are left: ${JSON.stringify(unused)}`);
   return faults;
 }
 
@@ -143,6 +145,9 @@ async function playClient(world: World, dice: number): Promise<void> {
   else if (!world.isSheltered) await world.doom(id, 10_000 + below(60_000));
 }
 
+/** Longer than the platform sleeps between two looks for work. */
+const SWEPT_MS = 40_000;
+
 /** Waits until all jobs have ended or are removed, and then until clients have read their streams. */
 async function waitForAll(world: World): Promise<Map<string, JobRecord | undefined>> {
   const until = world.clock.now() + CALM_LIMIT_MS;
@@ -156,7 +161,7 @@ async function waitForAll(world: World): Promise<Map<string, JobRecord | undefin
       return record && !isTerminal(record.status);
     });
   }
-  await world.clock.advance(2 * CALM_STEP_MS);
+  await world.clock.advance(2 * CALM_STEP_MS + SWEPT_MS);
   // Read again: records must not have changed.
   for (const id of world.jobs.keys()) records.set(id, await world.readRecord(id));
   return records;

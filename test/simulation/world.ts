@@ -3,7 +3,7 @@
 import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
-import { type Store, StoreUnavailableError } from '../../src/store/store.ts';
+import { type Store, StoreUnavailableError, type UnusedPayload } from '../../src/store/store.ts';
 import type { JobRecord } from '../../src/wire/job.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
@@ -128,6 +128,11 @@ export class World {
   }
 
   /** Undefined if the job is no longer stored. */
+  /** Payloads that no job has. */
+  listUnused(): Promise<UnusedPayload[]> {
+    return this.clock.finish(this.#store.read((tx) => tx.unusedPayloads(10)));
+  }
+
   async readRecord(id: string): Promise<JobRecord | undefined> {
     try {
       const key = { endpointId: this.endpointId, id };
@@ -213,7 +218,9 @@ export class World {
   #createQueue(): Queue {
     const { random } = this;
     const clock = this.#openPlatformClock();
-    const settings = { retentionMs: { run: JOB_LIMIT_MS, runsync: JOB_LIMIT_MS } };
+    const retentionMs = { run: JOB_LIMIT_MS, runsync: JOB_LIMIT_MS };
+    // Most inputs and outputs are then stored in parts.
+    const settings = { retentionMs, payloadPartBytes: 8 };
     return new Queue({ store: this.#store, clock, log: silentLog, settings, random });
   }
 

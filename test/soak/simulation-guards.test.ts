@@ -119,6 +119,20 @@ const BREAKS: Break[] = [
     to: 'job.lease === null && delivering.has(job.id)',
     seen: /ran again after attempt \d+, which survived/,
   },
+  {
+    promise: 'what no job has is deleted',
+    file: 'src/queue/sweeper.ts',
+    from: 'if (await payloads.deleteSome()) {',
+    to: 'if (clock.now() < 0 && (await payloads.deleteSome())) {',
+    seen: /payloads are left/,
+  },
+  {
+    promise: 'an output that is being stored is not deleted',
+    file: 'src/queue/large-payloads.ts',
+    from: 'some.find((payload) => !this.#inUse.has(nameOf(payload)))',
+    to: 'some.find((payload) => payload.origin > 0)',
+    seen: /has been deleted/,
+  },
 ];
 
 describe('the simulation', () => {

@@ -10,6 +10,7 @@ import type {
   ReceiverKey,
   ResourceKey,
   ResourceListing,
+  StagedPayload,
   Step,
   StoredDelivery,
   StoredEndpoint,
@@ -17,6 +18,7 @@ import type {
   StoredKey,
   StoredResource,
   StoredWorker,
+  UnusedPayload,
 } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { LiveJobs } from './live-jobs.ts';
@@ -147,6 +149,22 @@ export class LiveReader implements Reader {
 
   outputBytes(key: JobKey): Step<number> {
     return this.tables.outputBytes(key);
+  }
+
+  payloadPart(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    index: number,
+  ): Step<Uint8Array | undefined> {
+    return this.tables.payloadPart(kind, key, index);
+  }
+
+  unusedPayloads(limit: number): Step<UnusedPayload[]> {
+    return this.tables.unusedPayloads(limit);
+  }
+
+  deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {
+    return this.tables.deliveriesOf(endpointId, limit);
   }
 
   chunks(range: ChunkRange): Step<ChunkBatch[]> {

@@ -4,8 +4,10 @@ import type {
   ChunkBatch,
   EndpointBase,
   JobKey,
+  Payload,
   RecordPiece,
   ResourceKey,
+  StagedPayload,
   Step,
   StoredDelivery,
   StoredJob,
@@ -13,6 +15,7 @@ import type {
   StoredResource,
   StoredWorker,
   Transaction,
+  UnusedPayload,
 } from '../store.ts';
 import { LiveReader } from './live-reader.ts';
 
@@ -22,13 +25,13 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.live.write();
   }
 
-  *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
-    const isSmall = input.length <= INLINE_BYTES;
-    if (!isSmall) yield* this.tables.putInput(job, input);
+  *insertJob(job: StoredJob, input: Payload): Step<void> {
+    const small = input instanceof Uint8Array && input.length <= INLINE_BYTES ? input : undefined;
+    if (!small) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
-    if (!isSmall) return;
-    this.live.addPayloads(job, { input });
-    this.live.inputs.put(job, input);
+    if (!small) return;
+    this.live.addPayloads(job, { input: small });
+    this.live.inputs.put(job, small);
   }
 
   override *input(key: JobKey): Step<Uint8Array | undefined> {
@@ -74,8 +77,9 @@ export class LiveTransaction extends LiveReader implements Transaction {
     yield* this.tables.removeDelivery(key);
   }
 
-  *putOutput(key: JobKey, output: Uint8Array): Step<void> {
-    if (output.length <= INLINE_BYTES && this.live.addPayloads(key, { output })) return;
+  *putOutput(key: JobKey, output: Payload): Step<void> {
+    const isSmall = output instanceof Uint8Array && output.length <= INLINE_BYTES;
+    if (isSmall && this.live.addPayloads(key, { output })) return;
     this.live.addPayloads(key, { output: undefined });
     yield* this.tables.putOutput(key, output);
   }
@@ -87,6 +91,18 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {
     return this.tables.appendChunks(key, batch);
+  }
+
+  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {
+    return this.tables.beginPayload(kind, key, part);
+  }
+
+  addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
+    return this.tables.addPart(payload, at, part);
+  }
+
+  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean> {
+    return this.tables.deleteUnused(payload, maxBytes);
   }
 
   dropChunks(key: JobKey): Step<void> {

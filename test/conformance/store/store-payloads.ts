@@ -1,7 +1,15 @@
 // Inputs, outputs, chunks and logs.
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { Reader, Step, StoredJob, Transaction } from '../../../src/store/store.ts';
-import { bytesOf, keyOf, store, textOf } from './store-under-test.ts';
+import type {
+  JobKey,
+  Reader,
+  StagedPayload,
+  Step,
+  Store,
+  StoredJob,
+  Transaction,
+} from '../../../src/store/store.ts';
+import { bytesOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
 import { makeDelivery, makeJob } from './stored-jobs.ts';
 
 export function describePayloads(): void {
@@ -24,6 +32,71 @@ export function describePayloads(): void {
     }
     const input = await store.read((tx) => tx.input(key));
     expect(Buffer.compare(input ?? Buffer.alloc(0), large)).toBe(0);
+  });
+
+  describe('in parts', () => {
+    const parts = [1, 2, 3].map((value) => new Uint8Array(400_000).fill(value));
+    const whole = Buffer.concat(parts);
+    const upload = (kind: 'input' | 'output', id: string, from = parts) =>
+      uploadTo(store, { kind, key: keyOf(id), parts: from });
+    const listUnused = () => store.read((tx) => tx.unusedPayloads(10));
+    const readOutput = (id: string) => store.read((tx) => tx.output(keyOf(id)));
+
+    it('are visible when an operation gives them to their job', async () => {
+      const input = await upload('input', 'a');
+      expect(await store.read((tx) => tx.input(keyOf('a')))).toBeUndefined();
+      await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
+      const found = await store.read((tx) => tx.input(keyOf('a')));
+      expect(Buffer.compare(found ?? Buffer.alloc(0), whole)).toBe(0);
+      expect(await listUnused()).toEqual([]);
+      const output = await upload('output', 'a');
+      expect([await readOutput('a'), await listUnused()]).toEqual([undefined, [output]]);
+      await store.write((tx) => tx.putOutput(keyOf('a'), output));
+      expect(Buffer.compare((await readOutput('a')) ?? Buffer.alloc(0), whole)).toBe(0);
+      expect(await store.read((tx) => tx.outputBytes(keyOf('a')))).toBe(1_200_000);
+    });
+
+    it('are not mixed with other uploads of the job', async () => {
+      await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), bytesOf('{}')));
+      const other = [9, 8].map((value) => new Uint8Array(300_000).fill(value));
+      const [first, second] = [await upload('output', 'a'), await upload('output', 'a', other)];
+      expect(first.origin).not.toBe(second.origin);
+      await store.write((tx) => tx.putOutput(keyOf('a'), second));
+      const found = await readOutput('a');
+      expect(Buffer.compare(found ?? Buffer.alloc(0), Buffer.concat(other))).toBe(0);
+      expect(await listUnused()).toEqual([first]);
+      while (await store.write((tx) => tx.deleteUnused(first, 1)));
+      expect(await listUnused()).toEqual([]);
+      expect((await readOutput('a'))?.length).toBe(600_000);
+    });
+
+    it('stay unused if the operation is undone, and cannot be used after their deletion', async () => {
+      const input = await upload('input', 'a');
+      const refused = store.write(function* (tx) {
+        yield* tx.insertJob(makeJob({ id: 'a' }), input);
+        throw new Error('refused');
+      });
+      await expect(refused).rejects.toThrow('refused');
+      expect(await listUnused()).toEqual([input]);
+      while (await store.write((tx) => tx.deleteUnused(input, 1)));
+      const late = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
+      await expect(late).rejects.toThrow('has been deleted');
+      await store.write((tx) => tx.addPart(input, 1_200_000, bytesOf('late')));
+      expect([await listUnused(), await readJob('a')]).toEqual([[], undefined]);
+    });
+
+    it('are deleted in steps after their job was removed', async () => {
+      const input = await upload('input', 'a');
+      const job = makeJob({ id: 'a' });
+      await store.write((tx) => tx.insertJob(job, input));
+      await store.write((tx) => tx.removeJob(job));
+      expect(await readJob('a')).toBeUndefined();
+      for (const payload of await listUnused()) {
+        while (await store.write((tx) => tx.deleteUnused(payload, 1)));
+      }
+      expect(await listUnused()).toEqual([]);
+      expect(await store.read((tx) => tx.input(keyOf('a')))).toBeUndefined();
+    });
   });
 
   describe.each([0, 1_024, 1_025, 5_000])('of %i bytes', (length) => {
@@ -226,4 +299,21 @@ export function describeLog(): void {
     const read = await store.read((tx) => tx.log({ ...keyOf('a'), from, maxBytes }));
     expect(textOf(read)).toBe(expected);
   });
+}
+
+interface Upload {
+  kind: StagedPayload['kind'];
+  key: JobKey;
+  parts: readonly Uint8Array[];
+}
+
+async function uploadTo(to: Store, { key, kind, parts }: Upload): Promise<StagedPayload> {
+  const [first = new Uint8Array(), ...others] = parts;
+  const payload = await to.write((tx) => tx.beginPayload(kind, key, first));
+  let at = first.length;
+  for (const part of others) {
+    await to.write((tx) => tx.addPart(payload, at, part));
+    at += part.length;
+  }
+  return payload;
 }

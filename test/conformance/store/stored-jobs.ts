@@ -1,5 +1,11 @@
 // Creates stored jobs, leases and deliveries for tests, from defaults and given changes.
-import type { Store, StoredDelivery, StoredJob, StoredLease } from '../../../src/store/store.ts';
+import {
+  ENDING,
+  type Store,
+  type StoredDelivery,
+  type StoredJob,
+  type StoredLease,
+} from '../../../src/store/store.ts';
 
 export const ENDPOINT = 'ep_test';
 
@@ -91,4 +97,13 @@ export async function addJobs(store: Store, jobs: readonly StoredJob[]): Promise
   await store.write(function* (tx) {
     for (const job of jobs) yield* tx.insertJob(job, INPUT);
   });
+}
+
+/** Deletes the payloads that no job has, as the queue does it over time. */
+export async function deleteUnused(store: Store): Promise<void> {
+  for (;;) {
+    const [payload] = await store.read((tx) => tx.unusedPayloads(1));
+    if (!payload) return;
+    while (await store.write((tx) => tx.deleteUnused(payload, 1_048_576), ENDING));
+  }
 }

@@ -5,7 +5,7 @@ import { migrate } from '../../../src/store/migrations.ts';
 import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
 import { SqlReader } from '../../../src/store/sql-reader.ts';
 import { SqlTables } from '../../../src/store/sql-tables.ts';
-import type { Step } from '../../../src/store/store.ts';
+import type { StagedPayload, Step } from '../../../src/store/store.ts';
 import type { TableListing, Tables } from '../../../src/store/tables.ts';
 import { makeDelivery, makeJob } from '../../conformance/store/stored-jobs.ts';
 
@@ -74,6 +74,8 @@ const reads: [string, () => Step<unknown>, string][] = [
   ['jobByIdempotencyKey', () => reader.jobByIdempotencyKey('e', 'k'), 'job_idempotent'],
   ['input', () => reader.input(key), '(endpoint_id=? AND job_id=?)'],
   ['output', () => reader.output(key), '(endpoint_id=? AND job_id=?)'],
+  ['payloadPart', () => reader.payloadPart('input', key, 1), '(endpoint_id=? AND job_id=?)'],
+  ['deliveriesOf', () => reader.deliveriesOf('e', 5), '(endpoint_id=?)'],
   ['outputBytes', () => reader.outputBytes(key), '(endpoint_id=? AND job_id=?)'],
   [
     'chunks',
@@ -99,6 +101,7 @@ const reads: [string, () => Step<unknown>, string][] = [
 
 const job = makeJob(key);
 const delivery = makeDelivery(key);
+const staged: StagedPayload = { ...key, kind: 'output', origin: 1 };
 const writes: [string, (tx: Tables) => Step<unknown>][] = [
   ['changeJobRow', (tx) => tx.changeJobRow(job, { ...job, status: 'FAILED', attempt: 3 })],
   ['removeJobRow', (tx) => tx.removeJobRow(job)],
@@ -107,6 +110,10 @@ const writes: [string, (tx: Tables) => Step<unknown>][] = [
   ['postponeDelivery', (tx) => tx.postponeDelivery(delivery)],
   ['removeDelivery', (tx) => tx.removeDelivery(key)],
   ['dropChunks', (tx) => tx.dropChunks(key)],
+  ['beginPayload', (tx) => tx.beginPayload('input', key, new Uint8Array(1))],
+  ['addPart', (tx) => tx.addPart(staged, 1, new Uint8Array(1))],
+  ['deleteUnused', (tx) => tx.deleteUnused(staged, 1)],
+  ['deleteUnused of chunks', (tx) => tx.deleteUnused({ ...staged, kind: 'chunks' }, 1)],
 ];
 
 describe('on SQLite', () => {

@@ -12,6 +12,7 @@ import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import {
   addEndpoint,
   addJobs,
+  deleteUnused,
   ENDPOINT,
   INPUT,
   makeJob,
@@ -181,6 +182,7 @@ describe('a full disk', () => {
     await store.write((tx) => tx.insertJob(job, new Uint8Array(MB / 2)));
     await expect(insert(store, 'next', MB / 2)).rejects.toBeInstanceOf(StoreUnavailableError);
     await store.write((tx) => tx.removeJob(job));
+    await deleteUnused(store);
     await insert(store, 'next', MB / 2);
     expect(await listIds(store)).toEqual(['next']);
   });
@@ -225,6 +227,7 @@ describe('space', () => {
     const output = new Uint8Array(MB);
     await Promise.all(jobs.map((job) => store.write((tx) => tx.putOutput(job, output))));
     await Promise.all(jobs.map((job) => store.write((tx) => tx.removeJob(job))));
+    await deleteUnused(store);
   }
 
   it('of removed jobs goes back to the file system, in steps of the requested size', async () => {

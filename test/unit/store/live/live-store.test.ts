@@ -1,8 +1,10 @@
 // Cases of the live jobs that a review found.
 import { expect, it, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
+import { LargePayloads } from '../../../../src/queue/large-payloads.ts';
 import { Presence } from '../../../../src/queue/leases/presence.ts';
 import { Positions } from '../../../../src/queue/positions.ts';
+import { completeSettings } from '../../../../src/queue/settings.ts';
 import { Signals } from '../../../../src/queue/signals.ts';
 import { Submissions } from '../../../../src/queue/submissions.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
@@ -64,7 +66,8 @@ it('forgets the input of a submission that ran twice', async () => {
   const clock = new ManualClock();
   const signals = new Signals(clock, new Presence());
   const positions = new Positions(clock);
-  const parts = { store, clock, signals, arrivals, positions };
+  const payloads = new LargePayloads({ store, settings: completeSettings() });
+  const parts = { store, clock, signals, arrivals, positions, payloads };
   const submissions = new Submissions({ ...parts, webhooks: undefined });
   const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
   const submitted = submissions.submit({

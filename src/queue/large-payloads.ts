@@ -1,0 +1,113 @@
+// Stores large payloads in parts, one part in a commit, so that other work waits for one part at most. The
+// operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
+// operations that were refused or never ran, and those of removed jobs.
+import {
+  ENDING,
+  type JobKey,
+  type Reader,
+  type StagedPayload,
+  type Step,
+  type Store,
+  type Transaction,
+  type UnusedPayload,
+  type WriteOptions,
+} from '../store/store.ts';
+import type { QueueSettings } from './settings.ts';
+
+/** Bytes that one slice deletes. */
+const SLICE_BYTES = 2 * 1_048_576;
+
+export interface LargePayloadsOptions {
+  store: Store;
+  settings: QueueSettings;
+}
+
+export interface Upload {
+  kind: StagedPayload['kind'];
+  key: JobKey;
+  bytes: Uint8Array;
+  /** How its parts are written; `payloadBytes` is added. */
+  options?: WriteOptions;
+}
+
+export class LargePayloads {
+  readonly #store: Store;
+  readonly #partBytes: number;
+  /** Uploads whose operation has not ended. */
+  readonly #inUse = new Set<string>();
+  /** Ends when the last requested turn ends. */
+  #turns: Promise<unknown> = Promise.resolve();
+
+  constructor({ settings, store }: LargePayloadsOptions) {
+    this.#store = store;
+    this.#partBytes = settings.payloadPartBytes;
+  }
+
+  /** Whether a payload should be uploaded before its operation. */
+  isLarge({ length }: Uint8Array): boolean {
+    return length > this.#partBytes;
+  }
+
+  /**
+   * Resolves when all parts are on disk. The operation then passes the result to the store instead of the
+   * bytes. Call `release` when the operation has ended, whether it used the payload or not.
+   */
+  async upload({ bytes, key, kind, options }: Upload): Promise<StagedPayload> {
+    const size = this.#partBytes;
+    const write = <T>(at: number, operation: (tx: Transaction) => Step<T>) => {
+      // All that is left must fit, or the parts before it would take up the last space in vain.
+      const whole = { ...options, payloadBytes: bytes.length - at };
+      return this.inTurn(() => this.#store.write(operation, whole));
+    };
+    const inUse = this.#inUse;
+    let payload: StagedPayload | undefined;
+    try {
+      const begun = await write(0, function* (tx): Step<StagedPayload> {
+        // The operation may run a second time.
+        if (payload) inUse.delete(nameOf(payload));
+        payload = yield* tx.beginPayload(kind, key, bytes.subarray(0, size));
+        inUse.add(nameOf(payload));
+        return payload;
+      });
+      for (let at = size; at < bytes.length; at += size) {
+        await write(at, (tx) => tx.addPart(begun, at, bytes.subarray(at, at + size)));
+      }
+      return begun;
+    } catch (error) {
+      if (payload) this.release(payload);
+      throw error;
+    }
+  }
+
+  /** What no operation has used will be deleted. */
+  release(payload: StagedPayload): void {
+    this.#inUse.delete(nameOf(payload));
+  }
+
+  /** Runs one large write after the other. */
+  inTurn<T>(write: () => Promise<T>): Promise<T> {
+    const written = this.#turns.then(write);
+    this.#turns = written.catch(() => {});
+    return written;
+  }
+
+  /** Deletes a slice of what no job has. Returns false if nothing is left. */
+  async deleteSome(): Promise<boolean> {
+    const find = (tx: Reader) => this.#findUnused(tx);
+    if (!(await this.#store.read(find))) return false;
+    await this.#store.write(function* (tx) {
+      const unused = yield* find(tx);
+      if (unused) yield* tx.deleteUnused(unused, SLICE_BYTES);
+    }, ENDING);
+    return true;
+  }
+
+  *#findUnused(tx: Reader): Step<UnusedPayload | undefined> {
+    const some = yield* tx.unusedPayloads(this.#inUse.size + 1);
+    return some.find((payload) => !this.#inUse.has(nameOf(payload)));
+  }
+}
+
+function nameOf({ endpointId, id, kind, origin }: UnusedPayload): string {
+  return `${kind} ${endpointId}/${id} ${origin}`;
+}

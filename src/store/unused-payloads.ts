@@ -1,0 +1,151 @@
+// Large payloads are stored in several transactions, before the operation that makes them visible, and are
+// deleted in several transactions after the operation that hides them. In between a row of `unused_payload`
+// names them. After a crash that row is what remains of an upload that nobody finishes.
+import { number, text } from './rows.ts';
+import type { JobKey, PayloadKind, Row, StagedPayload, Step, UnusedPayload } from './store.ts';
+
+/** Distance between the payloads of one job: more than any payload has bytes. */
+const SPAN = 2 ** 31;
+/** Origin of an entry for all rows of a job. */
+const ALL = -1;
+/** Rows that one query of a deletion looks at. */
+const ROWS_READ = 64;
+/** Payloads of a job up to this size are deleted at once. */
+const SMALL_BYTES = 262_144;
+const SMALL_ROWS = 16;
+
+/** Tables of the payloads, and the column that orders the rows of a job. */
+const TABLES = {
+  input: { table: 'job_input', place: 'at' },
+  output: { table: 'job_output', place: 'at' },
+  chunks: { table: 'job_chunk', place: 'attempt' },
+} as const;
+
+/** Condition for rows of the table, under its own name, that belong to a job. */
+export function isUsed(kind: 'input' | 'output'): string {
+  const { table } = TABLES[kind];
+  return `not exists (select 1 from unused_payload as unused
+    where unused.endpoint_id = ${table}.endpoint_id and unused.job_id = ${table}.job_id
+      and unused.kind = '${kind}' and unused.origin = ${table}.at - ${table}.at % ${SPAN})`;
+}
+
+/** Stores the first part under an origin that no other payload of the job has. */
+export function* beginPayload(
+  kind: 'input' | 'output',
+  { endpointId, id }: JobKey,
+  part: Uint8Array,
+): Step<StagedPayload> {
+  const [row] = yield {
+    sql: `select coalesce(max(at), 0) as last from ${TABLES[kind].table}
+      where endpoint_id = ? and job_id = ?`,
+    params: [endpointId, id],
+  };
+  const last = row ? number(row, 'last') : 0;
+  const payload = { kind, endpointId, id, origin: last - (last % SPAN) + SPAN };
+  yield* addUnused(payload);
+  yield* addPart(payload, 0, part);
+  return payload;
+}
+
+/** `at`: bytes before the part. Does nothing if the payload has been deleted meanwhile. */
+export function* addPart(
+  { kind, endpointId, id, origin }: StagedPayload,
+  at: number,
+  part: Uint8Array,
+): Step<void> {
+  yield {
+    sql: `insert into ${TABLES[kind].table} (endpoint_id, job_id, at, bytes)
+      select ?, ?, ?, ? where exists (select 1 from unused_payload
+        where endpoint_id = ? and job_id = ? and kind = ? and origin = ?)`,
+    params: [endpointId, id, origin + at, part, endpointId, id, kind, origin],
+  };
+}
+
+/** From now on the job has the payload. */
+export function* usePayload(payload: StagedPayload): Step<void> {
+  const isThere = yield* removeUnused(payload);
+  if (!isThere) throw new Error(`the ${payload.kind} of job ${payload.id} has been deleted`);
+}
+
+function* removeUnused({ endpointId, id, kind, origin }: UnusedPayload): Step<boolean> {
+  const removed = yield {
+    sql: `delete from unused_payload where endpoint_id = ? and job_id = ? and kind = ?
+      and origin = ? returning origin`,
+    params: [endpointId, id, kind, origin],
+  };
+  return removed.length > 0;
+}
+
+function* addUnused({ endpointId, id, kind, origin }: UnusedPayload): Step<void> {
+  yield {
+    sql: `insert into unused_payload (endpoint_id, job_id, kind, origin) values (?, ?, ?, ?)
+      on conflict do nothing`,
+    params: [endpointId, id, kind, origin],
+  };
+}
+
+export function* listUnused(limit: number): Step<UnusedPayload[]> {
+  const rows = yield { sql: 'select * from unused_payload limit ?', params: [limit] };
+  return rows.map(readUnused);
+}
+
+function readUnused(row: Row): UnusedPayload {
+  const kind = text(row, 'kind');
+  return {
+    endpointId: text(row, 'endpoint_id'),
+    id: text(row, 'job_id'),
+    kind: kind === 'input' || kind === 'output' ? kind : 'chunks',
+    origin: number(row, 'origin'),
+  };
+}
+
+/** Deletes small payloads at once; of large ones only the entry is made. For a job that is removed. */
+export function* dropPayloads(kind: PayloadKind, key: JobKey): Step<void> {
+  const { table } = TABLES[kind];
+  const params = [key.endpointId, key.id];
+  const rows = yield {
+    sql: `select octet_length(bytes) as size from ${table} where endpoint_id = ? and job_id = ?
+      limit ${SMALL_ROWS}`,
+    params,
+  };
+  if (rows.length === 0) return;
+  const bytes = rows.reduce((sum, row) => sum + number(row, 'size'), 0);
+  if (rows.length < SMALL_ROWS && bytes <= SMALL_BYTES) {
+    yield { sql: `delete from ${table} where endpoint_id = ? and job_id = ?`, params };
+  } else {
+    yield* addUnused({ ...key, kind, origin: yield* findOrigin(kind, params) });
+  }
+}
+
+/** A job keeps its ID for further attempts, so only the newest attempt's chunks are meant. */
+function* findOrigin(kind: PayloadKind, params: string[]): Step<number> {
+  if (kind !== 'chunks') return ALL;
+  const [row] = yield {
+    sql: 'select max(attempt) as attempt from job_chunk where endpoint_id = ? and job_id = ?',
+    params,
+  };
+  return row ? number(row, 'attempt') : ALL;
+}
+
+/** Deletes rows of about `maxBytes`, and the entry with the last row. @returns whether rows are left */
+export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean> {
+  const { endpointId, id, kind, origin } = payload;
+  const { place, table } = TABLES[kind];
+  const first = origin === ALL ? 0 : origin;
+  const span = kind === 'chunks' ? 1 : SPAN;
+  const end = origin === ALL ? Number.MAX_SAFE_INTEGER : origin + span;
+  const rows = yield {
+    sql: `select rowid as row, octet_length(bytes) as size from ${table}
+      where endpoint_id = ? and job_id = ? and ${place} >= ? and ${place} < ? limit ?`,
+    params: [endpointId, id, first, end, ROWS_READ],
+  };
+  let bytes = 0;
+  for (const row of rows) {
+    if (bytes >= maxBytes) return true;
+    bytes += number(row, 'size');
+    yield { sql: `delete from ${table} where rowid = ?`, params: [number(row, 'row')] };
+  }
+  if (rows.length === ROWS_READ) return true;
+  yield* removeUnused(payload);
+  return false;
+}

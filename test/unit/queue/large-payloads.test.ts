@@ -1,0 +1,184 @@
+// Large inputs and outputs: stored in parts before the operation that needs them, and deleted if none uses
+// them.
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  completed,
+  ENDPOINT,
+  failed,
+  Hand,
+  outcomeOf,
+  Platform,
+} from '../../conformance/platform.ts';
+
+const PART = 1_000;
+const LARGE = JSON.stringify({ text: 'x'.repeat(10 * PART) });
+
+let platform: Platform;
+let worker: Hand;
+
+beforeEach(async () => {
+  platform = new Platform({
+    settings: { payloadPartBytes: PART },
+    endpoint: { maxQueued: 2 },
+  });
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+});
+
+afterEach(() => platform.close());
+
+const submit = () => platform.submit({}, Buffer.from(LARGE));
+const listUnused = () => platform.store.read((tx) => tx.unusedPayloads(10));
+
+async function untilUploading(): Promise<void> {
+  while ((await listUnused()).length === 0) await nextTurn();
+}
+
+/** Lets the sweeper delete what no job has. */
+async function sweep(): Promise<void> {
+  await platform.clock.advance(31_000);
+  for (let pass = 0; pass < 200 && (await listUnused()).length > 0; pass++) {
+    await platform.clock.advance(1);
+  }
+}
+
+describe('a large input', () => {
+  it('reaches the worker, whether a take waits or comes later', async () => {
+    const taken = worker.takeOne({ waitMs: 10_000 });
+    await submit();
+    const first = await taken;
+    await submit();
+    const second = await worker.takeOne();
+    for (const { input } of [first, second]) expect(Buffer.from(input).toString()).toBe(LARGE);
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it('is not stored if the submission is refused at once', async () => {
+    await Promise.all([platform.submit(), platform.submit()]);
+    const uploads: unknown[] = [];
+    const refused = submit().catch((error: unknown) => error);
+    for (let turn = 0; turn < 20; turn++) {
+      uploads.push(...(await listUnused()));
+      await nextTurn();
+    }
+    expect(await refused).toMatchObject({ code: 'queue_full' });
+    expect(uploads).toEqual([]);
+  });
+
+  it('is deleted if the submission is refused in the end', async () => {
+    const refused = submit().catch((error: unknown) => error);
+    await untilUploading();
+    await Promise.all([platform.submit(), platform.submit()]);
+    expect(await refused).toMatchObject({ code: 'queue_full' });
+    expect(await listUnused()).toHaveLength(1);
+    await sweep();
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it('belongs to one of two submissions with the same idempotency key', async () => {
+    const submission = {
+      ...{ endpointId: ENDPOINT, mode: 'run' as const, policy: {}, input: Buffer.from(LARGE) },
+      idempotency: { key: 'k', requestHash: 'h' },
+    };
+    const { submissions } = platform.queue;
+    const jobs = await Promise.all([
+      submissions.submit(submission),
+      submissions.submit(submission),
+    ]);
+    expect(jobs[0]).toEqual(jobs[1]);
+    await sweep();
+    expect(await listUnused()).toEqual([]);
+    expect(Buffer.from((await worker.takeOne()).input).toString()).toBe(LARGE);
+  });
+
+  it('of a platform that was killed while it was stored is deleted by the next one', async () => {
+    const lost = platform.store.write((tx) =>
+      tx.beginPayload('input', { endpointId: ENDPOINT, id: 'lost' }, Buffer.from('{')),
+    );
+    await lost;
+    await platform.restart();
+    await platform.clock.advance(1);
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it('is deleted in steps after its job has expired', async () => {
+    const id = await platform.submit(
+      { ttl: 10_000 },
+      Buffer.from(JSON.stringify({ text: 'x'.repeat(3_000_000) })),
+    );
+    await platform.clock.advance(10_000);
+    await expect(platform.job(id)).rejects.toThrow('not found');
+    await sweep();
+    expect(await listUnused()).toEqual([]);
+    const key = { endpointId: ENDPOINT, id };
+    expect(await platform.store.read((tx) => tx.payloadPart('input', key, 0))).toBeUndefined();
+  });
+});
+
+describe('a large output', () => {
+  it('is in the record of its job', async () => {
+    const id = await submit();
+    const reply = await worker.finish(await worker.takeOne(), completed, { body: LARGE });
+    expect(reply).toEqual({ answer: 'applied' });
+    expect((await platform.record(id)).output).toEqual(JSON.parse(LARGE));
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it('is deleted if the job is cancelled while it is stored', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    const reported = worker.finish(lease, completed, { body: LARGE });
+    await untilUploading();
+    await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+    expect(await reported).toEqual({ answer: 'applied' });
+    expect(await platform.record(id)).toMatchObject({ status: 'CANCELLED' });
+    await sweep();
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it('of an attempt that has lost its lease is refused; the next attempt has its own', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    const late = worker.finish(lease, completed, { body: LARGE });
+    await untilUploading();
+    const other = new Hand(() => platform.queue.link(ENDPOINT), { id: 'w2' });
+    await other.hello();
+    await worker.bye('crashed');
+    const again = await other.takeOne();
+    const output = LARGE.replaceAll('x', 'y');
+    const [refused, applied] = await Promise.all([
+      late,
+      other.finish(again, completed, { body: output }),
+    ]);
+    expect([refused.answer, applied.answer]).toEqual(['superseded', 'applied']);
+    expect((await platform.record(id)).output).toEqual(JSON.parse(output));
+    await sweep();
+    expect(await listUnused()).toEqual([]);
+    expect((await platform.record(id)).output).toEqual(JSON.parse(output));
+  });
+
+  it('that is reported twice at a time is stored once', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    const report = outcomeOf(lease, 1, completed, LARGE);
+    const replies = await Promise.all([worker.reportOne(report), worker.reportOne(report)]);
+    expect(replies.map(({ answer }) => answer)).toEqual(['applied', 'duplicate']);
+    expect((await platform.record(id)).output).toEqual(JSON.parse(LARGE));
+    await sweep();
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it('comes after the reports before it in the same message', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    const log = { ...outcomeOf(lease, 1, failed), kind: 'log', dropped: 0 } as const;
+    const replies = await worker.report([
+      { ...log, body: Buffer.from('line\n') },
+      outcomeOf(lease, 2, completed, LARGE),
+    ]);
+    expect(replies.map(({ answer }) => answer)).toEqual(['applied', 'applied']);
+    expect((await platform.record(id)).status).toBe('COMPLETED');
+  });
+});
