@@ -1,45 +1,9 @@
 // Every command's help is complete, because it is made of the tables that arguments are parsed by.
 import { describe, expect, it } from 'vitest';
-import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
-import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
-import { healthCommand } from '../../../src/cli/commands/health.ts';
-import { initCommand } from '../../../src/cli/commands/init.ts';
-import { runCommand } from '../../../src/cli/commands/run.ts';
-import { serveCommand } from '../../../src/cli/commands/serve.ts';
-import { storeCommands } from '../../../src/cli/commands/store.ts';
-import { devCommand } from '../../../src/cli/dev/dev.ts';
 import { listCommands } from '../../../src/cli/group.ts';
 import { renderGroupHelp, renderHelp } from '../../../src/cli/help.ts';
 import { flagName } from '../../../src/cli/options.ts';
-import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
-import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
-import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
-import { keysCommands } from '../../../src/cli/resources/keys.ts';
-import { podsCommands } from '../../../src/cli/resources/pods.ts';
-import { templatesCommands } from '../../../src/cli/resources/templates.ts';
-import { workerCommand } from '../../../src/cli/worker/worker.ts';
-
-const groups = [
-  catalogCommands,
-  conformanceCommands,
-  endpointsCommands,
-  jobsCommands,
-  keysCommands,
-  podsCommands,
-  storeCommands,
-  templatesCommands,
-];
-
-const commands = [
-  devCommand,
-  doctorCommand,
-  healthCommand,
-  initCommand,
-  runCommand,
-  serveCommand,
-  workerCommand,
-  ...groups.flatMap(listCommands),
-];
+import { commands, groups } from './all-commands.ts';
 
 describe.each(groups)('$name', (group) => {
   it('lists its commands with their arguments and an example', () => {

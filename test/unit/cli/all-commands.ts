@@ -1,0 +1,39 @@
+// Every command and group of commands.
+import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
+import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
+import { healthCommand } from '../../../src/cli/commands/health.ts';
+import { initCommand } from '../../../src/cli/commands/init.ts';
+import { runCommand } from '../../../src/cli/commands/run.ts';
+import { serveCommand } from '../../../src/cli/commands/serve.ts';
+import { storeCommands } from '../../../src/cli/commands/store.ts';
+import { devCommand } from '../../../src/cli/dev/dev.ts';
+import { listCommands } from '../../../src/cli/group.ts';
+import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
+import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
+import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
+import { keysCommands } from '../../../src/cli/resources/keys.ts';
+import { podsCommands } from '../../../src/cli/resources/pods.ts';
+import { templatesCommands } from '../../../src/cli/resources/templates.ts';
+import { workerCommand } from '../../../src/cli/worker/worker.ts';
+
+export const groups = [
+  catalogCommands,
+  conformanceCommands,
+  endpointsCommands,
+  jobsCommands,
+  keysCommands,
+  podsCommands,
+  storeCommands,
+  templatesCommands,
+];
+
+export const commands = [
+  devCommand,
+  doctorCommand,
+  healthCommand,
+  initCommand,
+  runCommand,
+  serveCommand,
+  workerCommand,
+  ...groups.flatMap(listCommands),
+];

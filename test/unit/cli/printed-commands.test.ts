@@ -1,0 +1,53 @@
+// The command lines that the docs print: each command and each of its options exists.
+import { globSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { expect, it } from 'vitest';
+import { flagName } from '../../../src/cli/options.ts';
+import { commands } from './all-commands.ts';
+
+const ROOT = resolve(import.meta.dirname, '../../..');
+const PAGES = globSync(['README.md', 'CONTRIBUTING.md', 'docs/**/*.md', 'examples/*/*.md'], {
+  cwd: ROOT,
+});
+const OPTIONS_OF_ALL = ['--help', '--version'];
+
+/** What stands behind `millrace ` in code, with continued lines joined. */
+function listPrinted(markdown: string): string[] {
+  const code = [...markdown.matchAll(/^```.*?\n(.*?)^```$|`([^`\n]+)`/gms)];
+  return code.flatMap(([, block, inline]) => {
+    const text = (block ?? inline ?? '').replaceAll(/\\\n\s*/g, ' ');
+    const calls = [...text.matchAll(/(?:^|[\s/])millrace ([a-z][^\n|;&#)]*)/gm)];
+    return calls.map(([, call = '']) => `millrace ${call.trim()}`);
+  });
+}
+
+function findTrouble(printed: string): string | undefined {
+  // What stands behind `--` belongs to another program.
+  const [own = ''] = printed.split(/\s--\s/);
+  const words = own.split(/\s+/);
+  const group = `${words.slice(0, 2).join(' ')} `;
+  const isGroup = /^(--help|<.*)?$/.test(words[2] ?? '');
+  const named = commands.filter(({ name }) =>
+    isGroup && name.startsWith(group) ? true : `${own} `.startsWith(`${name} `),
+  );
+  if (named.length === 0) return 'no such command';
+  const known = named.flatMap(({ options }) => Object.keys(options).map(flagName));
+  const flags = words
+    .filter((word) => /^--[a-z]/.test(word))
+    .map((word) => word.replace(/=.*/, ''));
+  return flags.find((flag) => ![...OPTIONS_OF_ALL, ...known].includes(flag));
+}
+
+it.each(PAGES)('%s prints only commands and options that exist', (page) => {
+  const printed = listPrinted(readFileSync(resolve(ROOT, page), 'utf8'));
+  const troubles = printed.flatMap((call) => {
+    const trouble = findTrouble(call);
+    return trouble === undefined ? [] : [`${call}: ${trouble}`];
+  });
+  expect(troubles).toEqual([]);
+});
+
+it('the check finds an unknown command and an unknown option', () => {
+  expect(findTrouble('millrace serve --host 0.0.0.0 --no-such=1')).toBe('--no-such');
+  expect(findTrouble('millrace store mend --data x')).toBe('no such command');
+});
