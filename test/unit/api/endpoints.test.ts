@@ -80,6 +80,8 @@ describe('an endpoint', () => {
     expect([...first.endpoints, ...second.endpoints].map(({ id }) => id)).toEqual(ids);
     expect(second).not.toHaveProperty('cursor');
     await expectProblem(await platform.call('/v1/endpoints?cursor=!'), 422);
+    // As an array it would be read as the bytes 49 and 50, which are digits.
+    await expectProblem(await platform.call('/v1/endpoints?cursor=49&cursor=50'), 422);
   });
 
   it.each([

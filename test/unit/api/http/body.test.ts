@@ -158,6 +158,15 @@ describe('a body that is parsed whole', () => {
     const refused = expect.objectContaining({ name: ProblemError.name, code, message });
     expect(() => parseJson(Buffer.from(json))).toThrow(refused);
   });
+
+  it.each([
+    ['empty', ''],
+    ['not UTF-8', Buffer.of(0x22, 0xff, 0x22)],
+    ['not JSON', '{'],
+  ])('is malformed when it is %s', (_what, body) => {
+    const malformed = expect.objectContaining({ name: ProblemError.name, code: 'malformed' });
+    expect(() => parseJson(Buffer.from(body))).toThrow(malformed);
+  });
 });
 
 describe('a submission', () => {

@@ -3,7 +3,12 @@ import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import fastify from 'fastify';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { joinAsArray, joinSmall, sendShared } from '../../../../src/api/http/byte-reply.ts';
+import {
+  joinAsArray,
+  joinSmall,
+  sendBytes,
+  sendShared,
+} from '../../../../src/api/http/byte-reply.ts';
 import { Flows } from '../../../../src/api/limits/flows.ts';
 import { type Clock, systemClock } from '../../../../src/base/clock.ts';
 
@@ -65,4 +70,21 @@ it('a large answer to a disconnected client leaves no timer', async () => {
   socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
   await answered;
   expect(timers).toBe(0);
+});
+
+it('an answer of several pieces arrives whole', async () => {
+  const app = fastify();
+  onTestFinished(() => app.close());
+  const flows = new Flows({
+    ...{ clock: systemClock, maxInFlightBytes: 1_000_000, maxUserInFlightBytes: 1_000_000 },
+    ...{ maxWorkerInFlightBytes: 1_000_000, inFlightWaitMs: 0, transferMs: 60_000 },
+  });
+  app.decorate('flows', flows);
+  app.get('/', (_request, reply) =>
+    sendBytes(reply, { mediaType: 'text/plain', pieces: [Buffer.from('a'), ofSize(200_000, 98)] }),
+  );
+  const url = await app.listen({ port: 0 });
+  const answer = await fetch(url);
+  expect(answer.headers.get('content-type')).toBe('text/plain');
+  expect(await answer.text()).toBe(`a${'b'.repeat(200_000)}`);
 });

@@ -10,6 +10,9 @@ import { Connections } from '../../../../src/api/limits/connections.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 
+/** More than the buffers of a connection hold. */
+const LARGE_BYTES = 32 * 1_048_576;
+
 interface Stage {
   /**
    * Opens a connection. With a name: sends a request and reads the answer. `unknown` shows no valid key,
@@ -57,6 +60,7 @@ async function startStage(bounds: {
     const isRefused = name !== 'unknown' && !connections.noteUser(request.socket, name);
     if (isRefused) response.writeHead(429, { connection: 'close' }).end();
     else if (verb === 'ask') response.end('ok');
+    else if (verb === 'load') response.end(Buffer.alloc(LARGE_BYTES));
   });
   connections.watch(server);
   server.listen(0, '127.0.0.1');
@@ -241,9 +245,35 @@ describe('requests that are sent without waiting for answers', () => {
     expect(logged().filter((line) => line.includes('pipelined requests'))).toHaveLength(1);
   });
 
+  it('count again in full after earlier ones were answered', async () => {
+    const { logged, open } = await startStage(bounds);
+    const socket = await open('ada');
+    socket.write(held.repeat(4));
+    await new Promise((resolve) => socket.once('close', resolve));
+    expect(logged().filter((line) => line.includes('pipelined requests'))).toHaveLength(1);
+  });
+
   it('do not count once they are answered', async () => {
     const { ask, open } = await startStage(bounds);
     const socket = await open('ada');
     for (let n = 0; n < 10; n++) expect(await ask(socket, 'ada')).toBe('200');
   });
+});
+
+it('a client that reads nothing keeps its connection for the stall time, and no longer', async () => {
+  const { clock, logged, open } = await startStage({ maxConnections: 9, maxAddressConnections: 9 });
+  const socket = await open();
+  socket.pause();
+  socket.write('GET /load/ada HTTP/1.1\r\nHost: x\r\n\r\n');
+  const stalled = () => logged().filter((line) => line.includes('stalled reader')).length;
+  // Until the buffers of the system are full.
+  await setTimeout(200);
+  await clock.advance(25_000);
+  expect(stalled()).toBe(0);
+  await expect
+    .poll(async () => {
+      await clock.advance(5_000);
+      return stalled();
+    })
+    .toBe(1);
 });

@@ -87,6 +87,12 @@ describe('receivers', () => {
     expect(receivers.capacityFor(keyOf('proven', 'grace'))).toBe(2);
   });
 
+  it('of a user have the whole limit of the user at first', () => {
+    const receivers = make({ maxPerUser: 2, maxUnprovenPerUser: 2 });
+    receivers.begin(keyOf('a'));
+    expect(receivers.capacityFor(keyOf('b'))).toBe(1);
+  });
+
   it("of one user never exceed the user's limit, proven or not", () => {
     const receivers = make({ maxPerUser: 3, maxUnprovenPerUser: 2 });
     receivers.begin(keyOf('a'));

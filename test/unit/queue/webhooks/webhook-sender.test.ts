@@ -178,7 +178,10 @@ describe('a webhook', () => {
       response.writeHead(status, { location: '/elsewhere' }).end();
     });
     const made = await send(server.url);
-    expect(made).toEqual({ result: '3xx', detail: expect.stringContaining(`${status}`) });
+    expect(made).toEqual({
+      result: '3xx',
+      detail: expect.stringContaining(`${status}; redirects`),
+    });
     expect(requests).toBe(1);
   });
 

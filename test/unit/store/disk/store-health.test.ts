@@ -56,6 +56,7 @@ it.each([
   ['SQLITE_CORRUPT', 'millrace store check'],
   ['SQLITE_READONLY', 'mounted read-only'],
   ['SQLITE_BUSY', 'another program'],
+  ['SQLITE_LOCKED', 'another program'],
 ])('names the remedy for %s: %s', (code, advice) => {
   const { fail, lines } = openHealth();
   fail(code);

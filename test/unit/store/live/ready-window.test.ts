@@ -59,6 +59,15 @@ describe('a window of ready jobs', () => {
     expect(list()).toEqual(['a']);
   });
 
+  it('gets its last job back when the database has more', () => {
+    const [a, b] = [ready('a', 1), ready('b', 2)];
+    window.load([a, b], { isAll: false });
+    const leased: StoredJob = { ...b, status: 'IN_PROGRESS' };
+    window.replace(b, leased);
+    window.replace(leased, b);
+    expect(list()).toEqual(['a', 'b']);
+  });
+
   it('tells jobs of one position apart', () => {
     const jobs = ['a', 'b', 'c'].map((id) => ready(id, 1));
     window.load([], { isAll: true });

@@ -1,0 +1,17 @@
+import { describe, expect, it } from 'vitest';
+import { delayTime, executionTime } from '../../../src/queue/records.ts';
+import { makeJob } from './job-states.ts';
+
+describe('times of a record after the clock was set back', () => {
+  const queuedAt = 1_000;
+
+  it('are 0 for a job that waits or has just started', () => {
+    const waiting = makeJob({ status: 'IN_QUEUE', queuedAt });
+    expect(delayTime(waiting, 999)).toBe(0);
+    expect(delayTime(waiting, 1_001)).toBe(1);
+    const started = makeJob({ status: 'IN_PROGRESS', queuedAt, startedAt: 990, executionMs: null });
+    expect(delayTime(started, 999)).toBe(0);
+    expect(executionTime(started, 980)).toBe(0);
+    expect(executionTime(started, 999)).toBe(9);
+  });
+});
