@@ -13,7 +13,7 @@ import {
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import { type JobEvent, next } from './lifecycle.ts';
-import { readOutput } from './outputs.ts';
+import { joinChunks } from './outputs.ts';
 import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
@@ -153,9 +153,9 @@ export class Changes {
 
 /** Returns a reference to a whole output, which may be 20 MB, so that the store copies it. */
 function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordPiece | undefined> {
-  const isStored = hasOutput(job) && job.outputKind === 'value';
-  if (isStored && (yield* tx.outputBytes(job)) > 0) return { outputOf: job };
-  return yield* readOutput(tx, job, maxBytes);
+  if (!hasOutput(job)) return undefined;
+  if (job.outputKind !== 'value') return yield* joinChunks(tx, job, maxBytes);
+  return (yield* tx.outputBytes(job)) > 0 ? { outputOf: job } : undefined;
 }
 
 /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */

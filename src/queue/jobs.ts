@@ -5,6 +5,7 @@ import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import type { LargePayloads } from './large-payloads.ts';
 import type { JobEvent } from './lifecycle.ts';
 import { measureOutput, readOutput } from './outputs.ts';
 import type { Positions } from './positions.ts';
@@ -70,6 +71,7 @@ export interface JobsOptions {
   changes: Changes;
   removal: EndpointRemoval;
   positions: Positions;
+  payloads: LargePayloads;
   settings: QueueSettings;
   closing: AbortSignal;
 }
@@ -85,14 +87,17 @@ export class Jobs {
   }
 
   async record(key: JobKey): Promise<ReadRecord> {
-    const { clock, removal, settings, store } = this.#options;
+    const { clock, payloads, removal, settings, store } = this.#options;
     removal.refuseGone(key.endpointId);
+    const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
     const found = await store.read(function* (tx) {
       const job = yield* tx.job(key);
-      return job && { job, output: yield* readOutput(tx, job, settings.maxOutputBytes) };
+      return job && { job, output: yield* readOutput(tx, job, bounds) };
     });
     const { job, output } = found ?? raiseNoJob(key);
-    return new ReadRecord(job, clock.now(), output);
+    if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output);
+    const large = (await payloads.read('output', key, output)) ?? raiseNoJob(key);
+    return new ReadRecord(job, clock.now(), large);
   }
 
   /** Estimates the size of the record without reading the output. */

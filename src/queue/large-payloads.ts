@@ -1,6 +1,8 @@
 // Stores large payloads in parts, one part in a commit, so that other work waits for one part at most. The
 // operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
 // operations that were refused or never ran, and those of removed jobs.
+import { ownTurn } from '../base/slices.ts';
+import { giveBack } from '../base/spent-bytes.ts';
 import {
   ENDING,
   type JobKey,
@@ -32,7 +34,8 @@ export interface Upload {
 
 export class LargePayloads {
   readonly #store: Store;
-  readonly #partBytes: number;
+  /** Larger payloads are written and read in parts. */
+  readonly partBytes: number;
   /** Uploads whose operation has not ended. */
   readonly #inUse = new Set<string>();
   /** Ends when the last requested turn ends. */
@@ -40,12 +43,12 @@ export class LargePayloads {
 
   constructor({ settings, store }: LargePayloadsOptions) {
     this.#store = store;
-    this.#partBytes = settings.payloadPartBytes;
+    this.partBytes = settings.payloadPartBytes;
   }
 
   /** Whether a payload should be uploaded before its operation. */
   isLarge({ length }: Uint8Array): boolean {
-    return length > this.#partBytes;
+    return length > this.partBytes;
   }
 
   /**
@@ -53,7 +56,7 @@ export class LargePayloads {
    * bytes. Call `release` when the operation has ended, whether it used the payload or not.
    */
   async upload({ bytes, key, kind, options }: Upload): Promise<StagedPayload> {
-    const size = this.#partBytes;
+    const size = this.partBytes;
     const write = <T>(at: number, operation: (tx: Transaction) => Step<T>) => {
       // All that is left must fit, or the parts before it would take up the last space in vain.
       const whole = { ...options, payloadBytes: bytes.length - at };
@@ -89,6 +92,28 @@ export class LargePayloads {
     const written = this.#turns.then(write);
     this.#turns = written.catch(() => {});
     return written;
+  }
+
+  /**
+   * Reads a payload of this size, each part in a turn of the event loop of its own. A payload never
+   * changes while its job exists. Undefined if the job is removed meanwhile.
+   */
+  async read(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    bytes: number,
+  ): Promise<Uint8Array | undefined> {
+    const payload = Buffer.allocUnsafeSlow(bytes);
+    let at = 0;
+    for (let index = 0; at < bytes; index++) {
+      if (index > 0) await ownTurn();
+      const part = await this.#store.read((tx) => tx.payloadPart(kind, key, index));
+      if (!part || at + part.length > bytes) return undefined;
+      payload.set(part, at);
+      at += part.length;
+      giveBack(part);
+    }
+    return payload;
   }
 
   /** Deletes a slice of what no job has. Returns false if nothing is left. */

@@ -11,6 +11,13 @@ export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): St
   return Math.min(job.chunkBytes, maxBytes);
 }
 
+export interface OutputBounds {
+  /** Largest stream of chunks that is joined. */
+  maxBytes: number;
+  /** Of an output that is larger than this, only the size is returned. */
+  maxAtOnce: number;
+}
+
 /**
  * Returns JSON; undefined if the job has no output, if the joined output exceeds `maxBytes`, or if the
  * worker reported its chunks incomplete or out of order. The chunks stay readable.
@@ -18,10 +25,19 @@ export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): St
 export function* readOutput(
   tx: Reader,
   job: StoredJob,
+  { maxAtOnce, maxBytes }: OutputBounds,
+): Step<Uint8Array | number | undefined> {
+  if (!hasOutput(job)) return undefined;
+  if (job.outputKind === 'value') return yield* tx.payloadUpTo('output', job, maxAtOnce);
+  return yield* joinChunks(tx, job, maxBytes);
+}
+
+/** Like `readOutput`, for a job that streams. */
+export function* joinChunks(
+  tx: Reader,
+  job: StoredJob,
   maxBytes: number,
 ): Step<Uint8Array | undefined> {
-  if (!hasOutput(job)) return undefined;
-  if (job.outputKind === 'value') return yield* tx.output(job);
   if (job.chunkCount === 0) return Buffer.from('[]');
   // The frame of each chunk, `{"output":,"metrics":{}}`, is not part of the joined array.
   const frameBytes = job.chunkCount * 24;

@@ -13,6 +13,7 @@ import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointRemoval } from './endpoint-removal.ts';
+import type { LargePayloads } from './large-payloads.ts';
 import { hasForeignFormat, hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
 import { SplitOutputs } from './split-outputs.ts';
@@ -58,6 +59,7 @@ export interface StreamsOptions {
   clock: Clock;
   signals: Signals;
   removal: EndpointRemoval;
+  payloads: LargePayloads;
   closing: AbortSignal;
 }
 
@@ -131,10 +133,15 @@ export class Streams {
     const page = await store.read((tx) => readPage(tx, request, this.#splits.find(request)));
     if (page !== 'unsplit') return page;
     // Split outside of `store.read`: the store does nothing else until a read ends.
-    const read = () => store.read(readWhole(request));
-    const chunks = await this.#splits.split(request, read);
+    const chunks = await this.#splits.split(request, () => this.#readWhole(request));
     const split = await store.read((tx) => readPage(tx, request, chunks));
     return split === 'unsplit' ? undefined : split;
+  }
+
+  async #readWhole(key: JobKey): Promise<Uint8Array | undefined> {
+    const { payloads, store } = this.#options;
+    const output = await store.read((tx) => tx.payloadUpTo('output', key, payloads.partBytes));
+    return typeof output === 'number' ? payloads.read('output', key, output) : output;
   }
 
   /** Moves the default cursor past these chunks, after the response with them was sent completely. */
@@ -147,13 +154,6 @@ export class Streams {
       yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
     }, ENDING);
   }
-}
-
-function readWhole(key: JobKey) {
-  return function* (tx: Reader): Step<Uint8Array | undefined> {
-    const job = yield* tx.job(key);
-    return job ? yield* tx.output(job) : undefined;
-  };
 }
 
 /** A job that does not stream has its output as its one chunk, split like any other. */

@@ -55,7 +55,22 @@ export function* readPayload(
   { endpointId, id }: JobKey,
 ): Step<Uint8Array | undefined> {
   const inline = yield* readInline(KINDS[table], { endpointId, id });
+  return inline ?? (yield* readParts(table, { endpointId, id }));
+}
+
+/** Returns the payload, or its size if it is larger than `maxBytes`. */
+export function* readUpTo(
+  table: PayloadTable,
+  key: JobKey,
+  maxBytes: number,
+): Step<Uint8Array | number | undefined> {
+  const inline = yield* readInline(KINDS[table], key);
   if (inline) return inline;
+  const { bytes } = yield* measureParts(table, key);
+  return bytes > maxBytes ? bytes : yield* readParts(table, key);
+}
+
+function* readParts(table: PayloadTable, { endpointId, id }: JobKey): Step<Uint8Array | undefined> {
   const rows = yield {
     sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
       order by at`,

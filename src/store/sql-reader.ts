@@ -3,7 +3,7 @@
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
-import { measureOutput, readPart, readPayload } from './payload-parts.ts';
+import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
 import {
   bytes,
   number,
@@ -166,6 +166,14 @@ export class SqlReader {
 
   *outputBytes(key: JobKey): Step<number> {
     return yield* measureOutput(key);
+  }
+
+  *payloadUpTo(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    maxBytes: number,
+  ): Step<Uint8Array | number | undefined> {
+    return yield* readUpTo(kind === 'input' ? 'job_input' : 'job_output', key, maxBytes);
   }
 
   *payloadPart(

@@ -161,6 +161,12 @@ export interface Reader {
   output(key: JobKey): Step<Uint8Array | undefined>;
   /** Bytes of the stored output; 0 without one. */
   outputBytes(key: JobKey): Step<number>;
+  /** The payload, or its size if it is larger than `maxBytes`. */
+  payloadUpTo(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    maxBytes: number,
+  ): Step<Uint8Array | number | undefined>;
   /**
    * Part `index` (from 0) of a payload that is larger than 1 KB. Undefined behind the last part, and if
    * the job does not exist any more.

@@ -344,13 +344,23 @@ export class MemoryTables implements Tables {
     return [...this.#staged.values()].slice(0, limit).map(({ payload }) => payload);
   }
 
+  *payloadUpTo(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    maxBytes: number,
+  ): Step<Uint8Array | number | undefined> {
+    const payload = (kind === 'input' ? this.#inputs : this.#outputs).get(nameOf(key));
+    return payload && payload.length > maxBytes ? payload.length : payload;
+  }
+
   *payloadPart(
     kind: StagedPayload['kind'],
     key: JobKey,
     index: number,
   ): Step<Uint8Array | undefined> {
-    if (index > 0) return undefined;
-    return (kind === 'input' ? this.#inputs : this.#outputs).get(nameOf(key));
+    // A copy: the caller may detach its memory.
+    const payload = (kind === 'input' ? this.#inputs : this.#outputs).get(nameOf(key));
+    return index > 0 ? undefined : payload?.slice();
   }
 
   /** The bytes of a payload that its job gets. */

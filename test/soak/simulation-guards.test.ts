@@ -126,13 +126,6 @@ const BREAKS: Break[] = [
     to: 'if (clock.now() < 0 && (await payloads.deleteSome())) {',
     seen: /payloads are left/,
   },
-  {
-    promise: 'an output that is being stored is not deleted',
-    file: 'src/queue/large-payloads.ts',
-    from: 'some.find((payload) => !this.#inUse.has(nameOf(payload)))',
-    to: 'some.find((payload) => payload.origin > 0)',
-    seen: /has been deleted/,
-  },
 ];
 
 describe('the simulation', () => {

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Step, StoredJob, Transaction } from '../../store/store.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
+import type { LargePayloads } from '../large-payloads.ts';
 import { holdsLiveLease } from '../transition.ts';
 import type { HeldLease, PresentWorker } from './presence.ts';
 
@@ -12,13 +13,19 @@ export interface Choice {
   takeId: string;
   /** Undefined: must be read from the store. */
   input: Uint8Array | undefined;
+  payloads: LargePayloads;
+}
+
+/** A lease before its large input is read: it has the input's size. */
+export interface GivenLease extends Omit<Lease, 'input'> {
+  input: Uint8Array | number;
 }
 
 export function* leaseJob(
   tx: Transaction,
   step: StepOn,
-  { input, job, takeId, worker }: Choice,
-): Step<Lease> {
+  { input, job, payloads, takeId, worker }: Choice,
+): Step<GivenLease> {
   const lease = {
     token: randomUUID(),
     workerId: worker.id,
@@ -27,24 +34,44 @@ export function* leaseJob(
   };
   const decision = yield* step(job, { type: 'lease', lease });
   if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
-  return toLease(decision.job, input ?? (yield* tx.input(decision.job)));
+  const known = input ?? (yield* tx.payloadUpTo('input', job, payloads.partBytes));
+  return toLease(decision.job, known);
 }
 
-export function* repeatLeases(tx: Transaction, held: HeldLease[]): Step<Lease[]> {
-  const leases: Lease[] = [];
+export function* repeatLeases(
+  tx: Transaction,
+  held: HeldLease[],
+  payloads: LargePayloads,
+): Step<GivenLease[]> {
+  const leases: GivenLease[] = [];
   for (const { token, ...key } of held) {
     const job = yield* tx.job(key);
     if (job?.lease?.token !== token || !holdsLiveLease(job)) continue;
-    leases.push(toLease(job, yield* tx.input(job)));
+    leases.push(toLease(job, yield* tx.payloadUpTo('input', job, payloads.partBytes)));
   }
   return leases;
 }
 
-function toLease(job: StoredJob, input: Uint8Array | undefined): Lease {
-  if (!input || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
+/** Reads large inputs, after the commit. A job that was removed meanwhile is left out. */
+export async function completeLeases(
+  endpointId: string,
+  given: readonly GivenLease[],
+  payloads: LargePayloads,
+): Promise<Lease[]> {
+  const leases: Lease[] = [];
+  for (const { input: known, ...lease } of given) {
+    const key = { endpointId, id: lease.jobId };
+    const input = typeof known === 'number' ? await payloads.read('input', key, known) : known;
+    if (input) leases.push({ ...lease, input });
+  }
+  return leases;
+}
+
+function toLease(job: StoredJob, input: Uint8Array | number | undefined): GivenLease {
+  if (input === undefined || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
   const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
   const { token } = job.lease;
-  const lease: Lease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
+  const lease: GivenLease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
   if (job.traceparent !== null) lease.traceparent = job.traceparent;
   if (job.tracestate !== null) lease.tracestate = job.tracestate;
   const handlerData = job.attachment?.handlerData ?? null;

@@ -14,11 +14,12 @@ import {
 } from '../../wire/link/worker-link.ts';
 import type { Changes } from '../changes.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
+import type { LargePayloads } from '../large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
 import { endLeases } from './departures.ts';
-import { leaseJob, repeatLeases } from './handover.ts';
+import { completeLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
 import type { Presence, PresentWorker } from './presence.ts';
 
 /**
@@ -43,6 +44,7 @@ export interface LeasesOptions {
   changes: Changes;
   arrivals: Arrivals;
   removal: EndpointRemoval;
+  payloads: LargePayloads;
   /** Aborts when the queue closes: every wait ends. */
   closing: AbortSignal;
 }
@@ -130,7 +132,7 @@ export class Leases {
   }
 
   async take(endpointId: string, request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
-    const { clock, closing, presence, settings, signals } = this.#options;
+    const { clock, closing, payloads, presence, settings, signals } = this.#options;
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
     if (isOutdated(worker, request)) return [];
@@ -148,7 +150,8 @@ export class Leases {
       try {
         const { leases, isBarred } = await poll.handover;
         const leftMs = until - clock.now();
-        if (leases.length > 0 || leftMs <= 0) return leases;
+        if (leases.length > 0) return await completeLeases(endpointId, leases, payloads);
+        if (leftMs <= 0) return [];
         if (ended.aborted) break;
         // A take that gets no job must not consume the single wake-up of a new job.
         const waiter = isBarred ? poll.barred : poll.ready;
@@ -199,17 +202,17 @@ export class Leases {
    * the job.
    */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
-    const { arrivals, changes, presence } = this.#options;
+    const { arrivals, changes, payloads, presence } = this.#options;
     const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
     const running = new Set(request.held);
     return changes.commit(function* (tx, step): Step<Handover> {
       if (ended.aborted) return { leases: [], isBarred: false };
       const held = [...worker.leases.values()];
       const given = held.filter(({ takeId }) => takeId === request.takeId);
-      const again = yield* repeatLeases(tx, given);
+      const again = yield* repeatLeases(tx, given, payloads);
       if (again.length > 0) return { leases: again, isBarred: false };
       if (worker.draining || held.some(({ solo }) => solo)) return { leases: [], isBarred: true };
-      const leases: Lease[] = [];
+      const leases: GivenLease[] = [];
       let inputBytes = 0;
       const limit = request.max + presence.claimedCount;
       for (const job of yield* tx.readyJobs(worker.endpointId, limit)) {
@@ -219,10 +222,12 @@ export class Leases {
         if (choice === 'skip') continue;
         if (choice === 'stop') return { leases, isBarred: true };
         const { takeId } = request;
-        const chosen = { job, worker, takeId, input: arrivals.get(job.id) };
+        const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads };
         const lease = yield* leaseJob(tx, step, chosen);
         leases.push(lease);
-        inputBytes += lease.input.length + (lease.s3Config?.length ?? 0);
+        const { input, s3Config } = lease;
+        inputBytes += typeof input === 'number' ? input : input.length;
+        inputBytes += s3Config?.length ?? 0;
         if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
       }
       return { leases, isBarred: false };
@@ -266,7 +271,7 @@ interface Poll {
 }
 
 interface Handover {
-  leases: Lease[];
+  leases: GivenLease[];
   /** Jobs may be ready, but not for this worker at the moment. */
   isBarred: boolean;
 }

@@ -151,6 +151,14 @@ export class LiveReader implements Reader {
     return this.tables.outputBytes(key);
   }
 
+  payloadUpTo(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    maxBytes: number,
+  ): Step<Uint8Array | number | undefined> {
+    return this.tables.payloadUpTo(kind, key, maxBytes);
+  }
+
   payloadPart(
     kind: StagedPayload['kind'],
     key: JobKey,

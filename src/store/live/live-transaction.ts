@@ -40,6 +40,16 @@ export class LiveTransaction extends LiveReader implements Transaction {
     );
   }
 
+  override *payloadUpTo(
+    kind: StagedPayload['kind'],
+    key: JobKey,
+    maxBytes: number,
+  ): Step<Uint8Array | number | undefined> {
+    const recent = kind === 'input' ? this.live.inputs.take(key) : undefined;
+    const known = recent ?? this.live.payloads(key)[kind];
+    return known ?? (yield* this.tables.payloadUpTo(kind, key, maxBytes));
+  }
+
   override *output(key: JobKey): Step<Uint8Array | undefined> {
     return this.live.payloads(key).output ?? (yield* this.tables.output(key));
   }

@@ -2,6 +2,7 @@
 // them.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { LargePayloads } from '../../../src/queue/large-payloads.ts';
 import {
   completed,
   ENDPOINT,
@@ -10,6 +11,7 @@ import {
   outcomeOf,
   Platform,
 } from '../../conformance/platform.ts';
+import { makeJob } from '../../conformance/store/stored-jobs.ts';
 
 const PART = 1_000;
 const LARGE = JSON.stringify({ text: 'x'.repeat(10 * PART) });
@@ -114,6 +116,21 @@ describe('a large input', () => {
     expect(await listUnused()).toEqual([]);
     const key = { endpointId: ENDPOINT, id };
     expect(await platform.store.read((tx) => tx.payloadPart('input', key, 0))).toBeUndefined();
+  });
+});
+
+describe('an upload', () => {
+  it('is not deleted before its operation has ended', async () => {
+    const { store } = platform;
+    const payloads = new LargePayloads({ store, settings: platform.queue.settings });
+    const key = { endpointId: ENDPOINT, id: 'a' };
+    const upload = await payloads.upload({ kind: 'input', key, bytes: Buffer.from(LARGE) });
+    expect(await payloads.deleteSome()).toBe(false);
+    await store.write((tx) => tx.insertJob(makeJob(key), upload));
+    payloads.release(upload);
+    expect(await payloads.deleteSome()).toBe(false);
+    expect(await payloads.read('input', key, LARGE.length)).toEqual(Buffer.from(LARGE));
+    expect(await payloads.read('input', key, LARGE.length + 1)).toBeUndefined();
   });
 });
 

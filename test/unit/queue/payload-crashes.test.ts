@@ -1,0 +1,149 @@
+// Random uploads, refusals, failed commits and crashes on SQLite: a job has one of the outputs that were
+// written for it, whole, and nothing else stays.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, expect, it } from 'vitest';
+import { LargePayloads } from '../../../src/queue/large-payloads.ts';
+import { completeSettings } from '../../../src/queue/settings.ts';
+import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
+import { addEndpoint, ENDPOINT, makeJob } from '../../conformance/store/stored-jobs.ts';
+import { createRandom } from '../../support/random.ts';
+
+const PART = 2_000;
+const folder = mkdtempSync(join(tmpdir(), 'millrace-payloads-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+class Refused extends Error {}
+
+/** One process on the store. After `crash` nothing that it still does reaches the store. */
+class Process {
+  readonly payloads: LargePayloads;
+  readonly store: Store;
+  #hasCrashed = false;
+
+  constructor(store: Store, random: () => number) {
+    const fail = () => {
+      if (this.#hasCrashed || random() < 0.02) throw new StoreUnavailableError('failed');
+    };
+    this.store = {
+      ...{ close: () => store.close(), reclaim: (pages) => store.reclaim(pages) },
+      read: (operation) => store.read(operation),
+      write: async (operation, options) => {
+        fail();
+        return store.write(operation, options);
+      },
+    };
+    const settings = completeSettings({ payloadPartBytes: PART });
+    this.payloads = new LargePayloads({ store: this.store, settings });
+  }
+
+  crash(): void {
+    this.#hasCrashed = true;
+  }
+}
+
+class Player {
+  readonly #random: () => number;
+  readonly #store: Store;
+  #process: Process;
+  #value = 0;
+  /** What was acknowledged for each job, and what may be there without an answer. */
+  readonly acknowledged = new Map<string, number>();
+  readonly possible = new Map<string, Set<number>>();
+
+  constructor(store: Store, seed: number) {
+    this.#store = store;
+    this.#random = createRandom(seed);
+    this.#process = new Process(store, this.#random);
+  }
+
+  async play(turns: number): Promise<void> {
+    let running: Promise<void>[] = [];
+    for (let turn = 0; turn < turns; turn++) {
+      const { payloads } = this.#process;
+      if (this.#below(3) > 0) running.push(this.#write());
+      else running.push(payloads.deleteSome().then(noop, noop));
+      for (let waits = this.#below(6); waits > 0; waits--) await new Promise(setImmediate);
+      if (this.#below(12) === 0) {
+        this.#process.crash();
+        await Promise.all(running);
+        running = [];
+        this.#process = new Process(this.#store, this.#random);
+      }
+    }
+    await Promise.all(running);
+    this.#process = new Process(this.#store, () => 1);
+    while (await this.#process.payloads.deleteSome());
+  }
+
+  async #write(): Promise<void> {
+    const { payloads, store } = this.#process;
+    const id = `job-${this.#below(5)}`;
+    const value = ++this.#value;
+    const bytes = new Uint8Array(PART + 1 + this.#below(4 * PART)).fill(value % 251);
+    const isRefused = this.#below(4) === 0;
+    const key = { endpointId: ENDPOINT, id };
+    try {
+      const upload = await payloads.upload({ kind: 'output', key, bytes });
+      try {
+        const possible = this.possible.get(id) ?? new Set();
+        this.possible.set(id, possible.add(value));
+        await store.write(function* (tx) {
+          const job = yield* tx.job(key);
+          if (!job || job.status === 'COMPLETED' || isRefused) throw new Refused();
+          yield* tx.saveJob(job, { ...job, status: 'COMPLETED', outputKind: 'value' }, 0);
+          yield* tx.putOutput(job, upload);
+        });
+        this.acknowledged.set(id, value);
+      } finally {
+        payloads.release(upload);
+      }
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof StoreUnavailableError)) throw error;
+    }
+  }
+
+  #below(limit: number): number {
+    return Math.floor(this.#random() * limit);
+  }
+}
+
+function noop(): void {}
+
+it.each(Array.from({ length: 12 }, (_, seed) => seed + 1))(
+  'crashes mix no outputs and leave nothing behind, seed %i',
+  async (seed) => {
+    const path = join(folder, `${seed}.db`);
+    const store = openSqliteStore({ path });
+    await addEndpoint(store);
+    await store.write(function* (tx) {
+      for (let job = 0; job < 5; job++) {
+        yield* tx.insertJob(makeJob({ id: `job-${job}` }), new Uint8Array(2));
+      }
+    });
+    const player = new Player(store, seed);
+    await player.play(60);
+    let bytes = 0;
+    for (let job = 0; job < 5; job++) {
+      const id = `job-${job}`;
+      const output = await store.read((tx) => tx.output({ endpointId: ENDPOINT, id }));
+      const value = player.acknowledged.get(id);
+      if (value !== undefined) expect(output?.[0]).toBe(value % 251);
+      if (!output) continue;
+      bytes += output.length;
+      expect(new Set(output).size).toBe(1);
+      const possible = [...(player.possible.get(id) ?? [])].map((each) => each % 251);
+      expect(possible).toContain(output[0]);
+    }
+    expect(await store.read((tx) => tx.unusedPayloads(1))).toEqual([]);
+    await store.close();
+    const database = new DatabaseSync(path);
+    const row = database.prepare('select sum(octet_length(bytes)) as sum from job_output').get();
+    database.close();
+    expect(row?.['sum'] ?? 0).toBe(bytes);
+  },
+  30_000,
+);
