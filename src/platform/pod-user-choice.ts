@@ -1,7 +1,7 @@
 // Chooses the user that pods on the process engine run as. The operator may set one. Otherwise, if
 // the platform is root, it is `nobody`, unless that user cannot reach everything that pods need.
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
@@ -106,8 +106,12 @@ function findUser(given: string): PodUser {
   return { uid: Number(uid), gid: Number(gid), name: `UID ${uid}` };
 }
 
-/** Looks the user up with the system's own tools, wherever users are stored. */
+/** Looks the user up in /etc/passwd, and with the system's own tools if it is stored elsewhere. */
 function readUser(name: string): PodUser | undefined {
+  const local = existsSync('/etc/passwd') ? readFileSync('/etc/passwd', 'utf8') : '';
+  const line = local.split('\n').find((each) => each.startsWith(`${name}:`));
+  const [, , localUid, localGid] = line?.split(':') ?? [];
+  if (localUid && localGid) return { uid: Number(localUid), gid: Number(localGid), name };
   const { status, stdout } = spawnSync('id', ['--', name], { encoding: 'utf8' });
   const [, uid, gid] = (status === 0 && /^uid=(\d+)\S* gid=(\d+)/.exec(stdout)) || [];
   return uid === undefined || gid === undefined

@@ -1,4 +1,5 @@
 // `millrace serve`: runs the platform until a signal ends it.
+import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
@@ -196,6 +197,8 @@ async function run(args: readonly string[]): Promise<number> {
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
     const keys = describeKeys(platform, values.keyFile);
     void print(`${[ready, ...grpc, declared, ...keys].join('\n')}\n`);
+    // Not at the end, because a killed platform has none.
+    flushCompileCache();
     await signals.first;
     log.info('platform stopping');
   } finally {

@@ -63,7 +63,7 @@ export class ProcessEngine implements Engine {
   readonly #clock: Clock;
   readonly #devices: readonly Device[];
   readonly #folders: ContainerFolders;
-  readonly #cgroups: CgroupHome;
+  #cgroupHome: CgroupHome | undefined;
   readonly #ports = new PortPool();
   readonly #watch: ContainerWatch;
   /** By ID, the file of the ended run whose remains are gone. */
@@ -75,26 +75,34 @@ export class ProcessEngine implements Engine {
   /**
    * Groups older than this engine: of running runs, or of runs that never began or ended unseen.
    */
-  #earlierGroups: readonly string[];
+  #earlierGroups: readonly string[] = [];
   readonly #closing = new AbortController();
 
   constructor(options: ProcessEngineOptions) {
-    const { cgroups, clock = systemClock, devices = [], folder, log, podUser } = options;
+    const { clock = systemClock, devices = [], folder, log, podUser } = options;
     this.#options = options;
     this.#clock = clock;
     this.#devices = devices;
     this.#folders = new ContainerFolders(folder, podUser);
-    this.#cgroups = cgroups ?? findCgroupHome();
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
-    this.#earlierGroups = listGroups(this.#cgroups, this.#groupPrefix);
     this.#remains = new Remains({
-      ...{ folders: this.#folders, cgroups: this.#cgroups, groupPrefix: this.#groupPrefix },
+      ...{ folders: this.#folders, findCgroups: () => this.#findCgroups() },
+      groupPrefix: this.#groupPrefix,
       ...{ clock: this.#clock, log, releasePorts: (ports) => this.#ports.release(ports) },
     });
     this.#watch = new ContainerWatch({ log, listRunning: () => this.#listRunning() });
-    const { cpu, memory, tracking } = this.#cgroups;
+  }
+
+  /** Found with the first container: the search tries out groups, which takes a process for each. */
+  #findCgroups(): CgroupHome {
+    if (this.#cgroupHome) return this.#cgroupHome;
+    const { cgroups = findCgroupHome(), log } = this.#options;
+    this.#cgroupHome = cgroups;
+    this.#earlierGroups = listGroups(cgroups, this.#groupPrefix);
+    const { cpu, memory, tracking } = cgroups;
     const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
     log.info(holds, 'resource limits of pods');
+    return cgroups;
   }
 
   create(spec: ContainerSpec): Promise<void> {
@@ -158,7 +166,10 @@ export class ProcessEngine implements Engine {
     return attempt(async () => {
       await this.#remains.sweep();
       const found: Container[] = [];
-      for (const id of await this.#folders.listIds()) {
+      const ids = await this.#folders.listIds();
+      // Finds the groups that an earlier engine left.
+      if (ids.length > 0) this.#findCgroups();
+      for (const id of ids) {
         // An unreadable container must not hide the others.
         const container = await this.inspect(id).catch((error: unknown) => {
           this.#options.log.error({ err: error, id }, 'reading a container failed');
@@ -231,7 +242,7 @@ export class ProcessEngine implements Engine {
         folder,
         number,
         ports: given,
-        cgroups: this.#cgroups,
+        cgroups: this.#findCgroups(),
         groupPrefix: this.#groupPrefix,
         devices: this.#devices,
         runHandler: this.#options.runHandler,

@@ -14,7 +14,7 @@ import { findRun } from './runs.ts';
 
 export interface RemainsOptions {
   folders: ContainerFolders;
-  cgroups: CgroupHome;
+  findCgroups: () => CgroupHome;
   /** Prefix of the names of the platform's groups. */
   groupPrefix: string;
   clock: Clock;
@@ -70,13 +70,13 @@ export class Remains {
     { generation, id, last, name }: ContainerSearch,
     discarded: readonly DiscardedFolder[],
   ): Promise<void> {
-    const { cgroups, clock, groupPrefix, releasePorts } = this.#options;
+    const { clock, findCgroups, groupPrefix, releasePorts } = this.#options;
     const records = last ? [last] : [];
     for (const { kind, path } of discarded) {
       const record = kind === 'record' ? (await findRun(path))?.record : undefined;
       if (record) records.push(record);
     }
-    const groups = listContainerGroups(cgroups, groupPrefix, { id, generation });
+    const groups = listContainerGroups(findCgroups(), groupPrefix, { id, generation });
     await killAll({ name, records, groups }, clock);
     for (const record of records) {
       await removeGroups(record.groups, clock);

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { silentLog } from '../../../../src/base/log.ts';
+import { createLog, silentLog } from '../../../../src/base/log.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 import { ProcessEngine } from '../../../../src/engine/process/process-engine.ts';
 import { makeSpec, OnePod, shell } from './one-pod.ts';
@@ -104,5 +104,19 @@ describe('a container that cannot run', () => {
     await pod.engine.create(spec);
     rmSync(source, { recursive: true });
     await expect(pod.engine.start('pod_a')).rejects.toMatchObject({ code: 'unavailable' });
+  });
+});
+
+describe('the control groups of the machine', () => {
+  it('are searched for the first pod, not for an engine without pods', async () => {
+    const lines: string[] = [];
+    const log = createLog({ destination: { write: (line) => lines.push(line) } });
+    pod.engine = pod.open({ log });
+    await pod.engine.list();
+    expect(lines).toEqual([]);
+    await pod.printed({ args: shell('echo run') });
+    expect(lines.filter((line) => line.includes('resource limits of pods'))).toHaveLength(1);
+    await pod.open({ log }).list();
+    expect(lines.filter((line) => line.includes('resource limits of pods'))).toHaveLength(2);
   });
 });
