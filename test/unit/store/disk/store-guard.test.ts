@@ -1,11 +1,11 @@
-// Maintenance of a store whose disk reserve cannot be created.
+// Maintenance of a store whose disk reserve cannot be created, and its test writes.
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { createLog } from '../../../../src/base/log.ts';
+import { createLog, silentLog } from '../../../../src/base/log.ts';
 import { StoreGuard } from '../../../../src/store/disk/store-guard.ts';
 
 it('logs a maintenance failure that lasts once a minute, with a count', async () => {
@@ -34,4 +34,23 @@ it('logs a maintenance failure that lasts once a minute, with a count', async ()
   expect(shown()).toEqual([failed]);
   await clock.advance(60_000);
   expect(shown()).toEqual([failed, repeated, failed]);
+});
+
+it('tests a write when asked for a fault, at most once a second', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-guard-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const clock = new ManualClock();
+  const guard = await StoreGuard.open({
+    ...{ path: join(folder, 'millrace.db'), clock, log: silentLog },
+    ...{ reserveBytes: 0, eraseAfterMs: 50_000, checkMs: 0 },
+  });
+  onTestFinished(() => guard.close());
+  const first = guard.findFault();
+  expect(await first).toBeUndefined();
+  await clock.advance(999);
+  expect(guard.findFault()).toBe(first);
+  await clock.advance(1);
+  const second = guard.findFault();
+  expect(second).not.toBe(first);
+  expect(await second).toBeUndefined();
 });

@@ -55,6 +55,7 @@ it.each([
   ['SQLITE_IOERR_WRITE', 'check the disk'],
   ['SQLITE_CORRUPT', 'millrace store check'],
   ['SQLITE_READONLY', 'mounted read-only'],
+  ['SQLITE_NOMEM', '(SQLITE_NOMEM); check the disk'],
   ['SQLITE_BUSY', 'another program'],
   ['SQLITE_LOCKED', 'another program'],
 ])('names the remedy for %s: %s', (code, advice) => {
