@@ -20,7 +20,7 @@ import {
   requireRecordSize,
 } from './limits/quotas.ts';
 import { cutNewest } from './list-page.ts';
-import { Positions } from './positions.ts';
+import { Positions } from './list-positions.ts';
 import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 
 export interface ResourceRules<Creation, Update, Item> {

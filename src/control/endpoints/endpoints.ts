@@ -29,7 +29,7 @@ import {
   requireWorkersMax,
 } from '../limits/quotas.ts';
 import { cutNewest } from '../list-page.ts';
-import { Positions } from '../positions.ts';
+import { Positions } from '../list-positions.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';

@@ -12,7 +12,7 @@ import {
   type WriteOptions,
 } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { Positions } from '../positions.ts';
+import { Positions } from '../list-positions.ts';
 import { checkGrant, type KeyGrant } from './key-grant.ts';
 import { type KeysCheck, replaceKey } from './key-rotation.ts';
 import { type HeldKey, type KeyHolder, type KnownKey, KnownKeys } from './known-keys.ts';

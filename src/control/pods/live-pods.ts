@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
-import { Positions } from '../positions.ts';
+import { Positions } from '../list-positions.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
 import { giveGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';

@@ -2,7 +2,7 @@
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { type DecisionRecord, decisionRecord } from '../../wire/resources/decision.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
-import { Positions } from '../positions.ts';
+import { Positions } from '../list-positions.ts';
 
 /** Least number of decisions kept for each endpoint. */
 const KEPT = 200;

@@ -30,7 +30,7 @@ import {
   readReportReplies,
   readWelcome,
 } from '../link-answers.ts';
-import { Connections, type PostAnswer } from './connections.ts';
+import { Connections, type PostAnswer } from './connection-pool.ts';
 import { describeCallFailure, toAnswerError } from './http-errors.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
