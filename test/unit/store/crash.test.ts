@@ -3,19 +3,22 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import { ENDPOINT } from '../../conformance/store/stored-jobs.ts';
+import { deleteUnused, ENDPOINT } from '../../conformance/store/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-crash-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const writer = fileURLToPath(new URL('acknowledging-writer.ts', import.meta.url));
+const writerFile = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 
 /** Lets the writer work until it has named `count` jobs, kills it, and gives all that it named. */
-async function killWriterAfter(count: number, path: string): Promise<string[]> {
-  const child = spawn(process.execPath, [writer, path], { stdio: ['ignore', 'pipe', 'inherit'] });
+async function killWriterAfter(count: number, path: string, file: string): Promise<string[]> {
+  const child = spawn(process.execPath, [writerFile(file), path], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   const exited = once(child, 'exit');
   let output = '';
   for await (const data of child.stdout.setEncoding('utf8')) {
@@ -29,7 +32,7 @@ async function killWriterAfter(count: number, path: string): Promise<string[]> {
 
 it('every acknowledged write exists, complete and counted, after a kill during writes', async () => {
   const path = join(folder, 'killed.db');
-  const named = await killWriterAfter(500, path);
+  const named = await killWriterAfter(500, path, 'acknowledging-writer.ts');
   expect(named.length).toBeGreaterThanOrEqual(500);
   const store = openSqliteStore({ path });
   try {
@@ -46,4 +49,30 @@ it('every acknowledged write exists, complete and counted, after a kill during w
   } finally {
     await store.close();
   }
+}, 30_000);
+
+it('a kill during uploads loses no acknowledged input and leaves nothing that is not deleted', async () => {
+  const path = join(folder, 'uploads.db');
+  const named = await killWriterAfter(60, path, 'uploading-writer.ts');
+  const store = openSqliteStore({ path });
+  let bytes = 0;
+  try {
+    expect((await store.read((tx) => tx.unusedPayloads(10))).length).toBeGreaterThan(0);
+    await deleteUnused(store);
+    const jobs = await store.read((tx) => tx.queuedJobs(ENDPOINT, 1_000_000));
+    const ids = new Set(jobs.map(({ id }) => id));
+    expect(named.filter((id) => !ids.has(id))).toEqual([]);
+    for (const { endpointId, id, position } of jobs) {
+      const input = await store.read((tx) => tx.input({ endpointId, id }));
+      const written = new Uint8Array(40_000).fill(position % 251);
+      expect(Buffer.compare(input ?? written.subarray(0, 0), written)).toBe(0);
+      bytes += input?.length ?? 0;
+    }
+  } finally {
+    await store.close();
+  }
+  const database = new DatabaseSync(path);
+  const row = database.prepare('select sum(octet_length(bytes)) as sum from job_input').get();
+  database.close();
+  expect(row?.['sum']).toBe(bytes);
 }, 30_000);
