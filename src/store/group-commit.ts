@@ -5,6 +5,7 @@ import {
   describeUnavailable,
   isOutOfSpace,
   isStorageFailure,
+  nameStorageFailure,
   nameSystemError,
 } from './disk/sqlite-errors.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
@@ -68,11 +69,13 @@ export interface GroupCommitOptions {
   onFailure: (error: unknown) => void;
   /** Called if the disk fails to store a commit: from then on everything rejects. Default: ignored. */
   onLost?: ((error: unknown) => void) | undefined;
+  /** Called when the disk is full, before operations run again in the space of the reserve. Default: ignored. */
+  onFull?: (() => void) | undefined;
   /** Default: everything is attempted, however full the disk is. */
   gate: SpaceGate | undefined;
   /** Default: operations change nothing but the database. */
   memory?: MemoryState | undefined;
-  /** Called after each commit with its number of statements and its payload bytes. Default: ignored. */
+  /** Called when a commit is on disk, with its number of statements and its payload bytes. Default: ignored. */
   onCommit?: ((statements: number, payloadBytes: number) => void) | undefined;
   /** Puts the last commits on disk. Default: a commit is as durable as it gets. */
   sync?: (() => Promise<void>) | undefined;
@@ -85,6 +88,7 @@ export class GroupCommit {
   readonly #memory: MemoryState | undefined;
   readonly #sync: (() => Promise<void>) | undefined;
   readonly #onLost: (error: unknown) => void;
+  readonly #onFull: () => void;
   readonly #onCommit: (statements: number, payloadBytes: number) => void;
   readonly #queue: PendingWrite[] = [];
   #scheduled = false;
@@ -98,6 +102,7 @@ export class GroupCommit {
     this.#connection = connection;
     this.#onFailure = listeners.onFailure;
     this.#onLost = listeners.onLost ?? (() => {});
+    this.#onFull = listeners.onFull ?? (() => {});
     this.#onCommit = listeners.onCommit ?? (() => {});
     this.#gate = gate;
     this.#memory = memory;
@@ -151,11 +156,13 @@ export class GroupCommit {
   }
 
   /**
-   * Puts commits on disk that were made without `write`.
-   * @throws StoreUnavailableError
+   * Runs it, which commits without `write`, and puts that on disk. @throws what it throws, and
+   * StoreUnavailableError
    */
-  async sync(): Promise<void> {
+  async commitAlone(act: () => void): Promise<void> {
     while (this.#isBusy) await this.#syncing;
+    if (this.#lost) throw this.#lost;
+    act();
     this.#putOnDisk(() => {});
     await this.settled();
   }
@@ -165,14 +172,13 @@ export class GroupCommit {
     while (this.#isBusy) await this.#syncing;
     if (this.#lost) throw this.#lost;
     const result = act();
-    const release = () => this.#release();
+    const release = () => {
+      this.#syncing = undefined;
+      // At once, because the next one to run alone may be waiting as well.
+      if (this.#queue.length > 0) this.#commitBatch();
+    };
     this.#syncing = result.then(release, release);
     return result;
-  }
-
-  #release(): void {
-    this.#syncing = undefined;
-    if (this.#queue.length > 0) this.#schedule();
   }
 
   #schedule(): void {
@@ -194,26 +200,32 @@ export class GroupCommit {
     }
     this.#syncing = this.#sync().then(
       () => {
-        this.#release();
+        this.#syncing = undefined;
+        if (this.#queue.length > 0) this.#schedule();
         settle();
       },
       (error: unknown) => {
         this.#syncing = undefined;
-        fail(this.#lose(error));
+        const lost = describeLoss(error);
+        fail(lost);
+        this.lose(error, lost);
       },
     );
   }
 
   /**
-   * The disk has failed to store a commit. Later attempts prove nothing: the system may report success for
-   * pages that it has dropped. So nothing is read or written any more, until a new process reads the disk.
+   * The disk has failed to store something. Later attempts prove nothing: the system may report success for pages
+   * that it has dropped. So nothing is read or written any more, until a new process reads the disk.
    */
-  #lose(error: unknown): StoreUnavailableError {
-    const lost = describeLoss(error);
+  lose(error: unknown, lost = describeLoss(error)): void {
+    if (this.#lost) return;
     this.#lost = lost;
-    this.#onLost(error);
     for (const operation of this.#queue.splice(0)) operation.reject(lost);
-    return lost;
+    this.#onLost(error);
+  }
+
+  get isLost(): boolean {
+    return this.#lost !== undefined;
   }
 
   #commitBatch(): void {
@@ -248,9 +260,9 @@ export class GroupCommit {
     this.#memory?.settle();
     this.#commits++;
     this.#gate?.spend(batch.bytes);
-    this.#onCommit(batch.written.length, batch.bytes);
     const settle = () => {
       for (const operation of operations) operation.settle();
+      this.#onCommit(batch.written.length, batch.bytes);
     };
     if (batch.written.length === 0) settle();
     else {
@@ -303,7 +315,7 @@ export class GroupCommit {
   #makeSpace(gate: SpaceGate): boolean {
     try {
       gate.close();
-      this.#connection.saveSpace();
+      this.#onFull();
       return true;
     } catch (error) {
       this.#onFailure(error);
@@ -406,7 +418,7 @@ export class GroupCommit {
 }
 
 function describeLoss(cause: unknown): StoreUnavailableError {
-  const code = nameSystemError(cause);
+  const code = nameStorageFailure(cause) ?? nameSystemError(cause);
   const text = `The disk failed to store a commit (${code}): what it has is known only after a restart`;
   return new StoreUnavailableError(text, { cause, code });
 }

@@ -1,7 +1,7 @@
 // One SQLite database over node:sqlite: opens it, runs statements, reclaims space.
 import { closeSync, fdatasync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import { isStorageFailure } from './disk/sqlite-errors.ts';
+import type { Checkpoint, CheckpointMode } from './disk/checkpoint-thread.ts';
 import { migrate } from './migrations.ts';
 import { MIGRATIONS } from './schema-versions.ts';
 import type { Query, Row, SqlValue, Step } from './store.ts';
@@ -25,15 +25,6 @@ export interface ConnectionOptions {
 }
 
 const MB = 1_048_576;
-
-/**
- * Pages in the write-ahead log at which a commit copies it into the file. This blocks the event loop, so a
- * thread does it much earlier (disk/checkpointer.ts), unless it cannot keep up.
- */
-const CHECKPOINT_PAGES = 16_000;
-
-/** The same while the disk is full: it keeps the log at 1 MB. */
-const CHECKPOINT_PAGES_FULL_DISK = 250;
 
 /**
  * Far above the number of fixed statements; bounds the update statements, which are created as
@@ -99,7 +90,7 @@ export class SqliteConnection {
         pragma secure_delete = fast;
         pragma cache_size = ${-Math.ceil(cacheBytes / 1024)};
         pragma journal_size_limit = ${walLimitBytes};
-        pragma wal_autocheckpoint = ${CHECKPOINT_PAGES};
+        pragma wal_autocheckpoint = 0;
       `);
       migrate(this.#database, MIGRATIONS);
       if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
@@ -162,25 +153,14 @@ export class SqliteConnection {
     }
   }
 
-  /** While the disk is full, keeps the write-ahead log as short as possible. */
-  saveSpace(): void {
-    this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES_FULL_DISK}`);
-    this.#copyLog();
-  }
-
-  /** The disk has space again. */
-  useSpace(): void {
-    this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
-  }
-
-  /** As far as the disk permits. */
-  #copyLog(): void {
+  /** Copies the write-ahead log into the file. @throws SQLite's error */
+  copyLog(mode: CheckpointMode): Checkpoint {
     try {
       // Otherwise a reader in another process would block this one for the lock's timeout.
       this.#database.exec('pragma busy_timeout = 0');
-      this.run({ sql: 'pragma wal_checkpoint(passive)', params: [] });
-    } catch (error) {
-      if (!isStorageFailure(error)) throw error;
+      const [row] = this.run({ sql: `pragma wal_checkpoint(${mode})`, params: [] });
+      const { busy, checkpointed, log } = row ?? {};
+      return { isBusy: busy !== 0, pages: Number(log), copied: Number(checkpointed) };
     } finally {
       this.#database.exec(`pragma busy_timeout = ${this.#busyTimeoutMs}`);
     }

@@ -1,8 +1,8 @@
 // The store on an embedded SQLite file. All access is synchronous, so reads and batches of writes
 // never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
-import type { CheckpointMode } from './disk/checkpoint-thread.ts';
 import { Checkpointer } from './disk/checkpointer.ts';
+import { LogCopies } from './disk/log-copies.ts';
 import type { SpaceGate } from './disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from './disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from './disk/store-health.ts';
@@ -13,7 +13,14 @@ import type { SqlDriver } from './sql-driver.ts';
 import { SqlStore } from './sql-store.ts';
 import { SqlTables } from './sql-tables.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
-import type { Query, Row, Step, Store, WriteOptions } from './store.ts';
+import {
+  type Query,
+  type Row,
+  type Step,
+  type Store,
+  StoreUnavailableError,
+  type WriteOptions,
+} from './store.ts';
 
 export interface SqliteOptions extends ConnectionOptions {
   /**
@@ -42,14 +49,6 @@ export function openSqlite(options: SqliteOptions): { store: Store; driver: Sqli
   return { store: new SqlStore({ driver, live, tables }), driver };
 }
 
-const PAGE_BYTES = 4_096;
-
-/**
- * About the pages in the write-ahead log at which a thread copies it into the file: each copy costs two more
- * fsyncs. Each statement counts as a page.
- */
-const UNCOPIED_PAGES = 4_000;
-
 export class SqliteDriver implements SqlDriver {
   readonly #path: string;
   readonly #connection: SqliteConnection;
@@ -57,10 +56,8 @@ export class SqliteDriver implements SqlDriver {
   readonly #turns = new ReadTurns();
   readonly #onFailure: (failure: StoreFailure) => void;
   /** Undefined for a database in memory. */
-  readonly #checkpointer: Checkpointer | undefined;
-  /** About the pages of the log that the file does not have. */
-  #uncopied = 0;
-  #copying: Promise<void> | undefined;
+  readonly #copies: LogCopies | undefined;
+  #closing: Promise<void> | undefined;
   #closed = false;
 
   /** `memory` changes with the database. */
@@ -69,16 +66,29 @@ export class SqliteDriver implements SqlDriver {
     this.#path = path;
     this.#onFailure = onFailure;
     this.#connection = new SqliteConnection(options);
-    if (this.#connection.sync) this.#checkpointer = new Checkpointer(path);
     this.#commits = new GroupCommit({
       connection: this.#connection,
       // Whatever the error is, it has lost a whole transaction.
       onFailure: (error) => this.#reportAs('write', error, nameStorageFailure(error) ?? 'UNKNOWN'),
-      onLost: (error) => this.#reportAs('sync', error, nameSystemError(error)),
-      onCommit: (statements, payloadBytes) => this.#noteCommit(statements, payloadBytes),
+      onLost: (error) =>
+        this.#reportAs('sync', error, nameStorageFailure(error) ?? nameSystemError(error)),
+      onFull: () => this.saveSpace(),
+      onCommit: (statements, payloadBytes) => this.#copies?.noteCommit(statements, payloadBytes),
       gate,
       memory,
       sync: this.#connection.sync,
+    });
+    if (this.#connection.sync) this.#copies = this.#createCopies();
+  }
+
+  #createCopies(): LogCopies {
+    return new LogCopies({
+      checkpointer: new Checkpointer(this.#path),
+      connection: this.#connection,
+      runAlone: (act) => this.#commits.runAlone(act),
+      onFailure: (error) =>
+        this.#reportAs('checkpoint', error, nameStorageFailure(error) ?? 'UNKNOWN'),
+      onLost: (error) => this.#commits.lose(error),
     });
   }
 
@@ -102,20 +112,19 @@ export class SqliteDriver implements SqlDriver {
   };
 
   async reclaim(pages: number): Promise<boolean> {
-    await this.#commits.settled();
     const connection = this.#connection;
-    const hasFreed = this.#guard('reclaim', () => connection.freePages(pages));
+    const hasFreed = await this.#runAlone(() => connection.freePages(pages));
     // The file itself shrinks only when the log is copied into it.
-    if (hasFreed) await this.#copyLog('passive');
-    if (connection.isLogTooLarge) await this.#copyLog('truncate');
-    return this.#guard('reclaim', () => connection.hasSparePages);
+    if (hasFreed) await this.#copies?.copy('passive');
+    if (connection.isLogTooLarge) await this.#copies?.copy('truncate');
+    return this.#runAlone(() => connection.hasSparePages);
   }
 
   /** Rewrites and commits a page. @throws StoreUnavailableError */
-  async testWrite(): Promise<void> {
-    await this.#commits.settled();
-    this.#guard('probe', () => this.#connection.testWrite());
-    await this.#commits.sync();
+  testWrite(): Promise<void> {
+    return this.#commits.commitAlone(() =>
+      this.#guard('probe', () => this.#connection.testWrite()),
+    );
   }
 
   /** Transactions committed so far. */
@@ -124,61 +133,27 @@ export class SqliteDriver implements SqlDriver {
   }
 
   /** @returns whether more free pages are left */
-  async eraseFreePages(pages: number): Promise<boolean> {
-    await this.#commits.settled();
-    return this.#guard('reclaim', () => this.#connection.eraseFreePages(pages));
+  eraseFreePages(pages: number): Promise<boolean> {
+    return this.#runAlone(() => this.#connection.eraseFreePages(pages));
+  }
+
+  #runAlone<T>(act: () => T): Promise<T> {
+    return this.#commits.runAlone(async () => this.#guard('reclaim', act));
   }
 
   /** Returns false if something remains in the write-ahead log. */
-  truncateLog(): Promise<boolean> {
-    return this.#copyLog('truncate');
-  }
-
-  /**
-   * Copies the write-ahead log into the file while nothing is written. Returns false if another process reads, or
-   * if the disk cannot hold the log's content.
-   */
-  async #copyLog(mode: CheckpointMode): Promise<boolean> {
-    const checkpointer = this.#checkpointer;
+  async truncateLog(): Promise<boolean> {
     if (this.#closed) throw describeClosed();
-    if (!checkpointer) return true;
-    try {
-      const { copied, isBusy, pages } = await this.#commits.runAlone(() => checkpointer.run(mode));
-      return !isBusy && copied === pages;
-    } catch (error) {
-      if (!this.#report('checkpoint', error)) throw error;
-      return false;
-    }
-  }
-
-  /** Counts what a commit adds to the log, and has a long log copied. */
-  #noteCommit(statements: number, payloadBytes: number): void {
-    this.#uncopied += statements + payloadBytes / PAGE_BYTES;
-    if (this.#uncopied < UNCOPIED_PAGES || this.#copying || !this.#checkpointer) return;
-    this.#uncopied = 0;
-    this.#copying = this.#copyLongLog(this.#checkpointer).finally(() => {
-      this.#copying = undefined;
-    });
-  }
-
-  /** Most of it while commits go on; then the rest, so that the next commit begins the log again. */
-  async #copyLongLog(checkpointer: Checkpointer): Promise<void> {
-    try {
-      await checkpointer.run('passive');
-      await this.#commits.runAlone(() => checkpointer.run('passive'));
-    } catch (error) {
-      // The next commits try again; if the thread cannot, the connection does it itself.
-      if (!this.#report('checkpoint', error)) this.#reportAs('checkpoint', error, 'UNKNOWN');
-    }
+    return (await this.#copies?.copy('truncate')) ?? true;
   }
 
   /** Keeps the write-ahead log short while the disk is full. */
   saveSpace(): void {
-    this.#connection.saveSpace();
+    this.#copies?.keepShort(true);
   }
 
   useSpace(): void {
-    this.#connection.useSpace();
+    this.#copies?.keepShort(false);
   }
 
   /** Bytes of the database file and of its write-ahead log. */
@@ -187,13 +162,17 @@ export class SqliteDriver implements SqlDriver {
     return { database: sizeOf(this.#path), wal: sizeOf(`${this.#path}-wal`) };
   }
 
-  async close(): Promise<void> {
-    if (this.#closed) return;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#closed = true;
     await this.#commits.flush();
-    await this.#copying;
-    await this.#checkpointer?.close();
-    this.#connection.close();
+    await this.#copies?.close();
+    // Closing would copy pages whose content nobody knows.
+    if (!this.#commits.isLost) this.#connection.close();
   }
 
   #guard<T>(operation: StoreOperation, act: () => T): T {
@@ -217,6 +196,6 @@ export class SqliteDriver implements SqlDriver {
   }
 }
 
-function describeClosed(): Error {
-  return new Error('The store is closed');
+function describeClosed(): StoreUnavailableError {
+  return new StoreUnavailableError('The store is closed');
 }

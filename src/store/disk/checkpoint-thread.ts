@@ -25,7 +25,7 @@ if (port && typeof workerData === 'string') {
   port.on('message', (mode: CheckpointMode | 'close') => {
     if (mode === 'close') {
       database.close();
-      port.close();
+      process.exit();
     } else {
       port.postMessage(copyLog(database, mode));
     }

@@ -37,11 +37,12 @@ export class Checkpointer {
     thread.ref();
     const exited = once(thread, 'exit');
     thread.postMessage('close');
-    await exited;
+    // It may also end by an error.
+    await exited.catch(() => {});
   }
 
   #ask(mode: CheckpointMode): Promise<Checkpoint> {
-    if (this.#isClosed) throw new Error('The store is closed');
+    if (this.#isClosed) return Promise.reject(new Error('The checkpoint thread is closed'));
     const asked = Promise.withResolvers<Checkpoint>();
     this.#asked = asked;
     const thread = this.#thread ?? this.#start();
@@ -53,7 +54,9 @@ export class Checkpointer {
   }
 
   #start(): Worker {
-    const thread = new Worker(entry, { workerData: this.#path, resourceLimits: LIMITS });
+    // Without the program's --import modules and NODE_OPTIONS: they take memory, and may keep the thread alive.
+    const own = { execArgv: [], env: {} };
+    const thread = new Worker(entry, { ...own, workerData: this.#path, resourceLimits: LIMITS });
     thread.on('message', (answer: CheckpointAnswer) => {
       if ('message' in answer) this.#fail(answer);
       else this.#asked?.resolve(answer);

@@ -70,6 +70,12 @@ export function isOutOfSpace(error: unknown): boolean {
   return OUT_OF_SPACE.has(nameStorageFailure(error) ?? '');
 }
 
+/** Reading or writing failed, and not for lack of space. */
+export function isDiskFault(error: unknown): boolean {
+  const code = nameStorageFailure(error) ?? '';
+  return code.startsWith('SQLITE_IOERR') && !OUT_OF_SPACE.has(code);
+}
+
 export function isDamage(code: string): boolean {
   return DAMAGED.has(code) || code.startsWith('SQLITE_CORRUPT');
 }

@@ -4,7 +4,10 @@ import type { JobKey } from '../store.ts';
 /** Inputs kept; each has at most `INLINE_BYTES`, so all together about 4 MB. */
 const KEPT = 4_096;
 
-/** An input never changes, so what is remembered is right even if the operation that did so was undone. */
+/**
+ * An input never changes and IDs of jobs are used once, so what is remembered is right even if the operation that
+ * did so was undone.
+ */
 export class RecentInputs {
   readonly #inputs = new Map<string, Uint8Array>();
   readonly #kept: number;

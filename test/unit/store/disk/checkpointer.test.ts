@@ -4,11 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Checkpoint } from '../../../../src/store/disk/checkpoint-thread.ts';
 import { Checkpointer } from '../../../../src/store/disk/checkpointer.ts';
+import { LogCopies } from '../../../../src/store/disk/log-copies.ts';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
-import { addEndpoint, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 const MB = 1_048_576;
 const PAGE = new Uint8Array(4_096);
@@ -56,11 +58,79 @@ describe('a store', () => {
     const all = Array.from({ length: 60 }, (_, n) => insertJobs(100, `${n}`));
     const counts = all.map(async (inserted) => {
       await inserted;
-      return (await store.read((tx) => tx.endpoint('e')))?.inQueue;
+      return (await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue;
     });
     await Promise.all([...all, ...counts, store.reclaim(100), driver.truncateLog()]);
     expect(await driver.truncateLog()).toBe(true);
     expect(driver.measure().wal).toBe(0);
+  });
+
+  it('commits between copies, however many are requested', async () => {
+    let isOver = false;
+    const copying = (async () => {
+      while (!isOver) await driver.truncateLog();
+    })();
+    for (let n = 0; n < 20; n++) await insertJobs(1, `${n}`);
+    isOver = true;
+    await copying;
+    expect((await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue).toBe(20);
+  });
+
+  it('closes once, after the copies', async () => {
+    const copied = driver.truncateLog();
+    const closed = store.close();
+    expect(store.close()).toBe(closed);
+    await Promise.all([copied, closed]);
+    expect(statSync(`${path}-wal`, { throwIfNoEntry: false })).toBeUndefined();
+  });
+});
+
+describe('copies of the log without a thread', () => {
+  const errors: string[] = [];
+
+  function makeCopies(copyLog: () => Checkpoint): LogCopies {
+    return new LogCopies({
+      checkpointer: {
+        run: () => Promise.reject(new Error('The checkpoint thread ended')),
+        close: async () => {},
+      },
+      connection: { copyLog },
+      runAlone: (act) => act(),
+      onFailure: (error) => errors.push(`failed: ${error}`),
+      onLost: (error) => errors.push(`lost: ${error}`),
+    });
+  }
+
+  const fail = (errcode: number) => () => {
+    throw Object.assign(new Error(`error ${errcode}`), { errcode });
+  };
+
+  afterEach(() => {
+    errors.length = 0;
+  });
+
+  it('are made by the connection', async () => {
+    const copies = makeCopies(() => ({ isBusy: false, pages: 3, copied: 3 }));
+    expect(await copies.copy('truncate')).toBe(true);
+    await copies.close();
+    expect(await copies.copy('truncate')).toBe(false);
+    expect(errors).toEqual([]);
+  });
+
+  it.each([
+    ['a full disk is a failure after which the next may succeed', 13, 'failed'],
+    ['a write for which there is no space is such a failure', 778, 'failed'],
+    [
+      'a failed fsync loses the store, because the file may lack what SQLite believes it has',
+      1034,
+      'lost',
+    ],
+    ['a failed read loses the store', 266, 'lost'],
+  ])('%s', async (_name, errcode, outcome) => {
+    const copies = makeCopies(fail(errcode));
+    expect(await copies.copy('passive')).toBe(false);
+    await copies.close();
+    expect(errors).toEqual([`${outcome}: Error: error ${errcode}`]);
   });
 });
 
@@ -81,7 +151,7 @@ describe('a checkpointer', () => {
     expect(await checkpointer.run('truncate')).toEqual({ isBusy: false, pages: 0, copied: 0 });
     expect(statSync(`${path}-wal`).size).toBe(0);
     await checkpointer.close();
-    await expect(checkpointer.run('passive')).rejects.toThrow('The store is closed');
+    await expect(checkpointer.run('passive')).rejects.toThrow('The checkpoint thread is closed');
     reader.close();
     writer.close();
   });

@@ -1,0 +1,126 @@
+// When the write-ahead log is copied into the database: once it is long, or on request. A thread does it.
+import type { SqliteConnection } from '../sqlite-connection.ts';
+import { StoreUnavailableError } from '../store.ts';
+import type { Checkpoint, CheckpointMode } from './checkpoint-thread.ts';
+import type { Checkpointer } from './checkpointer.ts';
+import { isDiskFault, isStorageFailure } from './sqlite-errors.ts';
+
+const PAGE_BYTES = 4_096;
+
+/**
+ * About the pages in the log at which it is copied: each copy costs four calls of fsync. Each statement counts
+ * as a page.
+ */
+const LONG_PAGES = 4_000;
+
+/** The same while the disk is full: it keeps the log at about 1 MB. */
+const LONG_PAGES_FULL_DISK = 250;
+
+/**
+ * Before this version SQLite may lose pages if a commit begins the log again while another connection copies it
+ * (sqlite.org/wal.html#walresetbug).
+ */
+const COPIES_BESIDE_COMMITS = [3, 51, 3];
+
+export interface LogCopiesOptions {
+  /** Copies in a thread. */
+  checkpointer: Pick<Checkpointer, 'run' | 'close'>;
+  /** Copies if there is no thread. */
+  connection: Pick<SqliteConnection, 'copyLog'>;
+  /** Runs it while nothing is written or read. */
+  runAlone: <T>(act: () => Promise<T>) => Promise<T>;
+  /** Called with each failure of the disk, after which the next copy may succeed. */
+  onFailure: (error: unknown) => void;
+  /** Called if the file may lack pages although SQLite believes that it has them. */
+  onLost: (error: unknown) => void;
+}
+
+export class LogCopies {
+  readonly #options: LogCopiesOptions;
+  readonly #isBesideSafe = isAtLeast(process.versions['sqlite'] ?? '0', COPIES_BESIDE_COMMITS);
+  /** About the pages of the log that the file does not have. */
+  #uncopied = 0;
+  #longPages = LONG_PAGES;
+  readonly #running = new Set<Promise<unknown>>();
+  #isClosed = false;
+
+  constructor(options: LogCopiesOptions) {
+    this.#options = options;
+  }
+
+  /** Counts what a commit has added to the log, and has a long log copied. */
+  noteCommit(statements: number, payloadBytes: number): void {
+    this.#uncopied += statements + payloadBytes / PAGE_BYTES;
+    if (this.#uncopied >= this.#longPages) this.#copyInPassing();
+  }
+
+  /** While the disk is full, keeps the log short. */
+  keepShort(isShort: boolean): void {
+    this.#longPages = isShort ? LONG_PAGES_FULL_DISK : LONG_PAGES;
+    if (isShort) this.#copyInPassing();
+  }
+
+  /**
+   * Copies most of the log while commits go on, then the rest while none is made, so that the next commit begins
+   * the log again. Returns false if another process reads, or if the disk cannot hold the log's content.
+   */
+  copy(mode: CheckpointMode): Promise<boolean> {
+    if (this.#isClosed) return Promise.resolve(false);
+    const copied = this.#copy(mode);
+    const running: Promise<unknown> = copied.then(
+      () => this.#running.delete(running),
+      () => this.#running.delete(running),
+    );
+    this.#running.add(running);
+    return copied;
+  }
+
+  async #copy(mode: CheckpointMode): Promise<boolean> {
+    try {
+      if (this.#isBesideSafe) await this.#run('passive');
+      const { copied, isBusy, pages } = await this.#options.runAlone(() => this.#run(mode));
+      return !isBusy && copied === pages;
+    } catch (error) {
+      if (!isStorageFailure(error)) throw error;
+      // The thread has copied pages, and the disk may have dropped them: SQLite will not copy them again.
+      if (isDiskFault(error)) this.#options.onLost(error);
+      else this.#options.onFailure(error);
+      return false;
+    }
+  }
+
+  /** Waits for the copies that run. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all(this.#running);
+    await this.#options.checkpointer.close();
+  }
+
+  #copyInPassing(): void {
+    if (this.#running.size > 0) return;
+    this.#uncopied = 0;
+    this.copy('passive').catch((error: unknown) => {
+      // After a failure the next commits try again.
+      if (!(error instanceof StoreUnavailableError)) this.#options.onFailure(error);
+    });
+  }
+
+  async #run(mode: CheckpointMode): Promise<Checkpoint> {
+    try {
+      return await this.#options.checkpointer.run(mode);
+    } catch (error) {
+      if (isStorageFailure(error)) throw error;
+      // There is no thread: the event loop waits.
+      return this.#options.connection.copyLog(mode);
+    }
+  }
+}
+
+function isAtLeast(version: string, least: readonly number[]): boolean {
+  const parts = version.split('.').map(Number);
+  for (const [index, part] of least.entries()) {
+    const difference = (parts[index] ?? 0) - part;
+    if (difference !== 0) return difference > 0;
+  }
+  return true;
+}
