@@ -149,11 +149,11 @@ export class SqliteDriver implements SqlDriver {
 
   /** Keeps the write-ahead log short while the disk is full. */
   saveSpace(): void {
-    this.#copies?.keepShort(true);
+    this.#copies?.keepShort();
   }
 
   useSpace(): void {
-    this.#copies?.keepShort(false);
+    this.#copies?.keepLong();
   }
 
   /** Bytes of the database file and of its write-ahead log. */

@@ -54,10 +54,21 @@ export class LogCopies {
     if (this.#uncopied >= this.#longPages) this.#copyInPassing();
   }
 
-  /** While the disk is full, keeps the log short. */
-  keepShort(isShort: boolean): void {
-    this.#longPages = isShort ? LONG_PAGES_FULL_DISK : LONG_PAGES;
-    if (isShort) this.#copyInPassing();
+  /** The disk is full: copies the log at once, so that the next commits need no new space, and keeps it short. */
+  keepShort(): void {
+    this.#longPages = LONG_PAGES_FULL_DISK;
+    try {
+      this.#options.connection.copyLog('passive');
+    } catch (error) {
+      // The file may not grow either.
+      if (!isStorageFailure(error)) throw error;
+      if (isDiskFault(error)) this.#options.onLost(error);
+    }
+  }
+
+  /** The disk has space again. */
+  keepLong(): void {
+    this.#longPages = LONG_PAGES;
   }
 
   /**
