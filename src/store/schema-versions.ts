@@ -227,6 +227,11 @@ create table unused_payload (
 ) without rowid;
 `;
 
+/** A cause of scaling decisions has another name. */
+const causeNames = `
+update resource set body = replace(body, '"cause":"no_room"', '"cause":"no_capacity"') where kind = 'decision';
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -246,4 +251,5 @@ export const MIGRATIONS: readonly string[] = [
   inlinePayloads,
   leasesOutOfIndexes,
   unusedPayloads,
+  causeNames,
 ];

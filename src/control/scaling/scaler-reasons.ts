@@ -37,7 +37,7 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `${describeLoad(input)}, but the endpoint has its maximum of workers: ${describePlaces(input)}`;
     case 'no_gpu':
       return `${count(want - alive, 'more worker')} needed, but no GPU of the endpoint's types is free`;
-    case 'no_room':
+    case 'no_capacity':
       return `${count(want - alive, 'more worker')} needed, but the machine is full: ${input.headroom?.shortage ?? 'resource unknown'}`;
     case 'crashed':
       return `${describeStreak(crashes.streak)} failed: ${crashes.reason ?? 'reason unknown'}; ${describeRetry(input)}`;

@@ -102,7 +102,7 @@ function hasLastArrived(
 interface ScaleUp {
   start: number;
   /** Why no more workers start. */
-  block: 'crashed' | 'no_gpu' | 'no_room' | 'at_maximum' | 'rolling' | undefined;
+  block: 'crashed' | 'no_gpu' | 'no_capacity' | 'at_maximum' | 'rolling' | undefined;
 }
 
 function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): ScaleUp {
@@ -121,11 +121,11 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
   const wished = isOnTrial ? 1 : missing;
   const start = Math.min(wished, places ?? wished, headroom?.places ?? wished);
   if (start > 0) return { start, block: undefined };
-  return { start, block: places === 0 ? 'no_gpu' : 'no_room' };
+  return { start, block: places === 0 ? 'no_gpu' : 'no_capacity' };
 }
 
 function isOutOfCapacity({ block }: ScaleUp): boolean {
-  return block === 'no_gpu' || block === 'no_room';
+  return block === 'no_gpu' || block === 'no_capacity';
 }
 
 /** One more than the maximum, so that a new worker is ready before an old one drains. */

@@ -72,7 +72,7 @@ const SCALER_CAUSES = [
   'above_maximum',
   'at_maximum',
   'no_gpu',
-  'no_room',
+  'no_capacity',
   'crashed',
   'enough',
 ] as const;

@@ -154,7 +154,7 @@ describe('a full machine', () => {
     await world.run(5_000);
     expect(world.listPods(id)).toEqual([]);
     expect((await world.explain(id))[0]).toMatchObject({
-      cause: 'no_room',
+      cause: 'no_capacity',
       reason:
         '1 more worker needed, but the machine is full: memory: 4 GB wanted, 1 GB of 9 GB free',
     });
@@ -169,7 +169,7 @@ describe('a full machine', () => {
     const id = await world.createEndpoint({ workersMin: 3, workersMax: 3 });
     await world.run(5_000);
     expect(world.listPods(id)).toHaveLength(2);
-    expect((await world.explain(id))[0]).toMatchObject({ cause: 'no_room', want: 3, start: 0 });
+    expect((await world.explain(id))[0]).toMatchObject({ cause: 'no_capacity', want: 3, start: 0 });
   });
 
   it('replaces workers by ending an old one first', async () => {

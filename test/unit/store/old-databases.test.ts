@@ -20,9 +20,11 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const migrator = fileURLToPath(new URL('../../support/runs/stuck-migrator.ts', import.meta.url));
 const WEBHOOKS_SINCE = 3;
+const RESOURCES_SINCE = 6;
 const RECORD_PARTS_SINCE = 7;
 const PODS_OF_KEYS_SINCE = 10;
 const PODS_OF_WORKERS_SINCE = 11;
+const CAUSE_NAMES_SINCE = 16;
 const POD = 'pod_0192d3a0-0000-7000-8000-000000000012';
 const versions = MIGRATIONS.map((_, index) => index + 1);
 
@@ -124,6 +126,12 @@ function makeOldDatabase(version: number): string {
   });
   for (const named of [...keysByName, ...podKeys])
     insert(database, 'api_key', { ...named, user_id: 'u' });
+  if (version >= RESOURCES_SINCE) {
+    const cause = version >= CAUSE_NAMES_SINCE ? 'no_capacity' : 'no_room';
+    const body = JSON.stringify({ cause, reason: 'no_room' });
+    const resource = { kind: 'decision', id: 'd', user_id: OWNER, parent: ENDPOINT, position: 1 };
+    insert(database, 'resource', { ...resource, body });
+  }
   if (version >= WEBHOOKS_SINCE) {
     const { endpointId: endpoint_id, id, jobId: job_id, url, receiver, bytes, attempts } = delivery;
     const times = { created_at: delivery.createdAt, next_at: delivery.nextAt };
@@ -161,6 +169,7 @@ async function readAll(path: string) {
           .filter(({ hash }) => !hash.includes(POD.slice(0, -2)))
           .map(({ hash, podId, scopes }) => [hash, scopes, podId]),
         deliveries: yield* tx.dueDeliveries(due),
+        decision: (yield* tx.resource({ kind: 'decision', id: 'd' }))?.body,
         record: Buffer.from((yield* tx.deliveryPart(delivery, 0)) ?? []).toString(),
       };
     });
@@ -191,6 +200,7 @@ function expected(version: number) {
       ['h4', ['worker:e'], null],
     ],
     deliveries: hasWebhooks ? [delivery] : [],
+    decision: version >= RESOURCES_SINCE ? '{"cause":"no_capacity","reason":"no_room"}' : undefined,
     record: hasWebhooks ? 'the record' : '',
   };
 }

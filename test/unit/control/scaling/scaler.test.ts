@@ -228,7 +228,7 @@ const cases: Case[] = [
   {
     when: 'the machine is full',
     given: { load: waiting(1, 0), headroom: { places: 0, shortage: 'memory' } },
-    decision: { want: 1, start: 0, drain: [], cause: 'no_room' },
+    decision: { want: 1, start: 0, drain: [], cause: 'no_capacity' },
   },
   {
     when: 'the last one crashed just now',
