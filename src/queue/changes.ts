@@ -54,6 +54,8 @@ export interface ChangesOptions {
 
 export class Changes {
   readonly #options: ChangesOptions;
+  /** Ends when the last requested slice ends. */
+  #slices: Promise<unknown> = Promise.resolve();
 
   constructor(options: ChangesOptions) {
     this.#options = options;
@@ -98,6 +100,23 @@ export class Changes {
    * next ones; it must not return a job to which the event was applied.
    */
   commitSlice(
+    find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
+    event: JobEvent,
+  ): Promise<Slice> {
+    return this.inSlice(() => this.#commitSlice(find, event));
+  }
+
+  /**
+   * Runs one slice after the other. Slices that are requested in one turn of the event loop would share a
+   * commit, which would hold the loop for all of them.
+   */
+  inSlice<T>(act: () => Promise<T>): Promise<T> {
+    const ended = this.#slices.then(act);
+    this.#slices = ended.catch(() => {});
+    return ended;
+  }
+
+  #commitSlice(
     find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
     event: JobEvent,
   ): Promise<Slice> {

@@ -81,6 +81,8 @@ export interface JobsOptions {
  */
 export class Jobs {
   readonly #options: JobsOptions;
+  /** Ends when the last requested purge of the endpoint ends. */
+  readonly #purges = new Map<string, Promise<void>>();
 
   constructor(options: JobsOptions) {
     this.#options = options;
@@ -153,11 +155,24 @@ export class Jobs {
 
   /**
    * Cancels all waiting jobs, delayed ones included, but none that is submitted after the call. @returns
-   * their number
+   * their number, without the jobs that an earlier call cancels
    */
-  async purge(endpointId: string): Promise<number> {
-    const { changes, positions } = this.#options;
-    const upTo = positions.next();
+  purge(endpointId: string): Promise<number> {
+    const upTo = this.#options.positions.next();
+    // One after the other: only one slice of an endpoint waits for the slices of others.
+    const earlier = this.#purges.get(endpointId) ?? Promise.resolve();
+    const purged = earlier.then(() => this.#cancelQueued(endpointId, upTo));
+    const ended: Promise<void> = purged
+      .catch(() => {})
+      .then(() => {
+        if (this.#purges.get(endpointId) === ended) this.#purges.delete(endpointId);
+      });
+    this.#purges.set(endpointId, ended);
+    return purged;
+  }
+
+  async #cancelQueued(endpointId: string, upTo: number): Promise<number> {
+    const { changes } = this.#options;
     const findWaiting = function* (tx: Transaction, limit: number): Step<StoredJob[]> {
       yield* readEndpoint(tx, endpointId);
       return yield* tx.queuedJobs(endpointId, limit, upTo);

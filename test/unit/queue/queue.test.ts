@@ -1,6 +1,7 @@
 // The operations of clients on jobs in the queue, and the records that they read.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { JobKey } from '../../../src/store/store.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import {
   chunksOf,
   completed,
@@ -257,6 +258,11 @@ describe('cancel and retry', () => {
   });
 });
 
+async function putOtherEndpoint(): Promise<void> {
+  const settings = endpointSettings.parse({});
+  await platform.store.write((tx) => tx.putEndpoint({ id: 'other', settings, createdAt: 0 }));
+}
+
 describe('purge', () => {
   it('cancels all waiting jobs, page by page, and leaves running jobs alone', async () => {
     const running = await platform.submit();
@@ -292,6 +298,36 @@ describe('purge', () => {
     };
     expect(await Promise.race([read(), purged])).toBe('read');
     await purged;
+  });
+
+  it('commits one slice at a time, however many calls wait', async () => {
+    await putOtherEndpoint();
+    await Promise.all(Array.from({ length: 300 }, () => platform.submit()));
+    let [open, most] = [0, 0];
+    const write = platform.store.write.bind(platform.store);
+    platform.store.write = async (operation, options) => {
+      most = Math.max(most, ++open);
+      try {
+        return await write(operation, options);
+      } finally {
+        open--;
+      }
+    };
+    const endpoints = Array.from({ length: 20 }, (_, index) => (index % 2 ? ENDPOINT : 'other'));
+    const purged = await Promise.all(endpoints.map((id) => platform.queue.jobs.purge(id)));
+    expect(purged.reduce((sum, cancelled) => sum + cancelled)).toBe(300);
+    expect(most).toBe(1);
+  });
+
+  it('does not wait for all calls for another endpoint', async () => {
+    await putOtherEndpoint();
+    await Promise.all(Array.from({ length: 600 }, () => platform.submit()));
+    const ended: string[] = [];
+    const purge = (id: string) =>
+      platform.queue.jobs.purge(id).then((cancelled) => ended.push(`${id} ${cancelled}`));
+    await Promise.all([...Array.from({ length: 10 }, () => purge(ENDPOINT)), purge('other')]);
+    expect(ended.slice(0, 2)).toEqual(['other 0', `${ENDPOINT} 600`]);
+    expect(ended).toHaveLength(11);
   });
 
   it('of an unknown endpoint is not found', async () => {
