@@ -31,14 +31,39 @@ export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
   clock: Clock;
 }
 
-/** Claims of bodies that are still in memory. */
-const claims = new WeakMap<FastifyRequest, Claim[]>();
+/** A body that is still in memory. */
+interface HeldBody {
+  claims: Claim[];
+  /** A handler uses it, so the claims must not be released. */
+  isInUse: boolean;
+  /** The client has disconnected. */
+  isGone: boolean;
+}
+
+const held = new WeakMap<FastifyRequest, HeldBody>();
 
 /** The body has been stored: no memory is held for it while the request waits for its answer. */
 export function forgetBody(request: FastifyRequest): void {
   request.body = undefined;
-  for (const claim of claims.get(request) ?? []) claim.release();
-  claims.delete(request);
+  for (const claim of held.get(request)?.claims ?? []) claim.release();
+  held.delete(request);
+}
+
+/**
+ * Keeps the claims on the body until the work has ended, even if the client disconnects before. Use it for
+ * work that keeps a large body in memory while it waits for the store: without the claims, clients that
+ * disconnect could fill the memory.
+ */
+export async function useBody<T>(request: FastifyRequest, work: () => Promise<T>): Promise<T> {
+  const body = held.get(request);
+  if (!body) return work();
+  body.isInUse = true;
+  try {
+    return await work();
+  } finally {
+    body.isInUse = false;
+    if (body.isGone) forgetBody(request);
+  }
 }
 
 type ReadBody = (request: FastifyRequest, payload: IncomingMessage) => Promise<Buffer>;
@@ -110,7 +135,7 @@ function watchClient(payload: IncomingMessage): AbortSignal {
 /** One incoming body. */
 class Upload {
   readonly #options: UploadOptions;
-  readonly #claims: Claim[] = [];
+  readonly #held: HeldBody = { claims: [], isInUse: false, isGone: false };
   #claimedBytes = UNCOUNTED_BYTES;
   #receivedBytes = 0;
   #chunks = 0;
@@ -124,8 +149,11 @@ class Upload {
   constructor(options: UploadOptions) {
     this.#options = options;
     const { payload, request } = options;
-    claims.set(request, this.#claims);
-    findResponse(payload)?.once('close', () => forgetBody(request));
+    held.set(request, this.#held);
+    findResponse(payload)?.once('close', () => {
+      this.#held.isGone = true;
+      if (!this.#held.isInUse) forgetBody(request);
+    });
   }
 
   async read(): Promise<Buffer> {
@@ -157,7 +185,8 @@ class Upload {
     const { flows, payload, request } = this.#options;
     this.#gone ??= watchClient(payload);
     const gone = this.#gone;
-    const moved = () => this.#receivedBytes;
+    // A body in use must not be dropped: that would not free its memory.
+    const moved = () => (this.#held.isInUse ? Number.POSITIVE_INFINITY : this.#receivedBytes);
     const claim = await flows.claim(request, { bytes, moved, drop: this.#drop }, gone);
     const isGone = new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH();
     const failure = this.#failure ?? (gone.aborted ? isGone : undefined);
@@ -166,7 +195,7 @@ class Upload {
       claim?.release();
       throw failure;
     }
-    if (claim) this.#claims.push(claim);
+    if (claim) this.#held.claims.push(claim);
   }
 
   readonly #drop = (): void => {

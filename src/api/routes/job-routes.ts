@@ -10,7 +10,7 @@ import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
-import { forgetBody } from '../http/body-reader.ts';
+import { forgetBody, useBody } from '../http/body-reader.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
@@ -52,12 +52,12 @@ function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob
   const { queue } = options;
   return {
     runJob: async (request, reply) => {
-      const { id, status } = await submit(options, request, 'run');
+      const { id, status } = await useBody(request, () => submit(options, request, 'run'));
       return sendJson(reply, { id, status });
     },
     runJobSync: async (request, reply) => {
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
-      const { id } = await submit(options, request, 'runsync');
+      const { id } = await useBody(request, () => submit(options, request, 'runsync'));
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
       return sendEnd(reply, { queue, key, waitMs, show: ({ pieces }) => pieces });

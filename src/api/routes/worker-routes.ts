@@ -30,6 +30,7 @@ import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bound
 import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes.ts';
 import { check, parseJson } from '../http/body.ts';
+import { useBody } from '../http/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { EndpointRoute } from './job-routes.ts';
@@ -119,7 +120,8 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
       const caller = readCaller(request.headers);
       const reports = readReports(request.body ?? NO_BYTES);
       const link = requireLink(options, request);
-      return sendJson(reply, await link.report({ ...caller, reports }));
+      const report = () => link.report({ ...caller, reports });
+      return sendJson(reply, await useBody(request, report));
     },
   });
 }

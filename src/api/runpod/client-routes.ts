@@ -7,7 +7,7 @@ import type { StreamPage } from '../../queue/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job.ts';
 import type { Route } from '../../wire/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';
-import { forgetBody } from '../http/body-reader.ts';
+import { forgetBody, useBody } from '../http/body-reader.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger } from '../http/query.ts';
@@ -57,7 +57,7 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
   app.route<EndpointRoute>({
     ...{ ...place(JOB_ROUTES.runJob), bodyLimit: LIMITS.runBodyBytes },
     handler: async (request, reply) => {
-      const { id, status } = await submit(options, request, 'run');
+      const { id, status } = await useBody(request, () => submit(options, request, 'run'));
       return sendJson(reply, { id, status });
     },
   });
@@ -66,7 +66,7 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
     ...{ ...place(JOB_ROUTES.runJobSync), bodyLimit: LIMITS.runsyncBodyBytes },
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
-      const { id } = await submit(options, request, 'runsync');
+      const { id } = await useBody(request, () => submit(options, request, 'runsync'));
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
       return sendEnd(reply, {

@@ -4,6 +4,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { useBody } from '../http/body-reader.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';
@@ -64,8 +65,8 @@ export function addReportRoutes(
       async (request, reply) => {
         const { body = Buffer.alloc(0) } = request;
         const source = { owner: readUser(request), maxJsonDepth };
-        const answer = await handlePost(sessions, request, verb, (call) =>
-          read(body, source, call),
+        const answer = await useBody(request, () =>
+          handlePost(sessions, request, verb, (call) => read(body, source, call)),
         );
         return sendJson(reply, { answer });
       },

@@ -1,9 +1,13 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Store } from '../../../../src/store/store.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../certificate.ts';
 import { ENDPOINT, type Platform, startPlatform } from '../platform.ts';
 
@@ -112,5 +116,103 @@ describe('a small body that arrives with its head', () => {
     socket.write(inputs.map((input) => formRequest(platform, input)).join(''));
     await countAnswers(socket, 3);
     expect((await takeInputs(platform, 3)).sort()).toEqual(inputs);
+  });
+});
+
+/** Delays writes from `stop` on until `go`. */
+class StoppableStore {
+  #going: Promise<void> = Promise.resolve();
+  /** Writes that were requested since `stop`. */
+  requested = 0;
+  go = () => {};
+
+  stop(): void {
+    this.requested = 0;
+    this.#going = new Promise((resolve) => {
+      this.go = resolve;
+    });
+  }
+
+  readonly wrap = (store: Store): Store => ({
+    read: (operation) => store.read(operation),
+    write: async (operation, options) => {
+      this.requested++;
+      await this.#going;
+      return store.write(operation, options);
+    },
+    reclaim: (pages) => store.reclaim(pages),
+    close: () => store.close(),
+  });
+}
+
+/** Resolves when the response to the next request has closed. */
+function untilNextCloses(): Promise<void> {
+  return new Promise((resolve) => {
+    const channel = 'http.server.request.start';
+    const note = (message: unknown) => {
+      unsubscribe(channel, note);
+      (message as { response: ServerResponse }).response.once('close', () => resolve());
+    };
+    subscribe(channel, note);
+    onTestFinished(() => void unsubscribe(channel, note));
+  });
+}
+
+async function waitUntil(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await setTimeout(2);
+}
+
+const INPUT = makeInput(600_000, 1);
+const SUBMISSION = `{"input":${INPUT}}`;
+const REPORTS = Buffer.concat(
+  encodeFrames([
+    {
+      header: {
+        ...{ jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'outcome' },
+        outcome: { kind: 'completed', executionMs: 1, output: 'value' },
+      },
+      body: Buffer.from(INPUT),
+    },
+    {
+      header: {
+        ...{ jobId: 'k', attempt: 1, token: 't', seq: 1, kind: 'progress' },
+      },
+      body: Buffer.from('1'),
+    },
+  ]),
+);
+
+describe('the body of a client that disconnects while the store is slow', () => {
+  const json = 'Content-Type: application/json';
+  it.each([
+    ['run', `/v2/${ENDPOINT}/run`, [json], SUBMISSION],
+    ['runsync', `/v2/${ENDPOINT}/runsync`, [json], SUBMISSION],
+    ['run of RunPod', `/runpod/v2/${ENDPOINT}/run`, [json], SUBMISSION],
+    [
+      'a report',
+      `/v2/${ENDPOINT}/worker/report`,
+      [`Content-Type: ${FRAMES_MEDIA_TYPE}`, 'Millrace-Worker: w1', 'Millrace-Incarnation: 1'],
+      REPORTS,
+    ],
+  ])('counts until it is stored or refused: %s', async (_name, path, headers, body) => {
+    const store = new StoppableStore();
+    const platform = await startPlatform({ wrapStore: store.wrap });
+    await takeInputs(platform, 0);
+    store.stop();
+    // Runs before the platform closes, even if the test has failed.
+    onTestFinished(() => store.go());
+    const closed = untilNextCloses();
+    const socket = connect(platform.port, '127.0.0.1');
+    const key = path.includes('worker') ? platform.worker : platform.admin;
+    const head = [`POST ${path} HTTP/1.1`, 'Host: x', `Authorization: Bearer ${key}`, ...headers];
+    socket.write(`${head.join('\r\n')}\r\nContent-Length: ${body.length}\r\n\r\n`);
+    socket.write(body);
+    await waitUntil(() => platform.flows.usedBytes > 0);
+    await waitUntil(() => store.requested > 0);
+    socket.destroy();
+    await closed;
+    expect(platform.flows.usedBytes).toBe(body.length);
+    store.go();
+    await waitUntil(() => platform.flows.usedBytes === 0);
   });
 });
