@@ -1,5 +1,6 @@
 // Stores the decisions of lifecycle.ts and wakes the waiting callers once they are on disk.
 import type { Clock } from '../base/clock.ts';
+import { SLICE_MS } from '../base/slices.ts';
 import {
   ENDING,
   type JobKey,
@@ -20,8 +21,6 @@ import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
-/** A slice of a long change ends after this time, so that other work waits for one slice at most, ms. */
-const SLICE_MS = 4;
 /** Most jobs of a slice. */
 const SLICE_JOBS = 256;
 /** Jobs that are read at once. */

@@ -1,7 +1,8 @@
 // Stores large payloads in parts, one part in a commit, so that other work waits for one part at most. The
 // operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
 // operations that were refused or never ran, and those of removed jobs.
-import { ownTurn } from '../base/slices.ts';
+import type { Clock } from '../base/clock.ts';
+import { ownTurn, SLICE_MS } from '../base/slices.ts';
 import { giveBack } from '../base/spent-bytes.ts';
 import {
   ENDING,
@@ -18,9 +19,12 @@ import type { QueueSettings } from './settings.ts';
 
 /** Bytes that one slice deletes. */
 const SLICE_BYTES = 2 * 1_048_576;
+/** Most deletions of a slice, each of a payload or of some rows of one. */
+const SLICE_DELETIONS = 256;
 
 export interface LargePayloadsOptions {
   store: Store;
+  clock: Clock;
   settings: QueueSettings;
 }
 
@@ -34,6 +38,7 @@ export interface Upload {
 
 export class LargePayloads {
   readonly #store: Store;
+  readonly #clock: Clock;
   /** Larger payloads are written and read in parts. */
   readonly partBytes: number;
   /** Uploads whose operation has not ended. */
@@ -41,8 +46,9 @@ export class LargePayloads {
   /** Ends when the last requested turn ends. */
   #turns: Promise<unknown> = Promise.resolve();
 
-  constructor({ settings, store }: LargePayloadsOptions) {
+  constructor({ clock, settings, store }: LargePayloadsOptions) {
     this.#store = store;
+    this.#clock = clock;
     this.partBytes = settings.payloadPartBytes;
   }
 
@@ -116,20 +122,34 @@ export class LargePayloads {
     return payload;
   }
 
-  /** Deletes a slice of what no job has. Returns false if nothing is left. */
+  /**
+   * Deletes what no job has, as much as fits into a slice of time: a commit for each payload would be
+   * slower than their creation, which shares commits. Returns false if nothing is left.
+   */
   async deleteSome(): Promise<boolean> {
-    const find = (tx: Reader) => this.#findUnused(tx);
-    if (!(await this.#store.read(find))) return false;
-    await this.#store.write(function* (tx) {
-      const unused = yield* find(tx);
-      if (unused) yield* tx.deleteUnused(unused, SLICE_BYTES);
-    }, ENDING);
+    const [first] = await this.#store.read((tx) => this.#findUnused(tx, 1));
+    if (!first) return false;
+    await this.#store.write((tx) => this.#deleteSlice(tx), ENDING);
     return true;
   }
 
-  *#findUnused(tx: Reader): Step<UnusedPayload | undefined> {
-    const some = yield* tx.unusedPayloads(this.#inUse.size + 1);
-    return some.find((payload) => !this.#inUse.has(nameOf(payload)));
+  *#deleteSlice(tx: Transaction): Step<void> {
+    const until = this.#clock.now() + SLICE_MS;
+    const unused = yield* this.#findUnused(tx, SLICE_DELETIONS);
+    let leftBytes = SLICE_BYTES;
+    for (let deletions = 0; deletions < SLICE_DELETIONS; deletions++) {
+      const [payload] = unused;
+      if (!payload) return;
+      const { bytes, isLast } = yield* tx.deleteUnused(payload, leftBytes);
+      if (isLast) unused.shift();
+      leftBytes -= bytes;
+      if (leftBytes <= 0 || this.#clock.now() >= until) return;
+    }
+  }
+
+  *#findUnused(tx: Reader, limit: number): Step<UnusedPayload[]> {
+    const some = yield* tx.unusedPayloads(this.#inUse.size + limit);
+    return some.filter((payload) => !this.#inUse.has(nameOf(payload)));
   }
 }
 

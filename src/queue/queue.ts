@@ -85,7 +85,7 @@ export class Queue {
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
     const positions = new Positions(clock);
-    const payloads = new LargePayloads({ store, settings });
+    const payloads = new LargePayloads({ store, clock, settings });
     this.#parts = { ...shared, arrivals, removal, positions, payloads, closing };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     this.jobs = new Jobs(this.#parts);

@@ -42,18 +42,17 @@ export async function sweep(options: SweeperOptions): Promise<void> {
 }
 
 function createPass(options: SweeperOptions): () => Promise<number> {
-  const { clock, payloads, store } = options;
+  const { changes, clock, payloads, store } = options;
   const lateness = new Lateness(options);
   let hasFreedSpace = false;
   return async () => {
     hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
     await forgetSilent(options);
-    if (await payloads.deleteSome()) {
-      hasFreedSpace = true;
-      return AT_ONCE;
-    }
+    const hasDeleted = await changes.inSlice(() => payloads.deleteSome());
+    hasFreedSpace ||= hasDeleted;
     if (hasFreedSpace) {
-      // In steps, because gigabytes take minutes and due jobs must not wait.
+      // In steps, because gigabytes take minutes and due jobs must not wait. A deletion may never end, so
+      // space is returned after each step of it.
       hasFreedSpace = await store.reclaim(RECLAIM_PAGES);
       return AT_ONCE;
     }

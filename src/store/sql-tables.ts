@@ -6,6 +6,7 @@ import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
   type ChunkBatch,
+  type Deletion,
   type EndpointBase,
   type JobKey,
   OWNER,
@@ -157,7 +158,7 @@ export class SqlTables extends SqlReader implements Tables {
     return addPart(payload, at, part);
   }
 
-  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean> {
+  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
     return deleteUnused(payload, maxBytes);
   }
 

@@ -133,6 +133,13 @@ export interface UnusedPayload extends JobKey {
   origin: number;
 }
 
+export interface Deletion {
+  /** Deleted bytes. */
+  bytes: number;
+  /** Nothing of the payload is left. */
+  isLast: boolean;
+}
+
 /** A payload that was stored in parts. No reader sees it before an operation gives it to its job. */
 export interface StagedPayload extends UnusedPayload {
   kind: 'input' | 'output';
@@ -236,8 +243,8 @@ export interface Transaction extends Reader {
   beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload>;
   /** Stores a further part. `at`: bytes before it. */
   addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void>;
-  /** Deletes about `maxBytes` of an unused payload. @returns whether more of it is left */
-  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean>;
+  /** Deletes some rows of an unused payload, of about `maxBytes` at most. */
+  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion>;
   /** Removes the chunks of all attempts; many of them become unused. */
   dropChunks(key: JobKey): Step<void>;
   appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;

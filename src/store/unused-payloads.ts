@@ -2,7 +2,15 @@
 // deleted in several transactions after the operation that hides them. In between a row of `unused_payload`
 // names them. After a crash that row is what remains of an upload that nobody finishes.
 import { number, text } from './rows.ts';
-import type { JobKey, PayloadKind, Row, StagedPayload, Step, UnusedPayload } from './store.ts';
+import type {
+  Deletion,
+  JobKey,
+  PayloadKind,
+  Row,
+  StagedPayload,
+  Step,
+  UnusedPayload,
+} from './store.ts';
 
 /** Distance between the payloads of one job: more than any payload has bytes. */
 const SPAN = 2 ** 31;
@@ -12,7 +20,7 @@ const ALL = -1;
 const ROWS_READ = 64;
 /** Payloads of a job up to this size are deleted at once. */
 const SMALL_BYTES = 262_144;
-const SMALL_ROWS = 16;
+const SMALL_ROWS = 128;
 
 /** Tables of the payloads, and the column that orders the rows of a job. */
 const TABLES = {
@@ -127,8 +135,8 @@ function* findOrigin(kind: PayloadKind, params: string[]): Step<number> {
   return row ? number(row, 'attempt') : ALL;
 }
 
-/** Deletes rows of about `maxBytes`, and the entry with the last row. @returns whether rows are left */
-export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean> {
+/** Deletes some rows, of about `maxBytes` at most, and the entry with the last row. */
+export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
   const { endpointId, id, kind, origin } = payload;
   const { place, table } = TABLES[kind];
   const first = origin === ALL ? 0 : origin;
@@ -141,11 +149,11 @@ export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<bo
   };
   let bytes = 0;
   for (const row of rows) {
-    if (bytes >= maxBytes) return true;
+    if (bytes >= maxBytes) return { bytes, isLast: false };
     bytes += number(row, 'size');
     yield { sql: `delete from ${table} where rowid = ?`, params: [number(row, 'row')] };
   }
-  if (rows.length === ROWS_READ) return true;
+  if (rows.length === ROWS_READ) return { bytes, isLast: false };
   yield* removeUnused(payload);
-  return false;
+  return { bytes, isLast: true };
 }

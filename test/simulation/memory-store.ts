@@ -10,7 +10,7 @@ import {
   StoreUnavailableError,
   type Transaction,
 } from '../../src/store/store.ts';
-import { MemoryTables } from './memory-tables.ts';
+import { MemoryTables, type MemoryTablesOptions } from './memory-tables.ts';
 
 interface Operation {
   /** Throws what the operation throws. */
@@ -19,7 +19,7 @@ interface Operation {
   reject(error: unknown): void;
 }
 
-export interface MemoryStoreOptions extends LiveJobsOptions {
+export interface MemoryStoreOptions extends LiveJobsOptions, MemoryTablesOptions {
   /** Whether the next commit fails. Default: none does. */
   failsCommit?: () => boolean;
   /** Called after each commit that was tried. */
@@ -27,7 +27,7 @@ export interface MemoryStoreOptions extends LiveJobsOptions {
 }
 
 export class MemoryStore implements Store {
-  readonly #tables = new MemoryTables();
+  readonly #tables: MemoryTables;
   readonly #options: MemoryStoreOptions;
   #live: LiveJobs;
   #reader: Reader;
@@ -42,6 +42,7 @@ export class MemoryStore implements Store {
   constructor(options: MemoryStoreOptions = {}) {
     const { failsCommit = () => false, onSettled } = options;
     this.#options = options;
+    this.#tables = new MemoryTables(options);
     this.#live = new LiveJobs(this.#tables, options);
     this.#reader = new LiveReader(this.#tables, this.#live);
     this.#transaction = new LiveTransaction(this.#tables, this.#live);

@@ -5,6 +5,7 @@ import { type Counts, noCounts } from '../../src/store/live/counts.ts';
 import {
   type ChunkBatch,
   type ChunkRange,
+  type Deletion,
   type DueDeliveries,
   type EndpointBase,
   type JobKey,
@@ -40,7 +41,18 @@ const COUNTERS = [
 type Chunks = readonly (ChunkBatch & { attempt: number })[];
 type LogPieces = readonly { at: number; lines: Uint8Array }[];
 
+/** Origin of an entry for the whole input or output of a removed job. */
+const ALL = -1;
+/** Payloads of a job up to this size are deleted at once. */
+const SMALL_ROWS = 128;
+
+export interface MemoryTablesOptions {
+  /** Payloads of a job up to this size are deleted at once. Default 256 KB. */
+  smallBytes?: number;
+}
+
 export class MemoryTables implements Tables {
+  readonly #smallBytes: number;
   readonly #endpoints = new Map<string, StoredEndpoint>();
   readonly #jobs = new Map<string, StoredJob>();
   readonly #inputs = new Map<string, Uint8Array>();
@@ -55,6 +67,10 @@ export class MemoryTables implements Tables {
   readonly #resources = new Map<string, StoredResource>();
   readonly #keys = new Map<string, StoredKey>();
   readonly #undo: (() => void)[] = [];
+
+  constructor({ smallBytes = 262_144 }: MemoryTablesOptions = {}) {
+    this.#smallBytes = smallBytes;
+  }
 
   /** The changes so far, for `undoTo`. */
   mark(): number {
@@ -332,12 +348,14 @@ export class MemoryTables implements Tables {
     this.#set(this.#staged, nameOfStaged(payload), { payload, parts: added });
   }
 
-  *deleteUnused(payload: UnusedPayload): Step<boolean> {
+  *deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
     const name = nameOfStaged(payload);
-    const [, ...left] = this.#staged.get(name)?.parts ?? [];
-    if (left.length > 0) this.#set(this.#staged, name, { payload, parts: left });
+    const parts = [...(this.#staged.get(name)?.parts ?? [])];
+    let bytes = 0;
+    while (parts.length > 0 && bytes < maxBytes) bytes += parts.shift()?.length ?? 0;
+    if (parts.length > 0) this.#set(this.#staged, name, { payload, parts });
     else this.#delete(this.#staged, name);
-    return left.length > 0;
+    return { bytes, isLast: parts.length === 0 };
   }
 
   *unusedPayloads(limit: number): Step<UnusedPayload[]> {
@@ -374,10 +392,25 @@ export class MemoryTables implements Tables {
 
   *removePayloads(job: StoredJob): Step<void> {
     const name = nameOf(job);
+    this.#drop('input', job, this.#inputs.get(name));
     this.#delete(this.#inputs, name);
+    this.#drop('output', job, this.#outputs.get(name));
     this.#delete(this.#outputs, name);
-    this.#delete(this.#chunks, name);
+    yield* this.dropChunks(job);
     this.#delete(this.#logs, name);
+  }
+
+  #drop(kind: StagedPayload['kind'], { endpointId, id }: JobKey, payload?: Uint8Array): void {
+    if (payload) this.#addUnused({ kind, endpointId, id, origin: ALL }, [payload]);
+  }
+
+  /** Small payloads need no entry. */
+  #addUnused(payload: UnusedPayload, parts: readonly Uint8Array[]): void {
+    const bytes = parts.reduce((sum, { length }) => sum + length, 0);
+    if (parts.length < SMALL_ROWS && bytes <= this.#smallBytes) return;
+    const name = nameOfStaged(payload);
+    const known = this.#staged.get(name)?.parts ?? [];
+    this.#set(this.#staged, name, { payload, parts: [...known, ...parts] });
   }
 
   *putOutput(key: JobKey, output: Payload): Step<void> {
@@ -401,6 +434,11 @@ export class MemoryTables implements Tables {
   }
 
   *dropChunks(key: JobKey): Step<void> {
+    const { endpointId, id } = key;
+    const batches = this.#chunks.get(nameOf(key)) ?? [];
+    const origin = Math.max(...batches.map(({ attempt }) => attempt));
+    const parts = batches.map(({ bytes }) => bytes);
+    if (parts.length > 0) this.#addUnused({ kind: 'chunks', endpointId, id, origin }, parts);
     this.#delete(this.#chunks, nameOf(key));
   }
 

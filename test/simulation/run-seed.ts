@@ -82,7 +82,7 @@ export class SeedPlayer {
 
   #chooseStore(random: () => number, failsCommit: () => boolean): Store {
     if (Math.floor(random() * SQLITE_ONE_IN) > 0)
-      return new MemoryStore({ ...FEW_LIVE_JOBS, failsCommit });
+      return new MemoryStore({ ...FEW_LIVE_JOBS, smallBytes: 8, failsCommit });
     this.#sqlite ??= openSqlite();
     return this.#sqlite;
   }

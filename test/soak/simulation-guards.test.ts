@@ -122,8 +122,8 @@ const BREAKS: Break[] = [
   {
     promise: 'what no job has is deleted',
     file: 'src/queue/sweeper.ts',
-    from: 'if (await payloads.deleteSome()) {',
-    to: 'if (clock.now() < 0 && (await payloads.deleteSome())) {',
+    from: 'await changes.inSlice(() => payloads.deleteSome())',
+    to: 'clock.now() < 0 && (await changes.inSlice(() => payloads.deleteSome()))',
     seen: /payloads are left/,
   },
 ];

@@ -2,6 +2,7 @@
 import { INLINE_BYTES } from '../payload-parts.ts';
 import type {
   ChunkBatch,
+  Deletion,
   EndpointBase,
   JobKey,
   Payload,
@@ -111,7 +112,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.tables.addPart(payload, at, part);
   }
 
-  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<boolean> {
+  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
     return this.tables.deleteUnused(payload, maxBytes);
   }
 

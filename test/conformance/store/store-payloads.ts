@@ -65,7 +65,7 @@ export function describePayloads(): void {
       const found = await readOutput('a');
       expect(Buffer.compare(found ?? Buffer.alloc(0), Buffer.concat(other))).toBe(0);
       expect(await listUnused()).toEqual([first]);
-      while (await store.write((tx) => tx.deleteUnused(first, 1)));
+      while (!(await store.write((tx) => tx.deleteUnused(first, 1))).isLast);
       expect(await listUnused()).toEqual([]);
       expect((await readOutput('a'))?.length).toBe(600_000);
     });
@@ -78,7 +78,7 @@ export function describePayloads(): void {
       });
       await expect(refused).rejects.toThrow('refused');
       expect(await listUnused()).toEqual([input]);
-      while (await store.write((tx) => tx.deleteUnused(input, 1)));
+      while (!(await store.write((tx) => tx.deleteUnused(input, 1))).isLast);
       const late = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
       await expect(late).rejects.toThrow('has been deleted');
       await store.write((tx) => tx.addPart(input, 1_200_000, bytesOf('late')));
@@ -91,8 +91,9 @@ export function describePayloads(): void {
       await store.write((tx) => tx.insertJob(job, input));
       await store.write((tx) => tx.removeJob(job));
       expect(await readJob('a')).toBeUndefined();
+      expect(await listUnused()).toHaveLength(1);
       for (const payload of await listUnused()) {
-        while (await store.write((tx) => tx.deleteUnused(payload, 1)));
+        while (!(await store.write((tx) => tx.deleteUnused(payload, 1))).isLast);
       }
       expect(await listUnused()).toEqual([]);
       expect(await store.read((tx) => tx.input(keyOf('a')))).toBeUndefined();
@@ -268,6 +269,47 @@ export function describeChunks(): void {
     const again = store.write((tx) => tx.appendChunks({ ...keyOf('a'), attempt: 2 }, batch));
     await expect(again).rejects.toThrow();
   });
+
+  const append = (attempt: number, count: number, bytes: Uint8Array) =>
+    store.write(function* (tx) {
+      for (let first = 0; first < count; first++) {
+        yield* tx.appendChunks({ ...keyOf('b'), attempt }, { first, sizes: [1], bytes });
+      }
+    });
+  const listUnused = () => store.read((tx) => tx.unusedPayloads(10));
+
+  it('are deleted at once with their job if they have few bytes', async () => {
+    const job = makeJob({ id: 'b' });
+    await store.write((tx) => tx.insertJob(job, bytesOf('{}')));
+    await append(1, 100, bytesOf('1'));
+    await store.write((tx) => tx.removeJob(job));
+    expect(await listUnused()).toEqual([]);
+  });
+
+  it.each([
+    ['bytes', 3, 200_000],
+    ['rows', 300, 1],
+  ])(
+    'become unused if they have many %s, without those of later attempts',
+    async (_, count, size) => {
+      await append(1, count, new Uint8Array(size));
+      await store.write((tx) => tx.dropChunks(keyOf('b')));
+      await append(2, 1, bytesOf('1'));
+      const [unused] = await listUnused();
+      if (!unused) throw new Error('an unused payload was expected');
+      expect(unused).toEqual({ ...keyOf('b'), kind: 'chunks', origin: 1 });
+      let bytes = 0;
+      for (let isLast = false; !isLast; ) {
+        const deleted = await store.write((tx) => tx.deleteUnused(unused, 500_000));
+        expect(deleted.bytes).toBeLessThan(700_000);
+        bytes += deleted.bytes;
+        isLast = deleted.isLast;
+      }
+      expect([bytes, await listUnused()]).toEqual([count * size, []]);
+      const range = { ...keyOf('b'), attempt: 2, from: 0, maxBytes: 10 };
+      expect(await store.read((tx) => tx.chunks(range))).toHaveLength(1);
+    },
+  );
 
   it('are dropped with all attempts of the job', async () => {
     await store.write((tx) => tx.dropChunks(keyOf('a')));

@@ -104,6 +104,6 @@ export async function deleteUnused(store: Store): Promise<void> {
   for (;;) {
     const [payload] = await store.read((tx) => tx.unusedPayloads(1));
     if (!payload) return;
-    while (await store.write((tx) => tx.deleteUnused(payload, 1_048_576), ENDING));
+    while (!(await store.write((tx) => tx.deleteUnused(payload, 1_048_576), ENDING)).isLast);
   }
 }

@@ -34,6 +34,14 @@ afterEach(() => platform.close());
 const submit = () => platform.submit({}, Buffer.from(LARGE));
 const listUnused = () => platform.store.read((tx) => tx.unusedPayloads(10));
 
+function openPayloads(now = platform.clock.now): LargePayloads {
+  const { clock, queue, store } = platform;
+  return new LargePayloads({
+    ...{ store, settings: queue.settings },
+    clock: { now, after: (ms, act) => clock.after(ms, act) },
+  });
+}
+
 async function untilUploading(): Promise<void> {
   while ((await listUnused()).length === 0) await nextTurn();
 }
@@ -122,7 +130,7 @@ describe('a large input', () => {
 describe('an upload', () => {
   it('is not deleted before its operation has ended', async () => {
     const { store } = platform;
-    const payloads = new LargePayloads({ store, settings: platform.queue.settings });
+    const payloads = openPayloads();
     const key = { endpointId: ENDPOINT, id: 'a' };
     const upload = await payloads.upload({ kind: 'input', key, bytes: Buffer.from(LARGE) });
     expect(await payloads.deleteSome()).toBe(false);
@@ -131,6 +139,48 @@ describe('an upload', () => {
     expect(await payloads.deleteSome()).toBe(false);
     expect(await payloads.read('input', key, LARGE.length)).toEqual(Buffer.from(LARGE));
     expect(await payloads.read('input', key, LARGE.length + 1)).toBeUndefined();
+  });
+});
+
+describe('a deletion', () => {
+  const begin = (id: number, bytes: number) =>
+    platform.store.write((tx) =>
+      tx.beginPayload('input', { endpointId: ENDPOINT, id: `${id}` }, new Uint8Array(bytes)),
+    );
+  const countUnused = async () =>
+    (await platform.store.read((tx) => tx.unusedPayloads(1_000))).length;
+
+  it('deletes many small payloads at once', async () => {
+    for (let id = 0; id < 50; id++) await begin(id, 10);
+    expect(await openPayloads().deleteSome()).toBe(true);
+    expect(await countUnused()).toBe(0);
+  });
+
+  it('deletes many small rows of one payload at once', async () => {
+    const job = makeJob({ endpointId: ENDPOINT, id: 'a' });
+    await platform.store.write(function* (tx) {
+      for (let first = 0; first < 300; first++) {
+        const batch = { first, sizes: [1], bytes: Buffer.from('1') };
+        yield* tx.appendChunks({ endpointId: ENDPOINT, id: 'a', attempt: 1 }, batch);
+      }
+      yield* tx.dropChunks(job);
+    });
+    expect(await countUnused()).toBe(1);
+    expect(await openPayloads().deleteSome()).toBe(true);
+    expect(await countUnused()).toBe(0);
+  });
+
+  it('ends after about 2 MB', async () => {
+    for (let id = 0; id < 5; id++) await begin(id, 1_000_000);
+    await openPayloads().deleteSome();
+    expect(await countUnused()).toBe(2);
+  });
+
+  it('ends when its slice of time is over', async () => {
+    for (let id = 0; id < 50; id++) await begin(id, 10);
+    let now = 0;
+    await openPayloads(() => now++).deleteSome();
+    expect(await countUnused()).toBe(46);
   });
 });
 

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
 import { LargePayloads } from '../../../src/queue/large-payloads.ts';
 import { completeSettings } from '../../../src/queue/settings.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
@@ -37,7 +38,7 @@ class Process {
       },
     };
     const settings = completeSettings({ payloadPartBytes: PART });
-    this.payloads = new LargePayloads({ store: this.store, settings });
+    this.payloads = new LargePayloads({ store: this.store, clock: systemClock, settings });
   }
 
   crash(): void {

@@ -128,6 +128,21 @@ describe('time', () => {
     expect((await worker.renew([lease])).ended).toEqual([]);
   });
 
+  it('gives freed space back while payloads are still being deleted', async () => {
+    for (let id = 0; id < 10; id++) {
+      const key = { endpointId: ENDPOINT, id: `${id}` };
+      await platform.store.write((tx) => tx.beginPayload('input', key, new Uint8Array(1_000_000)));
+    }
+    const left: number[] = [];
+    platform.store.reclaim = async () => {
+      left.push((await platform.store.read((tx) => tx.unusedPayloads(10))).length);
+      return false;
+    };
+    await platform.clock.advance(31_000);
+    while (left.at(-1) !== 0) await platform.clock.advance(1);
+    expect(left).toEqual([7, 4, 1, 0]);
+  });
+
   it('takes effect while freed space is given back', async () => {
     await platform.submit({ ttl: 10_000 });
     const id = await platform.submit({ delay: 10_001 });

@@ -1,5 +1,6 @@
 // A process that uploads inputs in parts to the store at its first argument for as long as it lives, and
 // names each job on standard output once it is on disk.
+import { systemClock } from '../../../src/base/clock.ts';
 import { LargePayloads } from '../../../src/queue/large-payloads.ts';
 import { completeSettings } from '../../../src/queue/settings.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
@@ -10,7 +11,7 @@ const BYTES = 40_000;
 const store = openSqliteStore({ path: process.argv[2] ?? '' });
 await addEndpoint(store);
 const settings = completeSettings({ payloadPartBytes: 4_096 });
-const payloads = new LargePayloads({ store, settings });
+const payloads = new LargePayloads({ store, clock: systemClock, settings });
 
 async function writeOn(lane: number): Promise<void> {
   for (let position = 0; ; position++) {

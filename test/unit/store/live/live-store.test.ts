@@ -66,7 +66,7 @@ it('forgets the input of a submission that ran twice', async () => {
   const clock = new ManualClock();
   const signals = new Signals(clock, new Presence());
   const positions = new Positions(clock);
-  const payloads = new LargePayloads({ store, settings: completeSettings() });
+  const payloads = new LargePayloads({ store, clock, settings: completeSettings() });
   const parts = { store, clock, signals, arrivals, positions, payloads };
   const submissions = new Submissions({ ...parts, webhooks: undefined });
   const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
