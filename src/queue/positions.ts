@@ -1,5 +1,6 @@
 // Numbers jobs in the order of their submission.
 import type { Clock } from '../base/clock.ts';
+import type { Store } from '../store/store.ts';
 
 export class Positions {
   readonly #clock: Pick<Clock, 'now'>;
@@ -9,10 +10,21 @@ export class Positions {
     this.#clock = clock;
   }
 
-  /**
-   * Unix microseconds: the current millisecond and a counter. Positions always grow within one
-   * process.
-   */
+  /** Continues after all stored jobs: the clock of an earlier process may have been ahead. */
+  async resume(store: Store): Promise<void> {
+    const last = await store.read(function* (tx) {
+      let highest = 0;
+      for (const { id } of yield* tx.endpoints()) {
+        const newest = { endpointId: id, status: undefined, before: undefined, limit: 1 };
+        const [job] = yield* tx.jobs(newest);
+        highest = Math.max(highest, job?.position ?? 0);
+      }
+      return highest;
+    });
+    this.#last = Math.max(this.#last, last);
+  }
+
+  /** Unix microseconds: the current millisecond and a counter. Positions always grow. */
   next(): number {
     this.#last = Math.max(this.#clock.now() * 1_000, this.#last + 1);
     return this.#last;

@@ -100,8 +100,9 @@ export class Queue {
 
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
-    const { clock, presence, store } = this.#parts;
+    const { clock, positions, presence, store } = this.#parts;
     const wasSetBack = await this.#recordedTime.resume();
+    await positions.resume(store);
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }

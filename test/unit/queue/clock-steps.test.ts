@@ -194,6 +194,18 @@ it('a clock that was more than seven days ahead is not followed after the restar
   expect(clock.now()).toBeGreaterThanOrEqual(manual.now());
 });
 
+it('jobs keep their order, and all are purged, after a restart of a platform whose clock was ahead', async () => {
+  offsetMs += 365 * 24 * HOUR_MS;
+  const earlier = await submit();
+  await restart({ downMs: 0, stepMs: -365 * 24 * HOUR_MS });
+  const later = await submit();
+  const positions = [(await readJob(earlier))?.position, (await readJob(later))?.position];
+  expect(positions).toEqual([...positions].sort());
+  const purged = queue.jobs.purge(ENDPOINT);
+  await submit();
+  expect(await purged).toBe(2);
+});
+
 it('a restart with a correct clock does not move time', async () => {
   await submit();
   await manual.advance(400);
