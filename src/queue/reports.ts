@@ -41,30 +41,17 @@ export class Reports {
     this.#options = options;
   }
 
-  /** Small reports share one commit; each is undone alone. */
+  /**
+   * Small reports share one commit; each is undone alone. If one fails, the call rejects, but only after all
+   * others are applied.
+   */
   async report(endpointId: string, request: ReportRequest): Promise<ReportReply[]> {
-    const { changes, payloads, presence } = this.#options;
+    const { changes, presence } = this.#options;
     const worker = presence.require(endpointId, request);
     worker.seenAt = changes.moment().now;
     for (const report of request.reports) checkBody(report);
-    const uploads = await this.#upload(endpointId, request.reports);
-    const pending: Promise<ReportReply>[] = [];
-    try {
-      for (const report of request.reports) {
-        const output = uploads.get(report);
-        const apply = () => this.#apply(endpointId, report, output);
-        if (output || !payloads.isLarge(report.body)) {
-          pending.push(apply());
-          continue;
-        }
-        // A commit of its own; those after it must not come before it.
-        pending.push(payloads.inTurn(apply));
-        await Promise.allSettled(pending);
-      }
-    } finally {
-      await Promise.allSettled(pending);
-      for (const upload of uploads.values()) payloads.release(upload);
-    }
+    const pending = this.#handleAll(endpointId, request.reports);
+    await Promise.allSettled(pending);
     const replies = await Promise.all(pending);
     for (const [index, report] of request.reports.entries()) {
       if (report.kind === 'outcome') this.#logOutcome(request, report, replies[index]);
@@ -72,11 +59,44 @@ export class Reports {
     return replies;
   }
 
-  #apply(
-    endpointId: string,
-    report: Report,
-    output: StagedPayload | undefined,
-  ): Promise<ReportReply> {
+  /**
+   * Handles the reports of each job in order. Jobs with a large report come last, one report after the
+   * other. A failed report stops none of another job; the later ones of its own job leave a gap.
+   */
+  #handleAll(endpointId: string, reports: readonly Report[]): Promise<ReportReply>[] {
+    const { payloads } = this.#options;
+    const replies: Promise<ReportReply>[] = [];
+    const slow = new Set<string>();
+    for (const [index, report] of reports.entries()) {
+      if (payloads.isLarge(report.body)) slow.add(report.jobId);
+      if (!slow.has(report.jobId)) replies[index] = this.#apply(endpointId, report);
+    }
+    let before: Promise<unknown> = Promise.allSettled(Object.values(replies));
+    for (const [index, report] of reports.entries()) {
+      if (index in replies) continue;
+      const isLarge = payloads.isLarge(report.body);
+      const reply = before.then(() =>
+        isLarge ? this.#applyLarge(endpointId, report) : this.#apply(endpointId, report),
+      );
+      before = reply.catch(() => {});
+      replies[index] = reply;
+    }
+    return replies;
+  }
+
+  async #applyLarge(endpointId: string, report: Report): Promise<ReportReply> {
+    const { payloads } = this.#options;
+    const upload = await this.#upload(endpointId, report);
+    // A commit of its own.
+    if (!upload) return payloads.inTurn(() => this.#apply(endpointId, report));
+    try {
+      return await this.#apply(endpointId, report, upload);
+    } finally {
+      payloads.release(upload);
+    }
+  }
+
+  #apply(endpointId: string, report: Report, output?: StagedPayload): Promise<ReportReply> {
     const { changes, settings } = this.#options;
     return changes.commit(
       function* (tx, step) {
@@ -93,29 +113,15 @@ export class Reports {
     );
   }
 
-  /** Stores large outputs before the reports with which they come, unless those will be refused. */
-  async #upload(
-    endpointId: string,
-    reports: readonly Report[],
-  ): Promise<Map<Report, StagedPayload>> {
+  /** Stores the large output of a report before the report, unless that will be refused. */
+  async #upload(endpointId: string, report: Report): Promise<StagedPayload | undefined> {
     const { payloads, settings, store } = this.#options;
-    const uploads = new Map<Report, StagedPayload>();
-    try {
-      for (const report of reports) {
-        const { body: bytes, jobId } = report;
-        if (!hasOutput(report) || !payloads.isLarge(bytes)) continue;
-        if (bytes.length > settings.maxOutputBytes) continue;
-        const key = { endpointId, id: jobId };
-        const job = await store.read((tx) => tx.job(key));
-        if (!isWanted(judgeReport(job, report))) continue;
-        const upload = { kind: 'output', key, bytes, options: ENDING } as const;
-        uploads.set(report, await payloads.upload(upload));
-      }
-      return uploads;
-    } catch (error) {
-      for (const upload of uploads.values()) payloads.release(upload);
-      throw error;
-    }
+    const { body: bytes, jobId } = report;
+    if (!hasOutput(report) || bytes.length > settings.maxOutputBytes) return undefined;
+    const key = { endpointId, id: jobId };
+    const job = await store.read((tx) => tx.job(key));
+    if (judgeReport(job, report) !== 'apply') return undefined;
+    return payloads.upload({ kind: 'output', key, bytes, options: ENDING });
   }
 
   /** For tracing; the platform does not log outcomes otherwise. */
@@ -164,11 +170,6 @@ function hasOutput(report: Report): boolean {
     report.outcome.kind === 'completed' &&
     report.outcome.output === 'value'
   );
-}
-
-/** A gap may be closed by the reports before it in the same message. */
-function isWanted(verdict: ReportReply | 'apply'): boolean {
-  return verdict === 'apply' || verdict.answer === 'gap';
 }
 
 function keyOf({ endpointId, id }: StoredJob): { endpointId: string; id: string } {
