@@ -175,8 +175,8 @@ export interface Reader {
     maxBytes: number,
   ): Step<Uint8Array | number | undefined>;
   /**
-   * Part `index` (from 0) of a payload that is larger than 1 KB. Undefined behind the last part, and if
-   * the job does not exist any more.
+   * Part `index` (from 0) of a payload that is larger than 1 KB. Undefined behind the last part, and once
+   * the payload of a removed job is unused.
    */
   payloadPart(
     kind: StagedPayload['kind'],

@@ -34,7 +34,8 @@ export function isUsed(kind: 'input' | 'output'): string {
   const { table } = TABLES[kind];
   return `not exists (select 1 from unused_payload as unused
     where unused.endpoint_id = ${table}.endpoint_id and unused.job_id = ${table}.job_id
-      and unused.kind = '${kind}' and unused.origin = ${table}.at - ${table}.at % ${SPAN})`;
+      and unused.kind = '${kind}'
+      and unused.origin in (${ALL}, ${table}.at - ${table}.at % ${SPAN}))`;
 }
 
 /** Stores the first part under an origin that no other payload of the job has. */
