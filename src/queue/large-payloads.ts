@@ -15,6 +15,7 @@ import {
   type UnusedPayload,
   type WriteOptions,
 } from '../store/store.ts';
+import { PayloadTurns, type TurnOwner } from './payload-turns.ts';
 import type { QueueSettings } from './settings.ts';
 
 /** Bytes that one slice deletes. */
@@ -43,8 +44,7 @@ export class LargePayloads {
   readonly partBytes: number;
   /** Uploads whose operation has not ended. */
   readonly #inUse = new Set<string>();
-  /** Ends when the last requested turn ends. */
-  #turns: Promise<unknown> = Promise.resolve();
+  readonly #turns = new PayloadTurns();
 
   constructor({ clock, settings, store }: LargePayloadsOptions) {
     this.#store = store;
@@ -66,7 +66,9 @@ export class LargePayloads {
     const write = <T>(at: number, operation: (tx: Transaction) => Step<T>) => {
       // All that is left must fit, or the parts before it would take up the last space in vain.
       const whole = { ...options, payloadBytes: bytes.length - at };
-      return this.inTurn(() => this.#store.write(operation, whole));
+      return this.inTurn({ endpointId: key.endpointId, kind }, () =>
+        this.#store.write(operation, whole),
+      );
     };
     const inUse = this.#inUse;
     let payload: StagedPayload | undefined;
@@ -93,11 +95,9 @@ export class LargePayloads {
     this.#inUse.delete(nameOf(payload));
   }
 
-  /** Runs one large write after the other. */
-  inTurn<T>(write: () => Promise<T>): Promise<T> {
-    const written = this.#turns.then(write);
-    this.#turns = written.catch(() => {});
-    return written;
+  /** Runs a large write when no other one runs. */
+  inTurn<T>(owner: TurnOwner, write: () => Promise<T>): Promise<T> {
+    return this.#turns.run(owner, write);
   }
 
   /**

@@ -4,11 +4,10 @@ import {
   ENDING,
   type StagedPayload,
   type Step,
-  type Store,
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { LIMITS } from '../wire/job.ts';
+import { isTerminal, LIMITS } from '../wire/job.ts';
 import {
   LinkError,
   type Report,
@@ -26,7 +25,6 @@ import type { QueueSettings } from './settings.ts';
 const APPLIED: ReportReply = { answer: 'applied' };
 
 export interface ReportsOptions {
-  store: Store;
   payloads: LargePayloads;
   presence: Presence;
   changes: Changes;
@@ -50,7 +48,7 @@ export class Reports {
     const worker = presence.require(endpointId, request);
     worker.seenAt = changes.moment().now;
     for (const report of request.reports) checkBody(report);
-    const pending = this.#handleAll(endpointId, request.reports);
+    const pending = this.#handleAll(endpointId, request);
     await Promise.allSettled(pending);
     const replies = await Promise.all(pending);
     for (const [index, report] of request.reports.entries()) {
@@ -63,7 +61,7 @@ export class Reports {
    * Handles the reports of each job in order. Jobs with a large report come last, one report after the
    * other. A failed report stops none of another job; the later ones of its own job leave a gap.
    */
-  #handleAll(endpointId: string, reports: readonly Report[]): Promise<ReportReply>[] {
+  #handleAll(endpointId: string, { incarnation, reports }: ReportRequest): Promise<ReportReply>[] {
     const { payloads } = this.#options;
     const replies: Promise<ReportReply>[] = [];
     const slow = new Set<string>();
@@ -76,7 +74,9 @@ export class Reports {
       if (index in replies) continue;
       const isLarge = payloads.isLarge(report.body);
       const reply = before.then(() =>
-        isLarge ? this.#applyLarge(endpointId, report) : this.#apply(endpointId, report),
+        isLarge
+          ? this.#applyLarge(endpointId, report, incarnation)
+          : this.#apply(endpointId, report),
       );
       before = reply.catch(() => {});
       replies[index] = reply;
@@ -84,11 +84,13 @@ export class Reports {
     return replies;
   }
 
-  async #applyLarge(endpointId: string, report: Report): Promise<ReportReply> {
+  async #applyLarge(endpointId: string, report: Report, incarnation: number): Promise<ReportReply> {
     const { payloads } = this.#options;
-    const upload = await this.#upload(endpointId, report);
-    // A commit of its own.
-    if (!upload) return payloads.inTurn(() => this.#apply(endpointId, report));
+    const upload = await this.#upload(endpointId, report, incarnation);
+    if (!upload) {
+      const owner = { endpointId, kind: 'output' } as const;
+      return payloads.inTurn(owner, () => this.#apply(endpointId, report));
+    }
     try {
       return await this.#apply(endpointId, report, upload);
     } finally {
@@ -113,15 +115,26 @@ export class Reports {
     );
   }
 
-  /** Stores the large output of a report before the report, unless that will be refused. */
-  async #upload(endpointId: string, report: Report): Promise<StagedPayload | undefined> {
-    const { payloads, settings, store } = this.#options;
+  /**
+   * Stores the large output of a report before the report, unless that will be refused. The deadline of the
+   * attempt does not limit the upload, because other uploads may delay it.
+   */
+  async #upload(
+    endpointId: string,
+    report: Report,
+    incarnation: number,
+  ): Promise<StagedPayload | undefined> {
+    const { changes, payloads, settings } = this.#options;
     const { body: bytes, jobId } = report;
     if (!hasOutput(report) || bytes.length > settings.maxOutputBytes) return undefined;
     const key = { endpointId, id: jobId };
-    const job = await store.read((tx) => tx.job(key));
-    if (judgeReport(job, report) !== 'apply') return undefined;
-    return payloads.upload({ kind: 'output', key, bytes, options: ENDING });
+    const isWanted = await changes.commit(function* (tx, step) {
+      const job = yield* tx.job(key);
+      if (!job || judgeReport(job, report) !== 'apply') return false;
+      if (!isTerminal(job.status)) yield* step(job, { type: 'awaiting_delivery', incarnation });
+      return true;
+    });
+    return isWanted ? payloads.upload({ kind: 'output', key, bytes, options: ENDING }) : undefined;
   }
 
   /** For tracing; the platform does not log outcomes otherwise. */

@@ -185,6 +185,30 @@ describe('a deletion', () => {
 });
 
 describe('a large output', () => {
+  it('does not wait for the inputs of other endpoints', async () => {
+    const payloads = openPayloads();
+    const ended: string[] = [];
+    const upload = (kind: 'input' | 'output', endpointId: string, id: string) =>
+      payloads
+        .upload({ kind, key: { endpointId, id }, bytes: Buffer.from(LARGE) })
+        .then(() => ended.push(kind));
+    const inputs = Array.from({ length: 5 }, (_, id) => upload('input', 'other', `${id}`));
+    await Promise.all([...inputs, upload('output', ENDPOINT, 'a')]);
+    expect(ended).toEqual(['output', 'input', 'input', 'input', 'input', 'input']);
+  });
+
+  it('may take longer than the deadline of its attempt', async () => {
+    const id = await platform.submit({ executionTimeout: 1_000 });
+    const lease = await worker.takeOne();
+    const body = JSON.stringify('x'.repeat(1_000 * PART));
+    const reported = worker.finish(lease, completed, { body });
+    await untilUploading();
+    expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', deadlineAt: null });
+    await platform.clock.advance(12_000);
+    expect(await reported).toEqual({ answer: 'applied' });
+    expect((await platform.record(id)).status).toBe('COMPLETED');
+  });
+
   it('is in the record of its job', async () => {
     const id = await submit();
     const reply = await worker.finish(await worker.takeOne(), completed, { body: LARGE });
