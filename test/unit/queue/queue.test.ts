@@ -314,7 +314,12 @@ describe('purge', () => {
       }
     };
     const endpoints = Array.from({ length: 20 }, (_, index) => (index % 2 ? ENDPOINT : 'other'));
+    const unused = { endpointId: ENDPOINT, id: 'lost' };
+    await platform.store.write((tx) => tx.beginPayload('input', unused, new Uint8Array(9)));
+    const swept = platform.clock.advance(31_000);
     const purged = await Promise.all(endpoints.map((id) => platform.queue.jobs.purge(id)));
+    await swept;
+    expect(await platform.store.read((tx) => tx.unusedPayloads(1))).toEqual([]);
     expect(purged.reduce((sum, cancelled) => sum + cancelled)).toBe(300);
     expect(most).toBe(1);
   });
