@@ -61,12 +61,15 @@ export class EndpointRemoval {
   }
 
   /** @returns whether all deliveries are removed */
-  #removeDeliveries(endpointId: string): Promise<boolean> {
-    return this.#options.changes.commit(function* (tx): Step<boolean> {
+  async #removeDeliveries(endpointId: string): Promise<boolean> {
+    const { changes, signals } = this.#options;
+    const isLast = await changes.commit(function* (tx): Step<boolean> {
       const some = yield* tx.deliveriesOf(endpointId, DELIVERIES_AT_ONCE);
       for (const delivery of some) yield* tx.removeDelivery(delivery);
       return some.length < DELIVERIES_AT_ONCE;
     });
+    signals.payloadUnused();
+    return isLast;
   }
 
   /** Call this after the endpoint's row was removed: a new endpoint may use the ID. */

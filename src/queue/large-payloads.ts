@@ -27,6 +27,8 @@ export interface LargePayloadsOptions {
   store: Store;
   clock: Clock;
   settings: QueueSettings;
+  /** Called when a payload may have become unused. Default: ignored. */
+  onUnused?: () => void;
 }
 
 export interface Upload {
@@ -45,8 +47,10 @@ export class LargePayloads {
   /** Uploads whose operation has not ended. */
   readonly #inUse = new Set<string>();
   readonly #turns = new PayloadTurns();
+  readonly #onUnused: () => void;
 
-  constructor({ clock, settings, store }: LargePayloadsOptions) {
+  constructor({ clock, onUnused = () => {}, settings, store }: LargePayloadsOptions) {
+    this.#onUnused = onUnused;
     this.#store = store;
     this.#clock = clock;
     this.partBytes = settings.payloadPartBytes;
@@ -93,6 +97,7 @@ export class LargePayloads {
   /** What no operation has used will be deleted. */
   release(payload: StagedPayload): void {
     this.#inUse.delete(nameOf(payload));
+    this.#onUnused();
   }
 
   /** Runs a large write when no other one runs. */

@@ -75,7 +75,8 @@ export class Queue {
     const sender = options.webhooks;
     const { ranMs } = this.#recordedTime;
     const sending = { store, clock, log, random, settings: settings.webhooks, sender, closing };
-    this.#deliveries = new Deliveries({ ...sending, ranMs });
+    const onUnused = () => signals.payloadUnused();
+    this.#deliveries = new Deliveries({ ...sending, ranMs, onUnused });
     const deliveries = this.#deliveries;
     const changes = new Changes({ store, clock, random, settings, signals, deliveries, formats });
     // Every open long poll listens to this signal, so thousands of listeners are normal.
@@ -85,7 +86,7 @@ export class Queue {
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
     const positions = new Positions(clock);
-    const payloads = new LargePayloads({ store, clock, settings });
+    const payloads = new LargePayloads({ store, clock, settings, onUnused });
     this.#parts = { ...shared, arrivals, removal, positions, payloads, closing };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     this.jobs = new Jobs(this.#parts);

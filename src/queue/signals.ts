@@ -6,13 +6,18 @@ import { isTerminal } from '../wire/job.ts';
 import type { Presence } from './leases/presence.ts';
 import type { Transition } from './transition.ts';
 
+/** Time until unused payloads are deleted, ms. So the sweeper does not run for each of them. */
+const UNUSED_MS = 1_000;
+
 export class Signals {
+  readonly #clock: Clock;
   readonly #waiters: Waiters;
   readonly #presence: Presence;
   readonly #workListeners = new Set<(endpointId: string) => void>();
   readonly #dueListeners = new Set<(dueAt: number) => void>();
 
   constructor(clock: Clock, presence: Presence) {
+    this.#clock = clock;
     this.#waiters = new Waiters(clock);
     this.#presence = presence;
   }
@@ -35,8 +40,8 @@ export class Signals {
   }
 
   /**
-   * Calls the listener, after the commit, with the due time of each written job, Unix ms. @returns
-   * the function that stops it
+   * Calls the listener, after the commit, with the due time of each written job, Unix ms, and with
+   * the time at which unused payloads are due. @returns the function that stops it
    */
   onDue(listener: (dueAt: number) => void): () => void {
     this.#dueListeners.add(listener);
@@ -58,7 +63,8 @@ export class Signals {
   }
 
   changed(before: StoredJob, transition: Transition): void {
-    const { job, removed, stopWorker, dropChunks } = transition;
+    const { job, removed, stopWorker, dropChunks, dropOutput } = transition;
+    if (removed || dropChunks || dropOutput) this.payloadUnused();
     const key = `${job.endpointId}/${job.id}`;
     const freed = this.#presence.jobChanged(before, removed ? undefined : job);
     if (freed) this.wakeTakers(job.endpointId);
@@ -72,6 +78,11 @@ export class Signals {
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
     if (!wasReady) this.#announceWork(job);
     this.#reportDue(job.dueAt);
+  }
+
+  /** A payload may have become unused: the sweeper deletes it soon. */
+  payloadUnused(): void {
+    this.#reportDue(this.#clock.now() + UNUSED_MS);
   }
 
   callWorker(endpointId: string, workerId: string): void {

@@ -38,6 +38,8 @@ export interface DeliveriesOptions {
   settings: WebhookSettings;
   /** Undefined: nothing is sent; deliveries wait for a platform with a sender. */
   sender: WebhookSender | undefined;
+  /** Called when the output of a removed delivery may have become unused. */
+  onUnused: () => void;
   closing: AbortSignal;
 }
 
@@ -233,7 +235,7 @@ export class Deliveries {
           await store.write((tx) => tx.postponeDelivery(after.delivery), ENDING);
           this.#receivers.note(delivery, after.delivery.nextAt);
         } else {
-          await store.write((tx) => tx.removeDelivery(delivery), ENDING);
+          await this.#remove(delivery);
         }
         return;
       } catch (error) {
@@ -248,8 +250,14 @@ export class Deliveries {
   }
 
   async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
-    await this.#options.store.write((tx) => tx.removeDelivery(delivery), ENDING);
+    await this.#remove(delivery);
     this.#noteGivenUp(delivery, reason);
+  }
+
+  async #remove(delivery: StoredDelivery): Promise<void> {
+    const { onUnused, store } = this.#options;
+    await store.write((tx) => tx.removeDelivery(delivery), ENDING);
+    onUnused();
   }
 
   #note(delivery: StoredDelivery, { detail, result }: SendAttempt, after: AfterAttempt): void {

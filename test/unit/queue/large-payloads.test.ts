@@ -46,9 +46,9 @@ async function untilUploading(): Promise<void> {
   while ((await listUnused()).length === 0) await nextTurn();
 }
 
-/** Lets the sweeper delete what no job has. */
+/** Lets the sweeper delete what no job has. It does not wait for its next regular pass. */
 async function sweep(): Promise<void> {
-  await platform.clock.advance(31_000);
+  await platform.clock.advance(1_000);
   for (let pass = 0; pass < 200 && (await listUnused()).length > 0; pass++) {
     await platform.clock.advance(1);
   }
