@@ -47,6 +47,8 @@ export class LargePayloads {
   /** Uploads whose operation has not ended. */
   readonly #inUse = new Set<string>();
   readonly #turns = new PayloadTurns();
+  /** Bytes that running uploads have yet to write, in the order in which the uploads began. */
+  readonly #leftBytes = new Map<Upload, number>();
   readonly #onUnused: () => void;
 
   constructor({ clock, onUnused = () => {}, settings, store }: LargePayloadsOptions) {
@@ -65,19 +67,13 @@ export class LargePayloads {
    * Resolves when all parts are on disk. The operation then passes the result to the store instead of the
    * bytes. Call `release` when the operation has ended, whether it used the payload or not.
    */
-  async upload({ bytes, key, kind, options }: Upload): Promise<StagedPayload> {
+  async upload(upload: Upload): Promise<StagedPayload> {
+    const { bytes, key, kind } = upload;
     const size = this.partBytes;
-    const write = <T>(at: number, operation: (tx: Transaction) => Step<T>) => {
-      // All that is left must fit, or the parts before it would take up the last space in vain.
-      const whole = { ...options, payloadBytes: bytes.length - at };
-      return this.inTurn({ endpointId: key.endpointId, kind }, () =>
-        this.#store.write(operation, whole),
-      );
-    };
     const inUse = this.#inUse;
     let payload: StagedPayload | undefined;
     try {
-      const begun = await write(0, function* (tx): Step<StagedPayload> {
+      const begun = await this.#writePart(upload, 0, function* (tx): Step<StagedPayload> {
         // The operation may run a second time.
         if (payload) inUse.delete(nameOf(payload));
         payload = yield* tx.beginPayload(kind, key, bytes.subarray(0, size));
@@ -85,13 +81,41 @@ export class LargePayloads {
         return payload;
       });
       for (let at = size; at < bytes.length; at += size) {
-        await write(at, (tx) => tx.addPart(begun, at, bytes.subarray(at, at + size)));
+        const part = bytes.subarray(at, at + size);
+        await this.#writePart(upload, at, (tx) => tx.addPart(begun, at, part));
       }
       return begun;
     } catch (error) {
       if (payload) this.release(payload);
       throw error;
+    } finally {
+      this.#leftBytes.delete(upload);
     }
+  }
+
+  #writePart<T>(upload: Upload, at: number, operation: (tx: Transaction) => Step<T>): Promise<T> {
+    const { bytes, key, kind, options } = upload;
+    return this.inTurn({ endpointId: key.endpointId, kind }, async () => {
+      this.#leftBytes.set(upload, bytes.length - at);
+      const payloadBytes = this.#sumLeft(upload);
+      const written = await this.#store.write(operation, { ...options, payloadBytes });
+      this.#leftBytes.set(upload, Math.max(0, bytes.length - at - this.partBytes));
+      return written;
+    });
+  }
+
+  /**
+   * The rest of the upload and of those that began before it. On a full disk all of them must fit, or the parts
+   * of the upload would take up the last space in vain.
+   */
+  #sumLeft(upload: Upload): number {
+    let sum = 0;
+    for (const [each, bytes] of this.#leftBytes) {
+      // On a full disk, the other uploads end.
+      if (each === upload || each.options?.onFullDisk === 'proceed') sum += bytes;
+      if (each === upload) break;
+    }
+    return sum;
   }
 
   /** What no operation has used will be deleted. */

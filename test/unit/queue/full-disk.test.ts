@@ -78,3 +78,14 @@ it('an output that does not fit stops only the reports of its job', async () => 
     ['COMPLETED', 1],
   ]);
 });
+
+it('of two outputs at once, the second one takes none of the space that the first one needs', async () => {
+  const [first, second] = await Promise.allSettled([
+    worker.reportOne(endOf(0, 200_000)),
+    worker.reportOne(endOf(1, 200_000)),
+  ]);
+  expect(first).toEqual({ status: 'fulfilled', value: { answer: 'applied' } });
+  expect(second).toMatchObject({ status: 'rejected', reason: { code: 'SQLITE_FULL' } });
+  // A part of the second output would have taken up this space.
+  expect(await worker.reportOne(endOf(2, 60_000))).toEqual({ answer: 'applied' });
+});
