@@ -6,23 +6,19 @@ import type { IncomingMessage } from 'node:http';
 import { errorCodes, type FastifyRequest } from 'fastify';
 import type { Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findResponse, sendContinue } from '../limits/exchanges.ts';
 import { type Flows, UNCOUNTED_BYTES } from '../limits/flows.ts';
+import { GrowingBody, SizedBody } from './body-bytes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 
-/** From this size on, the memory of received parts is released at once. */
-const LARGE_BYTES = 1_048_576;
 /**
  * Parsing a chunk takes some microseconds, however small it is. A body with more chunks must have
  * larger ones.
  */
 const MAX_TINY_CHUNKS = 4_000;
 const TINY_CHUNK_BYTES = 32;
-/** First buffer for a body of unknown length. */
-const FIRST_BYTES = 4_096;
 /** Retry-After of a dropped upload, ms. */
 const RETRY_MS = 5_000;
 
@@ -282,59 +278,4 @@ class Upload {
 function describeStall(stallMs: number): ProblemError {
   const detail = `No byte of the request body arrived for ${stallMs} ms; send the request again.`;
   return new ProblemError('request_timeout', detail);
-}
-
-/**
- * A body of unknown length is copied into a growing buffer, because it may arrive one byte at a
- * time.
- */
-class GrowingBody {
-  #bytes = Buffer.alloc(0);
-  #at = 0;
-
-  add(chunk: Buffer): void {
-    const end = this.#at + chunk.length;
-    if (end > this.#bytes.length) this.#grow(end);
-    this.#bytes.set(chunk, this.#at);
-    this.#at = end;
-  }
-
-  whole(): Buffer {
-    return this.#bytes.subarray(0, this.#at);
-  }
-
-  discard(): void {
-    giveBack(this.#bytes);
-  }
-
-  #grow(bytes: number): void {
-    const old = this.#bytes;
-    this.#bytes = Buffer.allocUnsafeSlow(Math.max(bytes, old.length * 2, FIRST_BYTES));
-    this.#bytes.set(old);
-    giveBack(old);
-  }
-}
-
-class SizedBody {
-  readonly #bytes: Buffer;
-  #at = 0;
-
-  constructor(length: number) {
-    this.#bytes =
-      length >= LARGE_BYTES ? Buffer.allocUnsafeSlow(length) : Buffer.allocUnsafe(length);
-  }
-
-  add(chunk: Buffer): void {
-    this.#bytes.set(chunk, this.#at);
-    this.#at += chunk.length;
-    if (this.#bytes.length >= LARGE_BYTES) giveBack(chunk);
-  }
-
-  whole(): Buffer {
-    return this.#bytes;
-  }
-
-  discard(): void {
-    giveBack(this.#bytes);
-  }
 }
