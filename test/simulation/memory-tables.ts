@@ -59,6 +59,8 @@ export class MemoryTables implements Tables {
   readonly #outputs = new Map<string, Uint8Array>();
   readonly #staged = new Map<string, { payload: UnusedPayload; parts: Uint8Array[] }>();
   #lastOrigin = 0;
+  /** The parts of payloads that were uploaded: each one is read in a turn of its own, as from SQL tables. */
+  readonly #parts = new WeakMap<Uint8Array, readonly Uint8Array[]>();
   readonly #chunks = new Map<string, Chunks>();
   readonly #logs = new Map<string, LogPieces>();
   readonly #deliveries = new Map<string, StoredDelivery>();
@@ -378,7 +380,8 @@ export class MemoryTables implements Tables {
   ): Step<Uint8Array | undefined> {
     // A copy: the caller may detach its memory.
     const payload = (kind === 'input' ? this.#inputs : this.#outputs).get(nameOf(key));
-    return index > 0 ? undefined : payload?.slice();
+    const parts = payload && (this.#parts.get(payload) ?? [payload]);
+    return parts?.[index]?.slice();
   }
 
   /** The bytes of a payload that its job gets. */
@@ -387,7 +390,9 @@ export class MemoryTables implements Tables {
     const staged = this.#staged.get(nameOfStaged(payload));
     if (!staged) throw new Error(`the ${payload.kind} of job ${payload.id} has been deleted`);
     this.#delete(this.#staged, nameOfStaged(payload));
-    return Buffer.concat(staged.parts);
+    const used = Buffer.concat(staged.parts);
+    this.#parts.set(used, staged.parts);
+    return used;
   }
 
   *removePayloads(job: StoredJob): Step<void> {
