@@ -2,7 +2,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import type { StoredJob } from '../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../wire/job.ts';
-import { boundHistoryMessage } from './outcome-bounds.ts';
+import { boundHistoryMessage } from './payloads/outcome-bounds.ts';
 import { hasForeignFormat } from './records.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 

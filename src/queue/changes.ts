@@ -14,7 +14,7 @@ import {
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import { type JobEvent, next } from './lifecycle.ts';
-import { joinChunks } from './outputs.ts';
+import { joinChunks } from './payloads/outputs.ts';
 import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';

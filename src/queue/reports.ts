@@ -16,10 +16,10 @@ import {
 } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { Changes, StepOn } from './changes.ts';
-import type { LargePayloads } from './large-payloads.ts';
 import type { Presence } from './leases/presence.ts';
 import { type JobEvent, judgeReport } from './lifecycle.ts';
-import { boundOutcome } from './outcome-bounds.ts';
+import type { LargePayloads } from './payloads/large-payloads.ts';
+import { boundOutcome } from './payloads/outcome-bounds.ts';
 import type { QueueSettings } from './settings.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };

@@ -13,10 +13,10 @@ import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointRemoval } from './endpoint-removal.ts';
-import type { LargePayloads } from './large-payloads.ts';
+import type { LargePayloads } from './payloads/large-payloads.ts';
+import { SplitOutputs } from './payloads/split-outputs.ts';
 import { hasForeignFormat, hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
-import { SplitOutputs } from './split-outputs.ts';
 
 /** An output up to this size is one chunk, with `{"output":,"metrics":{}}` around it. */
 const MAX_WHOLE_BYTES = MAX_CHUNK_BYTES - 24;

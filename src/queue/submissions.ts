@@ -17,7 +17,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
 import { readEndpoint } from './endpoint-removal.ts';
-import type { LargePayloads } from './large-payloads.ts';
+import type { LargePayloads } from './payloads/large-payloads.ts';
 import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';

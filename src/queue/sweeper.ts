@@ -4,8 +4,8 @@ import type { Log } from '../base/log.ts';
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
 import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';
 import type { Changes } from './changes.ts';
-import type { LargePayloads } from './large-payloads.ts';
 import type { Presence } from './leases/presence.ts';
+import type { LargePayloads } from './payloads/large-payloads.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 

@@ -14,7 +14,7 @@ import {
 } from '../../wire/link/worker-link.ts';
 import type { Changes } from '../changes.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
-import type { LargePayloads } from '../large-payloads.ts';
+import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';

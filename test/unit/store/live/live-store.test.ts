@@ -1,8 +1,8 @@
 // Cases of the live jobs that a review found.
 import { expect, it, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { LargePayloads } from '../../../../src/queue/large-payloads.ts';
 import { Presence } from '../../../../src/queue/leases/presence.ts';
+import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { Positions } from '../../../../src/queue/positions.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { Signals } from '../../../../src/queue/signals.ts';

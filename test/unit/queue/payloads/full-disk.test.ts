@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { DiskReserve } from '../../../src/store/disk/disk-reserve.ts';
-import { SpaceGate } from '../../../src/store/disk/space-gate.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import { StoreUnavailableError } from '../../../src/store/store.ts';
-import type { Lease } from '../../../src/wire/link/worker-link.ts';
+import { DiskReserve } from '../../../../src/store/disk/disk-reserve.ts';
+import { SpaceGate } from '../../../../src/store/disk/space-gate.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { StoreUnavailableError } from '../../../../src/store/store.ts';
+import type { Lease } from '../../../../src/wire/link/worker-link.ts';
 import {
   completed,
   ENDPOINT,
@@ -15,7 +15,7 @@ import {
   logOf,
   outcomeOf,
   Platform,
-} from '../../conformance/platform.ts';
+} from '../../../conformance/platform.ts';
 
 /** A full disk accepts payloads up to a quarter of it. */
 const RESERVE_BYTES = 1_048_576;

@@ -1,6 +1,6 @@
 // Runs large writes one after the other: outputs before inputs, and the endpoints by turns.
-import { OwnerLanes } from '../base/owner-lanes.ts';
-import type { StagedPayload } from '../store/store.ts';
+import { OwnerLanes } from '../../base/owner-lanes.ts';
+import type { StagedPayload } from '../../store/store.ts';
 
 /** Outputs written in succession while inputs wait. The next write is that of an input. */
 const MAX_OUTPUTS_IN_ROW = 3;

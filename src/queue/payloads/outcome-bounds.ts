@@ -1,8 +1,8 @@
 // Bounds the outcome that a worker reports. The store keeps the outcome in the job's row, reads the whole
 // row at every change of the job, and may read thousands of rows at once. Pure.
-import { limitText } from '../base/text/printable.ts';
-import type { AttemptError } from '../wire/job.ts';
-import type { Outcome } from '../wire/link/worker-link.ts';
+import { limitText } from '../../base/text/printable.ts';
+import type { AttemptError } from '../../wire/job.ts';
+import type { Outcome } from '../../wire/link/worker-link.ts';
 
 /** Longest message, stack or type of an error. Millrace's own workers already cut them at 32,000. */
 const MAX_TEXT_CHARS = 33_000;

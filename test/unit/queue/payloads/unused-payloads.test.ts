@@ -1,6 +1,6 @@
 // Payloads that lose their job between two passes of the sweeper are deleted soon, not with its next pass.
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { SendAttempt, WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
+import type { SendAttempt, WebhookSender } from '../../../../src/queue/webhooks/webhooks.ts';
 import {
   chunksOf,
   completed,
@@ -9,7 +9,7 @@ import {
   Hand,
   NEVER,
   Platform,
-} from '../../conformance/platform.ts';
+} from '../../../conformance/platform.ts';
 
 /** Too large to be deleted together with its job. */
 const LARGE = JSON.stringify('x'.repeat(600_000));

@@ -1,8 +1,8 @@
 // Builds the output of a job as its record shows it.
-import type { Reader, Step, StoredJob } from '../store/store.ts';
-import { ChunkOrderError, joinOutputs } from '../wire/chunk/chunk-reassembly.ts';
-import { hasOutput } from './records.ts';
-import { sliceBatches } from './streams.ts';
+import type { Reader, Step, StoredJob } from '../../store/store.ts';
+import { ChunkOrderError, joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
+import { hasOutput } from '../records.ts';
+import { sliceBatches } from '../streams.ts';
 
 /** Estimates the size of the result of `readOutput`. */
 export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<number> {

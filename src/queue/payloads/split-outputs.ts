@@ -1,11 +1,11 @@
 // Splits a whole output into chunks, for readers of the stream of a job that does not stream. Splitting
 // 20 MB takes longer than the rest of a response, and a reader fetches many pages, so the chunks stay in a
 // cache while a reader fetches them.
-import type { Clock } from '../base/clock.ts';
-import { runInSlices } from '../base/slices.ts';
-import type { JobKey } from '../store/store.ts';
-import { MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
-import { splitInSlices } from '../wire/chunk/chunk-slices.ts';
+import type { Clock } from '../../base/clock.ts';
+import { runInSlices } from '../../base/slices.ts';
+import type { JobKey } from '../../store/store.ts';
+import { MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
+import { splitInSlices } from '../../wire/chunk/chunk-slices.ts';
 
 /** The cache drops an output this long after its last read, ms. */
 const KEEP_MS = 10_000;

@@ -1,9 +1,9 @@
 // Stores large payloads in parts, one part in a commit, so that other work waits for one part at most. The
 // operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
 // operations that were refused or never ran, and those of removed jobs.
-import type { Clock } from '../base/clock.ts';
-import { ownTurn, SLICE_MS } from '../base/slices.ts';
-import { giveBack } from '../base/spent-bytes.ts';
+import type { Clock } from '../../base/clock.ts';
+import { ownTurn, SLICE_MS } from '../../base/slices.ts';
+import { giveBack } from '../../base/spent-bytes.ts';
 import {
   ENDING,
   type JobKey,
@@ -14,9 +14,9 @@ import {
   type Transaction,
   type UnusedPayload,
   type WriteOptions,
-} from '../store/store.ts';
+} from '../../store/store.ts';
+import type { QueueSettings } from '../settings.ts';
 import { PayloadTurns, type TurnOwner } from './payload-turns.ts';
-import type { QueueSettings } from './settings.ts';
 
 /** Bytes that one slice deletes. */
 const SLICE_BYTES = 2 * 1_048_576;

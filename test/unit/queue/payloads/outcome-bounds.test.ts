@@ -8,7 +8,7 @@ import {
   Hand,
   Platform,
   progressOf,
-} from '../../conformance/platform.ts';
+} from '../../../conformance/platform.ts';
 
 const ENDLESS = 'x'.repeat(1_000_000);
 

@@ -2,7 +2,7 @@
 // them.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LargePayloads } from '../../../src/queue/large-payloads.ts';
+import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import {
   completed,
   ENDPOINT,
@@ -10,8 +10,8 @@ import {
   Hand,
   outcomeOf,
   Platform,
-} from '../../conformance/platform.ts';
-import { makeJob } from '../../conformance/store/stored-jobs.ts';
+} from '../../../conformance/platform.ts';
+import { makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 const PART = 1_000;
 const LARGE = JSON.stringify({ text: 'x'.repeat(10 * PART) });
