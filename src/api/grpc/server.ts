@@ -180,7 +180,8 @@ function openStream(
         admitCaller(call, endpoint, options);
         await allowance?.countCall(keyId);
       },
-      admitId: (workerId) => allowance?.admitId(caller, endpoint, workerId),
+      admitHello: (workerId, hello) =>
+        allowance?.admit(caller, { endpointId: endpoint, workerId }, hello) ?? hello(),
       noteCrash: (bye) => noteCrash(endpoint, bye),
     });
     streams.add(stream);

@@ -35,8 +35,8 @@ export interface WorkerStreamOptions {
   link: WorkerLink;
   /** Called before each verb. @throws ProblemError if the caller may not continue */
   admit: () => Promise<void>;
-  /** Called before a hello. @throws ProblemError if the key has too many workers */
-  admitId: (workerId: string) => void;
+  /** Says hello. @throws ProblemError if the key has too many workers, and what `hello` throws */
+  admitHello: <T>(workerId: string, hello: () => Promise<T>) => Promise<T>;
   /** A worker has died or could not be started, as its supervisor reports. */
   noteCrash: (bye: WorkerBye) => void;
   log: Log;
@@ -161,8 +161,8 @@ export class WorkerStream {
         throw new ProblemError('invalid', `${content}`);
       case 'hello': {
         const hello = checkContent(content, workerHello, 'hello');
-        this.#options.admitId(hello.workerId);
-        const welcome = await link.hello(hello);
+        const { admitHello } = this.#options;
+        const welcome = await admitHello(hello.workerId, () => link.hello(hello));
         return this.#writer.writeNow({ call: number, welcome });
       }
       case 'credit':

@@ -16,6 +16,11 @@ export interface WorkerAllowanceOptions {
 
 type Caller = Pick<KeyHolder, 'keyId' | 'userId'>;
 
+interface WorkerName {
+  endpointId: string;
+  workerId: string;
+}
+
 /** The key of each worker's last hello, by endpoint and worker ID. */
 type UserIds = Map<string, Map<string, string>>;
 
@@ -23,6 +28,8 @@ export class WorkerAllowance {
   readonly #options: WorkerAllowanceOptions;
   readonly #calls: RateLimiterMemory;
   readonly #ids = new Map<string, UserIds>();
+  /** Hellos under way by worker: until one has ended, the queue does not know the worker. */
+  readonly #arriving = new Map<string, number>();
 
   constructor(options: WorkerAllowanceOptions) {
     this.#options = options;
@@ -42,8 +49,29 @@ export class WorkerAllowance {
     }
   }
 
+  /**
+   * Counts the ID, and says hello. @throws ProblemError `rate_limited`, and what `hello` throws
+   */
+  async admit<T>(caller: Caller, worker: WorkerName, hello: () => Promise<T>): Promise<T> {
+    this.countId(caller, worker);
+    return this.noteArriving(worker, hello());
+  }
+
+  /** The worker counts as live until its hello has ended: from then on the queue knows it. */
+  async noteArriving<T>({ endpointId, workerId }: WorkerName, hello: Promise<T>): Promise<T> {
+    const name = nameOf(endpointId, workerId);
+    this.#arriving.set(name, (this.#arriving.get(name) ?? 0) + 1);
+    try {
+      return await hello;
+    } finally {
+      const others = (this.#arriving.get(name) ?? 0) - 1;
+      if (others > 0) this.#arriving.set(name, others);
+      else this.#arriving.delete(name);
+    }
+  }
+
   /** Counts the ID once, for the key and for its user. @throws ProblemError `rate_limited` */
-  admitId({ keyId, userId }: Caller, endpointId: string, workerId: string): void {
+  countId({ keyId, userId }: Caller, { endpointId, workerId }: WorkerName): void {
     const ofUser = this.#ids.get(userId) ?? this.#addUser(userId);
     const ofEndpoint = ofUser.get(endpointId) ?? new Map<string, string>();
     const known = ofEndpoint.get(workerId);
@@ -79,9 +107,20 @@ export class WorkerAllowance {
   #forgetAbsent(ofUser: UserIds): void {
     for (const [endpointId, ofEndpoint] of ofUser) {
       for (const id of ofEndpoint.keys()) {
-        if (!this.#options.isPresent(endpointId, id)) ofEndpoint.delete(id);
+        if (!this.#isLive(endpointId, id)) ofEndpoint.delete(id);
       }
       if (ofEndpoint.size === 0) ofUser.delete(endpointId);
     }
   }
+
+  #isLive(endpointId: string, workerId: string): boolean {
+    return (
+      this.#arriving.has(nameOf(endpointId, workerId)) ||
+      this.#options.isPresent(endpointId, workerId)
+    );
+  }
+}
+
+function nameOf(endpointId: string, workerId: string): string {
+  return `${endpointId}/${workerId}`;
 }

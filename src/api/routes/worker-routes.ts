@@ -65,8 +65,11 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
     handler: async (request, reply) => {
       const greeting = check(parseVerb(request.body), workerHello);
       const { holder, params } = request;
-      if (holder) options.allowance?.admitId(holder, params.endpoint, greeting.workerId);
-      return sendJson(reply, await requireLink(options, request).hello(greeting));
+      const { allowance } = options;
+      const sayHello = () => requireLink(options, request).hello(greeting);
+      const name = { endpointId: params.endpoint, workerId: greeting.workerId };
+      const admitted = holder && allowance?.admit(holder, name, sayHello);
+      return sendJson(reply, await (admitted ?? sayHello()));
     },
   });
 

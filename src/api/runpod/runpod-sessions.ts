@@ -49,8 +49,13 @@ export class RunPodSessions {
 
   /** Like `use`, for a worker with this key. @throws ProblemError `not_found`, `rate_limited` */
   admit(holder: KeyHolder | undefined, endpointId: string, workerId: string): RunPodSession {
-    if (holder) this.#options.allowance?.admitId(holder, endpointId, workerId);
-    return this.use(endpointId, workerId, holder?.podId ?? null);
+    const { allowance } = this.#options;
+    const worker = { endpointId, workerId };
+    if (holder) allowance?.countId(holder, worker);
+    const session = this.use(endpointId, workerId, holder?.podId ?? null);
+    // The caller opens it too, and gets the error.
+    if (holder) allowance?.noteArriving(worker, session.open()).catch(() => {});
+    return session;
   }
 
   /**

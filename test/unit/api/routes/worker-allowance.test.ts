@@ -88,6 +88,22 @@ describe('the live workers of one key', () => {
     expect((await hello('a')).status).toBe(429);
   });
 
+  it('count while their hello is under way, although the queue does not know them yet', async () => {
+    const limits = { ...DEFAULT_WORKER_LIMITS, ids: 1 };
+    const allowance = new WorkerAllowance({ limits, isPresent: () => false });
+    const caller = { keyId: 'key', userId: 'user' };
+    const hello = Promise.withResolvers<void>();
+    const name = (workerId: string) => ({ endpointId: ENDPOINT, workerId });
+    const first = allowance.admit(caller, name('a'), () => hello.promise);
+    const again = allowance.admit(caller, name('a'), async () => {});
+    await again;
+    const refused = allowance.admit(caller, name('b'), async () => {});
+    await expect(refused).rejects.toMatchObject({ code: 'rate_limited' });
+    hello.reject(new Error('the store is full'));
+    await expect(first).rejects.toThrow('the store is full');
+    await allowance.admit(caller, name('b'), async () => {});
+  });
+
   it('are forgotten with their user when they have left and another user arrives', () => {
     const asked: string[] = [];
     const isPresent = (_endpoint: string, id: string) => {
@@ -95,10 +111,22 @@ describe('the live workers of one key', () => {
       return id === 'present';
     };
     const allowance = new WorkerAllowance({ limits: DEFAULT_WORKER_LIMITS, isPresent });
-    allowance.admitId({ keyId: 'key', userId: 'user 1' }, ENDPOINT, 'absent');
-    allowance.admitId({ keyId: 'key', userId: 'user 2' }, ENDPOINT, 'present');
-    allowance.admitId({ keyId: 'key', userId: 'user 3' }, ENDPOINT, 'new');
-    allowance.admitId({ keyId: 'key', userId: 'user 4' }, ENDPOINT, 'newer');
+    allowance.countId(
+      { keyId: 'key', userId: 'user 1' },
+      { endpointId: ENDPOINT, workerId: 'absent' },
+    );
+    allowance.countId(
+      { keyId: 'key', userId: 'user 2' },
+      { endpointId: ENDPOINT, workerId: 'present' },
+    );
+    allowance.countId(
+      { keyId: 'key', userId: 'user 3' },
+      { endpointId: ENDPOINT, workerId: 'new' },
+    );
+    allowance.countId(
+      { keyId: 'key', userId: 'user 4' },
+      { endpointId: ENDPOINT, workerId: 'newer' },
+    );
     expect(asked).toEqual(['absent', 'present', 'present', 'new']);
   });
 
@@ -106,7 +134,7 @@ describe('the live workers of one key', () => {
     const limits = { ...DEFAULT_WORKER_LIMITS, ids: 2, userids: 3 };
     const allowance = new WorkerAllowance({ limits, isPresent: () => true });
     const hello = (keyId: string, workerId: string, userId = 'mallory') =>
-      allowance.admitId({ keyId, userId }, ENDPOINT, workerId);
+      allowance.countId({ keyId, userId }, { endpointId: ENDPOINT, workerId });
     const refusal = (bound: number) => {
       const message = expect.stringMatching(`\\b${bound}\\b`);
       return expect.objectContaining({ code: 'rate_limited', message });
