@@ -1,7 +1,8 @@
 // One SQLite database over node:sqlite: opens it, runs statements, reclaims space.
-import { closeSync, fdatasync, openSync, statSync } from 'node:fs';
+import { closeSync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import type { Checkpoint, CheckpointMode } from './disk/checkpoint-thread.ts';
+import { FileSync } from './disk/file-sync.ts';
 import { migrate } from './migrations.ts';
 import { MIGRATIONS } from './schema-versions.ts';
 import type { Query, Row, SqlValue, Step } from './store.ts';
@@ -18,8 +19,8 @@ export interface ConnectionOptions {
   /** How long a call blocks while another process has locked the file, ms. Default 2,000. */
   busyTimeoutMs?: number;
   /**
-   * Puts a file on disk, without blocking the event loop; rejects with the system's error. Default: fdatasync in
-   * Node's thread pool.
+   * Puts a file on disk; rejects with the system's error. Default: fdatasync, in Node's thread pool if the disk is
+   * slow.
    */
   syncFile?: (descriptor: number) => Promise<void>;
 }
@@ -103,7 +104,7 @@ export class SqliteConnection {
       throw error;
     }
     const log = this.#log;
-    const { syncFile = putOnDisk } = options;
+    const { syncFile = new FileSync().run } = options;
     this.sync = log === undefined ? undefined : () => syncFile(log);
   }
 
@@ -234,12 +235,6 @@ function refuseLoneLog(path: string): void {
 function openLog(path: string): number | undefined {
   const exists = statSync(path, { throwIfNoEntry: false }) !== undefined;
   return exists ? openSync(path, 'r+') : undefined;
-}
-
-function putOnDisk(descriptor: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    fdatasync(descriptor, (error) => (error ? reject(error) : resolve()));
-  });
 }
 
 function isLarge(param: SqlValue): boolean {

@@ -4,15 +4,22 @@ import { createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
-/** In the platform's process: `fdatasync` fails as of the moment at which the file `broken` exists. */
+/** In the platform's process: `fdatasync` fails, in both forms, as soon as the file `broken` exists. */
 const BREAK_DISK = `
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
-const { existsSync, fdatasync } = fs;
-fs.fdatasync = (descriptor, done) => {
-  if (!existsSync('broken')) return fdatasync(descriptor, done);
+const { existsSync, fdatasync, fdatasyncSync } = fs;
+const fail = () => {
   const text = 'EIO: i/o error, fdatasync';
-  setImmediate(done, Object.assign(new Error(text), { code: 'EIO', syscall: 'fdatasync' }));
+  return Object.assign(new Error(text), { code: 'EIO', syscall: 'fdatasync' });
+};
+fs.fdatasync = (descriptor, done) => {
+  if (existsSync('broken')) setImmediate(done, fail());
+  else fdatasync(descriptor, done);
+};
+fs.fdatasyncSync = (descriptor) => {
+  if (existsSync('broken')) throw fail();
+  fdatasyncSync(descriptor);
 };
 syncBuiltinESMExports();
 `;
