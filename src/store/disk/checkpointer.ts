@@ -61,7 +61,7 @@ export class Checkpointer {
       if ('message' in answer) this.#fail(answer);
       else this.#asked?.resolve(answer);
     });
-    thread.on('error', (error) => this.#fail(error));
+    thread.on('error', (error: unknown) => this.#asked?.reject(error));
     thread.on('exit', () => {
       this.#thread = undefined;
       this.#fail({ message: 'The checkpoint thread ended' });
