@@ -135,3 +135,8 @@ export function readChunkBatch(row: Row): ChunkBatch {
     bytes: bytes(row, 'bytes'),
   };
 }
+
+export function readFirst<T>(rows: readonly Row[], read: (row: Row) => T): T | undefined {
+  const [row] = rows;
+  return row && read(row);
+}

@@ -1,21 +1,19 @@
-// The tables of an SQL database: all statements that read. sql-tables.ts has those that
-// write.
-import type { JobStatus } from '../wire/job.ts';
+// The tables of an SQL database: all statements that read. sql-tables.ts has those that write.
 import { readRecordPart } from './delivery-record.ts';
-import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
 import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
 import {
   bytes,
   number,
-  numberOrNull,
   readChunkBatch,
   readDelivery,
   readEndpoint,
+  readFirst,
   readKey,
   readResource,
   readWorker,
   text,
 } from './rows.ts';
+import { SqlJobReader } from './sql-job-reader.ts';
 import type {
   ChunkBatch,
   ChunkRange,
@@ -31,19 +29,17 @@ import type {
   Step,
   StoredDelivery,
   StoredEndpoint,
-  StoredJob,
   StoredKey,
   StoredResource,
   StoredWorker,
   UnusedPayload,
 } from './store.ts';
-import type { TableListing } from './tables.ts';
 import { listUnused } from './unused-payloads.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
-export class SqlReader {
+export class SqlReader extends SqlJobReader {
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
     const rows = yield { sql: 'select * from endpoint where id = ?', params: [id] };
     return readFirst(rows, readEndpoint);
@@ -52,108 +48,6 @@ export class SqlReader {
   *endpoints(): Step<StoredEndpoint[]> {
     const rows = yield { sql: 'select * from endpoint order by id', params: [] };
     return rows.map(readEndpoint);
-  }
-
-  *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and id = ?`,
-      params: [endpointId, id],
-    };
-    return readFirst(rows, readJob);
-  }
-
-  *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and idempotency_key = ?`,
-      params: [endpointId, idempotencyKey],
-    };
-    return readFirst(rows, readJob);
-  }
-
-  *jobs({ endpointId, status, before, limit }: TableListing): Step<StoredJob[]> {
-    const wanted = status === undefined ? '' : `and ${statusConditions[status]}`;
-    const rows = yield {
-      sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < ? ${wanted}
-        order by position desc limit ?`,
-      params: [endpointId, before ?? Number.MAX_SAFE_INTEGER, limit],
-    };
-    return rows.map(readJob);
-  }
-
-  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
-        order by priority desc, position limit ?`,
-      params: [endpointId, limit],
-    };
-    return rows.map(readJob);
-  }
-
-  *queuedJobs(
-    endpointId: string,
-    limit: number,
-    upTo = Number.MAX_SAFE_INTEGER,
-  ): Step<StoredJob[]> {
-    const jobs: StoredJob[] = [];
-    for (const delayed of [1, 0]) {
-      let below = Number.MAX_SAFE_INTEGER;
-      while (jobs.length < limit) {
-        const priority = yield* this.#priorityBelow(below, [endpointId, delayed]);
-        if (priority === null) break;
-        // One priority at a time, so that the query skips the positions behind `upTo`.
-        const rows = yield {
-          sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE'
-            and delayed = ? and priority = ? and position <= ? order by position limit ?`,
-          params: [endpointId, delayed, priority, upTo, limit - jobs.length],
-        };
-        jobs.push(...rows.map(readJob));
-        below = priority;
-      }
-    }
-    return jobs;
-  }
-
-  /** The highest priority of queued jobs that is lower than `below`; null without one. */
-  *#priorityBelow(below: number, lane: SqlValue[]): Step<number | null> {
-    const rows = yield {
-      sql: `select max(priority) as priority from job where endpoint_id = ?
-        and status = 'IN_QUEUE' and delayed = ? and priority < ?`,
-      params: [...lane, below],
-    };
-    return readFirst(rows, (row) => numberOrNull(row, 'priority')) ?? null;
-  }
-
-  *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and lease_worker = ?
-        order by position`,
-      params: [endpointId, workerId],
-    };
-    return rows.map(readJob);
-  }
-
-  *leasedJobs(): Step<StoredJob[]> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where lease_worker is not null
-        order by endpoint_id, lease_worker`,
-      params: [],
-    };
-    return rows.map(readJob);
-  }
-
-  *dueJobs(now: number, limit: number): Step<StoredJob[]> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where due_at <= ? and lease_token is null
-        order by due_at limit ?`,
-      params: [now, limit],
-    };
-    return rows.map(readJob);
-  }
-
-  *nextDueAt(): Step<number | undefined> {
-    const sql = 'select due_at from job where lease_token is null order by due_at limit 1';
-    const rows = yield { sql, params: [] };
-    return readFirst(rows, (row) => number(row, 'due_at'));
   }
 
   *input(key: JobKey): Step<Uint8Array | undefined> {
@@ -307,41 +201,6 @@ export class SqlReader {
     return rows.map(readResource);
   }
 
-  *oldestQueuedAt(endpointId: string): Step<number | undefined> {
-    // Reads the first job of each priority by stepping through the index: few rows, however many
-    // wait.
-    const rows = yield {
-      sql: `with recursive each (priority) as (
-          select max(priority) from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
-          union all
-          select (select max(priority) from job where endpoint_id = ? and status = 'IN_QUEUE'
-              and delayed = 0 and priority < each.priority)
-            from each where each.priority is not null
-        )
-        select min((select queued_at from job where endpoint_id = ? and status = 'IN_QUEUE'
-            and delayed = 0 and priority = each.priority order by position limit 1)) as queued_at
-        from each where priority is not null`,
-      params: [endpointId, endpointId, endpointId],
-    };
-    return readFirst(rows, (row) => numberOrNull(row, 'queued_at')) ?? undefined;
-  }
-
-  *countReady(endpointId: string, limit: number): Step<number> {
-    // Each side reads a bounded number of index entries.
-    const rows = yield {
-      sql: `select case
-          when exists (select 1 from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 1)
-          then (select count(*) from (select 1 from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0 limit ?))
-          else coalesce((select in_queue from endpoint where id = ?), 0)
-        end as count`,
-      params: [endpointId, endpointId, limit, endpointId],
-    };
-    return readFirst(rows, (row) => number(row, 'count')) ?? 0;
-  }
-
   *keyByHash(hash: string): Step<StoredKey | undefined> {
     const rows = yield { sql: 'select * from api_key where hash = ?', params: [hash] };
     return readFirst(rows, readKey);
@@ -358,15 +217,6 @@ export class SqlReader {
     return rows.map(readKey);
   }
 }
-
-/** Literals, because SQLite uses a partial index only for a statement with the same condition. */
-const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
-  IN_QUEUE: "status = 'IN_QUEUE'",
-  COMPLETED: "status = 'COMPLETED'",
-  FAILED: "status = 'FAILED'",
-  CANCELLED: "status = 'CANCELLED'",
-  TIMED_OUT: "status = 'TIMED_OUT'",
-};
 
 interface BatchSearch {
   /** Key of the attempt's batches. */
@@ -391,11 +241,6 @@ function* findLastBatch({ attempt, first, maxBytes }: BatchSearch): Step<number>
     }
     if (rows.length < BATCHES_PER_LOOK) return last;
   }
-}
-
-function readFirst<T>(rows: readonly Row[], read: (row: Row) => T): T | undefined {
-  const [row] = rows;
-  return row && read(row);
 }
 
 function readBytes(row: Row): Uint8Array {
