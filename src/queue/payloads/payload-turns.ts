@@ -18,7 +18,13 @@ export class PayloadTurns {
   /** A failed write does not stop the ones behind it. */
   run<T>({ endpointId, kind }: TurnOwner, write: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      this.#waiting[kind].add(endpointId, () => write().then(resolve, reject));
+      this.#waiting[kind].add(endpointId, async () => {
+        try {
+          resolve(await write());
+        } catch (error) {
+          reject(error);
+        }
+      });
       void this.#runAll();
     });
   }
