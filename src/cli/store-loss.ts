@@ -9,7 +9,7 @@ import { EXIT } from './command.ts';
 export function exitOnStoreLoss(log: Log): () => void {
   return () => {
     log.fatal(
-      'the disk failed to store a commit; exiting, so that the next start reads what it has',
+      'the disk failed to store a commit; exiting, because only a new start can read what the disk has',
     );
     process.exit(EXIT.failed);
   };

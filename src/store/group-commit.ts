@@ -1,13 +1,8 @@
 // Runs all writes of one turn of the event loop as one transaction. An operation that throws is undone
 // alone. No caller gets a result before the commit is on disk, and no other transaction begins before.
+import { Durability } from './disk/durability.ts';
 import type { SpaceGate } from './disk/space-gate.ts';
-import {
-  describeUnavailable,
-  isOutOfSpace,
-  isStorageFailure,
-  nameStorageFailure,
-  nameSystemError,
-} from './disk/sqlite-errors.ts';
+import { describeUnavailable, isOutOfSpace, isStorageFailure } from './disk/sqlite-errors.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
 import {
   type Query,
@@ -86,27 +81,34 @@ export class GroupCommit {
   readonly #onFailure: (error: unknown) => void;
   readonly #gate: SpaceGate | undefined;
   readonly #memory: MemoryState | undefined;
-  readonly #sync: (() => Promise<void>) | undefined;
-  readonly #onLost: (error: unknown) => void;
+  /** When commits are on disk. */
+  readonly durability: Durability;
   readonly #onFull: () => void;
   readonly #onCommit: (statements: number, payloadBytes: number) => void;
   readonly #queue: PendingWrite[] = [];
   #scheduled = false;
   #batch: Batch | undefined;
-  /** The committed transaction that is on its way to the disk, or what runs alone. */
-  #syncing: Promise<void> | undefined;
-  #lost: StoreUnavailableError | undefined;
   #commits = 0;
 
   constructor({ connection, gate, memory, sync, ...listeners }: GroupCommitOptions) {
     this.#connection = connection;
     this.#onFailure = listeners.onFailure;
-    this.#onLost = listeners.onLost ?? (() => {});
     this.#onFull = listeners.onFull ?? (() => {});
     this.#onCommit = listeners.onCommit ?? (() => {});
     this.#gate = gate;
     this.#memory = memory;
-    this.#sync = sync;
+    this.durability = new Durability({
+      sync,
+      onFree: (isUrgent) => {
+        if (this.#queue.length === 0) return;
+        if (isUrgent) this.#commitBatch();
+        else this.#schedule();
+      },
+      onLost: (error, lost) => {
+        for (const operation of this.#queue.splice(0)) operation.reject(lost);
+        listeners.onLost?.(error);
+      },
+    });
   }
 
   /** Number of committed transactions. */
@@ -114,22 +116,9 @@ export class GroupCommit {
     return this.#commits;
   }
 
-  get #isBusy(): boolean {
-    return this.#batch !== undefined || this.#syncing !== undefined;
-  }
-
-  /**
-   * Resolves when no transaction is open or on its way to the disk.
-   * @throws StoreUnavailableError if the disk has failed to store a commit: what it has is not known
-   */
-  async settled(): Promise<void> {
-    // In an open transaction the caller was called by one of its operations: a microtask runs after it.
-    while (this.#isBusy) await this.#syncing;
-    if (this.#lost) throw this.#lost;
-  }
-
   write<T>(start: () => Step<T>, options: WriteOptions = {}): Promise<T> {
-    if (this.#lost) return Promise.reject(this.#lost);
+    const { lost } = this.durability;
+    if (lost) return Promise.reject(lost);
     if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
       const operation: PendingWrite = {
@@ -149,36 +138,13 @@ export class GroupCommit {
 
   /** Commits all requested operations. Never rejects. */
   async flush(): Promise<void> {
-    while (this.#isBusy || this.#queue.length > 0) {
-      if (!this.#isBusy) this.#commitBatch();
-      await this.#syncing;
+    // Without the error of a disk that has failed: those operations have been rejected.
+    const settled = () => this.durability.settled().catch(() => {});
+    await settled();
+    while (this.#queue.length > 0) {
+      this.#commitBatch();
+      await settled();
     }
-  }
-
-  /**
-   * Runs it, which commits without `write`, and puts that on disk. @throws what it throws, and
-   * StoreUnavailableError
-   */
-  async commitAlone(act: () => void): Promise<void> {
-    while (this.#isBusy) await this.#syncing;
-    if (this.#lost) throw this.#lost;
-    act();
-    this.#putOnDisk(() => {});
-    await this.settled();
-  }
-
-  /** Runs it while no transaction is open or on its way to the disk. Operations and reads wait. */
-  async runAlone<T>(act: () => Promise<T>): Promise<T> {
-    while (this.#isBusy) await this.#syncing;
-    if (this.#lost) throw this.#lost;
-    const result = act();
-    const release = () => {
-      this.#syncing = undefined;
-      // At once, because the next one to run alone may be waiting as well.
-      if (this.#queue.length > 0) this.#commitBatch();
-    };
-    this.#syncing = result.then(release, release);
-    return result;
   }
 
   #schedule(): void {
@@ -186,46 +152,10 @@ export class GroupCommit {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
-      if (this.#isBusy) return;
+      if (this.durability.isBusy) return;
       if (this.#queue.length > 0) this.#commitBatch();
       if (this.#queue.length > 0) this.#schedule();
     });
-  }
-
-  /** Calls `settle` once the commits are on disk, at once if they are. */
-  #putOnDisk(settle: () => void, fail: (error: StoreUnavailableError) => void = () => {}): void {
-    if (!this.#sync) {
-      settle();
-      return;
-    }
-    this.#syncing = this.#sync().then(
-      () => {
-        this.#syncing = undefined;
-        if (this.#queue.length > 0) this.#schedule();
-        settle();
-      },
-      (error: unknown) => {
-        this.#syncing = undefined;
-        const lost = describeLoss(error);
-        fail(lost);
-        this.lose(error, lost);
-      },
-    );
-  }
-
-  /**
-   * The disk has failed to store something. Later attempts prove nothing: the system may report success for pages
-   * that it has dropped. So nothing is read or written any more, until a new process reads the disk.
-   */
-  lose(error: unknown, lost = describeLoss(error)): void {
-    if (this.#lost) return;
-    this.#lost = lost;
-    for (const operation of this.#queue.splice(0)) operation.reject(lost);
-    this.#onLost(error);
-  }
-
-  get isLost(): boolean {
-    return this.#lost !== undefined;
   }
 
   #commitBatch(): void {
@@ -266,7 +196,7 @@ export class GroupCommit {
     };
     if (batch.written.length === 0) settle();
     else {
-      this.#putOnDisk(settle, (lost) => {
+      this.durability.putOnDisk(settle, (lost) => {
         for (const operation of operations) operation.reject(lost);
       });
     }
@@ -415,12 +345,6 @@ export class GroupCommit {
       // The next batch begins with another attempt, and fails if that fails.
     }
   }
-}
-
-function describeLoss(cause: unknown): StoreUnavailableError {
-  const code = nameStorageFailure(cause) ?? nameSystemError(cause);
-  const text = `The disk failed to store a commit (${code}): what it has is known only after a restart`;
-  return new StoreUnavailableError(text, { cause, code });
 }
 
 function describeFullDisk(): StoreUnavailableError {

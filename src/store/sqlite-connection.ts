@@ -96,8 +96,8 @@ export class SqliteConnection {
       migrate(this.#database, MIGRATIONS);
       if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
       this.#log = openLog(this.#walPath);
-      // `sync` now does what each commit did. SQLite itself still puts a new header of the log on disk before
-      // the frames behind it, and the log before a checkpoint.
+      // From here on `sync` puts commits on disk, not SQLite. SQLite still puts a new header of the log on disk
+      // before the frames behind it, and the log before a checkpoint.
       if (this.#log !== undefined) this.#database.exec('pragma synchronous = normal');
     } catch (error) {
       this.#database.close();

@@ -85,10 +85,10 @@ export class SqliteDriver implements SqlDriver {
     return new LogCopies({
       checkpointer: new Checkpointer(this.#path),
       connection: this.#connection,
-      runAlone: (act) => this.#commits.runAlone(act),
+      runAlone: (act) => this.#commits.durability.runAlone(act),
       onFailure: (error) =>
         this.#reportAs('checkpoint', error, nameStorageFailure(error) ?? 'UNKNOWN'),
-      onLost: (error) => this.#commits.lose(error),
+      onLost: (error) => this.#commits.durability.lose(error),
     });
   }
 
@@ -98,7 +98,7 @@ export class SqliteDriver implements SqlDriver {
 
   async read<T>(start: () => Step<T>): Promise<T> {
     for (;;) {
-      await this.#commits.settled();
+      await this.#commits.durability.settled();
       if (!this.#turns.isOver) break;
       await this.#turns.next();
     }
@@ -122,7 +122,7 @@ export class SqliteDriver implements SqlDriver {
 
   /** Rewrites and commits a page. @throws StoreUnavailableError */
   testWrite(): Promise<void> {
-    return this.#commits.commitAlone(() =>
+    return this.#commits.durability.commitAlone(() =>
       this.#guard('probe', () => this.#connection.testWrite()),
     );
   }
@@ -138,7 +138,7 @@ export class SqliteDriver implements SqlDriver {
   }
 
   #runAlone<T>(act: () => T): Promise<T> {
-    return this.#commits.runAlone(async () => this.#guard('reclaim', act));
+    return this.#commits.durability.runAlone(async () => this.#guard('reclaim', act));
   }
 
   /** Returns false if something remains in the write-ahead log. */
@@ -172,7 +172,7 @@ export class SqliteDriver implements SqlDriver {
     await this.#commits.flush();
     await this.#copies?.close();
     // Closing would copy pages whose content nobody knows.
-    if (!this.#commits.isLost) this.#connection.close();
+    if (!this.#commits.durability.lost) this.#connection.close();
   }
 
   #guard<T>(operation: StoreOperation, act: () => T): T {

@@ -7,8 +7,8 @@ const SLOW_MS = 2;
 const FAST_CALLS = 50;
 
 /**
- * Waiting in the thread pool for a fast disk costs more than it saves: the turns of two threads, and commits
- * that are smaller and more, because nothing gathers them.
+ * For a fast disk the thread pool costs more than it saves: two threads take turns, and each commit gathers fewer
+ * operations.
  */
 export class FileSync {
   readonly #now: () => number;

@@ -51,7 +51,7 @@ export class LogCopies {
   /** Counts what a commit has added to the log, and has a long log copied. */
   noteCommit(statements: number, payloadBytes: number): void {
     this.#uncopied += statements + payloadBytes / PAGE_BYTES;
-    if (this.#uncopied >= this.#longPages) this.#copyInPassing();
+    if (this.#uncopied >= this.#longPages) this.#copyInBackground();
   }
 
   /** The disk is full: copies the log at once, so that the next commits need no new space, and keeps it short. */
@@ -107,7 +107,7 @@ export class LogCopies {
     await this.#options.checkpointer.close();
   }
 
-  #copyInPassing(): void {
+  #copyInBackground(): void {
     if (this.#running.size > 0) return;
     this.#uncopied = 0;
     this.copy('passive').catch((error: unknown) => {

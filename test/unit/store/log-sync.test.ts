@@ -101,7 +101,7 @@ it('a commit that the disk fails to store rejects, and so does everything after 
   const lost = { status: 'rejected', reason: expect.objectContaining({ code: 'EIO' }) };
   expect(await results).toEqual([lost, lost, lost]);
   await expect(insert('c')).rejects.toThrow(StoreUnavailableError);
-  await expect(listIds()).rejects.toThrow(/known only after a restart/);
+  await expect(listIds()).rejects.toThrow(/only a new start can read/);
   await expect(driver.testWrite()).rejects.toThrow(StoreUnavailableError);
   expect(failures.map(({ code, operation }) => ({ code, operation }))).toEqual([
     { code: 'EIO', operation: 'sync' },

@@ -1,0 +1,109 @@
+// Knows when commits are on disk: one is on its way at a time, and reads, probes and copies of the log take turns
+// with it. Once the disk has failed, nothing goes on.
+import { StoreUnavailableError } from '../store.ts';
+import { nameStorageFailure, nameSystemError } from './sqlite-errors.ts';
+
+export interface DurabilityOptions {
+  /** Puts the last commits on disk. Undefined: a commit is as durable as it gets. */
+  sync: (() => Promise<void>) | undefined;
+  /** Called when the next transaction may begin. `isUrgent`: before anything else takes the turn. */
+  onFree: (isUrgent: boolean) => void;
+  /** Called once, when the disk has failed to store something. */
+  onLost: (error: unknown, lost: StoreUnavailableError) => void;
+}
+
+export class Durability {
+  readonly #options: DurabilityOptions;
+  /** What has the turn: a commit on its way to the disk, or what runs alone. */
+  #turn: Promise<void> | undefined;
+  #lost: StoreUnavailableError | undefined;
+
+  constructor(options: DurabilityOptions) {
+    this.#options = options;
+  }
+
+  get isBusy(): boolean {
+    return this.#turn !== undefined;
+  }
+
+  /** Why everything rejects, since the disk has failed. */
+  get lost(): StoreUnavailableError | undefined {
+    return this.#lost;
+  }
+
+  /** Resolves when nothing has the turn. @throws StoreUnavailableError if the disk has failed */
+  settled(): Promise<void> {
+    return this.#take(() => {});
+  }
+
+  /** Runs it while no transaction is open or on its way to the disk. Operations and reads wait. */
+  runAlone<T>(act: () => Promise<T>): Promise<T> {
+    return this.#take(() => {
+      const result = act();
+      // Urgent, because the next one to run alone may be waiting as well.
+      const release = () => this.#release(true);
+      this.#turn = result.then(release, release);
+      return result;
+    });
+  }
+
+  /** Runs it, which commits, and puts that on disk. @throws what it throws, and StoreUnavailableError */
+  async commitAlone(act: () => void): Promise<void> {
+    await this.#take(() => {
+      act();
+      this.putOnDisk(() => {});
+    });
+    await this.settled();
+  }
+
+  /** Calls `settle` once the commits are on disk, at once if they are; `fail` if the disk fails. */
+  putOnDisk(settle: () => void, fail: (lost: StoreUnavailableError) => void = () => {}): void {
+    const { sync } = this.#options;
+    if (!sync) {
+      settle();
+      return;
+    }
+    this.#turn = sync().then(
+      () => {
+        this.#release(false);
+        settle();
+      },
+      (error: unknown) => {
+        this.#turn = undefined;
+        const lost = describeLoss(error);
+        fail(lost);
+        this.lose(error, lost);
+      },
+    );
+  }
+
+  /**
+   * The disk has failed to store something. Later attempts prove nothing: the system may report success for pages
+   * that it has dropped. So nothing is read or written any more, until a new process reads the disk.
+   */
+  lose(error: unknown, lost = describeLoss(error)): void {
+    if (this.#lost) return;
+    this.#lost = lost;
+    this.#options.onLost(error, lost);
+  }
+
+  /** Calls `act` at a moment at which nothing has the turn. */
+  async #take<T>(act: () => T | Promise<T>): Promise<T> {
+    // The caller may be an operation in an open transaction, which ends before a microtask runs.
+    await undefined;
+    while (this.isBusy) await this.#turn;
+    if (this.#lost) throw this.#lost;
+    return act();
+  }
+
+  #release(isUrgent: boolean): void {
+    this.#turn = undefined;
+    this.#options.onFree(isUrgent);
+  }
+}
+
+function describeLoss(cause: unknown): StoreUnavailableError {
+  const code = nameStorageFailure(cause) ?? nameSystemError(cause);
+  const text = `The disk failed to store a commit (${code}); only a new start can read what the disk has`;
+  return new StoreUnavailableError(text, { cause, code });
+}
