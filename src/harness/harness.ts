@@ -6,7 +6,7 @@ import type { HandlerFunction } from '../handler/define.ts';
 import { type LoadedHandler, readHandler } from '../handler/loading/load.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
-import { openSqliteStore } from '../store/sqlite.ts';
+import { openSqliteStore } from '../store/sqlite/sqlite.ts';
 import type { Store } from '../store/store.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import type { JobPolicy, S3Config } from '../wire/job.ts';

@@ -1,8 +1,8 @@
 // The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
 // the row of a job is written.
 import type { JobStatus } from '../wire/job.ts';
-import type { InlinePayloads } from './job-row.ts';
 import type { Counts } from './live/counts.ts';
+import type { InlinePayloads } from './sql/job-row.ts';
 import type { JobKey, JobListing, Payload, Step, StoredJob, Transaction } from './store.ts';
 
 export interface TableListing extends Omit<JobListing, 'status'> {

@@ -6,7 +6,7 @@ import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { Submission } from '../../src/queue/submissions.ts';
 import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';
-import { openSqliteStore } from '../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
 import type { JobPolicy, JobRecord } from '../../src/wire/job.ts';
 import {

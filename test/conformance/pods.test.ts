@@ -9,7 +9,7 @@ import { silentLog } from '../../src/base/log.ts';
 import { type PodState, Pods } from '../../src/control/pods/pods.ts';
 import { Reconciler } from '../../src/control/pods/reconciler.ts';
 import { ProcessEngine } from '../../src/engine/process/process-engine.ts';
-import { openSqliteStore } from '../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../src/store/store.ts';
 import { podCreation } from '../../src/wire/resources/pod.ts';
 import { CPU, createCatalog } from '../support/containers/pod-world.ts';

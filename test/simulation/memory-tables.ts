@@ -1,7 +1,8 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
-import type { InlinePayloads } from '../../src/store/job-row.ts';
+
 import { type Counts, noCounts } from '../../src/store/live/counts.ts';
+import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type ChunkBatch,
   type ChunkRange,

@@ -1,7 +1,7 @@
 // Plays one seed to its end and returns its faults.
 import './global-time.ts';
 
-import { openSqliteStore } from '../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 import { isTerminal, type JobRecord } from '../../src/wire/job.ts';
 import { createRandom } from '../support/random.ts';

@@ -1,6 +1,6 @@
 // Erases deleted data: cuts freed pages off the file and empties the write-ahead log.
 import { type Clock, letOthersRun } from '../../base/clock.ts';
-import type { SqliteDriver } from '../sqlite.ts';
+import type { SqliteDriver } from '../sqlite/sqlite.ts';
 
 /** 4 KB pages erased in one step; requests run between two steps. */
 const PAGES = 500;

@@ -1,5 +1,5 @@
 // When the write-ahead log is copied into the database: once it is long, or on request. A thread does it.
-import type { SqliteConnection } from '../sqlite-connection.ts';
+import type { SqliteConnection } from '../sqlite/sqlite-connection.ts';
 import { StoreUnavailableError } from '../store.ts';
 import type { Checkpoint, CheckpointMode } from './checkpoint-thread.ts';
 import type { Checkpointer } from './checkpointer.ts';

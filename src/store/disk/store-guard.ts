@@ -3,7 +3,7 @@ import { statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { openSqlite, type SqliteDriver } from '../sqlite.ts';
+import { openSqlite, type SqliteDriver } from '../sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../store.ts';
 import { DiskReserve, readFreeBytes } from './disk-reserve.ts';
 import { Erasure } from './erasure.ts';

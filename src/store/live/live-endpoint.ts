@@ -1,5 +1,5 @@
 // What is in memory of one endpoint: its counters, its live jobs, and what the database does not have yet.
-import type { InlinePayloads } from '../job-row.ts';
+import type { InlinePayloads } from '../sql/job-row.ts';
 import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
 import { type Counts, count, isZero, type JobChange, noCounts } from './counts.ts';
 import type { LeasedJobs } from './leased-jobs.ts';

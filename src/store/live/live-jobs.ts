@@ -2,7 +2,7 @@
 // and the counters. Operations change it at once; the database gets the last state of each changed job with
 // the commit. Between two commits the database has all of it, so any job may be dropped from memory.
 import { isTerminal } from '../../wire/job.ts';
-import type { InlinePayloads } from '../job-row.ts';
+import type { InlinePayloads } from '../sql/job-row.ts';
 import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { JobChange } from './counts.ts';

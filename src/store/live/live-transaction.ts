@@ -1,5 +1,5 @@
 // The verbs that write: jobs change in memory, and their rows are written once, with the commit.
-import { INLINE_BYTES } from '../payload-parts.ts';
+import { INLINE_BYTES } from '../sql/payload-parts.ts';
 import type {
   ChunkBatch,
   Deletion,

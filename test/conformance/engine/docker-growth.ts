@@ -5,7 +5,7 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Pods } from '../../../src/control/pods/pods.ts';
 import { Reconciler } from '../../../src/control/pods/reconciler.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER } from '../../../src/store/store.ts';
 import { podCreation } from '../../../src/wire/resources/pod.ts';
 import { docker } from '../../support/containers/docker.ts';

@@ -16,7 +16,7 @@ import { Fleet } from '../../../src/control/scaling/fleet.ts';
 import type { SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
 import { WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
 import { Queue } from '../../../src/queue/queue.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import type { Device, Lease } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';

@@ -13,7 +13,7 @@ import {
 } from '../../../src/control/pods/pods.ts';
 import { Reconciler, type ReconcilerOptions } from '../../../src/control/pods/reconciler.ts';
 import type { Container, ContainerSpec, Engine } from '../../../src/engine/engine.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import { type PodCreation, podCreation } from '../../../src/wire/resources/pod.ts';
 import { syncAtOnce } from '../sync-at-once.ts';

@@ -1,8 +1,8 @@
 // A process that migrates the database at its first argument and then starts a migration that never ends,
 // so that a test can kill it during a migration.
 import { DatabaseSync } from 'node:sqlite';
-import { migrate } from '../../../src/store/migrations.ts';
-import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
+import { migrate } from '../../../src/store/sqlite/migrations.ts';
+import { MIGRATIONS } from '../../../src/store/sqlite/schema-versions.ts';
 
 const endless = `
 create table half (bytes blob);

@@ -6,7 +6,7 @@ import { RateGate } from '../../../src/api/limits/rate-limit.ts';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import { KeyWatch } from '../../../src/control/limits/key-watch.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import {
   type BalancedPlatform,
   type BalancedSettings,

@@ -25,7 +25,7 @@ import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
 import { Queue } from '../../../src/queue/queue.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
 import type { Device, WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';

@@ -6,7 +6,7 @@ import { ManualClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Absence } from '../../../src/queue/absence.ts';
 import { Queue } from '../../../src/queue/queue.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 
 const TOO_LONG = 'restart took too long, RunPod workers may have lost chunks';
 

@@ -8,7 +8,7 @@ import { ManualClock, type ResumableClock, SteadyTime } from '../../../src/base/
 import { silentLog } from '../../../src/base/log.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import type { WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
 import type { JobPolicy } from '../../../src/wire/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';

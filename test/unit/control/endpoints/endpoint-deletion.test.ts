@@ -8,7 +8,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { EndpointDeletion } from '../../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
 import { Queue } from '../../../../src/queue/queue.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { OWNER } from '../../../../src/store/store.ts';
 import { addJobs, makeJob } from '../../../conformance/store/stored-jobs.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';

@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
 import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { errorAt } from '../../../support/answers.ts';

@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Keys } from '../../../../src/control/keys/keys.ts';
 import { generateKey } from '../../../../src/control/keys/stored-key.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { errorAt } from '../../../support/answers.ts';
 
 async function openKeys() {

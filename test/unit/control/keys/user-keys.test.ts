@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type KeyGrant, type KeyHolder, Keys } from '../../../../src/control/keys/keys.ts';
 import { UserKeys } from '../../../../src/control/keys/user-keys.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { SCOPES } from '../../../../src/wire/scopes.ts';
 import { errorAt } from '../../../support/answers.ts';

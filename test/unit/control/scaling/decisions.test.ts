@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { Decisions } from '../../../../src/control/scaling/decisions.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { DecisionRecord } from '../../../../src/wire/resources/decision.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 

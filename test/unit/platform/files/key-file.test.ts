@@ -7,7 +7,7 @@ import { systemClock } from '../../../../src/base/clock.ts';
 import { Keys } from '../../../../src/control/keys/keys.ts';
 import { generateKey } from '../../../../src/control/keys/stored-key.ts';
 import { useKeyFile } from '../../../../src/platform/files/key-file.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 
 let folder: string;

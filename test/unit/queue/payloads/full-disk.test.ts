@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { DiskReserve } from '../../../../src/store/disk/disk-reserve.ts';
 import { SpaceGate } from '../../../../src/store/disk/space-gate.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { StoreUnavailableError } from '../../../../src/store/store.ts';
 import type { Lease } from '../../../../src/wire/link/worker-link.ts';
 import {

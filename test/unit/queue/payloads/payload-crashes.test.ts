@@ -8,7 +8,7 @@ import { afterAll, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 import { createRandom } from '../../../support/random.ts';

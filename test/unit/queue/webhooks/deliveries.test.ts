@@ -9,7 +9,7 @@ import {
   type WebhookSender,
   type WebhookSettings,
 } from '../../../../src/queue/webhooks/webhooks.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import {
   OWNER,
   type Store,

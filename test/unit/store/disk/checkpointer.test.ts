@@ -8,7 +8,7 @@ import type { Checkpoint } from '../../../../src/store/disk/checkpoint-thread.ts
 import { Checkpointer } from '../../../../src/store/disk/checkpointer.ts';
 import { LogCopies } from '../../../../src/store/disk/log-copies.ts';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
-import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite.ts';
+import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 

@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Erasure } from '../../../../src/store/disk/erasure.ts';
-import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite.ts';
+import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../../../src/store/store.ts';
 import { addEndpoint, makeJob } from '../../../conformance/store/stored-jobs.ts';
 

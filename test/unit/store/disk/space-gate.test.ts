@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { DiskReserve } from '../../../../src/store/disk/disk-reserve.ts';
 import { SpaceGate } from '../../../../src/store/disk/space-gate.ts';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { ENDING, type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
 import {
   addEndpoint,

@@ -7,7 +7,7 @@ import { Positions } from '../../../../src/queue/positions.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { Signals } from '../../../../src/queue/signals.ts';
 import { Submissions } from '../../../../src/queue/submissions.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import {
   addEndpoint,

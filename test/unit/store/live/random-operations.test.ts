@@ -3,9 +3,9 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
 import { LiveReader } from '../../../../src/store/live/live-reader.ts';
-import { SqlTables } from '../../../../src/store/sql-tables.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite.ts';
-import { SqliteConnection } from '../../../../src/store/sqlite-connection.ts';
+import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import { makeDelivery, makeJob, makeLease } from '../../../conformance/store/stored-jobs.ts';

@@ -1,9 +1,9 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
-import type { JobStatus } from '../wire/job.ts';
+import type { JobStatus } from '../../wire/job.ts';
+import type { JobKey, SqlValue, Step, StoredJob } from '../store.ts';
+import type { TableListing } from '../tables.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
 import { number, numberOrNull, readFirst } from './rows.ts';
-import type { JobKey, SqlValue, Step, StoredJob } from './store.ts';
-import type { TableListing } from './tables.ts';
 
 /** Literals, because SQLite uses a partial index only for a statement with the same condition. */
 const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {

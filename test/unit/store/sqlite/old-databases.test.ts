@@ -8,17 +8,22 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { allJobColumns, listJobValues } from '../../../src/store/job-row.ts';
-import { migrate } from '../../../src/store/migrations.ts';
-import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import { OWNER } from '../../../src/store/store.ts';
-import { ENDPOINT, makeDelivery, makeJob, makeLease } from '../../conformance/store/stored-jobs.ts';
+import { allJobColumns, listJobValues } from '../../../../src/store/sql/job-row.ts';
+import { migrate } from '../../../../src/store/sqlite/migrations.ts';
+import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { OWNER } from '../../../../src/store/store.ts';
+import {
+  ENDPOINT,
+  makeDelivery,
+  makeJob,
+  makeLease,
+} from '../../../conformance/store/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-old-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const migrator = fileURLToPath(new URL('../../support/runs/stuck-migrator.ts', import.meta.url));
+const migrator = fileURLToPath(new URL('../../../support/runs/stuck-migrator.ts', import.meta.url));
 const WEBHOOKS_SINCE = 3;
 const RESOURCES_SINCE = 6;
 const RECORD_PARTS_SINCE = 7;

@@ -1,8 +1,9 @@
 // Stores the record of a delivery as rows of bounded size. A job's output is not copied: the record
 // refers to its rows, which outlive the job until the delivery has ended.
+
+import type { JobKey, Query, RecordPiece, Step } from '../store.ts';
 import { measureParts, PART_BYTES, readInlineOutput } from './payload-parts.ts';
 import { bytes, text } from './rows.ts';
-import type { JobKey, Query, RecordPiece, Step } from './store.ts';
 import { dropPayloads, isUsed } from './unused-payloads.ts';
 
 export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step<void> {

@@ -1,13 +1,13 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, describe, expect, it } from 'vitest';
-import { noCounts } from '../../../src/store/live/counts.ts';
-import { migrate } from '../../../src/store/migrations.ts';
-import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
-import { SqlReader } from '../../../src/store/sql-reader.ts';
-import { SqlTables } from '../../../src/store/sql-tables.ts';
-import type { StagedPayload, Step } from '../../../src/store/store.ts';
-import type { TableListing, Tables } from '../../../src/store/tables.ts';
-import { makeDelivery, makeJob } from '../../conformance/store/stored-jobs.ts';
+import { noCounts } from '../../../../src/store/live/counts.ts';
+import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
+import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
+import { migrate } from '../../../../src/store/sqlite/migrations.ts';
+import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
+import type { StagedPayload, Step } from '../../../../src/store/store.ts';
+import type { TableListing, Tables } from '../../../../src/store/tables.ts';
+import { makeDelivery, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 const database = new DatabaseSync(':memory:');
 migrate(database, MIGRATIONS);

@@ -1,8 +1,8 @@
 // Large reads that start together, and the other work that runs meanwhile.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
-import { openSqlite } from '../../../src/store/sqlite.ts';
-import type { Step } from '../../../src/store/store.ts';
+import { openSqlite } from '../../../../src/store/sqlite/sqlite.ts';
+import type { Step } from '../../../../src/store/store.ts';
 
 const MB = 1_048_576;
 

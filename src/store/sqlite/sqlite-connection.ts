@@ -1,11 +1,11 @@
 // One SQLite database over node:sqlite: opens it, runs statements, reclaims space.
 import { closeSync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import type { Checkpoint, CheckpointMode } from './disk/checkpoint-thread.ts';
-import { FileSync } from './disk/file-sync.ts';
+import type { Checkpoint, CheckpointMode } from '../disk/checkpoint-thread.ts';
+import { FileSync } from '../disk/file-sync.ts';
+import type { Query, Row, SqlValue, Step } from '../store.ts';
 import { migrate } from './migrations.ts';
 import { MIGRATIONS } from './schema-versions.ts';
-import type { Query, Row, SqlValue, Step } from './store.ts';
 
 export interface ConnectionOptions {
   /** The file, created if it is missing; `:memory:` keeps everything in memory until close. */

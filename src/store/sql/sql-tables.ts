@@ -1,9 +1,6 @@
 // The tables of an SQL database: all statements that write. sql-reader.ts has those that read.
-import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
-import { describeChange, describeInsert, type InlinePayloads } from './job-row.ts';
-import type { Counts } from './live/counts.ts';
-import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
-import { SqlReader } from './sql-reader.ts';
+
+import type { Counts } from '../live/counts.ts';
 import {
   type ChunkBatch,
   type Deletion,
@@ -21,8 +18,12 @@ import {
   type StoredResource,
   type StoredWorker,
   type UnusedPayload,
-} from './store.ts';
-import type { Tables } from './tables.ts';
+} from '../store.ts';
+import type { Tables } from '../tables.ts';
+import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
+import { describeChange, describeInsert, type InlinePayloads } from './job-row.ts';
+import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
+import { SqlReader } from './sql-reader.ts';
 import {
   addPart,
   beginPayload,

@@ -2,9 +2,9 @@
 // Others are rows of bounded size: a database copies a value several times while writing it, and bounded
 // rows bound these copies.
 import { Buffer } from 'node:buffer';
-import { giveBack } from '../base/spent-bytes.ts';
+import { giveBack } from '../../base/spent-bytes.ts';
+import type { JobKey, Step } from '../store.ts';
 import { bytes, number } from './rows.ts';
-import type { JobKey, Step } from './store.ts';
 import { isUsed } from './unused-payloads.ts';
 
 type PayloadTable = 'job_input' | 'job_output';

@@ -1,10 +1,10 @@
 // The store over any SQL database: gives an operation its verbs; the driver runs it.
-import type { LiveJobs } from './live/live-jobs.ts';
-import { LiveReader } from './live/live-reader.ts';
-import { LiveTransaction } from './live/live-transaction.ts';
+import type { LiveJobs } from '../live/live-jobs.ts';
+import { LiveReader } from '../live/live-reader.ts';
+import { LiveTransaction } from '../live/live-transaction.ts';
+import type { Reader, Step, Store, Transaction, WriteOptions } from '../store.ts';
+import type { Tables } from '../tables.ts';
 import type { SqlDriver } from './sql-driver.ts';
-import type { Reader, Step, Store, Transaction, WriteOptions } from './store.ts';
-import type { Tables } from './tables.ts';
 
 export interface SqlStoreParts {
   driver: SqlDriver;

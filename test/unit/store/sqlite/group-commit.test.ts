@@ -2,9 +2,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import type { Store } from '../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../conformance/store/stored-jobs.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import type { Store } from '../../../../src/store/store.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 let folder: string;
 let path: string;

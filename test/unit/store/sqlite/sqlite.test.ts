@@ -6,9 +6,9 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { SchemaTooNewError } from '../../../src/store/migrations.ts';
-import { openSqliteStore, type SqliteOptions } from '../../../src/store/sqlite.ts';
-import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
+import { SchemaTooNewError } from '../../../../src/store/sqlite/migrations.ts';
+import { openSqliteStore, type SqliteOptions } from '../../../../src/store/sqlite/sqlite.ts';
+import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
 import {
   addEndpoint,
   addJobs,
@@ -17,7 +17,7 @@ import {
   INPUT,
   makeJob,
   makeLease,
-} from '../../conformance/store/stored-jobs.ts';
+} from '../../../conformance/store/stored-jobs.ts';
 
 const MB = 1_048_576;
 

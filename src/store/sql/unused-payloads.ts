@@ -1,7 +1,7 @@
 // Large payloads are stored in several transactions, before the operation that makes them visible, and are
 // deleted in several transactions after the operation that hides them. In between a row of `unused_payload`
 // names them. After a crash that row is what remains of an upload that nobody finishes.
-import { number, text } from './rows.ts';
+
 import type {
   Deletion,
   JobKey,
@@ -10,7 +10,8 @@ import type {
   StagedPayload,
   Step,
   UnusedPayload,
-} from './store.ts';
+} from '../store.ts';
+import { number, text } from './rows.ts';
 
 /** Distance between the payloads of one job: more than any payload has bytes. */
 const SPAN = 2 ** 31;

@@ -1,16 +1,16 @@
 // Runs all writes of one turn of the event loop as one transaction. An operation that throws is undone
 // alone. No caller gets a result before the commit is on disk, and no other transaction begins before.
-import { Durability } from './disk/durability.ts';
-import type { SpaceGate } from './disk/space-gate.ts';
-import { describeUnavailable, isOutOfSpace, isStorageFailure } from './disk/sqlite-errors.ts';
-import type { SqliteConnection } from './sqlite-connection.ts';
+import { Durability } from '../disk/durability.ts';
+import type { SpaceGate } from '../disk/space-gate.ts';
+import { describeUnavailable, isOutOfSpace, isStorageFailure } from '../disk/sqlite-errors.ts';
 import {
   type Query,
   type Row,
   type Step,
   StoreUnavailableError,
   type WriteOptions,
-} from './store.ts';
+} from '../store.ts';
+import type { SqliteConnection } from './sqlite-connection.ts';
 
 /**
  * Commits a transaction that reaches either limit, so that a turn of the event loop stays short.

@@ -1,19 +1,5 @@
 // The tables of an SQL database: all statements that read. sql-tables.ts has those that write.
-import { readRecordPart } from './delivery-record.ts';
-import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
-import {
-  bytes,
-  number,
-  readChunkBatch,
-  readDelivery,
-  readEndpoint,
-  readFirst,
-  readKey,
-  readResource,
-  readWorker,
-  text,
-} from './rows.ts';
-import { SqlJobReader } from './sql-job-reader.ts';
+
 import type {
   ChunkBatch,
   ChunkRange,
@@ -33,7 +19,22 @@ import type {
   StoredResource,
   StoredWorker,
   UnusedPayload,
-} from './store.ts';
+} from '../store.ts';
+import { readRecordPart } from './delivery-record.ts';
+import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
+import {
+  bytes,
+  number,
+  readChunkBatch,
+  readDelivery,
+  readEndpoint,
+  readFirst,
+  readKey,
+  readResource,
+  readWorker,
+  text,
+} from './rows.ts';
+import { SqlJobReader } from './sql-job-reader.ts';
 import { listUnused } from './unused-payloads.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */

@@ -6,7 +6,7 @@ import {
   text,
   textOrNull,
   UnreadableRowError,
-} from '../../../src/store/rows.ts';
+} from '../../../../src/store/sql/rows.ts';
 
 function unreadable(column: string) {
   const message = expect.stringContaining(`"${column}"`);

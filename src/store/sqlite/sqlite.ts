@@ -1,18 +1,15 @@
 // The store on an embedded SQLite file. All access is synchronous, so reads and batches of writes
 // never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
-import { Checkpointer } from './disk/checkpointer.ts';
-import { LogCopies } from './disk/log-copies.ts';
-import type { SpaceGate } from './disk/space-gate.ts';
-import { describeUnavailable, nameStorageFailure, nameSystemError } from './disk/sqlite-errors.ts';
-import type { StoreFailure, StoreOperation } from './disk/store-health.ts';
-import { GroupCommit, type MemoryState } from './group-commit.ts';
-import { LiveJobs, type LiveJobsOptions } from './live/live-jobs.ts';
-import { ReadTurns } from './read-turns.ts';
-import type { SqlDriver } from './sql-driver.ts';
-import { SqlStore } from './sql-store.ts';
-import { SqlTables } from './sql-tables.ts';
-import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
+import { Checkpointer } from '../disk/checkpointer.ts';
+import { LogCopies } from '../disk/log-copies.ts';
+import type { SpaceGate } from '../disk/space-gate.ts';
+import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';
+import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
+import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
+import type { SqlDriver } from '../sql/sql-driver.ts';
+import { SqlStore } from '../sql/sql-store.ts';
+import { SqlTables } from '../sql/sql-tables.ts';
 import {
   type Query,
   type Row,
@@ -20,7 +17,10 @@ import {
   type Store,
   StoreUnavailableError,
   type WriteOptions,
-} from './store.ts';
+} from '../store.ts';
+import { GroupCommit, type MemoryState } from './group-commit.ts';
+import { ReadTurns } from './read-turns.ts';
+import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
 
 export interface SqliteOptions extends ConnectionOptions {
   /**

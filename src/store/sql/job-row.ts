@@ -1,7 +1,7 @@
 // Maps a job to its row and back, and finds the changed columns.
-import { JOB_STATUSES, type JobStatus } from '../wire/job.ts';
+import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
+import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
-import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from './store.ts';
 
 /** In the order of `listJobValues`. A set of columns is stored as bits of a number: at most 53. */
 const jobColumns = [

@@ -1,5 +1,5 @@
 // The seam between the SQL store and a database: how operations run, not what they contain.
-import type { Step, WriteOptions } from './store.ts';
+import type { Step, WriteOptions } from '../store.ts';
 
 /**
  * Statements mark their parameters with `?`, in order, and contain no literal question mark. A

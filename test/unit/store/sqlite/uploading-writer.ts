@@ -1,10 +1,10 @@
 // A process that uploads inputs in parts to the store at its first argument for as long as it lives, and
 // names each job on standard output once it is on disk.
-import { systemClock } from '../../../src/base/clock.ts';
-import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
-import { completeSettings } from '../../../src/queue/settings.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import { addEndpoint, ENDPOINT, makeJob } from '../../conformance/store/stored-jobs.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
+import { completeSettings } from '../../../../src/queue/settings.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 const BYTES = 40_000;
 

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import { deleteUnused, ENDPOINT } from '../../conformance/store/stored-jobs.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { deleteUnused, ENDPOINT } from '../../../conformance/store/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-crash-'));
 afterAll(() => rmSync(folder, { recursive: true }));

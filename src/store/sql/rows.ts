@@ -1,5 +1,5 @@
 // Reads typed values and small records from rows. Jobs have a file of their own.
-import { endpointDeployment, endpointSettings } from '../wire/resources/endpoint.ts';
+import { endpointDeployment, endpointSettings } from '../../wire/resources/endpoint.ts';
 import type {
   ChunkBatch,
   Row,
@@ -8,7 +8,7 @@ import type {
   StoredKey,
   StoredResource,
   StoredWorker,
-} from './store.ts';
+} from '../store.ts';
 
 /** A column does not match the schema: other software has written the row. */
 export class UnreadableRowError extends Error {

@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { StoreFailure } from '../../../src/store/disk/store-health.ts';
-import { openSqlite, type SqliteDriver } from '../../../src/store/sqlite.ts';
-import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../conformance/store/stored-jobs.ts';
+import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
+import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
+import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 let folder: string;
 let store: Store;
