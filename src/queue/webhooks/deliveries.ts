@@ -175,7 +175,8 @@ export class Deliveries {
         await this.#giveUp(delivery, TOO_OLD);
       }
     } catch (error) {
-      this.#receivers.note(receiver, now + RETRY_MS);
+      // The loop waits before its next pass.
+      this.#receivers.note(receiver, now);
       throw error;
     } finally {
       this.#receivers.endRead(receiver);

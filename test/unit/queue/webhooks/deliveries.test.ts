@@ -433,6 +433,27 @@ describe('a delivery', () => {
     expect(counts.get('ep_test')?.counts).toEqual({ given_up: 1 });
   });
 
+  it('is attempted as soon as the store can be read again', async () => {
+    const sender = new ScriptedSender();
+    const memory = openSqliteStore({ path: ':memory:' });
+    let isLost = false;
+    const store: Store = {
+      ...passOn(memory),
+      read: (operation) =>
+        isLost ? Promise.reject(new StoreUnavailableError('disk failed')) : memory.read(operation),
+    };
+    await start(sender, { store });
+    await platform.submitWithWebhook(URL_A);
+    const lease = await worker.takeOne();
+    isLost = true;
+    await worker.finish(lease, completed, { body: '1' });
+    await platform.clock.advance(2_500);
+    expect(sender.sent).toEqual([]);
+    isLost = false;
+    await platform.clock.advance(1_000);
+    expect(sender.sent).toHaveLength(1);
+  });
+
   it('is not sent again after it was received while the store fails', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
