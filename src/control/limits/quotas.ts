@@ -46,7 +46,7 @@ export class ResourceCount {
     requireBelow(quota, limit, countOf(userId) + reserved);
     this.#reserved.set(userId, reserved + 1);
     return () => {
-      const left = (this.#reserved.get(userId) ?? 1) - 1;
+      const left = (this.#reserved.get(userId) ?? 0) - 1;
       if (left > 0) this.#reserved.set(userId, left);
       else this.#reserved.delete(userId);
     };

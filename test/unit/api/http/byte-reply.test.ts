@@ -1,7 +1,7 @@
 // Answers in pieces: small ones are joined, large ones are not copied, and a client that has gone costs nothing.
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
-import fastify from 'fastify';
+import fastify, { type FastifyInstance } from 'fastify';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   joinAsArray,
@@ -10,9 +10,19 @@ import {
   sendShared,
 } from '../../../../src/api/http/byte-reply.ts';
 import { Flows } from '../../../../src/api/limits/flows.ts';
-import { type Clock, systemClock } from '../../../../src/base/clock.ts';
+import { type Clock, ManualClock, systemClock } from '../../../../src/base/clock.ts';
 
 const ofSize = (bytes: number, fill: number) => Buffer.alloc(bytes, fill);
+
+function createApp({ clock = systemClock }: { clock?: Clock } = {}): FastifyInstance {
+  const app = fastify();
+  onTestFinished(() => app.close());
+  const flows = new Flows({
+    ...{ clock, maxInFlightBytes: 1_048_576, maxUserInFlightBytes: 1_048_576 },
+    ...{ maxWorkerInFlightBytes: 1_048_576, inFlightWaitMs: 60_000, transferMs: 60_000 },
+  });
+  return app.decorate('flows', flows);
+}
 
 describe('joined pieces', () => {
   it('are the same bytes in order', () => {
@@ -48,13 +58,7 @@ it('a large answer to a disconnected client leaves no timer', async () => {
     },
   };
   const bytes = 1_048_576;
-  const app = fastify();
-  onTestFinished(() => app.close());
-  const flows = new Flows({
-    ...{ clock, maxInFlightBytes: bytes, maxUserInFlightBytes: bytes },
-    ...{ maxWorkerInFlightBytes: bytes, inFlightWaitMs: 0, transferMs: 60_000 },
-  });
-  app.decorate('flows', flows);
+  const app = createApp({ clock });
   const answered = new Promise<void>((resolve) => {
     app.get('/', async (_request, reply) => {
       socket.destroy();
@@ -73,13 +77,7 @@ it('a large answer to a disconnected client leaves no timer', async () => {
 });
 
 it('an answer of several pieces arrives whole', async () => {
-  const app = fastify();
-  onTestFinished(() => app.close());
-  const flows = new Flows({
-    ...{ clock: systemClock, maxInFlightBytes: 1_000_000, maxUserInFlightBytes: 1_000_000 },
-    ...{ maxWorkerInFlightBytes: 1_000_000, inFlightWaitMs: 0, transferMs: 60_000 },
-  });
-  app.decorate('flows', flows);
+  const app = createApp();
   app.get('/', (_request, reply) =>
     sendBytes(reply, { mediaType: 'text/plain', pieces: [Buffer.from('a'), ofSize(200_000, 98)] }),
   );
@@ -87,4 +85,20 @@ it('an answer of several pieces arrives whole', async () => {
   const answer = await fetch(url);
   expect(answer.headers.get('content-type')).toBe('text/plain');
   expect(await answer.text()).toBe(`a${'b'.repeat(200_000)}`);
+});
+
+it('a large answer is refused without a wait while the budget is used up', async () => {
+  const app = createApp({ clock: new ManualClock() });
+  const errors: unknown[] = [];
+  app.setErrorHandler((error, _request, reply) => {
+    errors.push(error);
+    return reply.code(503).send();
+  });
+  app.get('/', async (request, reply) => {
+    const transfer = { bytes: 1_000_000, moved: () => 0, drop: () => {} };
+    await app.flows.claim(request, transfer, new AbortController().signal);
+    return sendBytes(reply, { mediaType: 'text/plain', pieces: [ofSize(100_000, 98)] });
+  });
+  await app.inject('/');
+  expect(errors).toMatchObject([{ code: 'unavailable' }]);
 });

@@ -1,32 +1,36 @@
-// Maintenance of a store whose disk reserve cannot be created, and its test writes.
+// Maintenance of a store whose disk reserve cannot be created, its erasure and checks, and its test writes.
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { createLog, silentLog } from '../../../../src/base/log.ts';
-import { StoreGuard } from '../../../../src/store/disk/store-guard.ts';
+import { createLog } from '../../../../src/base/log.ts';
+import { StoreGuard, type StoreGuardOptions } from '../../../../src/store/disk/store-guard.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 
-it('logs a maintenance failure that lasts once a minute, with a count', async () => {
+const DEFAULTS = { reserveBytes: 0, eraseAfterMs: 50_000, checkMs: 0 };
+
+function makePath(): string {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-guard-'));
   onTestFinished(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, 'millrace.db');
+  return join(folder, 'millrace.db');
+}
+
+/** Opens a guard with a clock of its own; `lines` is its log. */
+async function openGuard(options: Pick<StoreGuardOptions, 'path'> & Partial<StoreGuardOptions>) {
+  const lines: Record<string, unknown>[] = [];
+  const log = createLog({ destination: { write: (line) => lines.push(JSON.parse(line)) } });
+  const clock = new ManualClock();
+  const guard = await StoreGuard.open({ ...DEFAULTS, clock, log, ...options });
+  onTestFinished(() => guard.close());
+  return { clock, guard, lines };
+}
+
+it('logs a maintenance failure that lasts once a minute, with a count', async () => {
+  const path = makePath();
   // A folder in the reserve's place cannot be replaced by a file.
   mkdirSync(`${path}.reserve`);
-  const lines: Record<string, unknown>[] = [];
-  const destination = new Writable({
-    write(line, _encoding, done) {
-      lines.push(JSON.parse(String(line)));
-      done();
-    },
-  });
-  const clock = new ManualClock();
-  const guard = await StoreGuard.open({
-    ...{ path, clock, log: createLog({ destination }) },
-    ...{ reserveBytes: 1_048_576, eraseAfterMs: 50_000, checkMs: 0 },
-  });
-  onTestFinished(() => guard.close());
+  const { clock, lines } = await openGuard({ path, reserveBytes: 1_048_576 });
   const failed = ['store maintenance failed, retrying', undefined];
   const repeated = ['store failed repeatedly', 11];
   const shown = () => lines.map(({ msg, suppressed }) => [msg, suppressed]);
@@ -37,14 +41,7 @@ it('logs a maintenance failure that lasts once a minute, with a count', async ()
 });
 
 it('tests a write when asked for a fault, at most once a second', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'millrace-guard-'));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const clock = new ManualClock();
-  const guard = await StoreGuard.open({
-    ...{ path: join(folder, 'millrace.db'), clock, log: silentLog },
-    ...{ reserveBytes: 0, eraseAfterMs: 50_000, checkMs: 0 },
-  });
-  onTestFinished(() => guard.close());
+  const { clock, guard } = await openGuard({ path: makePath() });
   const first = guard.findFault();
   expect(await first).toBeUndefined();
   await clock.advance(999);
@@ -53,4 +50,31 @@ it('tests a write when asked for a fault, at most once a second', async () => {
   const second = guard.findFault();
   expect(second).not.toBe(first);
   expect(await second).toBeUndefined();
+});
+
+it('erases the bytes of deleted data at most half of the configured time late', async () => {
+  const { clock, guard } = await openGuard({ path: makePath(), eraseAfterMs: 2_000 });
+  await clock.advance(0);
+  await guard.store.write((tx) => tx.removeWorker('none', 'none'));
+  await clock.advance(1_999);
+  expect(guard.measure().wal).toBeGreaterThan(0);
+  await clock.advance(1_001);
+  await expect.poll(() => guard.measure().wal).toBe(0);
+});
+
+it('logs that the check of an existing file was stopped at its time limit', async () => {
+  const path = makePath();
+  await openSqliteStore({ path }).close();
+  const { clock, guard, lines } = await openGuard({ path, checkMs: 10_000 });
+  await clock.advance(10_000);
+  await guard.close();
+  expect(lines).toMatchObject([{ level: 30, checkMs: 10_000 }]);
+});
+
+it('logs nothing about a check that was stopped because the store closes', async () => {
+  const path = makePath();
+  await openSqliteStore({ path }).close();
+  const { guard, lines } = await openGuard({ path, checkMs: 10_000 });
+  await guard.close();
+  expect(lines).toEqual([]);
 });

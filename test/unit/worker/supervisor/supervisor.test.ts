@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
-import { silentLog } from '../../../../src/base/log.ts';
+import { createLog, silentLog } from '../../../../src/base/log.ts';
 import type { WorkerBye } from '../../../../src/wire/link/worker-link.ts';
 import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
 import type { Keeper } from '../../../../src/worker/supervisor/keeper.ts';
@@ -131,6 +131,19 @@ describe('a supervisor', () => {
     await startReady();
     await supervisor?.stop();
     expect(await supervisor?.ended).toEqual({ name: 'left', isClean: false });
+  });
+
+  it('logs only the workers that do not exit cleanly while it stops', async () => {
+    script = ['', 'dirty'];
+    const lines: Record<string, unknown>[] = [];
+    const destination = { write: (line: string) => lines.push(JSON.parse(line)) };
+    await startReady({
+      sets: [makeSet('GPU-0'), makeSet('GPU-1')],
+      log: createLog({ destination }),
+    });
+    await supervisor?.stop();
+    const logged = lines.filter(({ msg }) => msg === 'worker process exited during shutdown');
+    expect(logged).toMatchObject([{ worker: 'w-1', pid: nth(1).pid, cause: expect.any(String) }]);
   });
 
   it('replaces a killed process at once, with the same worker ID and a later incarnation', async () => {
