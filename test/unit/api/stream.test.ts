@@ -3,7 +3,6 @@ import { type IncomingMessage, request } from 'node:http';
 import { connect } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { ManualClock } from '../../../src/base/clock.ts';
 import type { Reader, Store } from '../../../src/store/store.ts';
 import {
   exchange,
@@ -16,16 +15,6 @@ import {
 
 const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });
 
-interface Event {
-  id?: string;
-  event?: string;
-  data?: string;
-  retry?: string;
-}
-
-const events = (platform: Platform, path: string, init: RequestInit = {}) =>
-  platform.call(path, { ...init, headers: { accept: 'text/event-stream', ...init.headers } });
-
 /** Calls `count` whenever an output is read. */
 function countOutputs(tx: Reader, count: () => void): Reader {
   return new Proxy(tx, {
@@ -35,22 +24,6 @@ function countOutputs(tx: Reader, count: () => void): Reader {
       return typeof value === 'function' ? value.bind(target) : value;
     },
   });
-}
-
-/** The events of an answer as they come; comments are left out. */
-async function* readEvents(response: Response): AsyncGenerator<Event> {
-  let text = '';
-  const decoder = new TextDecoder();
-  for await (const piece of response.body ?? []) {
-    text += decoder.decode(piece, { stream: true });
-    const blocks = text.split('\n\n');
-    text = blocks.pop() ?? '';
-    for (const block of blocks) {
-      const lines = block.split('\n').filter((line) => !line.startsWith(':'));
-      if (lines.length === 0) continue;
-      yield Object.fromEntries(lines.map((line) => line.split(/: (.*)/s, 2)));
-    }
-  }
 }
 
 /** An answer whose head has come, and whose body nobody reads. */
@@ -269,152 +242,8 @@ describe('the form of a stream', () => {
   it('does not matter to the check of wait', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
-    const answer = await events(platform, `/v2/demo/stream/${id}?wait=x`);
+    const headers = { accept: 'text/event-stream' };
+    const answer = await platform.call(`/v2/demo/stream/${id}?wait=x`, { headers });
     expect(answer.status).toBe(422);
-  });
-});
-
-describe('a stream as events', () => {
-  it('returns each chunk with its position, and the record last', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const response = await events(platform, `/v2/demo/stream/${id}`);
-    expect(response.headers.get('content-type')).toBe('text/event-stream');
-    const job = await takeJob(platform);
-    await job.yieldChunks(chunk('a'), chunk('b'));
-    const read = readEvents(response);
-    expect((await read.next()).value).toEqual({ id: '1.0', data: chunk('a') });
-    expect((await read.next()).value).toEqual({ id: '1.1', data: chunk('b') });
-    await job.complete('{\n"x": 1}');
-    const { value: done } = await read.next();
-    expect(done).toMatchObject({ event: 'done' });
-    expect(JSON.parse(done?.data ?? '')).toMatchObject({
-      id,
-      status: 'COMPLETED',
-      output: { x: 1 },
-    });
-    expect((await read.next()).done).toBe(true);
-  });
-
-  it('continues after the last event ID, whatever the URL says', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const job = await takeJob(platform);
-    await job.yieldChunks(chunk('a'), chunk('b'), chunk('c'));
-    await job.complete();
-    const response = await events(platform, `/v2/demo/stream/${id}?after=0`, {
-      headers: { 'last-event-id': '1.1' },
-    });
-    const seen = await Array.fromAsync(readEvents(response));
-    expect(seen.map((event) => event.id ?? event.event)).toEqual(['1.2', 'done']);
-  });
-
-  it('does not move the default cursor', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const job = await takeJob(platform);
-    await job.yieldChunks(chunk('a'));
-    await job.complete();
-    await Array.fromAsync(readEvents(await events(platform, `/v2/demo/stream/${id}`)));
-    expect(await (await platform.call(`/v2/demo/stream/${id}`)).json()).toHaveLength(1);
-  });
-
-  it('reports a new attempt', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const job = await takeJob(platform);
-    await job.yieldChunks(chunk('old'));
-    const read = readEvents(await events(platform, `/v2/demo/stream/${id}`));
-    expect((await read.next()).value).toMatchObject({ id: '1.0' });
-    await platform.link.bye({ workerId: 'w1', incarnation: 1, reason: 'crashed', outbox: [] });
-    await (await takeJob(platform)).yieldChunks(chunk('new'));
-    expect((await read.next()).value).toMatchObject({ event: 'reset' });
-    expect((await read.next()).value).toMatchObject({ id: '2.0' });
-  });
-
-  it('reports a job that was removed after its time to live', async () => {
-    const clock = new ManualClock();
-    const platform = await startPlatform({ clock });
-    const id = await submitJob(platform, { input: {}, policy: { ttl: 10_000 } });
-    const read = readEvents(await events(platform, `/v2/demo/stream/${id}`));
-    await clock.advance(10_000);
-    expect((await read.next()).value).toMatchObject({ event: 'expired' });
-    expect((await read.next()).done).toBe(true);
-    expect((await platform.call(`/v2/demo/status/${id}`)).status).toBe(404);
-  });
-
-  it('sends keep-alive comments while there are no chunks', async () => {
-    const clock = new ManualClock();
-    const platform = await startPlatform({ clock });
-    const id = await submitJob(platform);
-    const response = await events(platform, `/v2/demo/stream/${id}`);
-    await clock.advance(15_000);
-    const { value } = (await response.body?.getReader().read()) ?? {};
-    expect(Buffer.from(value ?? '').toString()).toBe(': still here\n\n');
-  });
-
-  it('keeps large chunks complete for a client that reads slowly', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const job = await takeJob(platform);
-    for (let i = 0; i < 12; i++) await job.yieldChunks(chunk(`${i}${'x'.repeat(900_000)}`));
-    await job.complete('1');
-    const sizes: number[] = [];
-    for await (const event of readEvents(await events(platform, `/v2/demo/stream/${id}`))) {
-      if (event.id) sizes.push(event.data?.length ?? 0);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    expect(sizes).toHaveLength(12);
-    expect(Math.min(...sizes)).toBeGreaterThan(900_000);
-  });
-
-  it('lets other work run between its pages, however fast its client is', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const job = await takeJob(platform);
-    await job.complete(JSON.stringify('x'.repeat(6_000_000)));
-    const { streams } = platform.queue;
-    const read = streams.read.bind(streams);
-    let othersRan = true;
-    const ranBefore: boolean[] = [];
-    streams.read = (request) => {
-      ranBefore.push(othersRan);
-      othersRan = false;
-      setImmediate(() => {
-        othersRan = true;
-      });
-      return read(request);
-    };
-    await (await events(platform, `/v2/demo/stream/${id}`)).text();
-    expect(ranBefore.length).toBeGreaterThan(5);
-    expect(ranBefore).not.toContain(false);
-  });
-
-  it('of an unknown job is a plain 404', async () => {
-    const platform = await startPlatform();
-    expect((await events(platform, '/v2/demo/stream/none')).status).toBe(404);
-  });
-
-  it('ends with a retry hint when the platform stops', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const response = await events(platform, `/v2/demo/stream/${id}`);
-    const closed = platform.close();
-    expect(await Array.fromAsync(readEvents(response))).toEqual([{ retry: '2000' }]);
-    await closed;
-  });
-
-  it('of a disconnected client ends quietly', async () => {
-    const platform = await startPlatform();
-    const id = await submitJob(platform);
-    const gone = new AbortController();
-    const response = await events(platform, `/v2/demo/stream/${id}`, { signal: gone.signal });
-    expect(response.status).toBe(200);
-    gone.abort();
-    const job = await takeJob(platform);
-    for (let i = 0; i < 4; i++) await job.yieldChunks(chunk('x'.repeat(500_000)));
-    await job.complete('1');
-    expect((await platform.call('/v2/demo/health')).status).toBe(200);
-    expect(platform.logged()).not.toContain('broken off');
   });
 });
