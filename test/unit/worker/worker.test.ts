@@ -2,10 +2,20 @@
 import { describe, expect, it } from 'vitest';
 import { LinkError } from '../../../src/wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
-import { lease, script, startScript, welcome } from './worker-script.ts';
+import type { WorkerOptions } from '../../../src/worker/worker.ts';
+import { lease, type Script, script, startScript, welcome } from './worker-script.ts';
 
 const unavailable = (retryAfterMs?: number) =>
   new LinkError('unavailable', 'not now', { retryAfterMs });
+
+/** A worker of a platform that cannot take jobs back. */
+async function startKeepingJobs(options: Pick<WorkerOptions, 'drainMs'>): Promise<Script> {
+  const started = script(options);
+  started.link.onHello = async () => ({ ...welcome, takesBack: false });
+  await started.worker.start();
+  await started.clock.advance(0);
+  return started;
+}
 
 describe('a starting worker', () => {
   it('says hello with its identity and slots once the handler is set up', async () => {
@@ -298,6 +308,29 @@ describe('a draining worker', () => {
     expect(await drained).toMatchObject({ delivered: true });
     expect(link.reported).toEqual(['late#1 released']);
     expect(executor.executions).toEqual([]);
+  });
+
+  it('runs a late job for the rest of drainMs if the platform cannot take it back', async () => {
+    const { clock, executor, link, worker } = await startKeepingJobs({ drainMs: 8_000 });
+    void worker.drain();
+    await clock.advance(5_000);
+    link.lastTake.answer([lease('late')]);
+    await clock.advance(2_999);
+    expect(executor.last.stops).toEqual([]);
+    await clock.advance(1);
+    expect(executor.last.stops).toEqual(['shutdown']);
+  });
+
+  it('runs a late job to its end after a drain by the platform that cannot take it back', async () => {
+    const { clock, executor, link, worker } = await startKeepingJobs({ drainMs: 8_000 });
+    link.lastRenewal.answer({ ended: [], drain: true });
+    await clock.advance(5_000);
+    link.lastTake.answer([lease('late')]);
+    await clock.advance(500_000);
+    expect(executor.last.stops).toEqual([]);
+    executor.last.complete();
+    expect(await worker.ended).toMatchObject({ name: 'stopped', result: { abandoned: 0 } });
+    expect(link.reported).toEqual(['late#1 completed']);
   });
 
   it('keeps renewing the leases of running jobs', async () => {

@@ -119,6 +119,25 @@ describe('uploads that stall', () => {
     expect(platform.flows.usedBytes).toBe(0);
   });
 
+  it('have the whole time again after they continued', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: SMALL } });
+    const received = watchReceived();
+    const client = openClient(platform);
+    const head = writeHead(platform, { bytes: MB });
+    client.socket.write(head);
+    for (const sent of [100_000, 200_000]) {
+      await clock.advance(20_000);
+      client.socket.write(Buffer.alloc(100_000));
+      await waitUntil(() => received() >= head.length + sent);
+    }
+    await clock.advance(29_000);
+    expect(client.text()).toBe('');
+    await clock.advance(4_000);
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(/^HTTP\/1.1 408 /);
+  });
+
   it('free their bytes when their client disconnects', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const clients = Array.from({ length: 6 }, () => sendHalf(platform, MB));
