@@ -27,14 +27,13 @@ export interface Tables
    * a job that has none.
    */
   changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void>;
-  removeJobRow(key: JobKey): Step<void>;
+  /**
+   * Removes different jobs with their input, output, chunks and log, but no output that the record of a
+   * delivery refers to.
+   */
+  removeJobs(jobs: readonly StoredJob[]): Step<void>;
   /** Adds to the endpoint's counters. */
   addCounts(endpointId: string, counts: Counts): Step<void>;
   /** The payload must not exist yet. */
   putInput(key: JobKey, input: Payload): Step<void>;
-  /**
-   * Removes input, output, chunks and log of a job, but no output that the record of a delivery refers
-   * to.
-   */
-  removePayloads(job: StoredJob): Step<void>;
 }

@@ -320,8 +320,11 @@ export class MemoryTables implements Tables {
     if (output) yield* this.putOutput(after, output);
   }
 
-  *removeJobRow(key: JobKey): Step<void> {
-    this.#delete(this.#jobs, nameOf(key));
+  *removeJobs(jobs: readonly StoredJob[]): Step<void> {
+    for (const job of jobs) {
+      yield* this.#removePayloads(job);
+      this.#delete(this.#jobs, nameOf(job));
+    }
   }
 
   *addCounts(endpointId: string, { ...counts }: Counts): Step<void> {
@@ -396,7 +399,7 @@ export class MemoryTables implements Tables {
     return used;
   }
 
-  *removePayloads(job: StoredJob): Step<void> {
+  *#removePayloads(job: StoredJob): Step<void> {
     const name = nameOf(job);
     this.#drop('input', job, this.#inputs.get(name));
     this.#delete(this.#inputs, name);

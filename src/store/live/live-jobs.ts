@@ -9,6 +9,7 @@ import type { JobChange } from './counts.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import { type ChangedJob, FIRST_WINDOW_JOBS, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
+import { UnwrittenRows } from './unwritten-rows.ts';
 
 export interface LiveJobsOptions {
   /** Most ready jobs of an endpoint that are read at once. Default 256. */
@@ -34,8 +35,7 @@ export class LiveJobs {
   readonly inputs = new RecentInputs();
   /** Endpoints whose part in memory this commit changes or loads. */
   readonly #touched = new Set<LiveEndpoint>();
-  /** Jobs whose row differs from memory, with their endpoints. */
-  readonly #unwritten = new Map<ChangedJob, LiveEndpoint>();
+  readonly #unwritten: UnwrittenRows;
   /** Endpoints whose counters differ from memory. */
   readonly #uncounted = new Set<LiveEndpoint>();
   /** How the changes of this commit are undone, the first one first. */
@@ -49,6 +49,7 @@ export class LiveJobs {
   constructor(tables: Tables, options: LiveJobsOptions = {}) {
     const { windowJobs = 256, readyJobs = 50_000, endedJobs = 2_048 } = options;
     this.#tables = tables;
+    this.#unwritten = new UnwrittenRows(tables);
     this.#windowJobs = windowJobs;
     this.#maxWindowed = readyJobs;
     this.#maxEnded = endedJobs;
@@ -149,17 +150,23 @@ export class LiveJobs {
     const wasLive = live.jobs.has(id);
     this.#touched.add(live);
     this.#uncounted.add(live);
-    this.#compareRow(live, live.apply(change));
+    this.#unwritten.compare(live, live.apply(change));
     this.#undo.push(() => {
-      this.#compareRow(live, live.undo(change));
+      this.#unwritten.compare(live, live.undo(change));
       // `before` may be a job of a list, which is not complete.
       if (!wasLive) live.jobs.delete(id);
     });
   }
 
-  #compareRow(live: LiveEndpoint, job: ChangedJob): void {
-    if (job.now === job.stored) this.#unwritten.delete(job);
-    else this.#unwritten.set(job, live);
+  /** Whether only this commit has the job. */
+  isNew({ endpointId, id }: JobKey): boolean {
+    const job = this.#endpoints.get(endpointId)?.changed.get(id);
+    return job !== undefined && job.stored === undefined;
+  }
+
+  /** Whether the rows of removed jobs should be removed before the operation goes on. */
+  get hasManyRemoved(): boolean {
+    return this.#unwritten.hasManyRemoved;
   }
 
   /** Small payloads that will be written with the row of the job. */
@@ -199,7 +206,7 @@ export class LiveJobs {
 
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    for (const [job, live] of this.#unwritten) yield* this.#writeRow(live, job);
+    yield* this.#unwritten.write((live, job) => this.#noteWritten(live, job));
     for (const live of this.#uncounted) {
       const { counts } = live;
       if (counts) yield* this.#tables.addCounts(live.id, counts);
@@ -212,17 +219,13 @@ export class LiveJobs {
     }
   }
 
-  *#writeRow(live: LiveEndpoint, job: ChangedJob): Step<void> {
-    const { id, now, payloads, stored } = job;
-    if (!now) yield* this.#tables.removeJobRow({ endpointId: live.id, id });
-    else if (!stored) yield* this.#tables.addJobRow(now, payloads);
-    else yield* this.#tables.changeJobRow(stored, now, payloads.output);
+  #noteWritten(live: LiveEndpoint, job: ChangedJob): void {
+    const { now, stored } = job;
     this.#setPayloads(job, NO_PAYLOADS);
     job.stored = now;
-    this.#unwritten.delete(job);
     this.#undo.push(() => {
       job.stored = stored;
-      this.#compareRow(live, job);
+      this.#unwritten.compare(live, job);
     });
   }
 

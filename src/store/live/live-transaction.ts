@@ -65,10 +65,12 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   *removeJob(job: StoredJob): Step<void> {
-    yield* this.tables.removePayloads(job);
+    // Its payloads are removed with its row.
+    if (this.live.isNew(job)) yield* this.writeBack();
     const known = this.live.job(job);
     const before = typeof known === 'string' ? job : known;
     this.live.change(job.endpointId, { before, after: undefined, retried: 0 });
+    if (this.live.hasManyRemoved) yield* this.writeBack();
   }
 
   *putEndpoint(endpoint: EndpointBase): Step<void> {

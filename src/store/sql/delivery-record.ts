@@ -59,13 +59,13 @@ export function* readRecordPart(
   return row && row['bytes'] !== null ? bytes(row, 'bytes') : undefined;
 }
 
-/** Deletes the output of a removed job unless a delivery's record refers to it. */
-export function* dropOutputOfJob({ endpointId, id }: JobKey): Step<void> {
+/** Deletes the output of a removed job unless the record of another delivery refers to it. */
+function* dropOutputOfJob({ endpointId, id }: JobKey): Step<void> {
   const [used] = yield {
     sql: 'select 1 as found from delivery_record where endpoint_id = ? and source_job = ? limit 1',
     params: [endpointId, id],
   };
-  if (!used) yield* dropPayloads('output', { endpointId, id });
+  if (!used) yield* dropPayloads('output', endpointId, [id]);
 }
 
 /** Also removes the output that the record refers to, if its job has been removed. */

@@ -20,7 +20,8 @@ import {
   type UnusedPayload,
 } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
+import { insertRecord, removeRecord } from './delivery-record.ts';
+import { removeJobs } from './job-removal.ts';
 import { describeChange, describeInsert, type InlinePayloads } from './job-row.ts';
 import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
@@ -91,8 +92,8 @@ export class SqlTables extends SqlReader implements Tables {
     if (change) yield change;
   }
 
-  *removeJobRow({ endpointId, id }: JobKey): Step<void> {
-    yield { sql: 'delete from job where endpoint_id = ? and id = ?', params: [endpointId, id] };
+  removeJobs(jobs: readonly StoredJob[]): Step<void> {
+    return removeJobs(jobs);
   }
 
   *addCounts(endpointId: string, counts: Counts): Step<void> {
@@ -108,15 +109,6 @@ export class SqlTables extends SqlReader implements Tables {
   *putInput(key: JobKey, input: Payload): Step<void> {
     if (input instanceof Uint8Array) yield* insertParts('job_input', key, input);
     else yield* usePayload(input);
-  }
-
-  *removePayloads({ endpointId, id, webhook }: StoredJob): Step<void> {
-    const params = [endpointId, id];
-    yield* dropPayloads('input', { endpointId, id });
-    yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
-    if (webhook === null) yield* dropPayloads('output', { endpointId, id });
-    else yield* dropOutputOfJob({ endpointId, id });
-    yield* this.dropChunks({ endpointId, id });
   }
 
   *putOutput(key: JobKey, output: Payload): Step<void> {
@@ -147,8 +139,8 @@ export class SqlTables extends SqlReader implements Tables {
     };
   }
 
-  *dropChunks(key: JobKey): Step<void> {
-    yield* dropPayloads('chunks', key);
+  dropChunks({ endpointId, id }: JobKey): Step<void> {
+    return dropPayloads('chunks', endpointId, [id]);
   }
 
   beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {

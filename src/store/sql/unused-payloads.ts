@@ -11,6 +11,7 @@ import type {
   Step,
   UnusedPayload,
 } from '../store.ts';
+import { writeList } from './key-lists.ts';
 import { number, text } from './rows.ts';
 
 /** Distance between the payloads of one job: more than any payload has bytes. */
@@ -22,6 +23,10 @@ const ROWS_READ = 64;
 /** Payloads of a job up to this size are deleted at once. */
 const SMALL_BYTES = 262_144;
 const SMALL_ROWS = 128;
+/** Rows of such payloads that the removal of several jobs deletes in one statement. */
+const LISTED_ROWS = 512;
+/** Bytes of such payloads that the removal of several jobs deletes at once. */
+const DROPPED_BYTES = 1_048_576;
 
 /** Tables of the payloads, and the column that orders the rows of a job. */
 const TABLES = {
@@ -109,22 +114,56 @@ function readUnused(row: Row): UnusedPayload {
   };
 }
 
-/** Deletes small payloads at once; of large ones only the entry is made. For a job that is removed. */
-export function* dropPayloads(kind: PayloadKind, key: JobKey): Step<void> {
+/**
+ * For jobs that are removed: deletes their payloads if all together are small. Otherwise it deletes the
+ * small ones, up to a limit, and makes only an entry for each of the others.
+ */
+export function* dropPayloads(
+  kind: PayloadKind,
+  endpointId: string,
+  ids: readonly string[],
+): Step<void> {
   const { table } = TABLES[kind];
-  const params = [key.endpointId, key.id];
+  const those = `endpoint_id = ? and job_id in ${writeList(ids.length)}`;
+  const params = [endpointId, ...ids];
+  const limit = ids.length === 1 ? SMALL_ROWS : LISTED_ROWS;
+  const rows = yield {
+    sql: `select octet_length(bytes) as size from ${table} where ${those} limit ${limit}`,
+    params,
+  };
+  if (rows.length === 0) return;
+  if (rows.length < limit && sumSizes(rows) <= SMALL_BYTES) {
+    yield { sql: `delete from ${table} where ${those}`, params };
+    return;
+  }
+  let left = DROPPED_BYTES;
+  for (const id of new Set(ids)) left -= yield* dropPayload({ kind, endpointId, id }, left);
+}
+
+/** @returns the deleted bytes */
+function* dropPayload(
+  { endpointId, id, kind }: Omit<UnusedPayload, 'origin'>,
+  maxBytes: number,
+): Step<number> {
+  const { table } = TABLES[kind];
+  const params = [endpointId, id];
   const rows = yield {
     sql: `select octet_length(bytes) as size from ${table} where endpoint_id = ? and job_id = ?
       limit ${SMALL_ROWS}`,
     params,
   };
-  if (rows.length === 0) return;
-  const bytes = rows.reduce((sum, row) => sum + number(row, 'size'), 0);
-  if (rows.length < SMALL_ROWS && bytes <= SMALL_BYTES) {
+  if (rows.length === 0) return 0;
+  const bytes = sumSizes(rows);
+  if (rows.length < SMALL_ROWS && bytes <= Math.min(SMALL_BYTES, maxBytes)) {
     yield { sql: `delete from ${table} where endpoint_id = ? and job_id = ?`, params };
-  } else {
-    yield* addUnused({ ...key, kind, origin: yield* findOrigin(kind, params) });
+    return bytes;
   }
+  yield* addUnused({ endpointId, id, kind, origin: yield* findOrigin(kind, params) });
+  return 0;
+}
+
+function sumSizes(rows: readonly Row[]): number {
+  return rows.reduce((sum, row) => sum + number(row, 'size'), 0);
 }
 
 /** A job keeps its ID for further attempts, so only the newest attempt's chunks are meant. */

@@ -354,7 +354,7 @@ interface Upload {
   parts: readonly Uint8Array[];
 }
 
-async function uploadTo(to: Store, { key, kind, parts }: Upload): Promise<StagedPayload> {
+export async function uploadTo(to: Store, { key, kind, parts }: Upload): Promise<StagedPayload> {
   const [first = new Uint8Array(), ...others] = parts;
   const payload = await to.write((tx) => tx.beginPayload(kind, key, first));
   let at = first.length;

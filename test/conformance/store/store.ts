@@ -6,6 +6,7 @@ import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts'
 import { describeJobs } from './store-jobs.ts';
 import { describeChunks, describeLog, describePayloads } from './store-payloads.ts';
 import { describeList, describeQueue } from './store-queue.ts';
+import { describeRemovals } from './store-removals.ts';
 import { describeResources } from './store-resources.ts';
 import { openForEachTest } from './store-under-test.ts';
 import { describeWrites } from './store-writes.ts';
@@ -18,6 +19,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('a job', describeJobs);
     describe('the queue', describeQueue);
     describe('the job list', describeList);
+    describe('removals', describeRemovals);
     describe('payloads', describePayloads);
     describe('chunks', describeChunks);
     describe('a log', describeLog);

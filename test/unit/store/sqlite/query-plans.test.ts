@@ -100,12 +100,13 @@ const reads: [string, () => Step<unknown>, string][] = [
 ];
 
 const job = makeJob(key);
+const other = makeJob({ ...key, id: 'o', webhook: 'https://example.com/' });
 const delivery = makeDelivery(key);
 const staged: StagedPayload = { ...key, kind: 'output', origin: 1 };
 const writes: [string, (tx: Tables) => Step<unknown>][] = [
   ['changeJobRow', (tx) => tx.changeJobRow(job, { ...job, status: 'FAILED', attempt: 3 })],
-  ['removeJobRow', (tx) => tx.removeJobRow(job)],
-  ['removePayloads', (tx) => tx.removePayloads(job)],
+  ['removeJobs', (tx) => tx.removeJobs([job])],
+  ['removeJobs of several', (tx) => tx.removeJobs([job, other])],
   ['addCounts', (tx) => tx.addCounts('e', { ...noCounts(), inQueue: 1 })],
   ['postponeDelivery', (tx) => tx.postponeDelivery(delivery)],
   ['removeDelivery', (tx) => tx.removeDelivery(key)],

@@ -1,0 +1,72 @@
+// The rows of jobs that differ from memory, and how they are written: removed jobs all together.
+import type { Step } from '../store.ts';
+import type { Tables } from '../tables.ts';
+import type { ChangedJob, LiveEndpoint } from './live-endpoint.ts';
+
+/** Removed jobs after which an operation waits for the removal of their rows: a slice of time includes it. */
+const MAX_REMOVED = 32;
+/** Bytes of the logs of such jobs. */
+const MAX_LOG_BYTES = 262_144;
+
+export class UnwrittenRows {
+  readonly #tables: Tables;
+  /** Added and changed jobs, with their endpoints. */
+  readonly #kept = new Map<ChangedJob, LiveEndpoint>();
+  readonly #removed = new Map<ChangedJob, LiveEndpoint>();
+
+  constructor(tables: Tables) {
+    this.#tables = tables;
+  }
+
+  /** The job changed, in memory or in the database. */
+  compare(live: LiveEndpoint, job: ChangedJob): void {
+    if (job.now === job.stored) {
+      this.#kept.delete(job);
+      this.#removed.delete(job);
+    } else if (job.now) {
+      this.#removed.delete(job);
+      this.#kept.set(job, live);
+    } else {
+      this.#kept.delete(job);
+      this.#removed.set(job, live);
+    }
+  }
+
+  clear(): void {
+    this.#kept.clear();
+    this.#removed.clear();
+  }
+
+  /** Whether the removed jobs are many or large. */
+  get hasManyRemoved(): boolean {
+    if (this.#removed.size >= MAX_REMOVED) return true;
+    let logBytes = 0;
+    for (const { stored } of this.#removed.keys()) logBytes += stored?.logBytes ?? 0;
+    return logBytes > MAX_LOG_BYTES;
+  }
+
+  /** Calls `onWritten` with each job whose row is as in memory from now on. */
+  *write(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
+    // First, because an added job may have the idempotency key of a removed one.
+    yield* this.#remove(onWritten);
+    for (const [job, live] of this.#kept) {
+      const { now, payloads, stored } = job;
+      if (!now) continue;
+      if (stored) yield* this.#tables.changeJobRow(stored, now, payloads.output);
+      else yield* this.#tables.addJobRow(now, payloads);
+      this.#kept.delete(job);
+      onWritten(live, job);
+    }
+  }
+
+  *#remove(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
+    if (this.#removed.size === 0) return;
+    const removed = [...this.#removed];
+    const jobs = removed.map(([{ stored }]) => stored).filter((job) => job !== undefined);
+    yield* this.#tables.removeJobs(jobs);
+    for (const [job, live] of removed) {
+      this.#removed.delete(job);
+      onWritten(live, job);
+    }
+  }
+}
