@@ -5,7 +5,7 @@ import { SOUND_STORE, type StoreStatus } from '../api/routes/store-status.ts';
 import type { Clock } from '../base/clock.ts';
 import { explainFailure, nameStorageFailure } from '../store/disk/sqlite-errors.ts';
 import { StoreGuard } from '../store/disk/store-guard.ts';
-import { SchemaTooNewError } from '../store/sqlite/migrations.ts';
+import { SchemaTooNewError } from '../store/schema-too-new.ts';
 import { openSqliteStore } from '../store/sqlite/sqlite.ts';
 import { LoneLogError } from '../store/sqlite/sqlite-connection.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';

@@ -28,11 +28,14 @@ const LISTED_ROWS = 512;
 /** Bytes of such payloads that the removal of several jobs deletes at once. */
 const DROPPED_BYTES = 1_048_576;
 
-/** Tables of the payloads, and the column that orders the rows of a job. */
+/**
+ * Tables of the payloads, the column that tells the payloads of a job apart, and the one that, together with it,
+ * tells its rows apart.
+ */
 const TABLES = {
-  input: { table: 'job_input', place: 'at' },
-  output: { table: 'job_output', place: 'at' },
-  chunks: { table: 'job_chunk', place: 'attempt' },
+  input: { table: 'job_input', place: 'at', row: 'at' },
+  output: { table: 'job_output', place: 'at', row: 'at' },
+  chunks: { table: 'job_chunk', place: 'attempt', row: 'first' },
 } as const;
 
 /** Condition for rows of the table, under its own name, that belong to a job. */
@@ -179,12 +182,12 @@ function* findOrigin(kind: PayloadKind, params: string[]): Step<number> {
 /** Deletes some rows, of about `maxBytes` at most, and the entry with the last row. */
 export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
   const { endpointId, id, kind, origin } = payload;
-  const { place, table } = TABLES[kind];
+  const { place, row: rowColumn, table } = TABLES[kind];
   const first = origin === ALL ? 0 : origin;
   const span = kind === 'chunks' ? 1 : SPAN;
   const end = origin === ALL ? Number.MAX_SAFE_INTEGER : origin + span;
   const rows = yield {
-    sql: `select rowid as row, octet_length(bytes) as size from ${table}
+    sql: `select ${place} as place, ${rowColumn} as row, octet_length(bytes) as size from ${table}
       where endpoint_id = ? and job_id = ? and ${place} >= ? and ${place} < ? limit ?`,
     params: [endpointId, id, first, end, ROWS_READ],
   };
@@ -192,7 +195,11 @@ export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<De
   for (const row of rows) {
     if (bytes >= maxBytes) return { bytes, isLast: false };
     bytes += number(row, 'size');
-    yield { sql: `delete from ${table} where rowid = ?`, params: [number(row, 'row')] };
+    yield {
+      sql: `delete from ${table} where endpoint_id = ? and job_id = ? and ${place} = ?
+        and ${rowColumn} = ?`,
+      params: [endpointId, id, number(row, 'place'), number(row, 'row')],
+    };
   }
   if (rows.length === ROWS_READ) return { bytes, isLast: false };
   yield* removeUnused(payload);

@@ -3,6 +3,7 @@
 import { Durability } from '../disk/durability.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, isOutOfSpace, isStorageFailure } from '../disk/sqlite-errors.ts';
+import type { MemoryState } from '../live/memory-state.ts';
 import {
   type Query,
   type Row,
@@ -17,18 +18,6 @@ import type { SqliteConnection } from './sqlite-connection.ts';
  */
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
-
-/** State in memory that operations change together with the database. */
-export interface MemoryState {
-  /** The changes so far, for `undoTo`. */
-  mark(): number;
-  /** Undoes all changes since the mark. */
-  undoTo(mark: number): void;
-  /** Writes to the database what only the memory has. */
-  write(): Step<void>;
-  /** The transaction is over: committed, or undone in both. */
-  settle(): void;
-}
 
 interface PendingWrite {
   readonly options: WriteOptions;

@@ -1,18 +1,7 @@
 // Applies the migrations that a database lacks.
 import type { DatabaseSync } from 'node:sqlite';
+import { SchemaTooNewError } from '../schema-too-new.ts';
 import { MIGRATIONS } from './schema-versions.ts';
-
-/** A newer version of the program has written the database. */
-export class SchemaTooNewError extends Error {
-  override readonly name = 'SchemaTooNewError';
-
-  constructor(found: number, known: number) {
-    super(
-      `The database has schema version ${found}; this version of millrace knows versions up to ` +
-        `${known}. Use the version of millrace that wrote it, or a newer one.`,
-    );
-  }
-}
 
 /**
  * Migrates the database to the latest version: all migrations or, if one fails, none. Throws

@@ -7,6 +7,7 @@ import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
 import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
+import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
@@ -18,7 +19,7 @@ import {
   StoreUnavailableError,
   type WriteOptions,
 } from '../store.ts';
-import { GroupCommit, type MemoryState } from './group-commit.ts';
+import { GroupCommit } from './group-commit.ts';
 import { ReadTurns } from './read-turns.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
 

@@ -54,10 +54,20 @@ const fullJob: StoredJob = makeJob({
   attachment: { format: 'runpod', handlerData: '{"bucketName":"ä"}' },
 });
 
+const odd = 'a\0b\x10\x100\x101\x7f';
+const withControlCharacters = {
+  idempotencyKey: odd,
+  progress: JSON.stringify(odd),
+  tracestate: odd,
+  webhook: odd,
+  error: { code: 'handler_error' as const, message: odd, attempts: [] },
+};
+
 export function describeJobs(): void {
   it.each([
     ['with every field set', fullJob],
     ['with required fields only', makeJob({ id: 'a' })],
+    ['with control characters in its texts', makeJob({ id: 'a', ...withControlCharacters })],
   ])('%s is returned unchanged', async (_, job) => {
     await addJobs(store, [job]);
     expect(await readJob(job.id)).toEqual(job);
@@ -109,6 +119,18 @@ export function describeJobs(): void {
     expect((await find(ENDPOINT, 'k'))?.id).toBe('a');
     expect((await find('ep_other', 'k'))?.id).toBe('b');
     expect(await find(ENDPOINT, 'unknown')).toBeUndefined();
+  });
+
+  it('is found by an idempotency key with control characters', async () => {
+    await addJobs(store, [
+      makeJob({ id: 'a', idempotencyKey: 'k\0' }),
+      makeJob({ id: 'b', idempotencyKey: 'k\x10' }),
+      makeJob({ id: 'c', idempotencyKey: 'k\x100' }),
+    ]);
+    const find = (key: string) => store.read((tx) => tx.jobByIdempotencyKey(ENDPOINT, key));
+    expect((await find('k\0'))?.id).toBe('a');
+    expect((await find('k\x10'))?.id).toBe('b');
+    expect((await find('k\x100'))?.id).toBe('c');
   });
 
   it('is refused if another job of the endpoint has its idempotency key', async () => {

@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { migrate, SchemaTooNewError } from '../../../../src/store/sqlite/migrations.ts';
+import { SchemaTooNewError } from '../../../../src/store/schema-too-new.ts';
+import { migrate } from '../../../../src/store/sqlite/migrations.ts';
 import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
 
 const addNote = 'alter table job add column note text';

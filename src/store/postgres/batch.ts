@@ -1,0 +1,230 @@
+// Runs operations as one transaction. A statement whose rows nobody wants is sent without waiting for its answer, so
+// that a commit takes about one round trip, however many rows it writes.
+import type { MemoryState } from '../live/memory-state.ts';
+import type { Query, Row, Step } from '../store.ts';
+import { endsConnection, isRefusal } from './postgres-errors.ts';
+import type { Session } from './session.ts';
+
+export interface PendingWrite {
+  /** Runs the steps with `run`, and keeps the result for `settle`. Throws what they throw. */
+  run(run: <T>(steps: Step<T>) => Promise<T>): Promise<void>;
+  /** Resolves or rejects the caller's promise. */
+  settle: () => void;
+  reject(error: unknown): void;
+}
+
+/**
+ * - `committed`: the transaction is on disk, or there was nothing to write.
+ * - `undone`: nothing was written, and the result of the only operation is its error.
+ * - `refused`: nothing was written; one of the operations is at fault.
+ * - `failed`: nothing was written; the database is at fault.
+ * - `fenced`: nothing was written; the database does not have what this process has committed.
+ * - `unknown`: the answer to the commit was lost.
+ */
+export type Outcome =
+  | { kind: 'committed' | 'undone' }
+  | { kind: 'refused' | 'failed' | 'fenced' | 'unknown'; error: unknown };
+
+export interface BatchOptions {
+  session: Session;
+  memory: MemoryState;
+  /** Number of the commit. */
+  number: number;
+  /**
+   * Waits for each statement and can undo it alone, so that an operation gets the errors of its own statements. For a
+   * single operation.
+   */
+  isStrict: boolean;
+  /** Called before the commit is sent. */
+  onCommit: () => void;
+}
+
+/** Ends a batch whose transaction has failed. */
+class Abandoned extends Error {}
+
+const NO_ROWS: readonly Row[] = [];
+/** A batch with so many payload bytes takes no further operation. */
+const MAX_BYTES = 16 * 1_048_576;
+
+/** Fails, by a division by zero, unless the database has all commits of this process and no other. */
+const FENCE =
+  'update last_commit set number = number + 1 / (case when number = ? then 1 else 0 end)';
+
+export class Batch {
+  readonly #session: Session;
+  readonly #memory: MemoryState;
+  readonly #options: BatchOptions;
+  #hasBegun = false;
+  /** Statements sent that write. */
+  #written = 0;
+  #bytes = 0;
+  /** The first error of a statement that was sent without waiting, or of a transaction that cannot go on. */
+  #failure: { error: unknown } | undefined;
+  #isFenced = false;
+
+  constructor(options: BatchOptions) {
+    this.#options = options;
+    this.#session = options.session;
+    this.#memory = options.memory;
+  }
+
+  /** Number of statements that the commit wrote. */
+  get written(): number {
+    return this.#written;
+  }
+
+  /** Runs the operations, or the first ones if they write much. The caller undoes the memory if need be. */
+  async run(operations: PendingWrite[]): Promise<Outcome & { operations: number }> {
+    let ran = 0;
+    try {
+      for (const operation of operations) {
+        if (this.#bytes >= MAX_BYTES) break;
+        ran++;
+        const isUndone = await this.#runOne(operation);
+        if (isUndone) continue;
+        // Its rows are written, and cannot be undone alone.
+        await this.#rollBack();
+        const kind = operations.length === 1 ? 'undone' : 'refused';
+        return { kind, error: undefined, operations: ran };
+      }
+      await this.#runSteps(this.#memory.write());
+      if (!this.#hasBegun) return { kind: 'committed', operations: ran };
+      return { ...(await this.#commit()), operations: ran };
+    } catch (error) {
+      const outcome = this.#explain(error);
+      await this.#rollBack();
+      return { ...outcome, operations: ran };
+    }
+  }
+
+  /** @returns false if the operation has thrown and its rows are in the transaction */
+  async #runOne(operation: PendingWrite): Promise<boolean> {
+    const before = this.#written;
+    const mark = this.#memory.mark();
+    try {
+      await operation.run((steps) => this.#runSteps(steps));
+      return true;
+    } catch (error) {
+      if (this.#failure) throw error;
+      operation.settle = () => operation.reject(error);
+      this.#memory.undoTo(mark);
+      return this.#written === before;
+    }
+  }
+
+  async #runSteps<T>(steps: Step<T>): Promise<T> {
+    let step = steps.next();
+    while (!step.done) {
+      if (this.#failure) throw new Abandoned();
+      const { isRead, hasRows } = this.#session.find(step.value.sql);
+      let rows = NO_ROWS;
+      try {
+        if (isRead) rows = await this.#query(step.value);
+        else if (this.#options.isStrict) rows = await this.#writeAlone(step.value);
+        else if (hasRows) rows = await this.#write(step.value);
+        else void this.#write(step.value).catch(() => {});
+      } catch (error) {
+        if (this.#failure) throw error;
+        step = steps.throw(error);
+        continue;
+      }
+      step = steps.next(rows);
+    }
+    return step.value;
+  }
+
+  async #query(query: Query): Promise<readonly Row[]> {
+    if (this.#hasBegun) {
+      return this.#options.isStrict ? this.#runUndoable(query) : this.#send(query);
+    }
+    try {
+      return await this.#session.query(query);
+    } catch (error) {
+      if (!isRefusal(error)) this.#failure ??= { error };
+      throw error;
+    }
+  }
+
+  #write(query: Query): Promise<readonly Row[]> {
+    this.#begin();
+    this.#note(query);
+    return this.#send(query);
+  }
+
+  #writeAlone(query: Query): Promise<readonly Row[]> {
+    this.#begin();
+    this.#note(query);
+    return this.#runUndoable(query);
+  }
+
+  #note({ params }: Query): void {
+    this.#written++;
+    for (const param of params) {
+      if (typeof param === 'object' && param !== null) this.#bytes += param.byteLength;
+    }
+  }
+
+  #begin(): void {
+    if (this.#hasBegun) return;
+    this.#hasBegun = true;
+    void this.#noteFailure(this.#session.execute('begin')).catch(() => {});
+    this.#send({ sql: FENCE, params: [this.#options.number - 1] }).catch((error: unknown) => {
+      this.#isFenced = isRefusal(error);
+    });
+  }
+
+  /** The transaction fails with the statement. */
+  async #send(query: Query): Promise<readonly Row[]> {
+    const result = await this.#noteFailure(
+      this.#session.run(this.#session.find(query.sql), query.params),
+    );
+    return result.rows;
+  }
+
+  async #runUndoable(query: Query): Promise<readonly Row[]> {
+    void this.#noteFailure(this.#session.execute('savepoint statement')).catch(() => {});
+    try {
+      const rows = await this.#session.query(query);
+      void this.#noteFailure(this.#session.execute('release statement')).catch(() => {});
+      return rows;
+    } catch (error) {
+      if (!isRefusal(error)) this.#failure ??= { error };
+      await this.#noteFailure(this.#session.execute('rollback to statement'));
+      throw error;
+    }
+  }
+
+  async #noteFailure<T>(answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      this.#failure ??= { error };
+      throw error;
+    }
+  }
+
+  async #commit(): Promise<Outcome> {
+    if (this.#failure) throw new Abandoned();
+    this.#options.onCommit();
+    try {
+      const { command } = await this.#session.execute('commit');
+      if (command === 'COMMIT') return { kind: 'committed' };
+    } catch (error) {
+      if (endsConnection(error)) return { kind: 'unknown', error };
+      this.#failure ??= { error };
+    }
+    // The commit of a failed transaction succeeds, as a rollback.
+    return this.#explain(new Error('the database has rolled the commit back'));
+  }
+
+  #explain(given: unknown): Outcome {
+    const error = this.#failure ? this.#failure.error : given;
+    if (this.#isFenced) return { kind: 'fenced', error };
+    return { kind: isRefusal(error) ? 'refused' : 'failed', error };
+  }
+
+  async #rollBack(): Promise<void> {
+    // If the connection has ended, so has the transaction.
+    if (this.#hasBegun) await this.#session.execute('rollback').catch(() => {});
+  }
+}

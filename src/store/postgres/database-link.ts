@@ -1,0 +1,269 @@
+// Keeps a session with the database: opens it, opens another one when it ends, and finds out what became of a commit
+// whose answer was lost.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { backoffMs } from '../../base/backoff.ts';
+import { SchemaTooNewError } from '../schema-too-new.ts';
+import { StoreUnavailableError } from '../store.ts';
+import { migrate } from './migrations.ts';
+import { describeUnavailable } from './postgres-errors.ts';
+import { Session, type SessionOptions } from './session.ts';
+
+export interface LinkOptions extends SessionOptions {
+  /** How long to wait for the lock of the store at the start, ms. */
+  lockWaitMs: number;
+  /** How long operations wait for a lost connection, ms. */
+  waitMs: number;
+  /** Called with the reason when the connection is lost, and with each failed attempt to open another one. */
+  onFailure: (error: unknown) => void;
+  /** Called when there is a connection again. */
+  onReconnect: () => void;
+  /** Called once, when nothing can be read or written any more. */
+  onLost: (error: unknown) => void;
+}
+
+/** What became of a commit whose answer was lost. */
+export type Fate = 'committed' | 'undone';
+
+/** The database is not usable: what it is, and not what an attempt met. */
+export class UnfitDatabaseError extends Error {
+  override readonly name = 'UnfitDatabaseError';
+}
+
+const OLDEST_VERSION = 15;
+const RETRY = { baseMs: 100, maxMs: 5_000, jitter: 0.2 };
+const LOCK_RETRY_MS = 100;
+/** First half of the key of the advisory lock: 'mill' in ASCII. The second one is made from the schema's name. */
+const LOCK_CLASS = 0x6d_69_6c_6c;
+
+export class DatabaseLink {
+  readonly #options: LinkOptions;
+  /** Undefined while the connection is lost. */
+  #session: Session | undefined;
+  #pid = 0;
+  #committed = 0;
+  #pending: number | undefined;
+  /** Resolves when there is a session again, or never will be. */
+  #opening = Promise.resolve();
+  #lostAt = 0;
+  #cause: unknown;
+  #dead: StoreUnavailableError | undefined;
+  readonly #closing = new AbortController();
+
+  private constructor(options: LinkOptions) {
+    this.#options = options;
+  }
+
+  /** Connects, takes the lock and migrates. @throws the error of pg or the system, UnfitDatabaseError, SchemaTooNewError */
+  static async open(options: LinkOptions): Promise<DatabaseLink> {
+    const link = new DatabaseLink(options);
+    const session = await Session.connect(options);
+    try {
+      await checkServer(session);
+      await link.#lock(session, options.lockWaitMs);
+      await migrate(session, options.target.schema);
+      link.#committed = await readNumber(session);
+      await link.#use(session);
+    } catch (error) {
+      await session.end().catch(() => {});
+      throw error;
+    }
+    return link;
+  }
+
+  /** Why there is no connection; undefined if there is one. */
+  get fault(): unknown {
+    return this.#dead ?? (this.#session ? undefined : this.#cause);
+  }
+
+  /** Why everything rejects from now on. */
+  get dead(): StoreUnavailableError | undefined {
+    return this.#dead;
+  }
+
+  /** Number of the next commit. */
+  get next(): number {
+    return this.#committed + 1;
+  }
+
+  /** Waits a bounded time for a lost connection. @throws StoreUnavailableError */
+  async ready(): Promise<Session> {
+    if (!this.#session && !this.#dead) {
+      const leftMs = this.#lostAt + this.#options.waitMs - performance.now();
+      if (leftMs > 0) await this.#waitFor(leftMs);
+    }
+    if (this.#dead) throw this.#dead;
+    if (!this.#session) throw describeUnavailable(this.#cause);
+    return this.#session;
+  }
+
+  async #waitFor(ms: number): Promise<void> {
+    const timeUp = new AbortController();
+    const { signal } = timeUp;
+    await Promise.race([this.#opening, sleep(ms, undefined, { signal }).catch(() => {})]);
+    timeUp.abort();
+  }
+
+  /** The answer to the commit with the number `next` will tell what became of it. */
+  expectCommit(): void {
+    this.#pending = this.next;
+  }
+
+  settleCommit(fate: Fate): void {
+    if (fate === 'committed') this.#committed++;
+    this.#pending = undefined;
+  }
+
+  /** What became of the expected commit, after the connection has ended. @throws StoreUnavailableError if nobody can know */
+  async findFate(session: Session): Promise<Fate> {
+    const number = this.#pending;
+    await session.ended;
+    await this.#opening;
+    if (this.#dead) throw this.#dead;
+    this.#pending = undefined;
+    return number === this.#committed ? 'committed' : 'undone';
+  }
+
+  /** Nothing can be read or written from now on. */
+  lose(error: unknown): void {
+    if (this.#dead) return;
+    this.#dead = describeUnavailable(error);
+    this.#options.onLost(error);
+    void this.#session?.end().catch(() => {});
+  }
+
+  /** From now on a lost connection stays lost. */
+  stopRetrying(): void {
+    this.#closing.abort();
+  }
+
+  /** Closes the connection, if there is one. */
+  async close(): Promise<void> {
+    this.stopRetrying();
+    await this.#opening;
+    await this.#session?.end().catch(() => {});
+  }
+
+  async #use(session: Session): Promise<void> {
+    this.#pid = await session.readPid();
+    this.#session = session;
+    void session.ended.then(() => this.#onEnd(session));
+  }
+
+  #onEnd(session: Session): void {
+    this.#session = undefined;
+    this.#lostAt = performance.now();
+    this.#cause = session.error ?? new Error('the connection has ended');
+    if (this.#closing.signal.aborted) {
+      this.#dead ??= new StoreUnavailableError('The store is closed');
+      return;
+    }
+    if (this.#dead) return;
+    this.#options.onFailure(this.#cause);
+    this.#opening = this.#reopen();
+  }
+
+  /** Never rejects. */
+  async #reopen(): Promise<void> {
+    const { signal } = this.#closing;
+    for (let retry = 1; !signal.aborted; retry++) {
+      try {
+        await this.#openAgain();
+        this.#options.onReconnect();
+        return;
+      } catch (error) {
+        this.#cause = error;
+        if (error instanceof SchemaTooNewError || error instanceof CommitsDifferError) {
+          this.lose(error);
+          return;
+        }
+        this.#options.onFailure(error);
+      }
+      await sleep(backoffMs(retry, RETRY), undefined, { signal }).catch(() => {});
+    }
+    this.#dead ??= new StoreUnavailableError('The store is closed');
+  }
+
+  /** Once this session has the lock, the old one has ended, and so has its transaction. */
+  async #openAgain(): Promise<void> {
+    const session = await Session.connect(this.#options);
+    try {
+      await checkServer(session);
+      await this.#lock(session, this.#options.lockWaitMs, this.#pid);
+      this.#compare(await readNumber(session));
+      await this.#use(session);
+    } catch (error) {
+      await session.end().catch(() => {});
+      throw error;
+    }
+  }
+
+  /** @throws CommitsDifferError */
+  #compare(found: number): void {
+    if (found === this.#committed) return;
+    if (found !== this.#pending) throw new CommitsDifferError(this.#committed, found);
+    this.#committed = found;
+  }
+
+  /** `oldPid`: a session of this process, which may still be open at the server. */
+  async #lock(session: Session, waitMs: number, oldPid?: number): Promise<void> {
+    const end = performance.now() + waitMs;
+    const { name, schema } = this.#options.target;
+    const tryLock = `select pg_try_advisory_lock(${LOCK_CLASS}, hashtext('${schema}')) as locked`;
+    for (;;) {
+      if (oldPid !== undefined) await session.execute(describeTermination(oldPid));
+      const { rows } = await session.execute(tryLock);
+      if (rows[0]?.['locked'] === true) return;
+      if (performance.now() > end || this.#closing.signal.aborted) break;
+      await sleep(LOCK_RETRY_MS);
+    }
+    throw new UnfitDatabaseError(
+      `another platform uses ${name} (schema ${schema}); stop it, or give each platform a schema of its own ` +
+        'with ?search_path=NAME',
+    );
+  }
+}
+
+/** What the database has is not what this process has written. */
+class CommitsDifferError extends Error {
+  constructor(expected: number, found: number) {
+    super(
+      `the database has commit ${found}, and this platform has written ${expected}: another program has written, ` +
+        'or a backup or a standby without the last commits has taken its place',
+    );
+  }
+}
+
+/** A process number alone may belong to another session by now; only the old one holds the lock. */
+function describeTermination(pid: number): string {
+  return `select pg_terminate_backend(pid) from pg_locks
+    where locktype = 'advisory' and pid = ${pid} and classid = ${LOCK_CLASS}
+      and database = (select oid from pg_database where datname = current_database())`;
+}
+
+async function readNumber(session: Session): Promise<number> {
+  const [row] = await session.query({ sql: 'select number from last_commit', params: [] });
+  return Number(row?.['number']);
+}
+
+/** @throws UnfitDatabaseError */
+async function checkServer(session: Session): Promise<void> {
+  const { rows } = await session.execute(
+    `select current_setting('server_version_num')::int as version, pg_is_in_recovery() as standby,
+      current_setting('transaction_read_only') as read_only,
+      current_setting('synchronous_commit') as synchronous, current_setting('fsync') as fsync`,
+  );
+  const [server = {}] = rows;
+  const version = Math.floor(Number(server['version']) / 10_000);
+  if (version < OLDEST_VERSION) {
+    throw new UnfitDatabaseError(
+      `the server is Postgres ${version}; use Postgres ${OLDEST_VERSION} or later`,
+    );
+  }
+  if (server['standby'] === true || server['read_only'] === 'on') {
+    throw new UnfitDatabaseError(
+      'the database is read-only; use the primary server, not a standby',
+    );
+  }
+  // What is acknowledged is on disk.
+  if (server['synchronous'] === 'off') await session.execute('set synchronous_commit = on');
+}

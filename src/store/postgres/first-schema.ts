@@ -1,0 +1,214 @@
+// The schema of the first version, which every database begins with.
+
+// All integers are bigint: the statements compare them with parameters of any size. Texts sort by bytes, as in SQLite.
+const text = 'text collate "C"';
+
+/**
+ * A live job's row changes several times. Free space in its page lets most changes leave the indexes alone. Payloads
+ * are stored as they are: to compress them would cost more time than it saves.
+ */
+export const firstSchema = `
+create table endpoint (
+  id ${text} not null primary key,
+  settings ${text} not null,
+  created_at bigint not null,
+  in_queue bigint not null default 0,
+  in_progress bigint not null default 0,
+  completed bigint not null default 0,
+  failed bigint not null default 0,
+  cancelled bigint not null default 0,
+  timed_out bigint not null default 0,
+  retried bigint not null default 0,
+  user_id ${text} not null default 'owner',
+  deployment ${text},
+  deleted bigint not null default 0
+) with (fillfactor = 20);
+
+create table job (
+  endpoint_id ${text} not null,
+  id ${text} not null,
+  status ${text} not null,
+  mode ${text} not null,
+  priority bigint not null,
+  position bigint not null,
+  submitted_at bigint not null,
+  queued_at bigint not null,
+  available_at bigint not null,
+  delayed bigint not null,
+  expires_at bigint not null,
+  ttl_ms bigint not null,
+  execution_timeout_ms bigint not null,
+  max_attempts bigint not null,
+  started_at bigint,
+  deadline_at bigint,
+  ended_at bigint,
+  execution_ms double precision,
+  due_at bigint not null,
+  attempt bigint not null,
+  failures bigint not null,
+  releases bigint not null,
+  solo bigint not null,
+  lease_token ${text},
+  lease_worker ${text},
+  lease_incarnation bigint,
+  lease_take ${text},
+  lease_until bigint,
+  lease_started bigint,
+  lease_lost ${text},
+  last_seq bigint not null,
+  chunk_count bigint not null,
+  chunk_bytes bigint not null,
+  cursor_attempt bigint not null,
+  cursor_next bigint not null,
+  output_kind ${text} not null,
+  log_bytes bigint not null,
+  log_dropped bigint not null,
+  error ${text},
+  history ${text},
+  progress ${text},
+  worker_id ${text},
+  idempotency_key ${text},
+  request_hash ${text},
+  traceparent ${text},
+  tracestate ${text},
+  webhook ${text},
+  s3_config ${text},
+  api ${text},
+  input bytea,
+  output bytea,
+  primary key (endpoint_id, id)
+) with (fillfactor = 50);
+
+-- Delayed jobs are behind all others, so that any number of them is never in the way.
+create index job_queued on job (endpoint_id, delayed, priority desc, position)
+  where status = 'IN_QUEUE';
+create index job_due on job (due_at) where lease_token is null;
+create index job_leased on job (endpoint_id, lease_worker, position)
+  where lease_worker is not null;
+create index job_listed on job (endpoint_id, position);
+-- All but COMPLETED, the usual end.
+create index job_by_status on job (endpoint_id, status, position)
+  where status = 'IN_QUEUE' or status = 'FAILED' or status = 'TIMED_OUT' or status = 'CANCELLED';
+create unique index job_idempotent on job (endpoint_id, idempotency_key)
+  where idempotency_key is not null;
+
+create table job_input (
+  endpoint_id ${text} not null,
+  job_id ${text} not null,
+  at bigint not null,
+  bytes bytea not null,
+  primary key (endpoint_id, job_id, at)
+);
+alter table job_input alter column bytes set storage external;
+
+create table job_output (
+  endpoint_id ${text} not null,
+  job_id ${text} not null,
+  at bigint not null,
+  bytes bytea not null,
+  primary key (endpoint_id, job_id, at)
+);
+alter table job_output alter column bytes set storage external;
+
+create table job_chunk (
+  endpoint_id ${text} not null,
+  job_id ${text} not null,
+  attempt bigint not null,
+  first bigint not null,
+  count bigint not null,
+  sizes ${text} not null,
+  bytes bytea not null,
+  primary key (endpoint_id, job_id, attempt, first)
+);
+alter table job_chunk alter column bytes set storage external;
+
+create table job_log (
+  endpoint_id ${text} not null,
+  job_id ${text} not null,
+  at bigint not null,
+  bytes bytea not null,
+  primary key (endpoint_id, job_id, at)
+);
+
+-- Payload rows that no job has: those of uploads under way, and those that are yet to be deleted. origin tells the
+-- payloads of one job apart; -1 means all rows of the job.
+create table unused_payload (
+  endpoint_id ${text} not null,
+  job_id ${text} not null,
+  kind ${text} not null,
+  origin bigint not null,
+  primary key (endpoint_id, job_id, kind, origin)
+);
+
+create table worker (
+  endpoint_id ${text} not null,
+  id ${text} not null,
+  incarnation bigint not null,
+  slots bigint not null,
+  version ${text} not null,
+  devices ${text} not null,
+  hello_at bigint not null,
+  pod_id ${text},
+  primary key (endpoint_id, id)
+);
+
+create table api_key (
+  id ${text} not null primary key,
+  hash ${text} not null unique,
+  name ${text} not null,
+  user_id ${text} not null,
+  scopes ${text} not null,
+  created_at bigint not null,
+  expires_at bigint,
+  pod_id ${text}
+);
+create index api_key_of_user on api_key (user_id, created_at, id);
+
+create table delivery (
+  endpoint_id ${text} not null,
+  id ${text} not null,
+  job_id ${text} not null,
+  user_id ${text} not null default 'owner',
+  url ${text} not null,
+  receiver ${text} not null,
+  created_at bigint not null,
+  platform_ran_ms bigint not null default 0,
+  bytes bigint not null,
+  tries bigint not null,
+  next_at bigint not null,
+  primary key (endpoint_id, id)
+);
+create index delivery_due on delivery (user_id, receiver, next_at);
+
+-- A part has its bytes, or names the row of job_output that has them.
+create table delivery_record (
+  endpoint_id ${text} not null,
+  delivery_id ${text} not null,
+  at bigint not null,
+  bytes bytea,
+  source_job ${text},
+  source_at bigint,
+  primary key (endpoint_id, delivery_id, at)
+);
+create index delivery_record_source on delivery_record (endpoint_id, source_job)
+  where source_job is not null;
+
+create table resource (
+  kind ${text} not null,
+  id ${text} not null,
+  user_id ${text} not null,
+  parent ${text} not null,
+  position bigint not null,
+  body ${text} not null,
+  primary key (kind, id)
+);
+create index resource_listed on resource (kind, position);
+create index resource_of_user on resource (kind, user_id, position);
+create index resource_of_parent on resource (kind, parent, position);
+
+-- Number of the last commit, so that a commit whose answer was lost is known afterwards.
+create table last_commit (
+  number bigint not null
+) with (fillfactor = 10);
+insert into last_commit (number) values (0);
+`;

@@ -1,0 +1,253 @@
+// The store on a Postgres database, which one platform at a time uses. Operations run one after another, in batches
+// of one transaction each; the next batch gathers meanwhile. Reads and batches take turns.
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
+import type { MemoryState } from '../live/memory-state.ts';
+import type { SqlDriver } from '../sql/sql-driver.ts';
+import { SqlStore } from '../sql/sql-store.ts';
+import { SqlTables } from '../sql/sql-tables.ts';
+import { type Row, type Step, type Store, StoreUnavailableError } from '../store.ts';
+import { Batch, type Outcome, type PendingWrite } from './batch.ts';
+import type { PostgresTarget } from './connection-url.ts';
+import { DatabaseLink } from './database-link.ts';
+import { describeUnavailable, isRefusal } from './postgres-errors.ts';
+import type { Session } from './session.ts';
+import { Turns } from './turns.ts';
+
+export interface PostgresOptions {
+  target: PostgresTarget;
+  /** Bounds of the jobs in memory. Default: those of LiveJobsOptions. */
+  live?: LiveJobsOptions;
+  /** How long operations wait for a lost connection before they are rejected, ms. Default 5,000. */
+  waitMs?: number;
+  /** How long to wait for a platform that still uses the database, ms. Default 15,000. */
+  lockWaitMs?: number;
+  /** How long to wait for a connection, ms. Default 10,000. */
+  connectTimeoutMs?: number;
+  /** Longest time of one statement, ms. Default 30,000. */
+  statementTimeoutMs?: number;
+  /** Called with each failure of the connection or the database. Default: only the failed callers learn of it. */
+  onFailure?: (error: unknown) => void;
+  /** Called when a lost connection is replaced. Default: ignored. */
+  onReconnect?: () => void;
+  /**
+   * Called when the database has not what this process has written: everything rejects from then on, until a new
+   * process opens the store. Default: ignored.
+   */
+  onLost?: (error: unknown) => void;
+}
+
+/** Operations of one transaction. */
+const MAX_OPERATIONS = 512;
+
+/**
+ * Opens the store and migrates its schema. Throws SchemaTooNewError if a newer version of the program wrote the
+ * database, UnfitDatabaseError if it cannot serve as a store, and the error of pg or the system.
+ */
+export async function openPostgresStore(options: PostgresOptions): Promise<Store> {
+  return (await openPostgres(options)).store;
+}
+
+/** Like openPostgresStore; also returns the driver. */
+export async function openPostgres(
+  options: PostgresOptions,
+): Promise<{ store: Store; driver: PostgresDriver }> {
+  const tables = new SqlTables();
+  const live = new LiveJobs(tables, options.live);
+  const driver = await PostgresDriver.open(options, live);
+  return { store: new SqlStore({ driver, live, tables }), driver };
+}
+
+export class PostgresDriver implements SqlDriver {
+  readonly #link: DatabaseLink;
+  readonly #memory: MemoryState;
+  readonly #onFailure: (error: unknown) => void;
+  readonly #turns = new Turns();
+  #queue: PendingWrite[] = [];
+  /** Operations of refused batches, which run again in smaller ones. */
+  readonly #again: PendingWrite[][] = [];
+  #running: Promise<void> | undefined;
+  #closing: Promise<void> | undefined;
+  #isClosed = false;
+  #commits = 0;
+  #statements = 0;
+
+  private constructor(link: DatabaseLink, memory: MemoryState, { onFailure }: PostgresOptions) {
+    this.#link = link;
+    this.#memory = memory;
+    this.#onFailure = onFailure ?? (() => {});
+  }
+
+  /** `memory` changes with the database. @throws as openPostgresStore */
+  static async open(options: PostgresOptions, memory: MemoryState): Promise<PostgresDriver> {
+    const link = await DatabaseLink.open({
+      target: options.target,
+      waitMs: options.waitMs ?? 5_000,
+      lockWaitMs: options.lockWaitMs ?? 15_000,
+      connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
+      statementTimeoutMs: options.statementTimeoutMs ?? 30_000,
+      onFailure: options.onFailure ?? (() => {}),
+      onReconnect: options.onReconnect ?? (() => {}),
+      onLost: options.onLost ?? (() => {}),
+    });
+    return new PostgresDriver(link, memory, options);
+  }
+
+  /** Transactions committed so far, and the statements in them. */
+  get commits(): { transactions: number; statements: number } {
+    return { transactions: this.#commits, statements: this.#statements };
+  }
+
+  /** Why the database cannot be used now; undefined if it can. */
+  get fault(): unknown {
+    return this.#link.fault;
+  }
+
+  write<T>(start: () => Step<T>): Promise<T> {
+    if (this.#isClosed) return Promise.reject(describeClosed());
+    return new Promise((resolve, reject) => {
+      const operation: PendingWrite = {
+        run: async (run) => {
+          const value = await run(start());
+          operation.settle = () => resolve(value);
+        },
+        settle: () => {},
+        reject,
+      };
+      this.#queue.push(operation);
+      this.#running ??= this.#runAll();
+    });
+  }
+
+  async read<T>(start: () => Step<T>): Promise<T> {
+    if (this.#isClosed) throw describeClosed();
+    return this.#turns.together(async () => {
+      return runSteps(start(), await this.#link.ready());
+    });
+  }
+
+  /** Postgres' own autovacuum does this. */
+  async reclaim(): Promise<boolean> {
+    return false;
+  }
+
+  /** Reads a row. @throws StoreUnavailableError */
+  async probe(): Promise<void> {
+    await this.read(function* () {
+      yield { sql: 'select number from last_commit', params: [] };
+    });
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#isClosed = true;
+    this.#link.stopRetrying();
+    await this.#running;
+    await this.#turns.alone(() => this.#link.close());
+  }
+
+  /** Never rejects. */
+  async #runAll(): Promise<void> {
+    // What is requested in this turn of the event loop shares a transaction.
+    await nextTurn();
+    while (this.#again.length > 0 || this.#queue.length > 0) {
+      await this.#turns.alone(() => this.#runNext());
+    }
+    this.#running = undefined;
+  }
+
+  async #runNext(): Promise<void> {
+    const again = this.#again.shift();
+    const operations = again ?? this.#queue.splice(0, MAX_OPERATIONS);
+    const isStrict = again?.length === 1;
+    try {
+      const session = await this.#link.ready();
+      const batch = new Batch({
+        session,
+        memory: this.#memory,
+        number: this.#link.next,
+        isStrict,
+        onCommit: () => this.#link.expectCommit(),
+      });
+      const outcome = await batch.run(operations);
+      const late = operations.splice(outcome.operations);
+      if (late.length > 0) this.#putBack(late, again !== undefined);
+      const fate = await this.#decide(outcome, session, batch);
+      this.#settle(fate, operations, isStrict);
+    } catch (error) {
+      this.#memory.undoTo(0);
+      this.#memory.settle();
+      for (const { reject } of operations) reject(describeUnavailable(error));
+    }
+  }
+
+  #putBack(operations: PendingWrite[], isAgain: boolean): void {
+    if (isAgain) this.#again.unshift(operations);
+    else this.#queue = [...operations, ...this.#queue];
+  }
+
+  /** Replaces an unknown outcome by what the database says later. @throws StoreUnavailableError */
+  async #decide(outcome: Outcome, session: Session, batch: Batch): Promise<Outcome> {
+    if (outcome.kind === 'unknown') {
+      const fate = await this.#link.findFate(session);
+      if (fate === 'undone') return { kind: 'failed', error: outcome.error };
+    } else if (outcome.kind === 'fenced') this.#link.lose(outcome.error);
+    else
+      this.#link.settleCommit(
+        outcome.kind === 'committed' && batch.written > 0 ? 'committed' : 'undone',
+      );
+    if (outcome.kind !== 'committed' && outcome.kind !== 'unknown') return outcome;
+    if (batch.written > 0) this.#commits++;
+    this.#statements += batch.written;
+    return { kind: 'committed' };
+  }
+
+  #settle(outcome: Outcome, operations: PendingWrite[], isStrict: boolean): void {
+    if (outcome.kind !== 'committed') this.#memory.undoTo(0);
+    this.#memory.settle();
+    switch (outcome.kind) {
+      case 'committed':
+      case 'undone':
+        for (const { settle } of operations) settle();
+        return;
+      case 'refused':
+        if (isStrict) for (const { reject } of operations) reject(outcome.error);
+        else this.#again.unshift(...halve(operations));
+        return;
+      case 'failed':
+        this.#onFailure(outcome.error);
+        break;
+    }
+    const unavailable = describeUnavailable(outcome.error);
+    for (const { reject } of operations) reject(unavailable);
+  }
+}
+
+/** Finds the operation at fault in few transactions. */
+function halve(operations: PendingWrite[]): PendingWrite[][] {
+  const half = Math.ceil(operations.length / 2);
+  return [operations.slice(0, half), operations.slice(half)].filter(({ length }) => length > 0);
+}
+
+async function runSteps<T>(steps: Step<T>, session: Session): Promise<T> {
+  let step = steps.next();
+  while (!step.done) {
+    let rows: Row[];
+    try {
+      rows = await session.query(step.value);
+    } catch (error) {
+      step = steps.throw(isRefusal(error) ? error : describeUnavailable(error));
+      continue;
+    }
+    step = steps.next(rows);
+  }
+  return step.value;
+}
+
+function describeClosed(): StoreUnavailableError {
+  return new StoreUnavailableError('The store is closed');
+}

@@ -1,0 +1,123 @@
+// One connection to Postgres that holds the store's lock. It ends with the connection; database-link.ts then opens
+// another one.
+import { Client, type QueryResult } from 'pg';
+import type { Query, Row } from '../store.ts';
+import type { PostgresTarget } from './connection-url.ts';
+import { encodeValues, type Statement, Statements, valueTypes } from './statements.ts';
+
+export interface SessionOptions {
+  target: PostgresTarget;
+  /** How long to wait for the server's first answer, ms. */
+  connectTimeoutMs: number;
+  /** Longest time of a statement, ms. */
+  statementTimeoutMs: number;
+}
+
+/** Postgres ends a transaction that is idle for so long: its client is frozen. */
+const IDLE_TRANSACTION_MS = 60_000;
+/** How long after its own limit the server's answer to a statement is waited for, ms. */
+const LATE_MS = 5_000;
+/** The server misses a client that vanished after 5 + 3 × 2 s, and releases its lock. */
+const SERVER_KEEPALIVE = {
+  tcp_keepalives_idle: 5,
+  tcp_keepalives_interval: 2,
+  tcp_keepalives_count: 3,
+};
+/** The statements are made for the indexes; without statistics the planner would scan small tables that grow. */
+const PLANNER = { enable_seqscan: 'off', enable_bitmapscan: 'off', enable_sort: 'off', jit: 'off' };
+
+export class Session {
+  readonly #client: Client;
+  readonly #statements = new Statements();
+  #error: Error | undefined;
+  /** Resolves when the connection has ended, whoever ended it. */
+  readonly ended: Promise<void>;
+
+  private constructor(client: Client) {
+    this.#client = client;
+    client.on('error', (error: Error) => {
+      this.#error ??= error;
+    });
+    this.ended = new Promise((resolve) => client.once('end', () => resolve()));
+  }
+
+  /** @throws the error of pg or the system */
+  static async connect(options: SessionOptions): Promise<Session> {
+    const { target } = options;
+    try {
+      return await connect(options, target.tls);
+    } catch (error) {
+      const isPlain = error instanceof Error && error.message.includes('does not support SSL');
+      if (!isPlain || !target.mayBePlain) throw error;
+      return connect(options, undefined);
+    }
+  }
+
+  static of(client: Client): Session {
+    return new Session(client);
+  }
+
+  /** Why the connection ended; undefined before. */
+  get error(): Error | undefined {
+    return this.#error;
+  }
+
+  /** Process of the server. */
+  async readPid(): Promise<number> {
+    const [row] = await this.query({ sql: 'select pg_backend_pid() as pid', params: [] });
+    return Number(row?.['pid']);
+  }
+
+  find(sql: string): Statement {
+    return this.#statements.get(sql);
+  }
+
+  async query(query: Query): Promise<Row[]> {
+    return (await this.run(this.find(query.sql), query.params)).rows;
+  }
+
+  /** Sends the statement at once, behind those whose answers are not there yet. */
+  run({ name, text }: Statement, params: Query['params'] = []): Promise<QueryResult<Row>> {
+    const config = { text, values: encodeValues(params) };
+    return this.#client.query<Row>(name === undefined ? config : { ...config, name });
+  }
+
+  /** Runs statements without parameters. */
+  execute(sql: string): Promise<QueryResult<Row>> {
+    return this.#client.query<Row>(sql);
+  }
+
+  end(): Promise<void> {
+    return this.#client.end();
+  }
+}
+
+async function connect(
+  { connectTimeoutMs, statementTimeoutMs, target }: SessionOptions,
+  tls: PostgresTarget['tls'],
+): Promise<Session> {
+  const { database, host, password, port, schema, user } = target;
+  const settings = { search_path: schema, ...SERVER_KEEPALIVE, ...PLANNER };
+  const client = new Client({
+    ...{ database, host, port, user },
+    password: password ?? '',
+    ssl: tls ?? false,
+    pipeline: true,
+    types: valueTypes,
+    application_name: 'millrace',
+    client_encoding: 'UTF8',
+    connectionTimeoutMillis: connectTimeoutMs,
+    statement_timeout: statementTimeoutMs,
+    lock_timeout: statementTimeoutMs,
+    query_timeout: statementTimeoutMs + LATE_MS,
+    idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 5_000,
+    options: Object.entries(settings)
+      .map(([name, value]) => `-c ${name}=${value}`)
+      .join(' '),
+  });
+  const session = Session.of(client);
+  await client.connect();
+  return session;
+}
