@@ -115,7 +115,12 @@ export default defineConfig({
       }),
       defineGroup({ name: 'conformance', testTimeoutMs: 90 * second, hookTimeoutMs: 60 * second }),
       defineGroup({ name: 'simulation', testTimeoutMs: 5 * minute, hookTimeoutMs: minute }),
-      defineGroup({ name: 'e2e', testTimeoutMs: 4 * minute, hookTimeoutMs: 2 * minute }),
+      defineGroup({
+        name: 'e2e',
+        isolate: false,
+        testTimeoutMs: 4 * minute,
+        hookTimeoutMs: 2 * minute,
+      }),
       // Asked for by `npm run test:gpu` alone: it needs a machine with an NVIDIA GPU.
       defineGroup({ name: 'gpu', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),

@@ -11,7 +11,7 @@ import { openSqlite, SeedPlayer } from './run-seed.ts';
 const isRepeated = process.env['SEED'] !== undefined;
 const isSoak = process.env['SEEDS'] !== undefined;
 const first = chooseSeed(isSoak ? undefined : 1);
-const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : 1_000));
+const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : 500));
 /** With fewer seeds an event may be missing by chance. */
 const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
