@@ -1,7 +1,7 @@
 // How jobs come into the queue: the endpoint's limit, idempotency, and what a policy sets.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Submission } from '../../../src/queue/submissions.ts';
-import { ENDPOINT, Platform } from '../../conformance/platform.ts';
+import { ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
 
 let platform: Platform;
 
@@ -74,6 +74,21 @@ describe('a submission', () => {
     const given = [...first, ...again, ...later].map(({ input }) => Buffer.from(input).toString());
     // Asked for again, it comes from the store.
     expect(given).toEqual([inputs[0], inputs[0], inputs[1]]);
+  });
+
+  it('passes its trace to the worker', async () => {
+    const worker = new Hand(() => platform.queue.link(ENDPOINT));
+    await worker.hello();
+    const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' };
+    await submit({ trace: { ...trace, tracestate: 'vendor=state' } });
+    await submit({ trace });
+    await submit();
+    const leases = await worker.take({ max: 3 });
+    expect(leases.map(({ traceparent, tracestate }) => [traceparent, tracestate])).toEqual([
+      [trace.traceparent, 'vendor=state'],
+      [trace.traceparent, undefined],
+      [undefined, undefined],
+    ]);
   });
 
   it('gets a UUIDv7, with a prefix for runsync', async () => {

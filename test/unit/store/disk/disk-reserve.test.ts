@@ -25,14 +25,6 @@ it.each([1, 1_048_576, 1_500_000])('holds %i bytes until it is released', async 
   expect(existsSync(path)).toBe(false);
 });
 
-it('holds nothing if it is released while it is made', async () => {
-  const reserve = new DiskReserve({ path, bytes: 1_048_576 });
-  const making = reserve.make();
-  reserve.release();
-  expect(await making).toBe(false);
-  expect(reserve.isHeld).toBe(false);
-});
-
 it('is not made if the disk has too little space', async () => {
   const reserve = new DiskReserve({ path, bytes: 2 ** 50 });
   expect(await reserve.make()).toBe(false);

@@ -428,3 +428,9 @@ describe('a question', () => {
     expect(await answer).toBeUndefined();
   });
 });
+
+it('a process that ends before it has read its input is detected by its exit', async () => {
+  const input = 'x'.repeat(1_000_000);
+  const ended = new WorkerProcess({ command: ['true'], environment: process.env, input }).ended;
+  expect(await ended).toEqual({ code: 0, signal: null });
+});
