@@ -266,6 +266,17 @@ describe('while no worker is ready', () => {
     expect((await load()).running).toBe(0);
   });
 
+  it('a request that waited in vain is told the error code of the last ping', async () => {
+    const { addWorker, clock, enter, untilReady } = startBalancer({ waitMs: 5_000 });
+    await (await addWorker('a')).die();
+    await untilReady();
+    const refused = expect(enter()).rejects.toMatchObject({
+      message: expect.stringMatching(/: a .*\([A-Z_]+\)$/),
+    });
+    await clock.advance(5_000);
+    await refused;
+  });
+
   it('at most maxQueued requests wait', async () => {
     const { balancer, enter } = startBalancer();
     const waiting = Array.from({ length: 10 }, () => enter());
