@@ -248,6 +248,20 @@ describe('a job that must run alone', () => {
     await clock.advance(5_000);
     expect(link.reported).toEqual(['alone#1 released']);
   });
+
+  it('is reported as cancelled without having run if it is cancelled while it waits', async () => {
+    const { clock, executor, link } = await startScript();
+    link.lastTake.answer([lease('other'), lease('alone', { solo: true })]);
+    await clock.advance(0);
+    const ended = { jobId: 'alone', token: 'token-alone', verdict: 'cancelled' as const };
+    link.lastRenewal.answer({ ended: [ended], drain: false });
+    await clock.advance(0);
+    const outcome = { kind: 'cancelled', executionMs: 0, stopped: 'signal' };
+    expect(link.reportCalls.flatMap(({ reports }) => reports)).toMatchObject([
+      { jobId: 'alone', kind: 'outcome', outcome },
+    ]);
+    expect(executor.executions.map(({ lease: { jobId } }) => jobId)).toEqual(['other']);
+  });
 });
 
 describe('an attempt', () => {

@@ -156,6 +156,24 @@ describe('a pod that is created', () => {
     expect(tries).toBeLessThan(15);
   });
 
+  it('is retried soon again after the engine has answered', async () => {
+    const world = await openWorld();
+    const trouble = new EngineError('unavailable', 'the engine is away');
+    world.host.trouble = trouble;
+    const id = await startPod(world);
+    await world.settle(60_000);
+    world.host.trouble = undefined;
+    await world.settle(15_000);
+    expect(statusOf(world, id)).toBe('RUNNING');
+    world.host.trouble = trouble;
+    await world.pods.act(OWNER, id, 'stop');
+    await world.settle();
+    world.host.trouble = undefined;
+    expect(world.host.get(id).seen.state).toBe('running');
+    await world.settle(600);
+    expect(world.host.get(id).seen.state).toBe('exited');
+  });
+
   it('hides internal errors and continues', async () => {
     const world = await openWorld();
     world.host.trouble = new Error('secret path');
