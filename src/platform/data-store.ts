@@ -1,4 +1,4 @@
-// The platform's database: a guarded file in the data folder, or memory.
+// The platform's database: a Postgres server, a guarded file in the data folder, or memory.
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { SOUND_STORE, type StoreStatus } from '../api/routes/store-status.ts';
@@ -21,6 +21,13 @@ export interface DataStore {
 /** @throws PlatformOptionError */
 export async function openDataStore(options: CompleteOptions, clock: Clock): Promise<DataStore> {
   const { dataFolder: folder, log, onStoreLost: onLost, storage } = options;
+  if (options.store !== undefined) {
+    // Only here, because the driver takes time to load.
+    const { openPostgresData } = await import('./postgres-store.ts');
+    const parts = { url: options.store, password: options.storePassword, log, onLost };
+    const { status, store } = await openPostgresData(parts);
+    return { store, status, close: () => store.close() };
+  }
   if (folder === undefined) {
     const store = openSqliteStore({ path: ':memory:' });
     return { store, status: SOUND_STORE, close: () => store.close() };
@@ -38,8 +45,12 @@ export async function openDataStore(options: CompleteOptions, clock: Clock): Pro
 }
 
 /** Explains a failure of the store during the platform's start. */
-export function explainStoreError(error: unknown, folder: string | undefined): unknown {
+export function explainStoreError(
+  error: unknown,
+  { dataFolder: folder, store }: Pick<CompleteOptions, 'dataFolder' | 'store'>,
+): unknown {
   if (!(error instanceof StoreUnavailableError)) return error;
+  if (store !== undefined) return new PlatformOptionError('unusable', 'store', error.message);
   return refuse(`${folder} cannot be used: ${explainFailure(error.code ?? '')}`);
 }
 

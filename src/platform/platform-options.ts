@@ -20,6 +20,13 @@ export interface PlatformOptions {
    * Default: the platform keeps everything in memory and loses it when it closes.
    */
   dataFolder?: string | undefined;
+  /**
+   * URL of a Postgres database for jobs, keys and endpoints: `postgres://USER@HOST/DATABASE`; one platform at a time
+   * uses it. `dataFolder` then has only files of this machine. Default: the data folder.
+   */
+  store?: string | undefined;
+  /** Password for `store`, if its URL has none. Default: none. */
+  storePassword?: string | undefined;
   /** Address to listen on. Default 127.0.0.1. */
   host?: string | undefined;
   /** TCP port. Default 0, a free one. */
@@ -65,8 +72,9 @@ export interface PlatformOptions {
   /** Maintenance of the database. Defaults: no reserve, 30,000 ms, 60,000 ms. */
   storage?: StorageOptions | undefined;
   /**
-   * Called when the disk has failed to store a commit: from then on every call that needs the database fails.
-   * End the process and start a new one, which reads what the disk has. Default: nothing happens.
+   * Called when the disk has failed to store a commit, or when another program has written to the Postgres database:
+   * from then on every call that needs the database fails. End the process and start a new one, which reads what the
+   * database has. Default: nothing happens.
    */
   onStoreLost?: (() => void) | undefined;
 }

@@ -68,7 +68,7 @@ export async function openPlatform(
     await close().catch((cause: unknown) =>
       options.log.error({ err: cause }, 'platform shutdown failed'),
     );
-    throw explainStoreError(error, options.dataFolder);
+    throw explainStoreError(error, options);
   }
 }
 
@@ -121,12 +121,12 @@ async function open(
   return { ...urls, firstKeys, queue, keys, endpoints, declareEndpoint };
 }
 
-interface StoreParts {
+interface StoreParts extends Omit<CompleteOptions, 'store'> {
   store: Store;
   clock: ResumableClock;
 }
 
-function createQueue(options: CompleteOptions & StoreParts, { wrapLink }: PlatformSeams): Queue {
+function createQueue(options: StoreParts, { wrapLink }: PlatformSeams): Queue {
   const { clock, log, settings, store } = options;
   const webhooks = createWebhookSender(options);
   const formats = runpodFormats;
@@ -137,7 +137,7 @@ function createQueue(options: CompleteOptions & StoreParts, { wrapLink }: Platfo
   return queue;
 }
 
-function createWebhookSender({ dataFolder, webhooks }: CompleteOptions): HttpWebhookSender {
+function createWebhookSender({ dataFolder, webhooks }: StoreParts): HttpWebhookSender {
   const { addresses = 'public', nameServers, secretFile } = webhooks;
   const path = secretFile ?? (dataFolder && locateWebhookSecrets(dataFolder));
   const secrets = path === undefined ? [generatePlatformSecret()] : useWebhookSecrets(path);
@@ -162,7 +162,7 @@ async function findPodUser(options: CompleteOptions): Promise<PodUser | undefine
 }
 
 async function openCompute(
-  options: CompleteOptions & StoreParts & { podUser: PodUser | undefined },
+  options: StoreParts & { podUser: PodUser | undefined },
 ): Promise<Compute> {
   const { clock, dataFolder, log, podUser, quotas, store } = options;
   const { capacity, catalogFile, containment, dockerHost, engine: kind } = options.compute;

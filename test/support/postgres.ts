@@ -1,7 +1,15 @@
 // Starts a Postgres server of the tests' own, from Debian's package, with the durability off that tests do not need.
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import {
+  chownSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -108,6 +116,15 @@ export class PostgresServer {
     const where = ['-h', '127.0.0.1', '-p', String(this.port), '-U', OWNER, '-d', database];
     const { stdout } = await run(join(this.#bin, 'psql'), [...where, '-XAtq', '-c', sql]);
     return stdout.trim();
+  }
+
+  /** Makes a user that needs a password. */
+  async addUser(name: string, password: string): Promise<void> {
+    await this.query(`create role ${name} login password '${password}'`);
+    const path = join(this.#data, 'pg_hba.conf');
+    const rules = readFileSync(path, 'utf8');
+    writeFileSync(path, `host all ${name} 127.0.0.1/32 scram-sha-256\n${rules}`);
+    await this.query('select pg_reload_conf()');
   }
 
   /** Ends the server at once, as a crash would. */

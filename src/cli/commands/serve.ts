@@ -29,9 +29,10 @@ import {
   readWorkerLimits,
   workerLimitOption,
 } from '../options/rate-limits.ts';
+import { readStore, storeOptions } from '../options/store-options.ts';
+import { readTls, tlsOptions } from '../options/tls-options.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { readPem } from '../pem-file.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
@@ -57,8 +58,9 @@ const options = {
     default: './.millrace',
     placeholder: 'DIR',
     env: 'MILLRACE_DATA',
-    help: 'data folder: jobs, keys, pods; one platform at a time',
+    help: 'data folder: jobs, keys, pods; one platform at a time; with --store only files of this machine',
   }),
+  ...storeOptions,
   endpoint: list({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINTS',
@@ -70,16 +72,7 @@ const options = {
     env: 'MILLRACE_KEY_FILE',
     help: 'file with the admin key and the worker key; created with mode 0600 if missing; each start makes its keys valid again, even revoked ones; default: print both once',
   }),
-  tlsCert: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_TLS_CERT',
-    help: 'PEM file of the TLS certificate; serve HTTPS; needs --tls-key',
-  }),
-  tlsKey: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_TLS_KEY',
-    help: 'PEM file of the private key of --tls-cert',
-  }),
+  ...tlsOptions,
   ...grpcOptions,
   ...engineOptions,
   catalog: catalogOption,
@@ -164,13 +157,14 @@ export const serveCommand: Command = {
     'millrace serve --host 0.0.0.0 --data /var/lib/millrace --key-file /etc/millrace/keys',
     'millrace serve --tls-cert cert.pem --tls-key key.pem --port 8443',
     'millrace serve --grpc-port 8001',
+    'millrace serve --store postgres://millrace@db.example.com/millrace?sslmode=verify-full',
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'stopped by a signal' },
     {
       code: EXIT.failed,
       meaning:
-        'the port or the data folder is in use, or cannot be used; the disk failed to store a commit; or a second SIGTERM or SIGHUP',
+        'the port, the data folder or the database is in use, or cannot be used; the disk failed to store a commit; or a second SIGTERM or SIGHUP',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
     { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
@@ -230,7 +224,7 @@ async function open(start: Start): Promise<RunningPlatform> {
 function composeOptions({ log, tls, values }: Start): PlatformOptions {
   const { engine, host, leaseMs, port, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
   return {
-    ...{ dataFolder: resolve(values.data), host, port },
+    ...{ dataFolder: resolve(values.data), ...readStore(values), host, port },
     keyFile: values.keyFile,
     tls,
     grpc: readGrpcPort(values, tls),
@@ -251,7 +245,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
       containment: readContainment(values),
     },
     log,
-    onStoreLost: exitOnStoreLoss(log),
+    onStoreLost: exitOnStoreLoss(log, values.store === undefined ? 'file' : 'database'),
     storage: {
       reserveBytes: values.diskReserve * BYTES_PER_MB,
       eraseAfterMs: values.eraseAfterMs,
@@ -286,16 +280,4 @@ function describeKeys({ firstKeys }: RunningPlatform, keyFile: string | undefine
     `MILLRACE_ADMIN_KEY=${admin}`,
     `MILLRACE_WORKER_KEY=${worker}`,
   ];
-}
-
-function readTls(values: {
-  tlsCert: string | undefined;
-  tlsKey: string | undefined;
-}): PlatformTls | undefined {
-  const { tlsCert, tlsKey } = values;
-  if (tlsCert === undefined && tlsKey === undefined) return undefined;
-  if (tlsCert === undefined) throw new UsageError('--tls-key needs --tls-cert');
-  if (tlsKey === undefined) throw new UsageError('--tls-cert needs --tls-key');
-  const cert = readPem('--tls-cert', tlsCert);
-  return { cert, key: readPem('--tls-key', tlsKey), keyFile: tlsKey };
 }

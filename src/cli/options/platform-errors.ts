@@ -6,6 +6,7 @@ import { UsageError } from '../options.ts';
 
 const FLAGS: Readonly<Record<string, string>> = {
   dataFolder: '--data',
+  store: '--store',
   host: '--host',
   port: '--port',
   endpoints: '--endpoint',

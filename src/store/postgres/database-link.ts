@@ -15,6 +15,8 @@ export interface LinkOptions extends SessionOptions {
   waitMs: number;
   /** Called with the reason when the connection is lost, and with each failed attempt to open another one. */
   onFailure: (error: unknown) => void;
+  /** Called when the connection has been lost for so long. */
+  onOutage: () => void;
   /** Called when there is a connection again. */
   onReconnect: () => void;
   /** Called once, when nothing can be read or written any more. */
@@ -44,7 +46,10 @@ export class DatabaseLink {
   #pending: number | undefined;
   /** Resolves when there is a session again, or never will be. */
   #opening = Promise.resolve();
-  #lostAt = 0;
+  /** The connection has been lost for `waitMs`. */
+  #isOut = false;
+  /** Resolves when that is so, or the connection is back. */
+  #patience: Promise<void> = Promise.resolve();
   #cause: unknown;
   #dead: StoreUnavailableError | undefined;
   readonly #closing = new AbortController();
@@ -85,22 +90,19 @@ export class DatabaseLink {
     return this.#committed + 1;
   }
 
+  /** Why operations are rejected at once: the connection has been lost for long, or for good. */
+  get outage(): StoreUnavailableError | undefined {
+    return this.#dead ?? (this.#isOut ? describeUnavailable(this.#cause) : undefined);
+  }
+
   /** Waits a bounded time for a lost connection. @throws StoreUnavailableError */
   async ready(): Promise<Session> {
-    if (!this.#session && !this.#dead) {
-      const leftMs = this.#lostAt + this.#options.waitMs - performance.now();
-      if (leftMs > 0) await this.#waitFor(leftMs);
+    if (!this.#session && !this.outage) {
+      await Promise.race([this.#opening, this.#patience]);
     }
     if (this.#dead) throw this.#dead;
     if (!this.#session) throw describeUnavailable(this.#cause);
     return this.#session;
-  }
-
-  async #waitFor(ms: number): Promise<void> {
-    const timeUp = new AbortController();
-    const { signal } = timeUp;
-    await Promise.race([this.#opening, sleep(ms, undefined, { signal }).catch(() => {})]);
-    timeUp.abort();
   }
 
   /** The answer to the commit with the number `next` will tell what became of it. */
@@ -146,12 +148,12 @@ export class DatabaseLink {
   async #use(session: Session): Promise<void> {
     this.#pid = await session.readPid();
     this.#session = session;
+    this.#isOut = false;
     void session.ended.then(() => this.#onEnd(session));
   }
 
   #onEnd(session: Session): void {
     this.#session = undefined;
-    this.#lostAt = performance.now();
     this.#cause = session.error ?? new Error('the connection has ended');
     if (this.#closing.signal.aborted) {
       this.#dead ??= new StoreUnavailableError('The store is closed');
@@ -160,6 +162,17 @@ export class DatabaseLink {
     if (this.#dead) return;
     this.#options.onFailure(this.#cause);
     this.#opening = this.#reopen();
+    this.#patience = this.#awaitOutage();
+  }
+
+  async #awaitOutage(): Promise<void> {
+    const isBack = new AbortController();
+    const { signal } = isBack;
+    void this.#opening.then(() => isBack.abort());
+    await sleep(this.#options.waitMs, undefined, { signal }).catch(() => {});
+    if (signal.aborted) return;
+    this.#isOut = true;
+    this.#options.onOutage();
   }
 
   /** Never rejects. */

@@ -31,7 +31,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   '28P01': 'the server refuses the password; check it',
   '3D000': 'the database does not exist; create it with `createdb`',
   '3F000': 'the schema does not exist and cannot be created; create it',
-  '42501': 'the user may not create tables; grant it CREATE on the schema',
+  '42501': 'the user may not create the schema or its tables; grant it CREATE',
   '53100': 'the disk of the database server is full; free space on it',
   '53300': 'the server has no connection left; raise max_connections, or end other programs',
   '57P03': 'the server is starting or stopping; wait',

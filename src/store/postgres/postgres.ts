@@ -66,6 +66,8 @@ export class PostgresDriver implements SqlDriver {
   #queue: PendingWrite[] = [];
   /** Operations of refused batches, which run again in smaller ones. */
   readonly #again: PendingWrite[][] = [];
+  /** Rejects the reads that have not ended. */
+  readonly #reading = new Set<(error: unknown) => void>();
   #running: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
   #isClosed = false;
@@ -80,6 +82,7 @@ export class PostgresDriver implements SqlDriver {
 
   /** `memory` changes with the database. @throws as openPostgresStore */
   static async open(options: PostgresOptions, memory: MemoryState): Promise<PostgresDriver> {
+    let driver: PostgresDriver | undefined;
     const link = await DatabaseLink.open({
       target: options.target,
       waitMs: options.waitMs ?? 5_000,
@@ -87,10 +90,14 @@ export class PostgresDriver implements SqlDriver {
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
       statementTimeoutMs: options.statementTimeoutMs ?? 30_000,
       onFailure: options.onFailure ?? (() => {}),
+      onOutage: () => {
+        if (driver) driver.#rejectWaiting();
+      },
       onReconnect: options.onReconnect ?? (() => {}),
       onLost: options.onLost ?? (() => {}),
     });
-    return new PostgresDriver(link, memory, options);
+    driver = new PostgresDriver(link, memory, options);
+    return driver;
   }
 
   /** Transactions committed so far, and the statements in them. */
@@ -104,7 +111,8 @@ export class PostgresDriver implements SqlDriver {
   }
 
   write<T>(start: () => Step<T>): Promise<T> {
-    if (this.#isClosed) return Promise.reject(describeClosed());
+    const refusal = this.#isClosed ? describeClosed() : this.#link.outage;
+    if (refusal) return Promise.reject(refusal);
     return new Promise((resolve, reject) => {
       const operation: PendingWrite = {
         run: async (run) => {
@@ -119,11 +127,22 @@ export class PostgresDriver implements SqlDriver {
     });
   }
 
-  async read<T>(start: () => Step<T>): Promise<T> {
-    if (this.#isClosed) throw describeClosed();
-    return this.#turns.together(async () => {
-      return runSteps(start(), await this.#link.ready());
+  read<T>(start: () => Step<T>): Promise<T> {
+    const refusal = this.#isClosed ? describeClosed() : this.#link.outage;
+    if (refusal) return Promise.reject(refusal);
+    return new Promise((resolve, reject) => {
+      this.#reading.add(reject);
+      const run = async () => runSteps(start(), await this.#link.ready());
+      const done = this.#turns.together(run).then(resolve, reject);
+      void done.then(() => this.#reading.delete(reject));
     });
+  }
+
+  /** The connection is lost, and a commit whose outcome is unknown may keep its turn for long. */
+  #rejectWaiting(): void {
+    const { outage } = this.#link;
+    for (const { reject } of this.#queue.splice(0)) reject(outage);
+    for (const reject of this.#reading) reject(outage);
   }
 
   /** Postgres' own autovacuum does this. */

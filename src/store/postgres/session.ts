@@ -16,7 +16,7 @@ export interface SessionOptions {
 /** Postgres ends a transaction that is idle for so long: its client is frozen. */
 const IDLE_TRANSACTION_MS = 60_000;
 /** How long after its own limit the server's answer to a statement is waited for, ms. */
-const LATE_MS = 5_000;
+const LATE_MS = 2_000;
 /** The server misses a client that vanished after 5 + 3 × 2 s, and releases its lock. */
 const SERVER_KEEPALIVE = {
   tcp_keepalives_idle: 5,
@@ -100,7 +100,11 @@ async function connect(
   const settings = { search_path: schema, ...SERVER_KEEPALIVE, ...PLANNER };
   const client = new Client({
     ...{ database, host, port, user },
-    password: password ?? '',
+    // As a function: otherwise pg looks for one in the environment and in files.
+    password: () => {
+      if (password === undefined) throw new Error('the server asks for a password; give one');
+      return password;
+    },
     ssl: tls ?? false,
     pipeline: true,
     types: valueTypes,

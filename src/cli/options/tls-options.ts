@@ -1,0 +1,30 @@
+// The flags of HTTPS.
+import type { PlatformTls } from '../../platform/platform-options.ts';
+import { text, UsageError } from '../options.ts';
+import { readPem } from '../pem-file.ts';
+
+export const tlsOptions = {
+  tlsCert: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TLS_CERT',
+    help: 'PEM file of the TLS certificate; serve HTTPS; needs --tls-key',
+  }),
+  tlsKey: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TLS_KEY',
+    help: 'PEM file of the private key of --tls-cert',
+  }),
+};
+
+/** @throws UsageError */
+export function readTls(values: {
+  tlsCert: string | undefined;
+  tlsKey: string | undefined;
+}): PlatformTls | undefined {
+  const { tlsCert, tlsKey } = values;
+  if (tlsCert === undefined && tlsKey === undefined) return undefined;
+  if (tlsCert === undefined) throw new UsageError('--tls-key needs --tls-cert');
+  if (tlsKey === undefined) throw new UsageError('--tls-cert needs --tls-key');
+  const cert = readPem('--tls-cert', tlsCert);
+  return { cert, key: readPem('--tls-key', tlsKey), keyFile: tlsKey };
+}

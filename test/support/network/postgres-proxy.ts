@@ -1,0 +1,105 @@
+// A TCP proxy before a Postgres server that can break a connection at the commit of a transaction.
+import { once } from 'node:events';
+import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
+
+/**
+ * What happens at the next commit:
+ * - `before`: both connections are cut, and the server never sees it;
+ * - `after`: the server commits, its answer is dropped, and both connections are cut;
+ * - `frozen`: nothing passes any more, in either direction, and no side learns of it.
+ */
+export type CommitFault = 'before' | 'after' | 'frozen';
+
+const COMMIT = Buffer.from('commit\0');
+
+export class PostgresProxy {
+  readonly #server: Server;
+  readonly #targetPort: number;
+  readonly #sockets = new Set<Socket>();
+  #port = 0;
+  /** Reset when it has happened. */
+  fault: CommitFault | undefined;
+  /** Refuses new connections. */
+  isClosed = false;
+  struck = 0;
+
+  private constructor(targetPort: number) {
+    this.#targetPort = targetPort;
+    this.#server = createServer({ noDelay: true }, (client) => this.#accept(client));
+  }
+
+  static async start(targetPort: number): Promise<PostgresProxy> {
+    const proxy = new PostgresProxy(targetPort);
+    proxy.#server.listen(0, '127.0.0.1');
+    await once(proxy.#server, 'listening');
+    const address = proxy.#server.address();
+    if (address === null || typeof address === 'string') throw new Error('the proxy has no port');
+    proxy.#port = address.port;
+    return proxy;
+  }
+
+  /** The URL of a database with this proxy in place of its server. */
+  redirect(url: string): string {
+    const redirected = new URL(url);
+    redirected.port = String(this.#port);
+    return redirected.href;
+  }
+
+  /** Cuts all connections. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  async close(): Promise<void> {
+    const hasClosed = once(this.#server, 'close');
+    this.#server.close();
+    this.cut();
+    await hasClosed;
+  }
+
+  #accept(client: Socket): void {
+    if (this.isClosed) {
+      client.resetAndDestroy();
+      return;
+    }
+    const server = tcpConnect({ port: this.#targetPort, host: '127.0.0.1', noDelay: true });
+    let state: 'open' | 'committing' | 'frozen' = 'open';
+    const cut = () => {
+      client.resetAndDestroy();
+      server.resetAndDestroy();
+    };
+    for (const socket of [client, server]) {
+      this.#sockets.add(socket);
+      // Also after a reset.
+      socket.on('error', () => undefined);
+      socket.on('close', () => {
+        this.#sockets.delete(socket);
+        if (state !== 'frozen') cut();
+      });
+    }
+    client.on('data', (piece) => {
+      if (state !== 'open') return;
+      const at = this.fault === undefined ? -1 : piece.indexOf(COMMIT);
+      const { fault } = this;
+      if (at < 0 || fault === undefined) {
+        server.write(piece);
+        return;
+      }
+      this.fault = undefined;
+      this.struck++;
+      if (fault === 'before') cut();
+      else {
+        state = fault === 'after' ? 'committing' : 'frozen';
+        if (fault === 'after') server.write(piece);
+      }
+    });
+    let answers = '';
+    server.on('data', (piece) => {
+      if (state === 'open') client.write(piece);
+      else if (state === 'committing') {
+        answers += piece.toString('latin1');
+        if (answers.includes('COMMIT\0')) cut();
+      }
+    });
+  }
+}
