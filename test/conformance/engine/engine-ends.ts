@@ -120,33 +120,38 @@ function describeTrees(stage: EngineStage): void {
   ];
 
   async function runTree(script: string) {
-    const { closed } = await stage.makePipe('pipe');
+    const { closed, release } = await stage.makePipe('pipe');
     const { id } = await stage.run(script, {
       mounts: [{ kind: 'network', source: stage.shared, path: MOUNT }],
     });
-    return { id, closed };
+    const untilAllEnded = () => {
+      // On a busy machine a process may be killed before it opens the pipe.
+      release();
+      return closed;
+    };
+    return { id, untilAllEnded };
   }
 
   describe('the processes of a container', () => {
     it.each(trees)('end with it when it is stopped: %s', async (_what, tree) => {
-      const { id, closed } = await runTree(`${tree} echo up; exec sleep 1000`);
+      const { id, untilAllEnded } = await runTree(`${tree} echo up; exec sleep 1000`);
       await stage.untilPrinted(id, 'up');
       await stage.engine.stop(id, GRACE_MS);
-      await closed;
+      await untilAllEnded();
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 143 });
     });
 
     it.each(trees)('end with it when it exits: %s', async (_what, tree) => {
-      const { id, closed } = await runTree(`${tree} sleep 0.2; exit 3`);
+      const { id, untilAllEnded } = await runTree(`${tree} sleep 0.2; exit 3`);
       expect(await stage.untilExited(id)).toMatchObject({ exitCode: 3 });
-      await closed;
+      await untilAllEnded();
     });
 
     it.each(trees)('end with it when it is removed: %s', async (_what, tree) => {
-      const { id, closed } = await runTree(`${tree} echo up; exec sleep 1000`);
+      const { id, untilAllEnded } = await runTree(`${tree} echo up; exec sleep 1000`);
       await stage.untilPrinted(id, 'up');
       await stage.engine.remove(id, 'keep');
-      await closed;
+      await untilAllEnded();
       expect(await stage.engine.inspect(id)).toBeUndefined();
     });
   });
