@@ -79,6 +79,17 @@ describe('bytes', () => {
   });
 });
 
+describe('the bounds', () => {
+  it.each([
+    ['{"a":[1,"b"]}', { maxValues: 4 }, { maxValues: 3 }],
+    ['[[[]]]', { maxDepth: 3 }, { maxDepth: 2 }],
+  ])('of %s: %j is enough, %j is not', (text, enough, tooSmall) => {
+    const json = Buffer.from(text);
+    expect(isJson(json, enough)).toBe(true);
+    expect(() => isJson(json, tooSmall)).toThrow(JsonBoundError);
+  });
+});
+
 describe('a scan', () => {
   const large = 10 * SLICE_BYTES;
 

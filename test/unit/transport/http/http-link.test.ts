@@ -282,6 +282,15 @@ describe('a failure', () => {
     expect(error.message).toContain('because');
   });
 
+  it.each([null, 7, 'because', [], { code: 7, detail: null }])(
+    'with %j instead of a problem is judged by its status',
+    async (body) => {
+      const link = await serve((_request, response) => answerJson(response, body, 401));
+      const error = await errorOf(link.hello(hello));
+      expect(error).toMatchObject({ name: 'LinkError', code: 'unauthorized' });
+    },
+  );
+
   it('passes on the platform’s retry delay', async () => {
     const link = await serve((_request, response) =>
       response.writeHead(503, { 'retry-after': '7' }).end(),

@@ -141,6 +141,16 @@ describe('the outbox on disk', () => {
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
+  it('writes nothing after it was closed', async () => {
+    const outbox = await openOutbox();
+    const attempt = await endAttempt(outbox, 'a');
+    await outbox.close();
+    outbox.removeAttempt(attempt);
+    await outbox.close();
+    expect(outbox.diskError).toBeUndefined();
+    expect(logged).toBe('');
+  });
+
   it('does not write an attempt that was settled before its turn came', async () => {
     const outbox = await openOutbox();
     const attempt = outbox.addAttempt(leaseRef('a'));
