@@ -16,6 +16,10 @@ export interface KillRun {
   /** A job that takes longer fails the run, ms. */
   limitMs: number;
   seed: number;
+  /** Further arguments of the platform. Default: none. */
+  platformArgs?: string[];
+  /** Faults besides the kills, one after each. Default: none. */
+  faults?: readonly (() => Promise<void>)[];
 }
 
 export interface KillResult {
@@ -46,7 +50,10 @@ const SIGNALS = ['SIGKILL', 'SIGTERM'] as const;
 
 export async function runUnderKills(run: KillRun): Promise<KillResult> {
   const random = createRandom(run.seed);
-  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args: TERMS });
+  const platform = await PlatformProcess.start({
+    endpoints: [ENDPOINT],
+    args: [...TERMS, ...(run.platformArgs ?? [])],
+  });
   const workers = WORKERS.map((id) => new KilledWorker(platform, { id, endpoint: ENDPOINT }));
   try {
     const asked = Array.from({ length: run.jobs }, (_, n) => chooseJob(n, random));
@@ -115,6 +122,8 @@ async function killAll({ run, platform, workers, random, ended, kills }: Killing
       const worker = workers[Math.floor(random() * workers.length)] ?? raiseNoWorker();
       await (victim === 'supervisor' ? worker.endSupervisor(signal) : worker.endProcess(signal));
     }
+    const faults = run.faults ?? [];
+    await faults[number % faults.length]?.();
   }
 }
 
