@@ -30,9 +30,9 @@ const BREAKS: Break[] = [
   },
   {
     promise: 'the database has every change of a job after the commit',
-    file: 'src/store/live/live-jobs.ts',
-    from: 'for (const [job, live] of this.#unwritten) yield*',
-    to: 'for (const [job, live] of this.#unwritten) if (job.now?.attempt !== 2) yield*',
+    file: 'src/store/live/unwritten-rows.ts',
+    from: 'if (!now) continue;',
+    to: 'if (!now || now.attempt === 2) continue;',
     seen: /has not ended|is lost/,
   },
   {
