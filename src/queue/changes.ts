@@ -13,6 +13,7 @@ import {
   type Transaction,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
+import { decidesForAlike } from './alike-jobs.ts';
 import { type JobEvent, next } from './lifecycle.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
@@ -22,9 +23,11 @@ import type { Decision, Moment, Transition } from './transition.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Most jobs of a slice. */
-const SLICE_JOBS = 256;
+const SLICE_JOBS = 512;
 /** Jobs that are read at once. */
 const JOBS_READ = 32;
+/** Queued jobs that one statement looks at. */
+const ALIKE_JOBS = 128;
 
 /** A change of one job inside an operation; callers are woken after the commit. */
 export interface Change {
@@ -72,7 +75,7 @@ export class Changes {
    * may run a second time.
    */
   async commit<T>(
-    operation: (tx: Transaction, step: StepOn) => Step<T>,
+    operation: (tx: Transaction, step: StepOn, stepAlike: StepOnAlike) => Step<T>,
     payloadBytes = 0,
   ): Promise<T> {
     let changes: Change[] = [];
@@ -82,8 +85,10 @@ export class Changes {
     const { kept, result } = await store.write(
       function* (tx) {
         changes = [];
-        const result = yield* operation(tx, (job, event) =>
-          apply(tx, { job, event, moment, changes }),
+        const result = yield* operation(
+          tx,
+          (job, event) => apply(tx, { job, event, moment, changes }),
+          (job, upTo) => cancelAlike(tx, { job, upTo, moment, changes }),
         );
         return { result, kept: yield* keepRecords(tx) };
       },
@@ -105,6 +110,14 @@ export class Changes {
     return this.inSlice(() => this.#commitSlice(find, event));
   }
 
+  /** Cancels the next of many queued jobs, up to a position. `find` as for `commitSlice`. */
+  cancelSlice(
+    find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
+    upTo: number,
+  ): Promise<Slice> {
+    return this.inSlice(() => this.#commitSlice(find, { type: 'cancel' }, upTo));
+  }
+
   /**
    * Runs one slice after the other. Slices that are requested in one turn of the event loop would share a
    * commit, which would hold the loop for all of them.
@@ -118,13 +131,20 @@ export class Changes {
   #commitSlice(
     find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
     event: JobEvent,
+    cancelUpTo?: number,
   ): Promise<Slice> {
     const { clock } = this.#options;
-    return this.commit(function* (tx, step): Step<Slice> {
+    return this.commit(function* (tx, step, stepAlike): Step<Slice> {
       const until = clock.now() + SLICE_MS;
       let changed = 0;
       let removed = 0;
       do {
+        if (cancelUpTo !== undefined) {
+          const [first] = yield* find(tx, 1);
+          const cancelled = first ? yield* stepAlike(first, cancelUpTo) : 0;
+          changed += cancelled;
+          if (cancelled > 0) continue;
+        }
         // The query also writes the rows of the jobs before it, so that their time counts.
         const found = yield* find(tx, JOBS_READ);
         for (const [index, job] of found.entries()) {
@@ -179,6 +199,12 @@ function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordP
 /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
 export type StepOn = (job: StoredJob, event: JobEvent) => Step<Decision>;
 
+/**
+ * Cancels the job and those behind it that are alike, up to a position. @returns their number; 0 if the
+ * job is not like others
+ */
+export type StepOnAlike = (job: StoredJob, upTo: number) => Step<number>;
+
 interface Application {
   job: StoredJob;
   event: JobEvent;
@@ -198,4 +224,19 @@ function* apply(tx: Transaction, { job, event, moment, changes }: Application): 
   }
   changes.push({ before: job, transition: decision });
   return decision;
+}
+
+function* cancelAlike(
+  tx: Transaction,
+  { changes, job, moment, upTo }: Omit<Application, 'event'> & { upTo: number },
+): Step<number> {
+  const decision = next(job, { type: 'cancel' }, moment);
+  if ('refused' in decision || !decidesForAlike(job, decision)) return 0;
+  const ids = yield* tx.saveAlike(job, decision.job, { upTo, limit: ALIKE_JOBS });
+  for (const id of ids) {
+    // Those who are woken need no more of the jobs than what is alike.
+    const transition = { ...decision, job: { ...decision.job, id } };
+    changes.push({ before: { ...job, id }, transition });
+  }
+  return ids.length;
 }

@@ -179,7 +179,7 @@ export class Jobs {
     };
     let cancelled = 0;
     for (;;) {
-      const { changed, isLast } = await changes.commitSlice(findWaiting, { type: 'cancel' });
+      const { changed, isLast } = await changes.cancelSlice(findWaiting, upTo);
       cancelled += changed;
       if (isLast) return cancelled;
     }

@@ -3,7 +3,15 @@
 import type { JobStatus } from '../wire/job.ts';
 import type { Counts } from './live/counts.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
-import type { JobKey, JobListing, Payload, Step, StoredJob, Transaction } from './store.ts';
+import type {
+  AlikeRange,
+  JobKey,
+  JobListing,
+  Payload,
+  Step,
+  StoredJob,
+  Transaction,
+} from './store.ts';
 
 export interface TableListing extends Omit<JobListing, 'status'> {
   status: Exclude<JobStatus, 'IN_PROGRESS'> | undefined;
@@ -12,7 +20,7 @@ export interface TableListing extends Omit<JobListing, 'status'> {
 export interface Tables
   extends Omit<
     Transaction,
-    'insertJob' | 'saveJob' | 'removeJob' | 'jobs' | 'dueJobs' | 'nextDueAt'
+    'insertJob' | 'saveJob' | 'saveAlike' | 'removeJob' | 'jobs' | 'dueJobs' | 'nextDueAt'
   > {
   /** Like `Reader.jobs`. The status is never IN_PROGRESS: LeasedJobs lists those jobs. */
   jobs(listing: TableListing): Step<StoredJob[]>;
@@ -27,6 +35,8 @@ export interface Tables
    * a job that has none.
    */
   changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void>;
+  /** Like `Transaction.saveAlike`, without counters. */
+  changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]>;
   /**
    * Removes different jobs with their input, output, chunks and log, but no output that the record of a
    * delivery refers to.

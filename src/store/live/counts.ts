@@ -30,10 +30,10 @@ export function noCounts(): Counts {
 }
 
 /**
- * Counts a change of a job `times` times: -1 undoes it. Live states are counted up and down; terminal
+ * Counts a change of a job `times` times; a negative number undoes it. Live states are counted up and down; terminal
  * states are counted once, on entry.
  */
-export function count(counts: Counts, { after, before, retried }: JobChange, times: 1 | -1): void {
+export function count(counts: Counts, { after, before, retried }: JobChange, times: number): void {
   counts.retried += times * retried;
   const left = before?.status;
   const entered = after?.status;

@@ -78,7 +78,35 @@ export class LiveEndpoint {
     return this.#replace(change.after, change.before);
   }
 
-  #count(change: JobChange, times: 1 | -1): void {
+  /**
+   * The database has changed these jobs in this way, and memory forgets them. @returns how that is
+   * undone
+   */
+  changeStored(change: JobChange, ids: readonly string[]): () => void {
+    this.#count(change, ids.length);
+    const forgotten = ids.map((id) => this.#forget(id));
+    return () => {
+      for (const restore of forgotten) restore?.();
+      this.#count(change, -ids.length);
+    };
+  }
+
+  /** Only for a job without a lease that the database has. */
+  #forget(id: string): (() => void) | undefined {
+    const job = this.jobs.get(id);
+    const changed = this.changed.get(id);
+    if (!job && !changed) return undefined;
+    this.jobs.delete(id);
+    this.changed.delete(id);
+    this.window.replace(job, undefined);
+    return () => {
+      if (changed) this.changed.set(id, changed);
+      if (job) this.jobs.set(id, job);
+      this.window.replace(undefined, job);
+    };
+  }
+
+  #count(change: JobChange, times: number): void {
     count(this.#counts, change, times);
     if (this.#endpoint) count(this.#endpoint, change, times);
   }

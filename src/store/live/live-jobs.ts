@@ -35,7 +35,7 @@ export class LiveJobs {
   readonly inputs = new RecentInputs();
   /** Endpoints whose part in memory this commit changes or loads. */
   readonly #touched = new Set<LiveEndpoint>();
-  readonly #unwritten: UnwrittenRows;
+  readonly unwritten: UnwrittenRows;
   /** Endpoints whose counters differ from memory. */
   readonly #uncounted = new Set<LiveEndpoint>();
   /** How the changes of this commit are undone, the first one first. */
@@ -49,7 +49,7 @@ export class LiveJobs {
   constructor(tables: Tables, options: LiveJobsOptions = {}) {
     const { windowJobs = 256, readyJobs = 50_000, endedJobs = 2_048 } = options;
     this.#tables = tables;
-    this.#unwritten = new UnwrittenRows(tables);
+    this.unwritten = new UnwrittenRows(tables);
     this.#windowJobs = windowJobs;
     this.#maxWindowed = readyJobs;
     this.#maxEnded = endedJobs;
@@ -150,23 +150,26 @@ export class LiveJobs {
     const wasLive = live.jobs.has(id);
     this.#touched.add(live);
     this.#uncounted.add(live);
-    this.#unwritten.compare(live, live.apply(change));
+    this.unwritten.compare(live, live.apply(change));
     this.#undo.push(() => {
-      this.#unwritten.compare(live, live.undo(change));
+      this.unwritten.compare(live, live.undo(change));
       // `before` may be a job of a list, which is not complete.
       if (!wasLive) live.jobs.delete(id);
     });
+  }
+
+  /** The database, which has all changes, has changed these jobs in this way. */
+  changeStored(endpointId: string, change: JobChange, ids: readonly string[]): void {
+    const live = this.#open(endpointId);
+    this.#touched.add(live);
+    this.#uncounted.add(live);
+    this.#undo.push(live.changeStored(change, ids));
   }
 
   /** Whether only this commit has the job. */
   isNew({ endpointId, id }: JobKey): boolean {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);
     return job !== undefined && job.stored === undefined;
-  }
-
-  /** Whether the rows of removed jobs should be removed before the operation goes on. */
-  get hasManyRemoved(): boolean {
-    return this.#unwritten.hasManyRemoved;
   }
 
   /** Small payloads that will be written with the row of the job. */
@@ -206,7 +209,7 @@ export class LiveJobs {
 
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    yield* this.#unwritten.write((live, job) => this.#noteWritten(live, job));
+    yield* this.unwritten.write((live, job) => this.#noteWritten(live, job));
     for (const live of this.#uncounted) {
       const { counts } = live;
       if (counts) yield* this.#tables.addCounts(live.id, counts);
@@ -225,7 +228,7 @@ export class LiveJobs {
     job.stored = now;
     this.#undo.push(() => {
       job.stored = stored;
-      this.#unwritten.compare(live, job);
+      this.unwritten.compare(live, job);
     });
   }
 
@@ -239,7 +242,7 @@ export class LiveJobs {
       if (live.isRemoved) this.#endpoints.delete(live.id);
     }
     this.#touched.clear();
-    this.#unwritten.clear();
+    this.unwritten.clear();
     this.#uncounted.clear();
     this.#undo.length = 0;
     this.#dropEnded();

@@ -1,6 +1,7 @@
 // The verbs that write: jobs change in memory, and their rows are written once, with the commit.
 import { INLINE_BYTES } from '../sql/payload-parts.ts';
 import type {
+  AlikeRange,
   ChunkBatch,
   Deletion,
   EndpointBase,
@@ -64,13 +65,20 @@ export class LiveTransaction extends LiveReader implements Transaction {
     this.live.change(after.endpointId, { before, after, retried });
   }
 
+  *saveAlike(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
+    yield* this.writeBack();
+    const ids = yield* this.tables.changeAlikeRows(before, after, range);
+    this.live.changeStored(after.endpointId, { before, after, retried: 0 }, ids);
+    return ids;
+  }
+
   *removeJob(job: StoredJob): Step<void> {
     // Its payloads are removed with its row.
     if (this.live.isNew(job)) yield* this.writeBack();
     const known = this.live.job(job);
     const before = typeof known === 'string' ? job : known;
     this.live.change(job.endpointId, { before, after: undefined, retried: 0 });
-    if (this.live.hasManyRemoved) yield* this.writeBack();
+    if (this.live.unwritten.hasManyRemoved) yield* this.writeBack();
   }
 
   *putEndpoint(endpoint: EndpointBase): Step<void> {

@@ -1,10 +1,10 @@
-// Maps a job to its row and back, and finds the changed columns.
+// Maps a job to its row and back.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
 import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
 
 /** In the order of `listJobValues`. A set of columns is stored as bits of a number: at most 53. */
-const jobColumns = [
+export const jobColumns = [
   'endpoint_id',
   'id',
   'status',
@@ -134,48 +134,6 @@ export function describeInsert(job: StoredJob, { input, output }: InlinePayloads
 
 const insertJobSql = `insert into job (${allJobColumns}, input, output)
   values (${jobColumns.map(() => '?').join(', ')}, ?, ?)`;
-
-/** Update statements by the set of columns that they write. A queue needs a few dozen of them. */
-const updates = new Map<number, string>();
-
-/**
- * Updates only the columns that differ: indexes over other columns then stay untouched, which is
- * most of the cost of an update. Returns nothing if no column differs. `output`: a small one to
- * store with the change.
- */
-export function describeChange(
-  before: StoredJob,
-  after: StoredJob,
-  output?: Uint8Array,
-): Query | undefined {
-  const old = listJobValues(before);
-  const values = listJobValues(after);
-  const params: SqlValue[] = [];
-  let changed = 0;
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i];
-    if (value === undefined || value === old[i]) continue;
-    params.push(value);
-    changed += 2 ** i;
-  }
-  if (output) {
-    params.push(output);
-    changed += 2 ** values.length;
-  }
-  if (changed === 0) return undefined;
-  params.push(after.endpointId, after.id);
-  return { sql: findUpdate(changed), params };
-}
-
-function findUpdate(changed: number): string {
-  const known = updates.get(changed);
-  if (known !== undefined) return known;
-  const names = [...jobColumns, 'output'].filter((_, i) => Math.floor(changed / 2 ** i) % 2 === 1);
-  const sql = `update job set ${names.map((name) => `${name} = ?`).join(', ')}
-    where endpoint_id = ? and id = ?`;
-  updates.set(changed, sql);
-  return sql;
-}
 
 export function readJob(row: Row): StoredJob {
   const error = textOrNull(row, 'error');

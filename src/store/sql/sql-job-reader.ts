@@ -1,6 +1,6 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job.ts';
-import type { JobKey, SqlValue, Step, StoredJob } from '../store.ts';
+import type { AlikeRange, JobKey, SqlValue, Step, StoredJob } from '../store.ts';
 import type { TableListing } from '../tables.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
 import { number, numberOrNull, readFirst } from './rows.ts';
@@ -82,6 +82,17 @@ export class SqlJobReader {
       params: [...lane, below],
     };
     return readFirst(rows, (row) => numberOrNull(row, 'priority')) ?? null;
+  }
+
+  /** Position of the last one of `limit` queued jobs that begin with this one; `upTo` if it comes first. */
+  *positionBehind(job: StoredJob, { limit, upTo }: AlikeRange): Step<number> {
+    const { delayed, endpointId, position, priority } = job;
+    const rows = yield {
+      sql: `select position from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
+        and priority = ? and position >= ? and position <= ? order by position limit 1 offset ?`,
+      params: [endpointId, Number(delayed), priority, position, upTo, limit - 1],
+    };
+    return readFirst(rows, (row) => number(row, 'position')) ?? upTo;
   }
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {

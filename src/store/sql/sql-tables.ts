@@ -2,6 +2,7 @@
 
 import type { Counts } from '../live/counts.ts';
 import {
+  type AlikeRange,
   type ChunkBatch,
   type Deletion,
   type EndpointBase,
@@ -22,8 +23,10 @@ import {
 import type { Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
 import { removeJobs } from './job-removal.ts';
-import { describeChange, describeInsert, type InlinePayloads } from './job-row.ts';
+import { describeInsert, type InlinePayloads } from './job-row.ts';
+import { describeAlikeChange, describeChange } from './job-updates.ts';
 import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
+import { text } from './rows.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
   addPart,
@@ -90,6 +93,15 @@ export class SqlTables extends SqlReader implements Tables {
   *changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void> {
     const change = describeChange(before, after, output);
     if (change) yield change;
+  }
+
+  *changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
+    // Otherwise the statement could read any number of jobs that are not alike.
+    const upTo = yield* this.positionBehind(before, range);
+    const change = describeAlikeChange(before, after, { ...range, upTo });
+    if (!change) return [];
+    const rows = yield change;
+    return rows.map((row) => text(row, 'id'));
   }
 
   removeJobs(jobs: readonly StoredJob[]): Step<void> {

@@ -1,6 +1,7 @@
 // The conformance suite for every implementation of `Store`.
 import { describe } from 'vitest';
 import type { Store } from '../../../src/store/store.ts';
+import { describeAlike } from './store-alike.ts';
 import { describeDeliveries } from './store-deliveries.ts';
 import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts';
 import { describeJobs } from './store-jobs.ts';
@@ -19,6 +20,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('a job', describeJobs);
     describe('the queue', describeQueue);
     describe('the job list', describeList);
+    describe('jobs that are alike', describeAlike);
     describe('removals', describeRemovals);
     describe('payloads', describePayloads);
     describe('chunks', describeChunks);

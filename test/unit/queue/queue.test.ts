@@ -277,6 +277,33 @@ describe('purge', () => {
     expect(await platform.queue.jobs.purge(ENDPOINT)).toBe(0);
   });
 
+  it('cancels jobs of all kinds, however they are mixed', async () => {
+    const policies = [{}, { priority: 9 }, { delay: 60_000 }, { ttl: 60_000 }, { priority: 1 }];
+    const tried = await platform.submit();
+    await worker.takeOne();
+    const ids = [tried];
+    for (let n = 0; n < 300; n++) {
+      const policy = policies[(n * n) % 7];
+      ids.push(policy ? await platform.submit(policy) : await submitSync());
+    }
+    await platform.clock.advance(20_000);
+    expect(await platform.job(tried)).toMatchObject({ status: 'IN_QUEUE', attempt: 1 });
+    const ended = platform.queue.jobs.waitForEnd(key(ids[150] ?? ''), 60_000, NEVER);
+    expect(await platform.queue.jobs.purge(ENDPOINT)).toBe(301);
+    expect((await ended).status).toBe('CANCELLED');
+    const now = platform.clock.now();
+    for (const id of ids) {
+      const job = await platform.job(id);
+      const keptMs = Math.min(
+        job.submittedAt + job.ttlMs - now,
+        job.mode === 'run' ? 1_800_000 : 60_000,
+      );
+      expect(job).toMatchObject({ status: 'CANCELLED', delayed: false, expiresAt: now + keptMs });
+      expect(job.dueAt).toBe(job.expiresAt);
+    }
+    expect((await platform.health()).jobs).toMatchObject({ inQueue: 0, inProgress: 0 });
+  });
+
   it('leaves jobs alone that are submitted after the call', async () => {
     await Promise.all(Array.from({ length: 300 }, () => platform.submit()));
     const purged = platform.queue.jobs.purge(ENDPOINT);

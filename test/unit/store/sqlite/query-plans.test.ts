@@ -5,7 +5,7 @@ import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
 import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
-import type { StagedPayload, Step } from '../../../../src/store/store.ts';
+import type { StagedPayload, Step, StoredJob } from '../../../../src/store/store.ts';
 import type { TableListing, Tables } from '../../../../src/store/tables.ts';
 import { makeDelivery, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
@@ -105,6 +105,10 @@ const delivery = makeDelivery(key);
 const staged: StagedPayload = { ...key, kind: 'output', origin: 1 };
 const writes: [string, (tx: Tables) => Step<unknown>][] = [
   ['changeJobRow', (tx) => tx.changeJobRow(job, { ...job, status: 'FAILED', attempt: 3 })],
+  [
+    'changeAlikeRows',
+    (tx) => tx.changeAlikeRows(job, { ...job, status: 'CANCELLED' }, { upTo: 9, limit: 5 }),
+  ],
   ['removeJobs', (tx) => tx.removeJobs([job])],
   ['removeJobs of several', (tx) => tx.removeJobs([job, other])],
   ['addCounts', (tx) => tx.addCounts('e', { ...noCounts(), inQueue: 1 })],
@@ -125,6 +129,18 @@ describe('on SQLite', () => {
 
   it.each(reads)('%s sorts nothing', (_, read) => {
     expect(explain(read()).filter((line) => line.includes('TEMP B-TREE'))).toEqual([]);
+  });
+
+  it('changeAlikeRows reads the range of its queue only', () => {
+    const cancelled: StoredJob = { ...job, status: 'CANCELLED' };
+    const plan = explain(tables.changeAlikeRows(job, cancelled, { upTo: 9, limit: 5 }));
+    const range = '(endpoint_id=? AND delayed=? AND priority=? AND position>? AND position<?)';
+    expect(plan).toEqual([
+      `SEARCH job USING COVERING INDEX job_queued ${range}`,
+      'SEARCH job USING COVERING INDEX sqlite_autoindex_job_1 (endpoint_id=? AND id=?)',
+      'LIST SUBQUERY 1',
+      `SEARCH job USING INDEX job_queued ${range}`,
+    ]);
   });
 
   it.each(writes)('%s finds its rows by a key', (_, run) => {

@@ -1,0 +1,81 @@
+// The statements that change rows of jobs: they write only the columns that differ.
+import type { AlikeRange, Query, SqlValue, StoredJob } from '../store.ts';
+import { jobColumns, listJobValues } from './job-row.ts';
+
+/** Update statements by the set of columns that they write. A queue needs a few dozen of them. */
+const updates = new Map<number, string>();
+
+/**
+ * Updates only the columns that differ: indexes over other columns then stay untouched, which is
+ * most of the cost of an update. Returns nothing if no column differs. `output`: a small one to
+ * store with the change.
+ */
+export function describeChange(
+  before: StoredJob,
+  after: StoredJob,
+  output?: Uint8Array,
+): Query | undefined {
+  const { columns, values } = compareJobs(before, after, output);
+  if (columns === 0) return undefined;
+  values.push(after.endpointId, after.id);
+  return { sql: findUpdate(columns), params: values };
+}
+
+/**
+ * Makes the same change to the jobs that `Transaction.saveAlike` means, up to a position. The order in the
+ * subquery has SQLite read the range of the queue, not all queued jobs of the endpoint.
+ */
+export function describeAlikeChange(
+  before: StoredJob,
+  after: StoredJob,
+  { limit, upTo }: AlikeRange,
+): Query | undefined {
+  const { columns, values } = compareJobs(before, after);
+  if (columns === 0) return undefined;
+  const { delayed, endpointId, mode, position, priority } = before;
+  values.push(endpointId, endpointId, Number(delayed), priority, position, upTo, mode);
+  return {
+    sql: `${beginUpdate(columns)} where endpoint_id = ? and id in (select id from job
+        where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ? and priority = ?
+        and position >= ? and position <= ? and attempt = 0 and lease_token is null
+        and webhook is null and mode = ? and expires_at >= ? order by position limit ?)
+      returning id`,
+    params: [...values, after.expiresAt, limit],
+  };
+}
+
+/** The columns that differ, as bits, and their new values. */
+function compareJobs(
+  before: StoredJob,
+  after: StoredJob,
+  output?: Uint8Array,
+): { columns: number; values: SqlValue[] } {
+  const old = listJobValues(before);
+  const now = listJobValues(after);
+  const values: SqlValue[] = [];
+  let columns = 0;
+  for (let i = 0; i < now.length; i++) {
+    const value = now[i];
+    if (value === undefined || value === old[i]) continue;
+    values.push(value);
+    columns += 2 ** i;
+  }
+  if (output) {
+    values.push(output);
+    columns += 2 ** now.length;
+  }
+  return { columns, values };
+}
+
+function findUpdate(columns: number): string {
+  const known = updates.get(columns);
+  if (known !== undefined) return known;
+  const sql = `${beginUpdate(columns)} where endpoint_id = ? and id = ?`;
+  updates.set(columns, sql);
+  return sql;
+}
+
+function beginUpdate(columns: number): string {
+  const names = [...jobColumns, 'output'].filter((_, i) => Math.floor(columns / 2 ** i) % 2 === 1);
+  return `update job set ${names.map((name) => `${name} = ?`).join(', ')}`;
+}
