@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { checkNoBody, parseJson, readSubmission } from '../../../../src/api/http/body.ts';
+import { z } from 'zod';
+import { check, checkNoBody, parseJson, readSubmission } from '../../../../src/api/http/body.ts';
 import { findMember, JsonBoundError } from '../../../../src/api/http/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
@@ -271,6 +272,16 @@ describe('a submission', () => {
     expect((await refusal('{"input":{},"__proto__":{"policy":1}}')).errors).toEqual([
       errorAt('__proto__'),
     ]);
+  });
+
+  it.each([
+    ['{"env":{"__proto__":"a"}}', 'env.__proto__'],
+    ['{"env":{"__proto__":{"a":"b"}}}', 'env.__proto__'],
+  ])('is refused if %s would lose %s', (body, path) => {
+    const schema = z.object({ env: z.record(z.string(), z.string()) });
+    expect(() => check(parseJson(Buffer.from(body)), schema)).toThrow(
+      expect.objectContaining({ code: 'invalid', errors: [errorAt(path)] }),
+    );
   });
 
   it('is read in the same way with and without space around it', async () => {

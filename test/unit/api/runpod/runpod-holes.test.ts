@@ -67,6 +67,20 @@ describe('a stream with a chunk that the platform did not receive', () => {
     expect(retry).toMatchObject({ id: `${id}-a2` });
   });
 
+  it('fails instead if a client has received chunks', async () => {
+    const { errors, id, name, platform } = await start();
+    await post(platform, name, 1);
+    const stream = await platform.call(`/v2/${ENDPOINT}/stream/${id}`);
+    expect(await stream.json()).toHaveLength(1);
+    errors.push(failure());
+    await post(platform, name, 2);
+    await finish(platform, name);
+
+    expect(await readRecord(platform, id)).toMatchObject({
+      ...{ status: 'FAILED', error: { code: 'output_incomplete' } },
+    });
+  });
+
   it('restarts if the connection breaks within a chunk', async () => {
     const { id, name, platform } = await start();
     const url = `${platform.url}/runpod/v2/demo/${path('job-stream', name, false)}`;
