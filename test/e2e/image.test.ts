@@ -1,5 +1,5 @@
-// Dockerfile.worker on a real Docker Engine: built on a base image that is made of this machine's own
-// files, and run beside a platform of this machine.
+// The images of worker and platform on a real Docker Engine: built on a base image that is made of this machine's
+// own files. Workers run beside a platform of this machine, and one beside a platform in a container.
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -27,6 +27,7 @@ const tags = {
   worker: `${run}/worker`,
   onBare: `${run}/on-bare`,
   extended: `${run}/extended`,
+  platform: `${run}/platform`,
 };
 
 const parts = findParts();
@@ -45,6 +46,11 @@ const containers: Container[] = [];
 /** Of Dockerfile.worker, or of another one in a folder. */
 function build(tag: string, ...args: string[]): Promise<string> {
   return docker('build', '--force-rm', '--network', 'host', '--tag', tag, ...args);
+}
+
+function buildPlatform(tag: string): Promise<string> {
+  const file = join(root, 'deploy/Dockerfile.platform');
+  return build(tag, '--file', file, '--build-arg', `NODE_IMAGE=${tags.base}`, root);
 }
 
 function buildWorker(tag: string, ...args: string[]): Promise<string> {
@@ -282,6 +288,55 @@ describe.skipIf(isLeftOut)('the worker image', () => {
       serve.child.kill('SIGCONT');
       await serving.close();
     }
+  });
+
+  describe('with the platform image', () => {
+    const volume = `${run}-data`;
+
+    afterEach(async () => {
+      await Promise.all(containers.splice(0).map((container) => container.remove()));
+      await docker('volume', 'rm', '--force', volume);
+    });
+
+    it(
+      'keeps jobs, results and keys in its volume, whatever ends the container',
+      async () => {
+        await buildPlatform(tags.platform);
+        const port = String(await findFreePort());
+        const url = `http://127.0.0.1:${port}`;
+        const ports = ['--env', `MILLRACE_PORT=${port}`, '--env', `MILLRACE_HEALTH_PORT=${port}`];
+        const serve = async () => {
+          const often = ['--health-interval', '300ms', '--volume', `${volume}:/data`];
+          const container = await Container.start(
+            ...[...ports, ...often, tags.platform],
+            ...['--endpoint', 'contained'],
+          );
+          containers.push(container);
+          await container.untilHealth(/^healthy$/);
+          return container;
+        };
+        const readKey = (name: string, text: string) =>
+          new RegExp(`${name}=(\\S+)`).exec(text)?.[1];
+        const first = await serve();
+        expect(await first.exec('sh', '-c', 'id -u; stat -c "%a %u" /data')).toBe('1000\n700 1000');
+        const keys = await first.exec('cat', '/data/keys');
+        const key = readKey('MILLRACE_ADMIN_KEY', keys);
+        const jobs = createClient({ fetch: fetchChecked, url, key, endpoint: 'contained' });
+        const { id } = await jobs.run({ do: 'look' });
+        await first.exec('kill', '-KILL', await first.exec('pidof', 'node'));
+        await first.untilEnded();
+        await first.remove();
+        const second = await serve();
+        const workerKey = readKey('MILLRACE_WORKER_KEY', keys) ?? '';
+        await startWorker('--env', `MILLRACE_URL=${url}`, '--env', `MILLRACE_KEY=${workerKey}`);
+        await expect
+          .poll(() => jobs.status(id), { timeout: MINUTE_MS })
+          .toMatchObject({ status: 'COMPLETED' });
+        await docker('stop', '--time', '30', second.id);
+        expect(await second.inspect('{{.State.ExitCode}}')).toBe('0');
+      },
+      3 * MINUTE_MS,
+    );
   });
 
   it('contains the dependencies of the ready-made handlers', async () => {
