@@ -1,5 +1,6 @@
 // One connection to Postgres that holds the store's lock. It ends with the connection; database-link.ts then opens
 // another one.
+import { Socket } from 'node:net';
 import { Client, type QueryResult } from 'pg';
 import type { Query, Row } from '../store.ts';
 import type { PostgresTarget } from './connection-url.ts';
@@ -23,18 +24,28 @@ const SERVER_KEEPALIVE = {
   tcp_keepalives_interval: 2,
   tcp_keepalives_count: 3,
 };
+/**
+ * Plans are made anew after so many statements. A plan that was made for an empty table has the index that is as good
+ * as any there; nothing else would replace it before autovacuum comes, and the table may have a million rows by then.
+ */
+const STATEMENTS_PER_PLAN = 1_000;
 /** The statements are made for the indexes; without statistics the planner would scan small tables that grow. */
 const PLANNER = { enable_seqscan: 'off', enable_bitmapscan: 'off', enable_sort: 'off', jit: 'off' };
 
 export class Session {
   readonly #client: Client;
+  readonly #socket: Socket;
+  #isCorked = false;
   readonly #statements = new Statements();
   #error: Error | undefined;
+  /** Statements sent so far. */
+  #sent = 0;
   /** Resolves when the connection has ended, whoever ended it. */
   readonly ended: Promise<void>;
 
-  private constructor(client: Client) {
+  private constructor(client: Client, socket: Socket) {
     this.#client = client;
+    this.#socket = socket;
     client.on('error', (error: Error) => {
       this.#error ??= error;
     });
@@ -53,8 +64,9 @@ export class Session {
     }
   }
 
-  static of(client: Client): Session {
-    return new Session(client);
+  /** `socket`: the one of the client. */
+  static of(client: Client, socket: Socket): Session {
+    return new Session(client, socket);
   }
 
   /** Why the connection ended; undefined before. */
@@ -78,13 +90,27 @@ export class Session {
 
   /** Sends the statement at once, behind those whose answers are not there yet. */
   run({ name, text }: Statement, params: Query['params'] = []): Promise<QueryResult<Row>> {
+    if (++this.#sent % STATEMENTS_PER_PLAN === 0) this.execute('discard plans').catch(() => {});
+    this.#cork();
     const config = { text, values: encodeValues(params) };
     return this.#client.query<Row>(name === undefined ? config : { ...config, name });
   }
 
   /** Runs statements without parameters. */
   execute(sql: string): Promise<QueryResult<Row>> {
+    this.#cork();
     return this.#client.query<Row>(sql);
+  }
+
+  /** All statements of this turn of the event loop are written to the socket together. */
+  #cork(): void {
+    if (this.#isCorked) return;
+    this.#isCorked = true;
+    this.#socket.cork();
+    process.nextTick(() => {
+      this.#isCorked = false;
+      this.#socket.uncork();
+    });
   }
 
   end(): Promise<void> {
@@ -98,7 +124,9 @@ async function connect(
 ): Promise<Session> {
   const { database, host, password, port, schema, user } = target;
   const settings = { search_path: schema, ...SERVER_KEEPALIVE, ...PLANNER };
+  const socket = new Socket();
   const client = new Client({
+    stream: () => socket,
     ...{ database, host, port, user },
     // As a function: otherwise pg looks for one in the environment and in files.
     password: () => {
@@ -121,7 +149,7 @@ async function connect(
       .map(([name, value]) => `-c ${name}=${value}`)
       .join(' '),
   });
-  const session = Session.of(client);
+  const session = Session.of(client, socket);
   await client.connect();
   return session;
 }

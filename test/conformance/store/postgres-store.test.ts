@@ -7,6 +7,7 @@ import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.
 import { createRandom } from '../../support/random.ts';
 import { play } from '../../unit/store/live/random-operations.ts';
 import { describeStore } from './store.ts';
+import { addEndpoint, addJobs, makeJob } from './stored-jobs.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/store/postgres-store.test.ts');
 
@@ -22,9 +23,31 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     return openPostgresStore({ target: readPostgresUrl(server.url()), live });
   };
   describeStore('Postgres', () => open());
-  describeStore('Postgres with few jobs in memory', () =>
-    open({ windowJobs: 2, readyJobs: 2, endedJobs: 1 }),
-  );
+
+  it('finds jobs by their keys although the first plans were made for empty tables', async () => {
+    const store = await openPostgresStore({
+      target: readPostgresUrl(`${server.url()}&search_path=plans`),
+    });
+    await addEndpoint(store);
+    const update = (id: string, attempt: number) =>
+      store.write((tx) => {
+        const before = makeJob({ id, attempt });
+        return tx.saveJob(before, { ...before, attempt: attempt + 1 }, 0);
+      });
+    const jobs = Array.from({ length: 3_000 }, (_, i) => makeJob({ id: `j${i}`, position: i }));
+    await addJobs(store, jobs.slice(0, 1));
+    // After five times the server keeps the plan.
+    for (let i = 0; i < 10; i++) await update('j0', i);
+    await addJobs(store, jobs.slice(1));
+    await Promise.all(jobs.slice(1).map(({ id }) => update(id, 0)));
+    await store.close();
+    const read = await server.query(
+      `select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes
+        where schemaname = 'plans' and relname = 'job'`,
+    );
+    expect(Number(read)).toBeGreaterThan(3_000);
+    expect(Number(read)).toBeLessThan(30_000);
+  });
 
   describe('random operations while commits and statements fail', () => {
     const faults = { commits: 0, statements: 0, random: () => 1, isOn: false };
