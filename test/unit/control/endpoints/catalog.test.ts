@@ -195,6 +195,10 @@ describe('a file', () => {
     ],
     [{ users: { ada: { registries: [registry] } } }, 'users.ada.registries[0]'],
     [
+      { users: { ada: { registries: [{ ...registry, server: '', passwordEnv: 'A' }] } } },
+      'users.ada.registries[0].server',
+    ],
+    [
       { users: { ada: { registries: [{ ...registry, passwordEnv: 'A', passwordFile: 'b' }] } } },
       'users.ada.registries[0]',
     ],
