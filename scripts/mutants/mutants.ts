@@ -34,6 +34,8 @@ Options:
 const MODULES = ['queue', 'store', 'worker', 'control', 'api', 'transport'];
 /** Test files to run for each mutant, the nearest first: the same on every machine. */
 const NEAREST = 12;
+/** Test files to run for a mutant that survives the first ones, including these. */
+const NEAREST_FOR_SURVIVORS = 24;
 /** Time after which a mutant counts as hanging, ms, also on a busy machine. */
 const limitFor = (testsMs: number) => 40_000 + 6 * testsMs;
 const BASELINE_LIMIT_MS = 3_600_000;
@@ -121,30 +123,46 @@ async function measureTests(
   return new Map([...files].filter(([, { passed }]) => passed).map(([file, { ms }]) => [file, ms]));
 }
 
+function splitIntoRounds(tests: readonly string[]): string[][] {
+  return [tests.slice(0, NEAREST), tests.slice(NEAREST, NEAREST_FOR_SURVIVORS)];
+}
+
 type Trial = { scratch: string; runTests: RunTests; durations: ReadonlyMap<string, number> };
 
 /** Returns what killed the mutant; undefined if it survived. */
 async function tryMutant(
   mutant: Mutant,
-  near: readonly string[],
-  { scratch, runTests, durations }: Trial,
+  rounds: readonly (readonly string[])[],
+  trial: Trial,
 ): Promise<string | undefined> {
-  const path = join(scratch, mutant.file);
+  const path = join(trial.scratch, mutant.file);
   const source = readFileSync(path, 'utf8');
-  const tests = near.slice(0, NEAREST).filter((test) => durations.has(test));
-  const testsMs = tests.reduce((sum, test) => sum + (durations.get(test) ?? 0), 0);
   writeFileSync(
     path,
     source.slice(0, mutant.start) + mutant.replacement + source.slice(mutant.end),
   );
   try {
-    const { verdict, files } = await runTests({ tests, limitMs: limitFor(testsMs) });
-    if (verdict === 'passed') return undefined;
-    if (verdict === 'timed out') return 'no end';
-    return tests.find((test) => files.get(test)?.passed === false) ?? 'run failed';
+    for (const near of rounds) {
+      const killer = await findKiller(near, trial);
+      if (killer !== undefined) return killer;
+    }
+    return undefined;
   } finally {
     writeFileSync(path, source);
   }
+}
+
+async function findKiller(
+  near: readonly string[],
+  { durations, runTests }: Trial,
+): Promise<string | undefined> {
+  const tests = near.filter((test) => durations.has(test));
+  if (tests.length === 0) return undefined;
+  const testsMs = tests.reduce((sum, test) => sum + (durations.get(test) ?? 0), 0);
+  const { verdict, files } = await runTests({ tests, limitMs: limitFor(testsMs) });
+  if (verdict === 'passed') return undefined;
+  if (verdict === 'timed out') return 'no end';
+  return tests.find((test) => files.get(test)?.passed === false) ?? 'run failed';
 }
 
 const tally = { killed: 0, survived: [] as Mutant[], equivalent: 0 };
@@ -163,15 +181,12 @@ async function tryAll(mutants: readonly Mutant[], findTests: FindTests, scratch:
   const judged = mutants.filter((mutant) => findReason(mutant, equivalents) === undefined);
   tally.equivalent = mutants.length - judged.length;
   const runTests = createRunTests(scratch);
-  const tests = new Set(judged.flatMap(({ file }) => findTests(file).slice(0, NEAREST)));
+  const roundsOf = ({ file }: Mutant) => splitIntoRounds(findTests(file));
+  const tests = new Set(judged.flatMap((mutant) => roundsOf(mutant).flat()));
   print(`running ${tests.size} test files without a mutant`);
   const durations = await measureTests(runTests, [...tests]);
   for (const mutant of judged) {
-    const killer = await tryMutant(mutant, findTests(mutant.file), {
-      scratch,
-      runTests,
-      durations,
-    });
+    const killer = await tryMutant(mutant, roundsOf(mutant), { scratch, runTests, durations });
     if (killer === undefined) tally.survived.push(mutant);
     else tally.killed += 1;
     const at = `${tally.killed + tally.survived.length}/${judged.length}`;
