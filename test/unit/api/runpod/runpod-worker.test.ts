@@ -85,6 +85,17 @@ describe('a job for a RunPod worker', () => {
     expect(await take(platform, '?&job_in_progress=1')).toMatchObject({ id: `${id}-a2` });
   });
 
+  it('is requeued at once if a Millrace worker releases it', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const { id: name } = await take(platform);
+    const error = JSON.stringify({ error_code: 'released_drain', error_message: 'no' });
+    const answer = await send(platform, `job-done/pod-1/${name}?`, JSON.stringify({ error }));
+
+    expect(answer.status).toBe(200);
+    expect(await take(platform, '?&job_in_progress=1')).toMatchObject({ id: `${id}-a2` });
+  });
+
   it('is lost and retried if its worker says that it runs none', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);

@@ -199,6 +199,10 @@ describe('a file', () => {
       'users.ada.registries[0].server',
     ],
     [
+      { users: { ada: { registries: [{ ...registry, username: '', passwordEnv: 'A' }] } } },
+      'users.ada.registries[0].username',
+    ],
+    [
       { users: { ada: { registries: [{ ...registry, passwordEnv: 'A', passwordFile: 'b' }] } } },
       'users.ada.registries[0]',
     ],
