@@ -61,7 +61,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
   store: {
-    summary: "check, describe and back up a platform's database",
+    summary: "check, describe, back up and copy a platform's database",
     load: async () => (await import('./commands/store.ts')).storeCommands,
   },
   init: {

@@ -3,6 +3,7 @@ import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { SOUND_STORE, type StoreStatus } from '../api/routes/store-status.ts';
 import type { Clock } from '../base/clock.ts';
+import { UnfinishedCopyError } from '../store/copy/copy-state.ts';
 import { explainFailure, nameStorageFailure } from '../store/disk/sqlite-errors.ts';
 import { StoreGuard } from '../store/disk/store-guard.ts';
 import { SchemaTooNewError } from '../store/schema-too-new.ts';
@@ -56,7 +57,11 @@ export function explainStoreError(
 
 function explainOpening(error: unknown, folder: string): string {
   const reason = describeError(error);
-  if (error instanceof SchemaTooNewError || error instanceof LoneLogError) return reason;
+  const isExplained =
+    error instanceof SchemaTooNewError ||
+    error instanceof LoneLogError ||
+    error instanceof UnfinishedCopyError;
+  if (isExplained) return reason;
   const code = nameStorageFailure(error);
   const advice = code === undefined ? '' : `; ${explainFailure(code)}`;
   return `${folder} cannot be used: ${reason}${advice}`;

@@ -1,4 +1,4 @@
-// `millrace store`: checks, describes and backs up the database in a data folder of this machine.
+// `millrace store`: checks, describes, backs up and copies the database of a platform.
 import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { checkIntegrity } from '../../store/disk/integrity.ts';
@@ -10,6 +10,7 @@ import { parseOptions } from '../option-parser.ts';
 import { flag, type OptionValues, text } from '../options.ts';
 import { print, printNote } from '../output.ts';
 import { formatTable } from '../table.ts';
+import { copyVerb } from './store-copy.ts';
 
 const MB = 1_048_576;
 
@@ -88,8 +89,11 @@ const backupVerb: Verb = {
 
 export const storeCommands: CommandGroup = {
   name: 'millrace store',
-  description: ['Reads the database in the data folder of a platform, which may be running.'],
-  verbs: { check: checkVerb, info: infoVerb, backup: backupVerb },
+  description: [
+    'check, info and backup read the database in a data folder, while the platform may run. copy moves a platform ' +
+      'between SQLite and Postgres, while the platform is stopped.',
+  ],
+  verbs: { check: checkVerb, info: infoVerb, backup: backupVerb, copy: copyVerb },
   examples: [
     'millrace store check --data /var/lib/millrace',
     'millrace store backup /backups/millrace-monday.db --data /var/lib/millrace',

@@ -7,6 +7,8 @@ import { UsageError } from '../options.ts';
 const FLAGS: Readonly<Record<string, string>> = {
   dataFolder: '--data',
   store: '--store',
+  from: '--from',
+  to: '--to',
   host: '--host',
   port: '--port',
   endpoints: '--endpoint',

@@ -3,17 +3,21 @@ import { readFileSync } from 'node:fs';
 import { readVariable } from '../config.ts';
 import { type OptionValues, text, UsageError } from '../options.ts';
 
+export function passwordFileOption(owner: string) {
+  return text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_STORE_PASSWORD_FILE',
+    help: `file with the password for ${owner}; default: the password of the URL, or PGPASSWORD`,
+  });
+}
+
 export const storeOptions = {
   store: text({
     placeholder: 'URL',
     env: 'MILLRACE_STORE',
     help: 'Postgres database for jobs, keys and endpoints: postgres://USER@HOST/DATABASE; default: a file in --data',
   }),
-  storePasswordFile: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_STORE_PASSWORD_FILE',
-    help: 'file with the password for --store; default: the password of the URL, or PGPASSWORD',
-  }),
+  storePasswordFile: passwordFileOption('--store'),
 };
 
 /** @throws UsageError */
@@ -26,8 +30,12 @@ export function readStore(values: OptionValues<typeof storeOptions>): {
     if (path !== undefined) throw new UsageError('--store-password-file needs --store');
     return { store, storePassword: undefined };
   }
-  const storePassword = path === undefined ? readVariable('PGPASSWORD') : readPassword(path);
-  return { store, storePassword };
+  return { store, storePassword: readPostgresPassword(path) };
+}
+
+/** The URL's own password wins. @throws UsageError */
+export function readPostgresPassword(path: string | undefined): string | undefined {
+  return path === undefined ? readVariable('PGPASSWORD') : readPassword(path);
 }
 
 function readPassword(path: string): string {

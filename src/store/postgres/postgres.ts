@@ -1,6 +1,7 @@
 // The store on a Postgres database, which one platform at a time uses. Operations run one after another, in batches
 // of one transaction each; the next batch gathers meanwhile. Reads and batches take turns.
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { leaveCopy } from '../copy/copy-state.ts';
 import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
@@ -42,7 +43,7 @@ const MAX_OPERATIONS = 512;
 
 /**
  * Opens the store and migrates its schema. Throws SchemaTooNewError if a newer version of the program wrote the
- * database, UnfitDatabaseError if it cannot serve as a store, and the error of pg or the system.
+ * database, UnfinishedCopyError, UnfitDatabaseError if it cannot serve as a store, and the error of pg or the system.
  */
 export async function openPostgresStore(options: PostgresOptions): Promise<Store> {
   return (await openPostgres(options)).store;
@@ -55,6 +56,12 @@ export async function openPostgres(
   const tables = new SqlTables();
   const live = new LiveJobs(tables, options.live);
   const driver = await PostgresDriver.open(options, live);
+  try {
+    await driver.write(leaveCopy);
+  } catch (error) {
+    await driver.close();
+    throw error;
+  }
   return { store: new SqlStore({ driver, live, tables }), driver };
 }
 

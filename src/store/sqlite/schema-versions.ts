@@ -232,6 +232,19 @@ const causeNames = `
 update resource set body = replace(body, '"cause":"no_room"', '"cause":"no_capacity"') where kind = 'decision';
 `;
 
+/** What a copy to another database notes in its source and in its target. */
+const copyState = `
+create table copy_state (
+  role text not null primary key,
+  mark text not null,
+  schema_version text,
+  source text,
+  target text,
+  table_name text,
+  last_key text
+);
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -252,4 +265,5 @@ export const MIGRATIONS: readonly string[] = [
   leasesOutOfIndexes,
   unusedPayloads,
   causeNames,
+  copyState,
 ];

@@ -1,6 +1,7 @@
 // The store on an embedded SQLite file. All access is synchronous, so reads and batches of writes
 // never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
+import { leaveCopy } from '../copy/copy-state.ts';
 import { Checkpointer } from '../disk/checkpointer.ts';
 import { LogCopies } from '../disk/log-copies.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
@@ -36,7 +37,7 @@ export interface SqliteOptions extends ConnectionOptions {
 
 /**
  * Opens the store and migrates its schema. Throws SchemaTooNewError if a newer version of the
- * program wrote the file, and SQLite's error if the file is not a database or cannot be opened.
+ * program wrote the file, UnfinishedCopyError, and SQLite's error if the file is not a database or cannot be opened.
  */
 export function openSqliteStore(options: SqliteOptions): Store {
   return openSqlite(options).store;
@@ -47,6 +48,12 @@ export function openSqlite(options: SqliteOptions): { store: Store; driver: Sqli
   const tables = new SqlTables();
   const live = new LiveJobs(tables, options.live);
   const driver = new SqliteDriver({ ...options, memory: live });
+  try {
+    driver.runAtStart(leaveCopy());
+  } catch (error) {
+    void driver.close();
+    throw error;
+  }
   return { store: new SqlStore({ driver, live, tables }), driver };
 }
 
@@ -91,6 +98,11 @@ export class SqliteDriver implements SqlDriver {
         this.#reportAs('checkpoint', error, nameStorageFailure(error) ?? 'UNKNOWN'),
       onLost: (error) => this.#commits.durability.lose(error),
     });
+  }
+
+  /** Runs the steps at once, before any operation. @throws SQLite's error */
+  runAtStart<T>(steps: Step<T>): T {
+    return this.#connection.runSteps(steps);
   }
 
   write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T> {

@@ -1,0 +1,148 @@
+// A database that is copied or copied into: its driver, and its errors in words for the operator.
+import { closeSync, openSync } from 'node:fs';
+import { explainFailure, nameStorageFailure } from '../disk/sqlite-errors.ts';
+import type { MemoryState } from '../live/memory-state.ts';
+import type { PostgresTarget } from '../postgres/connection-url.ts';
+import { PostgresDriver } from '../postgres/postgres.ts';
+import { explainPostgresError } from '../postgres/postgres-errors.ts';
+import { Session } from '../postgres/session.ts';
+import type { SqlDriver } from '../sql/sql-driver.ts';
+import { SqliteDriver } from '../sqlite/sqlite.ts';
+import { type Step, StoreUnavailableError } from '../store.ts';
+import {
+  type Catalog,
+  readPostgresCatalog,
+  readSqliteCatalog,
+  shapeTables,
+  type TableShape,
+} from './table-shapes.ts';
+
+export type CopyRole = 'source' | 'target';
+
+/** One of the two databases cannot be used. */
+export class CopyError extends Error {
+  override readonly name = 'CopyError';
+  readonly role: CopyRole;
+
+  constructor(role: CopyRole, problem: string) {
+    super(problem);
+    this.role = role;
+  }
+}
+
+/** A count of a large table takes long. */
+const STATEMENT_MS = 600_000;
+/** The server notices within this time that an earlier copy was killed. */
+const LOCK_WAIT_MS = 3_000;
+const CONNECT_MS = 10_000;
+const CACHE_BYTES = 16 * 1_048_576;
+const OWNER_ONLY = 0o600;
+
+const noMemory: MemoryState = {
+  mark: () => 0,
+  undoTo: () => {},
+  *write() {},
+  settle: () => {},
+};
+
+interface Parts {
+  role: CopyRole;
+  driver: SqlDriver;
+  catalog: Catalog;
+  explain: (error: unknown) => string;
+}
+
+export class CopiedDatabase {
+  readonly role: CopyRole;
+  readonly #driver: SqlDriver;
+  readonly #catalog: Catalog;
+  readonly #explain: (error: unknown) => string;
+
+  private constructor({ catalog, driver, explain, role }: Parts) {
+    this.role = role;
+    this.#driver = driver;
+    this.#catalog = catalog;
+    this.#explain = explain;
+  }
+
+  /** Opens the file, and migrates it. The caller has locked its folder. @throws CopyError */
+  static openSqlite(role: CopyRole, path: string): CopiedDatabase {
+    try {
+      closeSync(openSync(path, 'a', OWNER_ONLY));
+      const driver = new SqliteDriver({ path, cacheBytes: CACHE_BYTES });
+      return new CopiedDatabase({
+        role,
+        driver,
+        catalog: readSqliteCatalog,
+        explain: explainSqlite,
+      });
+    } catch (error) {
+      throw new CopyError(role, `${path} cannot be used: ${explainSqlite(error)}`);
+    }
+  }
+
+  /** Connects, takes the lock of the platform, and migrates. @throws CopyError */
+  static async openPostgres(role: CopyRole, target: PostgresTarget): Promise<CopiedDatabase> {
+    const options = { target, connectTimeoutMs: CONNECT_MS, statementTimeoutMs: STATEMENT_MS };
+    try {
+      if (role === 'source') await requireSchema(options);
+      const driver = await PostgresDriver.open({ ...options, lockWaitMs: LOCK_WAIT_MS }, noMemory);
+      return new CopiedDatabase({
+        ...{ role, driver, catalog: readPostgresCatalog },
+        explain: explainPostgresError,
+      });
+    } catch (error) {
+      throw error instanceof CopyError
+        ? error
+        : new CopyError(role, `${target.name} cannot be used: ${explainPostgresError(error)}`);
+    }
+  }
+
+  async readTables(): Promise<TableShape[]> {
+    return shapeTables(await this.read(this.#catalog));
+  }
+
+  read<T>(start: () => Step<T>): Promise<T> {
+    return this.#guard(this.#driver.read(start));
+  }
+
+  /** One transaction. Resolves when it is on disk. */
+  write<T>(start: () => Step<T>): Promise<T> {
+    return this.#guard(this.#driver.write(start));
+  }
+
+  close(): Promise<void> {
+    return this.#guard(this.#driver.close());
+  }
+
+  async #guard<T>(answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      throw new CopyError(this.role, this.#explain(causeOf(error)));
+    }
+  }
+}
+
+/** A migration would make an empty database a database of Millrace. @throws CopyError */
+async function requireSchema(options: Parameters<typeof Session.connect>[0]): Promise<void> {
+  const session = await Session.connect(options);
+  try {
+    const { rows } = await session.execute(`select to_regclass('schema_version') as name`);
+    if (rows[0]?.['name'] !== null) return;
+  } finally {
+    await session.end().catch(() => {});
+  }
+  const { name, schema } = options.target;
+  throw new CopyError('source', `${name} has no tables of Millrace in the schema ${schema}`);
+}
+
+function causeOf(error: unknown): unknown {
+  return error instanceof StoreUnavailableError && error.cause !== undefined ? error.cause : error;
+}
+
+function explainSqlite(error: unknown): string {
+  const reason = error instanceof Error ? error.message : String(error);
+  const code = nameStorageFailure(error);
+  return code === undefined ? reason : `${reason}; ${explainFailure(code)}`;
+}

@@ -1,0 +1,182 @@
+// Which databases `copyStore` refuses before it copies, and what it calls them.
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { copyStore, nameDatabase } from '../../../src/platform/copy-store.ts';
+import { MIGRATIONS } from '../../../src/store/sqlite/schema-versions.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
+import { addEndpoint, addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
+
+let folder: string;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-copy-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const place = (name: string) => `sqlite:${join(folder, name)}`;
+
+async function fill(name: string, jobs = 3): Promise<void> {
+  const store = openSqliteStore({ path: join(folder, name) });
+  await addEndpoint(store);
+  await addJobs(
+    store,
+    Array.from({ length: jobs }, (_, n) => makeJob({ id: `job-${n}`, position: n })),
+  );
+  await store.close();
+}
+
+function copy(
+  from: string,
+  to: string,
+  { batchRows = 1, stopAfter = Number.POSITIVE_INFINITY } = {},
+) {
+  const stop = new AbortController();
+  let batches = 0;
+  const onProgress = () => {
+    if (++batches >= stopAfter) stop.abort();
+  };
+  return copyStore({ from, to, batchRows, onProgress, signal: stop.signal });
+}
+
+describe('copyStore refuses', () => {
+  it.each([
+    ['sqlite:/none', 'sqlite:/new', /^from: \/none\/millrace.db does not exist/],
+    ['sqlite:/a/../b', 'sqlite:/b', /^to: is the same database/],
+    ['/data', 'sqlite:/new', /^from: must be sqlite:DIR, sqlite:FILE or postgres:/],
+    ['postgres://h:x/d', 'sqlite:/new', /^from: must look like/],
+    ['postgres://h/d?sslmode=no', 'sqlite:/new', /^from: has an unknown sslmode/],
+    [
+      'postgres://u:secret@127.0.0.1:9/d',
+      'sqlite:/new',
+      /^from: postgres:\/\/u@.*no server listens/,
+    ],
+  ])('%s to %s', async (from, to, message) => {
+    const error = await copy(from, to).catch(String);
+    expect(error).toMatch(new RegExp(`^PlatformOptionError: ${message.source.slice(1)}`));
+    expect(error).not.toContain('secret');
+  });
+
+  it('a source that is empty, damaged, or of a newer version', async () => {
+    writeFileSync(join(folder, 'empty.db'), '');
+    await expect(copy(place('empty.db'), place('new.db'))).rejects.toThrow(/^from: .*is empty/);
+    writeFileSync(join(folder, 'odd.db'), 'x'.repeat(9_000));
+    await expect(copy(place('odd.db'), place('new.db'))).rejects.toThrow(/^from: .*is damaged/);
+    const newer = new DatabaseSync(join(folder, 'newer.db'));
+    newer.exec(`pragma user_version = ${MIGRATIONS.length + 1}`);
+    newer.close();
+    await expect(copy(place('newer.db'), place('new.db'))).rejects.toThrow(/^from: .*has schema/);
+    expect(existsSync(join(folder, 'new.db'))).toBe(false);
+  });
+
+  it('a target that has a row, and leaves the row alone', async () => {
+    await fill('a.db');
+    await fill('b.db', 1);
+    await expect(copy(place('a.db'), place('b.db'))).rejects.toThrow(
+      'to: is not empty: endpoint, job have rows. Name a new file',
+    );
+    await expect(copy(place('b.db'), place('c.db'))).resolves.toContainEqual({
+      ...{ table: 'job', source: 1, target: 1 },
+    });
+  });
+
+  it('to continue a copy of another source, or with another version, or as a source', async () => {
+    await fill('a.db', 9);
+    await fill('b.db', 9);
+    expect(await copy(place('a.db'), place('c.db'), { stopAfter: 3 })).toBeUndefined();
+    await expect(copy(place('b.db'), place('c.db'))).rejects.toThrow(
+      /^to: .*copy of sqlite:\S+a.db/,
+    );
+    await expect(copy(place('c.db'), place('d.db'))).rejects.toThrow(
+      /^from: is an unfinished copy/,
+    );
+    const target = new DatabaseSync(join(folder, 'c.db'));
+    target.exec(`update copy_state set schema_version = 'old'`);
+    target.close();
+    await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(/^to: .*another version/);
+  });
+});
+
+describe('copyStore', () => {
+  it('continues behind the last batch, and tells how far it is', async () => {
+    await fill('a.db', 20);
+    await copy(place('a.db'), place('c.db'), { stopAfter: 8 });
+    const steps: number[] = [];
+    const tables = await copyStore({
+      ...{ from: place('a.db'), to: place('c.db'), batchRows: 2 },
+      onProgress: ({ copied, total }) => steps.push(copied, total),
+      signal: new AbortController().signal,
+    });
+    expect(tables).toContainEqual({ table: 'job', source: 20, target: 20 });
+    expect(steps.slice(0, 4)).toEqual([10, 21, 12, 21]);
+    expect(steps.slice(-2)).toEqual([21, 21]);
+    const store = openSqliteStore({ path: join(folder, 'c.db') });
+    await store.close();
+  });
+
+  it('writes the rows of a batch and where it continues in one transaction', async () => {
+    await fill('a.db', 6);
+    await copy(place('a.db'), place('c.db'), { stopAfter: 3 });
+    const target = new DatabaseSync(join(folder, 'c.db'));
+    target.exec(`create trigger fault before update on copy_state when new.last_key like '%job-4%'
+      begin select raise(abort, 'refused by the test'); end`);
+    await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(
+      /^to: refused by the test.*To/,
+    );
+    expect(target.prepare('select count(*) as n from job').get()).toEqual({ n: 4 });
+    target.exec('drop trigger fault');
+    target.close();
+    expect(await copy(place('a.db'), place('c.db'))).toBeDefined();
+  });
+
+  it('ends a batch at 4 MB', async () => {
+    await fill('a.db', 1);
+    const source = new DatabaseSync(join(folder, 'a.db'));
+    const insert = source.prepare(`insert into job_output values ('e', ?, 0, ?)`);
+    for (const [id, megabytes] of Object.entries({ a: 3, b: 3, c: 5, d: 1, e: 2, f: 2 }))
+      insert.run(id, Buffer.alloc(megabytes * 1_048_576));
+    source.close();
+    const steps: number[] = [];
+    await copyStore({
+      ...{ from: place('a.db'), to: place('c.db') },
+      onProgress: ({ copied, table }) => table === 'job_output' && steps.push(copied - 2),
+      signal: new AbortController().signal,
+    });
+    expect(steps).toEqual([1, 2, 3, 5, 6]);
+  });
+
+  it('finishes only if both have the same number of rows', async () => {
+    await fill('a.db', 4);
+    await copy(place('a.db'), place('c.db'), { stopAfter: 3 });
+    const target = new DatabaseSync(join(folder, 'c.db'));
+    target.exec(`delete from job where id = 'job-0'`);
+    target.close();
+    await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(
+      'to: differs from the source: job has 3 rows instead of 4',
+    );
+    expect(() => openSqliteStore({ path: join(folder, 'c.db') })).toThrow('unfinished copy');
+  });
+
+  it('migrates a source of an older version', async () => {
+    const old = new DatabaseSync(join(folder, 'a.db'));
+    for (const migration of MIGRATIONS.slice(0, 3)) old.exec(migration);
+    old.exec(`pragma user_version = 3;
+      insert into endpoint (id, settings, created_at) values ('e', '{}', 1)`);
+    old.close();
+    const tables = await copy(place('a.db'), place('c.db'));
+    expect(tables).toContainEqual({ table: 'endpoint', source: 1, target: 1 });
+  });
+});
+
+describe('nameDatabase', () => {
+  it.each([
+    ['sqlite:/a/./b', 'sqlite:/a/b'],
+    ['sqlite:///a/b', 'sqlite:/a/b'],
+    ['postgres://u:p%40w@h:5/d?sslmode=require', 'postgres://u@h:5/d?sslmode=require'],
+    ['postgres://:pw@h/d', 'postgres://h/d'],
+  ])('of %s is %s', (text, name) => {
+    expect(nameDatabase(text)).toBe(name);
+  });
+});
