@@ -25,6 +25,8 @@ const WORDS = new Map(
 
 const HEX = markBytes('0123456789abcdefABCDEF');
 const ESCAPED = markBytes('"\\/bfnrt');
+/** The bytes of a text that are more than themselves. */
+const SPECIAL = markBytes('"\\').fill(1, 0, SPACE);
 
 function markBytes(chars: string): Uint8Array {
   const marks = new Uint8Array(256);
@@ -53,8 +55,30 @@ export function skipText(json: Uint8Array, from: number, limit: number): number 
     if (byte === QUOTE) return at;
     if (byte < SPACE) return beyond(json);
     at = byte === BACKSLASH ? skipEscape(json, at) : at + 1;
+    // Now and then only, because most strings are short.
+    if (at % 32 === 0) at = skipPlain(json, at, limit);
   }
   return at;
+}
+
+/** Skips bytes of a text that mean nothing else, eight at once: a third of the time for a long text. */
+function skipPlain(json: Uint8Array, from: number, limit: number): number {
+  let at = from;
+  while (at + 8 <= limit && !isAnySpecial(json, at)) at += 8;
+  return at;
+}
+
+/** Whether one of eight bytes ends a text, begins an escape, may not be in a text, or is behind the end. */
+function isAnySpecial(json: Uint8Array, at: number): boolean {
+  const first = isSpecial(json, at) | isSpecial(json, at + 1);
+  const second = isSpecial(json, at + 2) | isSpecial(json, at + 3);
+  const third = isSpecial(json, at + 4) | isSpecial(json, at + 5);
+  const fourth = isSpecial(json, at + 6) | isSpecial(json, at + 7);
+  return (first | second | third | fourth) !== 0;
+}
+
+function isSpecial(json: Uint8Array, at: number): number {
+  return SPECIAL[json[at] ?? 0] ?? 1;
 }
 
 function skipEscape(json: Uint8Array, from: number): number {

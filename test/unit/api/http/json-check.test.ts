@@ -72,6 +72,30 @@ describe('bytes', () => {
     }
   });
 
+  it('are judged like JSON.parse wherever a special character is in a long text', () => {
+    for (let at = 0; at < 100; at++) {
+      const before = 'x'.repeat(at);
+      for (const special of [
+        '\u0000',
+        '\u001f',
+        '\\',
+        '\\n',
+        '\\"',
+        '\\u00e9',
+        '"',
+        '\u007f',
+        'é',
+      ]) {
+        for (const after of ['x'.repeat(80), 'x'.repeat(7), '']) {
+          const text = `["${before}${special}${after}"]`;
+          expect([text, check(text)]).toEqual([text, isParsed(text)]);
+        }
+        const unclosed = `["${before}${special}`;
+        expect([unclosed, check(unclosed)]).toEqual([unclosed, false]);
+      }
+    }
+  });
+
   it('may be nested deeper than the call stack', () => {
     const depth = 1_000_000;
     expect(check('['.repeat(depth) + ']'.repeat(depth))).toBe(true);
@@ -122,6 +146,8 @@ describe('a scan', () => {
       '["a\u0001"]',
       '[1,]',
       '["a',
+      `["${'x'.repeat(70)}\\n${'y'.repeat(70)}"]`,
+      `["${'x'.repeat(70)}\n${'y'.repeat(70)}"]`,
     ];
     for (const text of texts) {
       for (let at = 0; at <= text.length; at++) {
