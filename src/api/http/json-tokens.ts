@@ -63,12 +63,14 @@ export function skipText(json: Uint8Array, from: number, limit: number): number 
 
 /** Skips bytes of a text that mean nothing else, eight at once: a third of the time for a long text. */
 function skipPlain(json: Uint8Array, from: number, limit: number): number {
+  // Not behind the end: V8 makes a function slow that reads there.
+  const last = Math.min(limit, json.length) - 8;
   let at = from;
-  while (at + 8 <= limit && !isAnySpecial(json, at)) at += 8;
+  while (at <= last && !isAnySpecial(json, at)) at += 8;
   return at;
 }
 
-/** Whether one of eight bytes ends a text, begins an escape, may not be in a text, or is behind the end. */
+/** Whether one of eight bytes ends a text, begins an escape, or may not be in a text. */
 function isAnySpecial(json: Uint8Array, at: number): boolean {
   const first = isSpecial(json, at) | isSpecial(json, at + 1);
   const second = isSpecial(json, at + 2) | isSpecial(json, at + 3);
