@@ -2,6 +2,7 @@
 import { cpSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import type { CopiedInput } from '../../support/handlers/copied.ts';
@@ -202,10 +203,10 @@ describe.skipIf(isLeftOut)('store copy', () => {
   });
 
   it('goes on after it was killed, and no platform starts before it is complete', async () => {
-    const args = ['--batch-rows', '3'];
+    const args = ['--batch-rows', '1'];
     for (const rows of [20, 150]) {
       const run = place.start(['store', 'copy', '--from', 'sqlite:data', '--to', store, ...args]);
-      await waitFor(async () => (await countJobs(store)) >= rows);
+      await waitForJobs(store, rows);
       await run.end('SIGKILL');
       expect(run.stdout).toBe('');
     }
@@ -225,7 +226,7 @@ describe.skipIf(isLeftOut)('store copy', () => {
 
     const back = ['store', 'copy', '--from', store, '--to', 'sqlite:back', ...args];
     const killed = place.start(back);
-    await waitFor(async () => place.size('back/millrace.db-wal') > 5 * MB);
+    while (place.size('back/millrace.db-wal') < MB) await sleep(1);
     await killed.end('SIGKILL');
     const other = await place.run(['serve', '--port', '0', '--data', 'back']);
     expect(other).toMatchObject({ code: 1, stderr: expect.stringContaining('unfinished copy') });
@@ -236,10 +237,18 @@ describe.skipIf(isLeftOut)('store copy', () => {
     expect(copied).toEqual(rows);
   });
 
-  /** 0 before there is a table. */
-  async function countJobs(url: string): Promise<number> {
-    const name = new URL(url).pathname.slice(1);
-    return Number(await server.query('select count(*) from job', name).catch(() => 0));
+  /** Resolves when the database has so many jobs. */
+  async function waitForJobs(url: string, jobs: number): Promise<void> {
+    const client = new Client({ connectionString: url });
+    await client.connect();
+    // At first the table is missing.
+    const count = () =>
+      client.query('select count(*) as n from job').then(
+        ({ rows }) => Number(rows[0]?.n),
+        () => 0,
+      );
+    while ((await count()) < jobs) await sleep(1);
+    await client.end();
   }
 
   it('does not continue after a platform has used the source', async () => {
@@ -253,8 +262,10 @@ describe.skipIf(isLeftOut)('store copy', () => {
       '--batch-rows',
       '1',
     ]);
-    await waitFor(async () => (await countJobs(store)) > 0);
-    await run.end('SIGKILL');
+    await waitForJobs(store, 1);
+    const interrupted = await run.end('SIGINT');
+    expect(interrupted).toMatchObject({ code: 130, stdout: '' });
+    expect(interrupted.stderr).toBe('interrupted; run the same command again to continue\n');
     const { run: user } = await serve(place, 'data');
     const inUse = await copy('sqlite:data', store);
     expect(inUse.stderr).toMatch(/--from: \S+data is in use by another process \(pid \d+\); stop/);
@@ -314,8 +325,4 @@ function readRows(path: string): Record<string, string[]> {
   } finally {
     database.close();
   }
-}
-
-async function waitFor(isTrue: () => Promise<boolean>): Promise<void> {
-  while (!(await isTrue())) await sleep(5);
 }
