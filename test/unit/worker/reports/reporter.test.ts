@@ -167,6 +167,21 @@ describe('the reporter', () => {
     expect(lastReports(started)[0]).toMatchObject({ kind: 'log', dropped: 7, body: lines });
   });
 
+  it('joins log lines that wait, but not with lines under way', async () => {
+    const started = await startWithJobs('a');
+    const { clock, executor, link } = started;
+    const held = holdReports(started);
+    const addLog = (line: string) => executor.last.sink.log(Buffer.from(line), 0);
+    addLog('1\n');
+    await clock.advance(0);
+    addLog('2\n');
+    executor.last.sink.progress(Buffer.from('5'));
+    addLog('3\n');
+    await held.answer({ answer: 'applied' });
+    const bodies = link.reportCalls.map(({ reports }) => reports.map(({ body }) => text(body)));
+    expect(bodies).toEqual([['1\n'], ['2\n3\n', '5']]);
+  });
+
   it('grants the bytes of delivered chunks, applied or duplicate', async () => {
     const started = await startWithJobs('a');
     const { clock, executor } = started;
