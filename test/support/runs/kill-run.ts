@@ -36,11 +36,11 @@ export interface KillResult {
   exitCodes: (number | null)[];
 }
 
-const ENDPOINT = 'perilous';
-const WORKERS = ['w1', 'w2'];
+export const ENDPOINT = 'perilous';
+export const WORKERS = ['w1', 'w2'];
 const CLIENTS = 20;
 const POLL_MS = 150;
-const TERMS = ['--lease-ms', '3000', '--renew-every-ms', '700', '--take-wait-ms', '1000'];
+export const TERMS = ['--lease-ms', '3000', '--renew-every-ms', '700', '--take-wait-ms', '1000'];
 /** Few jobs kill their thread, because a job that is released more than ten times fails. */
 const PERIL_EVERY = 16;
 const STREAM_SHARE = 0.4;
@@ -60,7 +60,8 @@ export async function runUnderKills(run: KillRun): Promise<KillResult> {
     const ended: EndedJob[] = [];
     const running = runJobs(platform, { asked, ended, until: Date.now() + run.limitMs });
     const kills: Record<string, number> = {};
-    const killing = killAll({ run, platform, workers, random, ended, kills });
+    const progress = () => ended.length;
+    const killing = killAll({ run, platform, workers, random, progress, kills });
     await Promise.all([running, killing]);
     const exitCodes = await Promise.all(workers.map((worker) => worker.leave()));
     await platform.process.end();
@@ -87,12 +88,14 @@ function chooseJob(n: number, random: () => number): Peril {
   return { do: 'count', count };
 }
 
-interface Killing {
-  run: KillRun;
+export interface Killing {
+  run: Pick<KillRun, 'jobs' | 'kills' | 'faults'>;
   platform: PlatformProcess;
   workers: KilledWorker[];
   random: () => number;
-  ended: readonly EndedJob[];
+  /** Number of jobs so far. */
+  progress: () => number;
+  /** Counts the kills by process and signal. */
   kills: Record<string, number>;
 }
 
@@ -107,12 +110,13 @@ function* chooseKills(random: () => number): Generator<Kill> {
 }
 
 /** Spreads the kills over the jobs. */
-async function killAll({ run, platform, workers, random, ended, kills }: Killing): Promise<void> {
+export async function killAll(killing: Killing): Promise<void> {
+  const { kills, platform, progress, random, run, workers } = killing;
   let number = 0;
   for (const { victim, signal } of chooseKills(random)) {
     if (number === run.kills) return;
     const share = (run.jobs * (number++ + random())) / (run.kills + 1);
-    while (ended.length < share) await sleep(5);
+    while (progress() < share) await sleep(5);
     const name = `${victim} ${signal}`;
     kills[name] = (kills[name] ?? 0) + 1;
     if (victim === 'platform') {
@@ -170,7 +174,7 @@ async function waitForEnd(
 }
 
 /** Retries while the platform is down. @returns its answer as JSON */
-async function persist(ask: () => Promise<Response>): Promise<unknown> {
+export async function persist(ask: () => Promise<Response>): Promise<unknown> {
   for (;;) {
     try {
       const answer = await ask();
@@ -185,7 +189,7 @@ async function persist(ask: () => Promise<Response>): Promise<unknown> {
 
 class UnexpectedAnswer extends Error {}
 
-const jobRef = z.object({ id: z.string() });
+export const jobRef = z.object({ id: z.string() });
 const seenRecord = z.looseObject({
   status: z.string(),
   attempt: z.number(),
@@ -209,7 +213,10 @@ async function look(platform: PlatformProcess, id: string): Promise<SeenJob> {
   return { record, chunks: chunks.map(({ output }) => output) };
 }
 
-async function readRecord(platform: PlatformProcess, id: string): Promise<SeenJob['record']> {
+export async function readRecord(
+  platform: PlatformProcess,
+  id: string,
+): Promise<SeenJob['record']> {
   return seenRecord.parse(await persist(() => platform.fetch(`/v2/${ENDPOINT}/status/${id}`)));
 }
 
