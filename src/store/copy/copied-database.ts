@@ -124,6 +124,16 @@ export class CopiedDatabase {
   }
 }
 
+/** The tables of this version, which all kinds of databases have. */
+export async function readKnownTables(): Promise<TableShape[]> {
+  const driver = new SqliteDriver({ path: ':memory:' });
+  try {
+    return shapeTables(await driver.read(readSqliteCatalog));
+  } finally {
+    await driver.close();
+  }
+}
+
 /** A migration would make an empty database a database of Millrace. @throws CopyError */
 async function requireSchema(options: Parameters<typeof Session.connect>[0]): Promise<void> {
   const session = await Session.connect(options);

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { MIGRATIONS as POSTGRES_MIGRATIONS } from '../postgres/schema-versions.ts';
 import { MIGRATIONS as SQLITE_MIGRATIONS } from '../sqlite/schema-versions.ts';
 import type { SqlValue } from '../store.ts';
-import { type CopiedDatabase, CopyError } from './copied-database.ts';
+import { type CopiedDatabase, CopyError, readKnownTables } from './copied-database.ts';
 import {
   type CopyProgress,
   describeCommand,
@@ -25,7 +25,7 @@ import {
   readKey,
   readRows,
 } from './table-rows.ts';
-import { compareTables, type TableShape } from './table-shapes.ts';
+import { findLack, type TableShape } from './table-shapes.ts';
 
 export interface CopyStep {
   table: string;
@@ -60,7 +60,7 @@ const SCHEMA = `sqlite ${SQLITE_MIGRATIONS.length}, postgres ${POSTGRES_MIGRATIO
 /** @returns the rows of each table; undefined if the signal ended the copy. @throws CopyError */
 export async function copyDatabase(options: CopyOptions): Promise<CopiedTable[] | undefined> {
   const { names, source, target } = options;
-  const tables = await matchTables(source, target);
+  const tables = await findTables([source, target]);
   const progress = await begin(options, tables);
   try {
     await copyRows(options, tables, progress);
@@ -78,11 +78,14 @@ export async function copyDatabase(options: CopyOptions): Promise<CopiedTable[] 
   return counts;
 }
 
-async function matchTables(source: CopiedDatabase, target: CopiedDatabase): Promise<TableShape[]> {
-  const tables = await source.readTables();
-  const difference = compareTables(tables, await target.readTables());
-  if (difference === undefined) return tables;
-  throw new CopyError('target', `has other tables than the source: ${difference}`);
+/** @throws CopyError */
+async function findTables(databases: readonly CopiedDatabase[]): Promise<TableShape[]> {
+  const tables = await readKnownTables();
+  for (const database of databases) {
+    const lack = findLack(tables, await database.readTables());
+    if (lack !== undefined) throw new CopyError(database.role, `lacks tables or columns: ${lack}`);
+  }
+  return tables;
 }
 
 /** Begins the copy, or continues the one that the target has. @throws CopyError */

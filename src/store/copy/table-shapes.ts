@@ -62,16 +62,18 @@ function shapeTable(name: string, columns: readonly Row[]): TableShape {
   };
 }
 
-/** What differs between two databases; undefined if their tables are the same. */
-export function compareTables(
-  source: readonly TableShape[],
-  target: readonly TableShape[],
+/** What the database lacks of the tables; undefined if it has all. It may have tables of others besides. */
+export function findLack(
+  tables: readonly TableShape[],
+  found: readonly TableShape[],
 ): string | undefined {
-  const describe = ({ columns, key, name }: TableShape) =>
-    `${name} (${columns.join(', ')}; key ${key.join(', ')})`;
-  const [inSource, inTarget] = [new Set(source.map(describe)), new Set(target.map(describe))];
-  const differing = [...inSource.symmetricDifference(inTarget)];
-  return differing.length === 0 ? undefined : differing.join('; ');
+  const has = new Set(found.map(describe));
+  const lacking = tables.map(describe).filter((table) => !has.has(table));
+  return lacking.length === 0 ? undefined : lacking.join('; ');
+}
+
+function describe({ columns, key, name }: TableShape): string {
+  return `${name} (${columns.join(', ')}; key ${key.join(', ')})`;
 }
 
 function compare(a: string, b: string): number {

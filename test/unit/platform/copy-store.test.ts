@@ -82,6 +82,22 @@ describe('copyStore refuses', () => {
     });
   });
 
+  it('to continue after a platform has used the source', async () => {
+    await fill('a.db');
+    await copy(place('a.db'), place('c.db'), { stopAfter: 1 });
+    await openSqliteStore({ path: join(folder, 'a.db') }).close();
+    await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(/^to: .*has used .* since/);
+  });
+
+  it('a target that lacks a column', async () => {
+    await fill('a.db');
+    await openSqliteStore({ path: join(folder, 'b.db') }).close();
+    const target = new DatabaseSync(join(folder, 'b.db'));
+    target.exec('alter table worker drop column pod_id; create table of_others (id)');
+    target.close();
+    await expect(copy(place('a.db'), place('b.db'))).rejects.toThrow(/^to: lacks .*: worker \(/);
+  });
+
   it('to continue a copy of another source, or with another version, or as a source', async () => {
     await fill('a.db', 9);
     await fill('b.db', 9);
