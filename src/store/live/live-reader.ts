@@ -93,8 +93,7 @@ export class LiveReader implements Reader {
 
   *leasedJobs(): Step<StoredJob[]> {
     yield* this.#loadLeased();
-    const jobs = yield* this.#readAll([...this.live.leased.keys()]);
-    return jobs.sort((a, b) => a.position - b.position);
+    return yield* this.#readAll([...this.live.leased.keys()]);
   }
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
