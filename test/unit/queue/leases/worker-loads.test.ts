@@ -46,6 +46,20 @@ describe('the load of an endpoint', () => {
     expect(await load()).toMatchObject({ waiting: 4 });
   });
 
+  it('announces each endpoint that gets a ready job, until it is told to stop', async () => {
+    const announced: string[] = [];
+    const stop = platform.queue.workerLoads.onWork((endpointId) => announced.push(endpointId));
+    await platform.submit({ delay: 60_000 });
+    expect(announced).toEqual([]);
+    await platform.submit();
+    expect(announced).toEqual([ENDPOINT]);
+    await platform.clock.advance(60_000);
+    expect(announced).toEqual([ENDPOINT, ENDPOINT]);
+    stop();
+    await platform.submit();
+    expect(announced).toHaveLength(2);
+  });
+
   it('does not show a draining worker as idle', async () => {
     const worker = await hello('one', 'pod_1');
     await platform.submit();
