@@ -246,7 +246,10 @@ describe('an end', () => {
 describe('a requested retry', () => {
   it('resets the job, with its time to live from now', () => {
     const { job } = step(
-      { ...states.timedOut, chunkCount: 3, outputKind: 'chunks', ttlMs: 50_000 },
+      {
+        ...{ ...states.timedOut, failures: 2, releases: 1, ttlMs: 50_000 },
+        ...{ chunkCount: 3, chunkBytes: 60, outputKind: 'chunks' },
+      },
       { type: 'retry' },
     );
     expect(job).toMatchObject({
@@ -260,7 +263,10 @@ describe('a requested retry', () => {
       startedAt: null,
       endedAt: null,
       executionMs: null,
+      failures: 0,
+      releases: 0,
       chunkCount: 0,
+      chunkBytes: 0,
       outputKind: 'none',
       error: null,
       history: [],
