@@ -155,7 +155,7 @@ export class SqlJobReader {
           when exists (select 1 from job
             where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 1)
           then (select count(*) from (select 1 from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0 limit ?))
+            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0 limit ?) as ready)
           else coalesce((select in_queue from endpoint where id = ?), 0)
         end as count`,
       params: [endpointId, endpointId, limit, endpointId],

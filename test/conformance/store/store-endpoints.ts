@@ -216,5 +216,7 @@ export function describeWorkersAndKeys(): void {
     await store.write((tx) => tx.putKey(renewed));
     expect(await store.read((tx) => tx.keyByHash('h3'))).toEqual(renewed);
     expect(await store.read((tx) => tx.keyByHash('h1'))).toBeUndefined();
+    await store.write((tx) => tx.removeKey('key_1'));
+    expect(await store.read((tx) => tx.keys())).toEqual([other]);
   });
 }

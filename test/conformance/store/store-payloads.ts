@@ -18,6 +18,9 @@ export function describePayloads(): void {
     await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
     expect(await store.read((tx) => tx.input(keyOf('a')))).toEqual(input);
     expect(await store.read((tx) => tx.input(keyOf('b')))).toBeUndefined();
+    const readUpTo = (maxBytes: number) =>
+      store.read((tx) => tx.payloadUpTo('input', keyOf('a'), maxBytes));
+    expect([await readUpTo(299_999), await readUpTo(300_000)]).toEqual([300_000, input]);
   });
 
   it('may have many MB, and replace a longer payload completely', async () => {

@@ -24,6 +24,22 @@ export function describeQueue(): void {
     expect(idsOf(await store.write((tx) => tx.readyJobs(ENDPOINT, 2)))).toEqual(ready.slice(0, 2));
   });
 
+  it('counts ready jobs, at least up to a limit', async () => {
+    const count = (limit: number) => store.read((tx) => tx.countReady(ENDPOINT, limit));
+    expect(await count(2)).toBe(0);
+    await addJobs(
+      store,
+      mixed.filter(({ delayed }) => !delayed),
+    );
+    expect([await count(2), await count(10)]).toEqual([4, 4]);
+    await addJobs(
+      store,
+      mixed.filter(({ delayed }) => delayed),
+    );
+    expect(await count(2)).toBeGreaterThanOrEqual(2);
+    expect(await count(10)).toBe(4);
+  });
+
   it('contains delayed jobs too', async () => {
     await addJobs(store, mixed);
     const queued = await store.write((tx) => tx.queuedJobs(ENDPOINT, 10));
