@@ -44,6 +44,8 @@ export const TERMS = ['--lease-ms', '3000', '--renew-every-ms', '700', '--take-w
 /** Few jobs kill their thread, because a job that is released more than ten times fails. */
 const PERIL_EVERY = 16;
 const STREAM_SHARE = 0.4;
+/** Statuses of a platform that is down, or whose queue is full. */
+const REPEATED: readonly number[] = [503, 429];
 
 const VICTIMS = ['worker process', 'supervisor', 'platform'] as const;
 const SIGNALS = ['SIGKILL', 'SIGTERM'] as const;
@@ -173,13 +175,13 @@ async function waitForEnd(
   }
 }
 
-/** Retries while the platform is down. @returns its answer as JSON */
+/** Retries while the platform is down or its queue is full. @returns its answer as JSON */
 export async function persist(ask: () => Promise<Response>): Promise<unknown> {
   for (;;) {
     try {
       const answer = await ask();
       if (answer.status === 200) return await answer.json();
-      if (answer.status !== 503) throw new UnexpectedAnswer(await answer.text());
+      if (!REPEATED.includes(answer.status)) throw new UnexpectedAnswer(await answer.text());
     } catch (error) {
       if (error instanceof UnexpectedAnswer) throw error;
     }
