@@ -15,11 +15,13 @@ import {
 
 const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });
 
-/** Calls `count` whenever an output is read. */
-function countOutputs(tx: Reader, count: () => void): Reader {
+const PAYLOAD_READS = new Set<string | symbol>(['output', 'payloadUpTo', 'payloadPart']);
+
+/** Calls `count` whenever a payload is read. */
+function countPayloads(tx: Reader, count: () => void): Reader {
   return new Proxy(tx, {
     get(target, name) {
-      if (name === 'output') count();
+      if (PAYLOAD_READS.has(name)) count();
       const value: unknown = Reflect.get(target, name);
       return typeof value === 'function' ? value.bind(target) : value;
     },
@@ -170,7 +172,7 @@ describe('a stream as JSON', () => {
       const wrapStore = (store: Store): Store => ({
         ...{ write: (step) => store.write(step), reclaim: (pages) => store.reclaim(pages) },
         close: () => store.close(),
-        read: (step) => store.read((tx) => step(countOutputs(tx, () => (reads += 1)))),
+        read: (step) => store.read((tx) => step(countPayloads(tx, () => (reads += 1)))),
       });
       const bounds = { maxUserInFlightBytes: 1_500_000, inFlightWaitMs: 1 };
       const platform = await startPlatform({ wrapStore, server: { bounds } });
@@ -183,6 +185,7 @@ describe('a stream as JSON', () => {
           'Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n',
       );
       await expect.poll(() => platform.flows.usedBytes).toBe(1_000_000);
+      reads = 0;
       const leaving = new AbortController();
       const options = { headers: { accept }, signal: leaving.signal };
       const response = await platform.call(`/v2/demo/stream/${id}?after=0`, options);

@@ -54,6 +54,13 @@ describe('a store', () => {
     expect(driver.measure().wal).toBeLessThan(48 * MB);
   });
 
+  it('copies the log at once when the disk is full', async () => {
+    await insertJobs(300, 'a');
+    const before = driver.measure().database;
+    driver.saveSpace();
+    expect(driver.measure().database).toBeGreaterThan(before + MB);
+  });
+
   it('waits with the end of a copy until no operation is on its way', async () => {
     const all = Array.from({ length: 60 }, (_, n) => insertJobs(100, `${n}`));
     const counts = all.map(async (inserted) => {
