@@ -5,10 +5,10 @@ import { BlockList, isIPv4, isIPv6 } from 'node:net';
 export function groupOf(address: string): string {
   const plain = unmap(address);
   if (!isIPv6(plain)) return plain;
-  const [head = '', tail] = plain.split('::');
-  const left = head === '' ? [] : head.split(':');
-  const right = tail ? tail.split(':') : [];
-  const zeros = tail === undefined ? 0 : 8 - left.length - right.length;
+  const [left = [], right = []] = plain
+    .split('::')
+    .map((groups) => (groups === '' ? [] : groups.split(':')));
+  const zeros = 8 - left.length - right.length;
   const groups = [...left, ...Array<string>(zeros).fill('0'), ...right];
   return `${groups.slice(0, 4).join(':')}::/64`;
 }
