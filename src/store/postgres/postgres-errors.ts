@@ -45,6 +45,9 @@ export function explainPostgresError(error: unknown): string {
   const code = codeOf(error);
   const advice = ADVICE[code];
   if (advice !== undefined) return `${advice} (${code})`;
+  // The text of pg.
+  if (messageOf(error) === 'timeout expired')
+    return 'the server does not answer; check host and port';
   return code === 'UNKNOWN' ? messageOf(error) : `${messageOf(error)} (${code})`;
 }
 
