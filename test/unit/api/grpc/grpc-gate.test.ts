@@ -309,6 +309,15 @@ describe("a worker's stream", () => {
     expect(await flood(call(join(), OPEN, metadata), 20 * MB)).toBeGreaterThanOrEqual(20 * MB);
   });
 
+  it('is closed on both sides after the platform has ended it, even if the worker keeps its side open', async () => {
+    const { join, metadata } = await startPort({}, { stallMs: 100 });
+    const opened = call(join(), OPEN, metadata);
+    // No message has this form.
+    opened.stream.write(Buffer.concat([prefix(3), Buffer.alloc(3, 0xff)]));
+    const { grpcStatus, rstCode } = await opened.ended;
+    expect([grpcStatus, rstCode]).toEqual([expect.any(String), constants.NGHTTP2_NO_ERROR]);
+  });
+
   it('is reset when a message stalls', async () => {
     const { join, metadata } = await startPort({}, { stallMs: 100 });
     const opened = call(join(), OPEN, metadata);
