@@ -1,14 +1,16 @@
 // Renewals against a scripted queue: one long poll for all leases, and what comes back on it.
 import { describe, expect, it } from 'vitest';
+import { createLog } from '../../../src/base/log.ts';
 import { LinkError, type RenewReply } from '../../../src/wire/link/worker-link.ts';
+import type { WorkerOptions } from '../../../src/worker/worker.ts';
 import { lease, type Script, startScript } from './worker-script.ts';
 
 const nothing: RenewReply = { ended: [], drain: false };
 const named = (jobId: string, stopping = false) => ({ jobId, token: `token-${jobId}`, stopping });
 
 /** Takes one job and lets a first renewal name it. */
-async function startWithJob(): Promise<Script> {
-  const started = await startScript();
+async function startWithJob(options: Pick<WorkerOptions, 'log'> = {}): Promise<Script> {
+  const started = await startScript(options);
   started.link.lastTake.answer([lease('a')]);
   await started.clock.advance(5_000);
   started.link.renewals[0]?.answer(nothing);
@@ -111,6 +113,20 @@ describe('the lease keeper', () => {
     link.lastRenewal.answer(nothing);
     await clock.advance(0);
     expect(worker.health().reason).not.toBe('lease renewals failed for too long');
+  });
+
+  it('logs once that renewals fail for longer than the lease, and that they work again', async () => {
+    const lines: { level: number; msg: string }[] = [];
+    const log = createLog({ destination: { write: (line) => lines.push(JSON.parse(line)) } });
+    const { clock, link } = await startWithJob({ log });
+    for (let tries = 0; tries < 10; tries++) {
+      link.lastRenewal.fail(new LinkError('unavailable', 'gone'));
+      await clock.advance(4_000);
+    }
+    link.lastRenewal.answer(nothing);
+    await clock.advance(0);
+    const renewals = lines.filter(({ msg }) => msg.startsWith('lease renewal'));
+    expect(renewals.map(({ level }) => level)).toEqual([50, 30]);
   });
 
   it('slows down if the platform answers at once with nothing new', async () => {
