@@ -86,6 +86,8 @@ export class LiveEndpoint {
     this.#count(change, ids.length);
     const forgotten = ids.map((id) => this.#forget(id));
     return () => {
+      // It may have been read again since, without these jobs, of which memory knew only some.
+      this.#dropWindow();
       for (const restore of forgotten) restore?.();
       this.#count(change, -ids.length);
     };
@@ -95,15 +97,18 @@ export class LiveEndpoint {
   #forget(id: string): (() => void) | undefined {
     const job = this.jobs.get(id);
     const changed = this.changed.get(id);
-    if (!job && !changed) return undefined;
     this.jobs.delete(id);
     this.changed.delete(id);
     this.window.replace(job, undefined);
+    if (!changed) return undefined;
     return () => {
-      if (changed) this.changed.set(id, changed);
+      this.changed.set(id, changed);
       if (job) this.jobs.set(id, job);
-      this.window.replace(undefined, job);
     };
+  }
+
+  #dropWindow(): void {
+    for (const { id } of this.window.drop()) if (!this.changed.has(id)) this.jobs.delete(id);
   }
 
   #count(change: JobChange, times: number): void {

@@ -55,6 +55,12 @@ export class ReadyWindow {
     return dropped;
   }
 
+  /** Returns what it had. It has to be loaded again. */
+  drop(): StoredJob[] {
+    this.#extent = 'none';
+    return this.#jobs.splice(0);
+  }
+
   #covers(job: StoredJob): boolean {
     if (this.#extent === 'all') return true;
     return this.#extent !== 'none' && compare(job, this.#extent) <= 0;
