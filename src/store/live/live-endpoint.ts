@@ -107,6 +107,12 @@ export class LiveEndpoint {
     };
   }
 
+  /** Drops a job that memory did not have, and a window that has it since. */
+  drop(id: string, job: StoredJob | undefined): void {
+    if (job && this.window.has(job)) this.#dropWindow();
+    this.jobs.delete(id);
+  }
+
   #dropWindow(): void {
     for (const { id } of this.window.drop()) if (!this.changed.has(id)) this.jobs.delete(id);
   }

@@ -154,7 +154,7 @@ export class LiveJobs {
     this.#undo.push(() => {
       this.unwritten.compare(live, live.undo(change));
       // `before` may be a job of a list, which is not complete.
-      if (!wasLive) live.jobs.delete(id);
+      if (!wasLive) live.drop(id, change.before);
     });
   }
 
