@@ -93,7 +93,8 @@ export class LiveReader implements Reader {
 
   *leasedJobs(): Step<StoredJob[]> {
     yield* this.#loadLeased();
-    return yield* this.#readAll([...this.live.leased.keys()]);
+    const jobs = yield* this.#readAll([...this.live.leased.keys()]);
+    return jobs.sort((a, b) => a.position - b.position);
   }
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
