@@ -132,6 +132,7 @@ describe('the metrics of a worker', () => {
 
   it('count renewals, failed calls by verb and code, and reconnections', async () => {
     const { clock, link, read } = await startWatched();
+    expect((await read('millrace_worker_reconnects_total{verb="hello"}')) ?? 0).toBe(0);
     link.lastRenewal.fail(unavailable);
     await clock.advance(1_000);
     link.lastRenewal.answer({ ended: [], drain: false });
