@@ -36,11 +36,19 @@ it('the next part of a payload gets a turn before the payloads of others with lo
   expect(order).toEqual(['i1', 'o1', 'o2', 'o3', 'i2']);
 });
 
-it('a failed write does not stop the ones behind it', async () => {
+const failures: [string, () => Promise<never>][] = [
+  ['rejects', () => Promise.reject(new Error('full'))],
+  [
+    'throws at once',
+    () => {
+      throw new Error('full');
+    },
+  ],
+];
+
+it.each(failures)('a write that %s does not stop the ones behind it', async (_how, fail) => {
   const { order, run, turns } = createRecorder();
-  const failed = turns.run({ kind: 'input', endpointId: 'a' }, () =>
-    Promise.reject(new Error('full')),
-  );
+  const failed = turns.run({ kind: 'input', endpointId: 'a' }, fail);
   const second = run('input', 'a', 'a2');
   await expect(failed).rejects.toThrow('full');
   await second;
