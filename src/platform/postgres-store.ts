@@ -1,4 +1,4 @@
-// The platform's database on a Postgres server: explains its failures, logs them, and says how it is.
+// The platform's database on a Postgres server: explains and logs its failures, and reports its status.
 import type { StoreStatus } from '../api/routes/store-status.ts';
 import type { Log } from '../base/log.ts';
 import { readPostgresUrl, StoreUrlError } from '../store/postgres/connection-url.ts';

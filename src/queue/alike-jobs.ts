@@ -3,8 +3,8 @@ import type { StoredJob } from '../store/store.ts';
 import type { Transition } from './transition.ts';
 
 /**
- * Whether the cancellation of the job says all about that of others that `Transaction.saveAlike` changes
- * with it. A member that it happens to leave as it was may be another one for them.
+ * Whether `Transaction.saveAlike` may make this cancellation for the jobs behind this one too. It writes only the
+ * members that the cancellation changes; all others stay as they are in each job.
  */
 export function decidesForAlike(job: StoredJob, { job: after, stopWorker }: Transition): boolean {
   const isUntouched = job.attempt === 0 && job.lease === null && job.webhook === null;

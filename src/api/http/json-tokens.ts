@@ -25,7 +25,7 @@ const WORDS = new Map(
 
 const HEX = markBytes('0123456789abcdefABCDEF');
 const ESCAPED = markBytes('"\\/bfnrt');
-/** The bytes of a text that are more than themselves. */
+/** The bytes that end a text, begin an escape, or may not be in a text. */
 const SPECIAL = markBytes('"\\').fill(1, 0, SPACE);
 
 function markBytes(chars: string): Uint8Array {
@@ -61,9 +61,9 @@ export function skipText(json: Uint8Array, from: number, limit: number): number 
   return at;
 }
 
-/** Skips bytes of a text that mean nothing else, eight at once: a third of the time for a long text. */
+/** Skips ordinary bytes of a text, eight at a time: a third of the time for a long text. */
 function skipPlain(json: Uint8Array, from: number, limit: number): number {
-  // Not behind the end: V8 makes a function slow that reads there.
+  // Never reads behind the end: V8 slows down a function that does.
   const last = Math.min(limit, json.length) - 8;
   let at = from;
   while (at <= last && !isAnySpecial(json, at)) at += 8;

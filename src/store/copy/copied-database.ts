@@ -1,4 +1,4 @@
-// A database that is copied or copied into: its driver, and its errors in words for the operator.
+// The source or the target of a copy: its driver, and its errors explained to the operator.
 import { closeSync, openSync } from 'node:fs';
 import { explainFailure, nameStorageFailure } from '../disk/sqlite-errors.ts';
 import type { MemoryState } from '../live/memory-state.ts';

@@ -26,7 +26,7 @@ export class Durability {
     return this.#turn !== undefined;
   }
 
-  /** Why everything rejects, since the disk has failed. */
+  /** The error of all further calls, once the disk has failed. */
   get lost(): StoreUnavailableError | undefined {
     return this.#lost;
   }

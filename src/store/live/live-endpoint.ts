@@ -107,7 +107,7 @@ export class LiveEndpoint {
     };
   }
 
-  /** Drops a job that memory did not have, and a window that has it since. */
+  /** Drops a job that memory did not have before, and the window if the job is in it now. */
   drop(id: string, job: StoredJob | undefined): void {
     if (job && this.window.has(job)) this.#dropWindow();
     this.jobs.delete(id);

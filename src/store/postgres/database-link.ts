@@ -15,7 +15,7 @@ export interface LinkOptions extends SessionOptions {
   waitMs: number;
   /** Called with the reason when the connection is lost, and with each failed attempt to open another one. */
   onFailure: (error: unknown) => void;
-  /** Called when the connection has been lost for so long. */
+  /** Called when the connection has been lost for `waitMs`. */
   onOutage: () => void;
   /** Called when there is a connection again. */
   onReconnect: () => void;
@@ -26,7 +26,7 @@ export interface LinkOptions extends SessionOptions {
 /** What became of a commit whose answer was lost. */
 export type Fate = 'committed' | 'undone';
 
-/** The database is not usable: what it is, and not what an attempt met. */
+/** The database cannot serve as a store, and another attempt would not help: its version, its mode, its use. */
 export class UnfitDatabaseError extends Error {
   override readonly name = 'UnfitDatabaseError';
 }
@@ -236,7 +236,7 @@ export class DatabaseLink {
   }
 }
 
-/** What the database has is not what this process has written. */
+/** The database does not have what this process has written. */
 class CommitsDifferError extends Error {
   constructor(expected: number, found: number) {
     super(

@@ -32,7 +32,7 @@ export interface PostgresOptions {
   /** Called when a lost connection is replaced. Default: ignored. */
   onReconnect?: () => void;
   /**
-   * Called when the database has not what this process has written: everything rejects from then on, until a new
+   * Called when the database does not have what this process has written: everything rejects from then on, until a new
    * process opens the store. Default: ignored.
    */
   onLost?: (error: unknown) => void;
