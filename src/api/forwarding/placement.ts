@@ -1,0 +1,13 @@
+// Which node serves an endpoint. The cluster implements it; forwarding follows it.
+
+/** `none`: no node owns the endpoint at the moment. */
+export type Place = { kind: 'here' } | { kind: 'node'; url: string } | { kind: 'none' };
+
+export interface Placement {
+  /** `undefined` stands for the control plane: everything that belongs to no single endpoint. */
+  find(endpointId: string | undefined): Place;
+  /** Reloads which node owns what. Resolves at once if that has just been done. */
+  refresh(): Promise<void>;
+  /** Resolves at the next change of the placement, or when the signal aborts. */
+  untilChange(signal: AbortSignal): Promise<void>;
+}
