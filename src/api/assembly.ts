@@ -6,7 +6,7 @@ import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { UserKeys } from '../control/keys/user-keys.ts';
 import { KeyWatch } from '../control/limits/key-watch.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Queues } from '../queue/queues.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
@@ -176,7 +176,7 @@ function findErrorForm(url: string): ErrorForm | undefined {
   return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
 }
 
-function createLinks(queue: Queue, endpoints: Endpoints) {
+function createLinks(queue: Queues, endpoints: Endpoints) {
   return (endpointId: string, podId: string | null): WorkerLink | undefined =>
     endpoints.has(endpointId) ? queue.link(endpointId, podId) : undefined;
 }

@@ -10,7 +10,7 @@ import type { Quotas } from '../control/limits/quotas.ts';
 import type { Pods } from '../control/pods/pods.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
 import type { ServedResource } from '../control/served-resources.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Queues } from '../queue/queues.ts';
 import type { Access } from './http/auth.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
@@ -19,7 +19,7 @@ import type { StoreStatus } from './routes/store-status.ts';
 import type { WorkerAllowance } from './routes/worker-allowance.ts';
 
 export interface ApiServerOptions {
-  queue: Queue;
+  queue: Queues;
   keys: Keys;
   endpoints: Endpoints;
   /** Default: no catalog and no stored resources. */

@@ -3,7 +3,7 @@
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import { loadInTurn } from '../base/slices.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Queues } from '../queue/queues.ts';
 import type { Position, StreamPage, StreamRequest } from '../queue/streams.ts';
 import { LIMITS } from '../wire/job.ts';
 import { JSON_MEDIA_TYPE, sendLoaded } from './http/byte-reply.ts';
@@ -15,7 +15,7 @@ const PEEK_BYTES = 32_768;
 type Reading = Omit<StreamRequest, 'after' | 'maxBytes'>;
 
 export interface StreamAnswer extends Reading {
-  queue: Queue;
+  queue: Queues;
   cursors: StreamCursors;
   clock: Clock;
   /** Returns the response's JSON. */

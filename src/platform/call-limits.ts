@@ -3,11 +3,11 @@ import type { RateGate } from '../api/limits/rate-limit.ts';
 import type { RateLimits } from '../api/limits/rate-windows.ts';
 import type { WorkerAllowance } from '../api/routes/worker-allowance.ts';
 import type { WorkerLimits } from '../api/routes/worker-limits.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Queues } from '../queue/queues.ts';
 
 export async function openWorkerAllowance(
   limits: WorkerLimits | undefined,
-  { workerLoads }: Pick<Queue, 'workerLoads'>,
+  { workerLoads }: Pick<Queues, 'workerLoads'>,
 ): Promise<WorkerAllowance | undefined> {
   if (!limits) return undefined;
   const { WorkerAllowance } = await import('../api/routes/worker-allowance.ts');

@@ -5,7 +5,7 @@ import type { Log } from '../base/log.ts';
 import { Balancer } from '../control/balancing/balancer.ts';
 import { PodTargets } from '../control/balancing/worker-targets.ts';
 import type { Catalog } from '../control/endpoints/catalog.ts';
-import { EndpointDeletion } from '../control/endpoints/endpoint-deletion.ts';
+import { EndpointDeletion, type EndpointJobs } from '../control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Templates } from '../control/endpoints/templates.ts';
 import type { Keys } from '../control/keys/keys.ts';
@@ -18,7 +18,7 @@ import { Fleet } from '../control/scaling/fleet.ts';
 import { WorkerPods } from '../control/scaling/worker-pods.ts';
 import { openResources, type ServedResource } from '../control/served-resources.ts';
 import type { Engine } from '../engine/engine.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Queues } from '../queue/queues.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerFolders } from './worker-folders.ts';
 import { WorkerVolumes } from './worker-volumes.ts';
@@ -40,7 +40,7 @@ export interface ComputeOptions {
 }
 
 interface StartOptions {
-  queue: Queue;
+  queue: Queues;
   keys: Keys;
   /** URL at which the started workers reach the platform. */
   url: string;
@@ -125,7 +125,7 @@ export class Compute {
    * Begins to remove the remains of deleted endpoints, which nobody can find from now on. Resolves
    * when none of these names is being removed any more, so that they may be declared again.
    */
-  async startDeletion({ removal }: Queue, names: readonly string[]): Promise<void> {
+  async startDeletion(ofQueue: EndpointJobs, names: readonly string[]): Promise<void> {
     const { clock, log, store } = this.#options;
     const pods = this.#engineParts?.pods;
     const endWorkers = async (endpointId: string) => {
@@ -134,10 +134,11 @@ export class Compute {
     const { endpoints } = this;
     const shared = { store, clock, log, endpoints };
     const forget = (endpointId: string) => {
-      removal.forget(endpointId);
+      ofQueue.forget(endpointId);
       void this.#tidyState();
     };
-    const jobs = { drop: removal.drop.bind(removal), forget };
+    const drop: EndpointJobs['drop'] = (id, signal) => ofQueue.drop(id, signal);
+    const jobs = { drop, forget };
     const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
     this.#closers.push(() => deletion.close());
     await deletion.start();

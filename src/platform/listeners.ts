@@ -4,7 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Queues } from '../queue/queues.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute.ts';
 import type { DataStore } from './data-store.ts';
@@ -13,7 +13,7 @@ import { PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
-  queue: Queue;
+  queue: Queues;
   keys: Keys;
   compute: Compute;
   clock: Clock;

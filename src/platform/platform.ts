@@ -109,7 +109,7 @@ async function open(
   const queue = createQueue({ ...options, store, clock }, seams);
   closers.push(() => queue.close());
   await queue.start();
-  await compute.startDeletion(queue, names);
+  await compute.startDeletion(queue.removal, names);
   const declareEndpoint = (id: string) => declare(endpoints, id, options.maxAttempts);
   for (const id of names) await declareEndpoint(id);
   const firstKeys = await prepareKeys(keys, options);

@@ -3,7 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Store } from '../store/store.ts';
+import type { Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
@@ -18,6 +18,7 @@ import { Renewals } from './leases/renewals.ts';
 import { drainWorker, WorkerLoads } from './leases/worker-loads.ts';
 import { LargePayloads } from './payloads/large-payloads.ts';
 import { Positions } from './positions.ts';
+import type { Queues, WebhookCounts } from './queues.ts';
 import { RecordedTime } from './recorded-time.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports.ts';
@@ -26,7 +27,7 @@ import { Signals } from './signals.ts';
 import { Streams } from './streams.ts';
 import { type Arrivals, Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
-import { Deliveries, type DeliveryCounts } from './webhooks/deliveries.ts';
+import { Deliveries } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** Operations of the queue reject with this error if the disk is full or failing. */
@@ -45,7 +46,7 @@ export interface QueueOptions {
   webhooks?: WebhookSender;
 }
 
-export class Queue {
+export class Queue implements Queues {
   readonly submissions: Submissions;
   readonly jobs: Jobs;
   readonly streams: Streams;
@@ -188,8 +189,8 @@ export class Queue {
   /**
    * Webhook counts by endpoint: results of delivery attempts since the start, and waiting deliveries.
    */
-  async webhookCounts(): Promise<Map<string, { counts: DeliveryCounts; waiting: number }>> {
-    const all = new Map<string, { counts: DeliveryCounts; waiting: number }>();
+  async webhookCounts(): Promise<Map<string, WebhookCounts>> {
+    const all = new Map<string, WebhookCounts>();
     for (const [endpointId, counts] of this.#deliveries.counts) {
       all.set(endpointId, { counts, waiting: 0 });
     }
@@ -199,6 +200,12 @@ export class Queue {
       all.set(endpointId, { counts: all.get(endpointId)?.counts ?? {}, waiting: count });
     }
     return all;
+  }
+
+  /** Endpoints with their counters, without deleted ones. */
+  async endpoints(): Promise<StoredEndpoint[]> {
+    const all = await this.#parts.store.read((tx) => tx.endpoints());
+    return all.filter(({ deleted }) => !deleted);
   }
 
   /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */

@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
@@ -22,7 +22,7 @@ const PATIENT_RETRY_MS = 1_000;
 export interface GuardOptions extends GateOptions {
   bounds: HeadBounds & Pick<HttpBounds, 'maxUserConnections'>;
   connections: Pick<Connections, 'noteUser'>;
-  queue: Queue;
+  queue: Queues;
   clock: Clock;
   metrics: ApiMetrics;
   keyWatch: KeyWatch;

@@ -5,7 +5,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { Log } from '../../base/log.ts';
 import { loadInTurn, ownTurn } from '../../base/slices.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/streams.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { STREAM_HEADERS } from '../../wire/routes.ts';
@@ -23,7 +23,7 @@ const PAGE_BYTES = 1_048_576;
 const RECONNECT_MS = 2_000;
 
 export interface EventsRequest {
-  queue: Queue;
+  queue: Queues;
   log: Log;
   key: { endpointId: string; id: string };
   /** Events begin after this position. The default cursor is neither read nor moved. */

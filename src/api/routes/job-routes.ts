@@ -1,7 +1,7 @@
 // Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ReadRecord } from '../../queue/jobs.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { idempotencyHeader } from '../../wire/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
@@ -29,7 +29,7 @@ export type EndpointRoute = OperationRoute<typeof JOB_ROUTES.runJob.path>;
 export type JobRoute = OperationRoute<typeof JOB_ROUTES.getJobStatus.path>;
 
 export interface JobRoutesOptions {
-  queue: Queue;
+  queue: Queues;
   bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
 }
 
@@ -66,7 +66,7 @@ function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob
 }
 
 export interface ShownRecord {
-  queue: Queue;
+  queue: Queues;
   key: ReturnType<typeof readJobKey>;
   show: (record: ReadRecord) => Uint8Array[];
 }
@@ -209,7 +209,7 @@ function handleChanging({
 
 /** Sets the job's time to live if the call has the query parameter `ttl`. */
 export async function setTtl(
-  queue: Queue,
+  queue: Queues,
   { holder, params, query }: FastifyRequest<JobRoute>,
   range: IntegerRange = LIMITS.ttlMs,
 ): Promise<void> {

@@ -1,14 +1,15 @@
 // Metrics for Prometheus: reads counts from the store at each scrape, records durations as requests end.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 'prom-client';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { type Queue, StoreUnavailableError } from '../../queue/queue.ts';
+import { StoreUnavailableError } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import { registerStoreMetrics } from './store-metrics.ts';
 import type { StoreStatus } from './store-status.ts';
 
 export interface MetricsOptions {
   /** Belongs to one server: a registry accepts each metric name once. */
   registry: Registry;
-  queue: Queue;
+  queue: Queues;
   endpoints: Endpoints;
   store: StoreStatus;
   version: string;
@@ -77,7 +78,7 @@ function ignoreStoreFailure(error: unknown): void {
 }
 
 /** Returns a function that updates these metrics from the store and the queue. */
-function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions) {
+function registerEndpointMetrics({ queue, registry }: MetricsOptions) {
   const registers = [registry];
   const jobs = new Gauge({
     name: 'millrace_jobs',
@@ -111,7 +112,7 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
   });
 
   return async () => {
-    const stored = await endpoints.readAll();
+    const stored = await queue.endpoints();
     const healths = await Promise.all(stored.map(({ id }) => queue.health(id)));
     // No await from here on: a second scrape must not add to half-set counters.
     for (const metric of [jobs, depth, ended, retried, workers]) metric.reset();

@@ -3,11 +3,11 @@
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage, StreamRequest } from '../../queue/streams.ts';
 
 export interface StreamCursorsOptions {
-  queue: Queue;
+  queue: Queues;
   log: Log;
   clock: Clock;
 }

@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/streams.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
@@ -20,7 +20,7 @@ import type { StreamCursors } from './stream-cursors.ts';
 const START: Position = { attempt: 0, n: -1 };
 
 export interface StreamRoutesOptions {
-  queue: Queue;
+  queue: Queues;
   cursors: StreamCursors;
   clock: Clock;
   log: Log;

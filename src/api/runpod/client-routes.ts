@@ -2,7 +2,7 @@
 // Millrace's own paths.
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import type { StreamPage } from '../../queue/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job.ts';
 import type { Route } from '../../wire/route.ts';
@@ -36,7 +36,7 @@ const STREAM_WAIT_MS = 8_000;
 const STATUS_TTL_MS = { min: 1_000, max: LIMITS.ttlMs.max };
 
 export interface RunpodClientRoutesOptions {
-  queue: Queue;
+  queue: Queues;
   cursors: StreamCursors;
   clock: Clock;
   bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
@@ -195,7 +195,7 @@ function encodePage({ chunks, complete, status }: StreamPage): Uint8Array[] {
  * `ready` are the idle workers. The queue knows nothing about starting, throttled or unhealthy
  * ones.
  */
-async function readHealth(queue: Queue, endpointId: string): Promise<object> {
+async function readHealth(queue: Queues, endpointId: string): Promise<object> {
   const { jobs, workers } = await queue.health(endpointId);
   const { idle, running } = workers;
   const others = { initializing: 0, throttled: 0, unhealthy: 0 };

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import {
   type Lease,
   PROTOCOL_VERSION,
@@ -35,7 +35,7 @@ export interface RunPodSessionOptions {
   /** The pod of the worker's key; null without one. */
   podId: string | null;
   link: WorkerLink;
-  queue: Pick<Queue, 'openLeases' | 'isClosing'>;
+  queue: Pick<Queues, 'openLeases' | 'isClosing'>;
   clock: Clock;
   log: Log;
   /** Aborts when the platform stops. */

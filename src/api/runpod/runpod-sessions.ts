@@ -4,7 +4,7 @@ import { setMaxListeners } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { Queues } from '../../queue/queues.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
@@ -17,7 +17,7 @@ export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
   linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** These workers carry no token: after a restart their leases are found by job and attempt. */
-  queue: Pick<Queue, 'openLeases' | 'isClosing' | 'bridge'>;
+  queue: Pick<Queues, 'openLeases' | 'isClosing' | 'bridge'>;
   clock: Clock;
   log: Log;
   /** Default: no limit of workers per key. */

@@ -185,7 +185,7 @@ async function run(args: readonly string[]): Promise<number> {
   const log = createTerminalLog(values.logLevel);
   const platform = await open({ values, tls, log });
   try {
-    const names = (await platform.endpoints.readAll()).map(({ id }) => id);
+    const names = platform.endpoints.all().map(({ id }) => id);
     const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];

@@ -1,0 +1,45 @@
+// The queues of endpoints as the API and the control plane see them: one queue may have all endpoints, or several
+// queues some each.
+import type { StoredEndpoint } from '../store/store.ts';
+import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
+import type { EndpointHealth } from '../wire/resources/endpoint.ts';
+import type { Jobs } from './jobs.ts';
+import type { OpenLeases } from './leases/open-leases.ts';
+import type { WorkerLoads } from './leases/worker-loads.ts';
+import type { QueueSettings } from './settings.ts';
+import type { Streams } from './streams.ts';
+import type { Submissions } from './submissions.ts';
+import type { DeliveryCounts } from './webhooks/deliveries.ts';
+
+/** The methods of a class, without its private members, so that another class can have them too. */
+type MethodsOf<T> = { readonly [Name in keyof T]: T[Name] };
+
+/** Webhook counts of an endpoint: results since the start, and deliveries that wait. */
+export interface WebhookCounts {
+  counts: DeliveryCounts;
+  waiting: number;
+}
+
+/** See queue.ts for what each member does. */
+export interface Queues {
+  readonly submissions: MethodsOf<Submissions>;
+  readonly jobs: MethodsOf<Jobs>;
+  readonly streams: MethodsOf<Streams>;
+  readonly openLeases: MethodsOf<OpenLeases>;
+  readonly workerLoads: MethodsOf<WorkerLoads>;
+  readonly settings: QueueSettings;
+  readonly isClosing: boolean;
+  reached(): void;
+  bridge(tokens: readonly string[]): void;
+  close(): Promise<void>;
+  link(endpointId: string, podId?: string | null): WorkerLink;
+  endPod(
+    endpointId: string,
+    podId: string,
+    readOutbox?: (workerId: string) => Promise<LeaseRef[]>,
+  ): Promise<void>;
+  /** Endpoints with their counters, without deleted ones. */
+  endpoints(): Promise<StoredEndpoint[]>;
+  webhookCounts(): Promise<Map<string, WebhookCounts>>;
+  health(endpointId: string): Promise<EndpointHealth>;
+}
