@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
+import type { Certificate } from './certificates.ts';
 
 const PACKAGES = '/usr/lib/postgresql';
 const OWNER = 'postgres';
@@ -118,13 +119,40 @@ export class PostgresServer {
     return stdout.trim();
   }
 
-  /** Makes a user that needs a password. */
-  async addUser(name: string, password: string): Promise<void> {
+  /** Makes a user that needs a password. `tls`: and an encrypted connection. */
+  async addUser(name: string, password: string, how: 'plain' | 'tls' = 'plain'): Promise<void> {
     await this.query(`create role ${name} login password '${password}'`);
     const path = join(this.#data, 'pg_hba.conf');
     const rules = readFileSync(path, 'utf8');
-    writeFileSync(path, `host all ${name} 127.0.0.1/32 scram-sha-256\n${rules}`);
+    const kind = how === 'tls' ? 'hostssl' : 'host';
+    const rule = `${kind} all ${name} 127.0.0.1/32 scram-sha-256\nhost all ${name} all reject\n`;
+    writeFileSync(path, rule + rules);
     await this.query('select pg_reload_conf()');
+  }
+
+  /** From now on the server offers TLS with this certificate. */
+  async enableTls({ cert, key }: Certificate): Promise<void> {
+    for (const [name, content] of Object.entries({ 'server.crt': cert, 'server.key': key })) {
+      const path = join(this.#data, name);
+      writeFileSync(path, content, { mode: 0o600 });
+      const owner = findOwner();
+      if (owner) chownSync(path, owner.uid, owner.gid);
+    }
+    await this.query('alter system set ssl = on');
+    await this.query('select pg_reload_conf()');
+    while ((await this.query('show ssl')) !== 'on') await sleep(5);
+  }
+
+  /** Restarts the server as a standby whose primary is away. */
+  async demote(): Promise<void> {
+    await this.#end('SIGINT');
+    writeFileSync(join(this.#data, 'standby.signal'), '');
+    await this.resume();
+  }
+
+  /** Makes a standby the primary. */
+  async promote(): Promise<void> {
+    await this.query('select pg_promote()');
   }
 
   /** Ends the server at once, as a crash would. */

@@ -1,4 +1,5 @@
 // Reads the URL of a Postgres database.
+import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { ConnectionOptions as TlsOptions } from 'node:tls';
 
@@ -109,10 +110,18 @@ function readTls(
 }
 
 function readCert(path: string): string {
+  let text: string;
   try {
-    return readFileSync(path, 'utf8');
+    text = readFileSync(path, 'utf8');
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new StoreUrlError(`names an sslrootcert that cannot be read: ${reason}`);
   }
+  try {
+    // Otherwise TLS ignores the text, and trusts nobody.
+    new X509Certificate(text);
+  } catch {
+    throw new StoreUrlError(`names an sslrootcert that has no certificate in PEM: ${path}`);
+  }
+  return text;
 }

@@ -25,19 +25,47 @@ export function codeOf(error: unknown): string {
   return typeof code === 'string' ? code : 'UNKNOWN';
 }
 
+const UNTRUSTED =
+  "no trusted authority has signed the server's certificate; name the authority's file with sslrootcert";
+
+/** By SQLSTATE, or the system's code. */
 const ADVICE: Readonly<Record<string, string>> = {
   '25006': 'the database is read-only; use the primary server, not a standby',
   '28000': 'the server refuses this user; check the user, the database and pg_hba.conf',
   '28P01': 'the server refuses the password; check it',
   '3D000': 'the database does not exist; create it with `createdb`',
   '3F000': 'the schema does not exist and cannot be created; create it',
+  // A server before version 11 does not know all settings that a session begins with.
+  '42704': 'the server is too old; use Postgres 15 or later',
   '42501': 'the user may not create the schema or its tables; grant it CREATE',
   '53100': 'the disk of the database server is full; free space on it',
   '53300': 'the server has no connection left; raise max_connections, or end other programs',
   '57P03': 'the server is starting or stopping; wait',
+  CERT_HAS_EXPIRED: "the server's certificate has expired; renew it",
+  CERT_NOT_YET_VALID:
+    "the server's certificate is not valid yet; check the clocks of both machines",
+  DEPTH_ZERO_SELF_SIGNED_CERT: UNTRUSTED,
+  SELF_SIGNED_CERT_IN_CHAIN: UNTRUSTED,
+  UNABLE_TO_GET_ISSUER_CERT: UNTRUSTED,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNTRUSTED,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNTRUSTED,
+  ERR_TLS_CERT_ALTNAME_INVALID:
+    "the server's certificate is for another host; use the host name of the certificate, or sslmode=verify-ca",
   ECONNREFUSED: 'no server listens there; start it, or check host and port',
   ENOENT: 'no server listens on that socket; start it, or check the host',
   ENOTFOUND: 'the host name does not exist; check it',
+  ECONNRESET: 'the connection was cut',
+  EHOSTUNREACH: 'no network leads to the server; check the host and the firewall',
+  ENETUNREACH: 'no network leads to the server; check the host and the firewall',
+  ETIMEDOUT: 'the server does not answer; check host, port and firewall',
+};
+
+/** By the text of pg, for errors without a code. */
+const ADVICE_BY_TEXT: Readonly<Record<string, string>> = {
+  'timeout expired': 'the server does not answer; check host and port',
+  'Query read timeout': 'the server does not answer any more',
+  'The server does not support SSL connections':
+    'the server does not offer TLS; enable it there, or use sslmode=disable in a network that you trust',
 };
 
 /** Says in one sentence what is wrong and what to do. Never contains the password. */
@@ -45,10 +73,9 @@ export function explainPostgresError(error: unknown): string {
   const code = codeOf(error);
   const advice = ADVICE[code];
   if (advice !== undefined) return `${advice} (${code})`;
-  // The text of pg.
-  if (messageOf(error) === 'timeout expired')
-    return 'the server does not answer; check host and port';
-  return code === 'UNKNOWN' ? messageOf(error) : `${messageOf(error)} (${code})`;
+  const text = messageOf(error);
+  if (code === 'UNKNOWN') return ADVICE_BY_TEXT[text] ?? text;
+  return `${text} (${code})`;
 }
 
 export function messageOf(error: unknown): string {

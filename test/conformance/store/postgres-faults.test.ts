@@ -1,7 +1,5 @@
 // A store on a Postgres server whose connection or server fails.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { silentLog } from '../../../src/base/log.ts';
-import { openPostgresData } from '../../../src/platform/postgres-store.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgresStore, type PostgresOptions } from '../../../src/store/postgres/postgres.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
@@ -170,64 +168,6 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
       expect(await server.query('select count(*) from job')).toBe('0');
     },
   );
-
-  describe('is refused with a clear error', () => {
-    const refuse = (url: string, password?: string) =>
-      openPostgresData({ url, password, log: silentLog, onLost: undefined }).then(
-        () => 'opened',
-        (error: unknown) => String(error),
-      );
-
-    it('if no server listens', async () => {
-      expect(await refuse('postgres://127.0.0.1:1/jobs')).toBe(
-        'PlatformOptionError: store: postgres://postgres@127.0.0.1:1/jobs cannot be used: ' +
-          'no server listens there; start it, or check host and port (ECONNREFUSED)',
-      );
-    });
-
-    it('if the database does not exist', async () => {
-      expect(await refuse(server.url('none'))).toContain('the database does not exist; create it');
-    });
-
-    it('if the password is missing or wrong', async () => {
-      await server.addUser('ada', 'right-one');
-      const url = server.url().replace('postgres@', 'ada@');
-      expect(await refuse(url)).toContain('the server asks for a password; give one');
-      const wrong = await refuse(url, 'wrong-one');
-      expect(wrong).toContain('the server refuses the password; check it (28P01)');
-      expect(wrong).not.toContain('wrong-one');
-      const own = `${url}&search_path=own`;
-      expect(await refuse(own, 'right-one')).toContain('the user may not create the schema');
-    });
-
-    it('if the server has no connection left', async () => {
-      await server.query('create role bob login connection limit 0');
-      const url = server.url().replace('postgres@', 'bob@');
-      expect(await refuse(url)).toContain('the server has no connection left');
-    });
-
-    it('if the database is read-only', async () => {
-      const url = await server.createDatabase();
-      const name = new URL(url).pathname.slice(1);
-      await server.query(`alter database ${name} set default_transaction_read_only = on`);
-      expect(await refuse(url)).toContain('the database is read-only; use the primary server');
-    });
-
-    it('if a newer version has written the database', async () => {
-      const url = `${server.url()}&search_path=newer`;
-      const { store: first } = await openPostgresData({
-        ...{ url, password: undefined, log: silentLog, onLost: undefined },
-      });
-      await first.close();
-      await server.query('update newer.schema_version set version = 999');
-      expect(await refuse(url)).toContain('The database has schema version 999');
-    });
-
-    it('if TLS is required and the server has none', async () => {
-      const url = server.url().replace('sslmode=disable', 'sslmode=require');
-      expect(await refuse(url)).toContain('The server does not support SSL connections');
-    });
-  });
 
   it('finds the operation at fault among many', async () => {
     await addJobs(store, [makeJob({ id: 'j7', idempotencyKey: 'k' })]);

@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readPostgresUrl } from '../../../../src/store/postgres/connection-url.ts';
+import { CERTIFICATE } from '../../api/certificate.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-url-'));
 const ca = join(folder, 'root.crt');
-writeFileSync(ca, 'PEM');
+writeFileSync(ca, CERTIFICATE);
 afterAll(() => rmSync(folder, { recursive: true }));
 
 describe('the URL of a Postgres database', () => {
@@ -53,10 +54,10 @@ describe('the URL of a Postgres database', () => {
     ['require', { rejectUnauthorized: false }, false],
     ['verify-full', { rejectUnauthorized: true }, false],
     ['verify-ca', { rejectUnauthorized: true, checkServerIdentity: expect.any(Function) }, false],
-    [`verify-full&sslrootcert=${ca}`, { rejectUnauthorized: true, ca: 'PEM' }, false],
+    [`verify-full&sslrootcert=${ca}`, { rejectUnauthorized: true, ca: CERTIFICATE }, false],
     [
       `require&sslrootcert=${ca}`,
-      { rejectUnauthorized: true, ca: 'PEM', checkServerIdentity: expect.any(Function) },
+      { rejectUnauthorized: true, ca: CERTIFICATE, checkServerIdentity: expect.any(Function) },
       false,
     ],
   ])('sslmode %s', (mode, tls, mayBePlain) => {
@@ -74,6 +75,10 @@ describe('the URL of a Postgres database', () => {
     ['postgres://h/d?port=99999', 'port that is not a number'],
     ['postgres://h/d%', '% that no two'],
     ['postgres://h/d?sslmode=verify-ca&sslrootcert=/none', 'sslrootcert that cannot be read'],
+    [
+      `postgres://h/d?sslmode=verify-ca&sslrootcert=${import.meta.filename}`,
+      'sslrootcert that has no certificate in PEM: /',
+    ],
   ])('%s is refused', (url, problem) => {
     expect(() => readPostgresUrl(url)).toThrow(problem);
   });
