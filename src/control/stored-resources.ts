@@ -60,21 +60,16 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
 {
   readonly #options: StoredResourcesOptions<Creation, Update, Item>;
   readonly #kind: string;
-  readonly #positions: Positions;
+  #positions = new Positions(0);
   /** By ID, oldest first. */
-  readonly #kept: Map<string, ResourceEntry<Item>>;
+  readonly #kept = new Map<string, ResourceEntry<Item>>();
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
 
-  private constructor(
-    options: StoredResourcesOptions<Creation, Update, Item>,
-    stored: readonly StoredResource[],
-  ) {
+  private constructor(options: StoredResourcesOptions<Creation, Update, Item>) {
     const { name, quotas = DEFAULT_QUOTAS } = options;
     this.#options = options;
     this.#kind = RESOURCES[name].singular;
-    this.#kept = new Map(stored.map((each) => [each.id, this.#read(each)]));
-    this.#positions = new Positions(stored.at(-1)?.position ?? 0);
     this.#quotas = quotas;
     const countOf = (userId: string) => this.#listOwn(userId).length;
     this.#count = new ResourceCount({ quota: name, limit: quotas[name], countOf });
@@ -83,10 +78,18 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
   static async open<Creation, Update, Item extends { id: string }>(
     options: StoredResourcesOptions<Creation, Update, Item>,
   ): Promise<StoredResources<Creation, Update, Item>> {
-    const kind = RESOURCES[options.name].singular;
-    const listing = { kind, limit: Number.MAX_SAFE_INTEGER };
-    const stored = await options.store.read((tx) => tx.resources(listing));
-    return new StoredResources(options, stored.reverse());
+    const resources = new StoredResources(options);
+    await resources.reload();
+    return resources;
+  }
+
+  /** Reads them again: another process may have changed them. */
+  async reload(): Promise<void> {
+    const listing = { kind: this.#kind, limit: Number.MAX_SAFE_INTEGER };
+    const stored = (await this.#options.store.read((tx) => tx.resources(listing))).reverse();
+    this.#kept.clear();
+    for (const each of stored) this.#kept.set(each.id, this.#read(each));
+    this.#positions = new Positions(stored.at(-1)?.position ?? 0);
   }
 
   /** Undefined if it does not exist or belongs to another user. */

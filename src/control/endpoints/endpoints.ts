@@ -1,5 +1,6 @@
 // Manages endpoints: their owners, settings and deployments. The queue has their jobs, the fleet
 // starts their workers, endpoint-deletion.ts removes the rest of deleted ones.
+import { isDeepStrictEqual } from 'node:util';
 import type { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
@@ -87,9 +88,19 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
   static async open(options: EndpointsOptions): Promise<Endpoints> {
     const endpoints = new Endpoints(options);
-    const stored = (await endpoints.readAll()).sort((a, b) => a.createdAt - b.createdAt);
-    for (const endpoint of stored) endpoints.#learn(endpoint);
+    await endpoints.reload();
     return endpoints;
+  }
+
+  /** Reads them again: another process may have changed them. Listeners learn of each change. */
+  async reload(): Promise<void> {
+    const all = (await this.readAll()).sort((a, b) => a.createdAt - b.createdAt);
+    const ids = new Set(all.map(({ id }) => id));
+    for (const id of [...this.#kept.keys()]) if (!ids.has(id)) this.#forget(id);
+    for (const stored of all) {
+      const known = this.find(stored.id);
+      if (!known || !isDeepStrictEqual(known, toLive(stored))) this.#learn(stored);
+    }
   }
 
   /**
@@ -222,8 +233,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
       if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
       yield* tx.putEndpoint({ ...endpoint, deleted: true });
     }, ENDING);
-    this.#kept.delete(id);
-    this.#notify({ id, kind: 'deleted' });
+    this.#forget(id);
   }
 
   /** Oldest first. */
@@ -271,10 +281,16 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     if (errors.length > 0) throw refuse(errors);
   }
 
-  #learn({ createdAt, deployment, id, settings, userId }: LiveEndpoint): void {
+  #learn(stored: LiveEndpoint): void {
+    const { createdAt, id } = stored;
     const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
-    this.#kept.set(id, { position, endpoint: { id, userId, deployment, settings, createdAt } });
+    this.#kept.set(id, { position, endpoint: toLive(stored) });
     this.#notify({ id, kind: 'put' });
+  }
+
+  #forget(id: string): void {
+    this.#kept.delete(id);
+    this.#notify({ id, kind: 'deleted' });
   }
 
   #notify(change: EndpointEvent): void {
@@ -284,6 +300,11 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
 const NO_ENGINE =
   'this platform runs without an engine; start it with `millrace serve --engine process`';
+
+/** Without counters. */
+function toLive({ createdAt, deployment, id, settings, userId }: LiveEndpoint): LiveEndpoint {
+  return { id, userId, deployment, settings, createdAt };
+}
 
 function refuse(errors: string[]): ProblemError {
   return new ProblemError('invalid', errors.join('; '), { errors });

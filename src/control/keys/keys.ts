@@ -1,6 +1,7 @@
 // Manages API keys: creates them, stores their hashes, and authenticates them. user-keys.ts decides
 // what users may do with their keys.
 import { timingSafeEqual } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import {
   ENDING,
@@ -68,8 +69,19 @@ export class Keys {
 
   static async open(options: KeysOptions): Promise<Keys> {
     const keys = new Keys(options);
-    for (const stored of await options.store.read((tx) => tx.keys())) keys.#learn(stored);
+    await keys.reload();
     return keys;
+  }
+
+  /** Reads them again: another process may have changed them. Listeners learn of each change. */
+  async reload(): Promise<void> {
+    const all = await this.#options.store.read((tx) => tx.keys());
+    const hashes = new Set(all.map((stored) => stored.hash));
+    for (const { hash } of this.#known.all()) if (!hashes.has(hash)) this.#forget(hash);
+    for (const stored of all) {
+      const known = this.#known.byHash(stored.hash)?.holder;
+      if (!isDeepStrictEqual(known, describeHolder(stored))) this.#learn(stored);
+    }
   }
 
   /** Undefined for an unknown, expired or malformed key. */

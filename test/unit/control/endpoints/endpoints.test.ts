@@ -40,6 +40,30 @@ async function openEndpoints({ engine = 'process' }: World = {}) {
 const creation = (given: object = {}) =>
   endpointCreation.parse({ name: 'image', templateId: 'tpl_ada', ...given });
 
+describe('endpoints that another process changes', () => {
+  it('are known, changed or gone after a reload, and listeners learn of each', async () => {
+    const { clock, endpoints, reopen } = await openEndpoints();
+    await endpoints.ensureEndpoint('same');
+    await endpoints.ensureEndpoint('changed');
+    await endpoints.ensureEndpoint('gone');
+    const other = await reopen();
+    const noted: object[] = [];
+    other.onChange((change) => noted.push(change));
+    await endpoints.ensureEndpoint('changed', { maxAttempts: 9 });
+    await clock.advance(1_000);
+    await endpoints.ensureEndpoint('added');
+    await endpoints.remove('owner', 'gone');
+    await other.reload();
+    expect(other.find('changed')).toEqual(endpoints.find('changed'));
+    expect([other.has('added'), other.has('gone'), other.has('same')]).toEqual([true, false, true]);
+    expect(noted).toEqual([
+      { id: 'gone', kind: 'deleted' },
+      { id: 'changed', kind: 'put' },
+      { id: 'added', kind: 'put' },
+    ]);
+  });
+});
+
 describe('an endpoint that is declared', () => {
   it('exists with default settings, also after a restart', async () => {
     const { clock, endpoints, reopen } = await openEndpoints();

@@ -69,6 +69,26 @@ describe('a key', () => {
   });
 });
 
+describe('keys that another process changes', () => {
+  it('are valid, changed or unknown after a reload, and listeners learn of each', async () => {
+    const { keys, reopen } = await openKeys();
+    const other = await reopen();
+    const kept = await keys.issue({ name: 'kept', scopes: ['admin'] });
+    const removed = await keys.issue({ name: 'removed', scopes: ['admin'] });
+    await other.reload();
+    const noted: string[] = [];
+    other.onChange((keyId) => noted.push(keyId));
+    const added = await keys.issue({ name: 'added', scopes: ['worker'] });
+    await keys.remove(removed.holder.keyId);
+    expect(other.authenticate(removed.key)).toBeDefined();
+    await other.reload();
+    expect(other.authenticate(removed.key)).toBeUndefined();
+    expect(other.authenticate(kept.key)).toEqual(kept.holder);
+    expect(other.authenticate(added.key)).toEqual(added.holder);
+    expect(noted).toEqual([removed.holder.keyId, added.holder.keyId]);
+  });
+});
+
 describe('the first start', () => {
   it('creates an admin key and a worker key once', async () => {
     const { keys, reopen } = await openKeys();
