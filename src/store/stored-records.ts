@@ -138,6 +138,8 @@ export interface StoredEndpoint {
   deployment: EndpointDeployment | null;
   /** The endpoint is deleted and invisible; its remains are being removed. */
   deleted: boolean;
+  /** Number of the shard that has its jobs. 0 without nodes. */
+  shard: number;
   settings: EndpointSettings;
   createdAt: number;
   /** Current number of jobs in each state; `inQueue` includes delayed ones. */
@@ -153,10 +155,10 @@ export interface StoredEndpoint {
 
 /**
  * An endpoint without its counters. Defaults of omitted members: the platform's owner, no
- * deployment, not deleted.
+ * deployment, not deleted, the stored shard or else shard 0.
  */
 export type EndpointBase = Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'> &
-  Partial<Pick<StoredEndpoint, 'userId' | 'deployment' | 'deleted'>>;
+  Partial<Pick<StoredEndpoint, 'userId' | 'deployment' | 'deleted' | 'shard'>>;
 
 /** A resource that is stored as JSON. */
 export interface StoredResource {

@@ -270,7 +270,8 @@ export class MemoryTables implements Tables {
   *putEndpoint(endpoint: EndpointBase): Step<void> {
     const known = this.#endpoints.get(endpoint.id);
     const { deleted = false, deployment = null, settings, userId = OWNER } = endpoint;
-    const changed = { settings, deployment, deleted };
+    const shard = endpoint.shard ?? known?.shard ?? 0;
+    const changed = { settings, deployment, deleted, shard };
     const added = { ...endpoint, ...changed, userId, ...noCounts() };
     this.#set(this.#endpoints, endpoint.id, known ? { ...known, ...changed } : added);
   }

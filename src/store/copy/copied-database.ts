@@ -6,6 +6,7 @@ import type { PostgresTarget } from '../postgres/connection-url.ts';
 import { PostgresDriver } from '../postgres/postgres.ts';
 import { explainPostgresError } from '../postgres/postgres-errors.ts';
 import { Session } from '../postgres/session.ts';
+import { number } from '../sql/rows.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqliteDriver } from '../sqlite/sqlite.ts';
 import { type Step, StoreUnavailableError } from '../store.ts';
@@ -52,6 +53,11 @@ interface Parts {
   explain: (error: unknown) => string;
 }
 
+interface ClusterRows {
+  node: number;
+  shard: number;
+}
+
 export class CopiedDatabase {
   readonly role: CopyRole;
   readonly #driver: SqlDriver;
@@ -79,6 +85,10 @@ export class CopiedDatabase {
     } catch (error) {
       throw new CopyError(role, `${path} cannot be used: ${explainSqlite(error)}`);
     }
+  }
+
+  get #isPostgres(): boolean {
+    return this.#catalog === readPostgresCatalog;
   }
 
   /** Connects, takes the lock of the platform, and migrates. @throws CopyError */
@@ -109,6 +119,11 @@ export class CopiedDatabase {
   /** One transaction. Resolves when it is on disk. */
   write<T>(start: () => Step<T>): Promise<T> {
     return this.#guard(this.#driver.write(start));
+  }
+
+  /** Rows of the tables that only nodes on Postgres use. */
+  async countClusterRows(): Promise<ClusterRows> {
+    return this.#isPostgres ? this.read(countClusterRows) : { node: 0, shard: 0 };
   }
 
   close(): Promise<void> {
@@ -145,6 +160,14 @@ async function requireSchema(options: Parameters<typeof Session.connect>[0]): Pr
   }
   const { name, schema } = options.target;
   throw new CopyError('source', `${name} has no tables of Millrace in the schema ${schema}`);
+}
+
+function* countClusterRows(): Step<ClusterRows> {
+  const [row = {}] = yield {
+    sql: 'select (select count(*) from node) as node, (select count(*) from shard) as shard',
+    params: [],
+  };
+  return { node: number(row, 'node'), shard: number(row, 'shard') };
 }
 
 function causeOf(error: unknown): unknown {

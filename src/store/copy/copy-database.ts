@@ -96,10 +96,14 @@ async function begin(
   if (await source.read(readProgress)) {
     throw new CopyError('source', 'is an unfinished copy itself; finish that copy first');
   }
+  await refuseShards(source);
   const found = await target.read(readProgress);
   const mark = await source.read(readSourceMark);
   if (found) return checkSame(found, { names, mark });
-  const filled = await target.read(() => listFilled(tables));
+  const filled = [
+    ...(await target.read(() => listFilled(tables))),
+    ...(await listClusterTables(target)),
+  ];
   if (filled.length > 0) {
     throw new CopyError(
       'target',
@@ -108,6 +112,22 @@ async function begin(
     );
   }
   return start({ names, source, target }, mark);
+}
+
+/** @throws CopyError */
+async function refuseShards(source: CopiedDatabase): Promise<void> {
+  const { shard } = await source.countClusterRows();
+  if (shard <= 1) return;
+  throw new CopyError(
+    'source',
+    `has ${shard} shards, each with jobs in a schema of its own, and a copy reads one schema. ` +
+      'Use pg_dump and pg_restore to move this database to another server',
+  );
+}
+
+async function listClusterTables(target: CopiedDatabase): Promise<string[]> {
+  const rows = await target.countClusterRows();
+  return Object.entries(rows).flatMap(([table, count]) => (count > 0 ? [table] : []));
 }
 
 async function start(

@@ -63,6 +63,7 @@ export function readEndpoint(row: Row): StoredEndpoint {
     userId: text(row, 'user_id'),
     deployment: deployment === null ? null : endpointDeployment.parse(JSON.parse(deployment)),
     deleted: flag(row, 'deleted'),
+    shard: number(row, 'shard'),
     settings: endpointSettings.parse(JSON.parse(text(row, 'settings'))),
     createdAt: number(row, 'created_at'),
     inQueue: number(row, 'in_queue'),

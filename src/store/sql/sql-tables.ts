@@ -38,12 +38,13 @@ import {
 
 export class SqlTables extends SqlReader implements Tables {
   *putEndpoint(endpoint: EndpointBase): Step<void> {
-    const { createdAt, deleted = false, deployment = null, id, settings } = endpoint;
+    const { createdAt, deleted = false, deployment = null, id, settings, shard = null } = endpoint;
     yield {
-      sql: `insert into endpoint (id, user_id, settings, deployment, deleted, created_at)
-        values (?, ?, ?, ?, ?, ?)
+      sql: `insert into endpoint (id, user_id, settings, deployment, deleted, created_at, shard)
+        values (?, ?, ?, ?, ?, ?, coalesce(cast(? as bigint), 0))
         on conflict (id) do update set settings = excluded.settings,
-          deployment = excluded.deployment, deleted = excluded.deleted`,
+          deployment = excluded.deployment, deleted = excluded.deleted,
+          shard = coalesce(cast(? as bigint), endpoint.shard)`,
       params: [
         id,
         endpoint.userId ?? OWNER,
@@ -51,6 +52,8 @@ export class SqlTables extends SqlReader implements Tables {
         deployment && JSON.stringify(deployment),
         Number(deleted),
         createdAt,
+        shard,
+        shard,
       ],
     };
   }

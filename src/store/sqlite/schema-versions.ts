@@ -245,6 +245,11 @@ create table copy_state (
 );
 `;
 
+/** Many nodes on Postgres share the endpoints by shard. SQLite has one node, and keeps the number for copies. */
+const shardsOfEndpoints = `
+alter table endpoint add column shard bigint not null default 0;
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -266,4 +271,5 @@ export const MIGRATIONS: readonly string[] = [
   unusedPayloads,
   causeNames,
   copyState,
+  shardsOfEndpoints,
 ];

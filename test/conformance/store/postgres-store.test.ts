@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { copyStore } from '../../../src/platform/copy-store.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgresStore } from '../../../src/store/postgres/postgres.ts';
 import { Session } from '../../../src/store/postgres/session.ts';
@@ -47,6 +48,28 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     );
     expect(Number(read)).toBeGreaterThan(3_000);
     expect(Number(read)).toBeLessThan(30_000);
+  });
+
+  it('is not copied if it has several shards, or onto a database of nodes', async () => {
+    const url = (schema: string) => `${server.url()}&search_path=${schema}`;
+    for (const schema of ['sharded', 'joined']) {
+      await (await openPostgresStore({ target: readPostgresUrl(url(schema)) })).close();
+    }
+    const copy = (from: string, to: string) =>
+      copyStore({
+        ...{ from: url(from), to: url(to), batchRows: 9 },
+        onProgress: () => {},
+        signal: new AbortController().signal,
+      });
+    await server.query(`insert into joined.shard (id) values (0);
+      insert into joined.node (id, url, version, renewed_at, until) values ('n', 'u', 1, 1, 1);
+      insert into sharded.endpoint (id, settings, created_at, shard) values ('e', '{}', 1, 7)`);
+    await expect(copy('sharded', 'joined')).rejects.toThrow('to: is not empty: node, shard have');
+    await expect(copy('joined', 'fresh')).resolves.toBeDefined();
+    await expect(copy('sharded', 'copied')).resolves.toBeDefined();
+    expect(await server.query('select shard from copied.endpoint')).toBe('7');
+    await server.query('insert into sharded.shard (id) values (0), (1)');
+    await expect(copy('sharded', 'fresh')).rejects.toThrow(/^from: has 2 shards, .*pg_dump/);
   });
 
   describe('random operations while commits and statements fail', () => {

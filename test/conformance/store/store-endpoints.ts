@@ -8,7 +8,7 @@ import { addEndpoint, addJobs, ENDPOINT, makeJob } from './stored-jobs.ts';
 type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
 
 /** The defaults of an endpoint that was put with its required members only. */
-const plain = { userId: 'owner', deployment: null, deleted: false };
+const plain = { userId: 'owner', deployment: null, deleted: false, shard: 0 };
 
 const zero: Counters = {
   inQueue: 0,
@@ -68,7 +68,15 @@ export function describeEndpoints(): void {
       idleTimeout: 5,
       scaler: { type: 'QUEUE_DELAY' as const, seconds: 4 },
     };
-    const added = { id: 'ep_b', settings, createdAt: 5, userId: 'ada', deployment, deleted: false };
+    const added = {
+      id: 'ep_b',
+      settings,
+      createdAt: 5,
+      userId: 'ada',
+      deployment,
+      deleted: false,
+      shard: 3,
+    };
     await store.write((tx) => tx.putEndpoint(added));
     expect(await store.read((tx) => tx.endpoint('ep_b'))).toEqual({ ...added, ...zero });
     const deleted = { ...added, userId: 'bob', deleted: true };
@@ -77,6 +85,19 @@ export function describeEndpoints(): void {
       userId: 'ada',
       deleted: true,
     });
+  });
+
+  it('keeps its shard unless it is put with another one', async () => {
+    const shardOf = () =>
+      store.read(function* (tx) {
+        return (yield* tx.endpoint('ep_b'))?.shard;
+      });
+    const plainly = { id: 'ep_b', settings, createdAt: 5 };
+    await store.write((tx) => tx.putEndpoint({ ...plainly, shard: 7 }));
+    await store.write((tx) => tx.putEndpoint(plainly));
+    expect(await shardOf()).toBe(7);
+    await store.write((tx) => tx.putEndpoint({ ...plainly, shard: 0 }));
+    expect(await shardOf()).toBe(0);
   });
 
   it('is removed with its workers, deliveries and decisions', async () => {
