@@ -1,10 +1,11 @@
 // The platform's database on a Postgres server: explains and logs its failures, and reports its status.
-import type { StoreStatus } from '../api/routes/store-status.ts';
+import type { StoreSizes, StoreStatus } from '../api/routes/store-status.ts';
 import type { Log } from '../base/log.ts';
 import { readPostgresUrl, StoreUrlError } from '../store/postgres/connection-url.ts';
+import { DatabaseSize } from '../store/postgres/database-size.ts';
 import { openPostgres, type PostgresDriver } from '../store/postgres/postgres.ts';
 import { codeOf, explainPostgresError } from '../store/postgres/postgres-errors.ts';
-import type { Store } from '../store/store.ts';
+import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { PlatformOptionError } from './option-error.ts';
 
 /** Each code of a failure is logged once in this time, ms. */
@@ -86,10 +87,12 @@ class PostgresStatus implements StoreStatus {
   readonly warnings = [];
   readonly #driver: PostgresDriver;
   readonly #failures: Failures;
+  readonly #size: DatabaseSize;
 
   constructor(driver: PostgresDriver, failures: Failures) {
     this.#driver = driver;
     this.#failures = failures;
+    this.#size = new DatabaseSize(driver);
   }
 
   get failures(): ReadonlyMap<string, number> {
@@ -98,11 +101,13 @@ class PostgresStatus implements StoreStatus {
 
   async findFault(): Promise<string | undefined> {
     const { fault } = this.#driver;
-    return fault === undefined ? undefined : `no database: ${explainPostgresError(fault)}`;
+    if (fault === undefined) return undefined;
+    if (fault instanceof StoreUnavailableError) return fault.message;
+    return `no connection to the database: ${explainPostgresError(fault)}`;
   }
 
-  /** The server measures its own. */
-  measure(): { database: number; wal: number } {
-    return { database: 0, wal: 0 };
+  /** The write-ahead log is that of the whole server, and its operator's. */
+  async measure(): Promise<StoreSizes> {
+    return { database: await this.#size.read(), wal: undefined };
   }
 }

@@ -1,13 +1,13 @@
 // Metrics of the store for Prometheus.
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { StoreStatus } from './store-status.ts';
+import type { StoreSizes, StoreStatus } from './store-status.ts';
 
 /** Returns a function that updates these metrics from the store. */
 export function registerStoreMetrics(registry: Registry, store: StoreStatus): () => Promise<void> {
   const registers = [registry];
   const failures = new Counter({
     name: 'millrace_store_failures_total',
-    help: 'Failures of the disk or the database file since the start of the platform, by SQLite code.',
+    help: 'Failures of the disk or the database since the start of the platform, by SQLite code or SQLSTATE.',
     labelNames: ['code'],
     registers,
   });
@@ -18,18 +18,20 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
   });
   const bytes = new Gauge({
     name: 'millrace_store_bytes',
-    help: 'Size of the database file and of its write-ahead log.',
+    help: 'Size of the database and, on SQLite, of its write-ahead log.',
     labelNames: ['file'],
     registers,
   });
 
   return async () => {
     const fault = await store.findFault();
-    const sizes = store.measure();
+    const { database, wal }: StoreSizes = await store.measure();
+    // No await from here on: a second scrape must not add to half-set counters.
     failures.reset();
     for (const [code, count] of store.failures) failures.inc({ code }, count);
     writable.set(fault === undefined ? 1 : 0);
-    bytes.set({ file: 'database' }, sizes.database);
-    bytes.set({ file: 'wal' }, sizes.wal);
+    bytes.reset();
+    if (database !== undefined) bytes.set({ file: 'database' }, database);
+    if (wal !== undefined) bytes.set({ file: 'wal' }, wal);
   };
 }

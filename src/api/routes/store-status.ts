@@ -5,10 +5,15 @@ export interface StoreStatus {
   findFault(): Promise<string | undefined>;
   /** Problems that need attention although the store works. */
   readonly warnings: readonly string[];
-  /** Storage failures by SQLite code, since the start. */
+  /** Storage failures by SQLite code or SQLSTATE, since the start. */
   readonly failures: ReadonlyMap<string, number>;
-  /** Bytes of the database file and of its write-ahead log. */
-  measure(): { database: number; wal: number };
+  measure(): StoreSizes | Promise<StoreSizes>;
+}
+
+/** Bytes of the database and of its write-ahead log; undefined where they are not known. */
+export interface StoreSizes {
+  database: number | undefined;
+  wal: number | undefined;
 }
 
 /** For a platform whose store has no file. */
@@ -16,5 +21,5 @@ export const SOUND_STORE: StoreStatus = {
   findFault: async () => undefined,
   warnings: [],
   failures: new Map(),
-  measure: () => ({ database: 0, wal: 0 }),
+  measure: () => ({ database: undefined, wal: undefined }),
 };

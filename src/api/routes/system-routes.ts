@@ -35,7 +35,7 @@ export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
           retryAfterMs: NOT_READY_RETRY_MS,
         });
       }
-      await readStore(endpoints);
+      await readStore(endpoints, store);
       const fault = await store.findFault();
       if (fault !== undefined) {
         throw new ProblemError('unavailable', fault, { retryAfterMs: NOT_READY_RETRY_MS });
@@ -54,11 +54,12 @@ export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
 }
 
 /** @throws ProblemError `unavailable` for every failure of the store */
-async function readStore(endpoints: Endpoints): Promise<void> {
+async function readStore(endpoints: Endpoints, store: StoreStatus): Promise<void> {
   try {
     await endpoints.checkStore();
   } catch (cause) {
-    throw new ProblemError('unavailable', 'the store does not answer', {
+    const fault = await store.findFault();
+    throw new ProblemError('unavailable', fault ?? 'the store does not answer', {
       retryAfterMs: NOT_READY_RETRY_MS,
       cause,
     });

@@ -1,7 +1,13 @@
 // A store on a Postgres server whose connection or server fails.
+import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
-import { openPostgresStore, type PostgresOptions } from '../../../src/store/postgres/postgres.ts';
+import { DatabaseSize } from '../../../src/store/postgres/database-size.ts';
+import {
+  openPostgres,
+  openPostgresStore,
+  type PostgresOptions,
+} from '../../../src/store/postgres/postgres.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
@@ -168,6 +174,28 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
       expect(await server.query('select count(*) from job')).toBe('0');
     },
   );
+
+  it('measures its tables once a minute, and not while the server is away', async () => {
+    await store.close();
+    const target = readPostgresUrl(proxy.redirect(server.url()));
+    const measured = await openPostgres({ target });
+    opened.push(measured.store);
+    let now = 0;
+    const size = new DatabaseSize(measured.driver, () => now);
+    const first = await size.read();
+    expect(first).toBeGreaterThan(100_000);
+    const input = randomBytes(200_000);
+    await measured.store.write((tx) => tx.insertJob(makeJob({ id: 'large' }), input));
+    expect(await size.read()).toBe(first);
+    now += 60_000;
+    const second = await size.read();
+    expect(second).toBeGreaterThan(Number(first) + 200_000);
+    proxy.isClosed = true;
+    proxy.cut();
+    await vi.waitFor(() => expect(measured.driver.fault).toBeDefined());
+    now += 60_000;
+    expect(await size.read()).toBe(second);
+  });
 
   it('finds the operation at fault among many', async () => {
     await addJobs(store, [makeJob({ id: 'j7', idempotencyKey: 'k' })]);

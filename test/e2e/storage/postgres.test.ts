@@ -46,7 +46,7 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
     expect(result).toEqual({ acknowledged: 60, wrong: [], changed: [], exitCodes: [0, 0] });
   });
 
-  it('is not ready while the database is away, and goes on afterwards', async () => {
+  it('says why it is not ready while the database is away, and goes on afterwards', async () => {
     const store = await server.createDatabase();
     const platform = await PlatformProcess.start({
       endpoints: ['square'],
@@ -55,9 +55,20 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
     try {
       const submitted = await platform.post('/v2/square/run', { input: { n: 1 } });
       const { id } = jobRef.parse(await submitted.json());
+      const metrics = await (await platform.fetch('/metrics')).text();
+      const bytes = /^millrace_store_bytes\{file="database"\} (\d+)$/m.exec(metrics)?.[1];
+      expect(Number(bytes)).toBeGreaterThan(100_000);
+      expect(metrics).not.toContain('file="wal"');
       await server.crash();
       const away = await platform.fetch('/readyz');
-      expect([away.status, await away.text()]).toEqual([503, expect.stringContaining('store')]);
+      expect(away.status).toBe(503);
+      expect(await away.json()).toMatchObject({
+        detail:
+          'no connection to the database: no server listens there; start it, or check host and port (ECONNREFUSED)',
+      });
+      expect(await (await platform.fetch('/metrics')).text()).toContain(
+        'millrace_store_writable 0\n',
+      );
       await server.resume();
       while ((await platform.fetch('/readyz')).status !== 200) await sleep(50);
       const job = await (await platform.fetch(`/v2/square/status/${id}`)).text();
