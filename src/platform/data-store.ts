@@ -25,8 +25,8 @@ export async function openDataStore(options: CompleteOptions, clock: Clock): Pro
   if (options.store !== undefined) {
     // Only here, because the driver takes time to load.
     const { openPostgresData } = await import('./postgres-store.ts');
-    const parts = { url: options.store, password: options.storePassword, log, onLost };
-    const { status, store } = await openPostgresData(parts);
+    const { store: url, storeLimits: limits = {}, storePassword: password } = options;
+    const { status, store } = await openPostgresData({ url, password, limits, log, onLost });
     return { store, status, close: () => store.close() };
   }
   if (folder === undefined) {

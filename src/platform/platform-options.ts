@@ -10,6 +10,7 @@ import type { Quotas } from '../control/limits/quotas.ts';
 import type { Containment } from '../engine/docker/containment.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
+import type { PostgresOptions } from '../store/postgres/postgres.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { GrpcPort } from './grpc-port.ts';
 import type { CapacityChoice } from './machine-limits.ts';
@@ -27,6 +28,8 @@ export interface PlatformOptions {
   store?: string | undefined;
   /** Password for `store`, if its URL has none. Default: none. */
   storePassword?: string | undefined;
+  /** Times that the platform waits for `store`. Defaults: 10,000, 15,000, 30,000 and 5,000 ms. */
+  storeLimits?: StoreLimits | undefined;
   /** Address to listen on. Default 127.0.0.1. */
   host?: string | undefined;
   /** TCP port. Default 0, a free one. */
@@ -96,6 +99,11 @@ export interface WebhookOptions {
   /** Name servers for receivers, `address` or `address:port`. Default: the machine's. */
   nameServers?: readonly string[] | undefined;
 }
+
+/** Maximum times to connect to Postgres, of its lock at the start, of a statement, and of calls without a connection. */
+export type StoreLimits = Partial<
+  Pick<PostgresOptions, 'connectTimeoutMs' | 'lockWaitMs' | 'statementTimeoutMs' | 'waitMs'>
+>;
 
 /** Disk space to reserve, and intervals of erasing and checking; see `StoreGuardOptions`. */
 export type StorageOptions = Partial<

@@ -7,6 +7,7 @@ import { openPostgres, type PostgresDriver } from '../store/postgres/postgres.ts
 import { codeOf, explainPostgresError } from '../store/postgres/postgres-errors.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { PlatformOptionError } from './option-error.ts';
+import type { StoreLimits } from './platform-options.ts';
 
 /** Each code of a failure is logged once in this time, ms. */
 const LOG_EVERY_MS = 60_000;
@@ -14,6 +15,7 @@ const LOG_EVERY_MS = 60_000;
 export interface PostgresDataOptions {
   url: string;
   password: string | undefined;
+  limits: StoreLimits;
   log: Log;
   onLost: (() => void) | undefined;
 }
@@ -25,11 +27,12 @@ export interface PostgresData {
 
 /** @throws PlatformOptionError */
 export async function openPostgresData(options: PostgresDataOptions): Promise<PostgresData> {
-  const { log, onLost, password, url } = options;
+  const { limits, log, onLost, password, url } = options;
   const target = readTarget(url, password);
   const failures = new Failures(log);
   try {
     const { driver, store } = await openPostgres({
+      ...limits,
       target,
       onFailure: failures.note,
       onReconnect: failures.end,

@@ -28,6 +28,9 @@ export function codeOf(error: unknown): string {
 const UNTRUSTED =
   "no trusted authority has signed the server's certificate; name the authority's file with sslrootcert";
 
+const SLOW =
+  'a statement took too long; look for locks of other programs and for a slow disk at the server';
+
 /** By SQLSTATE, or the system's code. */
 const ADVICE: Readonly<Record<string, string>> = {
   '25006': 'the database is read-only; use the primary server, not a standby',
@@ -40,6 +43,8 @@ const ADVICE: Readonly<Record<string, string>> = {
   '42501': 'the user may not create the schema or its tables; grant it CREATE',
   '53100': 'the disk of the database server is full; free space on it',
   '53300': 'the server has no connection left; raise max_connections, or end other programs',
+  '55P03': SLOW,
+  '57014': SLOW,
   '57P03': 'the server is starting or stopping; wait',
   CERT_HAS_EXPIRED: "the server's certificate has expired; renew it",
   CERT_NOT_YET_VALID:

@@ -22,7 +22,8 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
   /** Starts a platform and ends it. @returns what `check` returns, or the message for the operator */
   async function start(store: string, storePassword?: string, check = async () => 'started') {
     try {
-      const platform = await openPlatform({ store, storePassword });
+      const storeLimits = { lockWaitMs: 300, statementTimeoutMs: 2_000, connectTimeoutMs: 5_000 };
+      const platform = await openPlatform({ store, storePassword, storeLimits });
       return await check().finally(() => platform.close());
     } catch (error) {
       return String(explainPlatformError(error));
@@ -83,6 +84,20 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
       expect(await start(server.url())).toContain('the database is read-only; use the primary');
       await server.promote();
       expect(await start(server.url())).toBe('started');
+    });
+
+    it('if another platform uses the database, or a program has locked a table', async () => {
+      const url = server.url();
+      expect(await start(url, undefined, () => start(url))).toMatch(
+        /another platform uses postgres:\/\/postgres@127\.0\.0\.1:\d+\/postgres \(schema public\)/,
+      );
+      const other = new Client({ connectionString: url });
+      await other.connect();
+      await other.query('begin; lock table last_commit');
+      expect(await start(url)).toContain(
+        'cannot be used: a statement took too long; look for locks of other programs',
+      );
+      await other.end();
     });
 
     it('if the server has no connection left, for the user or for all', async () => {

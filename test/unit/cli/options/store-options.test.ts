@@ -11,26 +11,34 @@ const store = 'postgres://ada@h/jobs';
 afterEach(() => vi.unstubAllEnvs());
 afterAll(() => rmSync(folder, { recursive: true }));
 
+const values = {
+  ...{ store, storePasswordFile: undefined },
+  ...{ storeConnectMs: 101, storeLockWaitMs: 102, storeStatementMs: 103, storeWaitMs: 104 },
+};
+const read = (given: Partial<Parameters<typeof readStore>[0]>) =>
+  readStore({ ...values, ...given });
+
+it('the limits of --store are those of its options', () => {
+  expect(read({}).storeLimits).toEqual({
+    ...{ connectTimeoutMs: 101, lockWaitMs: 102, statementTimeoutMs: 103, waitMs: 104 },
+  });
+});
+
 describe('the password of --store', () => {
   it('is read from its file, without the line break', () => {
     writeFileSync(file, ' secret \n');
-    expect(readStore({ store, storePasswordFile: file })).toEqual({
-      store,
-      storePassword: ' secret ',
-    });
+    expect(read({ storePasswordFile: file })).toMatchObject({ store, storePassword: ' secret ' });
   });
 
   it('is PGPASSWORD without a file', () => {
     vi.stubEnv('PGPASSWORD', 'from-environment');
-    expect(readStore({ store, storePasswordFile: undefined }).storePassword).toBe(
-      'from-environment',
-    );
+    expect(read({}).storePassword).toBe('from-environment');
   });
 
   it('is not read without --store', () => {
     vi.stubEnv('PGPASSWORD', 'from-environment');
-    const none = { store: undefined, storePasswordFile: undefined };
-    expect(readStore(none)).toEqual({ store: undefined, storePassword: undefined });
+    const none = { store: undefined, storePassword: undefined };
+    expect(read({ store: undefined })).toMatchObject(none);
   });
 
   it.each([
@@ -39,6 +47,6 @@ describe('the password of --store', () => {
     ['that is empty', store, join(folder, 'empty'), 'empty is empty'],
   ])('refuses a file %s', (_, url, path, problem) => {
     writeFileSync(join(folder, 'empty'), '\n');
-    expect(() => readStore({ store: url, storePasswordFile: path })).toThrow(problem);
+    expect(() => read({ store: url, storePasswordFile: path })).toThrow(problem);
   });
 });
