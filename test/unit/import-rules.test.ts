@@ -10,7 +10,7 @@ import { z } from 'zod';
 
 const root = resolve(import.meta.dirname, '../..');
 
-const platformParts = ['queue', 'control', 'store', 'wire', 'base'];
+const platformParts = ['queue', 'control', 'cluster', 'store', 'wire', 'base'];
 
 const workerFiles = [
   'worker/gpu/nvidia-smi.ts',
@@ -24,6 +24,7 @@ const mayImport: Record<string, readonly string[]> = {
   wire: [],
   handler: ['wire', 'base'],
   store: ['wire', 'base'],
+  cluster: ['store', 'wire', 'base'],
   transport: ['wire', 'base'],
   client: ['wire', 'base'],
   engine: ['wire', 'base'],
