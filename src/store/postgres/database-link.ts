@@ -6,11 +6,20 @@ import { SchemaTooNewError } from '../schema-too-new.ts';
 import { StoreUnavailableError } from '../store.ts';
 import { migrate } from './migrations.ts';
 import { describeUnavailable } from './postgres-errors.ts';
+import { checkServer } from './server-check.ts';
 import { Session, type SessionOptions } from './session.ts';
+import { describeTermination, evictHolder, ShardLostError, takeLock } from './store-lock.ts';
 
 export interface LinkOptions extends SessionOptions {
   /** How long to wait for the lock of the store at the start, ms. */
   lockWaitMs: number;
+  /** Ends the sessions that hold the lock of the store, instead of waiting for their end. */
+  takeOver: boolean;
+  /**
+   * Whether this process still owns the store. Asked before and after a session takes the lock. If not, the store is
+   * lost. Undefined: it always does.
+   */
+  mayReturn: (() => Promise<boolean>) | undefined;
   /** How long operations wait for a lost connection, ms. */
   waitMs: number;
   /** Called with the reason when the connection is lost, and with each failed attempt to open another one. */
@@ -26,16 +35,7 @@ export interface LinkOptions extends SessionOptions {
 /** What became of a commit whose answer was lost. */
 export type Fate = 'committed' | 'undone';
 
-/** The database cannot serve as a store, and another attempt would not help: its version, its mode, its use. */
-export class UnfitDatabaseError extends Error {
-  override readonly name = 'UnfitDatabaseError';
-}
-
-const OLDEST_VERSION = 15;
 const RETRY = { baseMs: 100, maxMs: 5_000, jitter: 0.2 };
-const LOCK_RETRY_MS = 100;
-/** First half of the key of the advisory lock: 'mill' in ASCII. The second one is made from the schema's name. */
-const LOCK_CLASS = 0x6d_69_6c_6c;
 
 export class DatabaseLink {
   readonly #options: LinkOptions;
@@ -58,13 +58,13 @@ export class DatabaseLink {
     this.#options = options;
   }
 
-  /** Connects, takes the lock and migrates. @throws the error of pg or the system, UnfitDatabaseError, SchemaTooNewError */
+  /** Connects, takes the lock and migrates. @throws the error of pg or the system, UnfitDatabaseError, SchemaTooNewError, ShardLostError */
   static async open(options: LinkOptions): Promise<DatabaseLink> {
     const link = new DatabaseLink(options);
     const session = await Session.connect(options);
     try {
       await checkServer(session);
-      await link.#lock(session, options.lockWaitMs);
+      await link.#lock(session);
       await migrate(session, options.target.schema);
       link.#committed = await readNumber(session);
       await link.#use(session);
@@ -133,6 +133,14 @@ export class DatabaseLink {
     void this.#session?.end().catch(() => {});
   }
 
+  /** Nothing can be read or written from now on; commits under way may happen or not. */
+  abandon(error: unknown): void {
+    this.lose(error);
+    this.stopRetrying();
+    this.#session?.destroy();
+    void this.#opening.then(() => this.#session?.destroy());
+  }
+
   /** From now on a lost connection stays lost. */
   stopRetrying(): void {
     this.#closing.abort();
@@ -185,7 +193,7 @@ export class DatabaseLink {
         return;
       } catch (error) {
         this.#cause = error;
-        if (error instanceof SchemaTooNewError || error instanceof CommitsDifferError) {
+        if (isPermanent(error)) {
           this.lose(error);
           return;
         }
@@ -201,7 +209,7 @@ export class DatabaseLink {
     const session = await Session.connect(this.#options);
     try {
       await checkServer(session);
-      await this.#lock(session, this.#options.lockWaitMs, this.#pid);
+      await this.#lock(session, this.#pid);
       this.#compare(await readNumber(session));
       await this.#use(session);
     } catch (error) {
@@ -217,22 +225,23 @@ export class DatabaseLink {
     this.#committed = found;
   }
 
-  /** `oldPid`: a session of this process, which may still be open at the server. */
-  async #lock(session: Session, waitMs: number, oldPid?: number): Promise<void> {
-    const end = performance.now() + waitMs;
-    const { name, schema } = this.#options.target;
-    const tryLock = `select pg_try_advisory_lock(${LOCK_CLASS}, hashtext('${schema}')) as locked`;
-    for (;;) {
+  /** `oldPid`: a session of this process, which may still be open at the server. @throws ShardLostError */
+  async #lock(session: Session, oldPid?: number): Promise<void> {
+    const { lockWaitMs: waitMs, takeOver, target } = this.#options;
+    const prepare = async () => {
+      await this.#checkOwner();
       if (oldPid !== undefined) await session.execute(describeTermination(oldPid));
-      const { rows } = await session.execute(tryLock);
-      if (rows[0]?.['locked'] === true) return;
-      if (performance.now() > end || this.#closing.signal.aborted) break;
-      await sleep(LOCK_RETRY_MS);
-    }
-    throw new UnfitDatabaseError(
-      `another platform uses ${name} (schema ${schema}); stop it, or give each platform a schema of its own ` +
-        'with ?search_path=NAME',
-    );
+      if (takeOver) await evictHolder(session, target.schema);
+    };
+    await takeLock(session, { target, waitMs, prepare, signal: this.#closing.signal });
+    // Whoever becomes the owner from now on ends this session.
+    await this.#checkOwner();
+  }
+
+  /** @throws ShardLostError */
+  async #checkOwner(): Promise<void> {
+    const { mayReturn, target } = this.#options;
+    if (mayReturn && !(await mayReturn())) throw new ShardLostError(target.schema);
   }
 }
 
@@ -246,37 +255,13 @@ class CommitsDifferError extends Error {
   }
 }
 
-/** A process number alone may belong to another session by now; only the old one holds the lock. */
-function describeTermination(pid: number): string {
-  return `select pg_terminate_backend(pid) from pg_locks
-    where locktype = 'advisory' and pid = ${pid} and classid = ${LOCK_CLASS}
-      and database = (select oid from pg_database where datname = current_database())`;
+function isPermanent(error: unknown): boolean {
+  return [SchemaTooNewError, CommitsDifferError, ShardLostError].some(
+    (kind) => error instanceof kind,
+  );
 }
 
 async function readNumber(session: Session): Promise<number> {
   const [row] = await session.query({ sql: 'select number from last_commit', params: [] });
   return Number(row?.['number']);
-}
-
-/** @throws UnfitDatabaseError */
-async function checkServer(session: Session): Promise<void> {
-  const { rows } = await session.execute(
-    `select current_setting('server_version_num')::int as version, pg_is_in_recovery() as standby,
-      current_setting('transaction_read_only') as read_only,
-      current_setting('synchronous_commit') as synchronous, current_setting('fsync') as fsync`,
-  );
-  const [server = {}] = rows;
-  const version = Math.floor(Number(server['version']) / 10_000);
-  if (version < OLDEST_VERSION) {
-    throw new UnfitDatabaseError(
-      `the server is Postgres ${version}; use Postgres ${OLDEST_VERSION} or later`,
-    );
-  }
-  if (server['standby'] === true || server['read_only'] === 'on') {
-    throw new UnfitDatabaseError(
-      'the database is read-only; use the primary server, not a standby',
-    );
-  }
-  // What is acknowledged is on disk.
-  if (server['synchronous'] === 'off') await session.execute('set synchronous_commit = on');
 }

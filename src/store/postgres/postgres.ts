@@ -23,6 +23,16 @@ export interface PostgresOptions {
   waitMs?: number;
   /** How long to wait for a platform that still uses the database, ms. Default 15,000. */
   lockWaitMs?: number;
+  /**
+   * Ends whatever session holds the lock of the store, instead of waiting for its end: the caller has made sure that it
+   * is the owner. Default: false.
+   */
+  takeOver?: boolean;
+  /**
+   * Whether this process still owns the store. Asked before and after a connection takes the lock of the store. If not,
+   * the store is lost: `onLost` gets a ShardLostError. If it rejects, the connection is tried again. Default: it does.
+   */
+  mayReturn?: () => Promise<boolean>;
   /** How long to wait for a connection, ms. Default 10,000. */
   connectTimeoutMs?: number;
   /** Longest time of one statement, ms. Default 30,000. */
@@ -96,6 +106,8 @@ export class PostgresDriver implements SqlDriver {
       lockWaitMs: options.lockWaitMs ?? 15_000,
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
       statementTimeoutMs: options.statementTimeoutMs ?? 30_000,
+      takeOver: options.takeOver ?? false,
+      mayReturn: options.mayReturn,
       onFailure: options.onFailure ?? (() => {}),
       onOutage: () => {
         if (driver) driver.#rejectWaiting();
@@ -162,6 +174,14 @@ export class PostgresDriver implements SqlDriver {
     await this.read(function* () {
       yield { sql: 'select number from last_commit', params: [] };
     });
+  }
+
+  /**
+   * Ends the connection at once, for a store that another process owns now. Everything rejects from then on; a commit
+   * under way may still happen.
+   */
+  abandon(error: unknown): void {
+    this.#link.abandon(error);
   }
 
   close(): Promise<void> {

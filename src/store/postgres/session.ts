@@ -113,6 +113,11 @@ export class Session {
     });
   }
 
+  /** Ends the connection at once, also one that does not answer. */
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
   end(): Promise<void> {
     return this.#client.end();
   }

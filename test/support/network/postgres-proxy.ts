@@ -6,7 +6,7 @@ import { createServer, type Server, type Socket, connect as tcpConnect } from 'n
  * What happens at the next commit:
  * - `before`: both connections are cut, and the server never sees it;
  * - `after`: the server commits, its answer is dropped, and both connections are cut;
- * - `frozen`: nothing passes any more, in either direction, and no side learns of it.
+ * - `frozen`: nothing passes any more, in either direction, and no side learns of it until `thaw`.
  */
 export type CommitFault = 'before' | 'after' | 'frozen';
 
@@ -22,6 +22,7 @@ export class PostgresProxy {
   /** Refuses new connections. */
   isClosed = false;
   struck = 0;
+  #thaw: (() => void)[] = [];
 
   private constructor(targetPort: number) {
     this.#targetPort = targetPort;
@@ -48,6 +49,11 @@ export class PostgresProxy {
   /** Cuts all connections. */
   cut(): void {
     for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  /** What the frozen connections have sent passes on, the commit included. */
+  thaw(): void {
+    for (const act of this.#thaw.splice(0)) act();
   }
 
   async close(): Promise<void> {
@@ -77,7 +83,9 @@ export class PostgresProxy {
         if (state !== 'frozen') cut();
       });
     }
+    const held: Buffer[] = [];
     client.on('data', (piece) => {
+      if (state === 'frozen') held.push(piece);
       if (state !== 'open') return;
       const at = this.fault === undefined ? -1 : piece.indexOf(COMMIT);
       const { fault } = this;
@@ -91,6 +99,14 @@ export class PostgresProxy {
       else {
         state = fault === 'after' ? 'committing' : 'frozen';
         if (fault === 'after') server.write(piece);
+        else {
+          held.push(piece);
+          this.#thaw.push(() => {
+            state = 'open';
+            if (server.destroyed) cut();
+            else for (const each of held) server.write(each);
+          });
+        }
       }
     });
     let answers = '';

@@ -1,0 +1,77 @@
+// The advisory lock of a store: only the session that holds it uses the tables of the schema.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { PostgresTarget } from './connection-url.ts';
+import { UnfitDatabaseError } from './server-check.ts';
+import type { Session } from './session.ts';
+
+/** First half of the lock's key: 'mill' in ASCII. The second half is made from the schema's name. */
+const LOCK_CLASS = 0x6d_69_6c_6c;
+const LOCK_RETRY_MS = 100;
+/** How long to wait for the end of a session that was told to end, ms. */
+const END_MS = 1_000;
+
+/** Another node owns the store now. */
+export class ShardLostError extends Error {
+  override readonly name = 'ShardLostError';
+
+  constructor(schema: string) {
+    super(`another node owns the shard in the schema ${schema} now`);
+  }
+}
+
+export interface LockOptions {
+  target: PostgresTarget;
+  /** How long to wait for another session's end, ms. */
+  waitMs: number;
+  /** Called before each attempt. */
+  prepare?: () => Promise<void>;
+  signal?: AbortSignal;
+}
+
+/** @throws UnfitDatabaseError if another session keeps the lock */
+export async function takeLock(session: Session, options: LockOptions): Promise<void> {
+  const { prepare, signal, target, waitMs } = options;
+  const end = performance.now() + waitMs;
+  for (;;) {
+    await prepare?.();
+    const { rows } = await session.execute(
+      `select pg_try_advisory_lock(${describeKey(target.schema)}) as locked`,
+    );
+    if (rows[0]?.['locked'] === true) return;
+    if (performance.now() > end || signal?.aborted) break;
+    await sleep(LOCK_RETRY_MS);
+  }
+  throw new UnfitDatabaseError(
+    `another platform uses ${target.name} (schema ${target.schema}); stop it, or give each platform a schema of its own ` +
+      'with ?search_path=NAME',
+  );
+}
+
+export async function releaseLock(session: Session, schema: string): Promise<void> {
+  await session.execute(`select pg_advisory_unlock(${describeKey(schema)})`);
+}
+
+/** Ends every other session that holds the lock of the schema's store, and with it its transaction. */
+export async function evictHolder(session: Session, schema: string): Promise<void> {
+  await session.execute(
+    `select pg_terminate_backend(pid, ${END_MS}) from pg_locks
+      where ${describeHolders(LOCK_CLASS)} and granted and objid = hashtext('${schema}')::oid
+        and pid <> pg_backend_pid()`,
+  );
+}
+
+/** A process number alone may belong to another session by now; only the old one holds the lock. */
+export function describeTermination(pid: number): string {
+  return `select pg_terminate_backend(pid) from pg_locks
+    where ${describeHolders(LOCK_CLASS)} and pid = ${pid}`;
+}
+
+/** Condition for the rows of pg_locks with advisory locks of two halves, of which the first one is known. */
+export function describeHolders(lockClass: number): string {
+  return `locktype = 'advisory' and objsubid = 2 and classid = ${lockClass}
+    and database = (select oid from pg_database where datname = current_database())`;
+}
+
+function describeKey(schema: string): string {
+  return `${LOCK_CLASS}, hashtext('${schema}')`;
+}
