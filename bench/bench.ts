@@ -16,6 +16,7 @@ import {
 } from './measures.ts';
 import { measureNeighbours } from './neighbours.ts';
 import { measurePayloads } from './payloads.ts';
+import { measurePostgres } from './postgres.ts';
 import { measureProcessor } from './processor.ts';
 import { measureProxy } from './proxy.ts';
 import { measureColdStart, measureIdleMemory } from './starts.ts';
@@ -41,6 +42,7 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   backlog: measureBacklog,
   neighbours: measureNeighbours,
   warmup: measureWarmUp,
+  postgres: measurePostgres,
 };
 
 const HOSTILE = 'hostile';

@@ -79,6 +79,11 @@ export class PostgresServer {
     return server;
   }
 
+  /** Of the process that starts all others of the server. */
+  get pid(): number {
+    return this.#process?.pid ?? 0;
+  }
+
   get #data(): string {
     return join(this.#folder, 'data');
   }
