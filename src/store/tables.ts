@@ -17,6 +17,21 @@ export interface TableListing extends Omit<JobListing, 'status'> {
   status: Exclude<JobStatus, 'IN_PROGRESS'> | undefined;
 }
 
+/** The row of a new job. The caller guarantees that the ID is new. */
+export interface AddedRow {
+  job: StoredJob;
+  payloads: InlinePayloads;
+}
+
+/** What differs between the two is written. */
+export interface ChangedRow {
+  /** As the row has it. */
+  before: StoredJob;
+  after: StoredJob;
+  /** The small output of a job that has none. */
+  output: Uint8Array | undefined;
+}
+
 export interface Tables
   extends Omit<
     Transaction,
@@ -28,13 +43,11 @@ export interface Tables
   dueJobs(now: number, limit: number): Step<StoredJob[]>;
   /** Like `Reader.nextDueAt`, without jobs that have a lease. */
   nextDueAt(): Step<number | undefined>;
-  /** Adds the row of a job. The caller guarantees that the ID is new. */
-  addJobRow(job: StoredJob, payloads?: InlinePayloads): Step<void>;
-  /**
-   * Writes what differs between the two; `before` is what the row has. `output`: the small output of
-   * a job that has none.
-   */
-  changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void>;
+  /** Most rows that `addJobRows` and `changeJobRows` take: 1 if more would save nothing. */
+  readonly rowsAtOnce: number;
+  addJobRows(added: readonly AddedRow[]): Step<void>;
+  /** The jobs are different ones. */
+  changeJobRows(changes: readonly ChangedRow[]): Step<void>;
   /** Like `Transaction.saveAlike`, without counters. */
   changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]>;
   /**
@@ -42,8 +55,8 @@ export interface Tables
    * delivery refers to.
    */
   removeJobs(jobs: readonly StoredJob[]): Step<void>;
-  /** Adds to the endpoint's counters. */
-  addCounts(endpointId: string, counts: Counts): Step<void>;
+  /** Adds to the counters of the endpoints with these IDs. */
+  addCounts(counts: ReadonlyMap<string, Counts>): Step<void>;
   /** The payload must not exist yet. */
   putInput(key: JobKey, input: Payload): Step<void>;
 }

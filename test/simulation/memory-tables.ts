@@ -28,7 +28,7 @@ import {
   type StoredWorker,
   type UnusedPayload,
 } from '../../src/store/store.ts';
-import type { TableListing, Tables } from '../../src/store/tables.ts';
+import type { AddedRow, ChangedRow, TableListing, Tables } from '../../src/store/tables.ts';
 
 const COUNTERS = [
   'inQueue',
@@ -51,9 +51,12 @@ const SMALL_ROWS = 128;
 export interface MemoryTablesOptions {
   /** Payloads of a job up to this size are deleted at once. Default 256 KB. */
   smallBytes?: number;
+  /** Rows that are written together. Default 1. */
+  rowsAtOnce?: number;
 }
 
 export class MemoryTables implements Tables {
+  readonly rowsAtOnce: number;
   readonly #smallBytes: number;
   readonly #endpoints = new Map<string, StoredEndpoint>();
   readonly #jobs = new Map<string, StoredJob>();
@@ -72,7 +75,8 @@ export class MemoryTables implements Tables {
   readonly #keys = new Map<string, StoredKey>();
   readonly #undo: (() => void)[] = [];
 
-  constructor({ smallBytes = 262_144 }: MemoryTablesOptions = {}) {
+  constructor({ rowsAtOnce = 1, smallBytes = 262_144 }: MemoryTablesOptions = {}) {
+    this.rowsAtOnce = rowsAtOnce;
     this.#smallBytes = smallBytes;
   }
 
@@ -304,7 +308,11 @@ export class MemoryTables implements Tables {
     this.#delete(this.#keys, id);
   }
 
-  *addJobRow(job: StoredJob, { input, output }: InlinePayloads = {}): Step<void> {
+  *addJobRows(added: readonly AddedRow[]): Step<void> {
+    for (const { job, payloads } of added) yield* this.#addJobRow(job, payloads);
+  }
+
+  *#addJobRow(job: StoredJob, { input, output }: InlinePayloads): Step<void> {
     const { endpointId, id, idempotencyKey } = job;
     if (this.#jobs.has(nameOf(job))) throw new Error(`job ${id} exists already`);
     const isTaken = (other: StoredJob) => other.idempotencyKey === idempotencyKey;
@@ -316,7 +324,11 @@ export class MemoryTables implements Tables {
     if (output) yield* this.putOutput(job, output);
   }
 
-  *changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void> {
+  *changeJobRows(changes: readonly ChangedRow[]): Step<void> {
+    for (const change of changes) yield* this.#changeJobRow(change);
+  }
+
+  *#changeJobRow({ after, before, output }: ChangedRow): Step<void> {
     if (!this.#jobs.has(nameOf(before))) throw new Error(`job ${before.id} does not exist`);
     this.#set(this.#jobs, nameOf(after), after);
     if (output) yield* this.putOutput(after, output);
@@ -341,7 +353,10 @@ export class MemoryTables implements Tables {
         job.mode === mode &&
         job.expiresAt >= after.expiresAt,
     );
-    for (const job of alike) yield* this.changeJobRow(job, changeAlike(job, before, after));
+    for (const job of alike) {
+      const change = { before: job, after: changeAlike(job, before, after), output: undefined };
+      yield* this.#changeJobRow(change);
+    }
     return alike.map(({ id }) => id);
   }
 
@@ -352,7 +367,11 @@ export class MemoryTables implements Tables {
     }
   }
 
-  *addCounts(endpointId: string, { ...counts }: Counts): Step<void> {
+  *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
+    for (const [id, each] of counts) this.#addCounts(id, each);
+  }
+
+  #addCounts(endpointId: string, { ...counts }: Counts): void {
     const endpoint = this.#endpoints.get(endpointId);
     if (!endpoint) return;
     for (const counter of COUNTERS) counts[counter] += endpoint[counter];

@@ -82,7 +82,10 @@ export class SeedPlayer {
 
   #chooseStore(random: () => number, failsCommit: () => boolean): Store {
     if (Math.floor(random() * SQLITE_ONE_IN) > 0)
-      return new MemoryStore({ ...FEW_LIVE_JOBS, smallBytes: 8, failsCommit });
+      return new MemoryStore({
+        ...{ ...FEW_LIVE_JOBS, smallBytes: 8, failsCommit },
+        rowsAtOnce: 1 + 2 * Math.floor(random() * 2),
+      });
     this.#sqlite ??= openSqlite();
     return this.#sqlite;
   }

@@ -5,7 +5,7 @@ import { isTerminal } from '../../wire/job.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import type { JobChange } from './counts.ts';
+import type { Counts, JobChange } from './counts.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import { type ChangedJob, FIRST_WINDOW_JOBS, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
@@ -210,9 +210,14 @@ export class LiveJobs {
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
     yield* this.unwritten.write((live, job) => this.#noteWritten(live, job));
+    yield* this.#writeCounts();
+  }
+
+  *#writeCounts(): Step<void> {
+    const all = new Map<string, Counts>();
+    for (const { counts, id } of this.#uncounted) if (counts) all.set(id, counts);
+    if (all.size > 0) yield* this.#tables.addCounts(all);
     for (const live of this.#uncounted) {
-      const { counts } = live;
-      if (counts) yield* this.#tables.addCounts(live.id, counts);
       const reset = live.resetCounts();
       this.#uncounted.delete(live);
       this.#undo.push(() => {

@@ -1,6 +1,6 @@
 // The rows of jobs that differ from memory, and how they are written: removed jobs all together.
 import type { Step } from '../store.ts';
-import type { Tables } from '../tables.ts';
+import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import type { ChangedJob, LiveEndpoint } from './live-endpoint.ts';
 
 /** Removed jobs after which an operation waits for the removal of their rows: a slice of time includes it. */
@@ -49,14 +49,28 @@ export class UnwrittenRows {
   *write(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
     // First, because an added job may have the idempotency key of a removed one.
     yield* this.#remove(onWritten);
-    for (const [job, live] of this.#kept) {
-      const { now, payloads, stored } = job;
-      if (!now) continue;
-      if (stored) yield* this.#tables.changeJobRow(stored, now, payloads.output);
-      else yield* this.#tables.addJobRow(now, payloads);
-      this.#kept.delete(job);
-      onWritten(live, job);
+    const kept = [...this.#kept.keys()];
+    const { rowsAtOnce } = this.#tables;
+    for (let at = 0; at < kept.length; at += rowsAtOnce) {
+      const jobs = kept.slice(at, at + rowsAtOnce);
+      yield* this.#writeKept(jobs);
+      for (const job of jobs) {
+        const live = this.#kept.get(job);
+        this.#kept.delete(job);
+        if (live) onWritten(live, job);
+      }
     }
+  }
+
+  *#writeKept(jobs: readonly ChangedJob[]): Step<void> {
+    const added: AddedRow[] = [];
+    const changed: ChangedRow[] = [];
+    for (const { now, payloads, stored } of jobs) {
+      if (now && stored) changed.push({ before: stored, after: now, output: payloads.output });
+      else if (now) added.push({ job: now, payloads });
+    }
+    if (changed.length > 0) yield* this.#tables.changeJobRows(changed);
+    if (added.length > 0) yield* this.#tables.addJobRows(added);
   }
 
   *#remove(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {

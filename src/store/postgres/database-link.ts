@@ -28,6 +28,8 @@ export interface LinkOptions extends SessionOptions {
   onOutage: () => void;
   /** Called when there is a connection again. */
   onReconnect: () => void;
+  /** Called with each new session, before anything else uses it. */
+  onSession: (session: Session) => Promise<void>;
   /** Called once, when nothing can be read or written any more. */
   onLost: (error: unknown) => void;
 }
@@ -155,6 +157,7 @@ export class DatabaseLink {
 
   async #use(session: Session): Promise<void> {
     this.#pid = await session.readPid();
+    await this.#options.onSession(session);
     this.#session = session;
     this.#isOut = false;
     void session.ended.then(() => this.#onEnd(session));

@@ -1,6 +1,7 @@
 // Tells Postgres' errors apart, and explains them to the operator.
 import { DatabaseError } from 'pg';
 import { StoreUnavailableError } from '../store.ts';
+import { UnfitValueError } from './binary-arrays.ts';
 
 /**
  * Classes of SQLSTATE with which the database refuses a statement because of what it contains: feature, cardinality,
@@ -10,6 +11,7 @@ const REFUSALS: ReadonlySet<string> = new Set(['0A', '21', '22', '23', '42']);
 
 /** The database refused this statement, and would refuse it again; others may succeed. */
 export function isRefusal(error: unknown): boolean {
+  if (error instanceof UnfitValueError) return true;
   return error instanceof DatabaseError && REFUSALS.has(error.code?.slice(0, 2) ?? '');
 }
 

@@ -6,12 +6,12 @@ import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
-import { SqlTables } from '../sql/sql-tables.ts';
 import { type Row, type Step, type Store, StoreUnavailableError } from '../store.ts';
 import { Batch, type Outcome, type PendingWrite } from './batch.ts';
 import type { PostgresTarget } from './connection-url.ts';
 import { DatabaseLink } from './database-link.ts';
 import { describeUnavailable, isRefusal } from './postgres-errors.ts';
+import { PostgresTables } from './postgres-tables.ts';
 import type { Session } from './session.ts';
 import { Turns } from './turns.ts';
 
@@ -63,9 +63,9 @@ export async function openPostgresStore(options: PostgresOptions): Promise<Store
 export async function openPostgres(
   options: PostgresOptions,
 ): Promise<{ store: Store; driver: PostgresDriver }> {
-  const tables = new SqlTables();
+  const tables = new PostgresTables();
   const live = new LiveJobs(tables, options.live);
-  const driver = await PostgresDriver.open(options, live);
+  const driver = await PostgresDriver.open(options, live, (session) => tables.useTypes(session));
   try {
     await driver.write(leaveCopy);
   } catch (error) {
@@ -97,8 +97,15 @@ export class PostgresDriver implements SqlDriver {
     this.#onFailure = onFailure ?? (() => {});
   }
 
-  /** `memory` changes with the database. @throws as openPostgresStore */
-  static async open(options: PostgresOptions, memory: MemoryState): Promise<PostgresDriver> {
+  /**
+   * `memory` changes with the database. `onSession` is called with each new session before operations use it.
+   * @throws as openPostgresStore
+   */
+  static async open(
+    options: PostgresOptions,
+    memory: MemoryState,
+    onSession = (_session: Session): Promise<void> => Promise.resolve(),
+  ): Promise<PostgresDriver> {
     let driver: PostgresDriver | undefined;
     const link = await DatabaseLink.open({
       target: options.target,
@@ -109,6 +116,7 @@ export class PostgresDriver implements SqlDriver {
       takeOver: options.takeOver ?? false,
       mayReturn: options.mayReturn,
       onFailure: options.onFailure ?? (() => {}),
+      onSession,
       onOutage: () => {
         if (driver) driver.#rejectWaiting();
       },

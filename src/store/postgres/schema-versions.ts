@@ -39,7 +39,64 @@ create table shard (
 ) with (fillfactor = 50);
 `;
 
+/** A job's row as a value, so that a parameter can have many rows. */
+const jobImage = `
+create type job_image as (
+  endpoint_id text,
+  id text,
+  status text,
+  mode text,
+  priority bigint,
+  position bigint,
+  submitted_at bigint,
+  queued_at bigint,
+  available_at bigint,
+  delayed bigint,
+  expires_at bigint,
+  ttl_ms bigint,
+  execution_timeout_ms bigint,
+  max_attempts bigint,
+  started_at bigint,
+  deadline_at bigint,
+  ended_at bigint,
+  execution_ms double precision,
+  due_at bigint,
+  attempt bigint,
+  failures bigint,
+  releases bigint,
+  solo bigint,
+  lease_token text,
+  lease_worker text,
+  lease_incarnation bigint,
+  lease_take text,
+  lease_until bigint,
+  lease_started bigint,
+  lease_lost text,
+  last_seq bigint,
+  chunk_count bigint,
+  chunk_bytes bigint,
+  cursor_attempt bigint,
+  cursor_next bigint,
+  output_kind text,
+  log_bytes bigint,
+  log_dropped bigint,
+  error text,
+  history text,
+  progress text,
+  worker_id text,
+  idempotency_key text,
+  request_hash text,
+  traceparent text,
+  tracestate text,
+  webhook text,
+  s3_config text,
+  api text,
+  input bytea,
+  output bytea
+);
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
-export const MIGRATIONS: readonly string[] = [firstSchema, copyState, nodes];
+export const MIGRATIONS: readonly string[] = [firstSchema, copyState, nodes, jobImage];

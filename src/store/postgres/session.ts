@@ -29,8 +29,17 @@ const SERVER_KEEPALIVE = {
  * as any there; nothing else would replace it before autovacuum comes, and the table may have a million rows by then.
  */
 const STATEMENTS_PER_PLAN = 1_000;
+/** A statement may write many rows: it counts once more for so many bytes of its parameters. */
+const BYTES_PER_STATEMENT = 1_024;
 /** The statements are made for the indexes; without statistics the planner would scan small tables that grow. */
-const PLANNER = { enable_seqscan: 'off', enable_bitmapscan: 'off', enable_sort: 'off', jit: 'off' };
+const PLANNER = {
+  enable_seqscan: 'off',
+  enable_bitmapscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+  enable_sort: 'off',
+  jit: 'off',
+};
 
 export class Session {
   readonly #client: Client;
@@ -38,7 +47,7 @@ export class Session {
   #isCorked = false;
   readonly #statements = new Statements();
   #error: Error | undefined;
-  /** Statements sent so far. */
+  /** Statements sent since plans were made. */
   #sent = 0;
   /** Resolves when the connection has ended, whoever ended it. */
   readonly ended: Promise<void>;
@@ -90,10 +99,20 @@ export class Session {
 
   /** Sends the statement at once, behind those whose answers are not there yet. */
   run({ name, text }: Statement, params: Query['params'] = []): Promise<QueryResult<Row>> {
-    if (++this.#sent % STATEMENTS_PER_PLAN === 0) this.execute('discard plans').catch(() => {});
+    const values = encodeValues(params);
+    this.#countSent(values);
     this.#cork();
-    const config = { text, values: encodeValues(params) };
+    const config = { text, values };
     return this.#client.query<Row>(name === undefined ? config : { ...config, name });
+  }
+
+  #countSent(values: Query['params']): void {
+    let bytes = BYTES_PER_STATEMENT;
+    for (const value of values) if (value instanceof Uint8Array) bytes += value.length;
+    this.#sent += bytes / BYTES_PER_STATEMENT;
+    if (this.#sent < STATEMENTS_PER_PLAN) return;
+    this.#sent = 0;
+    this.execute('discard plans').catch(() => {});
   }
 
   /** Runs statements without parameters. */

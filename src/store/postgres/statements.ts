@@ -59,9 +59,11 @@ export function encodeValues(values: readonly SqlValue[]): SqlValue[] {
   return values.map((value) => (typeof value === 'string' ? encodeText(value) : value));
 }
 
-const BYTEA = 17;
-const INT8 = 20;
-const TEXT = 25;
+/** Numbers of types, the same in all databases. */
+export const BYTEA = 17;
+export const INT8 = 20;
+export const TEXT = 25;
+export const FLOAT8 = 701;
 
 /** Integers as numbers: the store has none above 2 ** 53. */
 export const valueTypes: CustomTypesConfig = {

@@ -128,12 +128,22 @@ export interface InlinePayloads {
   output?: Uint8Array | undefined;
 }
 
-export function describeInsert(job: StoredJob, { input, output }: InlinePayloads = {}): Query {
-  return { sql: insertJobSql, params: [...listJobValues(job), input ?? null, output ?? null] };
+/** All columns of the table, in the order of `listImageValues`. */
+export const imageColumns = [...jobColumns, 'input', 'output'] as const;
+
+/** The whole row of a job. */
+export function listImageValues(job: StoredJob, { input, output }: InlinePayloads): SqlValue[] {
+  const values = listJobValues(job);
+  values.push(input ?? null, output ?? null);
+  return values;
 }
 
-const insertJobSql = `insert into job (${allJobColumns}, input, output)
-  values (${jobColumns.map(() => '?').join(', ')}, ?, ?)`;
+export function describeInsert(job: StoredJob, payloads: InlinePayloads): Query {
+  return { sql: insertJobSql, params: listImageValues(job, payloads) };
+}
+
+const insertJobSql = `insert into job (${imageColumns.join(', ')})
+  values (${imageColumns.map(() => '?').join(', ')})`;
 
 export function readJob(row: Row): StoredJob {
   const error = textOrNull(row, 'error');

@@ -1,6 +1,8 @@
 // The statements that change rows of jobs: they write only the columns that differ.
 import type { AlikeRange, Query, SqlValue, StoredJob } from '../store.ts';
-import { jobColumns, listJobValues } from './job-row.ts';
+import { imageColumns, jobColumns, listJobValues } from './job-row.ts';
+
+const OUTPUT_BIT = 2 ** jobColumns.length;
 
 /** Update statements by the set of columns that they write. A queue needs a few dozen of them. */
 const updates = new Map<number, string>();
@@ -44,8 +46,8 @@ export function describeAlikeChange(
   };
 }
 
-/** The columns that differ, as bits, and their new values. */
-function compareJobs(
+/** The columns that differ, as bits, and their new values, in the order of `imageColumns`. */
+export function compareJobs(
   before: StoredJob,
   after: StoredJob,
   output?: Uint8Array,
@@ -62,7 +64,7 @@ function compareJobs(
   }
   if (output) {
     values.push(output);
-    columns += 2 ** now.length;
+    columns += OUTPUT_BIT;
   }
   return { columns, values };
 }
@@ -76,6 +78,15 @@ function findUpdate(columns: number): string {
 }
 
 function beginUpdate(columns: number): string {
-  const names = [...jobColumns, 'output'].filter((_, i) => Math.floor(columns / 2 ** i) % 2 === 1);
-  return `update job set ${names.map((name) => `${name} = ?`).join(', ')}`;
+  const names = listColumns(columns).map((index) => `${imageColumns[index]} = ?`);
+  return `update job set ${names.join(', ')}`;
+}
+
+/** A set of columns as indexes into `imageColumns`, ascending. */
+export function listColumns(columns: number): number[] {
+  return imageColumns.flatMap((name, index) => {
+    // A change has no input.
+    const bit = name === 'output' ? OUTPUT_BIT : 2 ** index;
+    return name !== 'input' && Math.floor(columns / bit) % 2 === 1 ? [index] : [];
+  });
 }

@@ -20,10 +20,10 @@ import {
   type StoredWorker,
   type UnusedPayload,
 } from '../store.ts';
-import type { Tables } from '../tables.ts';
+import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
 import { removeJobs } from './job-removal.ts';
-import { describeInsert, type InlinePayloads } from './job-row.ts';
+import { describeInsert } from './job-row.ts';
 import { describeAlikeChange, describeChange } from './job-updates.ts';
 import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
 import { text } from './rows.ts';
@@ -37,6 +37,8 @@ import {
 } from './unused-payloads.ts';
 
 export class SqlTables extends SqlReader implements Tables {
+  readonly rowsAtOnce: number = 1;
+
   *putEndpoint(endpoint: EndpointBase): Step<void> {
     const { createdAt, deleted = false, deployment = null, id, settings, shard = null } = endpoint;
     yield {
@@ -89,13 +91,15 @@ export class SqlTables extends SqlReader implements Tables {
     yield { sql: 'delete from api_key where id = ?', params: [id] };
   }
 
-  *addJobRow(job: StoredJob, payloads?: InlinePayloads): Step<void> {
-    yield describeInsert(job, payloads);
+  *addJobRows(added: readonly AddedRow[]): Step<void> {
+    for (const { job, payloads } of added) yield describeInsert(job, payloads);
   }
 
-  *changeJobRow(before: StoredJob, after: StoredJob, output?: Uint8Array): Step<void> {
-    const change = describeChange(before, after, output);
-    if (change) yield change;
+  *changeJobRows(changes: readonly ChangedRow[]): Step<void> {
+    for (const { after, before, output } of changes) {
+      const change = describeChange(before, after, output);
+      if (change) yield change;
+    }
   }
 
   *changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
@@ -111,14 +115,16 @@ export class SqlTables extends SqlReader implements Tables {
     return removeJobs(jobs);
   }
 
-  *addCounts(endpointId: string, counts: Counts): Step<void> {
-    const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = counts;
-    yield {
-      sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
-        completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
-        timed_out = timed_out + ?, retried = retried + ? where id = ?`,
-      params: [inQueue, inProgress, completed, failed, cancelled, timedOut, retried, endpointId],
-    };
+  *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
+    for (const [id, each] of counts) {
+      const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = each;
+      yield {
+        sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
+          completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
+          timed_out = timed_out + ?, retried = retried + ? where id = ?`,
+        params: [inQueue, inProgress, completed, failed, cancelled, timedOut, retried, id],
+      };
+    }
   }
 
   *putInput(key: JobKey, input: Payload): Step<void> {

@@ -30,7 +30,7 @@ it('writes each row once, however many operations of the batch are refused', asy
   await store.read((tx) => tx.endpoint(ENDPOINT));
   const [tables] = found;
   if (!tables) throw new Error('no commit');
-  const addJobRow = vi.spyOn(tables, 'addJobRow');
+  const addJobRows = vi.spyOn(tables, 'addJobRows');
   const operations = Array.from({ length: 10 }, (_, i) => [
     store.write((tx) => tx.insertJob(makeJob({ id: `job-${i}`, position: i }), INPUT)),
     store.write(function* (tx) {
@@ -41,7 +41,7 @@ it('writes each row once, however many operations of the batch are refused', asy
   ]);
   const results = await Promise.allSettled(operations.flat());
   expect(results.filter(({ status }) => status === 'rejected')).toHaveLength(10);
-  expect(addJobRow).toHaveBeenCalledTimes(10);
+  expect(addJobRows).toHaveBeenCalledTimes(10);
 });
 
 it('finds jobs of the same batch by their idempotency keys', async () => {

@@ -104,14 +104,20 @@ const other = makeJob({ ...key, id: 'o', webhook: 'https://example.com/' });
 const delivery = makeDelivery(key);
 const staged: StagedPayload = { ...key, kind: 'output', origin: 1 };
 const writes: [string, (tx: Tables) => Step<unknown>][] = [
-  ['changeJobRow', (tx) => tx.changeJobRow(job, { ...job, status: 'FAILED', attempt: 3 })],
+  [
+    'changeJobRows',
+    (tx) => {
+      const after = { ...job, status: 'FAILED' as const, attempt: 3 };
+      return tx.changeJobRows([{ before: job, after, output: undefined }]);
+    },
+  ],
   [
     'changeAlikeRows',
     (tx) => tx.changeAlikeRows(job, { ...job, status: 'CANCELLED' }, { upTo: 9, limit: 5 }),
   ],
   ['removeJobs', (tx) => tx.removeJobs([job])],
   ['removeJobs of several', (tx) => tx.removeJobs([job, other])],
-  ['addCounts', (tx) => tx.addCounts('e', { ...noCounts(), inQueue: 1 })],
+  ['addCounts', (tx) => tx.addCounts(new Map([['e', { ...noCounts(), inQueue: 1 }]]))],
   ['postponeDelivery', (tx) => tx.postponeDelivery(delivery)],
   ['removeDelivery', (tx) => tx.removeDelivery(key)],
   ['dropChunks', (tx) => tx.dropChunks(key)],

@@ -1,0 +1,118 @@
+// The tables of a Postgres database: rows of many jobs are one parameter of one statement.
+import type { Counts } from '../live/counts.ts';
+import { imageColumns, listImageValues } from '../sql/job-row.ts';
+import { compareJobs, listColumns } from '../sql/job-updates.ts';
+import { SqlTables } from '../sql/sql-tables.ts';
+import type { SqlValue, Step } from '../store.ts';
+import type { AddedRow, ChangedRow } from '../tables.ts';
+import { type CompositeType, encodeArray, encodeRows } from './binary-arrays.ts';
+import type { Session } from './session.ts';
+import { INT8, TEXT } from './statements.ts';
+
+const ROWS_AT_ONCE = 256;
+
+export class PostgresTables extends SqlTables {
+  override readonly rowsAtOnce = ROWS_AT_ONCE;
+  #image: CompositeType = { type: 0, columns: [] };
+
+  /** The database of the session numbers its types in its own way. */
+  async useTypes(session: Session): Promise<void> {
+    const rows = await session.query({
+      sql: `select (c.relname::regtype)::oid::int8 as type, a.attname::text as name, a.atttypid::int8 as column
+        from pg_class c join pg_attribute a on a.attrelid = c.oid
+        where c.oid = 'job_image'::regclass and a.attnum > 0 order by a.attnum`,
+      params: [],
+    });
+    const names = rows.map((row) => String(row['name']));
+    if (names.join() !== imageColumns.join()) {
+      throw new Error(`the type job_image has other columns than this version: ${names.join()}`);
+    }
+    this.#image = {
+      type: Number(rows[0]?.['type']),
+      columns: rows.map((row) => Number(row['column'])),
+    };
+  }
+
+  override *addJobRows(added: readonly AddedRow[]): Step<void> {
+    const rows = added.map(({ job, payloads }) => listImageValues(job, payloads));
+    yield { sql: INSERT, params: [encodeRows(this.#image, ALL_COLUMNS, rows)] };
+  }
+
+  override *changeJobRows(changes: readonly ChangedRow[]): Step<void> {
+    // Jobs that changed in the same columns are one statement.
+    const groups = new Map<number, SqlValue[][]>();
+    for (const { after, before, output } of changes) {
+      const { columns, values } = compareJobs(before, after, output);
+      if (columns === 0) continue;
+      const group = groups.get(columns);
+      const row = [after.endpointId, after.id, ...values];
+      if (group) group.push(row);
+      else groups.set(columns, [row]);
+    }
+    for (const [columns, rows] of groups) {
+      const { given, sql } = findUpdate(columns);
+      yield { sql, params: [encodeRows(this.#image, given, rows)] };
+    }
+  }
+
+  override *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
+    if (counts.size === 1) {
+      yield* super.addCounts(counts);
+      return;
+    }
+    const all = [...counts.values()];
+    const numbers = COUNTERS.map(([, key]) => all.map((each) => each[key]));
+    yield {
+      sql: ADD_COUNTS,
+      params: [
+        encodeArray(TEXT, [...counts.keys()]),
+        ...numbers.map((values) => encodeArray(INT8, values)),
+      ],
+    };
+  }
+}
+
+const ALL_COLUMNS = imageColumns.map((_, index) => index);
+
+const INSERT = `insert into job (${imageColumns.join(', ')})
+  select ${imageColumns.join(', ')} from unnest(?::job_image[])`;
+
+interface Update {
+  sql: string;
+  /** Columns of an image that the statement reads. */
+  given: number[];
+}
+
+/** By the set of columns that they write. */
+const updates = new Map<number, Update>();
+
+function findUpdate(columns: number): Update {
+  const known = updates.get(columns);
+  if (known) return known;
+  const given = listColumns(columns);
+  const assignments = given.map((index) => `${imageColumns[index]} = image.${imageColumns[index]}`);
+  const update = {
+    sql: `update job set ${assignments.join(', ')} from unnest(?::job_image[]) as image
+      where job.endpoint_id = image.endpoint_id and job.id = image.id`,
+    // The key comes first.
+    given: [0, 1, ...given],
+  };
+  updates.set(columns, update);
+  return update;
+}
+
+const COUNTERS = [
+  ['in_queue', 'inQueue'],
+  ['in_progress', 'inProgress'],
+  ['completed', 'completed'],
+  ['failed', 'failed'],
+  ['cancelled', 'cancelled'],
+  ['timed_out', 'timedOut'],
+  ['retried', 'retried'],
+] as const;
+
+const ADD_COUNTS = `update endpoint
+  set ${COUNTERS.map(([name]) => `${name} = endpoint.${name} + added.${name}`).join(', ')}
+  from unnest(?::text[], ${COUNTERS.map(() => '?::bigint[]').join(', ')})
+    as added (id, ${COUNTERS.map(([name]) => name).join(', ')})
+  where endpoint.id = added.id`;
