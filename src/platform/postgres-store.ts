@@ -11,6 +11,10 @@ import type { StoreLimits } from './platform-options.ts';
 
 /** Each code of a failure is logged once in this time, ms. */
 const LOG_EVERY_MS = 60_000;
+/** How long a full disk of the server is a warning after the last commit that failed of it, ms. */
+const WARN_MS = 60_000;
+const DISK_FULL = '53100';
+const FULL_WARNING = `the database has refused commits: the disk of its server is full (${DISK_FULL})`;
 
 export interface PostgresDataOptions {
   url: string;
@@ -65,15 +69,21 @@ class Failures {
   readonly counts = new Map<string, number>();
   readonly #log: Log;
   readonly #loggedAt = new Map<string, number>();
+  #fullAt = Number.NEGATIVE_INFINITY;
 
   constructor(log: Log) {
     this.#log = log;
+  }
+
+  get isDiskFull(): boolean {
+    return performance.now() - this.#fullAt < WARN_MS;
   }
 
   readonly note = (error: unknown): void => {
     const code = codeOf(error);
     this.counts.set(code, (this.counts.get(code) ?? 0) + 1);
     const now = performance.now();
+    if (code === DISK_FULL) this.#fullAt = now;
     if (now - (this.#loggedAt.get(code) ?? Number.NEGATIVE_INFINITY) < LOG_EVERY_MS) return;
     this.#loggedAt.set(code, now);
     const reason = explainPostgresError(error);
@@ -87,7 +97,6 @@ class Failures {
 }
 
 class PostgresStatus implements StoreStatus {
-  readonly warnings = [];
   readonly #driver: PostgresDriver;
   readonly #failures: Failures;
   readonly #size: DatabaseSize;
@@ -96,6 +105,10 @@ class PostgresStatus implements StoreStatus {
     this.#driver = driver;
     this.#failures = failures;
     this.#size = new DatabaseSize(driver);
+  }
+
+  get warnings(): string[] {
+    return this.#failures.isDiskFull ? [FULL_WARNING] : [];
   }
 
   get failures(): ReadonlyMap<string, number> {

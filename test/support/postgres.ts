@@ -17,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
 import type { Certificate } from './certificates.ts';
+import { killTree } from './process-tree.ts';
 
 const PACKAGES = '/usr/lib/postgresql';
 const OWNER = 'postgres';
@@ -45,6 +46,8 @@ function findPrograms(): string | undefined {
 export interface PostgresSettings {
   /** Settings of the server: `{ fsync: 'on' }`. */
   settings?: Readonly<Record<string, string>>;
+  /** Parent of its folder. Default: that of temporary files. */
+  parent?: string;
 }
 
 export class PostgresServer {
@@ -57,11 +60,15 @@ export class PostgresServer {
   #admin: Client | undefined;
   readonly #kill = () => this.#process?.kill('SIGKILL');
 
-  private constructor(bin: string, port: number, { settings = {} }: PostgresSettings) {
+  private constructor(
+    bin: string,
+    port: number,
+    { parent = tmpdir(), settings = {} }: PostgresSettings,
+  ) {
     this.#bin = bin;
     this.port = port;
     this.#settings = settings;
-    this.#folder = mkdtempSync(join(tmpdir(), 'millrace-postgres-'));
+    this.#folder = mkdtempSync(join(parent, 'millrace-postgres-'));
     const owner = findOwner();
     if (owner) chownSync(this.#folder, owner.uid, owner.gid);
     // If the test dies, the server must not stay.
@@ -160,9 +167,24 @@ export class PostgresServer {
     await this.query('select pg_promote()');
   }
 
+  /** False after a failure that it does not survive. */
+  get isRunning(): boolean {
+    return this.#process?.exitCode === null && this.#process.signalCode === null;
+  }
+
   /** Ends the server at once, as a crash would. */
   async crash(): Promise<void> {
     await this.#end('SIGQUIT');
+  }
+
+  /** Kills the server with all its processes, before any of them can react. */
+  async kill(): Promise<void> {
+    const pid = this.#process?.pid;
+    if (pid === undefined) return;
+    // So that it starts no more processes.
+    process.kill(pid, 'SIGSTOP');
+    killTree(pid);
+    await this.#end('SIGKILL');
   }
 
   /** Starts it again. */
