@@ -50,6 +50,7 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
   afterEach(async () => {
     proxy.fault = undefined;
     proxy.isClosed = false;
+    proxy.delayMs = 0;
     await Promise.all(opened.splice(0).map((each) => each.close()));
   });
 
@@ -92,6 +93,38 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
     expect(await listIds()).toEqual(['b']);
   });
 
+  it('answers a commit on a connection that froze before the answer', async () => {
+    await store.close();
+    store = await open({ statementTimeoutMs: 300 });
+    proxy.fault = 'unanswered';
+    await Promise.all([add('a'), add('b')]);
+    await add('c');
+    expect(await listIds()).toEqual(['a', 'b', 'c']);
+    expect(onReconnect).toHaveBeenCalledOnce();
+  });
+
+  it('replaces a connection that froze between transactions', async () => {
+    await store.close();
+    store = await open({ statementTimeoutMs: 300 });
+    await add('a');
+    proxy.freeze();
+    const read = store.read((tx) => tx.input({ endpointId: ENDPOINT, id: 'a' }));
+    await expect(read).rejects.toThrow('cannot be used now: the server does not answer any more');
+    await vi.waitFor(() => add('b'));
+    expect(await listIds()).toEqual(['a', 'b']);
+  });
+
+  it('loses nothing on a slow connection', async () => {
+    await store.close();
+    proxy.delayMs = 40;
+    store = await open();
+    const ids = Array.from({ length: 40 }, (_, n) => `j${n + 10}`);
+    await Promise.all(ids.map((id) => add(id)));
+    proxy.fault = 'after';
+    await add('j50');
+    expect(await listIds()).toEqual([...ids, 'j50']);
+  });
+
   it('goes on after a cut between transactions', async () => {
     await add('a');
     proxy.cut();
@@ -123,35 +156,38 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
     expect(await added).toBeInstanceOf(StoreUnavailableError);
   });
 
-  it('keeps what it has acknowledged when the server crashes', async () => {
-    const acknowledged = new Set<string>();
-    const tried = new Set<string>();
-    let isOver = false;
-    const submit = async (name: string) => {
-      for (let i = 0; !isOver; i++) {
-        const id = `${name}-${i}`;
-        tried.add(id);
-        await add(id).then(
-          () => acknowledged.add(id),
-          () => undefined,
-        );
-      }
-    };
-    const submitting = ['a', 'b', 'c'].map(submit);
-    await vi.waitFor(() => expect(acknowledged.size).toBeGreaterThan(30));
-    await server.crash();
-    await server.resume();
-    const before = acknowledged.size;
-    await vi.waitFor(() => expect(acknowledged.size).toBeGreaterThan(before + 30), {
-      timeout: 30_000,
-    });
-    isOver = true;
-    await Promise.all(submitting);
-    const ids = new Set(await listIds());
-    expect([...acknowledged].filter((id) => !ids.has(id))).toEqual([]);
-    expect([...ids].filter((id) => !acknowledged.has(id))).toEqual([]);
-    expect(ids.size).toBeLessThanOrEqual(tried.size);
-  });
+  it.each(['crash', 'kill'] as const)(
+    'keeps what it has acknowledged after a %s of the server',
+    async (end) => {
+      const acknowledged = new Set<string>();
+      const tried = new Set<string>();
+      let isOver = false;
+      const submit = async (name: string) => {
+        for (let i = 0; !isOver; i++) {
+          const id = `${name}-${i}`;
+          tried.add(id);
+          await add(id).then(
+            () => acknowledged.add(id),
+            () => undefined,
+          );
+        }
+      };
+      const submitting = ['a', 'b', 'c'].map(submit);
+      await vi.waitFor(() => expect(acknowledged.size).toBeGreaterThan(30));
+      await server[end]();
+      await server.resume();
+      const before = acknowledged.size;
+      await vi.waitFor(() => expect(acknowledged.size).toBeGreaterThan(before + 30), {
+        timeout: 30_000,
+      });
+      isOver = true;
+      await Promise.all(submitting);
+      const ids = new Set(await listIds());
+      expect([...acknowledged].filter((id) => !ids.has(id))).toEqual([]);
+      expect([...ids].filter((id) => !acknowledged.has(id))).toEqual([]);
+      expect(ids.size).toBeLessThanOrEqual(tried.size);
+    },
+  );
 
   it('excludes a second platform, and lets it in after its end', async () => {
     await expect(open()).rejects.toThrow(

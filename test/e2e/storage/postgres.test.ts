@@ -31,14 +31,14 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
     const cutAt = (fault: 'before' | 'after') => async () => {
       proxy.fault = fault;
     };
-    const crash = async () => {
-      await server.crash();
+    const end = (how: 'crash' | 'kill') => async () => {
+      await server[how]();
       await server.resume();
     };
     const { kills, repeated, ...result } = await runUnderKills({
       ...{ jobs: 60, kills: 6, limitMs: 200_000, seed },
       platformArgs: ['--store', store],
-      faults: [cutAt('after'), crash, cutAt('before')],
+      faults: [cutAt('after'), end('crash'), cutAt('before'), end('kill')],
     });
     console.log(`SEED=${seed}: ${JSON.stringify(kills)}, ${proxy.struck} commits cut`);
     expect(proxy.struck).toBeGreaterThan(0);

@@ -6,9 +6,10 @@ import { createServer, type Server, type Socket, connect as tcpConnect } from 'n
  * What happens at the next commit:
  * - `before`: both connections are cut, and the server never sees it;
  * - `after`: the server commits, its answer is dropped, and both connections are cut;
- * - `frozen`: nothing passes any more, in either direction, and no side learns of it until `thaw`.
+ * - `frozen`: nothing passes any more, in either direction, and no side learns of it until `thaw`;
+ * - `unanswered`: the server commits, then the connection is frozen.
  */
-export type CommitFault = 'before' | 'after' | 'frozen';
+export type CommitFault = 'before' | 'after' | 'frozen' | 'unanswered';
 
 const COMMIT = Buffer.from('commit\0');
 
@@ -21,6 +22,9 @@ export class PostgresProxy {
   fault: CommitFault | undefined;
   /** Refuses new connections. */
   isClosed = false;
+  /** How long later connections delay all bytes, in each direction, ms. */
+  delayMs = 0;
+  readonly #freezers = new Set<() => void>();
   struck = 0;
   #thaw: (() => void)[] = [];
 
@@ -56,6 +60,11 @@ export class PostgresProxy {
     for (const act of this.#thaw.splice(0)) act();
   }
 
+  /** Nothing passes any more on the connections of now, and no side learns of it. */
+  freeze(): void {
+    for (const freeze of this.#freezers) freeze();
+  }
+
   async close(): Promise<void> {
     const hasClosed = once(this.#server, 'close');
     this.#server.close();
@@ -70,6 +79,15 @@ export class PostgresProxy {
     }
     const server = tcpConnect({ port: this.#targetPort, host: '127.0.0.1', noDelay: true });
     let state: 'open' | 'committing' | 'frozen' = 'open';
+    const freeze = () => {
+      state = 'frozen';
+    };
+    this.#freezers.add(freeze);
+    const { delayMs } = this;
+    const pass = (to: Socket, piece: Buffer) => {
+      if (delayMs === 0) to.write(piece);
+      else setTimeout(() => to.write(piece), delayMs);
+    };
     const cut = () => {
       client.resetAndDestroy();
       server.resetAndDestroy();
@@ -80,6 +98,7 @@ export class PostgresProxy {
       socket.on('error', () => undefined);
       socket.on('close', () => {
         this.#sockets.delete(socket);
+        this.#freezers.delete(freeze);
         if (state !== 'frozen') cut();
       });
     }
@@ -90,7 +109,7 @@ export class PostgresProxy {
       const at = this.fault === undefined ? -1 : piece.indexOf(COMMIT);
       const { fault } = this;
       if (at < 0 || fault === undefined) {
-        server.write(piece);
+        pass(server, piece);
         return;
       }
       this.fault = undefined;
@@ -98,7 +117,7 @@ export class PostgresProxy {
       if (fault === 'before') cut();
       else {
         state = fault === 'after' ? 'committing' : 'frozen';
-        if (fault === 'after') server.write(piece);
+        if (fault !== 'frozen') server.write(piece);
         else {
           held.push(piece);
           this.#thaw.push(() => {
@@ -111,7 +130,7 @@ export class PostgresProxy {
     });
     let answers = '';
     server.on('data', (piece) => {
-      if (state === 'open') client.write(piece);
+      if (state === 'open') pass(client, piece);
       else if (state === 'committing') {
         answers += piece.toString('latin1');
         if (answers.includes('COMMIT\0')) cut();
