@@ -16,6 +16,7 @@ import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
+import { ChosenIds } from './chosen-ids.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import type { Positions } from './positions.ts';
@@ -39,6 +40,11 @@ export interface Submission {
   /** http or https URL that gets the final record. */
   webhook?: string | undefined;
   attachment?: JobAttachment | undefined;
+  /**
+   * ID for the job, chosen by the caller. `isRepeated`: an earlier attempt may have added the job; then that job
+   * is returned. Default: the queue chooses the ID.
+   */
+  newJob?: { id: string; isRepeated: boolean } | undefined;
 }
 
 export interface JobRef {
@@ -64,6 +70,7 @@ export type Arrivals = Map<string, Uint8Array>;
 
 export class Submissions {
   readonly #options: SubmissionsOptions;
+  readonly #chosen = new ChosenIds();
 
   constructor(options: SubmissionsOptions) {
     this.#options = options;
@@ -76,7 +83,8 @@ export class Submissions {
    */
   async submit(submission: Submission): Promise<JobRef> {
     refuseWebhook(submission, this.#options.webhooks);
-    const id = createId(submission, this.#options.clock.now());
+    if (submission.newJob) this.#chosen.note(submission.newJob.id);
+    const id = submission.newJob?.id ?? createId(submission, this.#options.clock.now());
     if (!this.#options.payloads.isLarge(submission.input)) {
       return this.#insert(submission, { id, input: submission.input });
     }
@@ -88,7 +96,7 @@ export class Submissions {
     const { payloads, store } = this.#options;
     const { endpointId, input } = submission;
     // Without this, a submission that is refused would be stored first.
-    const { first } = await store.read((tx) => admit(tx, submission));
+    const { first } = await store.read((tx) => admit(tx, submission, this.#chosen));
     if (first) return { id: first.id, status: first.status };
     const staged = await payloads.upload({ kind: 'input', key: { endpointId, id }, bytes: input });
     try {
@@ -103,12 +111,13 @@ export class Submissions {
     { id, input }: { id: string; input: Payload },
   ): Promise<JobRef> {
     const { arrivals, clock, positions, signals, store } = this.#options;
+    const chosen = this.#chosen;
     const position = positions.next();
     const now = clock.now();
     let arriving: StoredJob | undefined;
     try {
       const { job, isNew } = await store.write(function* (tx) {
-        const inserted = yield* insert(tx, submission, { id, input, now, position });
+        const inserted = yield* insert(tx, submission, { id, input, now, position, chosen });
         if (!inserted.isNew) return inserted;
         // The operation may run a second time.
         if (arriving) arrivals.delete(arriving.id);
@@ -142,6 +151,7 @@ interface Arrival {
   input: Payload;
   now: number;
   position: number;
+  chosen: ChosenIds;
 }
 
 function* insert(
@@ -149,7 +159,7 @@ function* insert(
   submission: Submission,
   arrival: Arrival,
 ): Step<{ job: StoredJob; isNew: boolean }> {
-  const { endpoint, first } = yield* admit(tx, submission);
+  const { endpoint, first } = yield* admit(tx, submission, arrival.chosen);
   if (first) return { job: first, isNew: false };
   const job = createJob(submission, endpoint, arrival);
   yield* tx.insertJob(job, arrival.input);
@@ -162,9 +172,15 @@ function* insert(
  */
 function* admit(
   tx: Reader,
-  { endpointId, idempotency }: Submission,
+  { endpointId, idempotency, newJob }: Submission,
+  chosen: ChosenIds,
 ): Step<{ endpoint: StoredEndpoint; first?: StoredJob }> {
   const endpoint = yield* readEndpoint(tx, endpointId);
+  // Not for every chosen ID: looking for a job that does not exist asks the database.
+  if (newJob && (newJob.isRepeated || chosen.isRepeated(newJob.id))) {
+    const first = yield* tx.job({ endpointId, id: newJob.id });
+    if (first) return { endpoint, first };
+  }
   if (endpoint.deployment?.type === 'LOAD_BALANCER') {
     const detail = `${endpointId} is a load-balancing endpoint and has no queue; send requests to /lb`;
     throw new ProblemError('conflict', detail);

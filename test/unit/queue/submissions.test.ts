@@ -26,6 +26,32 @@ function submit(changed: Partial<Submission> = {}) {
   return platform.queue.submissions.submit({ ...plain, ...changed });
 }
 
+const CHOSEN = '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d76';
+
+describe('a submission with an ID of its caller', () => {
+  it('makes one job, however often it is repeated', async () => {
+    const newJob = { id: CHOSEN, isRepeated: false };
+    expect(await submit({ newJob })).toEqual({ id: CHOSEN, status: 'IN_QUEUE' });
+    const again = { newJob: { ...newJob, isRepeated: true } };
+    expect(await submit(again)).toEqual({ id: CHOSEN, status: 'IN_QUEUE' });
+    const worker = new Hand(() => platform.queue.link(ENDPOINT));
+    await worker.hello();
+    await worker.take();
+    expect(await submit(again)).toEqual({ id: CHOSEN, status: 'IN_PROGRESS' });
+    expect(await platform.queue.health(ENDPOINT)).toMatchObject({
+      jobs: { inQueue: 0, inProgress: 1 },
+    });
+  });
+
+  it('makes one job if the repetition overtakes the first submission', async () => {
+    const repeated = { newJob: { id: CHOSEN, isRepeated: true } };
+    const late = { newJob: { id: CHOSEN, isRepeated: false } };
+    await Promise.all([submit(repeated), submit(late)]);
+    expect(await submit(late)).toEqual({ id: CHOSEN, status: 'IN_QUEUE' });
+    expect(await platform.queue.health(ENDPOINT)).toMatchObject({ jobs: { inQueue: 1 } });
+  });
+});
+
 describe('a submission', () => {
   it('becomes a queued job with the settings of the endpoint and the defaults', async () => {
     const { id, status } = await submit();
