@@ -11,6 +11,10 @@ import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
+import { Forwarder } from './forwarding/forwarder.ts';
+import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
+import { addForwardingHooks } from './forwarding/forwarding-hooks.ts';
+import { createNodeLink } from './forwarding/node-link.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import { createBodyReader } from './http/body-reader.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
@@ -29,7 +33,7 @@ import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';
 import { bindJobs } from './routes/job-routes.ts';
 import { bindKeys } from './routes/key-routes.ts';
-import { createMetrics } from './routes/metrics.ts';
+import { type ApiMetrics, createMetrics } from './routes/metrics.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
 import { bindResource, serveUsers } from './routes/resource-routes.ts';
@@ -64,6 +68,8 @@ export interface Assembly {
   app: FastifyInstance;
   routes: readonly ServedRoute[];
   workers: WorkerRoutesOptions;
+  /** Undefined without other nodes. */
+  forwarder: Forwarder | undefined;
   /** Steps that run before requests are rejected. */
   stopSteps: readonly (() => Promise<void>)[];
 }
@@ -113,17 +119,26 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const routes = collectRoutes(app);
   const keyWatch = new KeyWatch(options);
   app.addHook('onClose', async () => keyWatch.close());
-  guard(app, { ...options, metrics, connections, keyWatch });
+  const forwarder = createForwarder(options, metrics);
+  if (forwarder) addForwardingHooks(app, { forwarder, queue });
+  const forward =
+    forwarder && ((...call: Parameters<Forwarder['pass']>) => forwarder.pass(...call));
+  guard(app, { ...options, metrics, connections, keyWatch, forward });
   refuseUnknownParameters(app);
   const linkTo = createLinks(queue, endpoints);
   const worker: WorkerRoutesOptions = {
-    linkTo(id, podId) {
+    linkTo(id, podId, authorization) {
       const link = linkTo(id, podId);
-      return link && checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
+      if (!link) return undefined;
+      const local = checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
+      if (!forwarder || authorization === undefined) return local;
+      return createNodeLink({ forwarder, endpointId: id, authorization, local });
     },
     allowance: options.workerAllowance,
     budget: flows.workers,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
+      // The owner has noted it too.
+      if (options.forwarding && options.forwarding.placement.find(endpoint).kind !== 'here') return;
       metrics.noteCrash(endpoint);
       log.warn({ endpoint, workerId, incarnation, detail }, 'worker process exited');
     },
@@ -150,7 +165,20 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   addBodyScope(app, '*', (scope) =>
     addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),
   );
-  return { app, routes, stopSteps, workers: worker };
+  return { app, routes, stopSteps, workers: worker, forwarder };
+}
+
+function createForwarder(
+  { bounds, clock, forwarding, log }: AssemblyOptions,
+  metrics: ApiMetrics,
+): Forwarder | undefined {
+  if (!forwarding) return undefined;
+  const { inFlightWaitMs, stallMs } = bounds;
+  return new Forwarder({
+    ...{ ...forwarding, inFlightWaitMs, stallMs, clock, log },
+    bounds: completeForwardingBounds(forwarding.bounds),
+    note: (forwarded) => metrics.noteForwarded(forwarded),
+  });
 }
 
 function bindResources(options: ApiServerOptions): BoundOperation[] {

@@ -11,6 +11,7 @@ import type { Pods } from '../control/pods/pods.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
 import type { ServedResource } from '../control/served-resources.ts';
 import type { Queues } from '../queue/queues.ts';
+import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
 import type { Access } from './http/auth.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
@@ -52,6 +53,8 @@ export interface ApiServerOptions {
   registry?: Registry;
   /** Read by `/readyz`, in addition to the store. Default: ready once it listens. */
   isReady?: () => boolean;
+  /** Default: this node serves every request. */
+  forwarding?: ForwardingOptions | undefined;
   /** Bounds on callers; see bounds.ts for the defaults. */
   bounds?: Partial<HttpBounds> | undefined;
   /** Read by `/readyz` and `/metrics`. Default: a store without a file. */

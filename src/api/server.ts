@@ -1,8 +1,10 @@
 // The HTTP server as a whole: starts, and stops within a bounded time. assembly.ts adds the routes.
 import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
+import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
+import { NodeListener } from './forwarding/node-listener.ts';
 import type { ServedRoute } from './http/guard.ts';
-import { completeBounds } from './limits/bounds.ts';
+import { completeBounds, type HttpBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';
 import type { Flows } from './limits/flows.ts';
 import type { WorkerRoutesOptions } from './routes/worker-routes.ts';
@@ -15,8 +17,8 @@ export interface ApiServer {
   readonly routes: readonly ServedRoute[];
   /** For other carriers of the worker link: the same queues, and the crash counter. */
   readonly workers: WorkerRoutesOptions;
-  /** Listens. @throws the system's error for an invalid address */
-  start(): Promise<{ url: string }>;
+  /** Listens. `nodeUrl`: for other nodes. @throws the system's error for an invalid address */
+  start(): Promise<{ url: string; nodeUrl?: string }>;
   /**
    * Refuses new requests with 503 and closes the queue, so that every wait is answered, here and on other
    * carriers. Part of `close`.
@@ -30,7 +32,9 @@ export function createServer(options: ApiServerOptions): ApiServer {
   const { balancer, clock, host, port, queue, closeMs = 5_000 } = options;
   const bounds = completeBounds(options.bounds);
   const connections = new Connections({ bounds, clock, log: options.log });
-  const { app, routes, stopSteps, workers } = assemble({ ...options, bounds }, connections);
+  const complete = { ...options, bounds };
+  const { app, forwarder, routes, stopSteps, workers } = assemble(complete, connections);
+  const nodeListener = createNodeListener({ ...complete, closeMs }, app);
   let stopping: Promise<void> | undefined;
   const stop = async () => {
     balancer?.stop();
@@ -48,7 +52,8 @@ export function createServer(options: ApiServerOptions): ApiServer {
     async start() {
       await app.listen({ host, port, backlog: BACKLOG });
       queue.reached();
-      return { url: readUrl(app, options) };
+      const url = readUrl(app, options);
+      return nodeListener ? { url, nodeUrl: (await nodeListener.start()).url } : { url };
     },
     stop: stopOnce,
     async close() {
@@ -56,14 +61,31 @@ export function createServer(options: ApiServerOptions): ApiServer {
         await stopOnce();
       } finally {
         const cancel = clock.after(closeMs, () => connections.closeAll());
-        const closed = app.close();
+        const closed = Promise.all([app.close(), nodeListener?.close()]);
         connections.closeIdle();
         await closed;
         cancel();
         connections.stop();
+        forwarder?.close();
       }
     },
   };
+}
+
+function createNodeListener(
+  options: ApiServerOptions & { bounds: HttpBounds; closeMs: number },
+  { routing }: FastifyInstance,
+): NodeListener | undefined {
+  const { forwarding } = options;
+  if (!forwarding) return undefined;
+  const { maxNodeConnections } = completeForwardingBounds(forwarding.bounds);
+  return new NodeListener({
+    ...options,
+    ...forwarding,
+    bounds: options.bounds,
+    maxNodeConnections,
+    routing,
+  });
 }
 
 /**

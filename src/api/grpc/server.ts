@@ -172,7 +172,7 @@ function openStream(
     const { allowance, bounds, clock, log, noteCrash } = options;
     const caller = admitCaller(call, endpoint, options);
     const { keyId, podId, userId } = caller;
-    const link = options.linkTo(endpoint, podId);
+    const link = options.linkTo(endpoint, podId, readMetadata(call, METADATA.key));
     if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
       ...{ link, log, clock, bounds, budget: new StreamBudget(options.budget, userId) },

@@ -5,6 +5,7 @@ import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';
+import { findForwarded } from '../forwarding/forwarded.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
 import { findExcess, type HeadBounds } from '../limits/head-bounds.ts';
@@ -26,6 +27,8 @@ export interface GuardOptions extends GateOptions {
   clock: Clock;
   metrics: ApiMetrics;
   keyWatch: KeyWatch;
+  /** Passes the request to the node that serves it. Default: this node serves every request. */
+  forward?: ((request: FastifyRequest, reply: FastifyReply) => Promise<void>) | undefined;
   /** Default: no limit for users. */
   rateGate?: RateGate | undefined;
   /** Default: no limit for workers. */
@@ -51,7 +54,8 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
 
 /**
  * Checks of every request: Host header, platform not closing, key, rate, rights; then the request
- * is logged. Calls of workers have a limit of their own.
+ * is logged. Calls of workers have a limit of their own. The node that forwarded a request has
+ * counted it and checked its head.
  */
 export function guard(app: FastifyInstance, options: GuardOptions): void {
   const { bounds, connections, metrics, queue, rateGate, workerAllowance } = options;
@@ -70,7 +74,9 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
   addCheck(app, (request, reply) => {
     const { headers, raw } = request;
     const { rawHeaders } = raw;
-    const excess = findExcess({ rawHeaders, url: request.originalUrl }, bounds);
+    const isForwarded = findForwarded(raw) !== undefined;
+    const head = { rawHeaders, url: request.originalUrl };
+    const excess = isForwarded ? undefined : findExcess(head, bounds);
     if (excess) throw excess;
     if (headers.host === undefined && raw.httpVersionMinor > 0) {
       throw new ProblemError('malformed', 'The Host header is missing.');
@@ -82,7 +88,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const scope = readScope(request);
     if (!scope) return;
     request.holder = gate.identify(request, scope);
-    if (connections.noteUser(raw.socket, request.holder.userId)) return;
+    if (isForwarded || connections.noteUser(raw.socket, request.holder.userId)) return;
     // This is the connection's last response.
     reply.raw.shouldKeepAlive = false;
     if (request.routeOptions.config.isPatient) return;
@@ -96,8 +102,16 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
   if (rateGate || workerAllowance) {
     app.addHook('onRequest', async (request, reply) => {
       const { holder } = request;
+      if (findForwarded(request.raw)) return;
       if (readScope(request) !== 'worker') await rateGate?.admit(request, reply);
       else if (holder) await countCall(request, reply, holder.keyId);
+    });
+  }
+
+  const { forward } = options;
+  if (forward) {
+    app.addHook('onRequest', async (request, reply) => {
+      if (!findForwarded(request.raw)) await forward(request, reply);
     });
   }
 

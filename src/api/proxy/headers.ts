@@ -1,5 +1,6 @@
 // Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { isEncrypted, readClientAddress } from '../forwarding/forwarded.ts';
 
 /** Headers about one connection, not about the message. */
 const HOP_BY_HOP = [
@@ -37,8 +38,8 @@ export function composeRequestHeaders(
   request: IncomingMessage,
   { isTrusted, prefix }: ForwardingTerms,
 ): string[] {
-  const { headers, httpVersion, rawHeaders, socket } = request;
-  const { remoteAddress = '' } = socket;
+  const { headers, httpVersion, rawHeaders } = request;
+  const remoteAddress = readClientAddress(request);
   const isTrustedPeer = isTrusted(remoteAddress);
   const dropped = readTokens(headers.connection);
   const passed: string[] = [];
@@ -54,7 +55,7 @@ export function composeRequestHeaders(
   const peers = [...readList(headers['x-forwarded-for']), remoteAddress].filter(Boolean);
   passed.push('x-forwarded-for', peers.join(', '));
   passed.push('x-real-ip', peers.findLast((peer) => !isTrusted(peer)) ?? peers[0] ?? '');
-  const own = { proto: 'encrypted' in socket ? 'https' : 'http', host: headers.host };
+  const own = { proto: isEncrypted(request) ? 'https' : 'http', host: headers.host };
   const { host, proto } = isTrustedPeer ? { ...own, ...readProxy(headers) } : own;
   passed.push('x-forwarded-proto', proto);
   if (host !== undefined) passed.push('x-forwarded-host', host);

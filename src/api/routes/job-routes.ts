@@ -8,6 +8,7 @@ import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
+import { findNewJob } from '../forwarding/forwarded.ts';
 import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
@@ -123,6 +124,7 @@ async function submit(
     idempotency,
     webhook,
     trace: readTrace(headers),
+    newJob: findNewJob(call.raw),
   });
 }
 

@@ -3,6 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
+import type { ForwardedRequest } from '../forwarding/forwarder.ts';
 import { registerStoreMetrics } from './store-metrics.ts';
 import type { StoreStatus } from './store-status.ts';
 
@@ -25,6 +26,8 @@ export interface AnsweredRequest {
 
 export interface ApiMetrics {
   note(answered: AnsweredRequest): void;
+  /** A request for another node has ended. */
+  noteForwarded(forwarded: ForwardedRequest): void;
   /** A worker process of the endpoint died. */
   noteCrash(endpoint: string): void;
   /** Returns all metrics in Prometheus' text format. */
@@ -59,6 +62,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   });
   return {
     note: registerDurations(registry),
+    noteForwarded: registerForwarding(registry),
     noteCrash(endpoint) {
       if (endpoints.has(endpoint)) crashes.inc({ endpoint });
     },
@@ -165,6 +169,17 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
       waiting.set({ endpoint }, left);
     }
   };
+}
+
+function registerForwarding(registry: Registry): ApiMetrics['noteForwarded'] {
+  const durations = new Histogram({
+    name: 'millrace_forwarded_request_duration_seconds',
+    help: 'Time of requests that this node passed to others, by how they ended.',
+    labelNames: ['outcome'],
+    buckets: DURATION_BUCKETS_S,
+    registers: [registry],
+  });
+  return ({ durationMs, outcome }) => durations.observe({ outcome }, durationMs / 1_000);
 }
 
 function registerDurations(registry: Registry): ApiMetrics['note'] {

@@ -45,8 +45,15 @@ const REPORT_BODY_BYTES = 64 * 1_048_576;
 const NO_BYTES = Buffer.alloc(0);
 
 export interface WorkerRoutesOptions {
-  /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
-  linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
+  /**
+   * Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. `authorization`: the key
+   * itself, on carriers whose calls are not forwarded as a whole.
+   */
+  linkTo: (
+    endpointId: string,
+    podId: string | null,
+    authorization?: string,
+  ) => WorkerLink | undefined;
   /** A supervisor reports that a worker died or could not be started. */
   noteCrash: (endpointId: string, bye: WorkerBye) => void;
   /** Default: no limit of calls and worker IDs. */

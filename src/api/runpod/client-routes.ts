@@ -7,6 +7,7 @@ import type { StreamPage } from '../../queue/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job.ts';
 import type { Route } from '../../wire/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';
+import { findNewJob } from '../forwarding/forwarded.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
@@ -92,6 +93,7 @@ async function submit(
     mode,
     idempotency: undefined,
     trace: readTrace(headers),
+    newJob: findNewJob(call.raw),
   });
 }
 

@@ -49,6 +49,8 @@ export interface PlatformSettings {
 
 export interface Platform {
   url: string;
+  /** Undefined without forwarding. */
+  nodeUrl: string | undefined;
   port: number;
   queue: Queue;
   keys: Keys;
@@ -112,7 +114,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     ...(balancer && { balancer }),
     ...settings.server,
   });
-  const { url } = await server.start();
+  const { nodeUrl, url } = await server.start();
   const close = async () => {
     await server.close();
     balancer?.close();
@@ -132,6 +134,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
       body: typeof body === 'string' ? body : JSON.stringify(body),
     });
   return {
+    nodeUrl,
     ...{ url, port: Number(new URL(url).port), queue, keys, endpoints, close, call, post },
     ...{ admin: first.admin, worker: first.worker, routes: server.routes, balancer },
     link: queue.link(ENDPOINT),

@@ -1,0 +1,249 @@
+// One attempt to pass a request to the node that owns its endpoint: sends it, and passes the answer to the
+// client at the client's pace. forwarder.ts chooses the node and repeats.
+import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../../base/clock.ts';
+import { http } from '../../base/net/node-http.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
+import { composeAnswerHeaders } from '../proxy/headers.ts';
+import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
+import { composeNodeHeaders } from './exchange-headers.ts';
+import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
+import type { PassedBody } from './passed-body.ts';
+import type { PeerWatch } from './peer-watch.ts';
+
+/** How long a client may continue to send a body that its node no longer reads, ms. */
+const LINGER_MS = 2_000;
+
+export interface ExchangeOptions {
+  request: FastifyRequest;
+  reply: FastifyReply;
+  /** Of the other node. */
+  url: string;
+  body: PassedBody;
+  job: NewJobId | undefined;
+  secret: string;
+  agent: Agent;
+  peers: PeerWatch;
+  connectMs: number;
+  clock: Clock;
+  /** Aborts when the client disconnects. */
+  gone: AbortSignal;
+  /** Set if the connection may switch to another protocol. */
+  upgrade: UpgradeRequest | undefined;
+}
+
+/**
+ * `answered`: completely, as far as this node knows. `cut`: the answer had begun and was broken off. `gone`:
+ * the client has disconnected. `refused`: the node does not own the endpoint. `unsent`: nothing of the
+ * request was used. `unknown`: the node may have acted on the request.
+ */
+export type ExchangeEnd = 'answered' | 'cut' | 'gone' | 'refused' | 'unsent' | 'unknown';
+
+/** @throws ProblemError `malformed` for a request that cannot be forwarded */
+export function exchange(options: ExchangeOptions): Promise<ExchangeEnd> {
+  return new Promise((resolve, reject) => {
+    try {
+      new Exchange(options, resolve).start();
+    } catch (cause) {
+      const detail = 'the request has a path or a header that cannot be forwarded';
+      reject(new ProblemError('malformed', detail, { cause }));
+    }
+  });
+}
+
+class Exchange {
+  readonly #options: ExchangeOptions;
+  readonly #settle: (end: ExchangeEnd) => void;
+  readonly #outgoing: ClientRequest;
+  readonly #response: ServerResponse;
+  #cancelWatch = () => {};
+  #cancelConnect = () => {};
+  /** The node may have received a complete request. */
+  #isSent = false;
+  #isAnswering = false;
+  /** The connection carries another protocol; its own end ends the exchange. */
+  #isSwitched = false;
+  #isOver = false;
+
+  constructor(options: ExchangeOptions, settle: (end: ExchangeEnd) => void) {
+    const { agent, body, request, upgrade, url } = options;
+    this.#options = options;
+    this.#settle = settle;
+    this.#response = options.reply.raw;
+    const { hostname, port } = new URL(url);
+    this.#outgoing = http.request({
+      ...{ hostname, port, agent, method: request.method, path: request.originalUrl },
+      headers: composeNodeHeaders(request.raw, {
+        ...options,
+        protocol: upgrade?.protocol,
+        isLate: body.kind === 'late',
+        host: new URL(url).host,
+      }),
+    });
+  }
+
+  start(): void {
+    const { body, connectMs, clock, gone, peers, url } = this.#options;
+    const outgoing = this.#outgoing;
+    outgoing.on('error', () => this.#break());
+    outgoing.on('socket', (socket) => this.#await(socket));
+    outgoing.on('continue', () => this.#sendBody());
+    outgoing.on('response', (answer) => this.#receive(answer));
+    outgoing.on('upgrade', (answer, socket, head) => this.#switch(answer, socket as Socket, head));
+    outgoing.on('close', () => this.#break());
+    gone.addEventListener('abort', this.#abort, { once: true });
+    if (gone.aborted) {
+      this.#abort();
+      return;
+    }
+    this.#cancelWatch = peers.add(url, () => this.#break());
+    this.#cancelConnect = clock.after(connectMs, () => this.#break());
+    if (body.kind === 'late') outgoing.flushHeaders();
+    else outgoing.end(body.kind === 'small' ? body.bytes : undefined);
+  }
+
+  #await(socket: Socket): void {
+    const connected = () => {
+      this.#cancelConnect();
+      // A node that waits for the body has used nothing.
+      if (this.#options.body.kind !== 'late') this.#isSent = true;
+    };
+    if (!socket.connecting) connected();
+    else socket.once('connect', connected);
+  }
+
+  #sendBody(): void {
+    if (this.#isOver || this.#options.body.kind !== 'late' || this.#isSent) return;
+    this.#isSent = true;
+    const { raw } = this.#options.request;
+    sendContinue(raw);
+    raw.pipe(this.#outgoing);
+  }
+
+  #receive(answer: IncomingMessage): void {
+    const { headers, statusCode = 0 } = answer;
+    const place = headers[NODE_HEADERS.answer];
+    answer.on('error', () => this.#break());
+    if (place !== 'owner' || this.#isOver) {
+      answer.resume();
+      // An answer without the header is not from the routes of a node: the secret was refused.
+      const isUnused = place === 'not_owner' || statusCode === 401;
+      const isRefused = place === 'not_owner' && statusCode === NOT_OWNER_STATUS;
+      this.#end(isRefused ? 'refused' : isUnused ? 'unsent' : 'unknown');
+      return;
+    }
+    this.#answer(answer);
+    const response = this.#response;
+    let hasWritten = false;
+    answer.on('data', (piece: Buffer) => {
+      hasWritten = true;
+      if (!response.destroyed && !response.write(piece)) answer.pause();
+    });
+    response.on('drain', () => answer.resume());
+    // An event stream sends its headers before its first event; other answers save the packet.
+    setImmediate(() => {
+      if (!hasWritten && !response.destroyed && !this.#isOver) response.flushHeaders();
+    });
+    answer.once('end', () => {
+      if (!answer.complete) return this.#break();
+      response.addTrailers(answer.trailers);
+      response.end();
+      this.#limitRest();
+      this.#end('answered');
+    });
+    answer.once('close', () => this.#break());
+  }
+
+  /** This node's own headers, such as the rate limit's, override the other's. */
+  #answer({ headers, statusCode = 502 }: IncomingMessage): void {
+    this.#isAnswering = true;
+    const { reply, request, upgrade } = this.#options;
+    const response = reply.hijack().raw;
+    for (const [name, value] of composeAnswerHeaders(headers)) {
+      if (!isNodeHeader(name)) response.setHeader(name, value);
+    }
+    for (const [name, value] of Object.entries(reply.getHeaders())) {
+      if (value !== undefined) response.setHeader(name, value);
+    }
+    if (statusCode === 101 && upgrade) {
+      response.setHeader('connection', 'upgrade').setHeader('upgrade', upgrade.protocol);
+    } else if (isAwaitingContinue(request.raw)) {
+      // The client may or may not send its body.
+      response.setHeader('connection', 'close');
+    }
+    const isChunked = request.method !== 'HEAD' && !response.hasHeader('content-length');
+    if (headers.trailer !== undefined && isChunked && request.raw.httpVersionMinor > 0) {
+      response.setHeader('trailer', headers.trailer);
+    }
+    response.writeHead(statusCode);
+  }
+
+  #switch(answer: IncomingMessage, worker: Socket, head: Buffer): void {
+    const { clock, upgrade } = this.#options;
+    if (!upgrade || this.#isOver) {
+      worker.destroy();
+      return;
+    }
+    this.#isSwitched = true;
+    this.#answer(answer);
+    this.#response.end();
+    this.#release();
+    if (head.length > 0) worker.unshift(head);
+    const end = () => this.#end('answered');
+    joinTunnel({ client: upgrade.socket, worker, head: upgrade.takeEarly(), clock }).then(end, end);
+  }
+
+  readonly #abort = (): void => {
+    const { reply } = this.#options;
+    if (!reply.sent) reply.hijack();
+    this.#end('gone');
+    this.#outgoing.destroy();
+  };
+
+  /** The connection has failed, or its node. */
+  #break(): void {
+    if (this.#isOver || this.#isSwitched) return;
+    if (this.#isAnswering) {
+      // A clean end would look like a complete answer.
+      this.#response.destroy();
+      this.#end('cut');
+    } else {
+      this.#end(this.#isSent ? 'unknown' : 'unsent');
+    }
+    this.#outgoing.destroy();
+  }
+
+  #end(end: ExchangeEnd): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#release();
+    // The node has answered without reading the whole body.
+    if (!this.#isSwitched && !this.#outgoing.writableFinished) this.#outgoing.destroy();
+    this.#settle(end);
+  }
+
+  #release(): void {
+    const { body, gone, request } = this.#options;
+    this.#cancelConnect();
+    this.#cancelWatch();
+    gone.removeEventListener('abort', this.#abort);
+    if (body.kind !== 'late' || !this.#isSent) return;
+    request.raw.unpipe(this.#outgoing);
+    request.raw.resume();
+  }
+
+  /** The node has sent its whole answer; a client that continues to send blocks the connection. */
+  #limitRest(): void {
+    const { clock, request } = this.#options;
+    const { raw } = request;
+    if (raw.complete) return;
+    this.#response.once('finish', () => {
+      const cancel = clock.after(LINGER_MS, () => raw.socket.destroy());
+      raw.socket.once('close', cancel);
+      raw.once('end', cancel);
+    });
+  }
+}

@@ -1,0 +1,33 @@
+// Hooks of requests that another node has forwarded, and of those that were to be forwarded.
+import { PassThrough } from 'node:stream';
+import type { FastifyInstance } from 'fastify';
+import type { Queues } from '../../queue/queues.ts';
+import { isAwaitingContinue } from '../limits/exchanges.ts';
+import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
+import type { Forwarder } from './forwarder.ts';
+import { findReadBody } from './passed-body.ts';
+
+/** Add them before the guard: a request is forwarded once, and refused before its key is read. */
+export function addForwardingHooks(
+  app: FastifyInstance,
+  { forwarder, queue }: { forwarder: Forwarder; queue: Pick<Queues, 'isClosing'> },
+): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!findForwarded(request.raw)) return done();
+    const isServed = !queue.isClosing && forwarder.isHere(request);
+    // Overrides a worker's header of the same name.
+    reply.header(NODE_HEADERS.answer, isServed ? 'owner' : 'not_owner');
+    if (isServed) return done();
+    // The other node may or may not send the body.
+    if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
+    reply.code(NOT_OWNER_STATUS).send();
+  });
+
+  app.addHook('preParsing', (request, _reply, payload, done) => {
+    const bytes = findReadBody(request.raw);
+    if (!bytes) return done(null, payload);
+    const body = new PassThrough({ highWaterMark: bytes.length });
+    body.end(bytes);
+    done(null, body);
+  });
+}

@@ -1,0 +1,93 @@
+// Calls other nodes: `POST /node/<name>`, JSON in and out, over kept-alive connections.
+import type { Agent, IncomingMessage } from 'node:http';
+import { http } from '../../base/net/node-http.ts';
+import { NODE_HEADERS } from './forwarded.ts';
+import { firstSecret } from './node-secret.ts';
+
+/** Most bytes of a call and of its answer. */
+export const MAX_CALL_BYTES = 65_536;
+/** Path of all calls. */
+export const CALL_PATH = '/node/';
+/** Idle connections are closed after this time, before the other side closes them, ms. */
+const IDLE_MS = 30_000;
+/** Connections to one node; further calls wait. */
+const MAX_SOCKETS = 16;
+
+export interface NodeClientOptions {
+  /** The first one is sent. */
+  secrets: readonly string[];
+}
+
+export interface NodeCallOptions {
+  /** From the call to the end of its answer, ms. */
+  timeoutMs: number;
+}
+
+export class NodeCallError extends Error {
+  override readonly name = 'NodeCallError';
+  /** Undefined without an answer. */
+  readonly status: number | undefined;
+
+  constructor(message: string, { cause, status }: { status?: number; cause?: unknown }) {
+    super(message, { cause });
+    this.status = status;
+  }
+}
+
+export class NodeClient {
+  readonly #options: NodeClientOptions;
+  readonly #agent: Agent;
+
+  constructor(options: NodeClientOptions) {
+    this.#options = options;
+    this.#agent = new http.Agent({ keepAlive: true, maxSockets: MAX_SOCKETS, timeout: IDLE_MS });
+  }
+
+  /** Resolves with the answer's JSON. @throws NodeCallError */
+  call(url: string, name: string, body: unknown, { timeoutMs }: NodeCallOptions): Promise<unknown> {
+    const json = Buffer.from(JSON.stringify(body ?? null));
+    return new Promise((resolve, reject) => {
+      const fail = (cause: unknown) => {
+        const why = cause instanceof Error ? cause.message : String(cause);
+        reject(new NodeCallError(`node ${url}: ${name} failed: ${why}`, { cause }));
+      };
+      const headers = {
+        [NODE_HEADERS.secret]: firstSecret(this.#options.secrets),
+        'content-type': 'application/json',
+        'content-length': json.length,
+      };
+      const signal = AbortSignal.timeout(timeoutMs);
+      const target = new URL(CALL_PATH + encodeURIComponent(name), url);
+      const request = http.request(target, { method: 'POST', agent: this.#agent, headers, signal });
+      request.on('error', (error) =>
+        fail(signal.aborted ? new Error(`no answer within ${timeoutMs} ms`) : error),
+      );
+      request.on('response', (response) => {
+        readAnswer(response)
+          .then((text) => {
+            const { statusCode: status = 0 } = response;
+            if (status === 200) resolve(JSON.parse(text));
+            else reject(new NodeCallError(`node ${url}: ${name}: ${status} ${text}`, { status }));
+          })
+          .catch(fail);
+      });
+      request.end(json);
+    });
+  }
+
+  /** Breaks open calls. */
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+async function readAnswer(response: IncomingMessage): Promise<string> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of response) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes > MAX_CALL_BYTES) throw new Error(`the answer exceeds ${MAX_CALL_BYTES} bytes`);
+  }
+  return Buffer.concat(pieces).toString();
+}

@@ -1,0 +1,258 @@
+// The link of a gRPC worker whose endpoint another node may own: each call goes to the queue of this node, or
+// to the owner by HTTP with the worker's own key. All five verbs may be repeated.
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { ZodType } from 'zod';
+import { http } from '../../base/net/node-http.ts';
+import { readRetryAfterMs } from '../../base/retry-after.ts';
+import {
+  decodeFrames,
+  encodeFrames,
+  FRAMES_MEDIA_TYPE,
+  FrameError,
+} from '../../wire/link/frames.ts';
+import {
+  type Lease,
+  LinkError,
+  type LinkErrorCode,
+  type ReportReply,
+  type ReportRequest,
+  type TakeRequest,
+  type WorkerLink,
+} from '../../wire/link/worker-link.ts';
+import {
+  leaseHeader,
+  renewReply,
+  reportReply,
+  workerWelcome,
+} from '../../wire/link/worker-link-schemas.ts';
+import { fillPath } from '../../wire/route.ts';
+import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes.ts';
+import { NODE_HEADERS } from './forwarded.ts';
+import type { Forwarder } from './forwarder.ts';
+import { firstSecret } from './node-secret.ts';
+
+/** Pause before the same node is asked again, ms. */
+const PAUSE_MS = 250;
+/** Most bytes of an answer: as many leases as a worker takes. */
+const MAX_ANSWER_BYTES = 256 * 1_048_576;
+
+export interface NodeLinkOptions {
+  forwarder: Forwarder;
+  endpointId: string;
+  /** The worker's key, with or without the word Bearer. */
+  authorization: string;
+  /** The link to the queue of this node. */
+  local: WorkerLink;
+}
+
+interface VerbCall {
+  verb: WorkerVerb;
+  body: Uint8Array;
+  headers?: Readonly<Record<string, string>>;
+  signal?: AbortSignal;
+}
+
+interface VerbAnswer {
+  status: number;
+  headers: IncomingHttpHeaders;
+  body: Buffer;
+}
+
+export function createNodeLink(options: NodeLinkOptions): WorkerLink {
+  const { local } = options;
+  const ask = <T>(call: VerbCall, here: () => Promise<T>, read: (answer: VerbAnswer) => T) =>
+    new OwnerCall(options, call).run(here, read);
+  return {
+    hello: (hello) =>
+      ask(
+        json('hello', hello),
+        () => local.hello(hello),
+        (answer) => parse(answer, workerWelcome),
+      ),
+    take: (request, signal) =>
+      ask(
+        { ...json('take', request), signal },
+        () => local.take(request, signal),
+        (answer) => readLeases(answer, request),
+      ),
+    renew: (request, signal) =>
+      ask(
+        { ...json('renew', request), signal },
+        () => local.renew(request, signal),
+        (answer) => parse(answer, renewReply),
+      ),
+    report: (request) =>
+      ask(
+        encodeReports(request),
+        () => local.report(request),
+        (answer) => readReplies(answer, request),
+      ),
+    bye: (bye) =>
+      ask(
+        json('bye', bye),
+        () => local.bye(bye),
+        () => undefined,
+      ),
+  };
+}
+
+function json(verb: WorkerVerb, message: object): VerbCall {
+  const headers = { 'content-type': 'application/json' };
+  return { verb, headers, body: Buffer.from(JSON.stringify(message)) };
+}
+
+function encodeReports({ incarnation, reports, workerId }: ReportRequest): VerbCall {
+  const frames = reports.map(({ body, ...header }) => ({ header, body }));
+  return {
+    verb: 'report',
+    body: Buffer.concat(encodeFrames(frames)),
+    headers: {
+      'content-type': FRAMES_MEDIA_TYPE,
+      [WORKER_HEADERS.worker]: workerId,
+      [WORKER_HEADERS.incarnation]: String(incarnation),
+    },
+  };
+}
+
+function parse<T>({ body }: VerbAnswer, schema: ZodType<T>): T {
+  try {
+    return schema.parse(JSON.parse(body.toString()));
+  } catch (cause) {
+    throw new LinkError('unavailable', "the node's answer cannot be read", { cause });
+  }
+}
+
+function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): Lease[] {
+  if (status === 204) return [];
+  try {
+    const bounds = { frames: max, values: Number.POSITIVE_INFINITY };
+    return decodeFrames(body, bounds).map(({ body: input, header }) => ({
+      ...leaseHeader.parse(header),
+      input,
+    }));
+  } catch (cause) {
+    const why = cause instanceof FrameError ? cause.message : 'a lease is invalid';
+    throw new LinkError('unavailable', `the node's answer cannot be read: ${why}`, { cause });
+  }
+}
+
+function readReplies(answer: VerbAnswer, { reports }: ReportRequest): ReportReply[] {
+  const replies = parse(answer, reportReply.array());
+  if (replies.length === reports.length) return replies;
+  throw new LinkError('unavailable', `${replies.length} answers to ${reports.length} reports`);
+}
+
+/** One call of a verb, until the owner has answered or the time is over. */
+class OwnerCall {
+  readonly #options: NodeLinkOptions;
+  readonly #call: VerbCall;
+  readonly #never = new AbortController();
+
+  constructor(options: NodeLinkOptions, call: VerbCall) {
+    this.#options = options;
+    this.#call = call;
+  }
+
+  /** @throws LinkError */
+  async run<T>(here: () => Promise<T>, read: (answer: VerbAnswer) => T): Promise<T> {
+    const { endpointId, forwarder } = this.#options;
+    const { bounds, clock, placement } = forwarder.options;
+    const signal = this.#call.signal ?? this.#never.signal;
+    let deadline: number | undefined;
+    for (;;) {
+      const place = placement.find(endpointId);
+      if (place.kind === 'here') return here();
+      const answer = place.kind === 'node' ? await this.#ask(place.url) : undefined;
+      if (answer) return read(requireSuccess(answer));
+      deadline ??= clock.now() + bounds.workerOwnerWaitMs;
+      const leftMs = deadline - clock.now();
+      if (leftMs <= 0 || signal.aborted) {
+        throw new LinkError('unavailable', 'no node of the platform serves this endpoint now');
+      }
+      await placement.refresh().catch(() => {});
+      const isLost = placement.find(endpointId).kind === 'none';
+      await forwarder.waits.wait(isLost ? leftMs : Math.min(PAUSE_MS, leftMs), signal);
+    }
+  }
+
+  /** Undefined if the node did not answer or does not own the endpoint. */
+  #ask(url: string): Promise<VerbAnswer | undefined> {
+    const { authorization, endpointId, forwarder } = this.#options;
+    const { body, headers, signal, verb } = this.#call;
+    const { agent, options, peers } = forwarder;
+    return new Promise((resolve) => {
+      const { hostname, port } = new URL(url);
+      const request = http.request({
+        ...{ hostname, port, agent, method: 'POST', signal },
+        path: fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
+        headers: {
+          ...headers,
+          authorization: /^bearer /i.test(authorization)
+            ? authorization
+            : `Bearer ${authorization}`,
+          'content-length': body.length,
+          [NODE_HEADERS.secret]: firstSecret(options.secrets),
+        },
+      });
+      const end = (answer?: VerbAnswer) => {
+        cancelWatch();
+        cancelConnect();
+        resolve(answer);
+        if (!answer) request.destroy();
+      };
+      const cancelWatch = peers.add(url, () => end());
+      const cancelConnect = options.clock.after(options.bounds.nodeConnectMs, () => end());
+      request.on('error', () => end());
+      request.on('socket', (socket) => {
+        if (socket.connecting) socket.once('connect', cancelConnect);
+        else cancelConnect();
+      });
+      request.on('response', (response) => {
+        collect(response).then(
+          (answered) => {
+            const isOwners = response.headers[NODE_HEADERS.answer] === 'owner';
+            end(isOwners ? answered : undefined);
+          },
+          () => end(),
+        );
+      });
+      request.end(body);
+    });
+  }
+}
+
+async function collect(response: IncomingMessage): Promise<VerbAnswer> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of response) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes > MAX_ANSWER_BYTES) throw new Error('the answer is too large');
+  }
+  const { headers, statusCode: status = 0 } = response;
+  return { status, headers, body: Buffer.concat(pieces) };
+}
+
+/** @throws LinkError */
+function requireSuccess(answer: VerbAnswer): VerbAnswer {
+  const { body, headers, status } = answer;
+  if (status >= 200 && status < 300) return answer;
+  const { code, detail } = readProblem(body);
+  const retryAfterMs = readRetryAfterMs(headers['retry-after'], Date.now());
+  throw new LinkError(judge(status, code), detail, { retryAfterMs });
+}
+
+function judge(status: number, code: string | undefined): LinkErrorCode {
+  if (status === 401 || status === 403) return 'unauthorized';
+  if (code === 'stale_incarnation' || code === 'unknown_worker') return code;
+  return status >= 500 || [404, 408, 429].includes(status) ? 'unavailable' : 'invalid';
+}
+
+function readProblem(body: Buffer): { code?: string; detail: string } {
+  try {
+    const { code, detail } = JSON.parse(body.toString());
+    return { code: String(code), detail: String(detail) };
+  } catch {
+    return { detail: 'the node refused the call' };
+  }
+}

@@ -1,0 +1,97 @@
+// The body of a request for another node. A small one is read first, within a budget of its own, so that the
+// request can be sent again. A larger one is read when its node is ready for it.
+import type { IncomingMessage } from 'node:http';
+import type { FastifyRequest } from 'fastify';
+import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
+import type { Clock } from '../../base/clock.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { LB_ROUTE } from '../../wire/routes.ts';
+import { sendContinue } from '../limits/exchanges.ts';
+
+/** Larger bodies wait until their node asks for them. */
+const MAX_SMALL_BYTES = 65_536;
+/** Retry-After if the budget is full, ms. */
+const RETRY_MS = 5_000;
+
+/** `late`: it is sent after the node has answered `100 Continue`. */
+export type PassedBody = { kind: 'none' } | { kind: 'small'; bytes: Buffer } | { kind: 'late' };
+
+export interface BodyBudget {
+  budget: ByteBudget;
+  /** Longest wait for the budget, ms. */
+  waitMs: number;
+  /** Longest time in which a small body arrives, ms. */
+  stallMs: number;
+  clock: Clock;
+  /** Aborts when the client disconnects. */
+  gone: AbortSignal;
+}
+
+const bodies = new WeakMap<IncomingMessage, Buffer>();
+
+/** The body of a request that was to be forwarded and is now served here. */
+export function findReadBody(request: IncomingMessage): Buffer | undefined {
+  return bodies.get(request);
+}
+
+/**
+ * Reads the body if it is small. `release` gives its bytes back to the budget.
+ * @throws ProblemError `unavailable`, `request_timeout`
+ */
+export async function readSmallBody(
+  { holder, raw, routeOptions }: FastifyRequest,
+  options: BodyBudget,
+): Promise<{ body: PassedBody; release: () => void }> {
+  const length = Number(raw.headers['content-length'] ?? 0);
+  const isSized = raw.headers['transfer-encoding'] === undefined;
+  if (isSized && length === 0) return { body: { kind: 'none' }, release: () => {} };
+  // A worker of a load-balancing endpoint reads from the client's connection.
+  const isBalanced = routeOptions.url === LB_ROUTE.path;
+  if (!isSized || isBalanced || length > MAX_SMALL_BYTES)
+    return { body: { kind: 'late' }, release: () => {} };
+  const claim = await claimBytes(length, holder?.userId ?? '', options);
+  try {
+    const bytes = await collect(raw, options);
+    bodies.set(raw, bytes);
+    return { body: { kind: 'small', bytes }, release: claim.release };
+  } catch (error) {
+    claim.release();
+    throw error;
+  }
+}
+
+async function claimBytes(
+  bytes: number,
+  owner: string,
+  { budget, gone, waitMs }: BodyBudget,
+): Promise<Claim> {
+  const never = { moved: () => Number.POSITIVE_INFINITY, drop: () => {} };
+  const claim = await budget.claim({ owner, bytes, ...never }, { waitMs, signal: gone });
+  if (claim) return claim;
+  const detail = 'Too many bytes of requests wait for other nodes; try again later.';
+  throw new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+}
+
+function collect(raw: IncomingMessage, options: BodyBudget): Promise<Buffer> {
+  const { clock, gone, stallMs } = options;
+  sendContinue(raw);
+  return new Promise((resolve, reject) => {
+    const pieces: Buffer[] = [];
+    const keep = (piece: Buffer) => void pieces.push(piece);
+    const finish = () => settle(() => resolve(Buffer.concat(pieces)));
+    const fail = () =>
+      settle(() => reject(new ProblemError('malformed', 'the request body is incomplete')));
+    const cancel = clock.after(stallMs, () => {
+      const detail = `the request body did not arrive within ${stallMs} ms; send the request again`;
+      settle(() => reject(new ProblemError('request_timeout', detail)));
+    });
+    const settle = (end: () => void) => {
+      cancel();
+      raw.off('data', keep).off('end', finish).off('error', fail);
+      gone.removeEventListener('abort', fail);
+      end();
+    };
+    raw.on('data', keep).on('end', finish).on('error', fail);
+    gone.addEventListener('abort', fail, { once: true });
+  });
+}

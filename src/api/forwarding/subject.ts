@@ -1,0 +1,42 @@
+// Tells from its route what a request is about: an endpoint, the control plane, or this node itself.
+import type { FastifyRequest } from 'fastify';
+import { JOB_ROUTES, LB_ROUTE, RESOURCES, RUNPOD_BASE, SYSTEM_ROUTES } from '../../wire/routes.ts';
+
+/** `local`: any node answers it about itself. */
+export type Subject =
+  | { kind: 'local' }
+  | { kind: 'control' }
+  | { kind: 'endpoint'; endpointId: string };
+
+const LOCAL: Subject = { kind: 'local' };
+const CONTROL: Subject = { kind: 'control' };
+
+/** Endpoints themselves belong to the control plane, although their paths have an ID. */
+export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
+  const { config, url = '' } = routeOptions;
+  if (config.access === undefined || config.access === 'open') return LOCAL;
+  if (url === SYSTEM_ROUTES.getMetrics.path) return LOCAL;
+  if (url.startsWith(RESOURCES.endpoints.path)) return CONTROL;
+  if (typeof params !== 'object' || params === null || !('endpoint' in params)) return CONTROL;
+  return { kind: 'endpoint', endpointId: String(params.endpoint) };
+}
+
+/** The kind of job that the request submits, if it submits one. */
+export function findSubmission({ routeOptions }: FastifyRequest): 'run' | 'runsync' | undefined {
+  const { url = '' } = routeOptions;
+  const path = url.startsWith(RUNPOD_BASE) ? url.slice(RUNPOD_BASE.length) : url;
+  if (path === JOB_ROUTES.runJob.path) return 'run';
+  return path === JOB_ROUTES.runJobSync.path ? 'runsync' : undefined;
+}
+
+/**
+ * Whether the request may be sent again although a node may have acted on it. Workers' verbs name what they
+ * do; a poll of RunPod's workers does not.
+ */
+export function isRepeatable(request: FastifyRequest): boolean {
+  const { method, routeOptions } = request;
+  const { config, url = '' } = routeOptions;
+  if (config.access === 'worker') return !url.startsWith(RUNPOD_BASE);
+  if (url === LB_ROUTE.path) return false;
+  return method === 'GET' || method === 'HEAD' || findSubmission(request) !== undefined;
+}

@@ -1,0 +1,215 @@
+// Requests of clients and workers that reach a node which does not own the endpoint.
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
+import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
+import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
+import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
+import type { WorkerLink } from '../../../../src/wire/link/worker-link.ts';
+import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
+import { ENDPOINT, nextTake, readJson, submitJob, takeJob } from '../platform.ts';
+import { type Node, startNodes } from './two-nodes.ts';
+
+const WORKER = { workerId: 'w1', incarnation: 1 };
+const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };
+const take = (waitMs = 2_000) => ({
+  ...{ ...WORKER, takeId: crypto.randomUUID(), max: 1, waitMs, held: [] },
+});
+const COMPLETED = { kind: 'completed', executionMs: 5, output: 'value' } as const;
+
+describe('a client of a node that does not own the endpoint', () => {
+  it('submits a job, waits for it and reads it', async () => {
+    const { other, owner } = await startNodes();
+    const id = await submitJob(other, { input: { n: 1 } });
+    const job = await takeJob(owner);
+    expect(job.id).toBe(id);
+    await job.complete('{"n":2}');
+    const status = await readJson(await other.call(`/v2/${ENDPOINT}/status/${id}`));
+    expect(status).toMatchObject({ id, status: 'COMPLETED', output: { n: 2 } });
+    const synced = other.post(`/v2/${ENDPOINT}/runsync`, { input: {} });
+    await (await takeJob(owner)).complete('"late"');
+    expect(await readJson(await synced)).toMatchObject({ status: 'COMPLETED', output: 'late' });
+    const found = await other.call(`/v2/${ENDPOINT}/status/none`);
+    expect(found.status).toBe(404);
+    expect([...found.headers.keys()].filter((name) => name.startsWith('millrace-node'))).toEqual(
+      [],
+    );
+  });
+
+  it('reads a stream, by polls and as events', async () => {
+    const { other, owner } = await startNodes();
+    const id = await submitJob(other);
+    const job = await takeJob(owner);
+    await job.yieldChunks('{"output":1,"metrics":{}}');
+    const page = await other.call(`/v2/${ENDPOINT}/stream/${id}`);
+    expect(await page.json()).toEqual([{ output: 1, metrics: {} }]);
+    const events = await other.call(`/v2/${ENDPOINT}/stream/${id}?after=0`, {
+      headers: { accept: 'text/event-stream' },
+    });
+    expect(events.headers.get('content-type')).toBe('text/event-stream');
+    await job.yieldChunks('{"output":2,"metrics":{}}');
+    await job.complete();
+    const sent = await events.text();
+    expect(sent).toContain('data: {"output":1');
+    expect(sent).toContain('data: {"output":2');
+    expect(sent).toContain('event: done');
+  });
+
+  it('sends and receives 20 MB', async () => {
+    const { other, owner } = await startNodes();
+    const large = { text: 'x'.repeat(19_900_000) };
+    const synced = other.post(`/v2/${ENDPOINT}/runsync`, { input: large });
+    const worker = openHttpLink(other);
+    await worker.hello(HELLO);
+    const [lease] = await worker.take(take(20_000), AbortSignal.timeout(20_000));
+    if (!lease) throw new Error('no job');
+    expect(lease.input).toHaveLength(JSON.stringify(large).length);
+    const { attempt, input: body, jobId, token } = lease;
+    const outcome = { jobId, attempt, token, seq: 1, kind: 'outcome', outcome: COMPLETED } as const;
+    const answers = await worker.report({ ...WORKER, reports: [{ ...outcome, body }] });
+    expect(answers).toEqual([{ answer: 'applied' }]);
+    expect((await readJson(await synced))['output']).toEqual(large);
+    expect(owner.flows.usedBytes).toBe(0);
+  });
+
+  it('reads and changes the control plane, which another node has', async () => {
+    const { other } = await startNodes();
+    const change = { method: 'PATCH' };
+    const changed = await other.post(`/v1/endpoints/${ENDPOINT}`, { maxQueued: 5 }, change);
+    expect(await readJson(changed)).toMatchObject({ id: ENDPOINT, maxQueued: 5 });
+    const { endpoints } = await readJson(await other.call('/v1/endpoints'));
+    expect(endpoints).toHaveLength(1);
+    expect((await other.call('/healthz')).status).toBe(200);
+    expect(await (await other.call('/metrics')).text()).toContain(
+      'millrace_forwarded_request_duration_seconds_count{outcome="answered"} 2',
+    );
+  });
+
+  it('has each call counted once', async () => {
+    const rateGate = new RateGate({ minute: 3 });
+    const { other } = await startNodes({ settings: { server: { rateGate } } });
+    const statuses: number[] = [];
+    for (let n = 0; n < 4; n++) statuses.push((await other.call('/v1/endpoints')).status);
+    expect(statuses).toEqual([200, 200, 200, 429]);
+  });
+
+  it('ends a wait at the owner when it disconnects', async () => {
+    const { other, owner } = await startNodes();
+    const arrived = nextTake(owner);
+    const abort = new AbortController();
+    const worker = openHttpLink(other);
+    await worker.hello(HELLO);
+    const taking = worker.take(take(20_000), abort.signal).catch(() => 'aborted');
+    const signal = await arrived;
+    abort.abort();
+    expect(await taking).toBe('aborted');
+    if (!signal.aborted) await once(signal, 'abort');
+    expect(signal.aborted).toBe(true);
+  });
+
+  it('calls workers of a load-balancing endpoint, as the client that it is', async () => {
+    const targets = new TargetList();
+    const { move, learn, other, owner } = await startNodes({
+      settings: { engine: 'process', balancing: { targets } },
+    });
+    const template = { name: 'web', image: 'web', args: 'web', ports: ['8000/http'] };
+    const { id: templateId } = await readJson(await owner.post('/v1/templates', template));
+    const creation = { name: 'web', type: 'LOAD_BALANCER', templateId };
+    const endpointId = String((await readJson(await owner.post('/v1/endpoints', creation)))['id']);
+    move(owner.nodeUrl, endpointId);
+    learn();
+    const worker = await startWorker({
+      ...{ endpointId, podId: 'pod_a' },
+      listener: async (request, response) => {
+        const names = Object.keys(request.headers).filter((name) => name.startsWith('millrace-'));
+        response.setHeader('millrace-node-answer', 'not_owner');
+        response.writeHead(request.url === '/421' ? 421 : 200);
+        const { 'x-forwarded-for': from, 'x-real-ip': real } = request.headers;
+        response.end(JSON.stringify({ names, from, real, body: await text(request) }));
+      },
+    });
+    targets.put(worker.target);
+    const answer = await other.post(`/lb/${endpointId}/work?x=1`, 'a body');
+    expect(await answer.json()).toEqual({
+      ...{ names: [], from: '127.0.0.1', real: '127.0.0.1', body: 'a body' },
+    });
+    expect((await other.call(`/lb/${endpointId}/421`)).status).toBe(421);
+    const sockets = new WebSocketServer({ server: worker.server });
+    sockets.on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
+    const url = `ws://127.0.0.1:${other.port}/lb/${endpointId}/socket`;
+    const socket = new WebSocket(url, { headers: { authorization: other.admin } });
+    await once(socket, 'open');
+    socket.send('hello');
+    expect(String((await once(socket, 'message'))[0])).toBe('hello');
+    socket.close();
+    await once(socket, 'close');
+  });
+});
+
+describe('a worker of a node that does not own the endpoint', () => {
+  it.each(['http', 'grpc'] as const)('takes, renews and reports over %s', async (carrier) => {
+    const { other, owner } = await startNodes();
+    const link = carrier === 'http' ? openHttpLink(other) : await openGrpcLink(other);
+    await runOneJob(link, owner);
+  });
+
+  it('goes on over gRPC when the endpoint moves, and learns what the owner refuses', async () => {
+    const { learn, move, other, owner } = await startNodes();
+    const link = await openGrpcLink(other);
+    await expect(link.take(take(0), AbortSignal.timeout(5_000))).rejects.toMatchObject({
+      code: 'unknown_worker',
+    });
+    await runOneJob(link, owner);
+    move(other.nodeUrl);
+    learn();
+    await runOneJob(link, other);
+    move(owner.nodeUrl);
+    // Only the owner knows yet.
+    owner.placement.learn();
+    await link.hello(HELLO);
+  });
+});
+
+async function runOneJob(link: WorkerLink, owner: Node): Promise<void> {
+  const id = await submitJob(owner, { input: { n: 1 } });
+  expect(await link.hello(HELLO)).toMatchObject({ protocol: 1 });
+  const [lease] = await link.take(take(), AbortSignal.timeout(10_000));
+  if (!lease) throw new Error('no job');
+  const { attempt, input, jobId, token } = lease;
+  expect([jobId, String(input)]).toEqual([id, '{"n":1}']);
+  const leases = [{ jobId, token, stopping: false }];
+  const renewed = await link.renew({ ...WORKER, waitMs: 0, leases }, AbortSignal.timeout(10_000));
+  expect(renewed).toEqual({ ended: [], drain: false });
+  const body = Buffer.from('"done"');
+  const report = { jobId, attempt, token, seq: 1, kind: 'outcome', outcome: COMPLETED } as const;
+  const reports = [{ ...report, body }];
+  expect(await link.report({ ...WORKER, reports })).toEqual([{ answer: 'applied' }]);
+  expect(await link.report({ ...WORKER, reports })).toEqual([{ answer: 'duplicate' }]);
+  const status = await owner.call(`/v2/${ENDPOINT}/status/${id}`);
+  expect(await readJson(status)).toMatchObject({ status: 'COMPLETED', output: 'done' });
+  await link.bye({ ...WORKER, reason: 'drained', outbox: [] });
+}
+
+function openHttpLink({ url, worker }: Node) {
+  const link = createHttpLink({ url, endpointId: ENDPOINT, key: worker, log: silentLog });
+  onTestFinished(() => link.close());
+  return link;
+}
+
+async function openGrpcLink({ endpoints, keys, queue, worker, workers }: Node) {
+  const server = createGrpcServer({
+    ...{ ...workers, keys, endpoints, clock: systemClock, log: silentLog },
+    ...{ host: '127.0.0.1', port: 0, isClosing: () => queue.isClosing },
+  });
+  const { url } = await server.start();
+  const link = createGrpcLink({ url, endpointId: ENDPOINT, key: worker, log: silentLog });
+  onTestFinished(async () => {
+    await link.close();
+    await server.close();
+  });
+  return link;
+}

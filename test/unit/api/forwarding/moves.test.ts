@@ -1,0 +1,254 @@
+// Requests whose endpoint moves, has no owner, or whose owner fails.
+import { once } from 'node:events';
+import { createServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';
+import { SECRET, startNodes } from './two-nodes.ts';
+
+const RUN = `/v2/${ENDPOINT}/run`;
+
+describe('a request for a node that is no longer the owner', () => {
+  it('follows the endpoint, and its body is used once', async () => {
+    const { move, other, owner } = await startNodes();
+    const third = await startFake();
+    // The first node believes an earlier owner, which refuses.
+    third.answer((_request, response) => {
+      response.writeHead(421, { 'millrace-node-answer': 'not_owner' }).end();
+    });
+    move(third.url);
+    other.placement.learn();
+    move(owner.nodeUrl);
+    const id = await submitJob(other, { input: { n: 1 } });
+    expect((await takeJob(owner)).id).toBe(id);
+    expect(other.placement.refreshes).toBe(1);
+  });
+
+  it.each([10, 60_000, 200_000])(
+    'is served here with its %i bytes if it comes back',
+    async (size) => {
+      const { move, other, owner } = await startNodes();
+      move(other.nodeUrl);
+      owner.placement.learn();
+      const text = 'x'.repeat(size);
+      const id = await submitJob(other, { input: { text } });
+      const job = await takeJob(other);
+      expect(job.id).toBe(id);
+      expect(other.placement.refreshes).toBe(1);
+      await job.complete('1');
+      const counts = await other.queue.health(ENDPOINT);
+      expect(counts.jobs).toMatchObject({ completed: 1, inQueue: 0 });
+    },
+  );
+
+  it('is never passed on a second time', async () => {
+    const { move, other, owner } = await startNodes();
+    move(other.nodeUrl);
+    owner.placement.learn();
+    const answer = await exchange(portOf(owner.nodeUrl), [
+      `GET /v2/${ENDPOINT}/health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${owner.admin}\r\n` +
+        `millrace-node-secret: ${SECRET}\r\nConnection: close\r\n\r\n`,
+    ]);
+    expect(answer).toMatch(/^HTTP\/1\.1 421 /);
+    expect(answer).toMatch(/millrace-node-answer: not_owner/i);
+  });
+});
+
+describe('a request for an endpoint without an owner', () => {
+  it('waits until one appears', async () => {
+    const { learn, move, other, owner } = await startNodes();
+    move(undefined);
+    learn();
+    const submitted = other.post(RUN, { input: {} });
+    const polled = owner.call(`/v2/${ENDPOINT}/health`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    move(owner.nodeUrl);
+    learn();
+    expect((await submitted).status).toBe(200);
+    expect((await polled).status).toBe(200);
+  });
+
+  it('is refused with Retry-After after its time', async () => {
+    const bounds = { ownerWaitMs: 50, workerOwnerWaitMs: 60_000 };
+    const { learn, move, other } = await startNodes({ forwarding: { bounds } });
+    move(undefined);
+    learn();
+    const refused = await other.post(RUN, { input: {} });
+    expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '2']);
+    expect(await readJson(refused)).toMatchObject({ code: 'unavailable' });
+    const scrape = await (await other.call('/metrics')).text();
+    expect(scrape).toContain('duration_seconds_count{outcome="no_owner"} 1');
+  });
+
+  it('ends when its client disconnects', async () => {
+    const { learn, move, other } = await startNodes();
+    move(undefined);
+    learn();
+    const socket = connect(other.port, '127.0.0.1');
+    socket.write(
+      `GET /v2/${ENDPOINT}/health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${other.admin}\r\n\r\n`,
+    );
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    socket.destroy();
+    for (;;) {
+      const scrape = await (await other.call('/metrics')).text();
+      if (scrape.includes('duration_seconds_count{outcome="gone"} 1')) break;
+    }
+  });
+});
+
+describe('an owner that fails', () => {
+  it('before it is reached: the request goes to the next owner', async () => {
+    const { move, other, owner } = await startNodes();
+    const dead = await startFake();
+    await dead.close();
+    move(dead.url);
+    other.placement.learn();
+    move(owner.nodeUrl);
+    const key = { headers: { 'idempotency-key': 'k' } };
+    expect((await other.post(`/v2/${ENDPOINT}/purge-queue`, '{}', key)).status).toBe(200);
+    expect(await submitJob(other)).toBe((await takeJob(owner)).id);
+  });
+
+  it('after a job was submitted: the repeated submission finds the job', async () => {
+    const { move, other, owner } = await startNodes();
+    const dying = await startFake();
+    // Passes the request to the owner, and dies before it answers.
+    dying.answer(async (request, response) => {
+      const body = await text(request);
+      const headers = new Headers();
+      for (const name of ['authorization', 'content-type', 'millrace-node-secret']) {
+        headers.set(name, String(request.headers[name]));
+      }
+      headers.set('millrace-node-job', String(request.headers['millrace-node-job']));
+      await fetch(owner.nodeUrl + request.url, { method: 'POST', headers, body });
+      move(owner.nodeUrl);
+      response.destroy();
+    });
+    move(dying.url);
+    other.placement.learn();
+    const id = await submitJob(other, { input: { n: 1 } });
+    const { jobs } = await owner.queue.health(ENDPOINT);
+    expect(jobs).toMatchObject({ inQueue: 1 });
+    expect((await takeJob(owner)).id).toBe(id);
+  });
+
+  it('after a job was submitted, and the endpoint comes here: one job', async () => {
+    const { move, other, owner } = await startNodes();
+    const dying = await startFake();
+    dying.answer(async (request, response) => {
+      await text(request);
+      move(other.nodeUrl);
+      owner.placement.learn();
+      response.destroy();
+    });
+    move(dying.url);
+    other.placement.learn();
+    const id = await submitJob(other, { input: { n: 1 } });
+    expect((await takeJob(other)).id).toBe(id);
+  });
+
+  it('after it may have acted: what cannot be repeated is refused', async () => {
+    const { move, other, owner } = await startNodes();
+    const dying = await startFake();
+    dying.answer((_request, response) => {
+      move(owner.nodeUrl);
+      response.destroy();
+    });
+    move(dying.url);
+    other.placement.learn();
+    const refused = await other.post(`/v2/${ENDPOINT}/purge-queue`, '{}');
+    expect(refused.status).toBe(503);
+    expect(await readJson(refused)).toMatchObject({ detail: expect.stringContaining('may have') });
+    // A reading request is repeated.
+    move(dying.url);
+    other.placement.learn();
+    expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
+  });
+
+  it('within its answer: the client sees a cut answer', async () => {
+    const { move, other } = await startNodes();
+    const dying = await startFake();
+    dying.answer((_request, response) => {
+      response.writeHead(200, { 'millrace-node-answer': 'owner' });
+      response.write('[{"output":1');
+      setTimeout(() => response.destroy(), 50);
+    });
+    move(dying.url);
+    other.placement.learn();
+    const answer = await fetch(`${other.url}/v2/${ENDPOINT}/jobs`, {
+      headers: { authorization: `Bearer ${other.admin}` },
+    });
+    expect(answer.status).toBe(200);
+    await expect(answer.text()).rejects.toThrow();
+  });
+
+  it('without closing its connections: silence ends the wait', async () => {
+    const bounds = { nodeSilenceMs: 400 };
+    const { move, other, owner } = await startNodes({ forwarding: { bounds } });
+    const paused = await startFake();
+    paused.answer(() => move(owner.nodeUrl));
+    move(paused.url);
+    other.placement.learn();
+    expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
+    expect(other.logged()).toContain('node does not answer');
+  });
+});
+
+describe('bodies for other nodes', () => {
+  it('have a budget of their own', async () => {
+    const bounds = { maxForwardedBytes: 30_000 };
+    const { learn, move, other, owner } = await startNodes({
+      forwarding: { bounds },
+      settings: { server: { bounds: { inFlightWaitMs: 50 } } },
+    });
+    const paused = await startFake();
+    const { promise: arrived, resolve } = Promise.withResolvers<void>();
+    const { promise: released, resolve: release } = Promise.withResolvers<void>();
+    paused.answer(async (_request, response) => {
+      resolve();
+      await released;
+      response.writeHead(421, { 'millrace-node-answer': 'not_owner' }).end();
+    });
+    move(paused.url);
+    other.placement.learn();
+    const body = { input: { text: 'x'.repeat(20_000) } };
+    const first = other.post(RUN, body);
+    await arrived;
+    const refused = await other.post(RUN, body);
+    expect(refused.status).toBe(503);
+    expect(await readJson(refused)).toMatchObject({ detail: expect.stringContaining('bytes') });
+    expect(other.flows.usedBytes).toBe(0);
+    move(owner.nodeUrl);
+    learn();
+    release();
+    expect((await first).status).toBe(200);
+    expect((await other.post(RUN, body)).status).toBe(200);
+  });
+});
+
+/** A node of the test: an HTTP server that answers what the test says, and no pings. */
+async function startFake() {
+  let listener: RequestListener = () => {};
+  const server = createServer((request, response) => {
+    if (request.url?.startsWith('/node/')) return;
+    listener(request, response);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const close = async () => {
+    server.closeAllConnections();
+    if (server.listening) await new Promise((resolve) => server.close(resolve));
+  };
+  onTestFinished(close);
+  const answer = (next: RequestListener) => {
+    listener = next;
+  };
+  return { url: `http://127.0.0.1:${port}`, answer, close };
+}
+
+function portOf(url: string): number {
+  return Number(new URL(url).port);
+}
