@@ -244,8 +244,10 @@ export class MemoryTables implements Tables {
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
-  *countReady(endpointId: string): Step<number> {
-    return this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed).length;
+  *countReady(endpointId: string, limit: number): Step<number> {
+    const queued = this.#select(endpointId, (job) => job.status === 'IN_QUEUE');
+    const ready = queued.filter(({ delayed }) => !delayed).length;
+    return ready === queued.length ? ready : Math.min(ready, limit);
   }
 
   *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
