@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { CopiedDatabase, CopyError, type CopyRole } from '../store/copy/copied-database.ts';
 import { type CopiedTable, type CopyStep, copyDatabase } from '../store/copy/copy-database.ts';
 import { readPostgresUrl, StoreUrlError } from '../store/postgres/connection-url.ts';
-import { lockDataFolder } from './files/data-lock.ts';
+import { type DataLock, lockDatabaseFile, lockDataFolder } from './files/data-lock.ts';
 import { PlatformOptionError } from './option-error.ts';
 
 export type { CopiedTable, CopyStep };
@@ -104,11 +104,8 @@ function readTarget(
 
 function openFile(role: CopyRole, path: string, closers: Closers): CopiedDatabase {
   const file = locateFile(role, path);
-  // A file with another name is a backup, which no platform uses.
-  if (basename(file) === FILE) {
-    const lock = lockFolder(role, dirname(file));
-    closers.push(() => lock.release());
-  }
+  const lock = lockFile(role, file);
+  closers.push(() => lock.release());
   return CopiedDatabase.openSqlite(role, file);
 }
 
@@ -125,12 +122,14 @@ function locateFile(role: CopyRole, path: string): string {
   return size === undefined ? file : realpathSync(file);
 }
 
-function lockFolder(role: CopyRole, folder: string): ReturnType<typeof lockDataFolder> {
+/** No platform uses a file with another name, but another copy may. @throws PlatformOptionError */
+function lockFile(role: CopyRole, file: string): DataLock {
+  const isOfPlatform = basename(file) === FILE;
   try {
-    return lockDataFolder(folder);
+    return isOfPlatform ? lockDataFolder(dirname(file)) : lockDatabaseFile(file);
   } catch (error) {
     if (!(error instanceof PlatformOptionError)) throw error;
-    const problem = `${error.problem}; stop the platform first`;
+    const problem = `${error.problem}; ${isOfPlatform ? 'stop the platform first' : 'wait for the other copy'}`;
     throw new PlatformOptionError('unusable', OPTIONS[role], problem);
   }
 }

@@ -1,6 +1,6 @@
-// Locks a data folder for one process. It is an operating system lock on a file, held through
-// SQLite. It ends with the process, even if the process crashes.
-import { readFileSync, writeFileSync } from 'node:fs';
+// Locks a data folder, or a single database file, for one process. It is an operating system lock on a file, held
+// through SQLite. It ends with the process, even if the process crashes.
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { makeFolder } from '../../base/make-folder.ts';
@@ -24,26 +24,67 @@ export function lockDataFolder(folder: string): DataLock {
     return openLock(folder);
   } catch (error) {
     if (error instanceof PlatformOptionError) throw error;
-    const problem = `${folder} cannot be used: ${describeError(error)}`;
-    throw new PlatformOptionError('unusable', 'dataFolder', problem);
+    throw refuse(`${folder} cannot be used: ${describeError(error)}`);
   }
 }
 
+/**
+ * Locks a database file outside of a data folder, with a file beside it that is removed afterwards. @throws
+ * PlatformOptionError
+ */
+export function lockDatabaseFile(path: string): DataLock {
+  const lockPath = `${path}.lock`;
+  try {
+    for (;;) {
+      const before = findInode(lockPath);
+      const database = openExclusive(lockPath);
+      if (database === undefined) throw refuse(`${path} is in use by another process`);
+      // Otherwise the lock may be on a file that its last holder has removed meanwhile.
+      if (before !== undefined && findInode(lockPath) === before) {
+        return { release: () => removeLock(lockPath, database) };
+      }
+      database.close();
+    }
+  } catch (error) {
+    if (error instanceof PlatformOptionError) throw error;
+    throw refuse(`${path} cannot be used: ${describeError(error)}`);
+  }
+}
+
+function removeLock(lockPath: string, database: DatabaseSync): void {
+  rmSync(lockPath, { force: true });
+  database.close();
+}
+
+function findInode(path: string): bigint | undefined {
+  return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino;
+}
+
 function openLock(folder: string): DataLock {
-  const database = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 });
   const holderFile = join(folder, 'lock.pid');
+  const database = openExclusive(join(folder, 'lock.db'));
+  if (database === undefined) throw refuse(`${folder} is in use by ${readHolder(holderFile)}`);
+  noteHolder(holderFile);
+  return { release: () => database.close() };
+}
+
+/** @returns undefined if another process has locked the file. @throws the error of SQLite */
+function openExclusive(path: string): DatabaseSync | undefined {
+  const database = new DatabaseSync(path, { timeout: 0 });
   try {
     // The file is never written, so it needs no journal, which would fail on a full disk.
     database.exec('pragma journal_mode = memory');
     database.exec('begin exclusive');
+    return database;
   } catch (error) {
     database.close();
-    if (!isBusy(error)) throw error;
-    const problem = `${folder} is in use by ${readHolder(holderFile)}`;
-    throw new PlatformOptionError('unusable', 'dataFolder', problem);
+    if (isBusy(error)) return undefined;
+    throw error;
   }
-  noteHolder(holderFile);
-  return { release: () => database.close() };
+}
+
+function refuse(problem: string): PlatformOptionError {
+  return new PlatformOptionError('unusable', 'dataFolder', problem);
 }
 
 /** Only for the error message: the lock itself also works on a full disk. */

@@ -1,5 +1,5 @@
 // Which databases `copyStore` refuses before it copies, and what it calls them.
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -87,6 +87,18 @@ describe('copyStore refuses', () => {
     await copy(place('a.db'), place('c.db'), { stopAfter: 1 });
     await openSqliteStore({ path: join(folder, 'a.db') }).close();
     await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(/^to: .*has used .* since/);
+  });
+
+  it('a file that another copy uses, and leaves no lock behind', async () => {
+    await fill('a.db', 20);
+    const first = copy(place('a.db'), place('c.db'), { stopAfter: 3 });
+    await expect(copy(place('a.db'), place('d.db'))).rejects.toThrow(
+      /^from: \S+a.db is in use by another process; wait for the other copy/,
+    );
+    await fill('b.db');
+    await expect(copy(place('b.db'), place('c.db'))).rejects.toThrow(/^to: \S+c.db is in use by/);
+    await first;
+    expect(readdirSync(folder).filter((name) => name.endsWith('.lock'))).toEqual([]);
   });
 
   it('a target that lacks a column', async () => {

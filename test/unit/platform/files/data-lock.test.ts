@@ -1,10 +1,10 @@
 // The lock on a data folder, within one process; test/e2e/cli/serve.test.ts has it between processes.
-import { statSync } from 'node:fs';
+import { readdirSync, statSync, writeFileSync } from 'node:fs';
 import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { lockDataFolder } from '../../../../src/platform/files/data-lock.ts';
+import { lockDatabaseFile, lockDataFolder } from '../../../../src/platform/files/data-lock.ts';
 import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 
 function unusable(named: string) {
@@ -52,6 +52,21 @@ it('does not trust the file with the process ID', async () => {
   const lock = lockDataFolder(folder);
   expect(await readFile(join(folder, 'lock.pid'), 'utf8')).toBe(String(process.pid));
   lock.release();
+});
+
+it('of a database file is removed with its file', () => {
+  const path = join(folder, 'copy.db');
+  const lock = lockDatabaseFile(path);
+  expect(() => lockDatabaseFile(path)).toThrow(unusable(`${path} is in use by another process`));
+  lock.release();
+  expect(readdirSync(folder)).toEqual([]);
+  lockDatabaseFile(path).release();
+});
+
+it('of a database file is taken again after its holder was killed', () => {
+  const path = join(folder, 'copy.db');
+  writeFileSync(`${path}.lock`, '');
+  lockDatabaseFile(path).release();
 });
 
 it('names a folder that cannot be used', async () => {
