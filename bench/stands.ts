@@ -30,10 +30,12 @@ export interface StandOptions {
   /** File in `handlers`, and ID of the endpoint. */
   handler: string;
   workerArgs?: string[];
+  /** Further arguments of `millrace serve`. */
+  platformArgs?: string[];
 }
 
 export async function withStand<T>(
-  { carrier, handler, workerArgs = [] }: StandOptions,
+  { carrier, handler, platformArgs = [], workerArgs = [] }: StandOptions,
   measure: (stand: Stand) => Promise<T>,
 ): Promise<T> {
   if (carrier === 'direct') {
@@ -44,7 +46,7 @@ export async function withStand<T>(
       await stand.stop();
     }
   }
-  const platform = await startPlatform([handler]);
+  const platform = await startPlatform([handler], platformArgs);
   const { grpcUrl, url, workerKey: key } = platform;
   const link = carrier === 'HTTP' ? url : grpcUrl;
   const options = { url: link, key, endpoint: handler, handler: `handlers/${handler}.ts` };

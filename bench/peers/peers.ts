@@ -1,4 +1,4 @@
-// `npm run bench:peers [-- --rounds N] [-- --only TEXT]`: Millrace over HTTP beside other job queues on this
+// `npm run bench:peers [-- --rounds N] [-- --only TEXT --only TEXT]`: Millrace over HTTP beside other job queues on this
 // machine. Each round measures all of them, and a bare HTTP server.
 import { parseArgs } from 'node:util';
 import { median, percentile, sendLoad, timeEach } from '../load.ts';
@@ -9,6 +9,7 @@ import { bullmqAlways, bullmqEverysec } from './bullmq.ts';
 import { graphileWorker } from './graphile-worker.ts';
 import type { Peer, PeerQueue } from './peer.ts';
 import { pgBoss } from './pg-boss.ts';
+import { startPostgres } from './services.ts';
 
 const CLIENTS = 32;
 const WARM_UP = 1_000;
@@ -29,7 +30,7 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '3' },
     jobs: { type: 'string', default: '10000' },
     trips: { type: 'string', default: '1000' },
-    only: { type: 'string', default: '' },
+    only: { type: 'string', multiple: true, default: [''] },
   },
 });
 const rounds = Number(values.rounds);
@@ -74,6 +75,21 @@ const millrace: Contestant = {
   measure: () => withStand({ carrier: 'HTTP', handler: 'noop' }, measureQueue),
 };
 
+const millraceOnPostgres: Contestant = {
+  name: 'Millrace over HTTP, on Postgres',
+  settings: '--store postgres://…',
+  async measure() {
+    const service = await startPostgres();
+    const store = `postgres://postgres@127.0.0.1:${service.port}/postgres?sslmode=disable`;
+    try {
+      const platformArgs = ['--store', store];
+      return await withStand({ carrier: 'HTTP', handler: 'noop', platformArgs }, measureQueue);
+    } finally {
+      await service.stop();
+    }
+  },
+};
+
 const bareFastify: Contestant = {
   name: 'bare fastify, no queue',
   settings: 'one request for each job',
@@ -89,9 +105,9 @@ const bareFastify: Contestant = {
 };
 
 const contestants = [
-  ...[millrace, bareFastify],
+  ...[millrace, millraceOnPostgres, bareFastify],
   ...[bullmqAlways, bullmqEverysec, graphileWorker, pgBoss].map(toContestant),
-].filter(({ name }) => name.toLowerCase().includes(values.only.toLowerCase()));
+].filter(({ name }) => values.only.some((text) => name.toLowerCase().includes(text.toLowerCase())));
 if (contestants.length === 0) throw new Error(`no contestant has "${values.only}" in its name`);
 
 const readStolen = watchStolenTime();
@@ -106,20 +122,24 @@ for (let round = 1; round <= rounds; round++) {
 const of = (contestant: Contestant, figure: keyof Speed) =>
   median((speeds.get(contestant) ?? []).map((speed) => speed[figure]));
 console.log(`median of ${rounds} rounds, ${jobs} jobs from ${CLIENTS} clients\n`);
-console.log('| queue | jobs/s | Millrace is | round trip p50, ms | p99, ms | settings |');
-console.log('|---|---|---|---|---|---|');
+/** How many times its jobs/s `ours` has, in the same round. */
+function compare(ours: Contestant, contestant: Contestant): string {
+  const our = speeds.get(ours);
+  if (!our) return '';
+  const ratios = (speeds.get(contestant) ?? []).map(
+    ({ jobsPerSecond }, round) => (our[round]?.jobsPerSecond ?? Number.NaN) / jobsPerSecond,
+  );
+  return `${median(ratios).toFixed(2)} ×`;
+}
+
+const titles = ['queue', 'jobs/s', 'Millrace is', 'on Postgres', 'round trip p50, ms', 'p99, ms'];
+console.log(`| ${titles.join(' | ')} | settings |`);
+console.log('|---|---|---|---|---|---|---|');
 for (const contestant of contestants) {
-  const ratio = speeds.has(millrace)
-    ? median(
-        (speeds.get(contestant) ?? []).map(
-          ({ jobsPerSecond }, round) =>
-            (speeds.get(millrace)?.[round]?.jobsPerSecond ?? Number.NaN) / jobsPerSecond,
-        ),
-      ).toFixed(2)
-    : '';
   const columns = [
     ...[contestant.name, Math.round(of(contestant, 'jobsPerSecond')).toLocaleString('en')],
-    ...[`${ratio} ×`, of(contestant, 'p50').toFixed(2), of(contestant, 'p99').toFixed(2)],
+    ...[compare(millrace, contestant), compare(millraceOnPostgres, contestant)],
+    ...[of(contestant, 'p50').toFixed(2), of(contestant, 'p99').toFixed(2)],
     contestant.settings,
   ];
   console.log(`| ${columns.join(' | ')} |`);
