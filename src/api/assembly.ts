@@ -13,7 +13,7 @@ import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
-import { addForwardingHooks } from './forwarding/forwarding-hooks.ts';
+import { addForwardingHooks, noteLost } from './forwarding/forwarding-hooks.ts';
 import { createNodeLink } from './forwarding/node-link.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import { createBodyReader } from './http/body-reader.ts';
@@ -114,12 +114,15 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const flows = new Flows({ ...bounds, clock });
   app.decorate('flows', flows);
   app.decorate('readBody', createBodyReader({ ...bounds, flows, clock }));
-  app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
+  const forwarder = createForwarder(options, metrics);
+  app.setErrorHandler((error, request, reply) => {
+    if (forwarder) noteLost(request, reply, { error, forwarder, queue });
+    problems.send(error, request, reply);
+  });
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);
   const keyWatch = new KeyWatch(options);
   app.addHook('onClose', async () => keyWatch.close());
-  const forwarder = createForwarder(options, metrics);
   if (forwarder) addForwardingHooks(app, { forwarder, queue });
   const forward =
     forwarder && ((...call: Parameters<Forwarder['pass']>) => forwarder.pass(...call));
@@ -160,7 +163,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   addBodyScope(app, '*', (scope) =>
     addRunpodClientRoutes(scope, { queue, cursors, clock, bounds }),
   );
-  const stopSteps: (() => Promise<void>)[] = [];
+  const stopSteps: (() => Promise<void>)[] = [async () => forwarder?.stop()];
   const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
   addBodyScope(app, '*', (scope) =>
     addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),

@@ -37,10 +37,10 @@ export interface ExchangeOptions {
 
 /**
  * `answered`: completely, as far as this node knows. `cut`: the answer had begun and was broken off. `gone`:
- * the client has disconnected. `refused`: the node does not own the endpoint. `unsent`: nothing of the
- * request was used. `unknown`: the node may have acted on the request.
+ * the client has disconnected. `refused`: the node does not own the endpoint. `denied`: the node has other
+ * secrets. `unsent`: nothing of the request was used. `unknown`: the node may have acted on the request.
  */
-export type ExchangeEnd = 'answered' | 'cut' | 'gone' | 'refused' | 'unsent' | 'unknown';
+export type ExchangeEnd = 'answered' | 'cut' | 'gone' | 'refused' | 'denied' | 'unsent' | 'unknown';
 
 /** @throws ProblemError `malformed` for a request that cannot be forwarded */
 export function exchange(options: ExchangeOptions): Promise<ExchangeEnd> {
@@ -129,10 +129,7 @@ class Exchange {
     answer.on('error', () => this.#break());
     if (place !== 'owner' || this.#isOver) {
       answer.resume();
-      // An answer without the header is not from the routes of a node: the secret was refused.
-      const isUnused = place === 'not_owner' || statusCode === 401;
-      const isRefused = place === 'not_owner' && statusCode === NOT_OWNER_STATUS;
-      this.#end(isRefused ? 'refused' : isUnused ? 'unsent' : 'unknown');
+      this.#end(judgeRefusal(place, statusCode));
       return;
     }
     this.#answer(answer);
@@ -246,4 +243,11 @@ class Exchange {
       raw.once('end', cancel);
     });
   }
+}
+
+/** What an answer means that is not for the client. */
+function judgeRefusal(place: string | string[] | undefined, status: number): ExchangeEnd {
+  if (place === 'not_owner' && status === NOT_OWNER_STATUS) return 'refused';
+  // Only the port for other nodes itself answers without the header.
+  return place === undefined && status === 401 ? 'denied' : 'unknown';
 }

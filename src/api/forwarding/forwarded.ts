@@ -11,7 +11,10 @@ export const NODE_HEADERS = {
   client: `${PREFIX}client`,
   /** ID for the new job, and ` repeat` behind it if it may exist already. */
   job: `${PREFIX}job`,
-  /** Of every answer: `owner`, or `not_owner` if the request was refused unread. */
+  /**
+   * Of every answer: `owner`; `not_owner` if the request was refused unread; `lost` if the endpoint moved while
+   * the request was served, and it was not answered.
+   */
   answer: `${PREFIX}answer`,
 } as const;
 

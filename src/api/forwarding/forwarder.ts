@@ -58,6 +58,7 @@ export class Forwarder {
   readonly options: ForwarderOptions;
   readonly #client: NodeClient;
   readonly #budget: ByteBudget;
+  #isStopping = false;
 
   constructor(options: ForwarderOptions) {
     const { bounds, clock, log, placement, secrets } = options;
@@ -79,6 +80,10 @@ export class Forwarder {
       maxBytes: bounds.maxForwardedBytes,
       maxOwnerBytes: bounds.maxUserForwardedBytes,
     });
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
   }
 
   /** Bytes of request bodies that wait for other nodes. */
@@ -114,8 +119,15 @@ export class Forwarder {
     }
   }
 
-  close(): void {
+  /** Refuses requests that wait for a node. */
+  stop(): void {
+    this.#isStopping = true;
     this.waits.close();
+  }
+
+  /** Breaks open requests. */
+  close(): void {
+    this.stop();
     this.peers.close();
     this.#client.close();
     this.agent.destroy();
@@ -133,6 +145,19 @@ export class NoOwnerError extends ProblemError {
     const detail = 'no node of the platform serves this endpoint at the moment; try again later';
     super('unavailable', detail, { retryAfterMs: RETRY_MS });
   }
+}
+
+class StoppingError extends ProblemError {
+  constructor() {
+    super('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+  }
+}
+
+function chooseJobId(request: FastifyRequest, clock: Clock): string | undefined {
+  const mode = findSubmission(request);
+  if (!mode) return undefined;
+  const id = createUuidV7(clock.now());
+  return mode === 'runsync' ? `sync-${id}` : id;
 }
 
 /** One request on its way to another node. */
@@ -161,9 +186,7 @@ class Passage {
     this.#request = request;
     this.#reply = reply;
     this.#gone = abortWhenGone(reply.raw);
-    const mode = findSubmission(request);
-    const id = createUuidV7(forwarder.options.clock.now());
-    if (mode) this.#jobId = mode === 'runsync' ? `sync-${id}` : id;
+    this.#jobId = chooseJobId(request, forwarder.options.clock);
   }
 
   /** @throws ProblemError */
@@ -244,6 +267,7 @@ class Passage {
   /** @throws NoOwnerError when the time is over */
   #leftMs(): number {
     const { bounds, clock } = this.#forwarder.options;
+    if (this.#forwarder.isStopping) throw new StoppingError();
     const limitMs = this.#isWorker() ? bounds.workerOwnerWaitMs : bounds.ownerWaitMs;
     this.#deadline ??= clock.now() + limitMs;
     const leftMs = this.#deadline - clock.now();

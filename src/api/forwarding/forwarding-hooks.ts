@@ -1,17 +1,33 @@
 // Hooks of requests that another node has forwarded, and of those that were to be forwarded.
 import { PassThrough } from 'node:stream';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Queues } from '../../queue/queues.ts';
+import { toProblem } from '../http/problem-reply.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
 import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
 import { findReadBody } from './passed-body.ts';
 
-/** Add them before the guard: a request is forwarded once, and refused before its key is read. */
-export function addForwardingHooks(
-  app: FastifyInstance,
-  { forwarder, queue }: { forwarder: Forwarder; queue: Pick<Queues, 'isClosing'> },
+/**
+ * For the error handler. The endpoint may move while its queue serves a request; then the queue refuses it, and
+ * the node that forwarded it may repeat it.
+ */
+export function noteLost(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { error, forwarder, queue }: ServedBy & { error: unknown },
 ): void {
+  if (!findForwarded(request.raw) || toProblem(error)?.code !== 'unavailable') return;
+  if (queue.isClosing || !forwarder.isHere(request)) reply.header(NODE_HEADERS.answer, 'lost');
+}
+
+interface ServedBy {
+  forwarder: Forwarder;
+  queue: Pick<Queues, 'isClosing'>;
+}
+
+/** Add them before the guard: a request is forwarded once, and refused before its key is read. */
+export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: ServedBy): void {
   app.addHook('onRequest', (request, reply, done) => {
     if (!findForwarded(request.raw)) return done();
     const isServed = !queue.isClosing && forwarder.isHere(request);

@@ -4,6 +4,7 @@ import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';
 import { SECRET, startNodes } from './two-nodes.ts';
 
@@ -42,6 +43,20 @@ describe('a request for a node that is no longer the owner', () => {
     },
   );
 
+  it('is repeated if the endpoint moves while its queue serves the request', async () => {
+    const { move, other, owner } = await startNodes();
+    const { submissions } = owner.queue;
+    const submit = submissions.submit.bind(submissions);
+    submissions.submit = async () => {
+      submissions.submit = submit;
+      move(other.nodeUrl);
+      owner.placement.learn();
+      throw new LinkError('unavailable', 'the queue was closed');
+    };
+    const id = await submitJob(other, { input: { n: 1 } });
+    expect((await takeJob(other)).id).toBe(id);
+  });
+
   it('is never passed on a second time', async () => {
     const { move, other, owner } = await startNodes();
     move(other.nodeUrl);
@@ -79,6 +94,17 @@ describe('a request for an endpoint without an owner', () => {
     expect(await readJson(refused)).toMatchObject({ code: 'unavailable' });
     const scrape = await (await other.call('/metrics')).text();
     expect(scrape).toContain('duration_seconds_count{outcome="no_owner"} 1');
+  });
+
+  it('is refused when the platform stops', async () => {
+    const { learn, move, other } = await startNodes();
+    move(undefined);
+    learn();
+    const polled = other.call(`/v2/${ENDPOINT}/health`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const closed = other.close();
+    expect(await readJson(await polled)).toMatchObject({ detail: 'the platform is stopping' });
+    await closed;
   });
 
   it('ends when its client disconnects', async () => {

@@ -61,6 +61,7 @@ describe('the port for other nodes', () => {
     move(owner.nodeUrl);
     other.placement.learn();
     expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(503);
+    expect(other.logged()).toContain('"end":"denied"');
   });
 });
 
