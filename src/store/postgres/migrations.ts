@@ -2,6 +2,7 @@
 import { SchemaTooNewError } from '../schema-too-new.ts';
 import { MIGRATIONS } from './schema-versions.ts';
 import type { Session } from './session.ts';
+import { type LockOptions, releaseLock, takeLock } from './store-lock.ts';
 
 /**
  * Migrates the database to the latest version: all migrations or, if one fails, none.
@@ -30,6 +31,20 @@ export async function migrate(
     // The connection may have ended.
     await session.execute('rollback').catch(() => {});
     throw error;
+  }
+}
+
+/** Migrates a database that other programs may open meanwhile. @throws SchemaTooNewError, UnfitDatabaseError */
+export async function migrateLocked(session: Session, options: LockOptions): Promise<void> {
+  const { schema } = options.target;
+  const found = await readVersion(session);
+  if (found > MIGRATIONS.length) throw new SchemaTooNewError(found, MIGRATIONS.length);
+  if (found === MIGRATIONS.length) return;
+  await takeLock(session, options);
+  try {
+    await migrate(session, schema);
+  } finally {
+    await releaseLock(session, schema);
   }
 }
 

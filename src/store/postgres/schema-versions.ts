@@ -27,7 +27,7 @@ create table node (
   version bigint not null,
   renewed_at bigint not null,
   until bigint not null,
-  leaving boolean not null default false,
+  leaving bigint not null default 0,
   control_number bigint not null default 0
 ) with (fillfactor = 50);
 

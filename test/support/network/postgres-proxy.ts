@@ -55,12 +55,12 @@ export class PostgresProxy {
     for (const socket of this.#sockets) socket.resetAndDestroy();
   }
 
-  /** What the frozen connections have sent passes on, the commit included. */
+  /** What was sent on frozen connections passes on, the commit included. */
   thaw(): void {
     for (const act of this.#thaw.splice(0)) act();
   }
 
-  /** Nothing passes any more on the connections of now, and no side learns of it. */
+  /** Nothing passes any more on the connections of now, and no side learns of it until `thaw`. */
   freeze(): void {
     for (const freeze of this.#freezers) freeze();
   }
@@ -79,8 +79,15 @@ export class PostgresProxy {
     }
     const server = tcpConnect({ port: this.#targetPort, host: '127.0.0.1', noDelay: true });
     let state: 'open' | 'committing' | 'frozen' = 'open';
+    const held: [Socket, Buffer][] = [];
     const freeze = () => {
+      if (state === 'frozen') return;
       state = 'frozen';
+      this.#thaw.push(() => {
+        state = 'open';
+        if (server.destroyed || client.destroyed) cut();
+        else for (const [to, piece] of held.splice(0)) to.write(piece);
+      });
     };
     this.#freezers.add(freeze);
     const { delayMs } = this;
@@ -102,9 +109,8 @@ export class PostgresProxy {
         if (state !== 'frozen') cut();
       });
     }
-    const held: Buffer[] = [];
     client.on('data', (piece) => {
-      if (state === 'frozen') held.push(piece);
+      if (state === 'frozen') held.push([server, piece]);
       if (state !== 'open') return;
       const at = this.fault === undefined ? -1 : piece.indexOf(COMMIT);
       const { fault } = this;
@@ -115,22 +121,19 @@ export class PostgresProxy {
       this.fault = undefined;
       this.struck++;
       if (fault === 'before') cut();
-      else {
-        state = fault === 'after' ? 'committing' : 'frozen';
-        if (fault !== 'frozen') server.write(piece);
-        else {
-          held.push(piece);
-          this.#thaw.push(() => {
-            state = 'open';
-            if (server.destroyed) cut();
-            else for (const each of held) server.write(each);
-          });
-        }
+      else if (fault === 'after') {
+        state = 'committing';
+        server.write(piece);
+      } else {
+        freeze();
+        if (fault === 'frozen') held.push([server, piece]);
+        else server.write(piece);
       }
     });
     let answers = '';
     server.on('data', (piece) => {
       if (state === 'open') pass(client, piece);
+      else if (state === 'frozen') held.push([client, piece]);
       else if (state === 'committing') {
         answers += piece.toString('latin1');
         if (answers.includes('COMMIT\0')) cut();

@@ -1,0 +1,64 @@
+// The options of a membership, their defaults, and its errors.
+import type { PostgresTarget } from '../store/postgres/connection-url.ts';
+import type { ClusterView } from './cluster-view.ts';
+import type { LeaseClocks, LeaseTimes } from './node-lease.ts';
+
+export interface MembershipTimings extends LeaseTimes {
+  /** Time between two renewals, ms. */
+  renewMs: number;
+  /** Time between two reads of the view, ms. */
+  pollMs: number;
+  /** How long to wait at the start for another node with the same URL, and for one that migrates the schema, ms. */
+  joinWaitMs: number;
+  connectTimeoutMs: number;
+  statementTimeoutMs: number;
+}
+
+export interface MembershipOptions {
+  target: PostgresTarget;
+  /** Of this process: a new one at each start. */
+  id: string;
+  /** Where other nodes reach this one. */
+  url: string;
+  /** Fixed at the first start of a cluster. Default: the number that the database has, or else 16. */
+  shards?: number | undefined;
+  /** Version of the program's schema. Default: that of this program. */
+  version?: number;
+  /** Called after each read of the view, also of an unchanged one, once `open` has resolved. Must not throw. */
+  onView: (view: ClusterView) => void;
+  /** Called with each failure of the connection or the database; the membership tries again. */
+  onFailure: (error: unknown) => void;
+  timings?: Partial<MembershipTimings>;
+  /** Default: those of the machine. */
+  clocks?: LeaseClocks;
+}
+
+/**
+ * A renewal that gets no answer ends its connection in time to renew on another one: the client waits 2 s longer than
+ * the server for a statement.
+ */
+export const TIMINGS: MembershipTimings = {
+  leaseMs: 8_000,
+  renewMs: 2_000,
+  marginMs: 2_000,
+  freeLockMs: 3_000,
+  pollMs: 1_000,
+  joinWaitMs: 15_000,
+  connectTimeoutMs: 2_000,
+  statementTimeoutMs: 1_000,
+};
+export class NodeUrlTakenError extends Error {
+  override readonly name = 'NodeUrlTakenError';
+
+  constructor(url: string) {
+    super(`another node with the URL ${url} is running; give each node a URL of its own`);
+  }
+}
+
+export class MembershipEndedError extends Error {
+  override readonly name = 'MembershipEndedError';
+
+  constructor() {
+    super('the node has left the cluster');
+  }
+}

@@ -1,0 +1,307 @@
+// A node's membership in the cluster: keeps its row and its lock, and reads which node owns which shard.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { backoffMs } from '../base/backoff.ts';
+import { codeOf, endsConnection } from '../store/postgres/postgres-errors.ts';
+import { MIGRATIONS } from '../store/postgres/schema-versions.ts';
+import { Session } from '../store/postgres/session.ts';
+import { number } from '../store/sql/rows.ts';
+import type { Query, Row } from '../store/store.ts';
+import { prepareDatabase } from './cluster-database.ts';
+import { ClusterRows, type NodeRow, readNode, readShard } from './cluster-rows.ts';
+import type { ClusterView, ShardView } from './cluster-view.ts';
+import {
+  MembershipEndedError,
+  type MembershipOptions,
+  type MembershipTimings,
+  NodeUrlTakenError,
+  TIMINGS,
+} from './membership-options.ts';
+import { NodeLease } from './node-lease.ts';
+
+const RETRY = { baseMs: 50, maxMs: 1_000, jitter: 0.2 };
+const JOIN_RETRY_MS = 200;
+/** How long to wait for a session to end, ms. */
+const END_MS = 1_000;
+const UNIQUE_VIOLATION = '23505';
+
+export class Membership {
+  readonly #options: MembershipOptions;
+  readonly #timings: MembershipTimings;
+  readonly #rows: ClusterRows;
+  readonly #lease: NodeLease;
+  readonly #self: NodeRow;
+  /** Holds the lock of the node. Undefined while the connection is lost. */
+  #session: Session | undefined;
+  #pid = 0;
+  #view: ClusterView = { nodes: [], shards: [] };
+  /** The read that is under way, and the one that follows it. */
+  #reading: Promise<ClusterView> | undefined;
+  #next: Promise<ClusterView> | undefined;
+  #wake = new AbortController();
+  #running: Promise<void> | undefined;
+  #leaving: Promise<void> | undefined;
+
+  private constructor(options: MembershipOptions) {
+    this.#options = options;
+    this.#timings = { ...TIMINGS, ...options.timings };
+    const { id, target, url, version = MIGRATIONS.length } = options;
+    this.#rows = new ClusterRows({ ...this.#timings, schema: target.schema });
+    this.#lease = new NodeLease(this.#timings, options.clocks);
+    this.#self = { id, url, version, isLeaving: false, controlNumber: 0 };
+  }
+
+  /** Joins the cluster. @throws NodeUrlTakenError, UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
+  static async open(options: MembershipOptions): Promise<Membership> {
+    const membership = new Membership(options);
+    const { connectTimeoutMs, joinWaitMs } = membership.#timings;
+    const { shards, target } = options;
+    const rows = membership.#rows;
+    await prepareDatabase({ target, rows, shards, connectTimeoutMs, waitMs: joinWaitMs });
+    await membership.#joinFirst(performance.now() + joinWaitMs);
+    membership.#running = membership.#run();
+    return membership;
+  }
+
+  get id(): string {
+    return this.#self.id;
+  }
+
+  /** As read last. */
+  get view(): ClusterView {
+    return this.#view;
+  }
+
+  /** The node has a lease. Otherwise other nodes may serve its shards. */
+  get isServing(): boolean {
+    if (this.#lease.isDoubtful) this.#wake.abort();
+    return this.#lease.isValid(this.#session !== undefined);
+  }
+
+  /** Reads the view, beginning after the call. @throws the error of pg or the system */
+  refresh(): Promise<ClusterView> {
+    if (!this.#reading) return this.#begin();
+    this.#next ??= this.#reading
+      .catch(() => {})
+      .then(() => {
+        this.#next = undefined;
+        return this.#reading ?? this.#begin();
+      });
+    return this.#next;
+  }
+
+  /** False: a live node owns the shard, or it is offered to one. Succeeds again for a shard of this node. */
+  async claim(shard: number): Promise<boolean> {
+    return this.#change(this.#rows.claim(shard, this.id));
+  }
+
+  /** This node does not own the shard any more. Only `to` may claim it while it is a live member; null: any node. */
+  async offer(shard: number, to: string | null): Promise<void> {
+    await this.#change(this.#rows.offer(shard, { me: this.id, to }));
+  }
+
+  /** Whether this node owns the shard, by the database. Rejects if it has no lease and gets none. */
+  async isMine(shard: number): Promise<boolean> {
+    if (!this.isServing) await this.refresh();
+    const [row] = await this.#query(this.#rows.shard(shard));
+    if (!this.isServing) throw new Error('the lease of the node cannot be renewed');
+    return row !== undefined && readShard(row).owner === this.id;
+  }
+
+  /** Tells other nodes that endpoints, templates or keys have changed. */
+  async noteControl(controlNumber: number): Promise<void> {
+    this.#self.controlNumber = controlNumber;
+    await this.#query(this.#rows.noteControl(this.id, controlNumber));
+  }
+
+  /** From now on plans give this node no shards, and let it offer all that it has. */
+  async beginLeaving(): Promise<void> {
+    this.#self.isLeaving = true;
+    await this.#query(this.#rows.beginLeaving(this.id));
+    await this.refresh();
+  }
+
+  /** The database's time, Unix ms. */
+  databaseNow(): number {
+    return this.#lease.databaseNow();
+  }
+
+  /** Removes the node's row, so that other nodes may claim its shards at once. Never rejects. */
+  leave(): Promise<void> {
+    this.#leaving ??= this.#leave();
+    return this.#leaving;
+  }
+
+  get #isLeaving(): boolean {
+    return this.#leaving !== undefined;
+  }
+
+  async #leave(): Promise<void> {
+    this.#wake.abort();
+    await this.#running;
+    await (this.#next ?? this.#reading)?.catch(() => {});
+    this.#lease.end();
+    const session = this.#session;
+    if (!session) return;
+    const { sql, params } = this.#rows.remove(this.id);
+    await session.query({ sql, params }).catch(this.#options.onFailure);
+    this.#session = undefined;
+    await endSession(session);
+  }
+
+  async #joinFirst(end: number): Promise<void> {
+    for (;;) {
+      try {
+        await this.#read();
+        return;
+      } catch (error) {
+        if (!(error instanceof NodeUrlTakenError) || performance.now() > end) throw error;
+      }
+      await sleep(JOIN_RETRY_MS);
+    }
+  }
+
+  async #run(): Promise<void> {
+    for (let failures = 0; !this.#isLeaving; ) {
+      let waitMs = this.#timings.pollMs;
+      try {
+        await this.refresh();
+        failures = 0;
+      } catch (error) {
+        if (this.#isLeaving) return;
+        this.#options.onFailure(error);
+        waitMs = Math.min(waitMs, backoffMs(++failures, RETRY));
+      }
+      await sleep(waitMs, undefined, { signal: this.#wake.signal }).catch(() => {});
+      if (this.#wake.signal.aborted && !this.#isLeaving) this.#wake = new AbortController();
+    }
+  }
+
+  #begin(): Promise<ClusterView> {
+    if (this.#isLeaving) return Promise.reject(new MembershipEndedError());
+    const reading = this.#read().finally(() => {
+      this.#reading = undefined;
+    });
+    this.#reading = reading;
+    return reading;
+  }
+
+  /** Connects and joins if need be, renews the lease if it is time, and reads the view, in one round trip. */
+  async #read(): Promise<ClusterView> {
+    const session = this.#session ?? (await this.#connect());
+    try {
+      const isDue = this.#lease.ageMs >= this.#timings.renewMs || this.#lease.isDoubtful;
+      const [isMember, view] = await Promise.all([
+        isDue ? this.#renew(session) : true,
+        this.#readView(session),
+      ]);
+      // Others have removed the row of this node.
+      if (!isMember) await this.#join(session);
+      this.#view = isMember ? view : await this.#readView(session);
+    } catch (error) {
+      this.#dropIfEnded(session, error);
+      throw error;
+    }
+    if (this.#running !== undefined && !this.#isLeaving) this.#options.onView(this.#view);
+    return this.#view;
+  }
+
+  async #readView(session: Session): Promise<ClusterView> {
+    const [nodes, shards] = await Promise.all([
+      session.query(this.#rows.nodes()),
+      session.query(this.#rows.shards()),
+    ]);
+    return { nodes: nodes.map(readNode), shards: shards.map(readShard) };
+  }
+
+  /** @returns false if the node has no row any more */
+  async #renew(session: Session): Promise<boolean> {
+    const sentAt = this.#lease.now();
+    const [row] = await session.query(this.#rows.renew(this.id));
+    if (row) this.#lease.renewed(sentAt, number(row, 'now'));
+    else this.#lease.end();
+    return row !== undefined;
+  }
+
+  /** A session that holds the lock of the node, which has joined. */
+  async #connect(): Promise<Session> {
+    const { connectTimeoutMs, statementTimeoutMs } = this.#timings;
+    const { target } = this.#options;
+    const session = await Session.connect({ target, connectTimeoutMs, statementTimeoutMs });
+    try {
+      await this.#lock(session);
+      await this.#join(session);
+    } catch (error) {
+      session.destroy();
+      throw error;
+    }
+    this.#session = session;
+    void session.ended.then(() => {
+      this.#drop(session);
+      // Another one is needed at once.
+      this.#wake.abort();
+    });
+    return session;
+  }
+
+  /** An earlier session of this node may still be open at the server. */
+  async #lock(session: Session): Promise<void> {
+    if (this.#pid !== 0) await session.query(this.#rows.terminate(this.#pid));
+    const [row] = await session.query(this.#rows.lock(this.id));
+    if (row?.['locked'] !== true) throw new Error(`another session is the node ${this.id}`);
+    this.#pid = await session.readPid();
+  }
+
+  /** @throws NodeUrlTakenError */
+  async #join(session: Session): Promise<void> {
+    await session.query(this.#rows.removeDead(this.#self));
+    const sentAt = this.#lease.now();
+    try {
+      const [row = {}] = await session.query(this.#rows.join(this.#self));
+      this.#lease.renewed(sentAt, number(row, 'now'));
+    } catch (error) {
+      throw codeOf(error) === UNIQUE_VIOLATION ? new NodeUrlTakenError(this.#self.url) : error;
+    }
+  }
+
+  #dropIfEnded(session: Session, error: unknown): void {
+    if (endsConnection(error)) this.#drop(session);
+  }
+
+  #drop(session: Session): void {
+    if (this.#session === session) this.#session = undefined;
+    session.destroy();
+  }
+
+  /** Changes a row of a shard. @returns whether it was changed */
+  async #change(query: Query): Promise<boolean> {
+    const [row] = await this.#query(query);
+    if (!row) return false;
+    const changed: ShardView = readShard(row);
+    const shards = this.#view.shards.map((shard) => (shard.id === changed.id ? changed : shard));
+    this.#view = { nodes: this.#view.nodes, shards };
+    return true;
+  }
+
+  async #query(query: Query): Promise<Row[]> {
+    if (!this.#session) await this.refresh();
+    const session = this.#session;
+    if (!session) throw new MembershipEndedError();
+    try {
+      return await session.query(query);
+    } catch (error) {
+      this.#dropIfEnded(session, error);
+      throw error;
+    }
+  }
+}
+
+async function endSession(session: Session): Promise<void> {
+  const timeout = new AbortController();
+  const { signal } = timeout;
+  await Promise.race([
+    session.end().catch(() => {}),
+    sleep(END_MS, undefined, { signal }).catch(() => {}),
+  ]);
+  timeout.abort();
+  session.destroy();
+}

@@ -1,0 +1,271 @@
+// Nodes that join, renew, claim shards, die and return, on a real Postgres server.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Membership } from '../../../src/cluster/membership.ts';
+import type { MembershipOptions } from '../../../src/cluster/membership-options.ts';
+import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
+import { openPostgresStore } from '../../../src/store/postgres/postgres.ts';
+import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
+import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
+
+const isLeftOut = leaveOutWithoutPostgres('test/conformance/cluster/membership.test.ts');
+
+const SHARDS = 4;
+
+describe.skipIf(isLeftOut)('the membership of a node', () => {
+  let server: PostgresServer;
+  /** Between the database and the nodes that a test breaks. */
+  let proxy: PostgresProxy;
+  const joined: Membership[] = [];
+
+  beforeAll(async () => {
+    server = await PostgresServer.start();
+    proxy = await PostgresProxy.start(server.port);
+  });
+  afterAll(async () => {
+    await proxy?.close();
+    await server?.stop();
+  });
+  beforeEach(() => server.empty('public'));
+  afterEach(async () => {
+    proxy.isClosed = false;
+    proxy.thaw();
+    await Promise.all(joined.splice(0).map((each) => each.leave()));
+  });
+
+  interface Choices extends Partial<MembershipOptions> {
+    isBreakable?: boolean;
+  }
+
+  async function join(id: string, { isBreakable = false, ...options }: Choices = {}) {
+    const url = server.url();
+    const member = await Membership.open({
+      ...{ id, url: `http://${id}`, shards: SHARDS, onView: () => {}, onFailure: () => {} },
+      target: readPostgresUrl(isBreakable ? proxy.redirect(url) : url),
+      ...options,
+      // A node lives long on a loaded machine, and a dead one is found soon.
+      timings: {
+        ...{ leaseMs: 60_000, renewMs: 50, pollMs: 20, freeLockMs: 700, joinWaitMs: 300 },
+        ...options.timings,
+      },
+    });
+    joined.push(member);
+    return member;
+  }
+
+  const seenBy = async (member: Membership, id: string) =>
+    (await member.refresh()).nodes.find((node) => node.id === id);
+  const ownerOf = async (member: Membership, shard: number) =>
+    (await member.refresh()).shards[shard]?.owner;
+
+  it('is seen by all, with its URL and its numbers, until it leaves', async () => {
+    const onView = vi.fn();
+    const a = await join('a', { onView });
+    expect(a.isServing).toBe(true);
+    expect(a.view.shards.map(({ id, owner }) => [id, owner])).toEqual(
+      Array.from({ length: SHARDS }, (_, id) => [id, null]),
+    );
+    const b = await join('b', { version: 7 });
+    await b.noteControl(5);
+    const node = { isLive: true, isLeaving: false, version: expect.any(Number), controlNumber: 0 };
+    expect((await a.refresh()).nodes).toEqual([
+      { id: 'a', url: 'http://a', ...node },
+      { id: 'b', url: 'http://b', ...node, version: 7, controlNumber: 5 },
+    ]);
+    expect(onView).toHaveBeenLastCalledWith(a.view);
+    await b.beginLeaving();
+    expect(await seenBy(a, 'b')).toMatchObject({ isLive: true, isLeaving: true });
+    await b.leave();
+    expect(await seenBy(a, 'b')).toBeUndefined();
+    expect(b.isServing).toBe(false);
+    await expect(b.claim(0)).rejects.toThrow('the node has left the cluster');
+  });
+
+  it('is renewed again and again', async () => {
+    await join('a', { timings: { leaseMs: 8_000 } });
+    const readUntil = async () => Number(await server.query('select until from node'));
+    const first = await readUntil();
+    await vi.waitFor(async () => expect(await readUntil()).toBeGreaterThan(first + 100));
+  });
+
+  it('ends for the node before it ends for others', async () => {
+    const timings = { leaseMs: 1_500, marginMs: 700, statementTimeoutMs: 500 };
+    const a = await join('a', { isBreakable: true, timings });
+    const b = await join('b');
+    await a.claim(1);
+    expect(await b.claim(1)).toBe(false);
+    proxy.isClosed = true;
+    proxy.freeze();
+    // The server still has its session, and so its lock.
+    while (!(await b.claim(1))) await sleep(5);
+    expect(a.isServing).toBe(false);
+    expect(await seenBy(b, 'a')).toMatchObject({ isLive: false });
+    // It wakes up, is a member again, and does not own the shard any more.
+    proxy.isClosed = false;
+    proxy.thaw();
+    await vi.waitFor(async () => expect(await a.isMine(1)).toBe(false), { timeout: 20_000 });
+    expect(a.isServing).toBe(true);
+    expect(await seenBy(b, 'a')).toMatchObject({ isLive: true });
+    expect(await a.claim(1)).toBe(false);
+    expect(await ownerOf(a, 1)).toBe('b');
+  });
+
+  it('ends early if its connection has ended, as that of a killed process does', async () => {
+    const onFailure = vi.fn();
+    const a = await join('a', { isBreakable: true, onFailure });
+    const b = await join('b');
+    await a.claim(2);
+    proxy.isClosed = true;
+    proxy.cut();
+    while (!(await b.claim(2))) await sleep(5);
+    expect(a.isServing).toBe(false);
+    expect(onFailure).toHaveBeenCalled();
+    await expect(a.isMine(2)).rejects.toThrow();
+    proxy.isClosed = false;
+    await vi.waitFor(async () => expect(await a.isMine(2)).toBe(false), { timeout: 20_000 });
+  });
+
+  it('survives a cut connection, and keeps its shards', async () => {
+    const a = await join('a', { isBreakable: true });
+    const b = await join('b');
+    await a.claim(0);
+    await a.noteControl(3);
+    proxy.cut();
+    await vi.waitFor(async () => expect(await a.isMine(0)).toBe(true));
+    expect(await b.claim(0)).toBe(false);
+    expect(await seenBy(b, 'a')).toMatchObject({ isLive: true, controlNumber: 3 });
+  });
+
+  it('begins again if its row has been removed', async () => {
+    const a = await join('a');
+    await a.claim(0);
+    await a.noteControl(9);
+    await server.query('delete from node');
+    await vi.waitFor(async () =>
+      expect(await seenBy(a, 'a')).toMatchObject({ isLive: true, controlNumber: 9 }),
+    );
+    expect(await a.isMine(0)).toBe(true);
+    expect(a.isServing).toBe(true);
+  });
+
+  it('does not depend on the clock of the machine', async () => {
+    const clocks = { monotonic: () => performance.now(), wall: () => Date.now() + 3_600_000 };
+    const a = await join('a', { clocks });
+    const b = await join('b');
+    expect(a.isServing).toBe(true);
+    await a.claim(0);
+    expect(await b.claim(0)).toBe(false);
+    expect(await seenBy(b, 'a')).toMatchObject({ isLive: true });
+    const offBy = Math.abs(a.databaseNow() - b.databaseNow());
+    expect(offBy).toBeLessThan(60_000);
+  });
+
+  it('is renewed at once when the clock of the machine is set', async () => {
+    let step = 0;
+    const clocks = { monotonic: () => performance.now(), wall: () => Date.now() + step };
+    const a = await join('a', { clocks, timings: { renewMs: 20_000, pollMs: 20_000 } });
+    step = 3_600_000;
+    expect(a.isServing).toBe(false);
+    await vi.waitFor(() => expect(a.isServing).toBe(true));
+  });
+
+  describe('with the URL of a live node', () => {
+    it('is refused', async () => {
+      const a = await join('a');
+      const second = join('b', { url: 'http://a' });
+      await expect(second).rejects.toThrow('another node with the URL http://a is running');
+      expect((await a.refresh()).nodes).toHaveLength(1);
+    });
+
+    it('begins when that node has left, or if it is dead', async () => {
+      const first = await join('a');
+      const waiting = join('b', { url: 'http://a', timings: { joinWaitMs: 20_000 } });
+      await sleep(50);
+      await first.leave();
+      expect((await waiting).view.nodes.map(({ id }) => id)).toEqual(['b']);
+      await server.query(`insert into node (id, url, version, renewed_at, until)
+        values ('dead', 'http://c', 1, 1, 1), ('killed', 'http://d', 1, 1, 9e15)`);
+      await join('c', { url: 'http://c' });
+      const { nodes } = await (await join('d', { url: 'http://d' })).refresh();
+      expect(nodes.map(({ id }) => id)).toEqual(['b', 'c', 'd']);
+    });
+  });
+
+  describe('and a shard', () => {
+    it('that two nodes claim at the same time falls to one of them', async () => {
+      const [a, b] = [await join('a'), await join('b')];
+      for (let round = 0; round < 40; round++) {
+        const won = await Promise.all([a.claim(3), b.claim(3)]);
+        expect(won.filter(Boolean)).toHaveLength(1);
+        const winner = won[0] ? a : b;
+        expect(await ownerOf(a, 3)).toBe(winner.id);
+        await winner.offer(3, null);
+      }
+      expect((await a.refresh()).shards[3]?.epoch).toBe(40);
+    });
+
+    it('of a dead node falls to one of those that claim it', async () => {
+      const [a, b, c] = [await join('a'), await join('b'), await join('c')];
+      for (let round = 0; round < 20; round++) {
+        await server.query(`update shard set owner = 'dead ${round}'`);
+        const won = await Promise.all([a.claim(1), b.claim(1), c.claim(1)]);
+        expect(won.filter(Boolean)).toHaveLength(1);
+      }
+    });
+
+    it('that is offered goes to that node alone, while it lives and stays', async () => {
+      const [a, b, c] = [await join('a'), await join('b'), await join('c')];
+      await a.claim(0);
+      await b.offer(0, 'b');
+      expect(await a.isMine(0)).toBe(true);
+      await a.offer(0, 'b');
+      expect(a.view.shards[0]).toMatchObject({ owner: null, offeredTo: 'b' });
+      expect(await a.isMine(0)).toBe(false);
+      expect([await a.claim(0), await c.claim(0), await b.claim(0)]).toEqual([false, false, true]);
+      expect(b.view.shards[0]).toMatchObject({ owner: 'b', offeredTo: null, epoch: 2 });
+      await b.offer(0, 'c');
+      await c.beginLeaving();
+      expect(await a.claim(0)).toBe(true);
+      await a.offer(0, 'b');
+      await b.leave();
+      expect(await c.claim(0)).toBe(true);
+    });
+
+    it('can be claimed again by its owner, and by others once it has left', async () => {
+      const [a, b] = [await join('a'), await join('b')];
+      expect([await a.claim(0), await a.claim(0), await b.claim(0)]).toEqual([true, true, false]);
+      expect(a.view.shards[0]?.epoch).toBe(2);
+      await a.leave();
+      expect(await b.claim(0)).toBe(true);
+    });
+  });
+
+  describe('at the first start', () => {
+    it('makes the tables and the shards, although two nodes start at the same time', async () => {
+      const target = readPostgresUrl(await server.createDatabase());
+      const [a, b] = await Promise.all([
+        join('a', { target, timings: { joinWaitMs: 20_000 } }),
+        join('b', { target, timings: { joinWaitMs: 20_000 } }),
+      ]);
+      expect(a.view.shards).toHaveLength(SHARDS);
+      expect(b.view.shards).toHaveLength(SHARDS);
+    });
+
+    it('fixes the number of shards', async () => {
+      await join('a', { shards: undefined });
+      const b = await join('b', { shards: undefined });
+      expect(b.view.shards).toHaveLength(16);
+      await expect(join('c', { shards: 5 })).rejects.toThrow(
+        'the database has 16 shards, and this node is to use 5; the number cannot change, so use 16',
+      );
+    });
+
+    it('waits for nothing if a store of the same version is open', async () => {
+      const target = readPostgresUrl(server.url());
+      const store = await openPostgresStore({ target });
+      const a = await join('a');
+      expect(a.isServing).toBe(true);
+      await store.close();
+    });
+  });
+});
