@@ -1,6 +1,7 @@
 // The HTTP server as a whole: starts, and stops within a bounded time. assembly.ts adds the routes.
 import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
+import type { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import { NodeListener } from './forwarding/node-listener.ts';
 import type { ServedRoute } from './http/guard.ts';
@@ -13,6 +14,8 @@ import type { ApiServerOptions } from './server-options.ts';
 export interface ApiServer {
   /** Bodies and responses in memory. */
   readonly flows: Pick<Flows, 'usedBytes'>;
+  /** Bodies that wait for other nodes; undefined without other nodes. */
+  readonly forwarder: Pick<Forwarder, 'usedBytes'> | undefined;
   /** All routes, once it has started. */
   readonly routes: readonly ServedRoute[];
   /** For other carriers of the worker link: the same queues, and the crash counter. */
@@ -47,6 +50,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
   };
   return {
     flows: app.flows,
+    forwarder,
     routes,
     workers,
     async start() {

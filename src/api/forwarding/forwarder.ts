@@ -114,7 +114,10 @@ export class Forwarder {
       if (error instanceof NoOwnerError) outcome = 'no_owner';
       throw error;
     } finally {
-      passage.release();
+      // A request that is served here keeps its body.
+      if (outcome === 'returned' && !reply.raw.closed)
+        reply.raw.once('close', () => passage.release());
+      else passage.release();
       note({ outcome, durationMs: clock.now() - startedAt });
     }
   }

@@ -1,12 +1,10 @@
-// Hooks of requests that another node has forwarded, and of those that were to be forwarded.
-import { PassThrough } from 'node:stream';
+// Hooks of requests that another node has forwarded.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Queues } from '../../queue/queues.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
 import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
-import { findReadBody } from './passed-body.ts';
 
 /**
  * For the error handler. The endpoint may move while its queue serves a request; then the queue refuses it, and
@@ -37,13 +35,5 @@ export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: S
     // The other node may or may not send the body.
     if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
     reply.code(NOT_OWNER_STATUS).send();
-  });
-
-  app.addHook('preParsing', (request, _reply, payload, done) => {
-    const bytes = findReadBody(request.raw);
-    if (!bytes) return done(null, payload);
-    const body = new PassThrough({ highWaterMark: bytes.length });
-    body.end(bytes);
-    done(null, body);
   });
 }

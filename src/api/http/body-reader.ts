@@ -7,6 +7,7 @@ import { errorCodes, type FastifyRequest } from 'fastify';
 import type { Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { findReadBody } from '../forwarding/passed-body.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findResponse, sendContinue } from '../limits/exchanges.ts';
 import { type Flows, UNCOUNTED_BYTES } from '../limits/flows.ts';
@@ -78,6 +79,7 @@ export function createBodyReader(options: BodyReaderOptions): ReadBody {
     if (announced > request.routeOptions.bodyLimit)
       throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
     return (
+      findReadBody(request.raw) ??
       readArrived(payload, announced) ??
       new Upload({ ...options, request, payload, announced }).read()
     );

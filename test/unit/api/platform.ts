@@ -63,6 +63,7 @@ export interface Platform {
   link: WorkerLink;
   logged: () => string;
   flows: ApiServer['flows'];
+  forwarder: ApiServer['forwarder'];
   workers: ApiServer['workers'];
   close: () => Promise<void>;
   /** A call with the admin key unless `authorization` says otherwise. */
@@ -140,6 +141,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
     flows: server.flows,
+    forwarder: server.forwarder,
     workers: server.workers,
   };
 }

@@ -1,5 +1,6 @@
 // Requests of clients and workers that reach a node which does not own the endpoint.
 import { once } from 'node:events';
+import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
@@ -11,7 +12,8 @@ import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
 import type { WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
-import { ENDPOINT, nextTake, readJson, submitJob, takeJob } from '../platform.ts';
+import { ENDPOINT, exchange, nextTake, readJson, submitJob, takeJob } from '../platform.ts';
+import { waitUntil } from '../slow-client.ts';
 import { type Node, startNodes } from './two-nodes.ts';
 
 const WORKER = { workerId: 'w1', incarnation: 1 };
@@ -109,6 +111,43 @@ describe('a client of a node that does not own the endpoint', () => {
     expect(await taking).toBe('aborted');
     if (!signal.aborted) await once(signal, 'abort');
     expect(signal.aborted).toBe(true);
+  });
+
+  it('ends its upload at the owner when it disconnects', async () => {
+    const { other, owner } = await startNodes();
+    const head = [
+      `POST /v2/${ENDPOINT}/run HTTP/1.1`,
+      ...['Host: x', `Authorization: Bearer ${other.admin}`, 'Content-Type: application/json'],
+      ...['Content-Length: 5000000', '', ''],
+    ];
+    const socket = connect(other.port, '127.0.0.1');
+    socket.write(head.join('\r\n') + 'x'.repeat(1_000_000));
+    await waitUntil(() => owner.flows.usedBytes === 5_000_000);
+    socket.destroy();
+    await waitUntil(() => owner.flows.usedBytes === 0);
+    expect(other.flows.usedBytes).toBe(0);
+  });
+
+  it('learns that its body is too large before it sends it', async () => {
+    const { other } = await startNodes();
+    const answer = await exchange(other.port, [
+      `POST /v2/${ENDPOINT}/run HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${other.admin}\r\n` +
+        'Content-Type: application/json\r\nContent-Length: 90000000\r\nExpect: 100-continue\r\n\r\n',
+    ]);
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /);
+  });
+
+  it('uses the paths of RunPod, as a client and as a worker', async () => {
+    const { other, owner } = await startNodes();
+    const base = `/runpod/v2/${ENDPOINT}`;
+    const { id } = await readJson(await other.post(`${base}/run`, { input: { n: 1 } }));
+    const headers = { authorization: `Bearer ${other.worker}` };
+    const taken = await other.call(`${base}/job-take/pod-1?job_in_progress=0`, { headers });
+    expect(await readJson(taken)).toEqual({ id, input: { n: 1 } });
+    const done = await other.post(`${base}/job-done/pod-1/${id}?`, { output: 2 }, { headers });
+    expect(done.status).toBe(200);
+    const status = await readJson(await owner.call(`${base}/status/${id}`));
+    expect(status).toMatchObject({ status: 'COMPLETED', output: 2 });
   });
 
   it('calls workers of a load-balancing endpoint, as the client that it is', async () => {

@@ -5,7 +5,9 @@ import { type AddressInfo, connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
+import { createRandom } from '../../../support/random.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';
+import { waitUntil } from '../slow-client.ts';
 import { SECRET, startNodes } from './two-nodes.ts';
 
 const RUN = `/v2/${ENDPOINT}/run`;
@@ -219,6 +221,54 @@ describe('an owner that fails', () => {
     other.placement.learn();
     expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
     expect(other.logged()).toContain('node does not answer');
+  });
+});
+
+describe('endpoints that move again and again', () => {
+  it('have each acknowledged job once, and no bytes are left in memory', async () => {
+    const { learn, move, other, owner } = await startNodes();
+    const nodes = [owner, other];
+    const random = createRandom(7);
+    const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)] as T;
+    const acknowledged: string[] = [];
+    let sent = 0;
+    const runClient = async () => {
+      while (sent++ < 240) {
+        if (sent % 6 === 0) {
+          move(pick([owner.nodeUrl, other.nodeUrl, undefined]));
+          pick(nodes).placement.learn();
+          // Without an owner for a moment only.
+          setTimeout(() => {
+            move(pick(nodes).nodeUrl);
+            learn();
+          }, 5);
+        }
+        const text = 'x'.repeat(pick([10, 30_000, 60_000, 150_000]));
+        const signal = random() < 0.2 ? AbortSignal.timeout(pick([1, 5, 15])) : null;
+        const answer = await pick(nodes)
+          .post(RUN, { input: { text } }, { signal })
+          .catch(() => undefined);
+        if (!answer) continue;
+        expect(answer.status).toBe(200);
+        acknowledged.push(String((await readJson(answer))['id']));
+      }
+    };
+    await Promise.all(Array.from({ length: 8 }, runClient));
+    const found = await Promise.all(
+      nodes.map(async ({ queue }) => {
+        const listing = {
+          ...{ endpointId: ENDPOINT, status: undefined, before: undefined },
+          limit: 1_000,
+        };
+        return (await queue.jobs.list(listing)).jobs.map(({ id }) => id);
+      }),
+    );
+    const times = acknowledged.map((id) => found.flat().filter((each) => each === id).length);
+    expect(new Set(times)).toEqual(new Set([1]));
+    expect(acknowledged.length).toBeGreaterThan(100);
+    for (const { flows, forwarder } of nodes) {
+      await waitUntil(() => flows.usedBytes === 0 && forwarder?.usedBytes === 0);
+    }
   });
 });
 
