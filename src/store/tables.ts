@@ -57,6 +57,8 @@ export interface Tables
   removeJobs(jobs: readonly StoredJob[]): Step<void>;
   /** Adds to the counters of the endpoints with these IDs. */
   addCounts(counts: ReadonlyMap<string, Counts>): Step<void>;
+  /** Like `Transaction.putOutput`, for a job that has no output. */
+  addOutput(key: JobKey, output: Payload): Step<void>;
   /** The payload must not exist yet. */
   putInput(key: JobKey, input: Payload): Step<void>;
 }

@@ -472,6 +472,11 @@ export class MemoryTables implements Tables {
     this.#set(this.#outputs, nameOf(key), this.#use(output));
   }
 
+  *addOutput(key: JobKey, output: Payload): Step<void> {
+    if (this.#outputs.has(nameOf(key))) throw new Error(`job ${key.id} has an output already`);
+    yield* this.putOutput(key, output);
+  }
+
   *dropOutput(key: JobKey): Step<void> {
     this.#delete(this.#outputs, nameOf(key));
   }

@@ -13,12 +13,16 @@ export interface ChangedJob {
   now: StoredJob | undefined;
   /** Small payloads to write with the row. */
   payloads: InlinePayloads;
+  /** This commit has put an output, and its rows may be written. */
+  hasOutput: boolean;
 }
 
 /** Ready jobs that the first read of a window returns: a single take may want no more. */
 export const FIRST_WINDOW_JOBS = 16;
 
 export const NO_PAYLOADS: InlinePayloads = {};
+
+const NEW_CHANGE = { payloads: NO_PAYLOADS, hasOutput: false };
 
 export class LiveEndpoint {
   readonly id: string;
@@ -124,7 +128,8 @@ export class LiveEndpoint {
 
   #replace(before: StoredJob | undefined, after: StoredJob | undefined): ChangedJob {
     const id = (after ?? before)?.id ?? '';
-    const job = this.changed.get(id) ?? { id, stored: before, now: after, payloads: NO_PAYLOADS };
+    const known = this.changed.get(id);
+    const job = known ?? { ...NEW_CHANGE, id, stored: before, now: after };
     job.now = after;
     this.changed.set(id, job);
     if (after) this.jobs.set(id, after);

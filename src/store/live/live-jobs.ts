@@ -189,6 +189,17 @@ export class LiveJobs {
     return true;
   }
 
+  /**
+   * A large output is about to be put. Returns whether the job has none so far: a job that had none in the database, and
+   * that this commit has changed before.
+   */
+  noteOutput({ endpointId, id }: JobKey): boolean {
+    const job = this.#endpoints.get(endpointId)?.changed.get(id);
+    if (!job?.now || job.now === job.stored || job.hasOutput) return false;
+    job.hasOutput = true;
+    return !job.stored || job.stored.outputKind === 'none';
+  }
+
   #setPayloads(job: ChangedJob, payloads: InlinePayloads): void {
     const before = job.payloads;
     job.payloads = payloads;
@@ -229,6 +240,7 @@ export class LiveJobs {
 
   #noteWritten(live: LiveEndpoint, job: ChangedJob): void {
     const { now, stored } = job;
+    if (job.payloads.output) job.hasOutput = true;
     this.#setPayloads(job, NO_PAYLOADS);
     job.stored = now;
     this.#undo.push(() => {

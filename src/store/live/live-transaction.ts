@@ -101,8 +101,10 @@ export class LiveTransaction extends LiveReader implements Transaction {
   *putOutput(key: JobKey, output: Payload): Step<void> {
     const isSmall = output instanceof Uint8Array && output.length <= INLINE_BYTES;
     if (isSmall && this.live.addPayloads(key, { output })) return;
+    const hasNone = this.live.noteOutput(key);
     this.live.addPayloads(key, { output: undefined });
-    yield* this.tables.putOutput(key, output);
+    if (hasNone) yield* this.tables.addOutput(key, output);
+    else yield* this.tables.putOutput(key, output);
   }
 
   *dropOutput(key: JobKey): Step<void> {

@@ -2,6 +2,7 @@
 // that a commit takes about one round trip, however many rows it writes.
 import type { MemoryState } from '../live/memory-state.ts';
 import type { Query, Row, Step } from '../store.ts';
+import { HeldInserts } from './held-inserts.ts';
 import { endsConnection, isRefusal } from './postgres-errors.ts';
 import type { Session } from './session.ts';
 
@@ -55,8 +56,11 @@ export class Batch {
   readonly #memory: MemoryState;
   readonly #options: BatchOptions;
   #hasBegun = false;
+  readonly #held = new HeldInserts();
   /** Statements sent that write. */
   #written = 0;
+  /** Writing statements of the operations, sent or held. */
+  #changes = 0;
   #bytes = 0;
   /** The first error of a statement that was sent without waiting, or of a transaction that cannot go on. */
   #failure: { error: unknown } | undefined;
@@ -88,6 +92,7 @@ export class Batch {
         return { kind, error: undefined, operations: ran };
       }
       await this.#runSteps(this.#memory.write());
+      this.#sendHeld();
       if (!this.#hasBegun) return { kind: 'committed', operations: ran };
       return { ...(await this.#commit()), operations: ran };
     } catch (error) {
@@ -99,7 +104,7 @@ export class Batch {
 
   /** @returns false if the operation has thrown and its rows are in the transaction */
   async #runOne(operation: PendingWrite): Promise<boolean> {
-    const before = this.#written;
+    const before = this.#changes;
     const mark = this.#memory.mark();
     try {
       await operation.run((steps) => this.#runSteps(steps));
@@ -108,7 +113,7 @@ export class Batch {
       if (this.#failure) throw error;
       operation.settle = () => operation.reject(error);
       this.#memory.undoTo(mark);
-      return this.#written === before;
+      return this.#changes === before;
     }
   }
 
@@ -122,7 +127,7 @@ export class Batch {
         if (isRead) rows = await this.#query(step.value);
         else if (this.#options.isStrict) rows = await this.#writeAlone(step.value);
         else if (hasRows) rows = await this.#write(step.value);
-        else void this.#write(step.value).catch(() => {});
+        else this.#writeLater(step.value);
       } catch (error) {
         if (this.#failure) throw error;
         step = steps.throw(error);
@@ -134,6 +139,7 @@ export class Batch {
   }
 
   async #query(query: Query): Promise<readonly Row[]> {
+    this.#sendHeld();
     if (this.#hasBegun) {
       return this.#options.isStrict ? this.#runUndoable(query) : this.#send(query);
     }
@@ -146,19 +152,36 @@ export class Batch {
   }
 
   #write(query: Query): Promise<readonly Row[]> {
-    this.#begin();
     this.#note(query);
+    this.#sendHeld();
+    return this.#sendWrite(query);
+  }
+
+  /** Nothing waits for its answer. */
+  #writeLater(query: Query): void {
+    if (!this.#held.hold(query)) void this.#write(query).catch(() => {});
+    else this.#note(query);
+  }
+
+  #sendHeld(): void {
+    for (const query of this.#held.take()) void this.#sendWrite(query).catch(() => {});
+  }
+
+  #sendWrite(query: Query): Promise<readonly Row[]> {
+    this.#begin();
+    this.#written++;
     return this.#send(query);
   }
 
   #writeAlone(query: Query): Promise<readonly Row[]> {
     this.#begin();
     this.#note(query);
+    this.#written++;
     return this.#runUndoable(query);
   }
 
   #note({ params }: Query): void {
-    this.#written++;
+    this.#changes++;
     for (const param of params) {
       if (typeof param === 'object' && param !== null) this.#bytes += param.byteLength;
     }

@@ -134,6 +134,10 @@ export class SqlTables extends SqlReader implements Tables {
 
   *putOutput(key: JobKey, output: Payload): Step<void> {
     yield* this.dropOutput(key);
+    yield* this.addOutput(key, output);
+  }
+
+  *addOutput(key: JobKey, output: Payload): Step<void> {
     if (output instanceof Uint8Array) yield* insertParts('job_output', key, output);
     else yield* usePayload(output);
   }

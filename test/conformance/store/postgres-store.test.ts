@@ -1,9 +1,9 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { copyStore } from '../../../src/platform/copy-store.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
 import { Session } from '../../../src/store/postgres/session.ts';
-import type { Store } from '../../../src/store/store.ts';
+import type { Store, StoredJob } from '../../../src/store/store.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { createRandom } from '../../support/random.ts';
 import { play } from '../../unit/store/live/random-operations.ts';
@@ -76,6 +76,7 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     await server.empty('public');
     const target = readPostgresUrl(server.url());
     const { driver, store } = await openPostgres({ target });
+    onTestFinished(() => store.close());
     await addEndpoint(store);
     await addEndpoint(store, 'other');
     const text = 'NUL \0, escape \x10, "quotes", back\\slash, {brace}, 💡';
@@ -109,6 +110,49 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     const endpoints = await again.read((tx) => tx.endpoints());
     expect(endpoints.map(({ inQueue }) => inQueue)).toEqual([75, 25]);
     await again.close();
+  });
+
+  it('writes payloads, chunks and logs of many jobs in few statements', async () => {
+    await server.empty('public');
+    const { driver, store } = await openPostgres({ target: readPostgresUrl(server.url()) });
+    onTestFinished(() => store.close());
+    await addEndpoint(store);
+    // Jobs with a lease are in memory: a read would come after the rows that are held back.
+    const jobs = Array.from({ length: 40 }, (_, i) =>
+      makeJob({ id: `j${i + 10}`, position: i, lease: makeLease() }),
+    );
+    const bytes = (job: StoredJob, size: number) => new TextEncoder().encode(job.id.repeat(size));
+    const before = driver.commits;
+    await Promise.all(jobs.map((job) => store.write((tx) => tx.insertJob(job, bytes(job, 1_000)))));
+    const report = (job: StoredJob, first: number) =>
+      store.write(function* (tx) {
+        const now = (yield* tx.job(job)) ?? job;
+        yield* tx.saveJob(now, { ...now, outputKind: 'value' }, 0);
+        yield* tx.appendLog(job, first, bytes(job, 2));
+        const batch = { first, sizes: [9], bytes: bytes(job, 9) };
+        yield* tx.appendChunks({ ...job, attempt: 1 }, batch);
+        yield* tx.putOutput(job, bytes(job, 2_000));
+      });
+    const results = await Promise.allSettled(jobs.map((job) => report(job, 0)));
+    expect(results.filter(({ status }) => status === 'rejected')).toEqual([]);
+    // 40 rows of a table are two statements; besides, each commit has one for the jobs, and one for the counters.
+    expect(driver.commits.statements - before.statements).toBe(2 + 2 + 3 * 2 + 1);
+    // The rows of the operation at fault exist already.
+    const again = await Promise.allSettled(
+      jobs.slice(7, 10).map((job, i) => report(job, i === 1 ? 0 : 100)),
+    );
+    expect(again.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+    const read = await Promise.all(
+      jobs.map((job) =>
+        store.read(function* (tx) {
+          const range = { ...job, attempt: 1, from: 0, maxBytes: 1_000 };
+          const [chunks] = yield* tx.chunks(range);
+          const log = new Uint8Array(yield* tx.log({ ...range, maxBytes: 6 }));
+          return [yield* tx.input(job), yield* tx.output(job), chunks?.bytes, log];
+        }),
+      ),
+    );
+    expect(read).toEqual(jobs.map((job) => [1_000, 2_000, 9, 2].map((size) => bytes(job, size))));
   });
 
   describe('random operations while commits and statements fail', () => {

@@ -189,6 +189,30 @@ export function describePayloads(): void {
     });
   });
 
+  it.each([
+    [2_000, 3_000],
+    [2_000, 10],
+    [10, 2_000],
+  ])('include an output of %i bytes that one of %i replaces in the same commit', async (a, b) => {
+    const job = makeJob({ id: 'a' });
+    await store.write((tx) => tx.insertJob(job, bytesOf('{}')));
+    const outputs = [a, b].map((length, i) => new Uint8Array(length).fill(i + 1));
+    const found = await store.write(function* (tx) {
+      let now = job;
+      for (const [progress, output] of outputs.entries()) {
+        const next = { ...now, progress: `${progress}` };
+        yield* tx.saveJob(now, next, 0);
+        now = next;
+        yield* tx.putOutput(job, output);
+        // The rows are written first.
+        yield* tx.countReady(job.endpointId, 1);
+      }
+      return yield* tx.output(job);
+    });
+    expect(found).toEqual(outputs[1]);
+    expect(await store.read((tx) => tx.output(job))).toEqual(outputs[1]);
+  });
+
   it('include an output that can be replaced and dropped', async () => {
     const put = (text: string) => store.write((tx) => tx.putOutput(keyOf('a'), bytesOf(text)));
     const read = async () => textOf(await store.read((tx) => tx.output(keyOf('a'))));
