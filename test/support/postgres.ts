@@ -10,13 +10,13 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
 import type { Certificate } from './certificates.ts';
+import { findFreePort } from './network/free-port.ts';
 import { killTree } from './process-tree.ts';
 
 const PACKAGES = '/usr/lib/postgresql';
@@ -242,14 +242,4 @@ function findOwner(): { uid: number; gid: number } | undefined {
   if (userInfo().uid !== 0) return undefined;
   const read = (flag: string) => Number(execFileSync('id', [flag, OWNER]).toString());
   return { uid: read('-u'), gid: read('-g') };
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
 }
