@@ -31,6 +31,8 @@ export interface ComputeOptions {
   /** Undefined: pods cannot run. Closed together with Compute. */
   engine: Engine | undefined;
   processUsers: 'owner' | 'all';
+  /** Returns the shard of a new endpoint. Default: 0. */
+  chooseShard?: ((endpointId: string) => number) | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Resources of all pods together. Default: no limit. */
@@ -107,6 +109,7 @@ export class Compute {
       store,
       clock,
       quotas,
+      chooseShard: options.chooseShard,
       ...(deploying && { deploying }),
     });
     const decisions = await Decisions.open(store);
@@ -123,9 +126,13 @@ export class Compute {
 
   /**
    * Begins to remove the remains of deleted endpoints, which nobody can find from now on. Resolves
-   * when none of these names is being removed any more, so that they may be declared again.
+   * when none of these names is being removed any more, so that they may be declared again, with the function
+   * that interrupts it.
    */
-  async startDeletion(ofQueue: EndpointJobs, names: readonly string[]): Promise<void> {
+  async startDeletion(
+    ofQueue: EndpointJobs,
+    names: readonly string[],
+  ): Promise<() => Promise<void>> {
     const { clock, log, store } = this.#options;
     const pods = this.#engineParts?.pods;
     const endWorkers = async (endpointId: string) => {
@@ -140,9 +147,9 @@ export class Compute {
     const drop: EndpointJobs['drop'] = (id, signal) => ofQueue.drop(id, signal);
     const jobs = { drop, forget };
     const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
-    this.#closers.push(() => deletion.close());
     await deletion.start();
     for (const name of names) await deletion.settled(name);
+    return () => deletion.close();
   }
 
   /** Takes over the pods and workers of an earlier run and manages them from now on. */

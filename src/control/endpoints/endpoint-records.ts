@@ -14,7 +14,7 @@ import type {
 /** Without the counters of its jobs. */
 export type LiveEndpoint = Pick<
   StoredEndpoint,
-  'id' | 'userId' | 'deployment' | 'settings' | 'createdAt'
+  'id' | 'userId' | 'deployment' | 'settings' | 'createdAt' | 'shard'
 >;
 
 export function splitCreation(creation: EndpointCreation): {

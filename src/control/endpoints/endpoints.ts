@@ -50,6 +50,8 @@ export interface EndpointsOptions {
   deploying?: Deploying;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** Returns the shard of a new endpoint. Default: 0. */
+  chooseShard?: ((endpointId: string) => number) | undefined;
 }
 
 export interface Deploying {
@@ -116,11 +118,12 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const checked = endpointSettings.safeParse(settings ?? {});
     if (!checked.success) throw refuse(describeIssues(checked.error, 'settings'));
     const createdAt = this.#options.clock.now();
+    const shard = this.#chooseShard(id);
     const endpoint = await this.#options.store.write(function* (tx) {
       const known = yield* tx.endpoint(id);
       if (known?.deleted) throw new ProblemError('conflict', `endpoint ${id} is being deleted`);
       if (known && settings === undefined) return known;
-      yield* tx.putEndpoint({ createdAt, ...known, id, settings: checked.data });
+      yield* tx.putEndpoint({ createdAt, shard, ...known, id, settings: checked.data });
       return yield* tx.endpoint(id);
     }, ENDING);
     if (!endpoint) throw new Error(`endpoint ${id} was put and is not there`);
@@ -184,8 +187,9 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` without an engine */
   async create(userId: string, creation: EndpointCreation): Promise<EndpointRecord> {
     const now = this.#options.clock.now();
+    const id = `ep_${createUuidV7(now)}`;
     const endpoint = {
-      ...{ id: `ep_${createUuidV7(now)}`, userId, createdAt: now },
+      ...{ id, userId, createdAt: now, shard: this.#chooseShard(id) },
       ...splitCreation(creation),
     };
     const check = (tx: Transaction) => this.#check(tx, endpoint, endpoint.deployment);
@@ -281,6 +285,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     if (errors.length > 0) throw refuse(errors);
   }
 
+  #chooseShard(id: string): number {
+    return this.#options.chooseShard?.(id) ?? 0;
+  }
+
   #learn(stored: LiveEndpoint): void {
     const { createdAt, id } = stored;
     const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
@@ -302,8 +310,9 @@ const NO_ENGINE =
   'this platform runs without an engine; start it with `millrace serve --engine process`';
 
 /** Without counters. */
-function toLive({ createdAt, deployment, id, settings, userId }: LiveEndpoint): LiveEndpoint {
-  return { id, userId, deployment, settings, createdAt };
+function toLive(endpoint: LiveEndpoint): LiveEndpoint {
+  const { createdAt, deployment, id, settings, shard, userId } = endpoint;
+  return { id, userId, deployment, settings, createdAt, shard };
 }
 
 function refuse(errors: string[]): ProblemError {

@@ -15,7 +15,7 @@ const never = new AbortController().signal;
 
 function describeEndpoint(id: string, type: EndpointType): LiveEndpoint {
   return {
-    ...{ id, userId: 'owner', createdAt: 0 },
+    ...{ id, userId: 'owner', shard: 0, createdAt: 0 },
     settings: { executionTimeoutMs: 1_000, maxAttempts: 3, maxQueued: 10 },
     deployment: {
       ...{ name: id, type, templateId: 'tpl_1', gpuTypeIds: [], workersMin: 0, workersMax: 3 },
