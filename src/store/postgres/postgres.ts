@@ -6,13 +6,13 @@ import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
-import { type Row, type Step, type Store, StoreUnavailableError } from '../store.ts';
+import { type Step, type Store, StoreUnavailableError } from '../store.ts';
 import { Batch, type Outcome, type PendingWrite } from './batch.ts';
 import type { PostgresTarget } from './connection-url.ts';
 import { DatabaseLink } from './database-link.ts';
-import { describeUnavailable, isRefusal } from './postgres-errors.ts';
+import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
-import type { Session } from './session.ts';
+import { runSteps, type Session } from './session.ts';
 import { Turns } from './turns.ts';
 
 export interface PostgresOptions {
@@ -285,21 +285,6 @@ export class PostgresDriver implements SqlDriver {
 function halve(operations: PendingWrite[]): PendingWrite[][] {
   const half = Math.ceil(operations.length / 2);
   return [operations.slice(0, half), operations.slice(half)].filter(({ length }) => length > 0);
-}
-
-async function runSteps<T>(steps: Step<T>, session: Session): Promise<T> {
-  let step = steps.next();
-  while (!step.done) {
-    let rows: Row[];
-    try {
-      rows = await session.query(step.value);
-    } catch (error) {
-      step = steps.throw(isRefusal(error) ? error : describeUnavailable(error));
-      continue;
-    }
-    step = steps.next(rows);
-  }
-  return step.value;
 }
 
 function describeClosed(): StoreUnavailableError {

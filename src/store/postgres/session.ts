@@ -2,8 +2,9 @@
 // another one.
 import { Socket } from 'node:net';
 import { Client, type QueryResult } from 'pg';
-import type { Query, Row } from '../store.ts';
+import type { Query, Row, Step } from '../store.ts';
 import type { PostgresTarget } from './connection-url.ts';
+import { describeUnavailable, isRefusal } from './postgres-errors.ts';
 import { encodeValues, type Statement, Statements, valueTypes } from './statements.ts';
 
 export interface SessionOptions {
@@ -140,6 +141,22 @@ export class Session {
   end(): Promise<void> {
     return this.#client.end();
   }
+}
+
+/** Runs an operation that only reads. @throws StoreUnavailableError, and the database's refusal */
+export async function runSteps<T>(steps: Step<T>, session: Session): Promise<T> {
+  let step = steps.next();
+  while (!step.done) {
+    let rows: Row[];
+    try {
+      rows = await session.query(step.value);
+    } catch (error) {
+      step = steps.throw(isRefusal(error) ? error : describeUnavailable(error));
+      continue;
+    }
+    step = steps.next(rows);
+  }
+  return step.value;
 }
 
 async function connect(

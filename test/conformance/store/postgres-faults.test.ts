@@ -8,6 +8,7 @@ import {
   openPostgresStore,
   type PostgresOptions,
 } from '../../../src/store/postgres/postgres.ts';
+import { PostgresReader } from '../../../src/store/postgres/postgres-reader.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
@@ -243,5 +244,21 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
     const refused = results.flatMap(({ status }, i) => (status === 'rejected' ? [i] : []));
     expect(refused).toEqual([7]);
     expect(await listIds()).toHaveLength(100);
+  });
+
+  it('can be read, and not written, by a process that does not own it', async () => {
+    const target = readPostgresUrl(proxy.redirect(server.url()));
+    const limits = { connectTimeoutMs: 10_000, statementTimeoutMs: 10_000 };
+    const reader = new PostgresReader({ target, ...limits });
+    opened.push(reader);
+    const list = async () => (await reader.read((tx) => tx.endpoints())).map(({ id }) => id);
+    expect(await list()).toEqual([ENDPOINT]);
+    await addEndpoint(store, 'other');
+    expect(await list()).toEqual([ENDPOINT, 'other']);
+    proxy.cut();
+    await expect.poll(() => list().catch(() => [])).toHaveLength(2);
+    await expect(reader.write()).rejects.toThrow(StoreUnavailableError);
+    await reader.close();
+    await expect(list()).rejects.toThrow('The store is closed');
   });
 });
