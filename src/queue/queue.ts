@@ -120,6 +120,10 @@ export class Queue implements Queues {
     return this.#closing.signal.aborted;
   }
 
+  isClosingAt(): boolean {
+    return this.isClosing;
+  }
+
   /** Callers reach the platform from now on. */
   reached(): void {
     this.#absence.reached();

@@ -29,6 +29,8 @@ export interface Queues {
   readonly workerLoads: MethodsOf<WorkerLoads>;
   readonly settings: QueueSettings;
   readonly isClosing: boolean;
+  /** All waits at the endpoint end: the platform stops, or another node takes the endpoint over. */
+  isClosingAt(endpointId: string): boolean;
   reached(): void;
   bridge(tokens: readonly string[]): void;
   close(): Promise<void>;

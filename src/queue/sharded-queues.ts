@@ -1,0 +1,168 @@
+// The queues of the shards that this node serves. Each call goes to the queue of its endpoint; a call for an endpoint of
+// another node is rejected as unavailable.
+import type { StoredEndpoint } from '../store/store.ts';
+import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { type Queue, StoreUnavailableError } from './queue.ts';
+import type { Queues, WebhookCounts } from './queues.ts';
+import type { QueueSettings } from './settings.ts';
+
+export interface ShardedQueuesOptions {
+  settings: QueueSettings;
+  /** Undefined for an unknown endpoint. */
+  shardOf: (endpointId: string) => number | undefined;
+}
+
+export class ShardedQueues implements Queues {
+  readonly settings: QueueSettings;
+  readonly #shardOf: ShardedQueuesOptions['shardOf'];
+  readonly #served = new Map<number, Queue>();
+  readonly #workListeners = new Set<(endpointId: string) => void>();
+  #isReached = false;
+  #isClosing = false;
+
+  constructor({ settings, shardOf }: ShardedQueuesOptions) {
+    this.settings = settings;
+    this.#shardOf = shardOf;
+  }
+
+  /** Serves the shard from now on. The queue has started. */
+  add(shard: number, queue: Queue): void {
+    this.#served.set(shard, queue);
+    queue.workerLoads.onWork((endpointId) => {
+      for (const listener of this.#workListeners) listener(endpointId);
+    });
+    if (this.#isReached) queue.reached();
+  }
+
+  /** Serves the shard no more. The caller closes its queue. */
+  remove(shard: number): void {
+    this.#served.delete(shard);
+  }
+
+  serves(shard: number): boolean {
+    return this.#served.has(shard);
+  }
+
+  /** @throws ProblemError `not_found`, StoreUnavailableError if another node serves the endpoint */
+  of(endpointId: string): Queue {
+    const shard = this.#shardOf(endpointId);
+    if (shard === undefined) {
+      throw new ProblemError('not_found', `endpoint ${endpointId} not found`);
+    }
+    const queue = this.#served.get(shard);
+    if (queue) return queue;
+    throw new StoreUnavailableError(`another node serves endpoint ${endpointId}`);
+  }
+
+  /** Undefined if another node serves the endpoint, or it does not exist. */
+  #find(endpointId: string): Queue | undefined {
+    const shard = this.#shardOf(endpointId);
+    return shard === undefined ? undefined : this.#served.get(shard);
+  }
+
+  readonly submissions: Queues['submissions'] = {
+    submit: async (submission) => this.of(submission.endpointId).submissions.submit(submission),
+  };
+
+  readonly jobs: Queues['jobs'] = {
+    record: async (key) => this.of(key.endpointId).jobs.record(key),
+    recordBytes: async (key) => this.of(key.endpointId).jobs.recordBytes(key),
+    waitForEnd: async (key, ...wait) => this.of(key.endpointId).jobs.waitForEnd(key, ...wait),
+    untilEnd: async (key, ...wait) => this.of(key.endpointId).jobs.untilEnd(key, ...wait),
+    cancel: async (key) => this.of(key.endpointId).jobs.cancel(key),
+    retry: async (key) => this.of(key.endpointId).jobs.retry(key),
+    setTtl: async (key, ttlMs) => this.of(key.endpointId).jobs.setTtl(key, ttlMs),
+    purge: async (endpointId) => this.of(endpointId).jobs.purge(endpointId),
+    list: async (listing) => this.of(listing.endpointId).jobs.list(listing),
+    log: async (key, from) => this.of(key.endpointId).jobs.log(key, from),
+  };
+
+  readonly streams: Queues['streams'] = {
+    read: async (request) => this.of(request.endpointId).streams.read(request),
+    noteSending: async (key, at) => this.of(key.endpointId).streams.noteSending(key, at),
+    noteSent: async (key, at) => this.of(key.endpointId).streams.noteSent(key, at),
+    readStatus: async (key) => this.of(key.endpointId).streams.readStatus(key),
+    splitBytes: async (key) => this.of(key.endpointId).streams.splitBytes(key),
+  };
+
+  readonly openLeases: Queues['openLeases'] = {
+    ofWorker: async (endpointId, id) => this.of(endpointId).openLeases.ofWorker(endpointId, id),
+    ofJob: async (key) => this.of(key.endpointId).openLeases.ofJob(key),
+  };
+
+  readonly workerLoads: Queues['workerLoads'] = {
+    load: async (endpointId) => this.of(endpointId).workerLoads.load(endpointId),
+    isPresent: (endpointId, id) =>
+      this.#find(endpointId)?.workerLoads.isPresent(endpointId, id) ?? false,
+    drain: (endpointId, podId) => this.#find(endpointId)?.workerLoads.drain(endpointId, podId),
+    ofPod: (endpointId, podId) =>
+      this.#find(endpointId)?.workerLoads.ofPod(endpointId, podId) ?? [],
+    listPresent: () =>
+      [...this.#served.values()].flatMap(({ workerLoads }) => workerLoads.listPresent()),
+    onWork: (listener) => {
+      this.#workListeners.add(listener);
+      return () => this.#workListeners.delete(listener);
+    },
+  };
+
+  get isClosing(): boolean {
+    return this.#isClosing;
+  }
+
+  /** Also if another node serves the endpoint. */
+  isClosingAt(endpointId: string): boolean {
+    return this.#find(endpointId)?.isClosing ?? true;
+  }
+
+  reached(): void {
+    this.#isReached = true;
+    for (const queue of this.#served.values()) queue.reached();
+  }
+
+  bridge(tokens: readonly string[]): void {
+    for (const queue of this.#served.values()) queue.bridge(tokens);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    await Promise.all([...this.#served.values()].map((queue) => queue.close()));
+  }
+
+  link(endpointId: string, podId: string | null = null): WorkerLink {
+    const now = () => this.of(endpointId).link(endpointId, podId);
+    return {
+      hello: async (hello) => now().hello(hello),
+      take: async (request, signal) => now().take(request, signal),
+      renew: async (request, signal) => now().renew(request, signal),
+      report: async (request) => now().report(request),
+      bye: async (bye) => now().bye(bye),
+    };
+  }
+
+  async endPod(
+    endpointId: string,
+    podId: string,
+    readOutbox?: (workerId: string) => Promise<LeaseRef[]>,
+  ): Promise<void> {
+    await this.of(endpointId).endPod(endpointId, podId, readOutbox);
+  }
+
+  async endpoints(): Promise<StoredEndpoint[]> {
+    const served = [...this.#served].map(async ([shard, queue]) => {
+      // The schema of shard 0 names the endpoints of all shards.
+      const all = await queue.endpoints();
+      return all.filter(({ id }) => this.#shardOf(id) === shard);
+    });
+    return (await Promise.all(served)).flat();
+  }
+
+  async webhookCounts(): Promise<Map<string, WebhookCounts>> {
+    const all = await Promise.all([...this.#served.values()].map((each) => each.webhookCounts()));
+    return new Map(all.flatMap((counts) => [...counts]));
+  }
+
+  health(endpointId: string) {
+    return this.of(endpointId).health(endpointId);
+  }
+}
