@@ -77,7 +77,7 @@ async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<v
     const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
     if (!page) return;
     if (page.isComplete) return sendDone(reply, request);
-    if (queue.isClosing) {
+    if (queue.isClosingAt(request.key.endpointId)) {
       raw.write(`retry: ${RECONNECT_MS}\n\n`);
       return;
     }

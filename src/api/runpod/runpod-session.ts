@@ -35,13 +35,15 @@ export interface RunPodSessionOptions {
   /** The pod of the worker's key; null without one. */
   podId: string | null;
   link: WorkerLink;
-  queue: Pick<Queues, 'openLeases' | 'isClosing'>;
+  queue: Pick<Queues, 'openLeases' | 'isClosing' | 'isClosingAt'>;
   clock: Clock;
   log: Log;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
   /** The worker has fallen silent: the owner of the session drops it. */
   onSilent: (session: RunPodSession) => void;
+  /** The queue serves the endpoint no more, and its next one finds the leases again: the same. */
+  onMoved: (session: RunPodSession) => void;
 }
 
 export interface SessionTake extends TakeSigns {
@@ -237,10 +239,10 @@ export class RunPodSession {
   async #renewWhileActive(): Promise<void> {
     if (this.#isRenewing) return;
     this.#isRenewing = true;
-    const { clock, closing, endpointId, log, onSilent, queue, workerId } = this.#options;
+    const { clock, closing, endpointId, log, onMoved, onSilent, queue, workerId } = this.#options;
     const activity = this.#activity;
     // A closing queue answers each renewal at once, so the loop would spin.
-    while (!closing.aborted && !queue.isClosing) {
+    while (!closing.aborted && !queue.isClosingAt(endpointId)) {
       try {
         const { leaseMs, renewEveryMs } = await this.open();
         const terms = { leaseMs, renewEveryMs, pingMs: activity.pingMs };
@@ -255,7 +257,9 @@ export class RunPodSession {
       }
     }
     this.#isRenewing = false;
-    if (!closing.aborted && !queue.isClosing) onSilent(this);
+    if (closing.aborted || queue.isClosing) return;
+    if (queue.isClosingAt(endpointId)) onMoved(this);
+    else onSilent(this);
   }
 
   async #renew(waitMs: number): Promise<void> {

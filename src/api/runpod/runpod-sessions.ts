@@ -17,7 +17,7 @@ export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
   linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** These workers carry no token: after a restart their leases are found by job and attempt. */
-  queue: Pick<Queues, 'openLeases' | 'isClosing' | 'bridge'>;
+  queue: Pick<Queues, 'openLeases' | 'isClosing' | 'isClosingAt' | 'bridge'>;
   clock: Clock;
   log: Log;
   /** Default: no limit of workers per key. */
@@ -138,6 +138,7 @@ export class RunPodSessions {
       ...{ endpointId, workerId, podId, link, queue, clock, log },
       closing: this.closing,
       onSilent: (session) => void this.#remove(endpointId, workerId, session),
+      onMoved: (session) => this.#drop(endpointId, workerId, session),
     });
     // Only an open session detects that its worker falls silent. The caller opens it too, and gets
     // the error.
