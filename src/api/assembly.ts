@@ -15,6 +15,7 @@ import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import { addForwardingHooks, noteLost } from './forwarding/forwarding-hooks.ts';
 import { createNodeLink } from './forwarding/node-link.ts';
+import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import { createBodyReader } from './http/body-reader.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
@@ -126,7 +127,9 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   if (forwarder) addForwardingHooks(app, { forwarder, queue });
   const forward =
     forwarder && ((...call: Parameters<Forwarder['pass']>) => forwarder.pass(...call));
+  if (options.forwarding) lookUpUnknownNames(app, { ...options, ...options.forwarding });
   guard(app, { ...options, metrics, connections, keyWatch, forward });
+  if (options.forwarding) countServed(app, options.forwarding.placement);
   refuseUnknownParameters(app);
   const linkTo = createLinks(queue, endpoints);
   const worker: WorkerRoutesOptions = {

@@ -8,6 +8,10 @@ export interface Placement {
   find(endpointId: string | undefined): Place;
   /** Reloads which node owns what. Resolves at once if that has just been done. */
   refresh(): Promise<void>;
+  /** Like `refresh`, a few times a second at most: for keys and endpoints that this node does not know. */
+  lookUp(): Promise<void>;
+  /** This node serves a request for the endpoint. @returns the function to call at its end */
+  begin(endpointId: string): () => void;
   /** Resolves at the next change of the placement, or when the signal aborts. */
   untilChange(signal: AbortSignal): Promise<void>;
 }

@@ -121,7 +121,7 @@ export function requireOwner(holder: KeyHolder | undefined): void {
   throw new ProblemError('forbidden', "this operation needs the operator's admin key");
 }
 
-function readEndpoint(params: unknown): string | undefined {
+export function readEndpoint(params: unknown): string | undefined {
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return undefined;
   return typeof params.endpoint === 'string' ? params.endpoint : undefined;
 }

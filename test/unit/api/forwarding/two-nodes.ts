@@ -32,6 +32,14 @@ export class FakePlacement implements Placement {
     this.learn();
   }
 
+  lookUp(): Promise<void> {
+    return this.refresh();
+  }
+
+  begin(): () => void {
+    return () => {};
+  }
+
   learn(): void {
     const before = JSON.stringify([...this.#known]);
     this.#known = new Map(this.#truth);

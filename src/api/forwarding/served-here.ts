@@ -1,0 +1,37 @@
+// Hooks of a node around the guard: names that the node does not know yet are looked up first, and requests that it
+// serves are counted, so that it hands an endpoint over only after their end.
+import type { FastifyInstance } from 'fastify';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Keys } from '../../control/keys/keys.ts';
+import { BEARER, readEndpoint } from '../http/auth.ts';
+import type { Placement } from './placement.ts';
+
+export interface LookupOptions {
+  keys: Pick<Keys, 'authenticate'>;
+  endpoints: Pick<Endpoints, 'has'>;
+  placement: Pick<Placement, 'lookUp'>;
+}
+
+/** Add it before the guard: another node may have created the key or the endpoint a moment ago. */
+export function lookUpUnknownNames(
+  app: FastifyInstance,
+  { endpoints, keys, placement }: LookupOptions,
+): void {
+  app.addHook('onRequest', async ({ headers, params }) => {
+    const { authorization } = headers;
+    const endpoint = readEndpoint(params);
+    const isKnown =
+      (authorization === undefined || keys.authenticate(authorization.replace(BEARER, ''))) &&
+      (endpoint === undefined || endpoints.has(endpoint));
+    if (!isKnown) await placement.lookUp();
+  });
+}
+
+/** Add it after the guard, which passes on what other nodes serve. */
+export function countServed(app: FastifyInstance, placement: Pick<Placement, 'begin'>): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const endpoint = readEndpoint(request.params);
+    if (endpoint !== undefined) reply.raw.once('close', placement.begin(endpoint));
+    done();
+  });
+}
