@@ -1,4 +1,5 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers.
+import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
@@ -19,6 +20,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   clock: Clock;
   data: DataStore;
   codeAccess: CodeAccess;
+  /** Default: this platform serves every endpoint. */
+  forwarding?: ForwardingOptions | undefined;
 }
 
 export interface PlatformUrls {
@@ -39,7 +42,18 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
   const rateGate = await openRateGate(parts.rateLimits);
   const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue);
   const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
-  const rest = { ...rules, log, clock, host, port, version, store: data.status, ...pem };
+  const { forwarding } = parts;
+  const rest = {
+    ...rules,
+    forwarding,
+    log,
+    clock,
+    host,
+    port,
+    version,
+    store: data.status,
+    ...pem,
+  };
   try {
     const { balancer, catalog, decisions, endpoints, pods, served: kept } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();

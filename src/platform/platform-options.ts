@@ -14,6 +14,7 @@ import type { PostgresOptions } from '../store/postgres/postgres.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { GrpcPort } from './grpc-port.ts';
 import type { CapacityChoice } from './machine-limits.ts';
+import type { NodeOptions } from './nodes/node-options.ts';
 
 export interface PlatformOptions {
   /**
@@ -30,6 +31,8 @@ export interface PlatformOptions {
   storePassword?: string | undefined;
   /** Times that the platform waits for `store`. Defaults: 10,000, 15,000, 30,000 and 5,000 ms. */
   storeLimits?: StoreLimits | undefined;
+  /** This platform is one of several nodes on the database of `store`. Default: it is the only one. */
+  nodes?: NodeOptions | undefined;
   /** Address to listen on. Default 127.0.0.1. */
   host?: string | undefined;
   /** TCP port. Default 0, a free one. */

@@ -1,28 +1,24 @@
 // Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
 // other code does.
 import { join } from 'node:path';
-import { runpodFormats } from '../api/runpod/runpod-records.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
-import { createNameResolver } from '../base/net/name-resolver.ts';
-import { packageVersion } from '../base/package-info.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
-import { Queue } from '../queue/queue.ts';
-import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
-import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
+import type { Queues } from '../queue/queues.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
-import { ProblemError } from '../wire/problem.ts';
 import { Compute } from './compute.ts';
+import { createQueue } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
+import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
 import { lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
-import { locateWebhookSecrets, useWebhookSecrets } from './files/webhook-secrets.ts';
 import { GpuUsage } from './gpu-usage.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { measureLimits } from './machine-limits.ts';
+import { checkNodeOptions } from './nodes/node-options.ts';
 import { openEngine } from './open-engine.ts';
 import { PlatformOptionError } from './option-error.ts';
 import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
@@ -32,7 +28,7 @@ import { WorkerFolders } from './worker-folders.ts';
 export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */
   readonly firstKeys: PlatformKeys | undefined;
-  readonly queue: Queue;
+  readonly queue: Queues;
   readonly keys: Keys;
   readonly endpoints: Endpoints;
   /** @throws PlatformOptionError */
@@ -92,12 +88,18 @@ async function open(
 ): Promise<Omit<RunningPlatform, 'close'>> {
   const { dataFolder, endpoints: names } = options;
   const clock = systemClock;
+  const ofNode = checkNodeOptions(options);
   // Before the lock, which creates missing folders for the platform's user only.
   const podUser = await findPodUser(options);
   if (dataFolder !== undefined) {
     const lock = lockDataFolder(dataFolder);
     closers.push(() => lock.release());
     if (podUser) await shareDataFolder(dataFolder, podUser);
+  }
+  if (ofNode) {
+    // Only here, because the driver takes time to load.
+    const { openNode } = await import('./nodes/node-platform.ts');
+    return openNode(ofNode, seams, closers);
   }
   const data = await openDataStore(options, clock);
   closers.push(() => data.close());
@@ -106,10 +108,10 @@ async function open(
   const compute = await openCompute({ ...options, store, clock, podUser });
   closers.push(() => compute.close());
   const { endpoints } = compute;
-  const queue = createQueue({ ...options, store, clock }, seams);
+  const queue = createQueue({ ...options, store, clock, ...seams });
   closers.push(() => queue.close());
   await queue.start();
-  await compute.startDeletion(queue.removal, names);
+  closers.push(await compute.startDeletion(queue.removal, names));
   const declareEndpoint = (id: string) => declare(endpoints, id, options.maxAttempts);
   for (const id of names) await declareEndpoint(id);
   const firstKeys = await prepareKeys(keys, options);
@@ -124,25 +126,6 @@ async function open(
 interface StoreParts extends Omit<CompleteOptions, 'store'> {
   store: Store;
   clock: ResumableClock;
-}
-
-function createQueue(options: StoreParts, { wrapLink }: PlatformSeams): Queue {
-  const { clock, log, settings, store } = options;
-  const webhooks = createWebhookSender(options);
-  const formats = runpodFormats;
-  const queue = new Queue({ store, clock, log, webhooks, formats, ...(settings && { settings }) });
-  if (!wrapLink) return queue;
-  const link = queue.link.bind(queue);
-  queue.link = (endpointId, podId) => wrapLink(link(endpointId, podId), endpointId);
-  return queue;
-}
-
-function createWebhookSender({ dataFolder, webhooks }: StoreParts): HttpWebhookSender {
-  const { addresses = 'public', nameServers, secretFile } = webhooks;
-  const path = secretFile ?? (dataFolder && locateWebhookSecrets(dataFolder));
-  const secrets = path === undefined ? [generatePlatformSecret()] : useWebhookSecrets(path);
-  const resolve = createNameResolver({ servers: nameServers });
-  return new HttpWebhookSender({ secrets, addresses, resolve, version: packageVersion() });
 }
 
 async function findPodUser(options: CompleteOptions): Promise<PodUser | undefined> {
@@ -181,19 +164,4 @@ async function openCompute(
       ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })
       : undefined;
   return Compute.open({ ...parts, engine, workerFolders, limits });
-}
-
-async function declare(
-  endpoints: Endpoints,
-  id: string,
-  maxAttempts: number | undefined,
-): Promise<void> {
-  const known = endpoints.find(id)?.settings;
-  const settings = maxAttempts === undefined ? undefined : { ...known, maxAttempts };
-  try {
-    await endpoints.ensureEndpoint(id, settings);
-  } catch (error) {
-    if (!(error instanceof ProblemError)) throw error;
-    throw new PlatformOptionError('invalid', 'endpoints', error.message);
-  }
 }

@@ -1,7 +1,11 @@
 // The platform's database on a Postgres server: explains and logs its failures, and reports its status.
 import type { StoreSizes, StoreStatus } from '../api/routes/store-status.ts';
 import type { Log } from '../base/log.ts';
-import { readPostgresUrl, StoreUrlError } from '../store/postgres/connection-url.ts';
+import {
+  type PostgresTarget,
+  readPostgresUrl,
+  StoreUrlError,
+} from '../store/postgres/connection-url.ts';
 import { DatabaseSize } from '../store/postgres/database-size.ts';
 import { openPostgres, type PostgresDriver } from '../store/postgres/postgres.ts';
 import { codeOf, explainPostgresError } from '../store/postgres/postgres-errors.ts';
@@ -33,7 +37,7 @@ export interface PostgresData {
 export async function openPostgresData(options: PostgresDataOptions): Promise<PostgresData> {
   const { limits, log, onLost, password, url } = options;
   const target = readTarget(url, password);
-  const failures = new Failures(log);
+  const failures = new PostgresFailures(log);
   try {
     const { driver, store } = await openPostgres({
       ...limits,
@@ -47,11 +51,19 @@ export async function openPostgresData(options: PostgresDataOptions): Promise<Po
     });
     return { store, status: new PostgresStatus(driver, failures) };
   } catch (error) {
-    throw refuse('unusable', `${target.name} cannot be used: ${explainPostgresError(error)}`);
+    throw explainOpening(error, target);
   }
 }
 
-function readTarget(url: string, password: string | undefined) {
+export function explainOpening(
+  error: unknown,
+  { name }: Pick<PostgresTarget, 'name'>,
+): PlatformOptionError {
+  return refuse('unusable', `${name} cannot be used: ${explainPostgresError(error)}`);
+}
+
+/** @throws PlatformOptionError */
+export function readTarget(url: string, password: string | undefined) {
   try {
     return readPostgresUrl(url, password);
   } catch (error) {
@@ -65,7 +77,7 @@ function refuse(fault: PlatformOptionError['fault'], problem: string): PlatformO
 }
 
 /** Counts failures by code, and logs each code once a minute. */
-class Failures {
+export class PostgresFailures {
   readonly counts = new Map<string, number>();
   readonly #log: Log;
   readonly #loggedAt = new Map<string, number>();
@@ -98,10 +110,10 @@ class Failures {
 
 class PostgresStatus implements StoreStatus {
   readonly #driver: PostgresDriver;
-  readonly #failures: Failures;
+  readonly #failures: PostgresFailures;
   readonly #size: DatabaseSize;
 
-  constructor(driver: PostgresDriver, failures: Failures) {
+  constructor(driver: PostgresDriver, failures: PostgresFailures) {
     this.#driver = driver;
     this.#failures = failures;
     this.#size = new DatabaseSize(driver);

@@ -1,0 +1,40 @@
+// Creates a queue with its webhook sender.
+import { runpodFormats } from '../api/runpod/runpod-records.ts';
+import type { ResumableClock } from '../base/clock.ts';
+import { createNameResolver } from '../base/net/name-resolver.ts';
+import { packageVersion } from '../base/package-info.ts';
+import { Queue } from '../queue/queue.ts';
+import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
+import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
+import type { Store } from '../store/store.ts';
+import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { locateWebhookSecrets, useWebhookSecrets } from './files/webhook-secrets.ts';
+import type { CompleteOptions } from './platform-options.ts';
+
+export interface QueueParts
+  extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'settings' | 'webhooks'> {
+  store: Store;
+  clock: ResumableClock;
+  /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
+  wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
+}
+
+/** @throws PlatformOptionError */
+export function createQueue(options: QueueParts): Queue {
+  const { clock, log, settings, store, wrapLink } = options;
+  const webhooks = createWebhookSender(options);
+  const formats = runpodFormats;
+  const queue = new Queue({ store, clock, log, webhooks, formats, ...(settings && { settings }) });
+  if (!wrapLink) return queue;
+  const link = queue.link.bind(queue);
+  queue.link = (endpointId, podId) => wrapLink(link(endpointId, podId), endpointId);
+  return queue;
+}
+
+function createWebhookSender({ dataFolder, webhooks }: QueueParts): HttpWebhookSender {
+  const { addresses = 'public', nameServers, secretFile } = webhooks;
+  const path = secretFile ?? (dataFolder && locateWebhookSecrets(dataFolder));
+  const secrets = path === undefined ? [generatePlatformSecret()] : useWebhookSecrets(path);
+  const resolve = createNameResolver({ servers: nameServers });
+  return new HttpWebhookSender({ secrets, addresses, resolve, version: packageVersion() });
+}

@@ -1,0 +1,212 @@
+// One node of a cluster: follows the view of the cluster, serves the shards that it owns, and leads while it owns
+// shard 0.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { ResumableClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { ClusterView } from '../../cluster/cluster-view.ts';
+import { LocalShards, type OpenShard } from '../../cluster/local-shards.ts';
+import type { Membership } from '../../cluster/membership.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { QueueSettings } from '../../queue/settings.ts';
+import { ShardedQueues } from '../../queue/sharded-queues.ts';
+import type { Store } from '../../store/store.ts';
+import { ControlCopies } from './control-copies.ts';
+import type { ControlStore } from './control-store.ts';
+import { answerCalls, callNode } from './node-calls.ts';
+import { NodePlacement } from './node-placement.ts';
+import { ShardOpener } from './shard-opener.ts';
+
+/** Longest wait for other nodes to learn what the leader wrote, ms; later they learn it by themselves. */
+const ANNOUNCE_MS = 500;
+
+export interface ClusterNodeOptions {
+  membership: Membership;
+  client: NodeClient;
+  control: ControlStore;
+  endpoints: Endpoints;
+  /** Each reads records of the control plane again. */
+  reloads: readonly (() => Promise<void>)[];
+  settings: QueueSettings;
+  clock: ResumableClock;
+  log: Log;
+  openStore: (shard: number, onLost: () => void) => Promise<Store>;
+  createQueue: (store: Store) => Queue;
+  leader: {
+    /** This node leads from now on; `queue` is that of shard 0. */
+    begin(queue: Queue): Promise<void>;
+    end(): Promise<void>;
+  };
+  /** Declares an endpoint on the leader, which this node is. */
+  declare: (endpointId: string, maxAttempts: number | undefined) => Promise<void>;
+}
+
+export class ClusterNode {
+  readonly queues: ShardedQueues;
+  readonly placement: NodePlacement;
+  /** Answers calls of other nodes. */
+  readonly onCall: (name: string, body: unknown) => Promise<unknown>;
+  readonly #options: ClusterNodeOptions;
+  readonly #shards: LocalShards;
+  readonly #opener: ShardOpener;
+  readonly #copies: ControlCopies;
+  /** Changes of endpoints that are being written to their shards. */
+  readonly #copying = new Set<Promise<void>>();
+  #controlNumber = 0;
+  #isAnnounced = true;
+
+  constructor(options: ClusterNodeOptions) {
+    const { clock, createQueue, endpoints, log, membership, reloads, settings } = options;
+    this.#options = options;
+    const shardOf = (endpointId: string) => endpoints.find(endpointId)?.shard;
+    this.queues = new ShardedQueues({ settings, shardOf });
+    this.#copies = new ControlCopies({ log, reloads });
+    this.placement = new NodePlacement({
+      shardOf,
+      cluster: membership,
+      serves: (shard) => this.#shards.serves(shard),
+      reload: () => this.#reload(),
+    });
+    this.#opener = new ShardOpener({
+      ...{ clock, log, createQueue, endpoints, queues: this.queues },
+      openStore: (shard, onLost) => this.#openStore(shard, onLost),
+      reloadControl: () => this.#copies.reload(),
+      countRequests: (shard) => this.placement.countRequests(shard),
+    });
+    this.#shards = new LocalShards({
+      ...{ membership, clock, log },
+      open: (shard, onLost) => this.#open(shard, onLost),
+      callNode: (url) => this.#callForShards(url),
+      onChange: () => this.placement.noteChange(),
+    });
+    this.onCall = answerCalls({
+      shards: () => this.#reload(),
+      changed: () => this.#reload(),
+      remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
+      declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
+    });
+    endpoints.onChange(({ id, kind }) => this.#noteEndpoint(id, kind));
+  }
+
+  /** Begins to serve: the node answers calls from now on. */
+  start(): void {
+    this.follow(this.#options.membership.view);
+  }
+
+  /** A new view of the cluster. */
+  follow(view: ClusterView): void {
+    this.#shards.follow(view);
+    this.placement.noteChange();
+    if (!this.#isAnnounced) void this.announce();
+    if (this.#isLeader) return;
+    void this.#copies.follow(view).then((isNew) => {
+      if (isNew) this.placement.noteChange();
+    });
+  }
+
+  /** Hands all shards over to other nodes. Requests for them are forwarded then. Never rejects. */
+  async leave(): Promise<void> {
+    await this.#shards.leave();
+  }
+
+  /** Tells the other nodes that the leader has written. Never rejects. */
+  async announce(): Promise<void> {
+    const { client, membership } = this.#options;
+    this.#controlNumber += 1;
+    this.#isAnnounced = false;
+    const written = membership.noteControl(this.#controlNumber).then(
+      () => {
+        this.#isAnnounced = true;
+      },
+      () => {},
+    );
+    const others = membership.view.nodes.filter(({ id, isLive }) => isLive && id !== membership.id);
+    const told = others.map(async ({ url }) => {
+      await written;
+      await callNode(client, url, 'changed', null).catch(() => {});
+    });
+    await Promise.race([Promise.all([written, ...told]), sleep(ANNOUNCE_MS)]);
+  }
+
+  /**
+   * Removes a deleted endpoint from its shard, on whichever node that is. @throws if that is not possible now
+   */
+  async removeFromShard(shard: number, endpointId: string): Promise<boolean> {
+    if (this.#shards.serves(shard)) return this.#opener.removeEndpoint(shard, endpointId);
+    const { client, membership } = this.#options;
+    const owner = membership.view.shards.find(({ id }) => id === shard)?.owner;
+    const node = membership.view.nodes.find(({ id, isLive }) => id === owner && isLive);
+    if (!node || node.id === membership.id) throw new Error(`no node serves shard ${shard} now`);
+    await callNode(client, node.url, 'remove', { shard, endpointId });
+    return true;
+  }
+
+  get #isLeader(): boolean {
+    return this.#shards.serves(0);
+  }
+
+  async #reload(): Promise<void> {
+    const view = await this.#options.membership.refresh();
+    this.#shards.follow(view);
+    if (!this.#isLeader) await this.#copies.follow(view);
+    await Promise.all(this.#copying);
+    this.placement.noteChange();
+  }
+
+  async #openStore(shard: number, onLost: () => void): Promise<Store> {
+    const store = await this.#options.openStore(shard, onLost);
+    if (shard === 0) this.#options.control.own(store);
+    return store;
+  }
+
+  async #open(shard: number, onLost: () => void): Promise<OpenShard> {
+    if (shard !== 0) return this.#opener.open(shard, onLost);
+    const { control, leader } = this.#options;
+    const lose = () => {
+      control.own(undefined);
+      onLost();
+    };
+    const opened = await this.#opener.open(0, lose).catch((error: unknown) => {
+      control.own(undefined);
+      throw error;
+    });
+    const close = async () => {
+      await leader.end();
+      await opened.close();
+      control.own(undefined);
+    };
+    try {
+      await leader.begin(opened.queue);
+    } catch (error) {
+      await close();
+      throw error;
+    }
+    return { close };
+  }
+
+  #noteEndpoint(id: string, kind: 'put' | 'deleted'): void {
+    this.placement.noteChange();
+    const endpoint = this.#options.endpoints.find(id);
+    if (kind === 'deleted' || !endpoint) return;
+    const { log } = this.#options;
+    const copying = this.#opener.putEndpoint(endpoint).catch((error: unknown) => {
+      log.warn({ err: error, endpoint: id }, 'writing an endpoint to its shard failed');
+    });
+    this.#copying.add(copying);
+    void copying.finally(() => this.#copying.delete(copying));
+  }
+
+  async #removeHere(shard: number, endpointId: string): Promise<void> {
+    await this.#reload();
+    if (await this.#opener.removeEndpoint(shard, endpointId)) return;
+    throw new Error(`endpoint ${endpointId} cannot be removed from shard ${shard} here now`);
+  }
+
+  async #callForShards(url: string): Promise<void> {
+    const { client, log } = this.#options;
+    await callNode(client, url, 'shards', null).catch((error: unknown) => {
+      log.warn({ err: error, node: url }, 'calling a node failed; it will look for itself');
+    });
+  }
+}

@@ -1,0 +1,49 @@
+// The store of endpoints, templates and keys as a node sees it: the leader writes it, all other nodes only read it.
+import {
+  type Reader,
+  type Step,
+  type Store,
+  StoreUnavailableError,
+  type Transaction,
+  type WriteOptions,
+} from '../../store/store.ts';
+
+export interface ControlStoreOptions {
+  /** Reads what the leader has committed. */
+  reader: Store;
+  /** Called after each write, before its caller gets the answer. Never rejects. */
+  announce: () => Promise<void>;
+}
+
+export class ControlStore implements Store {
+  readonly #options: ControlStoreOptions;
+  /** Only on the leader. */
+  #owned: Store | undefined;
+
+  constructor(options: ControlStoreOptions) {
+    this.#options = options;
+  }
+
+  /** This node is the leader from now on; undefined: no longer. */
+  own(store: Store | undefined): void {
+    this.#owned = store;
+  }
+
+  async write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {
+    if (!this.#owned) throw new StoreUnavailableError('another node is the leader; try again');
+    const result = await this.#owned.write(operation, options);
+    await this.#options.announce();
+    return result;
+  }
+
+  read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
+    return (this.#owned ?? this.#options.reader).read(operation);
+  }
+
+  reclaim(pages: number): Promise<boolean> {
+    return this.#owned?.reclaim(pages) ?? Promise.resolve(false);
+  }
+
+  /** The owner of each store closes it. */
+  async close(): Promise<void> {}
+}

@@ -1,0 +1,60 @@
+// What nodes ask of each other, besides forwarding requests.
+import { z } from 'zod';
+import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import { describeIssues } from '../../wire/issues.ts';
+import { ProblemError } from '../../wire/problem.ts';
+
+const CALLS = {
+  /** A shard was offered to the node: it looks for its shards at once. */
+  shards: { body: z.null(), timeoutMs: 2_000 },
+  /** The leader has changed endpoints, templates or keys. */
+  changed: { body: z.null(), timeoutMs: 2_000 },
+  /** Removes a deleted endpoint from its shard, and answers when nothing is left. */
+  remove: { body: z.object({ shard: z.number(), endpointId: z.string() }), timeoutMs: 60_000 },
+  /** Declares an endpoint; for the leader. */
+  declare: {
+    body: z.object({ endpointId: z.string(), maxAttempts: z.number().optional() }),
+    timeoutMs: 10_000,
+  },
+} as const;
+
+type Calls = typeof CALLS;
+export type NodeCallName = keyof Calls;
+type BodyOf<Name extends NodeCallName> = z.infer<Calls[Name]['body']>;
+
+/** Resolves when it is done; rejects if it cannot be done now. */
+export type NodeCallHandlers = {
+  readonly [Name in NodeCallName]: (body: BodyOf<Name>) => Promise<void>;
+};
+
+/** @throws NodeCallError */
+export async function callNode<Name extends NodeCallName>(
+  client: NodeClient,
+  url: string,
+  ...[name, body]: [name: Name, body: BodyOf<Name>]
+): Promise<void> {
+  const { timeoutMs } = CALLS[name];
+  await client.call(url, name, body, { timeoutMs });
+}
+
+/** Answers calls of other nodes. @throws ProblemError `not_found`, `invalid` */
+export function answerCalls(handlers: NodeCallHandlers) {
+  const calls: Readonly<Record<string, (body: unknown) => Promise<void>>> = {
+    shards: (body) => handlers.shards(read(CALLS.shards.body, body)),
+    changed: (body) => handlers.changed(read(CALLS.changed.body, body)),
+    remove: (body) => handlers.remove(read(CALLS.remove.body, body)),
+    declare: (body) => handlers.declare(read(CALLS.declare.body, body)),
+  };
+  return async (name: string, body: unknown): Promise<object> => {
+    const call = Object.hasOwn(calls, name) ? calls[name] : undefined;
+    if (!call) throw new ProblemError('not_found', `call ${name} not found`);
+    await call(body);
+    return {};
+  };
+}
+
+function read<T>(schema: z.ZodType<T>, body: unknown): T {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  throw new ProblemError('invalid', describeIssues(parsed.error, 'call').join('; '));
+}

@@ -1,0 +1,82 @@
+// Tells which node serves an endpoint: from the view of the cluster, and from the shards that are open here.
+import { EventEmitter, once, setMaxListeners } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Place, Placement } from '../../api/forwarding/placement.ts';
+import type { ClusterView } from '../../cluster/cluster-view.ts';
+
+/** Unknown keys and endpoints cost the database no more than one read in this time, ms. */
+const LOOK_UP_EVERY_MS = 200;
+
+export interface NodePlacementOptions {
+  /** Undefined for an unknown endpoint: the leader answers for it. */
+  shardOf: (endpointId: string) => number | undefined;
+  cluster: { readonly id: string; readonly view: ClusterView; readonly isServing: boolean };
+  serves: (shard: number) => boolean;
+  /** Reads the view, and what the leader has changed. */
+  reload: () => Promise<void>;
+}
+
+export class NodePlacement implements Placement {
+  readonly #options: NodePlacementOptions;
+  readonly #changes = new EventEmitter();
+  #lookingUp: Promise<void> | undefined;
+  #lookedUpAt = Number.NEGATIVE_INFINITY;
+  /** Requests under way here, by shard. */
+  readonly #requests = new Map<number, number>();
+
+  constructor(options: NodePlacementOptions) {
+    this.#options = options;
+    // Every request that waits for an owner listens.
+    setMaxListeners(0, this.#changes);
+  }
+
+  find(endpointId: string | undefined): Place {
+    const { cluster, serves, shardOf } = this.#options;
+    const shard = (endpointId === undefined ? 0 : shardOf(endpointId)) ?? 0;
+    if (serves(shard)) return { kind: cluster.isServing ? 'here' : 'none' };
+    const { nodes, shards } = cluster.view;
+    const owner = shards.find(({ id }) => id === shard)?.owner;
+    const node = nodes.find(({ id, isLive }) => id === owner && isLive);
+    if (!node || node.id === cluster.id) return { kind: 'none' };
+    return { kind: 'node', url: node.url };
+  }
+
+  /** A request is served here. @returns the function to call at its end */
+  begin(endpointId: string): () => void {
+    const shard = this.#options.shardOf(endpointId);
+    if (shard === undefined) return () => {};
+    this.#requests.set(shard, this.countRequests(shard) + 1);
+    return () => this.#requests.set(shard, this.countRequests(shard) - 1);
+  }
+
+  countRequests(shard: number): number {
+    return this.#requests.get(shard) ?? 0;
+  }
+
+  refresh(): Promise<void> {
+    return this.#options.reload();
+  }
+
+  /** Never rejects: an unknown name then stays unknown. */
+  lookUp(): Promise<void> {
+    this.#lookingUp ??= this.#lookUp();
+    return this.#lookingUp;
+  }
+
+  async #lookUp(): Promise<void> {
+    await sleep(Math.max(0, this.#lookedUpAt + LOOK_UP_EVERY_MS - performance.now()));
+    // Those who asked meanwhile share the read; later ones need another.
+    this.#lookingUp = undefined;
+    this.#lookedUpAt = performance.now();
+    await this.refresh().catch(() => {});
+  }
+
+  async untilChange(signal: AbortSignal): Promise<void> {
+    await once(this.#changes, 'change', { signal }).catch(() => {});
+  }
+
+  /** The view, the open shards or the endpoints have changed. */
+  noteChange(): void {
+    this.#changes.emit('change');
+  }
+}

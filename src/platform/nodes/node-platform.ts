@@ -1,0 +1,206 @@
+// Assembles a platform that is one of several nodes on a Postgres database: it serves the shards that it owns, and
+// forwards everything else.
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { ResumableClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { chooseShard } from '../../cluster/choose-shard.ts';
+import type { ClusterView } from '../../cluster/cluster-view.ts';
+import { Membership } from '../../cluster/membership.ts';
+import { Keys } from '../../control/keys/keys.ts';
+import { completeSettings } from '../../queue/settings.ts';
+import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
+import { DatabaseSize } from '../../store/postgres/database-size.ts';
+import { openPostgres } from '../../store/postgres/postgres.ts';
+import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
+import { MIGRATIONS } from '../../store/postgres/schema-versions.ts';
+import type { Store } from '../../store/store.ts';
+import { Compute } from '../compute.ts';
+import { createQueue } from '../create-queue.ts';
+import { declare } from '../declare-endpoint.ts';
+import { DEFAULT_SHARDS } from '../defaults.ts';
+import { openCatalog } from '../files/catalog-file.ts';
+import { listen } from '../listeners.ts';
+import { PlatformOptionError } from '../option-error.ts';
+import type { PlatformSeams, RunningPlatform } from '../platform.ts';
+import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
+import { ClusterNode } from './cluster-node.ts';
+import { ControlStore } from './control-store.ts';
+import { Leader } from './leader.ts';
+import { callNode } from './node-calls.ts';
+import { createNodeClock } from './node-clock.ts';
+import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
+import type { NodePlacement } from './node-placement.ts';
+import { NodeStatus } from './node-status.ts';
+
+/** Longest wait at the start for a node that leads, ms. */
+const LEADER_WAIT_MS = 60_000;
+const LEADER_STEP_MS = 20;
+const SESSION = { connectTimeoutMs: 10_000, statementTimeoutMs: 30_000 };
+
+type Closers = (() => unknown)[];
+
+/** @throws PlatformOptionError */
+export async function openNode(
+  options: NodePlatformOptions,
+  { wrapLink }: PlatformSeams,
+  closers: Closers,
+): Promise<Omit<RunningPlatform, 'close'>> {
+  const { log, nodes, store: url, storePassword } = options;
+  const target = readTarget(url, storePassword);
+  const failures = new PostgresFailures(log);
+  let node: ClusterNode | undefined;
+  const membership = await join({
+    ...{ target, nodes, failures },
+    onView: (view) => node?.follow(view),
+  });
+  closers.push(() => membership.leave());
+  const clock = createNodeClock(() => membership.databaseNow());
+  const client = new NodeClient({ secrets: nodes.secrets });
+  closers.push(() => client.close());
+  const reader = new PostgresReader({ target, ...SESSION });
+  closers.push(() => reader.close());
+  const control = new ControlStore({ reader, announce: async () => node?.announce() });
+  const keys = await Keys.open({ store: control, clock });
+  const compute = await openCompute(options, { clock, store: control, membership });
+  closers.push(() => compute.close());
+  const { endpoints, templates } = compute;
+  const status = new NodeStatus({ failures, findFault: () => findFault(membership, node) });
+  const declareHere = async (id: string, maxAttempts: number | undefined) =>
+    declare(endpoints, id, maxAttempts);
+  let isStart = true;
+  const leader = new Leader({
+    ...{ compute, keys, store: control, keyFile: options.keyFile, names: options.endpoints },
+    declare: (id) => declareHere(id, options.maxAttempts),
+    removeFromShard: async (shard, id) => (await node?.removeFromShard(shard, id)) ?? false,
+  });
+  node = new ClusterNode({
+    ...{ membership, client, control, endpoints, clock, log, declare: declareHere },
+    reloads: [() => keys.reload(), () => endpoints.reload(), () => templates.reload()],
+    settings: completeSettings(options.settings),
+    openStore: async (shard, onLost) => {
+      const isOwner = async () => membership.isServing && (await membership.isMine(shard));
+      const opened = await openShardStore({ target, shard, failures, isOwner, onLost, log });
+      status.noteOpen(shard, opened.size);
+      return opened.store;
+    },
+    createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
+    leader: { begin: (queue) => leader.begin(queue, { isStart }), end: () => leader.end() },
+  });
+  const { onCall, placement, queues } = node;
+  const serving = node;
+  // Before other nodes call: they know this one from now on.
+  const urls = await listen(
+    {
+      ...{ ...options, queue: queues, keys, compute, clock },
+      data: { store: control, status, close: async () => {} },
+      codeAccess: { engine: 'none', trustKeys: false, podUser: undefined },
+      forwarding: { placement, secrets: nodes.secrets, listen: listenTo(nodes), onCall },
+    },
+    closers,
+  );
+  closers.push(() => serving.leave());
+  serving.start();
+  await untilLed(placement);
+  const declareEndpoint = (id: string) => declareOnLeader(id);
+  const declareOnLeader = async (id: string) => {
+    const place = placement.find(undefined);
+    if (place.kind !== 'node') return declareHere(id, options.maxAttempts);
+    const { maxAttempts } = options;
+    const body = { endpointId: id, ...(maxAttempts !== undefined && { maxAttempts }) };
+    await callNode(client, place.url, 'declare', body);
+  };
+  for (const id of options.endpoints) if (!endpoints.has(id)) await declareEndpoint(id);
+  isStart = false;
+  return { ...urls, firstKeys: leader.firstKeys, queue: queues, keys, endpoints, declareEndpoint };
+}
+
+interface JoinOptions {
+  target: PostgresTarget;
+  nodes: NodeOptions;
+  failures: PostgresFailures;
+  onView: (view: ClusterView) => void;
+}
+
+/** @throws PlatformOptionError */
+async function join({ failures, nodes, onView, target }: JoinOptions): Promise<Membership> {
+  const { shards = DEFAULT_SHARDS, url } = nodes;
+  const identity = { id: `node_${randomUUID()}`, url, shards, version: MIGRATIONS.length };
+  try {
+    return await Membership.open({ target, ...identity, onView, onFailure: failures.note });
+  } catch (error) {
+    throw explainOpening(error, target);
+  }
+}
+
+function openCompute(
+  { compute, log, quotas }: NodePlatformOptions,
+  { clock, membership, store }: { clock: ResumableClock; membership: Membership; store: Store },
+): Promise<Compute> {
+  const { catalogFile, devices = [], readVariable = () => undefined } = compute;
+  return Compute.open({
+    ...{ store, clock, log, quotas, engine: undefined, processUsers: 'owner' },
+    catalog: openCatalog({ path: catalogFile, devices, readVariable, log }),
+    chooseShard: (id) => chooseShard(id, membership.view.shards.length),
+  });
+}
+
+interface ShardStoreOptions {
+  target: PostgresTarget;
+  shard: number;
+  failures: PostgresFailures;
+  /** Whether the shard still belongs to this node, after its connection was lost. */
+  isOwner: () => Promise<boolean>;
+  onLost: () => void;
+  log: Log;
+}
+
+async function openShardStore(
+  options: ShardStoreOptions,
+): Promise<{ store: Store; size: DatabaseSize }> {
+  const { failures, isOwner, log, onLost, shard, target } = options;
+  const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
+  const { driver, store } = await openPostgres({
+    ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
+    onFailure: failures.note,
+    onReconnect: failures.end,
+    onLost: (error) => {
+      log.warn({ err: error, shard }, 'database of a shard lost');
+      onLost();
+    },
+  });
+  return { store, size: new DatabaseSize(driver) };
+}
+
+function listenTo({ listen: given, url }: NodeOptions): { host: string; port: number } {
+  if (given) return given;
+  const { hostname, port, protocol } = new URL(url);
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, '$1'),
+    port: Number(port) || (protocol === 'https:' ? 443 : 80),
+  };
+}
+
+function findFault(membership: Membership, node: ClusterNode | undefined): string | undefined {
+  if (!membership.isServing)
+    return 'this node cannot renew its place among the nodes: no connection to the database';
+  return node?.placement.find(undefined).kind === 'none'
+    ? 'no node leads at the moment'
+    : undefined;
+}
+
+/** @throws PlatformOptionError */
+async function untilLed(placement: NodePlacement): Promise<void> {
+  const end = performance.now() + LEADER_WAIT_MS;
+  while (placement.find(undefined).kind === 'none') {
+    if (performance.now() > end) {
+      throw new PlatformOptionError(
+        'unusable',
+        'store',
+        'no node leads; see the logs of the nodes',
+      );
+    }
+    await sleep(LEADER_STEP_MS);
+  }
+}

@@ -1,0 +1,144 @@
+// Opens a shard on this node: its store, its queue, and the endpoints that belong to it.
+import { isDeepStrictEqual } from 'node:util';
+import type { ResumableClock } from '../../base/clock.ts';
+import { sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { OpenShard } from '../../cluster/local-shards.ts';
+import type { LiveEndpoint } from '../../control/endpoints/endpoint-records.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { ShardedQueues } from '../../queue/sharded-queues.ts';
+import { ENDING, type Store } from '../../store/store.ts';
+
+/** Longest wait for running requests of a shard before its store is closed, ms. */
+const DRAIN_MS = 2_000;
+const DRAIN_STEP_MS = 10;
+
+export interface ShardOpenerOptions {
+  clock: ResumableClock;
+  log: Log;
+  queues: ShardedQueues;
+  endpoints: Endpoints;
+  /** Opens the schema of the shard, and ends what another node still does there. */
+  openStore: (shard: number, onLost: () => void) => Promise<Store>;
+  createQueue: (store: Store) => Queue;
+  /** Reads endpoints and keys again. */
+  reloadControl: () => Promise<void>;
+  /** Number of requests under way for the endpoints of a shard. */
+  countRequests: (shard: number) => number;
+}
+
+interface Served {
+  store: Store;
+  queue: Queue;
+}
+
+export class ShardOpener {
+  readonly #options: ShardOpenerOptions;
+  readonly #served = new Map<number, Served>();
+  /** Removals of deleted endpoints by ID. */
+  readonly #removals = new Map<string, Promise<boolean>>();
+
+  constructor(options: ShardOpenerOptions) {
+    this.#options = options;
+  }
+
+  async open(shard: number, onLost: () => void): Promise<OpenShard & { queue: Queue }> {
+    const { createQueue, openStore, queues, reloadControl } = this.#options;
+    const store = await openStore(shard, onLost);
+    try {
+      // After the shard belongs to this node: all of its endpoints are in the control plane now, or deleted.
+      await reloadControl();
+      const queue = createQueue(store);
+      const served = { store, queue };
+      const deleted = shard === 0 ? [] : await this.#copyEndpoints(shard, store);
+      await queue.start();
+      this.#served.set(shard, served);
+      queues.add(shard, queue);
+      for (const id of deleted) void this.removeEndpoint(shard, id);
+      return { queue, close: () => this.#close(shard, served) };
+    } catch (error) {
+      await store.close();
+      throw error;
+    }
+  }
+
+  /** An endpoint was added or changed. Resolves when its shard knows it, if this node serves the shard. */
+  async putEndpoint(endpoint: LiveEndpoint): Promise<void> {
+    const { shard } = endpoint;
+    const served = this.#served.get(shard);
+    if (shard === 0 || !served) return;
+    await served.store.write((tx) => tx.putEndpoint({ ...endpoint, deleted: false }), ENDING);
+  }
+
+  /**
+   * Removes a deleted endpoint with its jobs from its shard. @returns false if it was interrupted, or another node
+   * serves the shard
+   */
+  removeEndpoint(shard: number, id: string): Promise<boolean> {
+    const running = this.#removals.get(id) ?? this.#removeEndpoint(shard, id);
+    this.#removals.set(id, running);
+    return running.finally(() => this.#removals.delete(id));
+  }
+
+  async #removeEndpoint(shard: number, id: string): Promise<boolean> {
+    const { log } = this.#options;
+    const served = this.#served.get(shard);
+    if (!served) return false;
+    const { queue, store } = served;
+    try {
+      await store.write(function* (tx) {
+        const endpoint = yield* tx.endpoint(id);
+        if (endpoint) yield* tx.putEndpoint({ ...endpoint, deleted: true });
+      }, ENDING);
+      if (!(await queue.removal.drop(id, new AbortController().signal))) return false;
+      await store.write((tx) => tx.removeEndpoint(id), ENDING);
+      queue.removal.forget(id);
+      return true;
+    } catch (error) {
+      log.warn(
+        { err: error, endpoint: id, shard },
+        'removing a deleted endpoint from its shard failed, retrying',
+      );
+      return false;
+    }
+  }
+
+  /** Brings the rows of the shard up to date. @returns endpoints that exist no more */
+  async #copyEndpoints(shard: number, store: Store): Promise<string[]> {
+    const own = this.#options.endpoints.all().filter((endpoint) => endpoint.shard === shard);
+    const stored = new Map(
+      (await store.read((tx) => tx.endpoints())).map((endpoint) => [endpoint.id, endpoint]),
+    );
+    const isSame = (endpoint: LiveEndpoint) => {
+      const known = stored.get(endpoint.id);
+      if (!known || known.deleted) return false;
+      const { createdAt, deployment, id, settings, userId } = known;
+      return isDeepStrictEqual({ createdAt, deployment, id, settings, shard, userId }, endpoint);
+    };
+    const changed = own.filter((endpoint) => !isSame(endpoint));
+    if (changed.length > 0) {
+      await store.write(function* (tx) {
+        for (const endpoint of changed) yield* tx.putEndpoint({ ...endpoint, deleted: false });
+      }, ENDING);
+    }
+    const kept = new Set(own.map(({ id }) => id));
+    return [...stored.keys()].filter((id) => !kept.has(id));
+  }
+
+  /** Open waits are answered with the current state; requests under way may end. */
+  async #close(shard: number, { queue, store }: Served): Promise<void> {
+    const { clock, countRequests, queues } = this.#options;
+    try {
+      await queue.close();
+      const until = clock.monotonic() + DRAIN_MS;
+      while (countRequests(shard) > 0 && clock.monotonic() < until) {
+        await sleep(clock, DRAIN_STEP_MS);
+      }
+    } finally {
+      this.#served.delete(shard);
+      queues.remove(shard);
+      await store.close();
+    }
+  }
+}
