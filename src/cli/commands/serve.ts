@@ -15,6 +15,7 @@ import { readContainment } from '../options/containment-options.ts';
 import { engineOptions } from '../options/engine-options.ts';
 import { grpcOptions, readGrpcPort } from '../options/grpc-options.ts';
 import { httpBoundOptions, readHttpBounds } from '../options/http-bounds.ts';
+import { nodeOptions, readNodes } from '../options/node-options.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import {
   catalogOption,
@@ -61,6 +62,7 @@ const options = {
     help: 'data folder: jobs, keys, pods; one platform at a time; with --store only files of this machine',
   }),
   ...storeOptions,
+  ...nodeOptions,
   endpoint: list({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINTS',
@@ -225,6 +227,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
   const { engine, host, leaseMs, port, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
   return {
     ...{ dataFolder: resolve(values.data), ...readStore(values), host, port },
+    nodes: readNodes(values),
     keyFile: values.keyFile,
     tls,
     grpc: readGrpcPort(values, tls),

@@ -9,6 +9,10 @@ const FLAGS: Readonly<Record<string, string>> = {
   store: '--store',
   from: '--from',
   to: '--to',
+  nodes: '--node-url',
+  'nodes.secrets': '--node-secret-file',
+  'nodes.shards': '--shards',
+  'nodes.listen': '--node-listen',
   host: '--host',
   port: '--port',
   endpoints: '--endpoint',
@@ -18,6 +22,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   'grpc.port': '--grpc-port',
   'webhooks.secretFile': '--webhook-secret-file',
   'compute.catalogFile': '--catalog',
+  'compute.engine': '--engine',
   'compute.dockerHost': '--docker-host',
   'compute.podUser': '--pod-user',
 };

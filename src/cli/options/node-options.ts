@@ -1,0 +1,69 @@
+// The flags of a platform that is one of several nodes.
+import { readFileSync } from 'node:fs';
+import { DEFAULT_SHARDS } from '../../platform/defaults.ts';
+import type { PlatformOptions } from '../../platform/platform-options.ts';
+import { integer, type OptionValues, text, UsageError } from '../options.ts';
+
+export const nodeOptions = {
+  nodeUrl: text({
+    placeholder: 'URL',
+    env: 'MILLRACE_NODE_URL',
+    help: 'makes this platform one of several nodes that share the database of --store; URL at which the other nodes reach this one, on a port of its own: http://10.0.0.5:8091',
+  }),
+  nodeListen: text({
+    placeholder: 'HOST:PORT',
+    env: 'MILLRACE_NODE_LISTEN',
+    section: 'advanced',
+    help: 'address and port to listen on for other nodes; default: those of --node-url',
+  }),
+  nodeSecretFile: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_NODE_SECRET_FILE',
+    help: 'file with the secret of the nodes, at least 32 characters; with several lines, all are accepted and the first one is sent',
+  }),
+  shards: integer({
+    ...{ min: 1, max: 256, placeholder: 'N', env: 'MILLRACE_SHARDS', section: 'advanced' },
+    help: `number of shards, the most nodes that can have jobs; fixed by the first node of a database; default: ${DEFAULT_SHARDS}`,
+  }),
+};
+
+/** @throws UsageError */
+export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOptions['nodes'] {
+  const { nodeListen, nodeSecretFile, nodeUrl, shards } = values;
+  if (nodeUrl === undefined) {
+    if (nodeListen !== undefined) throw new UsageError('--node-listen needs --node-url');
+    if (nodeSecretFile !== undefined) throw new UsageError('--node-secret-file needs --node-url');
+    if (shards !== undefined) throw new UsageError('--shards needs --node-url');
+    return undefined;
+  }
+  if (nodeSecretFile === undefined) throw new UsageError('--node-url needs --node-secret-file');
+  return {
+    url: readUrl(nodeUrl),
+    listen: nodeListen === undefined ? undefined : readListen(nodeListen),
+    secrets: readSecrets(nodeSecretFile),
+    shards,
+  };
+}
+
+function readUrl(given: string): string {
+  const url = URL.canParse(given) ? new URL(given) : undefined;
+  if (url?.protocol === 'http:' && url.pathname === '/' && url.search === '') return url.origin;
+  throw new UsageError('--node-url: must be a URL such as http://10.0.0.5:8091, without a path');
+}
+
+function readListen(given: string): { host: string; port: number } {
+  const [, host, port] = /^\[?([^\]]+)\]?:(\d{1,5})$/.exec(given) ?? [];
+  if (host !== undefined && Number(port) <= 65_535) return { host, port: Number(port) };
+  throw new UsageError('--node-listen: must be an address and a port, such as 0.0.0.0:8091');
+}
+
+function readSecrets(path: string): string[] {
+  let content: string;
+  try {
+    content = readFileSync(path, 'utf8');
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`--node-secret-file: ${reason}`);
+  }
+  return content.split(/\r?\n/).filter((line) => line !== '');
+}
