@@ -83,6 +83,8 @@ export class Process {
 export interface PlatformOptions {
   endpoints: string[];
   args?: string[];
+  /** Default: one in its folder. */
+  keyFile?: string;
 }
 
 /** `millrace serve` on a data folder that outlives its processes. */
@@ -114,7 +116,7 @@ export class PlatformProcess {
 
   /** A new process on the same folder and, once it has one, the same port. */
   async restart(): Promise<void> {
-    const keyFile = join(this.folder, 'keys');
+    const { keyFile = join(this.folder, 'keys') } = this.#options;
     const port = this.url ? new URL(this.url).port : '0';
     const endpoints = this.#options.endpoints.flatMap((name) => ['--endpoint', name]);
     const data = join(this.folder, 'data');

@@ -1,0 +1,115 @@
+// Several nodes on one Postgres database: any node answers any request, and a node's jobs go on elsewhere when it
+// leaves, dies or freezes.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { NodeProcesses } from '../../support/node-processes.ts';
+import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
+import type { PlatformProcess } from '../../support/processes.ts';
+
+const jobRef = z.object({ id: z.string() });
+const keyRef = z.object({ id: z.string(), key: z.string() });
+const ENDPOINTS = ['square-1', 'square-2', 'square-3', 'square-4'];
+
+const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/nodes.test.ts');
+
+describe.skipIf(isLeftOut)('three nodes', () => {
+  let server: PostgresServer;
+  let nodes: NodeProcesses;
+
+  beforeAll(async () => {
+    server = await PostgresServer.start();
+    const store = await server.createDatabase();
+    nodes = await NodeProcesses.start({ store, count: 3, shards: 6, endpoints: ENDPOINTS });
+    for (const [index, endpoint] of ENDPOINTS.entries()) {
+      nodes.at(index % 3).startWorker(endpoint, 'square.ts');
+    }
+  });
+  afterAll(async () => {
+    await nodes?.close();
+    await server?.stop();
+  });
+
+  const square = async (node: PlatformProcess, endpoint: string, n: number) => {
+    const answer = await node.post(`/v2/${endpoint}/runsync`, { input: { n, ms: 0 } });
+    return { status: answer.status, body: await answer.json() };
+  };
+  const right = (n: number) => ({
+    status: 200,
+    body: { status: 'COMPLETED', output: { n, square: n * n } },
+  });
+
+  it('answer for every endpoint, whichever of them is asked', async () => {
+    for (const [index, endpoint] of ENDPOINTS.entries()) {
+      for (const [asked, node] of nodes.all.entries()) {
+        const n = index * 10 + asked;
+        expect(await square(node, endpoint, n)).toMatchObject(right(n));
+      }
+    }
+  });
+
+  it('know what one of them was told about keys and endpoints', async () => {
+    const [first, second, third] = [nodes.at(0), nodes.at(1), nodes.at(2)];
+    const created = await second.post('/v1/keys', { name: 'read', scopes: ['jobs:read'] });
+    const { id, key } = keyRef.parse(await created.json());
+    const look = (node: PlatformProcess) =>
+      node.fetch(`/v2/${ENDPOINTS[0]}/health`, { headers: { authorization: `Bearer ${key}` } });
+    for (const node of nodes.all) expect((await look(node)).status).toBe(200);
+    const removed = await third.fetch(`/v1/keys/${id}`, { method: 'DELETE' });
+    expect(removed.status).toBe(204);
+    const statuses = async () =>
+      Promise.all(nodes.all.map(async (node) => (await look(node)).status));
+    await expect.poll(statuses, { timeout: 2_000 }).toEqual([401, 401, 401]);
+    expect((await first.fetch('/readyz')).status).toBe(200);
+  });
+
+  it('lose no request when a node leaves and comes back', async () => {
+    const [leaving, ...others] = [nodes.at(1), nodes.at(0), nodes.at(2)];
+    let isOver = false;
+    const answers: { status: number; body: unknown }[] = [];
+    const asking = Array.from({ length: 4 }, async (_, index) => {
+      for (let n = 0; !isOver; n++) {
+        const node = others[n % 2] ?? leaving;
+        answers.push(await square(node, ENDPOINTS[index] ?? '', n));
+      }
+    });
+    await sleep(200);
+    expect(await leaving.process.end('SIGTERM')).toBe(0);
+    await sleep(500);
+    await leaving.restart();
+    await sleep(2_500);
+    isOver = true;
+    await Promise.all(asking);
+    expect(answers.length).toBeGreaterThan(20);
+    expect(answers.filter(({ status }) => status !== 200)).toEqual([]);
+    // A wait that a handover ends is answered with the state of the job at that time.
+    const unfinished = answers.filter(({ body }) => !JSON.stringify(body).includes('COMPLETED'));
+    expect(unfinished.length).toBeLessThan(20);
+  });
+
+  it.each(['SIGKILL', 'SIGSTOP'] as const)('go on without a node after %s', async (signal) => {
+    const ids = new Map<string, string>();
+    for (const endpoint of ENDPOINTS) {
+      const submitted = await nodes.at(1).post(`/v2/${endpoint}/run`, { input: { n: 7, ms: 500 } });
+      ids.set(endpoint, jobRef.parse(await submitted.json()).id);
+    }
+    nodes.at(0).process.child.kill(signal);
+    const stoppedAt = performance.now();
+    for (const [endpoint, id] of ids) {
+      for (;;) {
+        const answer = await nodes.at(2).fetch(`/v2/${endpoint}/status/${id}`);
+        if (answer.status === 200) break;
+        await sleep(50);
+      }
+    }
+    console.log(`${signal}: all served after ${Math.round(performance.now() - stoppedAt)} ms`);
+    if (signal === 'SIGKILL') await nodes.at(0).restart();
+    else nodes.at(0).process.child.kill('SIGCONT');
+    for (const [endpoint, id] of ids) {
+      const look = async () => (await nodes.at(0).fetch(`/v2/${endpoint}/status/${id}`)).json();
+      await expect
+        .poll(look, { timeout: 30_000 })
+        .toMatchObject({ status: 'COMPLETED', output: { n: 7, square: 49 } });
+    }
+  });
+});
