@@ -12,8 +12,8 @@ const NOT_FORWARDED = new Set([
 export interface NodeHeaderTerms {
   secret: string;
   job: NewJobId | undefined;
-  /** The body is sent after `100 Continue`. */
-  isLate: boolean;
+  /** `late`: it is sent after `100 Continue`. */
+  body: 'none' | 'small' | 'late';
   /** Protocol of an upgrade. */
   protocol: string | undefined;
   /** For a request without a Host header. */
@@ -36,9 +36,12 @@ export function composeNodeHeaders(request: IncomingMessage, terms: NodeHeaderTe
   }
   if (headers.host === undefined) passed.push('host', terms.host);
   const length = headers['content-length'];
-  if (headers['transfer-encoding'] !== undefined) passed.push('transfer-encoding', 'chunked');
-  else if (length !== undefined) passed.push('content-length', length);
-  if (terms.isLate) passed.push('expect', '100-continue');
+  if (terms.body !== 'none' && headers['transfer-encoding'] !== undefined) {
+    passed.push('transfer-encoding', 'chunked');
+  } else if (terms.body !== 'none' && length !== undefined) {
+    passed.push('content-length', length);
+  }
+  if (terms.body === 'late') passed.push('expect', '100-continue');
   if (readTokens(headers['te']).has('trailers')) passed.push('te', 'trailers');
   if (terms.protocol !== undefined) {
     passed.push('connection', 'upgrade', 'upgrade', terms.protocol);

@@ -10,6 +10,7 @@ import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
 import { composeAnswerHeaders } from '../proxy/headers.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import { composeNodeHeaders } from './exchange-headers.ts';
+import type { FinalLook } from './final-look.ts';
 import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { PeerWatch } from './peer-watch.ts';
@@ -31,6 +32,10 @@ export interface ExchangeOptions {
   clock: Clock;
   /** Aborts when the client disconnects. */
   gone: AbortSignal;
+  /** Sent in place of the request, without a body. Default: the request itself. */
+  look?: FinalLook | undefined;
+  /** Ends the exchange unless the answer has begun. Default: nothing does. */
+  hurry?: AbortSignal | undefined;
   /** Set if the connection may switch to another protocol. */
   upgrade: UpgradeRequest | undefined;
 }
@@ -38,9 +43,17 @@ export interface ExchangeOptions {
 /**
  * `answered`: completely, as far as this node knows. `cut`: the answer had begun and was broken off. `gone`:
  * the client has disconnected. `refused`: the node does not own the endpoint. `denied`: the node has other
- * secrets. `unsent`: nothing of the request was used. `unknown`: the node may have acted on the request.
+ * secrets. `hurried`: `hurry` has ended it. `unsent`: nothing of the request was used. `unknown`: the node may have acted on the request.
  */
-export type ExchangeEnd = 'answered' | 'cut' | 'gone' | 'refused' | 'denied' | 'unsent' | 'unknown';
+export type ExchangeEnd =
+  | 'answered'
+  | 'cut'
+  | 'gone'
+  | 'refused'
+  | 'denied'
+  | 'hurried'
+  | 'unsent'
+  | 'unknown';
 
 /** @throws ProblemError `malformed` for a request that cannot be forwarded */
 export function exchange(options: ExchangeOptions): Promise<ExchangeEnd> {
@@ -69,17 +82,22 @@ class Exchange {
   #isOver = false;
 
   constructor(options: ExchangeOptions, settle: (end: ExchangeEnd) => void) {
-    const { agent, body, request, upgrade, url } = options;
+    const { agent, body, look, request, upgrade, url } = options;
     this.#options = options;
     this.#settle = settle;
     this.#response = options.reply.raw;
     const { hostname, port } = new URL(url);
     this.#outgoing = http.request({
-      ...{ hostname, port, agent, method: request.method, path: request.originalUrl },
+      ...{
+        hostname,
+        port,
+        agent,
+        ...(look ?? { method: request.method, path: request.originalUrl }),
+      },
       headers: composeNodeHeaders(request.raw, {
         ...options,
         protocol: upgrade?.protocol,
-        isLate: body.kind === 'late',
+        body: body.kind,
         host: new URL(url).host,
       }),
     });
@@ -95,6 +113,7 @@ class Exchange {
     outgoing.on('upgrade', (answer, socket, head) => this.#switch(answer, socket as Socket, head));
     outgoing.on('close', () => this.#break());
     gone.addEventListener('abort', this.#abort, { once: true });
+    this.#options.hurry?.addEventListener('abort', this.#hurry, { once: true });
     if (gone.aborted) {
       this.#abort();
       return;
@@ -200,6 +219,12 @@ class Exchange {
     this.#outgoing.destroy();
   };
 
+  readonly #hurry = (): void => {
+    if (this.#isAnswering) return;
+    this.#end('hurried');
+    this.#outgoing.destroy();
+  };
+
   /** The connection has failed, or its node. */
   #break(): void {
     if (this.#isOver || this.#isSwitched) return;
@@ -223,7 +248,8 @@ class Exchange {
   }
 
   #release(): void {
-    const { body, gone, request } = this.#options;
+    const { body, gone, hurry, request } = this.#options;
+    hurry?.removeEventListener('abort', this.#hurry);
     this.#cancelConnect();
     this.#cancelWatch();
     gone.removeEventListener('abort', this.#abort);

@@ -169,7 +169,8 @@ class OwnerCall {
       if (leftMs <= 0 || signal.aborted) {
         throw new LinkError('unavailable', 'no node of the platform serves this endpoint now');
       }
-      await placement.refresh().catch(() => {});
+      const refreshed = placement.refresh().catch(() => {});
+      await Promise.race([refreshed, forwarder.waits.wait(leftMs, signal)]);
       const isLost = placement.find(endpointId).kind === 'none';
       await forwarder.waits.wait(isLost ? leftMs : Math.min(PAUSE_MS, leftMs), signal);
     }

@@ -71,8 +71,8 @@ export class NodeListener {
 
   async close(): Promise<void> {
     const { clock, closeMs } = this.#options;
-    if (!this.#server.listening) return;
     const cancel = clock.after(closeMs, () => this.#connections.closeAll());
+    // At once if the port was never opened.
     const closed = new Promise((resolve) => this.#server.close(resolve));
     this.#connections.closeIdle();
     await closed;

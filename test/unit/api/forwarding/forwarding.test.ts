@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
 import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
@@ -111,6 +111,28 @@ describe('a client of a node that does not own the endpoint', () => {
     expect(await taking).toBe('aborted');
     if (!signal.aborted) await once(signal, 'abort');
     expect(signal.aborted).toBe(true);
+  });
+
+  it.each([
+    ['runsync', 'POST', `/v2/${ENDPOINT}/runsync`],
+    ['runsync of RunPod', 'POST', `/runpod/v2/${ENDPOINT}/runsync?wait=60000`],
+    ['stream', 'GET', `/v2/${ENDPOINT}/stream/JOB?wait=60000`],
+    ['status-sync of RunPod', 'GET', `/runpod/v2/${ENDPOINT}/status-sync/JOB`],
+  ])('gets the present state when its node stops: %s', async (_name, method, path) => {
+    const { other, owner } = await startNodes();
+    const id = await submitJob(owner);
+    const isWaiting = vi.spyOn(owner.queue.jobs, 'untilEnd');
+    const isStreaming = vi.spyOn(owner.queue.streams, 'read');
+    const body = method === 'POST' ? JSON.stringify({ input: {} }) : null;
+    const headers = { 'content-type': 'application/json' };
+    const asked = other.call(path.replace('JOB', id), { method, headers, body });
+    await waitUntil(() => isWaiting.mock.calls.length + isStreaming.mock.calls.length > 0);
+    await other.close();
+    const answer = await asked;
+    expect(answer.status).toBe(200);
+    const text = await answer.text();
+    if (path.includes('/stream/')) expect(text).toBe('[]');
+    else expect(JSON.parse(text)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
   it('ends its upload at the owner when it disconnects', async () => {

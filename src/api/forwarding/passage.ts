@@ -1,0 +1,229 @@
+// One request on its way to another node: waits until a node serves it, sends it, and sends it again if it was
+// refused or may be repeated.
+import type { Agent } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ByteBudget } from '../../base/byte-budget.ts';
+import { type Clock, sleep } from '../../base/clock.ts';
+import { createUuidV7 } from '../../base/id.ts';
+import type { Log } from '../../base/log.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
+import { findUpgrade } from '../proxy/upgrade.ts';
+import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';
+import { describeFinalLook, type FinalLook } from './final-look.ts';
+import { type NewJobId, noteNewJob } from './forwarded.ts';
+import type { ForwardingBounds } from './forwarding-bounds.ts';
+import { firstSecret } from './node-secret.ts';
+import { type PassedBody, readSmallBody } from './passed-body.ts';
+import type { PeerWatch } from './peer-watch.ts';
+import type { PlaceWaits } from './place-waits.ts';
+import type { Place, Placement } from './placement.ts';
+import { findSubmission, isRepeatable } from './subject.ts';
+
+/** Retry-After of a request that no node serves, ms. */
+const RETRY_MS = 2_000;
+/** Pause before the same node is tried again, ms. */
+const PAUSE_MS = 250;
+/** Attempts without a pause, as long as each goes to another node. */
+const FREE_ATTEMPTS = 2;
+/** Most attempts of one request. */
+const MAX_ATTEMPTS = 300;
+/** An attempt of this length counts as a success: the next failure is a new one, ms. */
+const SETTLED_MS = 5_000;
+/** Time in which a request that was just sent takes effect, ms. */
+const LOOK_DELAY_MS = 500;
+
+/** What all requests for other nodes share; see forwarder.ts. */
+export interface PassageContext {
+  options: {
+    placement: Placement;
+    secrets: readonly string[];
+    bounds: ForwardingBounds;
+    stallMs: number;
+    inFlightWaitMs: number;
+    clock: Clock;
+    log: Log;
+  };
+  waits: PlaceWaits;
+  peers: PeerWatch;
+  agent: Agent;
+  budget: ByteBudget;
+  stopping: AbortSignal;
+}
+
+/** `returned`: this node must serve the request. The others: see exchange.ts. */
+export type PassageEnd = 'answered' | 'cut' | 'gone' | 'returned';
+
+/** No node has served the request in time. */
+export class NoOwnerError extends ProblemError {
+  constructor() {
+    const detail = 'no node of the platform serves this endpoint at the moment; try again later';
+    super('unavailable', detail, { retryAfterMs: RETRY_MS });
+  }
+}
+
+export class Passage {
+  readonly #context: PassageContext;
+  readonly #request: FastifyRequest;
+  readonly #reply: FastifyReply;
+  readonly #gone: AbortSignal;
+  readonly #jobId: string | undefined;
+  readonly #look: FinalLook | undefined;
+  #body: PassedBody | undefined;
+  #releaseBody = () => {};
+  #mayHaveActed = false;
+  #attempts = 0;
+  /** When the request is given up; undefined while nothing has failed. */
+  #deadline: number | undefined;
+
+  constructor(context: PassageContext, request: FastifyRequest, reply: FastifyReply) {
+    this.#context = context;
+    this.#request = request;
+    this.#reply = reply;
+    this.#gone = abortWhenGone(reply.raw);
+    this.#jobId = chooseJobId(request, context.options.clock);
+    this.#look = describeFinalLook(request, this.#jobId);
+  }
+
+  /** @throws ProblemError before the answer begins */
+  async run(find: () => Place): Promise<PassageEnd> {
+    for (;;) {
+      if (this.#gone.aborted) return this.#giveUp();
+      const place = find();
+      if (place.kind === 'here') {
+        noteNewJob(this.#request.raw, this.#describeJob());
+        return 'returned';
+      }
+      if (place.kind === 'none') {
+        await this.#pause(this.#leftMs());
+        continue;
+      }
+      const end = await this.#attempt(place.url);
+      if (isFinal(end)) return end;
+      if (end === 'hurried') return this.#lookFinally(place.url);
+      await this.#recover(end, place.url, find);
+    }
+  }
+
+  /** Gives the body's bytes back to the budget. */
+  release(): void {
+    this.#releaseBody();
+  }
+
+  async #attempt(url: string): Promise<ExchangeEnd> {
+    const { options, stopping } = this.#context;
+    this.#attempts += 1;
+    const startedAt = options.clock.now();
+    this.#body ??= await this.#readBody();
+    if (this.#gone.aborted) return this.#giveUp();
+    const hurry = this.#look && !stopping.aborted ? stopping : undefined;
+    const end = await this.#exchange(url, { body: this.#body, hurry });
+    if (options.clock.now() - startedAt >= SETTLED_MS) this.#deadline = undefined;
+    return end;
+  }
+
+  #exchange(
+    url: string,
+    what: Pick<ExchangeOptions, 'body' | 'hurry' | 'look'>,
+  ): Promise<ExchangeEnd> {
+    const { agent, options, peers } = this.#context;
+    const { bounds, clock, secrets } = options;
+    return exchange({
+      ...{ request: this.#request, reply: this.#reply, url, agent, peers, clock },
+      ...{ gone: this.#gone, connectMs: bounds.nodeConnectMs, job: this.#describeJob() },
+      secret: firstSecret(secrets),
+      upgrade: findUpgrade(this.#request.raw),
+      ...what,
+    });
+  }
+
+  /** @throws ProblemError `unavailable` if the node does not answer */
+  async #lookFinally(url: string): Promise<PassageEnd> {
+    // The request may have been sent at this moment.
+    await sleep(this.#context.options.clock, LOOK_DELAY_MS, this.#gone);
+    const end = await this.#exchange(url, { look: this.#look, body: { kind: 'none' } });
+    if (isFinal(end)) return end;
+    throw describeStopping();
+  }
+
+  /** Returns when the request may be sent again. @throws ProblemError if it must not be */
+  async #recover(end: ExchangeEnd, url: string, find: () => Place): Promise<void> {
+    const { log, placement } = this.#context.options;
+    if (end !== 'refused') log.warn({ node: url, end }, 'forwarding to a node failed');
+    if (end === 'unknown') {
+      if (!isRepeatable(this.#request) || this.#body?.kind === 'late') throw describeUnknown();
+      this.#mayHaveActed = true;
+    }
+    const leftMs = this.#leftMs();
+    const refreshed = placement.refresh().catch((error: unknown) => {
+      log.warn({ err: error }, 'reloading the placement failed');
+    });
+    await Promise.race([refreshed, this.#pause(leftMs)]);
+    const next = find();
+    const isSame = next.kind === 'node' && next.url === url;
+    // Two nodes that each take the other one for the owner must not keep this one busy.
+    if (isSame || this.#attempts > FREE_ATTEMPTS) await this.#pause(Math.min(PAUSE_MS, leftMs));
+  }
+
+  #describeJob(): NewJobId | undefined {
+    return this.#jobId === undefined
+      ? undefined
+      : { id: this.#jobId, isRepeated: this.#mayHaveActed };
+  }
+
+  async #readBody(): Promise<PassedBody> {
+    const { budget, options } = this.#context;
+    const { bounds, clock, inFlightWaitMs, stallMs } = options;
+    const waitMs = this.#isWorker() ? bounds.workerOwnerWaitMs : inFlightWaitMs;
+    const limits = { budget, waitMs, stallMs, clock, gone: this.#gone };
+    const { body, release } = await readSmallBody(this.#request, limits);
+    this.#releaseBody = release;
+    return body;
+  }
+
+  /** The limit begins with the first failure. @throws ProblemError when the time is over */
+  #leftMs(): number {
+    const { options, stopping } = this.#context;
+    if (stopping.aborted) throw describeStopping();
+    const { bounds, clock } = options;
+    const limitMs = this.#isWorker() ? bounds.workerOwnerWaitMs : bounds.ownerWaitMs;
+    this.#deadline ??= clock.now() + limitMs;
+    const leftMs = this.#deadline - clock.now();
+    if (leftMs > 0 && this.#attempts < MAX_ATTEMPTS) return leftMs;
+    throw this.#mayHaveActed ? describeUnknown() : new NoOwnerError();
+  }
+
+  #pause(ms: number): Promise<void> {
+    return this.#context.waits.wait(ms, this.#gone);
+  }
+
+  #giveUp(): 'gone' {
+    if (!this.#reply.sent) this.#reply.hijack();
+    return 'gone';
+  }
+
+  #isWorker(): boolean {
+    return this.#request.routeOptions.config.access === 'worker';
+  }
+}
+
+function isFinal(end: ExchangeEnd): end is 'answered' | 'cut' | 'gone' {
+  return end === 'answered' || end === 'cut' || end === 'gone';
+}
+
+function chooseJobId(request: FastifyRequest, clock: Clock): string | undefined {
+  const mode = findSubmission(request);
+  if (!mode) return undefined;
+  const id = createUuidV7(clock.now());
+  return mode === 'runsync' ? `sync-${id}` : id;
+}
+
+function describeStopping(): ProblemError {
+  return new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+}
+
+function describeUnknown(): ProblemError {
+  const detail =
+    'the node that serves this endpoint failed during the request, which may have had its effect';
+  return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+}
