@@ -30,6 +30,8 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
     const store = proxy.redirect(await server.createDatabase());
     const cutAt = (fault: 'before' | 'after') => async () => {
       proxy.fault = fault;
+      // A platform whose first commit is cut ends, as it should.
+      while (proxy.fault !== undefined) await sleep(5);
     };
     const end = (how: 'crash' | 'kill') => async () => {
       await server[how]();
