@@ -3,10 +3,13 @@ import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import { migrateLocked } from '../store/postgres/migrations.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import { Session } from '../store/postgres/session.ts';
+import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
 import { number } from '../store/sql/rows.ts';
-import type { ClusterRows } from './cluster-rows.ts';
+import { type ClusterRows, readNode } from './cluster-rows.ts';
 
 const DEFAULT_SHARDS = 16;
+const OLD_NODES =
+  'this version changes the schema, and nodes of an older version are running; stop all nodes, then start them with this version';
 /** A migration of a large table takes long. */
 const STATEMENT_MS = 600_000;
 
@@ -28,10 +31,15 @@ export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<
   });
   try {
     await checkServer(session);
-    await migrateLocked(session, { target, waitMs });
+    await migrateLocked(session, { target, waitMs }).catch(async (error: unknown) => {
+      throw (await hasLiveNodes(session, rows)) ? new UnfitDatabaseError(OLD_NODES) : error;
+    });
     let found = await countShards(session, rows);
     if (found === 0) {
+      // A platform without nodes would not learn that the database is shared from now on.
+      await takeLock(session, { target, waitMs });
       await session.execute(rows.describeSetup(shards ?? DEFAULT_SHARDS));
+      await releaseLock(session, target.schema);
       found = await countShards(session, rows);
     }
     if (shards === undefined || found === shards) return;
@@ -41,6 +49,11 @@ export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<
   } finally {
     await session.end().catch(() => {});
   }
+}
+
+async function hasLiveNodes(session: Session, rows: ClusterRows): Promise<boolean> {
+  const found = await session.query(rows.nodes()).catch(() => []);
+  return found.some((row) => readNode(row).isLive);
 }
 
 async function countShards(session: Session, rows: ClusterRows): Promise<number> {

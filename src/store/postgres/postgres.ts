@@ -12,6 +12,7 @@ import type { PostgresTarget } from './connection-url.ts';
 import { DatabaseLink } from './database-link.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
+import { UnfitDatabaseError } from './server-check.ts';
 import { runSteps, type Session } from './session.ts';
 import { Turns } from './turns.ts';
 
@@ -67,12 +68,23 @@ export async function openPostgres(
   const live = new LiveJobs(tables, options.live);
   const driver = await PostgresDriver.open(options, live, (session) => tables.useTypes(session));
   try {
+    if (!options.takeOver) await driver.read(refuseShards);
     await driver.write(leaveCopy);
   } catch (error) {
     await driver.close();
     throw error;
   }
   return { store: new SqlStore({ driver, live, tables }), driver };
+}
+
+/** The jobs of most endpoints are in the schemas of other shards. @throws UnfitDatabaseError */
+function* refuseShards(): Step<void> {
+  const [row] = yield { sql: 'select count(*) as shards from shard', params: [] };
+  const shards = Number(row?.['shards']);
+  if (shards <= 1) return;
+  throw new UnfitDatabaseError(
+    `the database has ${shards} shards, which nodes share; start this platform as a node, with a node URL`,
+  );
 }
 
 export class PostgresDriver implements SqlDriver {

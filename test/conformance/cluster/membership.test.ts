@@ -4,7 +4,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { Membership } from '../../../src/cluster/membership.ts';
 import type { MembershipOptions } from '../../../src/cluster/membership-options.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
-import { openPostgresStore } from '../../../src/store/postgres/postgres.ts';
+import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
+import { MIGRATIONS } from '../../../src/store/postgres/schema-versions.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 
@@ -260,12 +261,42 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       );
     });
 
-    it('waits for nothing if a store of the same version is open', async () => {
+    it('refuses to share the database of a platform that runs', async () => {
       const target = readPostgresUrl(server.url());
       const store = await openPostgresStore({ target });
-      const a = await join('a');
-      expect(a.isServing).toBe(true);
+      await expect(join('a')).rejects.toThrow('another platform uses');
       await store.close();
+      expect((await join('a')).isServing).toBe(true);
+    });
+  });
+
+  describe('later', () => {
+    it('waits for nothing although the store of a shard is open', async () => {
+      const target = readPostgresUrl(server.url());
+      await join('a');
+      const { store } = await openPostgres({ target, takeOver: true });
+      expect((await join('b')).isServing).toBe(true);
+      await store.close();
+    });
+
+    it('keeps out a platform that is no node', async () => {
+      await join('a');
+      const target = readPostgresUrl(server.url());
+      await expect(openPostgresStore({ target })).rejects.toThrow(
+        'the database has 4 shards, which nodes share; start this platform as a node, with a node URL',
+      );
+    });
+
+    it('keeps out a version with a newer schema while nodes live', async () => {
+      const target = readPostgresUrl(server.url());
+      const a = await join('a');
+      const { store } = await openPostgres({ target, takeOver: true });
+      // As if this version had one step more.
+      await server.query(`update schema_version set version = ${MIGRATIONS.length - 1}`);
+      await expect(join('b')).rejects.toThrow('stop all nodes, then start them with this version');
+      await server.query(`update schema_version set version = ${MIGRATIONS.length}`);
+      await store.close();
+      await a.leave();
     });
   });
 });
