@@ -12,6 +12,9 @@ import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { addEndpoint, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
 
+/** Only a guard against hanging: the default of 1 s is too short on a loaded machine. */
+const waitFor = <T>(check: () => T | Promise<T>) => vi.waitFor(check, { timeout: 20_000 });
+
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/store/postgres-takeover.test.ts');
 
 describe.skipIf(isLeftOut)('a store on Postgres that another process takes over', () => {
@@ -70,7 +73,7 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
   it('never commits a transaction that was frozen before its commit', async () => {
     proxy.fault = 'frozen';
     const frozen = add(first, 'frozen').catch((error: unknown) => error);
-    await vi.waitFor(() => expect(proxy.fault).toBeUndefined());
+    await waitFor(() => expect(proxy.fault).toBeUndefined());
     isOwner = false;
     const second = await takeOver();
     await add(second, 'b');
@@ -89,7 +92,7 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
   it('is lost while nothing is under way', async () => {
     isOwner = false;
     const second = await takeOver();
-    await vi.waitFor(expectLost);
+    await waitFor(expectLost);
     await expect(add(first, 'b')).rejects.toThrow(StoreUnavailableError);
     expect(await listIds(second)).toEqual(['a']);
   });
@@ -120,7 +123,7 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
       throw new Error('no answer');
     });
     proxy.cut();
-    await vi.waitFor(() => add(first, 'b'));
+    await waitFor(() => add(first, 'b'));
     expect(isKnown).toBe(true);
     expect(await listIds(first)).toEqual(['a', 'b']);
   });
@@ -129,7 +132,7 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
     // True before the lock, and false after it.
     mayReturn.mockReset().mockResolvedValueOnce(true).mockResolvedValue(false);
     proxy.cut();
-    await vi.waitFor(expectLost);
+    await waitFor(expectLost);
     expect(mayReturn).toHaveBeenCalledTimes(2);
     expect(await listIds(await takeOver())).toEqual(['a']);
   });
@@ -152,7 +155,7 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
   it('ends at once when it is abandoned, although its connection is frozen', async () => {
     proxy.fault = 'frozen';
     const frozen = add(first, 'frozen');
-    await vi.waitFor(() => expect(proxy.fault).toBeUndefined());
+    await waitFor(() => expect(proxy.fault).toBeUndefined());
     driver.abandon(new Error('given up'));
     await expect(frozen).rejects.toThrow(StoreUnavailableError);
     await first.close();
@@ -170,7 +173,7 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
     );
     proxy.cut();
     // It has the lock now.
-    await vi.waitFor(() => expect(answer).toBeDefined());
+    await waitFor(() => expect(answer).toBeDefined());
     driver.abandon(new Error('given up'));
     answer?.(true);
     const other = await open(server.url(), { takeOver: false, lockWaitMs: 5_000 });
