@@ -243,9 +243,13 @@ export class Membership {
     return session;
   }
 
-  /** An earlier session of this node may still be open at the server. */
   async #lock(session: Session): Promise<void> {
-    if (this.#pid !== 0) await session.query(this.#rows.terminate(this.#pid));
+    if (this.#pid !== 0) {
+      // An earlier session may still be open at the server. Between its end and the lock, only a fresh renewal shows
+      // others that the node is alive.
+      await this.#renew(session);
+      await session.query(this.#rows.terminate(this.#pid));
+    }
     const [row] = await session.query(this.#rows.lock(this.id));
     if (row?.['locked'] !== true) throw new Error(`another session is the node ${this.id}`);
     this.#pid = await session.readPid();
