@@ -88,7 +88,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const scope = readScope(request);
     if (!scope) return;
     request.holder = gate.identify(request, scope);
-    if (isForwarded || connections.noteUser(raw.socket, request.holder.userId)) return;
+    if (connections.noteUser(raw.socket, request.holder.userId)) return;
     // This is the connection's last response.
     reply.raw.shouldKeepAlive = false;
     if (request.routeOptions.config.isPatient) return;

@@ -91,6 +91,22 @@ describe('a client of a node that does not own the endpoint', () => {
     );
   });
 
+  it('may send as many headers as at the owner', async () => {
+    const { other } = await startNodes();
+    const path = `/v2/${ENDPOINT}/health`;
+    const named = ['Host', 'x', 'Connection', 'close', 'Authorization', `Bearer ${other.admin}`];
+    const framed = named.join('').length + (named.length / 2 + 1) * 4 + 'X-Large'.length;
+    for (const [bytes, status] of [
+      [16_384, 200],
+      [16_385, 431],
+    ] as const) {
+      const all = [...named, 'X-Large', 'x'.repeat(bytes - framed)];
+      const lines = all.flatMap((name, at) => (at % 2 === 0 ? [`${name}: ${all[at + 1]}`] : []));
+      const head = [`GET ${path} HTTP/1.1`, ...lines, '', ''].join('\r\n');
+      expect(await exchange(other.port, [head])).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    }
+  });
+
   it('has each call counted once', async () => {
     const rateGate = new RateGate({ minute: 3 });
     const { other } = await startNodes({ settings: { server: { rateGate } } });

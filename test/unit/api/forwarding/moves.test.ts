@@ -162,6 +162,25 @@ describe('an owner that fails', () => {
     expect((await takeJob(owner)).id).toBe(id);
   });
 
+  it('after a job was submitted: the next owner hears that the submission is repeated', async () => {
+    const { move, other, owner } = await startNodes();
+    const dying = await startFake();
+    const jobs: string[] = [];
+    dying.answer((request, response) => {
+      jobs.push(String(request.headers['millrace-node-job']));
+      if (jobs.length === 1) {
+        response.destroy();
+        return;
+      }
+      move(owner.nodeUrl);
+      response.writeHead(421, { 'millrace-node-answer': 'not_owner' }).end();
+    });
+    move(dying.url);
+    other.placement.learn();
+    const id = await submitJob(other);
+    expect(jobs).toEqual([id, `${id} repeat`]);
+  });
+
   it('after a job was submitted, and the endpoint comes here: one job', async () => {
     const { move, other, owner } = await startNodes();
     const dying = await startFake();
