@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
-import type { PlatformProcess } from '../../support/processes.ts';
+import { PlatformProcess } from '../../support/processes.ts';
 
 const jobRef = z.object({ id: z.string() });
 const keyRef = z.object({ id: z.string(), key: z.string() });
@@ -110,6 +110,33 @@ describe.skipIf(isLeftOut)('three nodes', () => {
       await expect
         .poll(look, { timeout: 30_000 })
         .toMatchObject({ status: 'COMPLETED', output: { n: 7, square: 49 } });
+    }
+  });
+});
+
+describe.skipIf(isLeftOut)('a database of a single platform', () => {
+  it('becomes that of nodes with all of its jobs, and takes no single platform any more', async () => {
+    const server = await PostgresServer.start();
+    const store = await server.createDatabase();
+    const single = await PlatformProcess.start({ endpoints: ['old'], args: ['--store', store] });
+    const submitted = await single.post('/v2/old/run', { input: { n: 3, ms: 0 } });
+    const { id } = jobRef.parse(await submitted.json());
+    await single.process.end();
+    const nodes = await NodeProcesses.start({ store, count: 2, shards: 4, endpoints: ['old'] });
+    try {
+      nodes.at(1).startWorker('old', 'square.ts');
+      const look = async () => (await nodes.at(1).fetch(`/v2/old/status/${id}`)).json();
+      await expect
+        .poll(look, { timeout: 30_000 })
+        .toMatchObject({ status: 'COMPLETED', output: { n: 3, square: 9 } });
+      await nodes.close();
+      await expect(single.restart()).rejects.toThrow(
+        'the database has 4 shards, which nodes share; start this platform as a node',
+      );
+    } finally {
+      await nodes.close();
+      await single.close();
+      await server.stop();
     }
   });
 });
