@@ -47,6 +47,19 @@ it.each(PAGES)('%s prints only commands and options that exist', (page) => {
   expect(troubles).toEqual([]);
 });
 
+it('deploy/compose.yaml has only options and variables that exist', () => {
+  const compose = readFileSync(resolve(ROOT, 'deploy/compose.yaml'), 'utf8');
+  const flags = [...compose.matchAll(/^ +- (--[a-z-]+)/gm)].map(([, name = '']) => name);
+  expect(flags.length).toBeGreaterThan(0);
+  expect(findTrouble(`millrace serve ${flags.join(' ')}`)).toBeUndefined();
+  const names = [...compose.matchAll(/^ +(MILLRACE_\w+):/gm)].map(([, name = '']) => name);
+  const known = new Set(
+    commands.flatMap(({ options }) => Object.values(options).map(({ env }) => env)),
+  );
+  expect(names.length).toBeGreaterThan(0);
+  expect(names.filter((name) => !known.has(name))).toEqual([]);
+});
+
 it('the check finds an unknown command and an unknown option', () => {
   expect(findTrouble('millrace serve --host 0.0.0.0 --no-such=1')).toBe('--no-such');
   expect(findTrouble('millrace store mend --data x')).toBe('no such command');
