@@ -80,7 +80,8 @@ export async function openNode(
     reloads: [() => keys.reload(), () => endpoints.reload(), () => templates.reload()],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {
-      const isOwner = async () => membership.isServing && (await membership.isMine(shard));
+      // Rejects without a lease: then only a renewal tells whether another node has claimed the shard.
+      const isOwner = () => membership.isMine(shard);
       const opened = await openShardStore({ target, shard, failures, isOwner, onLost, log });
       status.noteOpen(shard, opened.size);
       return opened.store;

@@ -164,6 +164,33 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
     await returning;
   });
 
+  it('lets a store return after an outage longer than the lease, if nobody has claimed its shard', async () => {
+    const timings = { leaseMs: 500, marginMs: 100 };
+    const a = await join('a', { isBreakable: true, timings });
+    await a.claim(0);
+    const onLost = vi.fn();
+    const store = await openPostgresStore({
+      target: readPostgresUrl(proxy.redirect(server.url())),
+      ...{ takeOver: true, mayReturn: () => a.isMine(0), onLost },
+    });
+    const settings = { executionTimeoutMs: 5_000, maxAttempts: 1, maxQueued: 7 };
+    const put = (id: string) => store.write((tx) => tx.putEndpoint({ id, settings, createdAt: 5 }));
+    proxy.isClosed = true;
+    proxy.cut();
+    await waitFor(() => expect(a.isServing).toBe(false));
+    await sleep(500);
+    proxy.isClosed = false;
+    await waitFor(() => put('e'));
+    expect(onLost).not.toHaveBeenCalled();
+    const b = await join('b');
+    await server.query(`update shard set owner = 'b' where id = 0`);
+    proxy.cut();
+    await waitFor(() => expect(onLost).toHaveBeenCalledOnce());
+    await expect(put('f')).rejects.toThrow('another node owns the shard');
+    expect(await b.isMine(0)).toBe(true);
+    await store.close();
+  });
+
   it('begins again if its row has been removed', async () => {
     const a = await join('a');
     await a.claim(0);
