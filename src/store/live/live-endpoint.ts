@@ -22,8 +22,6 @@ export const FIRST_WINDOW_JOBS = 16;
 
 export const NO_PAYLOADS: InlinePayloads = {};
 
-const NEW_CHANGE = { payloads: NO_PAYLOADS, hasOutput: false };
-
 export class LiveEndpoint {
   readonly id: string;
   readonly window = new ReadyWindow();
@@ -129,7 +127,13 @@ export class LiveEndpoint {
   #replace(before: StoredJob | undefined, after: StoredJob | undefined): ChangedJob {
     const id = (after ?? before)?.id ?? '';
     const known = this.changed.get(id);
-    const job = known ?? { ...NEW_CHANGE, id, stored: before, now: after };
+    const job = known ?? {
+      id,
+      stored: before,
+      now: after,
+      payloads: NO_PAYLOADS,
+      hasOutput: false,
+    };
     job.now = after;
     this.changed.set(id, job);
     if (after) this.jobs.set(id, after);

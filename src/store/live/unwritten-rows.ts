@@ -8,6 +8,11 @@ const MAX_REMOVED = 32;
 /** Bytes of the logs of such jobs. */
 const MAX_LOG_BYTES = 262_144;
 
+interface KeptJob {
+  kept: ChangedJob;
+  live: LiveEndpoint;
+}
+
 export class UnwrittenRows {
   readonly #tables: Tables;
   /** Added and changed jobs, with their endpoints. */
@@ -49,28 +54,33 @@ export class UnwrittenRows {
   *write(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
     // First, because an added job may have the idempotency key of a removed one.
     yield* this.#remove(onWritten);
-    const kept = [...this.#kept.keys()];
+    const added: (AddedRow & KeptJob)[] = [];
+    const changed: (ChangedRow & KeptJob)[] = [];
+    for (const [kept, live] of this.#kept) {
+      const { now, payloads, stored } = kept;
+      if (now && stored) {
+        changed.push({ before: stored, after: now, output: payloads.output, kept, live });
+      } else if (now) added.push({ job: now, payloads, kept, live });
+    }
     const { rowsAtOnce } = this.#tables;
-    for (let at = 0; at < kept.length; at += rowsAtOnce) {
-      const jobs = kept.slice(at, at + rowsAtOnce);
-      yield* this.#writeKept(jobs);
-      for (const job of jobs) {
-        const live = this.#kept.get(job);
-        this.#kept.delete(job);
-        if (live) onWritten(live, job);
-      }
+    for (const rows of slice(changed, rowsAtOnce)) {
+      yield* this.#tables.changeJobRows(rows);
+      this.#noteWritten(rows, onWritten);
+    }
+    for (const rows of slice(added, rowsAtOnce)) {
+      yield* this.#tables.addJobRows(rows);
+      this.#noteWritten(rows, onWritten);
     }
   }
 
-  *#writeKept(jobs: readonly ChangedJob[]): Step<void> {
-    const added: AddedRow[] = [];
-    const changed: ChangedRow[] = [];
-    for (const { now, payloads, stored } of jobs) {
-      if (now && stored) changed.push({ before: stored, after: now, output: payloads.output });
-      else if (now) added.push({ job: now, payloads });
+  #noteWritten(
+    jobs: readonly KeptJob[],
+    onWritten: (live: LiveEndpoint, job: ChangedJob) => void,
+  ): void {
+    for (const { kept, live } of jobs) {
+      this.#kept.delete(kept);
+      onWritten(live, kept);
     }
-    if (changed.length > 0) yield* this.#tables.changeJobRows(changed);
-    if (added.length > 0) yield* this.#tables.addJobRows(added);
   }
 
   *#remove(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
@@ -83,4 +93,10 @@ export class UnwrittenRows {
       onWritten(live, job);
     }
   }
+}
+
+function slice<T>(rows: readonly T[], size: number): (readonly T[])[] {
+  const slices: (readonly T[])[] = [];
+  for (let at = 0; at < rows.length; at += size) slices.push(rows.slice(at, at + size));
+  return slices;
 }

@@ -13,6 +13,8 @@ const WORD = 4;
 const NUMBER_BYTES = 8;
 const NULL_LENGTH = -1;
 const HIGH = 2 ** 32;
+/** Of a longer text the bytes are counted, because their bound is up to six times as high. */
+const LONG_TEXT = 256;
 /** Of a character of a string in UTF-8. */
 const MAX_CHARACTER_BYTES = 3;
 
@@ -86,6 +88,9 @@ function writeRow(buffer: Buffer, start: number, { columns, given, row }: GivenR
 function measureValue(value: SqlValue): number {
   if (value === null) return WORD;
   if (typeof value === 'number') return WORD + NUMBER_BYTES;
+  if (typeof value === 'string' && value.length > LONG_TEXT) {
+    return WORD + Buffer.byteLength(encodeText(value));
+  }
   // An escaped text may be twice as long.
   if (typeof value === 'string') return WORD + 2 * MAX_CHARACTER_BYTES * value.length;
   return WORD + value.length;

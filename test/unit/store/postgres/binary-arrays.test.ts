@@ -23,6 +23,12 @@ it('an array holds texts of any length and any characters', () => {
   expect(bytes.subarray(-9).toString()).toBe('💡€é');
 });
 
+it('an array takes about as much memory as its texts', () => {
+  const array = encodeArray(TEXT, ['a'.repeat(1_000_000), '\0'.repeat(500_000)]);
+  expect(array.length).toBe(20 + 2 * (4 + 1_000_000));
+  expect(array.buffer.byteLength).toBeLessThan(2_010_000);
+});
+
 it.each([1.5, Number.NaN, 2 ** 60, 'text'])('%s among integers is refused', (value) => {
   let found: unknown;
   try {
