@@ -30,6 +30,7 @@ import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/route
 import { NODE_HEADERS } from './forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
 import { firstSecret } from './node-secret.ts';
+import type { Place } from './placement.ts';
 
 /** Pause before the same node is asked again, ms. */
 const PAUSE_MS = 250;
@@ -146,34 +147,63 @@ function readReplies(answer: VerbAnswer, { reports }: ReportRequest): ReportRepl
 class OwnerCall {
   readonly #options: NodeLinkOptions;
   readonly #call: VerbCall;
-  readonly #never = new AbortController();
+  readonly #signal: AbortSignal;
+  #deadline: number | undefined;
 
   constructor(options: NodeLinkOptions, call: VerbCall) {
     this.#options = options;
     this.#call = call;
+    this.#signal = call.signal ?? new AbortController().signal;
   }
 
-  /** @throws LinkError */
+  /** @throws LinkError, and what the queue here throws */
   async run<T>(here: () => Promise<T>, read: (answer: VerbAnswer) => T): Promise<T> {
-    const { endpointId, forwarder } = this.#options;
-    const { bounds, clock, placement } = forwarder.options;
-    const signal = this.#call.signal ?? this.#never.signal;
-    let deadline: number | undefined;
     for (;;) {
-      const place = placement.find(endpointId);
-      if (place.kind === 'here') return here();
-      const answer = place.kind === 'node' ? await this.#ask(place.url) : undefined;
-      if (answer) return read(requireSuccess(answer));
-      deadline ??= clock.now() + bounds.workerOwnerWaitMs;
-      const leftMs = deadline - clock.now();
-      if (leftMs <= 0 || signal.aborted) {
-        throw new LinkError('unavailable', 'no node of the platform serves this endpoint now');
+      const place = this.#find();
+      if (place.kind === 'here') {
+        try {
+          return await here();
+        } catch (error) {
+          // Else the endpoint moved meanwhile, and its queue was closed.
+          if (this.#find().kind === 'here') throw error;
+        }
       }
-      const refreshed = placement.refresh().catch(() => {});
-      await Promise.race([refreshed, forwarder.waits.wait(leftMs, signal)]);
-      const isLost = placement.find(endpointId).kind === 'none';
-      await forwarder.waits.wait(isLost ? leftMs : Math.min(PAUSE_MS, leftMs), signal);
+      const answer = place.kind === 'node' ? await this.#askNode(place.url) : undefined;
+      if (answer) return read(requireSuccess(answer));
+      await this.#recover(place);
     }
+  }
+
+  #find(): Place {
+    const { endpointId, forwarder } = this.#options;
+    return forwarder.options.placement.find(endpointId);
+  }
+
+  async #askNode(url: string): Promise<VerbAnswer | undefined> {
+    const { clock, note } = this.#options.forwarder.options;
+    const startedAt = clock.now();
+    const answer = await this.#ask(url);
+    const outcome = answer ? 'answered' : this.#signal.aborted ? 'gone' : 'failed';
+    note({ outcome, durationMs: clock.now() - startedAt });
+    return answer;
+  }
+
+  /** Returns when the call may be repeated. @throws LinkError when the time is over */
+  async #recover(place: Place): Promise<void> {
+    const { forwarder } = this.#options;
+    const { bounds, clock, placement } = forwarder.options;
+    this.#deadline ??= clock.now() + bounds.workerOwnerWaitMs;
+    const leftMs = this.#deadline - clock.now();
+    if (leftMs <= 0 || this.#signal.aborted || forwarder.stopping.aborted) {
+      throw new LinkError('unavailable', 'no node of the platform serves this endpoint now');
+    }
+    const wait = (ms: number) => forwarder.waits.wait(Math.min(ms, leftMs), this.#signal);
+    const refreshed = placement.refresh().catch(() => {});
+    await Promise.race([refreshed, wait(leftMs)]);
+    const next = this.#find();
+    const isSame = next.kind === 'node' && place.kind === 'node' && next.url === place.url;
+    if (next.kind === 'none') await wait(leftMs);
+    else if (isSame || place.kind === 'here') await wait(PAUSE_MS);
   }
 
   /** Undefined if the node did not answer or does not own the endpoint. */

@@ -10,7 +10,7 @@ import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
-import type { WorkerLink } from '../../../../src/wire/link/worker-link.ts';
+import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
 import { ENDPOINT, exchange, nextTake, readJson, submitJob, takeJob } from '../platform.ts';
 import { waitUntil } from '../slow-client.ts';
@@ -248,6 +248,41 @@ describe('a worker of a node that does not own the endpoint', () => {
     // Only the owner knows yet.
     owner.placement.learn();
     await link.hello(HELLO);
+  });
+});
+
+describe('a call over gRPC', () => {
+  const REPORT = { ...WORKER, reports: [] };
+
+  it('goes to the new owner if the endpoint moves while the queue here serves it', async () => {
+    const { learn, move, other, owner } = await startNodes();
+    const link = await openGrpcLink(owner);
+    await link.hello(HELLO);
+    await openHttpLink(other).hello(HELLO);
+    const linkTo = owner.queue.link.bind(owner.queue);
+    owner.queue.link = (...named) => ({
+      ...linkTo(...named),
+      async bye() {
+        move(other.nodeUrl);
+        learn();
+        throw new LinkError('unavailable', 'the queue was closed');
+      },
+    });
+    const moved = await openGrpcLink(owner);
+    await moved.bye({ ...WORKER, reason: 'drained', outbox: [] });
+    expect(other.queue.workerLoads.isPresent(ENDPOINT, WORKER.workerId)).toBe(false);
+  });
+
+  it('waits for an owner, and is refused when the platform stops', async () => {
+    const { learn, move, other } = await startNodes();
+    move(undefined);
+    learn();
+    const link = await openGrpcLink(other);
+    const refused = link.report(REPORT).catch((error: unknown) => error);
+    await waitUntil(() => other.placement.refreshes > 0);
+    const closed = other.close();
+    expect(await refused).toMatchObject({ code: 'unavailable' });
+    await closed;
   });
 });
 
