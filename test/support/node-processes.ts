@@ -6,13 +6,15 @@ import { findFreePort } from './network/free-port.ts';
 import { PlatformProcess } from './processes.ts';
 
 export interface NodesOptions {
-  /** URL of the database. */
-  store: string;
+  /** URL of the database. A function: of the way of each node to it. */
+  store: string | ((index: number) => string);
   /** Number of nodes. */
   count: number;
   shards: number;
   endpoints: string[];
   args?: string[];
+  /** Environment of the last node, besides that of the tests. */
+  lastEnv?: Record<string, string>;
 }
 
 export class NodeProcesses {
@@ -24,7 +26,7 @@ export class NodeProcesses {
     this.#folder = folder;
   }
 
-  static async start({ args = [], count, endpoints, shards, store }: NodesOptions) {
+  static async start({ args = [], count, endpoints, lastEnv, shards, store }: NodesOptions) {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-nodes-'));
     const file = async (name: string, text: string) => {
       await writeFile(join(folder, name), text, { mode: 0o600 });
@@ -37,7 +39,8 @@ export class NodeProcesses {
     const all: PlatformProcess[] = [];
     for (let index = 0; index < count; index++) {
       const url = `http://127.0.0.1:${await findFreePort()}`;
-      const node = ['--store', store, '--node-url', url, '--node-secret-file', secret];
+      const database = typeof store === 'string' ? store : store(index);
+      const node = ['--store', database, '--node-url', url, '--node-secret-file', secret];
       const rest = [
         '--engine',
         'none',
@@ -47,7 +50,10 @@ export class NodeProcesses {
         webhookSecrets,
       ];
       all.push(
-        await PlatformProcess.start({ endpoints, keyFile, args: [...node, ...rest, ...args] }),
+        await PlatformProcess.start({
+          ...{ endpoints, keyFile, args: [...node, ...rest, ...args] },
+          ...(index === count - 1 && lastEnv && { env: lastEnv }),
+        }),
       );
     }
     return new NodeProcesses(all, folder);

@@ -85,6 +85,8 @@ export interface PlatformOptions {
   args?: string[];
   /** Default: one in its folder. */
   keyFile?: string;
+  /** Besides that of the tests. */
+  env?: Record<string, string>;
 }
 
 /** `millrace serve` on a data folder that outlives its processes. */
@@ -116,26 +118,18 @@ export class PlatformProcess {
 
   /** A new process on the same folder and, once it has one, the same port. */
   async restart(): Promise<void> {
-    const { keyFile = join(this.folder, 'keys') } = this.#options;
+    const { env = {}, keyFile = join(this.folder, 'keys') } = this.#options;
     const port = this.url ? new URL(this.url).port : '0';
     const endpoints = this.#options.endpoints.flatMap((name) => ['--endpoint', name]);
     const data = join(this.folder, 'data');
-    this.#process = new Process([
-      'serve',
-      '--port',
-      port,
-      '--data',
-      data,
-      '--key-file',
-      keyFile,
-      '--rate-limit',
-      'none',
+    const args = [
+      ...['serve', '--port', port, '--data', data, '--key-file', keyFile, '--rate-limit', 'none'],
       // The check is a process of its own after each start.
-      '--store-check-ms',
-      '0',
+      ...['--store-check-ms', '0'],
       ...endpoints,
       ...(this.#options.args ?? []),
-    ]);
+    ];
+    this.#process = new Process(args, { env });
     this.url = await this.#process.find(/(https?:\/\/127\.0\.0\.1:\d+)/);
     const keys = await readFile(keyFile, 'utf8');
     this.adminKey = /MILLRACE_ADMIN_KEY=(\S+)/.exec(keys)?.[1] ?? '';

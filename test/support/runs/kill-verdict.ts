@@ -1,10 +1,9 @@
 // Checks the end of a job whose threads, processes and platform were killed.
 import { isDeepStrictEqual } from 'node:util';
 import type { Peril } from '../handlers/perilous.ts';
-import type { SeenJob } from './kill-run.ts';
+import type { JobKey, SeenJob } from './peril-clients.ts';
 
-export interface EndedJob {
-  id: string;
+export interface EndedJob extends JobKey {
   asked: Peril;
   seen: SeenJob;
 }

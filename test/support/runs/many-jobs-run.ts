@@ -7,7 +7,8 @@ import type { Peril } from '../handlers/perilous.ts';
 import { PlatformProcess } from '../processes.ts';
 import { createRandom } from '../random.ts';
 import { KilledWorker } from '../workers/killed-worker.ts';
-import { ENDPOINT, jobRef, killAll, persist, readRecord, TERMS, WORKERS } from './kill-run.ts';
+import { ENDPOINT, killAll, TERMS, WORKERS } from './kill-run.ts';
+import { jobRef, persist, readRecord } from './peril-clients.ts';
 
 export interface ManyJobsRun {
   jobs: number;
@@ -83,7 +84,7 @@ async function untilIdle(platform: PlatformProcess): Promise<void> {
 async function findWrong(platform: PlatformProcess, ids: readonly string[]): Promise<string[]> {
   const wrong: string[] = [];
   await forEachNumber(ids.length, async (n) => {
-    const record = await readRecord(platform, ids[n] ?? '');
+    const record = await readRecord(platform, { endpoint: ENDPOINT, id: ids[n] ?? '' });
     const isRight =
       record.status === 'COMPLETED' && isDeepStrictEqual(record.output, { n, square: n * n });
     if (!isRight && wrong.length < MAX_LINES) wrong.push(`${n}: ${JSON.stringify(record)}`);

@@ -1,0 +1,144 @@
+// The clients of the runs with kills and faults: they submit jobs, repeat what is not answered, and look at the end of
+// each job.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
+import { z } from 'zod';
+import type { Peril } from '../handlers/perilous.ts';
+import type { EndedJob } from './kill-verdict.ts';
+
+/** A platform, or several nodes of one. */
+export interface Caller {
+  fetch(path: string, init?: RequestInit): Promise<Response>;
+  post(path: string, body: unknown): Promise<Response>;
+}
+
+export interface JobKey {
+  endpoint: string;
+  id: string;
+}
+
+const CLIENTS = 20;
+const POLL_MS = 150;
+/** Few jobs kill their thread, because a job that is released more than ten times fails. */
+const PERIL_EVERY = 16;
+const STREAM_SHARE = 0.4;
+/** Statuses of a platform that is down, or whose queue is full. */
+const REPEATED: readonly number[] = [503, 429];
+
+export function chooseJob(n: number, random: () => number): Peril {
+  const count = { n, ms: Math.floor(random() * 60) };
+  if (n % PERIL_EVERY === 0) return { do: (n / PERIL_EVERY) % 2 === 0 ? 'exit' : 'spin', count };
+  if (random() < STREAM_SHARE) {
+    const yields = 5 + Math.floor(random() * 16);
+    return { do: 'count', count: { n, ms: Math.floor(random() * 15), yields } };
+  }
+  return { do: 'count', count };
+}
+
+interface Clients {
+  /** Job n goes to the n-th of them, and then from the first one again. */
+  endpoints: readonly string[];
+  asked: readonly Peril[];
+  /** Each job as first seen after its end. */
+  ended: EndedJob[];
+  until: number;
+}
+
+export async function runJobs(
+  platform: Caller,
+  { asked, ended, endpoints, until }: Clients,
+): Promise<void> {
+  let next = 0;
+  const client = async () => {
+    for (;;) {
+      const n = next++;
+      const job = asked[n];
+      if (!job) return;
+      const endpoint = endpoints[n % endpoints.length] ?? '';
+      const submit = () => platform.post(`/v2/${endpoint}/run`, { input: job });
+      const { id } = jobRef.parse(await persist(submit));
+      await waitForEnd(platform, { endpoint, id, asked: job }, until);
+      ended.push({ endpoint, id, asked: job, seen: await look(platform, { endpoint, id }) });
+    }
+  };
+  await Promise.all(Array.from({ length: CLIENTS }, client));
+}
+
+/** Waits for the end of a job; repeats the cancel of a running job that never ends on its own. */
+async function waitForEnd(
+  platform: Caller,
+  { asked, endpoint, id }: JobKey & { asked: Peril },
+  until: number,
+): Promise<void> {
+  for (;;) {
+    const { status } = await readRecord(platform, { endpoint, id });
+    if (asked.do === 'spin' && status === 'IN_PROGRESS') {
+      await persist(() => platform.post(`/v2/${endpoint}/cancel/${id}`, {}));
+    }
+    const live = status === 'IN_QUEUE' || status === 'IN_PROGRESS';
+    if (!live || Date.now() > until) return;
+    await sleep(POLL_MS);
+  }
+}
+
+/** Retries while the platform is down or its queue is full. @returns its answer as JSON */
+export async function persist(ask: () => Promise<Response>): Promise<unknown> {
+  for (;;) {
+    try {
+      const answer = await ask();
+      if (answer.status === 200) return await answer.json();
+      if (!REPEATED.includes(answer.status)) throw new UnexpectedAnswer(await answer.text());
+    } catch (error) {
+      if (error instanceof UnexpectedAnswer) throw error;
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+class UnexpectedAnswer extends Error {}
+
+export const jobRef = z.object({ id: z.string() });
+const seenRecord = z.looseObject({
+  status: z.string(),
+  attempt: z.number(),
+  output: z.unknown().exactOptional(),
+  error: z
+    .looseObject({ code: z.string(), attempts: z.array(z.looseObject({ code: z.string() })) })
+    .exactOptional(),
+});
+const seenChunks = z.array(z.object({ output: z.unknown(), metrics: z.looseObject({}) }));
+
+/** A job as a client sees it. */
+export interface SeenJob {
+  record: z.infer<typeof seenRecord>;
+  chunks: unknown[];
+}
+
+async function look(platform: Caller, key: JobKey): Promise<SeenJob> {
+  const record = await readRecord(platform, key);
+  const stream = `/v2/${key.endpoint}/stream/${key.id}?after=0&wait=0`;
+  const chunks = seenChunks.parse(await persist(() => platform.fetch(stream)));
+  return { record, chunks: chunks.map(({ output }) => output) };
+}
+
+export async function readRecord(
+  platform: Caller,
+  { endpoint, id }: JobKey,
+): Promise<SeenJob['record']> {
+  return seenRecord.parse(await persist(() => platform.fetch(`/v2/${endpoint}/status/${id}`)));
+}
+
+/** One line for each job that is no longer as it was seen. */
+export async function findChanges(platform: Caller, ended: readonly EndedJob[]): Promise<string[]> {
+  const changes: string[] = [];
+  for (const { endpoint, id, seen } of ended) {
+    const now = await look(platform, { endpoint, id });
+    // The execution time may arrive after the cancel.
+    const same = isDeepStrictEqual(
+      { ...now, record: { ...now.record, executionTime: 0 } },
+      { ...seen, record: { ...seen.record, executionTime: 0 } },
+    );
+    if (!same) changes.push(`${id}: ${JSON.stringify(seen)} → ${JSON.stringify(now)}`);
+  }
+  return changes;
+}
