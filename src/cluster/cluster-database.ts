@@ -1,13 +1,14 @@
 // Prepares a database for nodes: its schema, and the rows of its shards.
+
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import { migrateLocked } from '../store/postgres/migrations.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import { Session } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
 import { number } from '../store/sql/rows.ts';
+import { DEFAULT_SHARDS } from './choose-shard.ts';
 import { type ClusterRows, readNode } from './cluster-rows.ts';
 
-const DEFAULT_SHARDS = 16;
 const OLD_NODES =
   'this version changes the schema, and nodes of an older version are running; stop all nodes, then start them with this version';
 /** A migration of a large table takes long. */

@@ -1,8 +1,6 @@
 // Defaults of the platform's options, for callers that show or change them.
+export { DEFAULT_SHARDS } from '../cluster/choose-shard.ts';
 export { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
 export { DEFAULT_QUOTAS, type Quotas } from '../control/limits/quotas.ts';
 export { LIST_BYTES } from '../control/list-page.ts';
 export { type Containment, USUAL_CAPABILITIES } from '../engine/docker/containment.ts';
-
-/** Number of shards of a database with several nodes. */
-export const DEFAULT_SHARDS = 16;

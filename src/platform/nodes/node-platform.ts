@@ -19,7 +19,6 @@ import type { Store } from '../../store/store.ts';
 import { Compute } from '../compute.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
-import { DEFAULT_SHARDS } from '../defaults.ts';
 import { openCatalog } from '../files/catalog-file.ts';
 import { listen } from '../listeners.ts';
 import { PlatformOptionError } from '../option-error.ts';
@@ -126,7 +125,8 @@ interface JoinOptions {
 
 /** @throws PlatformOptionError */
 async function join({ failures, nodes, onView, target }: JoinOptions): Promise<Membership> {
-  const { shards = DEFAULT_SHARDS, url } = nodes;
+  // Without a number, a later node takes the one that the database has.
+  const { shards, url } = nodes;
   const identity = { id: `node_${randomUUID()}`, url, shards, version: MIGRATIONS.length };
   try {
     return await Membership.open({ target, ...identity, onView, onFailure: failures.note });

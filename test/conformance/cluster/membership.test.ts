@@ -348,11 +348,12 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       for (const { view } of members) expect(view.shards).toHaveLength(SHARDS);
     });
 
-    it('fixes the number of shards', async () => {
-      await join('a', { shards: undefined });
-      const b = await join('b', { shards: undefined });
-      expect(b.view.shards).toHaveLength(16);
-      await expect(join('c', { shards: 5 })).rejects.toThrow(
+    it('fixes the number of shards, 16 by default', async () => {
+      const named = { target: readPostgresUrl(await server.createDatabase()) };
+      await join('a', { ...named, shards: 5 });
+      expect((await join('b', { ...named, shards: undefined })).view.shards).toHaveLength(5);
+      await join('c', { shards: undefined });
+      await expect(join('d', { shards: 5 })).rejects.toThrow(
         'the database has 16 shards, and this node is to use 5; the number cannot change, so use 16',
       );
     });
