@@ -87,8 +87,9 @@ export class PostgresFailures {
     this.#log = log;
   }
 
-  get isDiskFull(): boolean {
-    return performance.now() - this.#fullAt < WARN_MS;
+  /** Failures of late that need attention although the connection works. */
+  get warnings(): string[] {
+    return performance.now() - this.#fullAt < WARN_MS ? [FULL_WARNING] : [];
   }
 
   readonly note = (error: unknown): void => {
@@ -120,7 +121,7 @@ class PostgresStatus implements StoreStatus {
   }
 
   get warnings(): string[] {
-    return this.#failures.isDiskFull ? [FULL_WARNING] : [];
+    return this.#failures.warnings;
   }
 
   get failures(): ReadonlyMap<string, number> {

@@ -23,6 +23,7 @@ import { openCatalog } from '../files/catalog-file.ts';
 import { listen } from '../listeners.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
+import type { StoreLimits } from '../platform-options.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
 import { ClusterNode } from './cluster-node.ts';
 import { ControlStore } from './control-store.ts';
@@ -46,7 +47,7 @@ export async function openNode(
   { wrapLink }: PlatformSeams,
   closers: Closers,
 ): Promise<Omit<RunningPlatform, 'close'>> {
-  const { log, nodes, store: url, storePassword } = options;
+  const { log, nodes, store: url, storeLimits: limits = {}, storePassword } = options;
   const target = readTarget(url, storePassword);
   const failures = new PostgresFailures(log);
   let node: ClusterNode | undefined;
@@ -58,7 +59,7 @@ export async function openNode(
   const clock = createNodeClock(() => membership.databaseNow());
   const client = new NodeClient({ secrets: nodes.secrets });
   closers.push(() => client.close());
-  const reader = new PostgresReader({ target, ...SESSION });
+  const reader = new PostgresReader({ target, ...SESSION, ...limits });
   closers.push(() => reader.close());
   const control = new ControlStore({ reader, announce: async () => node?.announce() });
   const keys = await Keys.open({ store: control, clock });
@@ -81,7 +82,15 @@ export async function openNode(
     openStore: async (shard, onLost) => {
       // Rejects without a lease: then only a renewal tells whether another node has claimed the shard.
       const isOwner = () => membership.isMine(shard);
-      const opened = await openShardStore({ target, shard, failures, isOwner, onLost, log });
+      const opened = await openShardStore({
+        target,
+        limits,
+        shard,
+        failures,
+        isOwner,
+        onLost,
+        log,
+      });
       status.noteOpen(shard, opened.size);
       return opened.store;
     },
@@ -149,6 +158,7 @@ function openCompute(
 
 interface ShardStoreOptions {
   target: PostgresTarget;
+  limits: StoreLimits;
   shard: number;
   failures: PostgresFailures;
   /** Whether the shard still belongs to this node, after its connection was lost. */
@@ -160,9 +170,10 @@ interface ShardStoreOptions {
 async function openShardStore(
   options: ShardStoreOptions,
 ): Promise<{ store: Store; size: DatabaseSize }> {
-  const { failures, isOwner, log, onLost, shard, target } = options;
+  const { failures, isOwner, limits, log, onLost, shard, target } = options;
   const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
   const { driver, store } = await openPostgres({
+    ...limits,
     ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
     onFailure: failures.note,
     onReconnect: failures.end,

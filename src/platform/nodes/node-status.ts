@@ -10,12 +10,15 @@ export interface NodeStatusOptions {
 }
 
 export class NodeStatus implements StoreStatus {
-  readonly warnings = [];
   readonly #options: NodeStatusOptions;
   readonly #sizes = new Map<number, DatabaseSize>();
 
   constructor(options: NodeStatusOptions) {
     this.#options = options;
+  }
+
+  get warnings(): string[] {
+    return this.#options.failures.warnings;
   }
 
   get failures(): ReadonlyMap<string, number> {

@@ -1,10 +1,14 @@
 // The Postgres servers that a platform refuses, with the message that the operator reads; and TLS to a server.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { explainPlatformError } from '../../../src/cli/options/platform-errors.ts';
 import { openPlatform } from '../../../src/platform/platform.ts';
 import { Session } from '../../../src/store/postgres/session.ts';
 import { Authority } from '../../support/certificates.ts';
+import { findFreePort } from '../../support/network/free-port.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/store/postgres-refusals.test.ts');
@@ -126,6 +130,36 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
         'the server does not offer TLS; enable it there, or use sslmode=disable in a network that you trust',
       );
     });
+  });
+
+  it('as a node, ends a statement after its maximum time too', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'millrace-node-'));
+    const store = await server.createDatabase();
+    const platform = await openPlatform({
+      ...{ store, storeLimits: { statementTimeoutMs: 300 }, endpoints: ['square'] },
+      nodes: {
+        url: `http://127.0.0.1:${await findFreePort()}`,
+        ...{ secrets: ['s'.repeat(32)], shards: 1 },
+      },
+      ...{ access: 'keyless-loopback', webhooks: { secretFile: join(folder, 'webhook-secrets') } },
+    });
+    const other = new Client({ connectionString: store });
+    try {
+      await other.connect();
+      await other.query('begin; lock table job');
+      const answer = await fetch(`${platform.url}/v2/square/run`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ input: {} }),
+        // Long before the default limit.
+        signal: AbortSignal.timeout(15_000),
+      });
+      expect(answer.status).toBe(503);
+    } finally {
+      await other.end();
+      await platform.close();
+      rmSync(folder, { recursive: true });
+    }
   });
 
   describe('over TLS', () => {
