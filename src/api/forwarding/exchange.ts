@@ -1,6 +1,12 @@
 // One attempt to pass a request to the node that owns its endpoint: sends it, and passes the answer to the
 // client at the client's pace. forwarder.ts chooses the node and repeats.
-import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
+import type {
+  Agent,
+  ClientRequest,
+  IncomingMessage,
+  InformationEvent,
+  ServerResponse,
+} from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
@@ -17,6 +23,8 @@ import type { PeerWatch } from './peer-watch.ts';
 
 /** How long a client may continue to send a body that its node no longer reads, ms. */
 const LINGER_MS = 2_000;
+/** Informational answers before the final one: they are written even if the client does not read. */
+const MAX_HINTS = 20;
 
 export interface ExchangeOptions {
   request: FastifyRequest;
@@ -80,6 +88,7 @@ class Exchange {
   /** The connection carries another protocol; its own end ends the exchange. */
   #isSwitched = false;
   #isOver = false;
+  #hints = 0;
 
   constructor(options: ExchangeOptions, settle: (end: ExchangeEnd) => void) {
     const { agent, body, look, request, upgrade, url } = options;
@@ -109,6 +118,7 @@ class Exchange {
     outgoing.on('error', () => this.#break());
     outgoing.on('socket', (socket) => this.#await(socket));
     outgoing.on('continue', () => this.#sendBody());
+    outgoing.on('information', (hint) => this.#forwardHint(hint));
     outgoing.on('response', (answer) => this.#receive(answer));
     outgoing.on('upgrade', (answer, socket, head) => this.#switch(answer, socket as Socket, head));
     outgoing.on('close', () => this.#break());
@@ -140,6 +150,19 @@ class Exchange {
     const { raw } = this.#options.request;
     sendContinue(raw);
     raw.pipe(this.#outgoing);
+  }
+
+  #forwardHint({ headers, statusCode }: InformationEvent): void {
+    const { link } = headers;
+    const isKnown = this.#options.request.raw.httpVersionMinor > 0;
+    if (this.#isOver || !isKnown || statusCode !== 103 || link === undefined) return;
+    this.#hints += 1;
+    if (this.#hints > MAX_HINTS) return;
+    try {
+      this.#response.writeEarlyHints({ link });
+    } catch {
+      // A Link header that Node cannot write is only a hint.
+    }
   }
 
   #receive(answer: IncomingMessage): void {

@@ -202,6 +202,8 @@ describe('a client of a node that does not own the endpoint', () => {
     const worker = await startWorker({
       ...{ endpointId, podId: 'pod_a' },
       listener: async (request, response) => {
+        if (request.url === '/hints')
+          response.writeEarlyHints({ link: '</style.css>; rel=preload' });
         const names = Object.keys(request.headers).filter((name) => name.startsWith('millrace-'));
         response.setHeader('millrace-node-answer', 'not_owner');
         response.writeHead(request.url === '/421' ? 421 : 200);
@@ -215,6 +217,11 @@ describe('a client of a node that does not own the endpoint', () => {
       ...{ names: [], from: '127.0.0.1', real: '127.0.0.1', body: 'a body' },
     });
     expect((await other.call(`/lb/${endpointId}/421`)).status).toBe(421);
+    const hinted = await exchange(other.port, [
+      `GET /lb/${endpointId}/hints HTTP/1.1\r\nHost: x\r\nConnection: close\r\n` +
+        `Authorization: Bearer ${other.admin}\r\n\r\n`,
+    ]);
+    expect(hinted).toMatch(/^HTTP\/1\.1 103 Early Hints\r\nLink: <\/style.css>.*HTTP\/1\.1 200 /s);
     const sockets = new WebSocketServer({ server: worker.server });
     sockets.on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
     const url = `ws://127.0.0.1:${other.port}/lb/${endpointId}/socket`;
