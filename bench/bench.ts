@@ -15,6 +15,7 @@ import {
   measureRoundTrip,
 } from './measures.ts';
 import { measureNeighbours } from './neighbours.ts';
+import { measureNodes } from './nodes.ts';
 import { measurePayloads } from './payloads.ts';
 import { measurePostgres } from './postgres.ts';
 import { measureProcessor } from './processor.ts';
@@ -43,6 +44,7 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   neighbours: measureNeighbours,
   warmup: measureWarmUp,
   postgres: measurePostgres,
+  nodes: measureNodes,
 };
 
 const HOSTILE = 'hostile';
