@@ -60,6 +60,7 @@ export class Forwarder {
     });
     const maxBytes = bounds.maxForwardedBytes;
     this.budget = new ByteBudget({ clock, maxBytes, maxOwnerBytes: bounds.maxUserForwardedBytes });
+    void this.#followDeaths();
   }
 
   /** Aborts when the platform stops. */
@@ -115,6 +116,15 @@ export class Forwarder {
     this.peers.close();
     this.#client.close();
     this.agent.destroy();
+  }
+
+  /** Requests at a dead node are repeated elsewhere as soon as the cluster knows. */
+  async #followDeaths(): Promise<void> {
+    const { placement } = this.options;
+    while (!this.stopping.aborted) {
+      await placement.untilChange(this.stopping);
+      this.peers.failDead((url) => placement.isDead(url));
+    }
   }
 
   #find(subject: Subject): Place {

@@ -1,5 +1,6 @@
 // Watches the nodes that have unanswered requests of this node. A node that is silent for too long counts as
-// failed, and its requests are broken off: a paused machine, or a cut network, closes no connection.
+// failed, and its requests are broken off: a paused machine, or a cut network, closes no connection. So are the requests
+// at a node whose lease has ended.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PING } from './node-calls.ts';
@@ -42,6 +43,11 @@ export class PeerWatch {
     };
   }
 
+  /** Breaks the requests at nodes that the cluster counts as dead. */
+  failDead(isDead: (url: string) => boolean): void {
+    for (const [url, peer] of this.#peers) if (isDead(url)) this.#fail(url, peer);
+  }
+
   close(): void {
     for (const [url, peer] of this.#peers) this.#close(url, peer);
   }
@@ -68,15 +74,21 @@ export class PeerWatch {
   }
 
   #check(url: string, peer: Peer): void {
-    const { clock, log, silenceMs } = this.#options;
+    const { clock, silenceMs } = this.#options;
     if (clock.now() - peer.answeredAt >= silenceMs) {
-      this.#close(url, peer);
-      log.warn({ node: url, silenceMs, requests: peer.open.size }, 'node does not answer');
-      for (const fail of peer.open) fail();
+      this.#fail(url, peer);
       return;
     }
     if (!peer.isAsked) void this.#ask(url, peer);
     this.#checkLater(url, peer);
+  }
+
+  #fail(url: string, peer: Peer): void {
+    const { clock, log } = this.#options;
+    this.#close(url, peer);
+    const silentMs = clock.now() - peer.answeredAt;
+    log.warn({ node: url, silentMs, requests: peer.open.size }, 'node does not answer');
+    for (const fail of peer.open) fail();
   }
 
   async #ask(url: string, peer: Peer): Promise<void> {

@@ -6,6 +6,8 @@ export type Place = { kind: 'here' } | { kind: 'node'; url: string } | { kind: '
 export interface Placement {
   /** `undefined` stands for the control plane: everything that belongs to no single endpoint. */
   find(endpointId: string | undefined): Place;
+  /** Whether the node with this URL has lost its lease: it owns nothing any more, and may never answer. */
+  isDead(url: string): boolean;
   /** Reloads which node owns what. Resolves at once if that has just been done. */
   refresh(): Promise<void>;
   /** Like `refresh`, a few times a second at most: for keys and endpoints that this node does not know. */

@@ -41,6 +41,11 @@ export class NodePlacement implements Placement {
     return { kind: 'node', url: node.url };
   }
 
+  isDead(url: string): boolean {
+    const known = this.#options.cluster.view.nodes.filter((node) => node.url === url);
+    return known.length > 0 && known.every(({ isLive }) => !isLive);
+  }
+
   /** A request is served here. @returns the function to call at its end */
   begin(endpointId: string): () => void {
     const shard = this.#options.shardOf(endpointId);

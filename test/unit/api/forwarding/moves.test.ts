@@ -241,6 +241,21 @@ describe('an owner that fails', () => {
     expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
     expect(other.logged()).toContain('node does not answer');
   });
+
+  it('without closing its connections: the end of its lease ends the wait', async () => {
+    // Silence alone would end the wait after the limit of the test.
+    const bounds = { nodeSilenceMs: 600_000 };
+    const { learn, move, other, owner } = await startNodes({ forwarding: { bounds } });
+    const paused = await startFake();
+    paused.answer(() => {
+      other.placement.dead.add(paused.url);
+      move(owner.nodeUrl);
+      learn();
+    });
+    move(paused.url);
+    other.placement.learn();
+    expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
+  });
 });
 
 describe('endpoints that move again and again', () => {

@@ -13,6 +13,7 @@ type Owner = string | undefined;
 export class FakePlacement implements Placement {
   ownUrl = '';
   refreshes = 0;
+  readonly dead = new Set<string>();
   readonly #truth: Map<string, Owner>;
   #known = new Map<string, Owner>();
   #changed = Promise.withResolvers<void>();
@@ -25,6 +26,10 @@ export class FakePlacement implements Placement {
     const owner = this.#known.get(endpointId);
     if (owner === undefined) return { kind: 'none' };
     return owner === this.ownUrl ? { kind: 'here' } : { kind: 'node', url: owner };
+  }
+
+  isDead(url: string): boolean {
+    return this.dead.has(url);
   }
 
   async refresh(): Promise<void> {
