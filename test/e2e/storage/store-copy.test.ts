@@ -191,7 +191,7 @@ describe.skipIf(isLeftOut)('store copy', () => {
       database,
     );
     // A table that only Postgres has would not be copied.
-    const own = ['copy_state', 'last_commit', 'schema_version', 'of_others'];
+    const own = ['copy_state', 'last_commit', 'schema_version', 'node', 'shard', 'of_others'];
     expect(new Set(found.split('\n'))).toEqual(new Set([...Object.keys(rows), ...own]));
     const to = `sqlite:${place.path('back')}`;
     expect(JSON.parse(back.stdout)).toEqual({ from: store, to, tables });
