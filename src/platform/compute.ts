@@ -147,7 +147,12 @@ export class Compute {
     const drop: EndpointJobs['drop'] = (id, signal) => ofQueue.drop(id, signal);
     const jobs = { drop, forget };
     const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
-    await deletion.start();
+    try {
+      await deletion.start();
+    } catch (error) {
+      await deletion.close();
+      throw error;
+    }
     for (const name of names) await deletion.settled(name);
     return () => deletion.close();
   }

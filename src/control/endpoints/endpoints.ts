@@ -232,12 +232,14 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   /** Removes its configuration, workers and jobs. @throws ProblemError `not_found` */
   async remove(userId: string, id: string): Promise<void> {
     this.#require(userId, id);
-    await this.#options.store.write(function* (tx) {
+    const removed = await this.#options.store.write(function* (tx) {
       const endpoint = yield* tx.endpoint(id);
       if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
       yield* tx.putEndpoint({ ...endpoint, deleted: true });
+      return endpoint;
     }, ENDING);
-    this.#forget(id);
+    // `reload` may have forgotten it already, and its ID may be in use again.
+    if (this.find(id)?.createdAt === removed.createdAt) this.#forget(id);
   }
 
   /** Oldest first. */

@@ -53,8 +53,12 @@ export class ClusterNode {
   readonly #copies: ControlCopies;
   /** Changes of endpoints that are being written to their shards. */
   readonly #copying = new Set<Promise<void>>();
+  /** Endpoints whose last change could not be written to their shard. */
+  readonly #uncopied = new Set<string>();
   #controlNumber = 0;
-  #isAnnounced = true;
+  /** The last control number that the database has. */
+  #announced = 0;
+  #announcing = 0;
 
   constructor(options: ClusterNodeOptions) {
     const { clock, createQueue, endpoints, log, membership, reloads, settings } = options;
@@ -98,7 +102,8 @@ export class ClusterNode {
   follow(view: ClusterView): void {
     this.#shards.follow(view);
     this.placement.noteChange();
-    if (!this.#isAnnounced) void this.announce();
+    if (this.#announced < this.#controlNumber && this.#announcing === 0) void this.announce();
+    for (const id of this.#uncopied) this.#copyToShard(id);
     if (this.#isLeader) return;
     void this.#copies.follow(view).then((isNew) => {
       if (isNew) this.placement.noteChange();
@@ -113,14 +118,19 @@ export class ClusterNode {
   /** Tells the other nodes that the leader has written. Never rejects. */
   async announce(): Promise<void> {
     const { client, membership } = this.#options;
-    this.#controlNumber += 1;
-    this.#isAnnounced = false;
-    const written = membership.noteControl(this.#controlNumber).then(
-      () => {
-        this.#isAnnounced = true;
-      },
-      () => {},
-    );
+    const number = ++this.#controlNumber;
+    this.#announcing += 1;
+    const written = membership
+      .noteControl(number)
+      .then(
+        () => {
+          this.#announced = Math.max(this.#announced, number);
+        },
+        () => {},
+      )
+      .finally(() => {
+        this.#announcing -= 1;
+      });
     const others = membership.view.nodes.filter(({ id, isLive }) => isLive && id !== membership.id);
     const told = others.map(async ({ url }) => {
       await written;
@@ -130,16 +140,20 @@ export class ClusterNode {
   }
 
   /**
-   * Removes a deleted endpoint from its shard, on whichever node that is. @throws if that is not possible now
+   * Removes a deleted endpoint from its shard, on whichever node that is. @returns false if the signal has aborted; the
+   * removal may continue then. @throws if it is not possible now
    */
-  async removeFromShard(shard: number, endpointId: string): Promise<boolean> {
-    if (this.#shards.serves(shard)) return this.#opener.removeEndpoint(shard, endpointId);
+  removeFromShard(shard: number, endpointId: string, signal: AbortSignal): Promise<boolean> {
+    return unlessAborted(this.#removeFromShard(shard, endpointId), signal);
+  }
+
+  async #removeFromShard(shard: number, endpointId: string): Promise<void> {
+    if (this.#shards.serves(shard)) return this.#removeLocally(shard, endpointId);
     const { client, membership } = this.#options;
     const owner = membership.view.shards.find(({ id }) => id === shard)?.owner;
     const node = membership.view.nodes.find(({ id, isLive }) => id === owner && isLive);
     if (!node || node.id === membership.id) throw new Error(`no node serves shard ${shard} now`);
     await callNode(client, node.url, 'remove', { shard, endpointId });
-    return true;
   }
 
   get #isLeader(): boolean {
@@ -172,9 +186,11 @@ export class ClusterNode {
       throw error;
     });
     const close = async () => {
-      await leader.end();
-      await opened.close();
-      control.own(undefined);
+      try {
+        await leader.end();
+      } finally {
+        await opened.close().finally(() => control.own(undefined));
+      }
     };
     try {
       await leader.begin(opened.queue);
@@ -187,11 +203,18 @@ export class ClusterNode {
 
   #noteEndpoint(id: string, kind: 'put' | 'deleted'): void {
     this.placement.noteChange();
-    const endpoint = this.#options.endpoints.find(id);
-    if (kind === 'deleted' || !endpoint) return;
-    const { log } = this.#options;
+    if (kind === 'put') this.#copyToShard(id);
+  }
+
+  /** After a failure, the next view of the cluster repeats it. */
+  #copyToShard(id: string): void {
+    const { endpoints, log } = this.#options;
+    this.#uncopied.delete(id);
+    const endpoint = endpoints.find(id);
+    if (!endpoint) return;
     const copying = this.#opener.putEndpoint(endpoint).catch((error: unknown) => {
-      log.warn({ err: error, endpoint: id }, 'writing an endpoint to its shard failed');
+      this.#uncopied.add(id);
+      log.warn({ err: error, endpoint: id }, 'writing an endpoint to its shard failed, retrying');
     });
     this.#copying.add(copying);
     void copying.finally(() => this.#copying.delete(copying));
@@ -199,8 +222,12 @@ export class ClusterNode {
 
   async #removeHere(shard: number, endpointId: string): Promise<void> {
     await this.#reload();
+    await this.#removeLocally(shard, endpointId);
+  }
+
+  async #removeLocally(shard: number, endpointId: string): Promise<void> {
     if (await this.#opener.removeEndpoint(shard, endpointId)) return;
-    throw new Error(`endpoint ${endpointId} cannot be removed from shard ${shard} here now`);
+    throw new Error(`endpoint ${endpointId} cannot be removed from shard ${shard} at the moment`);
   }
 
   async #callForShards(url: string): Promise<void> {
@@ -209,4 +236,14 @@ export class ClusterNode {
       log.warn({ err: error, node: url }, 'calling a node failed; it will look for itself');
     });
   }
+}
+
+/** @returns false if the signal aborts first. @throws what `work` rejects with */
+function unlessAborted(work: Promise<void>, signal: AbortSignal): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const stop = () => resolve(false);
+    signal.addEventListener('abort', stop, { once: true });
+    if (signal.aborted) stop();
+    work.then(() => resolve(true), reject).finally(() => signal.removeEventListener('abort', stop));
+  });
 }

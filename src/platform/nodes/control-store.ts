@@ -19,6 +19,8 @@ export class ControlStore implements Store {
   readonly #options: ControlStoreOptions;
   /** Only on the leader. */
   #owned: Store | undefined;
+  /** Resolves when the callers of all writes before have their answers. */
+  #answered: Promise<void> = Promise.resolve();
 
   constructor(options: ControlStoreOptions) {
     this.#options = options;
@@ -29,11 +31,24 @@ export class ControlStore implements Store {
     this.#owned = store;
   }
 
+  /**
+   * Writes are answered in their order, however long their announcements take: callers keep copies in memory, and an
+   * older answer must not replace a newer one. A key that was changed and then revoked would become valid again.
+   */
   async write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {
     if (!this.#owned) throw new StoreUnavailableError('another node is the leader; try again');
-    const result = await this.#owned.write(operation, options);
-    await this.#options.announce();
-    return result;
+    const before = this.#answered;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#answered = promise;
+    try {
+      const result = await this.#owned.write(operation, options);
+      await this.#options.announce();
+      return result;
+    } finally {
+      await before;
+      // After the caller has used the answer.
+      setImmediate(resolve);
+    }
   }
 
   read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {

@@ -73,7 +73,8 @@ export async function openNode(
   const leader = new Leader({
     ...{ compute, keys, store: control, keyFile: options.keyFile, names: options.endpoints },
     declare: (id) => declareHere(id, options.maxAttempts),
-    removeFromShard: async (shard, id) => (await node?.removeFromShard(shard, id)) ?? false,
+    removeFromShard: async (shard, id, signal) =>
+      (await node?.removeFromShard(shard, id, signal)) ?? false,
   });
   node = new ClusterNode({
     ...{ membership, client, control, endpoints, clock, log, declare: declareHere },

@@ -46,19 +46,25 @@ export class ShardOpener {
   async open(shard: number, onLost: () => void): Promise<OpenShard & { queue: Queue }> {
     const { createQueue, openStore, queues, reloadControl } = this.#options;
     const store = await openStore(shard, onLost);
+    let queue: Queue | undefined;
     try {
       // After the shard belongs to this node: all of its endpoints are in the control plane now, or deleted.
       await reloadControl();
-      const queue = createQueue(store);
+      queue = createQueue(store);
       const served = { store, queue };
-      const deleted = shard === 0 ? [] : await this.#copyEndpoints(shard, store);
+      await this.#copyEndpoints(shard, store);
       await queue.start();
+      // `putEndpoint` writes the changes from now on. Before, nobody has.
       this.#served.set(shard, served);
+      const deleted = await this.#copyEndpoints(shard, store);
       queues.add(shard, queue);
       for (const id of deleted) void this.removeEndpoint(shard, id);
       return { queue, close: () => this.#close(shard, served) };
     } catch (error) {
-      await store.close();
+      this.#served.delete(shard);
+      // Its sweeper may run already.
+      await queue?.close().catch(() => {});
+      await store.close().catch(() => {});
       throw error;
     }
   }
@@ -72,8 +78,8 @@ export class ShardOpener {
   }
 
   /**
-   * Removes a deleted endpoint with its jobs from its shard. @returns false if it was interrupted, or another node
-   * serves the shard
+   * Removes a deleted endpoint with its jobs from its shard. @returns false if it failed or was interrupted, if another
+   * node serves the shard, or if the endpoint exists as far as this node knows
    */
   removeEndpoint(shard: number, id: string): Promise<boolean> {
     const running = this.#removals.get(id) ?? this.#removeEndpoint(shard, id);
@@ -82,9 +88,10 @@ export class ShardOpener {
   }
 
   async #removeEndpoint(shard: number, id: string): Promise<boolean> {
-    const { log } = this.#options;
+    const { endpoints, log } = this.#options;
     const served = this.#served.get(shard);
-    if (!served) return false;
+    // A call that arrives late must not take the jobs of an endpoint that was declared again.
+    if (!served || endpoints.has(id)) return false;
     const { queue, store } = served;
     try {
       await store.write(function* (tx) {
@@ -98,18 +105,20 @@ export class ShardOpener {
     } catch (error) {
       log.warn(
         { err: error, endpoint: id, shard },
-        'removing a deleted endpoint from its shard failed, retrying',
+        'removing a deleted endpoint from its shard failed',
       );
       return false;
     }
   }
 
-  /** Brings the rows of the shard up to date. @returns endpoints that exist no more */
+  /** Brings the rows of the shard up to date. @returns endpoints that no longer exist */
   async #copyEndpoints(shard: number, store: Store): Promise<string[]> {
-    const own = this.#options.endpoints.all().filter((endpoint) => endpoint.shard === shard);
+    if (shard === 0) return [];
     const stored = new Map(
       (await store.read((tx) => tx.endpoints())).map((endpoint) => [endpoint.id, endpoint]),
     );
+    // After the read: an endpoint of the shard that is new since then must not look deleted.
+    const own = this.#options.endpoints.all().filter((endpoint) => endpoint.shard === shard);
     const isSame = (endpoint: LiveEndpoint) => {
       const known = stored.get(endpoint.id);
       if (!known || known.deleted) return false;
