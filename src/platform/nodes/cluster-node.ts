@@ -65,7 +65,7 @@ export class ClusterNode {
     this.#options = options;
     const shardOf = (endpointId: string) => endpoints.find(endpointId)?.shard;
     this.queues = new ShardedQueues({ settings, shardOf });
-    this.#copies = new ControlCopies({ log, reloads });
+    this.#copies = new ControlCopies({ clock, log, reloads });
     this.placement = new NodePlacement({
       shardOf,
       cluster: membership,

@@ -1,40 +1,40 @@
 // Keeps endpoints, templates and keys of this node equal to those that the leader has written: reads them again when
 // the leader or its control number has changed.
+import { type ResumableClock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 
 export interface ControlCopiesOptions {
+  clock: ResumableClock;
   log: Log;
   /** Each reads its records again. */
   reloads: readonly (() => Promise<void>)[];
 }
 
+/** After a read, the next one waits this many times as long as the read took. */
+const REST_PER_READ = 4;
+/** At most, ms. */
+const MAX_REST_MS = 500;
+
 export class ControlCopies {
   readonly #options: ControlCopiesOptions;
-  #running: Promise<void> | undefined;
+  #reading: Promise<void> | undefined;
+  /** A read that has not begun. */
   #next: Promise<void> | undefined;
-  /** What the copies are at least as new as. */
+  #restsUntil = Number.NEGATIVE_INFINITY;
+  /** The copies are at least as new as this. */
   #seen = '';
 
   constructor(options: ControlCopiesOptions) {
     this.#options = options;
   }
 
-  /** Reads everything that was committed before the call. Calls share reads. */
+  /**
+   * Reads everything that was committed before the call. Calls share reads. Each read is of all records, so there are
+   * pauses: a user who changes keys all the time must not keep every node busy.
+   */
   reload(): Promise<void> {
-    if (!this.#running) {
-      this.#running = this.#readAll().finally(() => {
-        this.#running = undefined;
-      });
-      return this.#running;
-    }
-    // The running read may have begun before the last commit.
-    this.#next ??= this.#running
-      .catch(() => {})
-      .then(() => {
-        this.#next = undefined;
-        return this.reload();
-      });
+    this.#next ??= this.#readNext();
     return this.#next;
   }
 
@@ -55,8 +55,27 @@ export class ControlCopies {
     }
   }
 
+  async #readNext(): Promise<void> {
+    const { clock } = this.#options;
+    // The running read may have begun before the last commit.
+    await this.#reading?.catch(() => {});
+    const restMs = this.#restsUntil - clock.monotonic();
+    if (restMs > 0) await sleep(clock, restMs);
+    this.#next = undefined;
+    this.#reading = this.#readAll();
+    await this.#reading;
+  }
+
   async #readAll(): Promise<void> {
-    await Promise.all(this.#options.reloads.map((reload) => reload()));
+    const { clock, reloads } = this.#options;
+    const startedAt = clock.monotonic();
+    try {
+      await Promise.all(reloads.map((reload) => reload()));
+    } finally {
+      const endedAt = clock.monotonic();
+      const restMs = Math.min(MAX_REST_MS, (endedAt - startedAt) * REST_PER_READ);
+      this.#restsUntil = endedAt + restMs;
+    }
   }
 }
 

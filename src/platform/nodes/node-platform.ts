@@ -37,7 +37,8 @@ import { NodeStatus } from './node-status.ts';
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
 const LEADER_STEP_MS = 20;
-const SESSION = { connectTimeoutMs: 10_000, statementTimeoutMs: 30_000 };
+/** Of reads of the control plane. A shard is opened after one, so a frozen connection must end soon. */
+const SESSION = { connectTimeoutMs: 3_000, statementTimeoutMs: 10_000 };
 
 type Closers = (() => unknown)[];
 

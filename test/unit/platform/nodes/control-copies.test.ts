@@ -1,0 +1,59 @@
+import { expect, it } from 'vitest';
+import { letOthersRun, ManualClock } from '../../../../src/base/clock.ts';
+import { silentLog as log } from '../../../../src/base/log.ts';
+import { ControlCopies } from '../../../../src/platform/nodes/control-copies.ts';
+
+/** Reads that end when the test says so. */
+function createCopies() {
+  const clock = new ManualClock();
+  const reads: PromiseWithResolvers<void>[] = [];
+  const reload = () => {
+    const read = Promise.withResolvers<void>();
+    reads.push(read);
+    return read.promise;
+  };
+  return { clock, reads, copies: new ControlCopies({ clock, log, reloads: [reload] }) };
+}
+
+it('begins another read for calls that come during a read, and shares it', async () => {
+  const { copies, reads } = createCopies();
+  const first = copies.reload();
+  await letOthersRun();
+  const later = [copies.reload(), copies.reload()];
+  await letOthersRun();
+  expect(reads).toHaveLength(1);
+  reads[0]?.resolve();
+  await first;
+  await letOthersRun();
+  expect(reads).toHaveLength(2);
+  reads[1]?.resolve();
+  await Promise.all(later);
+  expect(reads).toHaveLength(2);
+});
+
+it('pauses after a long read', async () => {
+  const { clock, copies, reads } = createCopies();
+  const first = copies.reload();
+  await clock.advance(100);
+  reads[0]?.resolve();
+  await first;
+  const second = copies.reload();
+  await clock.advance(399);
+  expect(reads).toHaveLength(1);
+  await clock.advance(1);
+  expect(reads).toHaveLength(2);
+  reads[1]?.resolve();
+  await second;
+});
+
+it('reads again after a failed read', async () => {
+  const { copies, reads } = createCopies();
+  const first = copies.reload();
+  await letOthersRun();
+  const second = copies.reload();
+  reads[0]?.reject(new Error('no connection'));
+  await expect(first).rejects.toThrow('no connection');
+  await letOthersRun();
+  reads[1]?.resolve();
+  await second;
+});
