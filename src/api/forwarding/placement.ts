@@ -12,8 +12,8 @@ export interface Placement {
   refresh(): Promise<void>;
   /** Like `refresh`, a few times a second at most: for keys and endpoints that this node does not know. */
   lookUp(): Promise<void>;
-  /** This node serves a request for the endpoint. @returns the function to call at its end */
-  begin(endpointId: string): () => void;
+  /** This node serves a request for the endpoint or the control plane. @returns the function to call at its end */
+  begin(endpointId: string | undefined): () => void;
   /** Resolves at the next change of the placement, or when the signal aborts. */
   untilChange(signal: AbortSignal): Promise<void>;
 }

@@ -5,6 +5,7 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Keys } from '../../control/keys/keys.ts';
 import { BEARER, readEndpoint } from '../http/auth.ts';
 import type { Placement } from './placement.ts';
+import { findSubject } from './subject.ts';
 
 export interface LookupOptions {
   keys: Pick<Keys, 'authenticate'>;
@@ -30,8 +31,11 @@ export function lookUpUnknownNames(
 /** Add it after the guard, which passes on what other nodes serve. */
 export function countServed(app: FastifyInstance, placement: Pick<Placement, 'begin'>): void {
   app.addHook('onRequest', (request, reply, done) => {
-    const endpoint = readEndpoint(request.params);
-    if (endpoint !== undefined) reply.raw.once('close', placement.begin(endpoint));
+    const subject = findSubject(request);
+    if (subject.kind !== 'local') {
+      const endpoint = subject.kind === 'endpoint' ? subject.endpointId : undefined;
+      reply.raw.once('close', placement.begin(endpoint));
+    }
     done();
   });
 }

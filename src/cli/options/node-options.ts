@@ -19,7 +19,7 @@ export const nodeOptions = {
   nodeSecretFile: text({
     placeholder: 'FILE',
     env: 'MILLRACE_NODE_SECRET_FILE',
-    help: 'file with the secret of the nodes, at least 32 characters; with several lines, all are accepted and the first one is sent',
+    help: 'file with the secret of the nodes, 32 to 1,024 ASCII characters; with several lines, all are accepted and the first one is sent',
   }),
   shards: integer({
     ...{ min: 1, max: 256, placeholder: 'N', env: 'MILLRACE_SHARDS', section: 'advanced' },

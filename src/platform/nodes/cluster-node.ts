@@ -32,6 +32,8 @@ export interface ClusterNodeOptions {
   clock: ResumableClock;
   log: Log;
   openStore: (shard: number, onLost: () => void) => Promise<Store>;
+  /** The store of the shard is closed. */
+  noteClosed: (shard: number) => void;
   createQueue: (store: Store) => Queue;
   leader: {
     /** This node leads from now on; `queue` is that of shard 0. */
@@ -61,7 +63,8 @@ export class ClusterNode {
   #announcing = 0;
 
   constructor(options: ClusterNodeOptions) {
-    const { clock, createQueue, endpoints, log, membership, reloads, settings } = options;
+    const { clock, createQueue, endpoints, log, membership, noteClosed, reloads, settings } =
+      options;
     this.#options = options;
     const shardOf = (endpointId: string) => endpoints.find(endpointId)?.shard;
     this.queues = new ShardedQueues({ settings, shardOf });
@@ -73,7 +76,7 @@ export class ClusterNode {
       reload: () => this.#reload(),
     });
     this.#opener = new ShardOpener({
-      ...{ clock, log, createQueue, endpoints, queues: this.queues },
+      ...{ clock, log, createQueue, noteClosed, endpoints, queues: this.queues },
       openStore: (shard, onLost) => this.#openStore(shard, onLost),
       reloadControl: () => this.#copies.reload(),
       countRequests: (shard) => this.placement.countRequests(shard),

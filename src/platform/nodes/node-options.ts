@@ -2,15 +2,17 @@
 import { PlatformOptionError } from '../option-error.ts';
 import type { CompleteOptions } from '../platform-options.ts';
 
-/** Of a secret, characters. */
+/** Of a secret, characters. It travels in a header, with others. */
 const MIN_SECRET = 32;
+const MAX_SECRET = 1_024;
+const SECRET = new RegExp(`^[\\x21-\\x7e]{${MIN_SECRET},${MAX_SECRET}}$`);
 
 export interface NodeOptions {
   /** How other nodes reach this one: `http://10.0.0.5:8091`. */
   url: string;
   /** Address and port to listen on for other nodes. Default: those of `url`. */
   listen?: { host: string; port: number } | undefined;
-  /** Secrets that nodes send each other: the first is sent, all are accepted. At least 32 characters each. */
+  /** Secrets that nodes send each other: the first is sent, all are accepted. From 32 to 1,024 visible ASCII characters each. */
   secrets: readonly string[];
   /** Number of shards, which the first start fixes for good. Default 16. */
   shards?: number | undefined;
@@ -39,11 +41,15 @@ export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions 
       'is needed with `nodes`, with the same content on all of them',
     );
   }
-  if (nodes.secrets.length === 0 || nodes.secrets.some(({ length }) => length < MIN_SECRET)) {
-    const problem = `needs at least one secret, each of ${MIN_SECRET} or more characters`;
-    throw refuse('nodes.secrets', problem);
-  }
+  checkSecrets(nodes.secrets);
   return { ...options, nodes, store };
+}
+
+/** Never shows a secret. @throws PlatformOptionError */
+export function checkSecrets(secrets: readonly string[]): void {
+  if (secrets.length > 0 && secrets.every((secret) => SECRET.test(secret))) return;
+  const problem = `needs at least one secret, each of ${MIN_SECRET} to ${MAX_SECRET} visible ASCII characters`;
+  throw refuse('nodes.secrets', problem);
 }
 
 function refuse(option: string, problem: string): PlatformOptionError {

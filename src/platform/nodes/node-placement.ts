@@ -46,9 +46,8 @@ export class NodePlacement implements Placement {
     return known.length > 0 && known.every(({ isLive }) => !isLive);
   }
 
-  /** A request is served here. @returns the function to call at its end */
-  begin(endpointId: string): () => void {
-    const shard = this.#options.shardOf(endpointId);
+  begin(endpointId: string | undefined): () => void {
+    const shard = endpointId === undefined ? 0 : this.#options.shardOf(endpointId);
     if (shard === undefined) return () => {};
     this.#requests.set(shard, this.countRequests(shard) + 1);
     return () => this.#requests.set(shard, this.countRequests(shard) - 1);

@@ -40,6 +40,9 @@ const LEADER_STEP_MS = 20;
 /** Of reads of the control plane. A shard is opened after one, so a frozen connection must end soon. */
 const SESSION = { connectTimeoutMs: 3_000, statementTimeoutMs: 10_000 };
 
+/** Postgres cuts names after 63 bytes, and a shard appends up to 4: `_255`. */
+const MAX_SCHEMA_LENGTH = 59;
+
 type Closers = (() => unknown)[];
 
 /** @throws PlatformOptionError */
@@ -50,6 +53,7 @@ export async function openNode(
 ): Promise<Omit<RunningPlatform, 'close'>> {
   const { log, nodes, store: url, storeLimits: limits = {}, storePassword } = options;
   const target = readTarget(url, storePassword);
+  checkSchema(target);
   const failures = new PostgresFailures(log);
   let node: ClusterNode | undefined;
   const membership = await join({
@@ -96,6 +100,7 @@ export async function openNode(
       status.noteOpen(shard, opened.size);
       return opened.store;
     },
+    noteClosed: (shard) => status.noteClosed(shard),
     createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
     leader: { begin: (queue) => leader.begin(queue, { isStart }), end: () => leader.end() },
   });
@@ -125,6 +130,16 @@ export async function openNode(
   for (const id of options.endpoints) if (!endpoints.has(id)) await declareEndpoint(id);
   isStart = false;
   return { ...urls, firstKeys: leader.firstKeys, queue: queues, keys, endpoints, declareEndpoint };
+}
+
+/** The schemas of the shards must have different names. @throws PlatformOptionError */
+function checkSchema({ schema }: PostgresTarget): void {
+  if (schema.length <= MAX_SCHEMA_LENGTH) return;
+  throw new PlatformOptionError(
+    'invalid',
+    'store',
+    `search_path has ${schema.length} characters; with nodes, use at most ${MAX_SCHEMA_LENGTH}: each shard appends its number`,
+  );
 }
 
 interface JoinOptions {

@@ -33,6 +33,7 @@ export class NodeStatus implements StoreStatus {
     this.#sizes.set(shard, size);
   }
 
+  /** Otherwise the closed store would stay in memory. */
   noteClosed(shard: number): void {
     this.#sizes.delete(shard);
   }

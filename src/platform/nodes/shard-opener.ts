@@ -24,8 +24,10 @@ export interface ShardOpenerOptions {
   createQueue: (store: Store) => Queue;
   /** Reads endpoints and keys again. */
   reloadControl: () => Promise<void>;
-  /** Number of requests under way for the endpoints of a shard. */
+  /** Number of running requests for the endpoints of a shard; for shard 0, also those for the control plane. */
   countRequests: (shard: number) => number;
+  /** The store of the shard is closed. */
+  noteClosed: (shard: number) => void;
 }
 
 interface Served {
@@ -65,6 +67,7 @@ export class ShardOpener {
       // Its sweeper may run already.
       await queue?.close().catch(() => {});
       await store.close().catch(() => {});
+      this.#options.noteClosed(shard);
       throw error;
     }
   }
@@ -137,7 +140,7 @@ export class ShardOpener {
 
   /** Open waits are answered with the current state; requests under way may end. */
   async #close(shard: number, { queue, store }: Served): Promise<void> {
-    const { clock, countRequests, queues } = this.#options;
+    const { clock, countRequests, noteClosed, queues } = this.#options;
     try {
       await queue.close();
       const until = clock.monotonic() + DRAIN_MS;
@@ -147,7 +150,7 @@ export class ShardOpener {
     } finally {
       this.#served.delete(shard);
       queues.remove(shard);
-      await store.close();
+      await store.close().finally(() => noteClosed(shard));
     }
   }
 }

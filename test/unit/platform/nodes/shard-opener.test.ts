@@ -21,6 +21,7 @@ let opener: ShardOpener;
 let beforeStart: () => Promise<void>;
 let created: Queue[];
 let closed: number;
+let noted: number[];
 
 beforeEach(async () => {
   control = openSqliteStore({ path: ':memory:' });
@@ -33,6 +34,7 @@ beforeEach(async () => {
   beforeStart = async () => {};
   created = [];
   closed = 0;
+  noted = [];
   opener = new ShardOpener({
     ...{ clock, log, endpoints, queues },
     openStore: async () => ({
@@ -56,6 +58,7 @@ beforeEach(async () => {
     },
     reloadControl: () => endpoints.reload(),
     countRequests: () => 0,
+    noteClosed: (shard) => noted.push(shard),
   });
 });
 
@@ -95,6 +98,7 @@ it('closes the queue of a shard that could not be opened', async () => {
   await expect(opener.open(SHARD, () => {})).rejects.toThrow('the connection is lost');
   expect(created.map(({ isClosing }) => isClosing)).toEqual([true]);
   expect(closed).toBe(1);
+  expect(noted).toEqual([SHARD]);
   expect(queues.serves(SHARD)).toBe(false);
   // Nothing is written for a shard that this node does not serve.
   await opener.putEndpoint(await endpoints.ensureEndpoint('ep'));

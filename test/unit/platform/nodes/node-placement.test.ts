@@ -1,0 +1,15 @@
+import { expect, it } from 'vitest';
+import { NodePlacement } from '../../../../src/platform/nodes/node-placement.ts';
+
+it('counts the requests of each shard, and those of the control plane for shard 0', () => {
+  const placement = new NodePlacement({
+    shardOf: (id) => (id === 'known' ? 5 : undefined),
+    cluster: { id: 'node', view: { nodes: [], shards: [] }, isServing: true },
+    serves: () => true,
+    reload: async () => {},
+  });
+  const ends = [placement.begin('known'), placement.begin(undefined), placement.begin('unknown')];
+  expect([0, 5].map((shard) => placement.countRequests(shard))).toEqual([1, 1]);
+  for (const end of ends) end();
+  expect([0, 5].map((shard) => placement.countRequests(shard))).toEqual([0, 0]);
+});
