@@ -126,7 +126,7 @@ export class LocalShards {
 
   /** Never rejects. */
   async #drop(id: number): Promise<void> {
-    this.#options.log.warn({ shard: id }, 'shard lost to another node');
+    this.#options.log.warn({ shard: id }, 'shard lost');
     await this.#close(id);
   }
 
@@ -155,7 +155,7 @@ export class LocalShards {
       if (node) await callNode(node.url);
       log.info({ shard: id, to }, 'shard handed over');
     } catch (error) {
-      log.warn({ err: error, shard: id }, 'handing a shard over failed, another node will take it');
+      log.warn({ err: error, shard: id }, 'handing a shard over failed');
     }
   }
 }

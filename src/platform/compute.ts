@@ -127,11 +127,12 @@ export class Compute {
   /**
    * Begins to remove the remains of deleted endpoints, which nobody can find from now on. Resolves
    * when none of these names is being removed any more, so that they may be declared again, with the function
-   * that interrupts it.
+   * that interrupts it. `lost` interrupts it too, also before that.
    */
   async startDeletion(
     ofQueue: EndpointJobs,
     names: readonly string[],
+    lost?: AbortSignal,
   ): Promise<() => Promise<void>> {
     const { clock, log, store } = this.#options;
     const pods = this.#engineParts?.pods;
@@ -147,6 +148,7 @@ export class Compute {
     const drop: EndpointJobs['drop'] = (id, signal) => ofQueue.drop(id, signal);
     const jobs = { drop, forget };
     const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
+    lost?.addEventListener('abort', () => void deletion.close(), { once: true });
     try {
       await deletion.start();
     } catch (error) {

@@ -36,8 +36,8 @@ export interface ClusterNodeOptions {
   noteClosed: (shard: number) => void;
   createQueue: (store: Store) => Queue;
   leader: {
-    /** This node leads from now on; `queue` is that of shard 0. */
-    begin(queue: Queue): Promise<void>;
+    /** This node leads until `lost` aborts or `end` is called; `queue` is that of shard 0. */
+    begin(queue: Queue, lost: AbortSignal): Promise<void>;
     end(): Promise<void>;
   };
   /** Declares an endpoint on the leader, which this node is. */
@@ -180,8 +180,10 @@ export class ClusterNode {
   async #open(shard: number, onLost: () => void): Promise<OpenShard> {
     if (shard !== 0) return this.#opener.open(shard, onLost);
     const { control, leader } = this.#options;
+    const lost = new AbortController();
     const lose = () => {
       control.own(undefined);
+      lost.abort();
       onLost();
     };
     const opened = await this.#opener.open(0, lose).catch((error: unknown) => {
@@ -196,7 +198,7 @@ export class ClusterNode {
       }
     };
     try {
-      await leader.begin(opened.queue);
+      await leader.begin(opened.queue, lost.signal);
     } catch (error) {
       await close();
       throw error;

@@ -33,10 +33,16 @@ export class Leader {
     return this.#firstKeys;
   }
 
-  /** `queue`: that of shard 0. `isStart`: the node has just started, and does not take over. */
-  async begin(queue: Queue, { isStart }: { isStart: boolean }): Promise<void> {
+  /**
+   * `queue`: that of shard 0. `isStart`: the node has just started, and does not take over. `lost`: aborts when another
+   * node leads; without it, a deletion that can never end would keep this node from leading again.
+   */
+  async begin(
+    queue: Queue,
+    { isStart, lost }: { isStart: boolean; lost: AbortSignal },
+  ): Promise<void> {
     const { compute, declare, keyFile, keys, names } = this.#options;
-    this.#stop = await compute.startDeletion(this.#jobsOf(queue), isStart ? names : []);
+    this.#stop = await compute.startDeletion(this.#jobsOf(queue), isStart ? names : [], lost);
     if (!isStart) return;
     for (const name of names) await declare(name);
     this.#firstKeys = await prepareKeys(keys, { endpoints: names, keyFile });

@@ -102,7 +102,10 @@ export async function openNode(
     },
     noteClosed: (shard) => status.noteClosed(shard),
     createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
-    leader: { begin: (queue) => leader.begin(queue, { isStart }), end: () => leader.end() },
+    leader: {
+      begin: (queue, lost) => leader.begin(queue, { isStart, lost }),
+      end: () => leader.end(),
+    },
   });
   const { onCall, placement, queues } = node;
   const serving = node;

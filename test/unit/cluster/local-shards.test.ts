@@ -1,0 +1,160 @@
+// The shards of one node, with claims, offers and openings that fail or end when the test says so.
+import { beforeEach, expect, it } from 'vitest';
+import { letOthersRun, ManualClock } from '../../../src/base/clock.ts';
+import { silentLog as log } from '../../../src/base/log.ts';
+import type { ClusterView, ShardView } from '../../../src/cluster/cluster-view.ts';
+import { LocalShards, type OpenShard } from '../../../src/cluster/local-shards.ts';
+
+const ME = 'a';
+const OTHER = 'b';
+const SHARD = 1;
+
+const node = (id: string) => ({
+  ...{ id, url: `http://${id}`, isLive: true, isLeaving: false, version: 1, controlNumber: 0 },
+});
+
+let clock: ManualClock;
+let shard: ShardView;
+let opening: PromiseWithResolvers<OpenShard>;
+let openings: number;
+let lose: () => void;
+let closed: number;
+let closing: Promise<void>;
+let offers: (string | null)[];
+let offer: () => Promise<void>;
+let shards: LocalShards;
+
+const view = (): ClusterView => ({
+  nodes: [node(ME), node(OTHER)],
+  // The other node has its share.
+  shards: [{ id: 0, owner: OTHER, offeredTo: null, epoch: 1 }, shard],
+});
+
+beforeEach(() => {
+  clock = new ManualClock();
+  shard = { id: SHARD, owner: null, offeredTo: null, epoch: 0 };
+  opening = Promise.withResolvers();
+  openings = 0;
+  closed = 0;
+  closing = Promise.resolve();
+  offers = [];
+  offer = async () => {
+    shard = { ...shard, owner: null };
+  };
+  shards = new LocalShards({
+    membership: {
+      id: ME,
+      get view() {
+        return view();
+      },
+      beginLeaving: async () => {},
+      claim: async () => {
+        shard = { ...shard, owner: ME, epoch: shard.epoch + 1 };
+        return true;
+      },
+      offer: async (_id, to) => {
+        offers.push(to);
+        await offer();
+      },
+    },
+    ...{ clock, log },
+    open: (_id, onLost) => {
+      openings += 1;
+      lose = onLost;
+      return opening.promise;
+    },
+    callNode: async () => {},
+    onChange: () => {},
+  });
+});
+
+async function follow() {
+  shards.follow(view());
+  await letOthersRun();
+}
+
+const opened: OpenShard = {
+  close: async () => {
+    closed += 1;
+    await closing;
+  },
+};
+
+it('opens a claimed shard again after a failure, with a pause', async () => {
+  await follow();
+  opening.reject(new Error('no connection'));
+  await letOthersRun();
+  opening = Promise.withResolvers();
+  opening.resolve(opened);
+  await follow();
+  expect([openings, shards.served]).toEqual([1, []]);
+  await clock.advance(5_000);
+  await follow();
+  expect([openings, shards.served]).toEqual([2, [SHARD]]);
+});
+
+it('closes a shard that was lost while it was opened, and may open it again', async () => {
+  await follow();
+  lose();
+  opening.resolve(opened);
+  await letOthersRun();
+  expect([closed, shards.served]).toEqual([1, []]);
+  shard = { ...shard, owner: ME };
+  await follow();
+  expect(openings).toBe(2);
+});
+
+it('closes a shard once that is lost while it is closed', async () => {
+  opening.resolve(opened);
+  await follow();
+  const end = Promise.withResolvers<void>();
+  closing = end.promise;
+  lose();
+  lose();
+  shard = { ...shard, owner: OTHER };
+  await follow();
+  end.resolve();
+  await letOthersRun();
+  expect([closed, shards.served, openings]).toEqual([1, [], 1]);
+});
+
+it('drops a shard that another node has claimed', async () => {
+  opening.resolve(opened);
+  await follow();
+  shard = { ...shard, owner: OTHER };
+  await follow();
+  expect([closed, shards.served, offers]).toEqual([1, [], []]);
+});
+
+it('hands over a shard that is still being opened when the node leaves', async () => {
+  await follow();
+  const left = shards.leave();
+  await letOthersRun();
+  opening.resolve(opened);
+  await left;
+  expect([closed, shards.served, offers]).toEqual([1, [], [OTHER]]);
+  await follow();
+  expect(openings).toBe(1);
+});
+
+it('leaves although an offer fails', async () => {
+  opening.resolve(opened);
+  await follow();
+  offer = () => Promise.reject(new Error('no connection'));
+  await shards.leave();
+  expect([closed, shards.served]).toEqual([1, []]);
+});
+
+it('serves a shard again whose offer has failed', async () => {
+  opening.resolve(opened);
+  await follow();
+  offer = () => Promise.reject(new Error('no connection'));
+  // Another node needs a share.
+  const third = { ...node('c'), id: 'c' };
+  const all = [0, 1, 2].map((id) => ({ id, owner: ME, offeredTo: null, epoch: 1 }));
+  shards.follow({ nodes: [node(ME), third], shards: all });
+  await letOthersRun();
+  shard = { ...shard, owner: ME };
+  await follow();
+  expect(shards.served).toContain(SHARD);
+});
