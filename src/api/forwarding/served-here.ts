@@ -32,7 +32,8 @@ export function lookUpUnknownNames(
 export function countServed(app: FastifyInstance, placement: Pick<Placement, 'begin'>): void {
   app.addHook('onRequest', (request, reply, done) => {
     const subject = findSubject(request);
-    if (subject.kind !== 'local') {
+    // The client may have disconnected while the hooks before waited; then no event follows.
+    if (subject.kind !== 'local' && !reply.raw.closed) {
       const endpoint = subject.kind === 'endpoint' ? subject.endpointId : undefined;
       reply.raw.once('close', placement.begin(endpoint));
     }
