@@ -1,4 +1,5 @@
 // Counts the calls of users and workers. Loaded only if calls are limited.
+import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
 import type { RateGate } from '../api/limits/rate-limit.ts';
 import type { RateLimits } from '../api/limits/rate-windows.ts';
 import type { WorkerAllowance } from '../api/routes/worker-allowance.ts';
@@ -8,15 +9,19 @@ import type { Queues } from '../queue/queues.ts';
 export async function openWorkerAllowance(
   limits: WorkerLimits | undefined,
   { workerLoads }: Pick<Queues, 'workerLoads'>,
+  createCounter: CreateRateCounter | undefined,
 ): Promise<WorkerAllowance | undefined> {
   if (!limits) return undefined;
   const { WorkerAllowance } = await import('../api/routes/worker-allowance.ts');
   const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
-  return new WorkerAllowance({ limits, isPresent });
+  return new WorkerAllowance({ limits, isPresent, createCounter });
 }
 
-export async function openRateGate(limits: RateLimits | undefined): Promise<RateGate | undefined> {
+export async function openRateGate(
+  limits: RateLimits | undefined,
+  createCounter: CreateRateCounter | undefined,
+): Promise<RateGate | undefined> {
   if (!limits) return undefined;
   const { RateGate } = await import('../api/limits/rate-limit.ts');
-  return new RateGate(limits);
+  return new RateGate(limits, createCounter);
 }

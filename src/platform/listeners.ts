@@ -1,5 +1,6 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers.
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
+import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
@@ -22,6 +23,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   codeAccess: CodeAccess;
   /** Default: this platform serves every endpoint. */
   forwarding?: ForwardingOptions | undefined;
+  /** Counts calls of users and workers. Default: in this process. */
+  createCounter?: CreateRateCounter | undefined;
 }
 
 export interface PlatformUrls {
@@ -39,8 +42,8 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
   const { access, bounds, codeAccess, listBytes, quotas } = parts;
   const rules = { access, bounds, codeAccess, listBytes, quotas };
   const version = packageVersion();
-  const rateGate = await openRateGate(parts.rateLimits);
-  const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue);
+  const rateGate = await openRateGate(parts.rateLimits, parts.createCounter);
+  const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue, parts.createCounter);
   const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
   const { forwarding } = parts;
   const rest = {

@@ -1,26 +1,32 @@
 // Limits the calls of each user: counts them in fixed windows, and reports the remaining calls in
 // headers.
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import { ProblemError } from '../../wire/problem.ts';
+import {
+  type CreateRateCounter,
+  createMemoryCounter,
+  type RateCount,
+  type RateCounter,
+} from './rate-counter.ts';
 import { RATE_WINDOWS, type RateLimits, WINDOW_NAMES, type WindowName } from './rate-windows.ts';
 
 interface RateWindow {
   name: WindowName;
   limit: number;
-  limiter: RateLimiterMemory;
+  counter: RateCounter;
 }
 
 /**
- * Counts in memory. A user's first call starts a window; the first call after its end starts the next
- * one. A rejected call counts in no window, so further calls do not prolong the wait.
+ * A user's first call starts a window; the first call after its end starts the next one. A rejected
+ * call counts in no window, so further calls do not prolong the wait.
  */
 export class RateGate {
   readonly #windows: readonly RateWindow[];
   readonly #policy: string;
 
-  constructor(limits: RateLimits) {
-    this.#windows = listWindows(limits);
+  /** `createCounter`: default, a counter in memory. */
+  constructor(limits: RateLimits, createCounter: CreateRateCounter = createMemoryCounter) {
+    this.#windows = listWindows(limits, createCounter);
     this.#policy = this.#windows
       .map(({ limit, name }) => `"${name}";q=${limit};w=${RATE_WINDOWS[name]}`)
       .join(', ');
@@ -32,32 +38,30 @@ export class RateGate {
   async admit({ holder }: FastifyRequest, reply: FastifyReply): Promise<void> {
     if (!holder) return;
     const { userId } = holder;
-    try {
-      this.#setHeaders(reply, await this.#each((limiter) => limiter.consume(userId)));
-    } catch (refused) {
-      if (!(refused instanceof RateLimiterRes)) throw refused;
-      const used = await this.#each((limiter) => limiter.reward(userId));
-      this.#setHeaders(reply, used);
-      throw this.#refuse(used);
-    }
+    const counts = await Promise.all(this.#windows.map(({ counter }) => counter.take(userId)));
+    if (counts.every(({ isAdmitted }) => isAdmitted)) return this.#setHeaders(reply, counts);
+    const left = await Promise.all(
+      this.#windows.map(async ({ counter }, index) => {
+        const count = counts[index];
+        return count && !count.isAdmitted ? count : counter.giveBack(userId);
+      }),
+    );
+    this.#setHeaders(reply, left);
+    throw this.#refuse(left);
   }
 
-  #each(act: (limiter: RateLimiterMemory) => Promise<RateLimiterRes>): Promise<RateLimiterRes[]> {
-    return Promise.all(this.#windows.map(({ limiter }) => act(limiter)));
-  }
-
-  #setHeaders(reply: FastifyReply, used: readonly RateLimiterRes[]): void {
-    const members = used.map(({ msBeforeNext, remainingPoints }, index) => {
+  #setHeaders(reply: FastifyReply, counts: readonly RateCount[]): void {
+    const members = counts.map(({ msBeforeNext, remaining }, index) => {
       const seconds = Math.ceil(msBeforeNext / 1_000);
-      return `"${this.#windows[index]?.name}";r=${remainingPoints};t=${seconds}`;
+      return `"${this.#windows[index]?.name}";r=${remaining};t=${seconds}`;
     });
     reply.header('ratelimit', members.join(', '));
     reply.header('ratelimit-policy', this.#policy);
   }
 
   /** Names the full window that ends last. */
-  #refuse(used: readonly RateLimiterRes[]): ProblemError {
-    const waits = used.map((each) => (each.remainingPoints > 0 ? 0 : each.msBeforeNext));
+  #refuse(counts: readonly RateCount[]): ProblemError {
+    const waits = counts.map((each) => (each.isAdmitted ? 0 : each.msBeforeNext));
     const retryAfterMs = Math.max(...waits);
     const { limit, name } = this.#windows[waits.indexOf(retryAfterMs)] ?? {};
     return new ProblemError('rate_limited', `more than ${limit} calls of one user in one ${name}`, {
@@ -66,11 +70,11 @@ export class RateGate {
   }
 }
 
-function listWindows(limits: RateLimits): RateWindow[] {
+function listWindows(limits: RateLimits, createCounter: CreateRateCounter): RateWindow[] {
   return WINDOW_NAMES.flatMap((name) => {
-    const points = limits[name];
-    if (points === undefined) return [];
-    const limiter = new RateLimiterMemory({ points, duration: RATE_WINDOWS[name], keyPrefix: '' });
-    return { name, limit: points, limiter };
+    const limit = limits[name];
+    if (limit === undefined) return [];
+    const counter = createCounter({ name, limit, seconds: RATE_WINDOWS[name] });
+    return { name, limit, counter };
   });
 }

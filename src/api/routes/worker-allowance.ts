@@ -1,8 +1,12 @@
 // Limits the calls and the worker IDs of one key. Worker IDs are also limited per user, because a user
 // can rotate a key or create more.
-import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import {
+  type CreateRateCounter,
+  createMemoryCounter,
+  type RateCounter,
+} from '../limits/rate-counter.ts';
 import { WORKER_CALL_WINDOW_S, type WorkerLimits } from './worker-limits.ts';
 
 /** Retry-After for a worker beyond the limit, ms: other workers may have left by then. */
@@ -12,6 +16,8 @@ export interface WorkerAllowanceOptions {
   limits: WorkerLimits;
   /** Whether the worker is live: it has said hello, has not said bye, and the queue still knows it. */
   isPresent: (endpointId: string, workerId: string) => boolean;
+  /** Counts the calls. Default: in memory. */
+  createCounter?: CreateRateCounter | undefined;
 }
 
 type Caller = Pick<KeyHolder, 'keyId' | 'userId'>;
@@ -26,27 +32,25 @@ type UserIds = Map<string, Map<string, string>>;
 
 export class WorkerAllowance {
   readonly #options: WorkerAllowanceOptions;
-  readonly #calls: RateLimiterMemory;
+  readonly #calls: RateCounter;
   readonly #ids = new Map<string, UserIds>();
   /** Hellos under way by worker: until one has ended, the queue does not know the worker. */
   readonly #arriving = new Map<string, number>();
 
   constructor(options: WorkerAllowanceOptions) {
     this.#options = options;
-    const { calls } = options.limits;
-    this.#calls = new RateLimiterMemory({ points: calls, duration: WORKER_CALL_WINDOW_S });
+    const { createCounter = createMemoryCounter, limits } = options;
+    const rule = { name: 'worker calls', limit: limits.calls, seconds: WORKER_CALL_WINDOW_S };
+    this.#calls = createCounter(rule);
   }
 
   /** Counts a call. @throws ProblemError `rate_limited` */
   async countCall(keyId: string): Promise<void> {
-    try {
-      await this.#calls.consume(keyId);
-    } catch (refused) {
-      if (!(refused instanceof RateLimiterRes)) throw refused;
-      const { calls } = this.#options.limits;
-      const detail = `more than ${calls} worker calls with one key in ${WORKER_CALL_WINDOW_S} s`;
-      throw new ProblemError('rate_limited', detail, { retryAfterMs: refused.msBeforeNext });
-    }
+    const { isAdmitted, msBeforeNext } = await this.#calls.take(keyId);
+    if (isAdmitted) return;
+    const { calls } = this.#options.limits;
+    const detail = `more than ${calls} worker calls with one key in ${WORKER_CALL_WINDOW_S} s`;
+    throw new ProblemError('rate_limited', detail, { retryAfterMs: msBeforeNext });
   }
 
   /**

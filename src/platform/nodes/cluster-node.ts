@@ -17,6 +17,7 @@ import type { ControlStore } from './control-store.ts';
 import { answerCalls, callNode } from './node-calls.ts';
 import { NodePlacement } from './node-placement.ts';
 import { ShardOpener } from './shard-opener.ts';
+import { SharedRates } from './shared-rates.ts';
 
 /** Longest wait for other nodes to learn what the leader wrote, ms; later they learn it by themselves. */
 const ANNOUNCE_MS = 500;
@@ -47,6 +48,7 @@ export interface ClusterNodeOptions {
 export class ClusterNode {
   readonly queues: ShardedQueues;
   readonly placement: NodePlacement;
+  readonly rates: SharedRates;
   /** Answers calls of other nodes. */
   readonly onCall: (name: string, body: unknown) => Promise<unknown>;
   readonly #options: ClusterNodeOptions;
@@ -75,6 +77,8 @@ export class ClusterNode {
       serves: (shard) => this.#shards.serves(shard),
       reload: () => this.#reload(),
     });
+    const findLeader = () => this.placement.find(undefined);
+    this.rates = new SharedRates({ cluster: membership, client: options.client, findLeader });
     this.#opener = new ShardOpener({
       ...{ clock, log, createQueue, noteClosed, endpoints, queues: this.queues },
       openStore: (shard, onLost) => this.#openStore(shard, onLost),
@@ -92,6 +96,7 @@ export class ClusterNode {
       changed: () => this.#reload(),
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
+      rates: async (body) => this.rates.answer(body),
     });
     endpoints.onChange(({ id, kind }) => this.#noteEndpoint(id, kind));
   }
@@ -105,6 +110,7 @@ export class ClusterNode {
   follow(view: ClusterView): void {
     this.#shards.follow(view);
     this.placement.noteChange();
+    this.rates.follow();
     if (this.#announced < this.#controlNumber && this.#announcing === 0) void this.announce();
     for (const id of this.#uncopied) this.#copyToShard(id);
     if (this.#isLeader) return;

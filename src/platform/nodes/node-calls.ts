@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { NodeClient } from '../../api/forwarding/node-client.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { ratesBody } from './rate-messages.ts';
 
 const CALLS = {
   /** A shard was offered to the node: it looks for its shards at once. */
@@ -16,40 +17,42 @@ const CALLS = {
     body: z.object({ endpointId: z.string(), maxAttempts: z.number().optional() }),
     timeoutMs: 10_000,
   },
+  /** Reports calls of users and workers, and asks for slices of their limits; for the leader. */
+  rates: { body: ratesBody, timeoutMs: 1_000 },
 } as const;
 
 type Calls = typeof CALLS;
 export type NodeCallName = keyof Calls;
 type BodyOf<Name extends NodeCallName> = z.infer<Calls[Name]['body']>;
 
-/** Resolves when it is done; rejects if it cannot be done now. */
+/** Resolves with the answer, if there is one, when it is done; rejects if it cannot be done now. */
 export type NodeCallHandlers = {
-  readonly [Name in NodeCallName]: (body: BodyOf<Name>) => Promise<void>;
+  readonly [Name in NodeCallName]: (body: BodyOf<Name>) => Promise<unknown>;
 };
 
-/** @throws NodeCallError */
+/** Resolves with the answer's JSON. @throws NodeCallError */
 export async function callNode<Name extends NodeCallName>(
   client: NodeClient,
   url: string,
   ...[name, body]: [name: Name, body: BodyOf<Name>]
-): Promise<void> {
+): Promise<unknown> {
   const { timeoutMs } = CALLS[name];
-  await client.call(url, name, body, { timeoutMs });
+  return client.call(url, name, body, { timeoutMs });
 }
 
 /** Answers calls of other nodes. @throws ProblemError `not_found`, `invalid` */
 export function answerCalls(handlers: NodeCallHandlers) {
-  const calls: Readonly<Record<string, (body: unknown) => Promise<void>>> = {
+  const calls: Readonly<Record<string, (body: unknown) => Promise<unknown>>> = {
     shards: (body) => handlers.shards(read(CALLS.shards.body, body)),
     changed: (body) => handlers.changed(read(CALLS.changed.body, body)),
     remove: (body) => handlers.remove(read(CALLS.remove.body, body)),
     declare: (body) => handlers.declare(read(CALLS.declare.body, body)),
+    rates: (body) => handlers.rates(read(CALLS.rates.body, body)),
   };
-  return async (name: string, body: unknown): Promise<object> => {
+  return async (name: string, body: unknown): Promise<unknown> => {
     const call = Object.hasOwn(calls, name) ? calls[name] : undefined;
     if (!call) throw new ProblemError('not_found', `call ${name} not found`);
-    await call(body);
-    return {};
+    return (await call(body)) ?? {};
   };
 }
 

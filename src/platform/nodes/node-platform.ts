@@ -107,7 +107,7 @@ export async function openNode(
       end: () => leader.end(),
     },
   });
-  const { onCall, placement, queues } = node;
+  const { onCall, placement, queues, rates } = node;
   const serving = node;
   // Before other nodes call: they know this one from now on.
   const urls = await listen(
@@ -116,6 +116,7 @@ export async function openNode(
       data: { store: control, status, close: async () => {} },
       codeAccess: { engine: 'none', trustKeys: false, podUser: undefined },
       forwarding: { placement, secrets: nodes.secrets, listen: listenTo(nodes), onCall },
+      createCounter: rates.createCounter,
     },
     closers,
   );

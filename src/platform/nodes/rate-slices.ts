@@ -1,0 +1,240 @@
+// A node's part of the count of calls over all nodes: it spends slices of limits, asks the leader for more ahead of
+// need, and admits its fair share while no leader answers.
+import type { RateCount } from '../../api/limits/rate-counter.ts';
+import {
+  MAX_REPORTS,
+  type RateGrant,
+  type RateReport,
+  type RatesAnswer,
+  type RatesBody,
+} from './rate-messages.ts';
+
+/** After an answer without calls left, a full window is not asked for again in this time, ms. */
+const FULL_MS = 100;
+/** After a failed call the leader is left alone for this time, ms. */
+const OUTAGE_MS = 250;
+const SWEEP_MS = 60_000;
+
+/** A limit for one user or key. */
+export interface RateSubject {
+  window: string;
+  key: string;
+  limit: number;
+  /** Length of the window, ms. */
+  ms: number;
+}
+
+interface Slice extends RateSubject {
+  /** The leader's name of the window; 0: unknown. */
+  id: number;
+  /** 0: the window has not begun. */
+  endsAt: number;
+  spent: number;
+  granted: number;
+  waiting: number;
+  /** Calls that the leader has granted nobody, by its last answer. */
+  left: number;
+  /** Calls of all nodes, by its last answer. */
+  used: number;
+  /** Calls to hold ahead of need. */
+  ahead: number;
+  fullUntil: number;
+}
+
+export interface RateSlicesOptions {
+  node: string;
+  /** Number of live nodes. */
+  countNodes: () => number;
+}
+
+export class RateSlices {
+  readonly #options: RateSlicesOptions;
+  readonly #slices = new Map<string, Slice>();
+  /** To be reported. */
+  readonly #wanting = new Set<Slice>();
+  #sent: Slice[] | undefined;
+  #seq = 0;
+  #term = '';
+  #isComplete = false;
+  #outageUntil = 0;
+  #sweepAt = 0;
+
+  constructor(options: RateSlicesOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined: the call waits for an answer of the leader. Then call `retry`, or `giveUp`. */
+  take(subject: RateSubject, now: number): RateCount | undefined {
+    const slice = this.#find(subject, now);
+    const isOutage = now < this.#outageUntil;
+    if (slice.spent >= slice.granted && isOutage) this.#lend(slice, now);
+    if (slice.spent < slice.granted) return this.#admit(slice, now);
+    if (isOutage || now < slice.fullUntil) return refuse(slice, now, { isOutage });
+    slice.waiting += 1;
+    this.#wanting.add(slice);
+    return undefined;
+  }
+
+  /** A waiting call takes again. */
+  retry(subject: RateSubject, now: number): RateCount | undefined {
+    const slice = this.#find(subject, now);
+    slice.waiting = Math.max(0, slice.waiting - 1);
+    return this.take(subject, now);
+  }
+
+  /** A waiting call waits no longer. */
+  giveUp(subject: RateSubject, now: number): RateCount {
+    const slice = this.#find(subject, now);
+    slice.waiting = Math.max(0, slice.waiting - 1);
+    if (slice.spent >= slice.granted) this.#lend(slice, now);
+    if (slice.spent < slice.granted) return this.#admit(slice, now);
+    return refuse(slice, now, { isOutage: true });
+  }
+
+  /** Takes back an admitted call. */
+  giveBack(subject: RateSubject, now: number): RateCount {
+    const slice = this.#find(subject, now);
+    // Unless its window has ended meanwhile.
+    slice.spent = Math.max(0, slice.spent - 1);
+    return describe(slice, now);
+  }
+
+  /** Another leader has begun: it needs all counts of this node. */
+  noteTerm(term: string): void {
+    if (term === this.#term) return;
+    this.#term = term;
+    this.#isComplete = false;
+    this.#outageUntil = 0;
+    for (const slice of this.#slices.values()) {
+      slice.id = 0;
+      if (slice.granted > 0) this.#wanting.add(slice);
+    }
+  }
+
+  /** The next call to the leader; undefined if there is none to make now. Then call `learn` or `fail`. */
+  report(now: number): RatesBody | undefined {
+    if (this.#sent || now < this.#outageUntil) return undefined;
+    if (this.#wanting.size === 0 && this.#isComplete) return undefined;
+    const batch: Slice[] = [];
+    for (const slice of this.#wanting) {
+      if (batch.length === MAX_REPORTS) break;
+      this.#wanting.delete(slice);
+      if (slice.endsAt > 0 && slice.endsAt <= now) restart(slice);
+      if (slice.waiting > 0 || slice.granted > 0) batch.push(slice);
+    }
+    this.#sent = batch;
+    this.#seq += 1;
+    return {
+      ...{ node: this.#options.node, seq: this.#seq, term: this.#term },
+      isComplete: this.#wanting.size === 0,
+      reports: batch.map((slice) => toReport(slice, now)),
+    };
+  }
+
+  /** The leader has answered. */
+  learn({ grants, isSettled, term }: RatesAnswer, now: number): void {
+    const batch = this.#sent ?? [];
+    this.#sent = undefined;
+    const isNews = term !== this.#term;
+    this.noteTerm(term);
+    for (const [index, slice] of batch.entries()) {
+      const grant = grants[index];
+      if (grant) apply(slice, grant, { isSettled, now });
+      if (isSettled && grant) this.#wanting.delete(slice);
+      else this.#wanting.add(slice);
+    }
+    if (!isNews) this.#isComplete = this.#wanting.size === 0 || this.#isComplete;
+    if (!isSettled) this.#outageUntil = now + FULL_MS;
+  }
+
+  /** The leader has not answered, or there is none. */
+  fail(now: number): void {
+    for (const slice of this.#sent ?? []) this.#wanting.add(slice);
+    this.#sent = undefined;
+    this.#outageUntil = now + OUTAGE_MS;
+  }
+
+  #find(subject: RateSubject, now: number): Slice {
+    const name = `${subject.window} ${subject.key}`;
+    const found = this.#slices.get(name);
+    if (found) {
+      if (found.endsAt > 0 && found.endsAt <= now) restart(found);
+      return found;
+    }
+    this.#sweep(now);
+    const slice: Slice = {
+      ...subject,
+      ...{ id: 0, endsAt: 0, spent: 0, granted: 0, waiting: 0, used: 0, ahead: 0 },
+      ...{ left: subject.limit, fullUntil: 0 },
+    };
+    this.#slices.set(name, slice);
+    return slice;
+  }
+
+  #admit(slice: Slice, now: number): RateCount {
+    slice.spent += 1;
+    if ((slice.granted - slice.spent) * 2 < slice.ahead) this.#wanting.add(slice);
+    return describe(slice, now);
+  }
+
+  /** The node's fair share of what was left. The other nodes take the rest. */
+  #lend(slice: Slice, now: number): void {
+    if (slice.endsAt === 0) slice.endsAt = now + slice.ms;
+    if (slice.left === 0) return;
+    slice.granted += Math.max(1, Math.floor(slice.left / Math.max(1, this.#options.countNodes())));
+    slice.left = 0;
+    this.#wanting.add(slice);
+  }
+
+  #sweep(now: number): void {
+    if (now < this.#sweepAt) return;
+    this.#sweepAt = now + SWEEP_MS;
+    for (const [name, slice] of this.#slices) {
+      if (slice.endsAt > now || slice.waiting > 0 || this.#sent?.includes(slice)) continue;
+      this.#slices.delete(name);
+      this.#wanting.delete(slice);
+    }
+  }
+}
+
+/** The window has ended; the next one has not begun. */
+function restart(slice: Slice): void {
+  const begun = { id: 0, endsAt: 0, spent: 0, granted: 0, used: 0, ahead: 0, fullUntil: 0 };
+  Object.assign(slice, begun, { left: slice.limit });
+}
+
+/** Hands back what exceeds the need. */
+function toReport(slice: Slice, now: number): RateReport {
+  const { endsAt, id, key, limit, ms, spent, used, waiting, window } = slice;
+  slice.granted = Math.min(slice.granted, spent + Math.max(slice.ahead, waiting));
+  const endsIn = Math.max(0, endsAt - now);
+  const known = { window, key, limit, ms, id, spent, granted: slice.granted };
+  return { ...known, waiting, endsIn, used };
+}
+
+function apply(
+  slice: Slice,
+  { endsIn, extra, id, left, slice: ahead }: RateGrant,
+  { isSettled, now }: { isSettled: boolean; now: number },
+): void {
+  if (slice.id !== 0 && slice.id !== id) restart(slice);
+  slice.id = id;
+  slice.endsAt = now + endsIn;
+  slice.granted += extra;
+  if (!isSettled) return;
+  slice.ahead = ahead;
+  slice.left = left;
+  slice.used = Math.max(0, slice.limit - left);
+  if (left === 0) slice.fullUntil = now + FULL_MS;
+}
+
+function describe({ endsAt, granted, left, ms, spent }: Slice, now: number): RateCount {
+  const remaining = left + Math.max(0, granted - spent);
+  return { isAdmitted: true, remaining, msBeforeNext: endsAt === 0 ? ms : endsAt - now };
+}
+
+function refuse(slice: Slice, now: number, { isOutage }: { isOutage: boolean }): RateCount {
+  const { msBeforeNext } = describe(slice, now);
+  const wait = isOutage ? Math.min(msBeforeNext, 1_000) : msBeforeNext;
+  return { isAdmitted: false, remaining: 0, msBeforeNext: wait };
+}
