@@ -18,6 +18,7 @@ import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import { composeNodeHeaders } from './exchange-headers.ts';
 import type { FinalLook } from './final-look.ts';
 import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
+import { readNodeAddress } from './node-address.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { PeerWatch } from './peer-watch.ts';
 
@@ -95,11 +96,9 @@ class Exchange {
     this.#options = options;
     this.#settle = settle;
     this.#response = options.reply.raw;
-    const { hostname, port } = new URL(url);
     this.#outgoing = http.request({
       ...{
-        hostname,
-        port,
+        ...readNodeAddress(url),
         agent,
         ...(look ?? { method: request.method, path: request.originalUrl }),
       },

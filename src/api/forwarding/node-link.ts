@@ -29,6 +29,7 @@ import { fillPath } from '../../wire/route.ts';
 import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes.ts';
 import { NODE_HEADERS } from './forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
+import { readNodeAddress } from './node-address.ts';
 import { firstSecret } from './node-secret.ts';
 import type { Place } from './placement.ts';
 
@@ -212,9 +213,8 @@ class OwnerCall {
     const { body, headers, signal, verb } = this.#call;
     const { agent, options, peers } = forwarder;
     return new Promise((resolve) => {
-      const { hostname, port } = new URL(url);
       const request = http.request({
-        ...{ hostname, port, agent, method: 'POST', signal },
+        ...{ ...readNodeAddress(url), agent, method: 'POST', signal },
         path: fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
         headers: {
           ...headers,

@@ -2,6 +2,7 @@
 // forwards everything else.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { readNodeAddress } from '../../api/forwarding/node-address.ts';
 import { NodeClient } from '../../api/forwarding/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -208,11 +209,8 @@ async function openShardStore(
 
 function listenTo({ listen: given, url }: NodeOptions): { host: string; port: number } {
   if (given) return given;
-  const { hostname, port, protocol } = new URL(url);
-  return {
-    host: hostname.replace(/^\[(.*)\]$/, '$1'),
-    port: Number(port) || (protocol === 'https:' ? 443 : 80),
-  };
+  const { hostname, port } = readNodeAddress(url);
+  return { host: hostname, port: Number(port) };
 }
 
 function findFault(membership: Membership, node: ClusterNode | undefined): string | undefined {
