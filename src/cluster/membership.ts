@@ -38,6 +38,8 @@ export class Membership {
   #reading: Promise<ClusterView> | undefined;
   #next: Promise<ClusterView> | undefined;
   #wake = new AbortController();
+  /** Failed reads since the last good one. */
+  #failures = 0;
   #running: Promise<void> | undefined;
   #leaving: Promise<void> | undefined;
 
@@ -73,7 +75,8 @@ export class Membership {
 
   /** The node has a lease. Otherwise other nodes may serve its shards. */
   get isServing(): boolean {
-    if (this.#lease.isDoubtful) this.#wake.abort();
+    // After a failure, the pause counts: every request asks.
+    if (this.#lease.isDoubtful && this.#failures === 0) this.#wake.abort();
     return this.#lease.isValid(this.#session !== undefined);
   }
 
@@ -161,15 +164,15 @@ export class Membership {
   }
 
   async #run(): Promise<void> {
-    for (let failures = 0; !this.#isLeaving; ) {
+    while (!this.#isLeaving) {
       let waitMs = this.#timings.pollMs;
       try {
         await this.refresh();
-        failures = 0;
+        this.#failures = 0;
       } catch (error) {
         if (this.#isLeaving) return;
         this.#options.onFailure(error);
-        waitMs = Math.min(waitMs, backoffMs(++failures, RETRY));
+        waitMs = Math.min(waitMs, backoffMs(++this.#failures, RETRY));
       }
       await sleep(waitMs, undefined, { signal: this.#wake.signal }).catch(() => {});
       if (this.#wake.signal.aborted && !this.#isLeaving) this.#wake = new AbortController();
