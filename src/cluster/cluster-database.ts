@@ -48,7 +48,7 @@ export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<
       `the database has ${found} shards, and this node is to use ${shards}; the number cannot change, so use ${found}`,
     );
   } finally {
-    await session.end().catch(() => {});
+    await session.end();
   }
 }
 

@@ -11,6 +11,8 @@ import { planShards } from './plan-shards.ts';
 export interface OpenShard {
   /** Ends its open waits and closes its store. */
   close(): Promise<void>;
+  /** Another node owns the shard: nothing is read or written from now on. `close` follows. */
+  abandon(): void;
 }
 
 export interface LocalShardsOptions {
@@ -127,16 +129,18 @@ export class LocalShards {
   /** Never rejects. */
   async #drop(id: number): Promise<void> {
     this.#options.log.warn({ shard: id }, 'shard lost');
-    await this.#close(id);
+    await this.#close(id, { isLost: true });
   }
 
-  async #close(id: number): Promise<void> {
+  async #close(id: number, { isLost = false } = {}): Promise<void> {
     const { log, onChange } = this.#options;
     const held = this.#held.get(id);
     if (held?.state !== 'open') return;
     this.#held.set(id, { state: 'closing' });
     onChange();
     try {
+      // A connection that is frozen would keep the shard closing for long, and this node could not serve it again.
+      if (isLost) held.shard.abandon();
       await held.shard.close();
     } catch (error) {
       log.error({ err: error, shard: id }, 'closing a shard failed');

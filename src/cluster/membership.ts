@@ -20,8 +20,6 @@ import { NodeLease } from './node-lease.ts';
 
 const RETRY = { baseMs: 50, maxMs: 1_000, jitter: 0.2 };
 const JOIN_RETRY_MS = 200;
-/** How long to wait for a session to end, ms. */
-const END_MS = 1_000;
 const UNIQUE_VIOLATION = '23505';
 
 export class Membership {
@@ -148,7 +146,7 @@ export class Membership {
     const { sql, params } = this.#rows.remove(this.id);
     await session.query({ sql, params }).catch(this.#options.onFailure);
     this.#session = undefined;
-    await endSession(session);
+    await session.end();
   }
 
   async #joinFirst(end: number): Promise<void> {
@@ -300,15 +298,4 @@ export class Membership {
       throw error;
     }
   }
-}
-
-async function endSession(session: Session): Promise<void> {
-  const timeout = new AbortController();
-  const { signal } = timeout;
-  await Promise.race([
-    session.end().catch(() => {}),
-    sleep(END_MS, undefined, { signal }).catch(() => {}),
-  ]);
-  timeout.abort();
-  session.destroy();
 }

@@ -16,7 +16,7 @@ import { ControlCopies } from './control-copies.ts';
 import type { ControlStore } from './control-store.ts';
 import { answerCalls, callNode } from './node-calls.ts';
 import { NodePlacement } from './node-placement.ts';
-import { ShardOpener } from './shard-opener.ts';
+import { ShardOpener, type ShardStore } from './shard-opener.ts';
 import { SharedRates } from './shared-rates.ts';
 
 /** Longest wait for other nodes to learn what the leader wrote, ms; later they learn it by themselves. */
@@ -32,7 +32,7 @@ export interface ClusterNodeOptions {
   settings: QueueSettings;
   clock: ResumableClock;
   log: Log;
-  openStore: (shard: number, onLost: () => void) => Promise<Store>;
+  openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
   /** The store of the shard is closed. */
   noteClosed: (shard: number) => void;
   createQueue: (store: Store) => Queue;
@@ -177,10 +177,10 @@ export class ClusterNode {
     this.placement.noteChange();
   }
 
-  async #openStore(shard: number, onLost: () => void): Promise<Store> {
-    const store = await this.#options.openStore(shard, onLost);
-    if (shard === 0) this.#options.control.own(store);
-    return store;
+  async #openStore(shard: number, onLost: () => void): Promise<ShardStore> {
+    const opened = await this.#options.openStore(shard, onLost);
+    if (shard === 0) this.#options.control.own(opened.store);
+    return opened;
   }
 
   async #open(shard: number, onLost: () => void): Promise<OpenShard> {
@@ -209,7 +209,7 @@ export class ClusterNode {
       await close();
       throw error;
     }
-    return { close };
+    return { close, abandon: opened.abandon };
   }
 
   #noteEndpoint(id: string, kind: 'put' | 'deleted'): void {

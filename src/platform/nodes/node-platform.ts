@@ -16,6 +16,7 @@ import { DatabaseSize } from '../../store/postgres/database-size.ts';
 import { openPostgres } from '../../store/postgres/postgres.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
 import { MIGRATIONS } from '../../store/postgres/schema-versions.ts';
+import { ShardLostError } from '../../store/postgres/store-lock.ts';
 import type { Store } from '../../store/store.ts';
 import { Compute } from '../compute.ts';
 import { createQueue } from '../create-queue.ts';
@@ -34,6 +35,7 @@ import { createNodeClock } from './node-clock.ts';
 import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
 import type { NodePlacement } from './node-placement.ts';
 import { NodeStatus } from './node-status.ts';
+import type { ShardStore } from './shard-opener.ts';
 
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
@@ -99,7 +101,7 @@ export async function openNode(
         log,
       });
       status.noteOpen(shard, opened.size);
-      return opened.store;
+      return opened;
     },
     noteClosed: (shard) => status.noteClosed(shard),
     createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
@@ -191,7 +193,7 @@ interface ShardStoreOptions {
 
 async function openShardStore(
   options: ShardStoreOptions,
-): Promise<{ store: Store; size: DatabaseSize }> {
+): Promise<ShardStore & { size: DatabaseSize }> {
   const { failures, isOwner, limits, log, onLost, shard, target } = options;
   const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
   const { driver, store } = await openPostgres({
@@ -204,7 +206,8 @@ async function openShardStore(
       onLost();
     },
   });
-  return { store, size: new DatabaseSize(driver) };
+  const abandon = () => driver.abandon(new ShardLostError(schema));
+  return { store, abandon, size: new DatabaseSize(driver) };
 }
 
 function listenTo({ listen: given, url }: NodeOptions): { host: string; port: number } {

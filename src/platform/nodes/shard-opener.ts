@@ -10,6 +10,12 @@ import type { Queue } from '../../queue/queue.ts';
 import type { ShardedQueues } from '../../queue/sharded-queues.ts';
 import { ENDING, type Store } from '../../store/store.ts';
 
+export interface ShardStore {
+  store: Store;
+  /** Ends its connection at once: another node owns the shard. */
+  abandon: () => void;
+}
+
 /** Longest wait for running requests of a shard before its store is closed, ms. */
 const DRAIN_MS = 2_000;
 const DRAIN_STEP_MS = 10;
@@ -20,7 +26,7 @@ export interface ShardOpenerOptions {
   queues: ShardedQueues;
   endpoints: Endpoints;
   /** Opens the schema of the shard, and ends what another node still does there. */
-  openStore: (shard: number, onLost: () => void) => Promise<Store>;
+  openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
   createQueue: (store: Store) => Queue;
   /** Reads endpoints and keys again. */
   reloadControl: () => Promise<void>;
@@ -47,7 +53,7 @@ export class ShardOpener {
 
   async open(shard: number, onLost: () => void): Promise<OpenShard & { queue: Queue }> {
     const { createQueue, openStore, queues, reloadControl } = this.#options;
-    const store = await openStore(shard, onLost);
+    const { abandon, store } = await openStore(shard, onLost);
     let queue: Queue | undefined;
     try {
       // After the shard belongs to this node: all of its endpoints are in the control plane now, or deleted.
@@ -61,7 +67,7 @@ export class ShardOpener {
       const deleted = await this.#copyEndpoints(shard, store);
       queues.add(shard, queue);
       for (const id of deleted) void this.removeEndpoint(shard, id);
-      return { queue, close: () => this.#close(shard, served) };
+      return { queue, abandon, close: () => this.#close(shard, served) };
     } catch (error) {
       this.#served.delete(shard);
       // Its sweeper may run already.

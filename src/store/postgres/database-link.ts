@@ -71,7 +71,7 @@ export class DatabaseLink {
       link.#committed = await readNumber(session);
       await link.#use(session);
     } catch (error) {
-      await session.end().catch(() => {});
+      await session.end();
       throw error;
     }
     return link;
@@ -132,7 +132,7 @@ export class DatabaseLink {
     if (this.#dead) return;
     this.#dead = describeUnavailable(error);
     this.#options.onLost(error);
-    void this.#session?.end().catch(() => {});
+    void this.#session?.end();
   }
 
   /** Nothing can be read or written from now on; commits under way may happen or not. */
@@ -152,7 +152,7 @@ export class DatabaseLink {
   async close(): Promise<void> {
     this.stopRetrying();
     await this.#opening;
-    await this.#session?.end().catch(() => {});
+    await this.#session?.end();
   }
 
   async #use(session: Session): Promise<void> {
@@ -216,7 +216,7 @@ export class DatabaseLink {
       this.#compare(await readNumber(session));
       await this.#use(session);
     } catch (error) {
-      await session.end().catch(() => {});
+      await session.end();
       throw error;
     }
   }

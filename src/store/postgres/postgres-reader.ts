@@ -36,7 +36,7 @@ export class PostgresReader implements Store {
   async close(): Promise<void> {
     this.#isClosed = true;
     const session = await this.#session?.catch(() => undefined);
-    await session?.end().catch(() => {});
+    await session?.end();
   }
 
   async #connect(): Promise<Session> {

@@ -1,6 +1,7 @@
 // One connection to Postgres that holds the store's lock. It ends with the connection; database-link.ts then opens
 // another one.
 import { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, type QueryResult } from 'pg';
 import type { Query, Row, Step } from '../store.ts';
 import type { PostgresTarget } from './connection-url.ts';
@@ -17,6 +18,8 @@ export interface SessionOptions {
 
 /** Postgres ends a transaction that is idle for so long: its client is frozen. */
 const IDLE_TRANSACTION_MS = 60_000;
+/** How long to wait for the server to close the connection, ms. */
+const END_MS = 1_000;
 /** How long after its own limit the server's answer to a statement is waited for, ms. */
 const LATE_MS = 2_000;
 /** The server misses a client that vanished after 5 + 3 × 2 s, and releases its lock. */
@@ -138,8 +141,14 @@ export class Session {
     this.#socket.destroy();
   }
 
-  end(): Promise<void> {
-    return this.#client.end();
+  /** Never rejects. A connection that is frozen ends too. */
+  async end(): Promise<void> {
+    const timeout = new AbortController();
+    const { signal } = timeout;
+    const isLate = sleep(END_MS, undefined, { signal }).catch(() => {});
+    await Promise.race([this.#client.end().catch(() => {}), isLate]);
+    timeout.abort();
+    this.destroy();
   }
 }
 

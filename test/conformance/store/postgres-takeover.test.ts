@@ -89,6 +89,22 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
     expect(await server.query('select id from job order by id')).toBe('a\nb\nd');
   });
 
+  it('closes while its connection is frozen', async () => {
+    proxy.freeze();
+    await first.close();
+    expect(await listIds(await takeOver())).toEqual(['a']);
+  });
+
+  it('closes at once if it is abandoned while its connection is frozen', async () => {
+    proxy.fault = 'frozen';
+    const frozen = add(first, 'frozen').catch((error: unknown) => error);
+    await waitFor(() => expect(proxy.fault).toBeUndefined());
+    driver.abandon(new ShardLostError('public'));
+    await first.close();
+    expect(await frozen).toBeInstanceOf(StoreUnavailableError);
+    expect(await listIds(await takeOver())).toEqual(['a']);
+  });
+
   it('is lost while nothing is under way', async () => {
     isOwner = false;
     const second = await takeOver();

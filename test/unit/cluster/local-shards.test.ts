@@ -19,6 +19,7 @@ let opening: PromiseWithResolvers<OpenShard>;
 let openings: number;
 let lose: () => void;
 let closed: number;
+let abandoned: number;
 let closing: Promise<void>;
 let offers: (string | null)[];
 let offer: () => Promise<void>;
@@ -36,6 +37,7 @@ beforeEach(() => {
   opening = Promise.withResolvers();
   openings = 0;
   closed = 0;
+  abandoned = 0;
   closing = Promise.resolve();
   offers = [];
   offer = async () => {
@@ -74,6 +76,9 @@ async function follow() {
 }
 
 const opened: OpenShard = {
+  abandon: () => {
+    abandoned += 1;
+  },
   close: async () => {
     closed += 1;
     await closing;
@@ -123,7 +128,7 @@ it('drops a shard that another node has claimed', async () => {
   await follow();
   shard = { ...shard, owner: OTHER };
   await follow();
-  expect([closed, shards.served, offers]).toEqual([1, [], []]);
+  expect([closed, abandoned, shards.served, offers]).toEqual([1, 1, [], []]);
 });
 
 it('hands over a shard that is still being opened when the node leaves', async () => {
@@ -132,7 +137,7 @@ it('hands over a shard that is still being opened when the node leaves', async (
   await letOthersRun();
   opening.resolve(opened);
   await left;
-  expect([closed, shards.served, offers]).toEqual([1, [], [OTHER]]);
+  expect([closed, abandoned, shards.served, offers]).toEqual([1, 0, [], [OTHER]]);
   await follow();
   expect(openings).toBe(1);
 });

@@ -35,17 +35,18 @@ beforeEach(async () => {
   created = [];
   closed = 0;
   noted = [];
+  const store: Store = {
+    read: (operation) => shardStore.read(operation),
+    write: (...write) => shardStore.write(...write),
+    reclaim: (pages) => shardStore.reclaim(pages),
+    // The schema of a shard outlives its connection.
+    close: async () => {
+      closed += 1;
+    },
+  };
   opener = new ShardOpener({
     ...{ clock, log, endpoints, queues },
-    openStore: async () => ({
-      read: (operation) => shardStore.read(operation),
-      write: (...write) => shardStore.write(...write),
-      reclaim: (pages) => shardStore.reclaim(pages),
-      // The schema of a shard outlives its connection.
-      close: async () => {
-        closed += 1;
-      },
-    }),
+    openStore: async () => ({ store, abandon: () => {} }),
     createQueue: (store) => {
       const queue = new Queue({ store, clock, log });
       const start = queue.start.bind(queue);
