@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { leaveOutWithoutPostgres } from '../support/postgres.ts';
 import { chooseSeed } from '../support/random.ts';
-import { runUnderNodeFaults } from '../support/runs/node-run.ts';
+import { describeFlaws, runUnderNodeFaults } from '../support/runs/node-run.ts';
 
 const jobs = Number(process.env['JOBS'] ?? 2_000);
 const faults = Number(process.env['FAULTS'] ?? 60);
@@ -13,19 +13,7 @@ it.skipIf(isLeftOut)(
   async () => {
     const seed = chooseSeed();
     console.log(`faults of nodes: SEED=${seed}`);
-    const { acknowledged, changed, exitCodes, hung, leakedConnections, unserved, wrong, ...seen } =
-      await runUnderNodeFaults({ jobs, faults, limitMs: 60 * 60_000, seed });
-    console.log(JSON.stringify(seen, null, 2));
-    expect({ acknowledged, wrong, changed, hung, leakedConnections, unserved }).toEqual({
-      ...{
-        acknowledged: jobs,
-        wrong: [],
-        changed: [],
-        hung: [],
-        leakedConnections: 0,
-        unserved: [],
-      },
-    });
-    expect(new Set(exitCodes)).toEqual(new Set([0]));
+    const result = await runUnderNodeFaults({ jobs, faults, limitMs: 25 * 60_000, seed });
+    expect(describeFlaws(result, jobs)).toEqual([]);
   },
 );

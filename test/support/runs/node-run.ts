@@ -35,6 +35,8 @@ export interface NodeResult {
   changed: string[];
   /** One line for each request without an answer in a minute. */
   hung: string[];
+  /** Jobs in the database that nobody submitted. */
+  extraJobs: number;
   /** One line for each endpoint that a node does not answer for at the end. */
   unserved: string[];
   /** More connections to Postgres than all nodes need. */
@@ -74,7 +76,7 @@ export async function runUnderNodeFaults(run: NodeRun): Promise<NodeResult> {
     lastEnv: { NODE_OPTIONS: `--import=${HOUR_AHEAD}` },
   });
   try {
-    return await new Run(run, { server, proxies, nodes, random }).run();
+    return await new Run(run, { server, store, proxies, nodes, random }).run();
   } finally {
     await nodes.close();
     await Promise.all(proxies.map((proxy) => proxy.close()));
@@ -82,8 +84,24 @@ export async function runUnderNodeFaults(run: NodeRun): Promise<NodeResult> {
   }
 }
 
+/** Prints what the run has seen. @returns one line for everything that is wrong */
+export function describeFlaws(result: NodeResult, jobs: number): string[] {
+  const { acknowledged, changed, exitCodes, hung, unserved, wrong, ...seen } = result;
+  console.log(JSON.stringify(seen, null, 2));
+  const { extraJobs, leakedConnections } = seen;
+  const failed = exitCodes.filter((code) => code !== 0).map((code) => `exit code ${code}`);
+  const counts = [
+    ...(acknowledged === jobs ? [] : [`${acknowledged} of ${jobs} jobs acknowledged`]),
+    ...(leakedConnections === 0 ? [] : [`${leakedConnections} connections to Postgres too many`]),
+    ...(extraJobs === 0 ? [] : [`${extraJobs} jobs too many`]),
+  ];
+  return [...wrong, ...changed, ...hung, ...unserved, ...failed, ...counts];
+}
+
 interface World {
   server: PostgresServer;
+  /** URL of the database. */
+  store: string;
   proxies: readonly PostgresProxy[];
   nodes: NodeProcesses;
   random: () => number;
@@ -120,9 +138,10 @@ class Run {
     const wrong = ended.flatMap((job) => describeFlaw(job) ?? []);
     const changed = await findChanges(this.#caller, ended);
     if (wrong.length + changed.length > 0) for (const { output } of workers) console.log(output);
+    const extraJobs = (await this.#countJobs()) - jobs;
     await Promise.all(nodes.all.map((node) => this.#end(node)));
     return {
-      ...{ acknowledged: ended.length, faults: this.#faults, wrong, changed, unserved },
+      ...{ acknowledged: ended.length, faults: this.#faults, wrong, changed, unserved, extraJobs },
       ...{ leakedConnections, handles, exitCodes: this.#exitCodes },
       repeated: ended.filter(({ seen }) => seen.record.attempt > 1).length,
       hung: this.#caller.hung,
@@ -181,6 +200,16 @@ class Run {
       if (performance.now() > until) return leaked;
       await sleep(100);
     }
+  }
+
+  async #countJobs(): Promise<number> {
+    const { server, store } = this.#world;
+    const schemas = Array.from({ length: SHARDS }, (_, id) =>
+      id === 0 ? 'public' : `public_${id}`,
+    );
+    const counts = schemas.map((schema) => `(select count(*) from ${schema}.job)`);
+    const database = new URL(store).pathname.slice(1);
+    return Number(await server.query(`select ${counts.join(' + ')}`, database));
   }
 
   /** Kills all nodes and starts them again. */

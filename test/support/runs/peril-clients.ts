@@ -20,7 +20,7 @@ export interface JobKey {
 const CLIENTS = 20;
 const POLL_MS = 150;
 /** Few jobs kill their thread, because a job that is released more than ten times fails. */
-const PERIL_EVERY = 16;
+const PERIL_EVERY = 17;
 const STREAM_SHARE = 0.4;
 /** Statuses of a platform that is down, or whose queue is full. */
 const REPEATED: readonly number[] = [503, 429];
@@ -55,7 +55,9 @@ export async function runJobs(
       const job = asked[n];
       if (!job) return;
       const endpoint = endpoints[n % endpoints.length] ?? '';
-      const submit = () => platform.post(`/v2/${endpoint}/run`, { input: job });
+      // A submission whose answer was lost is repeated. Nobody would cancel a second job.
+      const idempotencyKey = `job ${n}`;
+      const submit = () => platform.post(`/v2/${endpoint}/run`, { input: job, idempotencyKey });
       const { id } = jobRef.parse(await persist(submit));
       await waitForEnd(platform, { endpoint, id, asked: job }, until);
       ended.push({ endpoint, id, asked: job, seen: await look(platform, { endpoint, id }) });
