@@ -52,18 +52,18 @@ export class LocalShards {
     return [...this.#held].filter(([, { state }]) => state === 'open').map(([id]) => id);
   }
 
-  /** Starts what the view of the cluster asks for. */
+  /** Starts to open, hand over and drop shards until this node has those of the plan. */
   follow(view: ClusterView): void {
     const { membership } = this.#options;
     for (const { id, owner } of view.shards) {
-      // Somebody has counted this node dead.
+      // Another node has counted this one dead.
       if (owner !== membership.id && this.serves(id)) this.#run(this.#drop(id));
     }
     if (this.#isLeaving) return;
     const { claim, offer } = planShards(view, membership.id);
     for (const id of claim) if (this.#mayOpen(id)) this.#run(this.#open(id));
     for (const { id, owner } of view.shards) {
-      // Claimed, and not opened because of a failure.
+      // This node claimed the shard and failed to open it.
       if (owner === membership.id && this.#mayOpen(id)) this.#run(this.#open(id));
     }
     for (const { shard, to } of offer) if (this.serves(shard)) this.#run(this.#handOver(shard, to));

@@ -22,7 +22,7 @@ export function planShards(view: ClusterView, me: string): ShardPlan {
     .map(({ id }) => id)
     .toSorted();
   const donors = new Set(view.nodes.filter(({ isLive }) => isLive).map(({ id }) => id));
-  // A node that others count as dead hands over what it still has.
+  // A node that others count as dead hands over the shards that it still has.
   donors.add(me);
   const shards = view.shards.toSorted((a, b) => a.id - b.id);
   const claims = planClaims(shards, members, donors);

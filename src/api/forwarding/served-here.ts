@@ -28,7 +28,7 @@ export function lookUpUnknownNames(
   });
 }
 
-/** Add it after the guard, which passes on what other nodes serve. */
+/** Add it after the guard, which forwards the requests that other nodes serve. */
 export function countServed(app: FastifyInstance, placement: Pick<Placement, 'begin'>): void {
   app.addHook('onRequest', (request, reply, done) => {
     const subject = findSubject(request);

@@ -1,4 +1,4 @@
-// Tells from its route what a request is about: an endpoint, the control plane, or this node itself.
+// Reads the subject of a request from its route: an endpoint, the control plane, or this node itself.
 import type { FastifyRequest } from 'fastify';
 import { JOB_ROUTES, LB_ROUTE, RESOURCES, RUNPOD_BASE, SYSTEM_ROUTES } from '../../wire/routes.ts';
 

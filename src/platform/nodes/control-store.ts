@@ -9,7 +9,7 @@ import {
 } from '../../store/store.ts';
 
 export interface ControlStoreOptions {
-  /** Reads what the leader has committed. */
+  /** Reads the rows that the leader has committed. */
   reader: Store;
   /** Called after each write, before its caller gets the answer. Never rejects. */
   announce: () => Promise<void>;

@@ -1,4 +1,4 @@
-// Tells which node serves an endpoint: from the view of the cluster, and from the shards that are open here.
+// Finds the node that serves an endpoint: from the view of the cluster, and from the shards that are open here.
 import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Place, Placement } from '../../api/forwarding/placement.ts';

@@ -25,7 +25,7 @@ export interface ShardOpenerOptions {
   log: Log;
   queues: ShardedQueues;
   endpoints: Endpoints;
-  /** Opens the schema of the shard, and ends what another node still does there. */
+  /** Opens the schema of the shard, and ends the session of an earlier owner. */
   openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
   createQueue: (store: Store) => Queue;
   /** Reads endpoints and keys again. */
