@@ -114,6 +114,8 @@ class Run {
   readonly #outputs: string[] = [];
   readonly #exitCodes: (number | null)[] = [];
   readonly #faults: Record<string, number> = {};
+  /** Share of the jobs that may start: the rest waits for the faults to come. */
+  #progress = 0;
 
   constructor(run: NodeRun, world: World) {
     this.#run = run;
@@ -128,7 +130,9 @@ class Run {
     const asked = Array.from({ length: jobs }, (_, n) => chooseJob(n, random));
     const ended: EndedJob[] = [];
     const until = Date.now() + limitMs;
-    const running = runJobs(this.#caller, { endpoints: ENDPOINTS, asked, ended, until });
+    const clients = { endpoints: ENDPOINTS, asked, ended, until };
+    const mayStart = (n: number) => n < jobs * this.#progress;
+    const running = runJobs(this.#caller, { ...clients, mayStart });
     await Promise.all([running, this.#causeFaults(workers, () => ended.length)]);
     const unserved = await this.#findUnserved();
     const leakedConnections = await this.#countLeaks();
@@ -167,12 +171,15 @@ class Run {
     const world: FaultWorld = { ...{ workers, random, server, onEnd, paused }, nodes: pairs };
     const faults = chooseFaults(this.#run.faults, random);
     for (const [number, fault] of faults.entries()) {
+      // Enough for this fault and the time after it.
+      this.#progress = (number + 2) / (faults.length + 1);
       const share = (this.#run.jobs * (number + random())) / (faults.length + 1);
       while (progress() < share) await sleep(5);
       this.#faults[fault] = (this.#faults[fault] ?? 0) + 1;
       console.log(`${new Date().toISOString()}: ${progress()} jobs, ${fault}`);
       await causeFault(fault, world);
     }
+    this.#progress = 1;
   }
 
   /** Every node answers for every endpoint. */

@@ -42,11 +42,13 @@ interface Clients {
   /** Each job as first seen after its end. */
   ended: EndedJob[];
   until: number;
+  /** Whether job n may be submitted now. Default: it may. */
+  mayStart?: (n: number) => boolean;
 }
 
 export async function runJobs(
   platform: Caller,
-  { asked, ended, endpoints, until }: Clients,
+  { asked, ended, endpoints, mayStart, until }: Clients,
 ): Promise<void> {
   let next = 0;
   const client = async () => {
@@ -54,6 +56,7 @@ export async function runJobs(
       const n = next++;
       const job = asked[n];
       if (!job) return;
+      while (mayStart && !mayStart(n)) await sleep(POLL_MS);
       const endpoint = endpoints[n % endpoints.length] ?? '';
       // A submission whose answer was lost is repeated. Nobody would cancel a second job.
       const idempotencyKey = `job ${n}`;
