@@ -14,6 +14,7 @@ import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
 import { composeAnswerHeaders } from '../proxy/headers.ts';
+import { limitRest } from '../proxy/linger.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import { composeNodeHeaders } from './exchange-headers.ts';
 import type { FinalLook } from './final-look.ts';
@@ -22,8 +23,6 @@ import { readNodeAddress } from './node-address.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { PeerWatch } from './peer-watch.ts';
 
-/** How long a client may continue to send a body that its node no longer reads, ms. */
-const LINGER_MS = 2_000;
 /** Informational answers before the final one: they are written even if the client does not read. */
 const MAX_HINTS = 20;
 
@@ -189,7 +188,7 @@ class Exchange {
       if (!answer.complete) return this.#break();
       response.addTrailers(answer.trailers);
       response.end();
-      this.#limitRest();
+      limitRest(this.#options.request.raw, this.#response, this.#options.clock);
       this.#end('answered');
     });
     answer.once('close', () => this.#break());
@@ -278,18 +277,6 @@ class Exchange {
     if (body.kind !== 'late' || !this.#isSent) return;
     request.raw.unpipe(this.#outgoing);
     request.raw.resume();
-  }
-
-  /** The node has sent its whole answer; a client that continues to send blocks the connection. */
-  #limitRest(): void {
-    const { clock, request } = this.#options;
-    const { raw } = request;
-    if (raw.complete) return;
-    this.#response.once('finish', () => {
-      const cancel = clock.after(LINGER_MS, () => raw.socket.destroy());
-      raw.socket.once('close', cancel);
-      raw.once('end', cancel);
-    });
   }
 }
 

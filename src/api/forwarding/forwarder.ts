@@ -3,15 +3,12 @@
 import type { Agent } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ByteBudget } from '../../base/byte-budget.ts';
-import type { Clock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
 import { http } from '../../base/net/node-http.ts';
-import type { ForwardingBounds } from './forwarding-bounds.ts';
 import { NodeClient } from './node-client.ts';
-import { NoOwnerError, Passage, type PassageEnd } from './passage.ts';
+import { NoOwnerError, Passage, type PassageEnd, type PassageOptions } from './passage.ts';
 import { PeerWatch } from './peer-watch.ts';
 import { PlaceWaits } from './place-waits.ts';
-import type { Place, Placement } from './placement.ts';
+import type { Place } from './placement.ts';
 import { findSubject, type Subject } from './subject.ts';
 
 /** Idle connections are closed after this time, before the other side closes them, ms. */
@@ -24,16 +21,7 @@ export interface ForwardedRequest {
   durationMs: number;
 }
 
-export interface ForwarderOptions {
-  placement: Placement;
-  secrets: readonly string[];
-  bounds: ForwardingBounds;
-  /** Longest time in which a small body arrives, ms. */
-  stallMs: number;
-  /** Longest wait for bytes of the budget, ms. */
-  inFlightWaitMs: number;
-  clock: Clock;
-  log: Log;
+export interface ForwarderOptions extends PassageOptions {
   /** A request for another node has ended. */
   note: (forwarded: ForwardedRequest) => void;
 }

@@ -33,17 +33,21 @@ const SETTLED_MS = 5_000;
 /** Time in which a request that was just sent takes effect, ms. */
 const LOOK_DELAY_MS = 500;
 
+export interface PassageOptions {
+  placement: Placement;
+  secrets: readonly string[];
+  bounds: ForwardingBounds;
+  /** Longest time in which a small body arrives, ms. */
+  stallMs: number;
+  /** Longest wait for bytes of the budget, ms. */
+  inFlightWaitMs: number;
+  clock: Clock;
+  log: Log;
+}
+
 /** What all requests for other nodes share; see forwarder.ts. */
 export interface PassageContext {
-  options: {
-    placement: Placement;
-    secrets: readonly string[];
-    bounds: ForwardingBounds;
-    stallMs: number;
-    inFlightWaitMs: number;
-    clock: Clock;
-    log: Log;
-  };
+  options: PassageOptions;
   waits: PlaceWaits;
   peers: PeerWatch;
   agent: Agent;

@@ -8,10 +8,9 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { composeAnswerHeaders, composeRequestHeaders } from './headers.ts';
+import { limitRest } from './linger.ts';
 import { joinTunnel, type UpgradeRequest } from './upgrade.ts';
 
-/** How long a client may continue to send a body that its worker no longer reads, ms. */
-const LINGER_MS = 2_000;
 /**
  * Informational responses forwarded before the final one. They are written even if the client does
  * not read.
@@ -133,7 +132,7 @@ class ProxyExchange implements Dispatcher.DispatchHandler {
       this.#hasWritten = true;
       this.#response.addTrailers(trailers);
       this.#response.end();
-      this.#limitRest();
+      limitRest(this.#forwarding.request.raw, this.#response, this.#forwarding.clock);
     }
     this.#end('over');
   }
@@ -239,20 +238,6 @@ class ProxyExchange implements Dispatcher.DispatchHandler {
     if (!this.body || !this.#controller) return;
     request.raw.unpipe(this.body);
     request.raw.resume();
-  }
-
-  /**
-   * The worker has sent its whole response; a client that continues to send blocks the connection.
-   */
-  #limitRest(): void {
-    const { clock, request } = this.#forwarding;
-    const { raw } = request;
-    if (raw.complete) return;
-    this.#response.once('finish', () => {
-      const cancel = clock.after(LINGER_MS, () => raw.socket.destroy());
-      raw.socket.once('close', cancel);
-      raw.once('end', cancel);
-    });
   }
 }
 
