@@ -5,18 +5,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { readNodeAddress } from '../../api/forwarding/node-address.ts';
 import { NodeClient } from '../../api/forwarding/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
 import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';
 import { Keys } from '../../control/keys/keys.ts';
 import { completeSettings } from '../../queue/settings.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
-import { DatabaseSize } from '../../store/postgres/database-size.ts';
-import { openPostgres } from '../../store/postgres/postgres.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
 import { MIGRATIONS } from '../../store/postgres/schema-versions.ts';
-import { ShardLostError } from '../../store/postgres/store-lock.ts';
 import type { Store } from '../../store/store.ts';
 import { Compute } from '../compute.ts';
 import { createQueue } from '../create-queue.ts';
@@ -25,7 +21,6 @@ import { openCatalog } from '../files/catalog-file.ts';
 import { listen } from '../listeners.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
-import type { StoreLimits } from '../platform-options.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
 import { ClusterNode } from './cluster-node.ts';
 import { ControlStore } from './control-store.ts';
@@ -35,7 +30,7 @@ import { createNodeClock } from './node-clock.ts';
 import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
 import type { NodePlacement } from './node-placement.ts';
 import { NodeStatus } from './node-status.ts';
-import type { ShardStore } from './shard-opener.ts';
+import { openShardStore } from './shard-store.ts';
 
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
@@ -91,15 +86,8 @@ export async function openNode(
     openStore: async (shard, onLost) => {
       // Rejects without a lease: then only a renewal tells whether another node has claimed the shard.
       const isOwner = () => membership.isMine(shard);
-      const opened = await openShardStore({
-        target,
-        limits,
-        shard,
-        failures,
-        isOwner,
-        onLost,
-        log,
-      });
+      const ofShard = { shard, isOwner, onLost };
+      const opened = await openShardStore({ ...ofShard, target, limits, failures, log });
       status.noteOpen(shard, opened.size);
       return opened;
     },
@@ -126,13 +114,12 @@ export async function openNode(
   closers.push(() => serving.leave());
   serving.start();
   await untilLed(placement);
-  const declareEndpoint = (id: string) => declareOnLeader(id);
-  const declareOnLeader = async (id: string) => {
-    const place = placement.find(undefined);
-    if (place.kind !== 'node') return declareHere(id, options.maxAttempts);
-    const { maxAttempts } = options;
-    const body = { endpointId: id, ...(maxAttempts !== undefined && { maxAttempts }) };
-    await callNode(client, place.url, 'declare', body);
+  const { maxAttempts } = options;
+  const declareEndpoint = async (endpointId: string) => {
+    const leads = placement.find(undefined);
+    if (leads.kind !== 'node') return declareHere(endpointId, maxAttempts);
+    const body = { endpointId, ...(maxAttempts !== undefined && { maxAttempts }) };
+    await callNode(client, leads.url, 'declare', body);
   };
   for (const id of options.endpoints) if (!endpoints.has(id)) await declareEndpoint(id);
   isStart = false;
@@ -178,36 +165,6 @@ function openCompute(
     catalog: openCatalog({ path: catalogFile, devices, readVariable, log }),
     chooseShard: (id) => chooseShard(id, membership.view.shards.length),
   });
-}
-
-interface ShardStoreOptions {
-  target: PostgresTarget;
-  limits: StoreLimits;
-  shard: number;
-  failures: PostgresFailures;
-  /** Whether the shard still belongs to this node, after its connection was lost. */
-  isOwner: () => Promise<boolean>;
-  onLost: () => void;
-  log: Log;
-}
-
-async function openShardStore(
-  options: ShardStoreOptions,
-): Promise<ShardStore & { size: DatabaseSize }> {
-  const { failures, isOwner, limits, log, onLost, shard, target } = options;
-  const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
-  const { driver, store } = await openPostgres({
-    ...limits,
-    ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
-    onFailure: failures.note,
-    onReconnect: failures.end,
-    onLost: (error) => {
-      log.warn({ err: error, shard }, 'database of a shard lost');
-      onLost();
-    },
-  });
-  const abandon = () => driver.abandon(new ShardLostError(schema));
-  return { store, abandon, size: new DatabaseSize(driver) };
 }
 
 function listenTo({ listen: given, url }: NodeOptions): { host: string; port: number } {
