@@ -56,6 +56,11 @@ export function bytes(row: Row, column: string): Uint8Array {
   return value;
 }
 
+// Statements name their columns: Postgres refuses a prepared `select *` once another version has added a column.
+
+export const endpointColumns = `id, user_id, deployment, deleted, shard, settings, created_at, in_queue, in_progress, completed, failed,
+  cancelled, timed_out, retried`;
+
 export function readEndpoint(row: Row): StoredEndpoint {
   const deployment = textOrNull(row, 'deployment');
   return {
@@ -76,6 +81,9 @@ export function readEndpoint(row: Row): StoredEndpoint {
   };
 }
 
+export const workerColumns =
+  'endpoint_id, id, pod_id, incarnation, slots, version, devices, hello_at';
+
 export function readWorker(row: Row): StoredWorker {
   return {
     endpointId: text(row, 'endpoint_id'),
@@ -88,6 +96,9 @@ export function readWorker(row: Row): StoredWorker {
     helloAt: number(row, 'hello_at'),
   };
 }
+
+export const deliveryColumns =
+  'endpoint_id, id, job_id, user_id, url, receiver, created_at, platform_ran_ms, bytes, tries, next_at';
 
 export function readDelivery(row: Row): StoredDelivery {
   return {
@@ -105,6 +116,8 @@ export function readDelivery(row: Row): StoredDelivery {
   };
 }
 
+export const resourceColumns = 'kind, id, user_id, parent, position, body';
+
 export function readResource(row: Row): StoredResource {
   return {
     kind: text(row, 'kind'),
@@ -115,6 +128,8 @@ export function readResource(row: Row): StoredResource {
     body: text(row, 'body'),
   };
 }
+
+export const keyColumns = 'id, hash, name, user_id, scopes, created_at, expires_at, pod_id';
 
 export function readKey(row: Row): StoredKey {
   return {

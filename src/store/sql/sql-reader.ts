@@ -24,6 +24,9 @@ import { readRecordPart } from './delivery-record.ts';
 import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
 import {
   bytes,
+  deliveryColumns,
+  endpointColumns,
+  keyColumns,
   number,
   readChunkBatch,
   readDelivery,
@@ -32,7 +35,9 @@ import {
   readKey,
   readResource,
   readWorker,
+  resourceColumns,
   text,
+  workerColumns,
 } from './rows.ts';
 import { SqlJobReader } from './sql-job-reader.ts';
 import { listUnused } from './unused-payloads.ts';
@@ -42,12 +47,15 @@ const BATCHES_PER_LOOK = 256;
 
 export class SqlReader extends SqlJobReader {
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
-    const rows = yield { sql: 'select * from endpoint where id = ?', params: [id] };
+    const rows = yield {
+      sql: `select ${endpointColumns} from endpoint where id = ?`,
+      params: [id],
+    };
     return readFirst(rows, readEndpoint);
   }
 
   *endpoints(): Step<StoredEndpoint[]> {
-    const rows = yield { sql: 'select * from endpoint order by id', params: [] };
+    const rows = yield { sql: `select ${endpointColumns} from endpoint order by id`, params: [] };
     return rows.map(readEndpoint);
   }
 
@@ -84,7 +92,7 @@ export class SqlReader extends SqlJobReader {
   }
 
   *deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {
-    const sql = 'select * from delivery where endpoint_id = ? order by id limit ?';
+    const sql = `select ${deliveryColumns} from delivery where endpoint_id = ? order by id limit ?`;
     const rows = yield { sql, params: [endpointId, limit] };
     return rows.map(readDelivery);
   }
@@ -137,7 +145,7 @@ export class SqlReader extends SqlJobReader {
 
   *dueDeliveries({ userId, receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
     const rows = yield {
-      sql: `select * from delivery where user_id = ? and receiver = ? and next_at <= ?
+      sql: `select ${deliveryColumns} from delivery where user_id = ? and receiver = ? and next_at <= ?
         order by next_at limit ?`,
       params: [userId, receiver, now, limit],
     };
@@ -171,20 +179,23 @@ export class SqlReader extends SqlJobReader {
 
   *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
     const rows = yield {
-      sql: 'select * from worker where endpoint_id = ? and id = ?',
+      sql: `select ${workerColumns} from worker where endpoint_id = ? and id = ?`,
       params: [endpointId, id],
     };
     return readFirst(rows, readWorker);
   }
 
   *workers(): Step<StoredWorker[]> {
-    const rows = yield { sql: 'select * from worker order by endpoint_id, id', params: [] };
+    const rows = yield {
+      sql: `select ${workerColumns} from worker order by endpoint_id, id`,
+      params: [],
+    };
     return rows.map(readWorker);
   }
 
   *resource({ id, kind }: ResourceKey): Step<StoredResource | undefined> {
     const rows = yield {
-      sql: 'select * from resource where kind = ? and id = ?',
+      sql: `select ${resourceColumns} from resource where kind = ? and id = ?`,
       params: [kind, id],
     };
     return readFirst(rows, readResource);
@@ -195,7 +206,7 @@ export class SqlReader extends SqlJobReader {
     const byParent = parent === undefined ? '' : 'and parent = ?';
     const wanted = [userId, parent].filter((value) => value !== undefined);
     const rows = yield {
-      sql: `select * from resource where kind = ? ${byUser} ${byParent} and position < ?
+      sql: `select ${resourceColumns} from resource where kind = ? ${byUser} ${byParent} and position < ?
         order by position desc limit ?`,
       params: [kind, ...wanted, before ?? Number.MAX_SAFE_INTEGER, limit],
     };
@@ -203,17 +214,20 @@ export class SqlReader extends SqlJobReader {
   }
 
   *keyByHash(hash: string): Step<StoredKey | undefined> {
-    const rows = yield { sql: 'select * from api_key where hash = ?', params: [hash] };
+    const rows = yield { sql: `select ${keyColumns} from api_key where hash = ?`, params: [hash] };
     return readFirst(rows, readKey);
   }
 
   *keys(): Step<StoredKey[]> {
-    const rows = yield { sql: 'select * from api_key order by created_at, id', params: [] };
+    const rows = yield {
+      sql: `select ${keyColumns} from api_key order by created_at, id`,
+      params: [],
+    };
     return rows.map(readKey);
   }
 
   *keysOfUser(userId: string): Step<StoredKey[]> {
-    const sql = 'select * from api_key where user_id = ? order by created_at, id';
+    const sql = `select ${keyColumns} from api_key where user_id = ? order by created_at, id`;
     const rows = yield { sql, params: [userId] };
     return rows.map(readKey);
   }

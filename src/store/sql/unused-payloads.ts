@@ -103,7 +103,10 @@ function* addUnused({ endpointId, id, kind, origin }: UnusedPayload): Step<void>
 }
 
 export function* listUnused(limit: number): Step<UnusedPayload[]> {
-  const rows = yield { sql: 'select * from unused_payload limit ?', params: [limit] };
+  const rows = yield {
+    sql: 'select endpoint_id, job_id, kind, origin from unused_payload limit ?',
+    params: [limit],
+  };
   return rows.map(readUnused);
 }
 
