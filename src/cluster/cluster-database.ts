@@ -1,40 +1,39 @@
 // Prepares a database for nodes: its schema, and the rows of its shards.
 
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
-import { migrateLocked } from '../store/postgres/migrations.ts';
+import type { Migration } from '../store/postgres/schema-versions.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import { Session } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
 import { number } from '../store/sql/rows.ts';
 import { DEFAULT_SHARDS } from './choose-shard.ts';
-import { type ClusterRows, readNode } from './cluster-rows.ts';
+import type { ClusterRows } from './cluster-rows.ts';
+import { migrateShared } from './shared-migration.ts';
 
-const OLD_NODES =
-  'this version changes the schema, and nodes of an older version are running; stop all nodes, then start them with this version';
 /** A migration of a large table takes long. */
 const STATEMENT_MS = 600_000;
 
 export interface ClusterDatabaseOptions {
   target: PostgresTarget;
   rows: ClusterRows;
+  /** Those of the program. */
+  migrations: readonly Migration[];
   /** Undefined: the number that the database has, or else the default. */
   shards: number | undefined;
-  /** How long to wait for a platform that uses the schema while it is migrated, ms. */
+  /** How long to wait for programs that use the schema and do not allow its migration, ms. */
   waitMs: number;
   connectTimeoutMs: number;
 }
 
 /** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
 export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<void> {
-  const { connectTimeoutMs, rows, shards, target, waitMs } = options;
+  const { connectTimeoutMs, migrations, rows, shards, target, waitMs } = options;
   const session = await Session.connect({
     ...{ target, connectTimeoutMs, statementTimeoutMs: STATEMENT_MS },
   });
   try {
     await checkServer(session);
-    await migrateLocked(session, { target, waitMs }).catch(async (error: unknown) => {
-      throw (await hasLiveNodes(session, rows)) ? new UnfitDatabaseError(OLD_NODES) : error;
-    });
+    await migrateShared(session, { target, rows, migrations, waitMs });
     let found = await countShards(session, rows);
     if (found === 0) {
       // A platform without nodes would not learn that the database is shared from now on.
@@ -50,11 +49,6 @@ export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<
   } finally {
     await session.end();
   }
-}
-
-async function hasLiveNodes(session: Session, rows: ClusterRows): Promise<boolean> {
-  const found = await session.query(rows.nodes()).catch(() => []);
-  return found.some((row) => readNode(row).isLive);
 }
 
 async function countShards(session: Session, rows: ClusterRows): Promise<number> {

@@ -16,6 +16,9 @@ const END_MS = 500;
 
 const NOW = '(extract(epoch from clock_timestamp()) * 1000)::bigint';
 
+/** Whether programs of a version may use the schema. */
+const IS_USABLE = 'cast(? as bigint) >= (select coalesce(max(oldest), 0) from schema_version)';
+
 export interface NodeRow {
   id: string;
   url: string;
@@ -59,25 +62,38 @@ export class ClusterRows {
     };
   }
 
-  /** Fails with a unique violation if another node has the URL. */
+  /**
+   * Fails with a unique violation if another node has the URL. Returns no row if the schema is too new for the node:
+   * also a node whose lease ended while others migrated the database must not come back.
+   */
   join({ controlNumber, id, isLeaving, url, version }: NodeRow): Query {
     return {
       sql: `insert into node (id, url, version, leaving, control_number, renewed_at, until)
-        values (?, ?, ?, ?, ?, ${NOW}, ${NOW} + ${this.#leaseMs})
+        select ?, ?, cast(? as bigint), cast(? as bigint), cast(? as bigint), ${NOW}, ${NOW} + ${this.#leaseMs}
+        where ${IS_USABLE}
         on conflict (id) do update set url = excluded.url, version = excluded.version,
           leaving = excluded.leaving, control_number = excluded.control_number,
           renewed_at = excluded.renewed_at, until = excluded.until
         returning renewed_at as now`,
-      params: [id, url, version, Number(isLeaving), controlNumber],
+      params: [id, url, version, Number(isLeaving), controlNumber, version],
     };
   }
 
-  /** Returns no row if the node's row has been removed. */
-  renew(id: string): Query {
+  /** Returns no row if the node's row has been removed, or if the schema is too new for the node. */
+  renew({ id, version }: NodeRow): Query {
     return {
-      sql: `update node set renewed_at = ${NOW}, until = ${NOW} + ${this.#leaseMs} where id = ?
+      sql: `update node set renewed_at = ${NOW}, until = ${NOW} + ${this.#leaseMs}
+        where id = ? and ${IS_USABLE}
         returning renewed_at as now`,
-      params: [id],
+      params: [id, version],
+    };
+  }
+
+  /** Names only columns that every version has: the schema may be an earlier one. */
+  liveVersions(): Query {
+    return {
+      sql: `select version from node where ${this.#isLive('node')} order by id`,
+      params: [],
     };
   }
 

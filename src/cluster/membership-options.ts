@@ -1,5 +1,6 @@
 // The options of a membership, their defaults, and its errors.
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
+import type { Migration } from '../store/postgres/schema-versions.ts';
 import type { ClusterView } from './cluster-view.ts';
 import type { LeaseClocks, LeaseTimes } from './node-lease.ts';
 
@@ -22,8 +23,8 @@ export interface MembershipOptions {
   url: string;
   /** Fixed at the first start of a cluster. Default: the number that the database has, or else 16. */
   shards?: number | undefined;
-  /** Version of the program's schema. Default: that of this program. */
-  version?: number;
+  /** Those that the program knows. Default: all. */
+  migrations?: readonly Migration[];
   /** Called after each read of the view, also of an unchanged one, once `open` has resolved. Must not throw. */
   onView: (view: ClusterView) => void;
   /** Called with each failure of the connection or the database; the membership tries again. */

@@ -1,6 +1,7 @@
 // A node's membership in the cluster: keeps its row and its lock, and reads which node owns which shard.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../base/backoff.ts';
+import { readSchemaVersion, requireUsable } from '../store/postgres/migrations.ts';
 import { codeOf, endsConnection } from '../store/postgres/postgres-errors.ts';
 import { MIGRATIONS } from '../store/postgres/schema-versions.ts';
 import { Session } from '../store/postgres/session.ts';
@@ -44,19 +45,20 @@ export class Membership {
   private constructor(options: MembershipOptions) {
     this.#options = options;
     this.#timings = { ...TIMINGS, ...options.timings };
-    const { id, target, url, version = MIGRATIONS.length } = options;
+    const { id, migrations = MIGRATIONS, target, url } = options;
     this.#rows = new ClusterRows({ ...this.#timings, schema: target.schema });
     this.#lease = new NodeLease(this.#timings, options.clocks);
-    this.#self = { id, url, version, isLeaving: false, controlNumber: 0 };
+    this.#self = { id, url, version: migrations.length, isLeaving: false, controlNumber: 0 };
   }
 
   /** Joins the cluster. @throws NodeUrlTakenError, UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
   static async open(options: MembershipOptions): Promise<Membership> {
     const membership = new Membership(options);
     const { connectTimeoutMs, joinWaitMs } = membership.#timings;
-    const { shards, target } = options;
+    const { migrations = MIGRATIONS, shards, target } = options;
     const rows = membership.#rows;
-    await prepareDatabase({ target, rows, shards, connectTimeoutMs, waitMs: joinWaitMs });
+    const ofDatabase = { target, rows, migrations, shards };
+    await prepareDatabase({ ...ofDatabase, connectTimeoutMs, waitMs: joinWaitMs });
     await membership.#joinFirst(performance.now() + joinWaitMs);
     membership.#running = membership.#run();
     return membership;
@@ -217,7 +219,7 @@ export class Membership {
   /** @returns false if the node has no row any more */
   async #renew(session: Session): Promise<boolean> {
     const sentAt = this.#lease.now();
-    const [row] = await session.query(this.#rows.renew(this.id));
+    const [row] = await session.query(this.#rows.renew(this.#self));
     if (row) this.#lease.renewed(sentAt, number(row, 'now'));
     else this.#lease.end();
     return row !== undefined;
@@ -256,16 +258,16 @@ export class Membership {
     this.#pid = await session.readPid();
   }
 
-  /** @throws NodeUrlTakenError */
+  /** @throws NodeUrlTakenError, SchemaTooNewError */
   async #join(session: Session): Promise<void> {
     await session.query(this.#rows.removeDead(this.#self));
     const sentAt = this.#lease.now();
-    try {
-      const [row = {}] = await session.query(this.#rows.join(this.#self));
-      this.#lease.renewed(sentAt, number(row, 'now'));
-    } catch (error) {
+    const joining = session.query(this.#rows.join(this.#self));
+    const [row] = await joining.catch((error: unknown) => {
       throw codeOf(error) === UNIQUE_VIOLATION ? new NodeUrlTakenError(this.#self.url) : error;
-    }
+    });
+    if (row) this.#lease.renewed(sentAt, number(row, 'now'));
+    else requireUsable(await readSchemaVersion(session), this.#self.version);
   }
 
   #dropIfEnded(session: Session, error: unknown): void {

@@ -12,7 +12,6 @@ import { Keys } from '../../control/keys/keys.ts';
 import { completeSettings } from '../../queue/settings.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
-import { MIGRATIONS } from '../../store/postgres/schema-versions.ts';
 import type { Store } from '../../store/store.ts';
 import { Compute } from '../compute.ts';
 import { createQueue } from '../create-queue.ts';
@@ -55,7 +54,7 @@ export async function openNode(
   const failures = new PostgresFailures(log);
   let node: ClusterNode | undefined;
   const membership = await join({
-    ...{ target, nodes, failures },
+    ...{ target, nodes, failures, waitMs: limits.lockWaitMs },
     onView: (view) => node?.follow(view),
   });
   closers.push(() => membership.leave());
@@ -140,16 +139,26 @@ interface JoinOptions {
   target: PostgresTarget;
   nodes: NodeOptions;
   failures: PostgresFailures;
+  /** How long to wait for other nodes that keep this one out, ms. */
+  waitMs: number | undefined;
   onView: (view: ClusterView) => void;
 }
 
 /** @throws PlatformOptionError */
-async function join({ failures, nodes, onView, target }: JoinOptions): Promise<Membership> {
+async function join(options: JoinOptions): Promise<Membership> {
+  const { failures, nodes, onView, target, waitMs } = options;
   // Without a number, a later node takes the one that the database has.
   const { shards, url } = nodes;
-  const identity = { id: `node_${randomUUID()}`, url, shards, version: MIGRATIONS.length };
+  const identity = { id: `node_${randomUUID()}`, url, shards };
+  const timings = waitMs === undefined ? {} : { joinWaitMs: waitMs };
   try {
-    return await Membership.open({ target, ...identity, onView, onFailure: failures.note });
+    return await Membership.open({
+      target,
+      ...identity,
+      timings,
+      onView,
+      onFailure: failures.note,
+    });
   } catch (error) {
     throw explainOpening(error, target);
   }

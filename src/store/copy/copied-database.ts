@@ -96,7 +96,9 @@ export class CopiedDatabase {
     const options = { target, connectTimeoutMs: CONNECT_MS, statementTimeoutMs: STATEMENT_MS };
     try {
       if (role === 'source') await requireSchema(options);
-      const driver = await PostgresDriver.open({ ...options, lockWaitMs: LOCK_WAIT_MS }, noMemory);
+      // A copy must know all tables and columns.
+      const ofCopy = { ...options, lockWaitMs: LOCK_WAIT_MS, isExact: true };
+      const driver = await PostgresDriver.open(ofCopy, noMemory);
       return new CopiedDatabase({
         ...{ role, driver, catalog: readPostgresCatalog },
         explain: explainPostgresError,

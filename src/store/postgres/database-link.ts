@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../../base/backoff.ts';
 import { SchemaTooNewError } from '../schema-too-new.ts';
 import { StoreUnavailableError } from '../store.ts';
-import { migrate } from './migrations.ts';
+import { migrate, readSchemaVersion, requireKnown } from './migrations.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { checkServer } from './server-check.ts';
 import { Session, type SessionOptions } from './session.ts';
@@ -20,6 +20,8 @@ export interface LinkOptions extends SessionOptions {
    * lost. Undefined: it always does.
    */
   mayReturn: (() => Promise<boolean>) | undefined;
+  /** Refuses the schema of a newer version, also of one that this version may run beside. */
+  isExact: boolean;
   /** How long operations wait for a lost connection, ms. */
   waitMs: number;
   /** Called with the reason when the connection is lost, and with each failed attempt to open another one. */
@@ -67,6 +69,7 @@ export class DatabaseLink {
     try {
       await checkServer(session);
       await link.#lock(session);
+      if (options.isExact) requireKnown(await readSchemaVersion(session));
       await migrate(session, options.target.schema);
       link.#committed = await readNumber(session);
       await link.#use(session);

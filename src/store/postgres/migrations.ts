@@ -1,30 +1,31 @@
-// Applies the migrations that a database lacks. The session has the store's lock, so nothing else does it meanwhile.
+// Applies the migrations that a database lacks, and decides which versions may use it.
 import { SchemaTooNewError } from '../schema-too-new.ts';
-import { MIGRATIONS } from './schema-versions.ts';
+import { MIGRATIONS, type Migration } from './schema-versions.ts';
 import type { Session } from './session.ts';
-import { type LockOptions, releaseLock, takeLock } from './store-lock.ts';
+
+/** The schema as a database has it. */
+export interface SchemaVersion {
+  /** 0: the schema is empty. */
+  version: number;
+  /** The oldest version whose programs may use it. */
+  oldest: number;
+}
 
 /**
- * Migrates the database to the latest version: all migrations or, if one fails, none.
+ * Migrates the database to the latest version: all migrations or, if one fails, none. The session has the store's lock,
+ * so no other program uses the tables meanwhile.
  * @throws SchemaTooNewError
  */
 export async function migrate(
   session: Session,
   schema: string,
-  migrations: readonly string[] = MIGRATIONS,
+  migrations: readonly Migration[] = MIGRATIONS,
 ): Promise<void> {
-  const found = await readVersion(session);
-  if (found > migrations.length) throw new SchemaTooNewError(found, migrations.length);
-  if (found === migrations.length) return;
-  const steps = [
-    'begin',
-    ...((await hasSchema(session)) ? [] : [`create schema ${schema}`]),
-    'create table if not exists schema_version (version bigint not null)',
-    ...migrations.slice(found),
-    'delete from schema_version',
-    `insert into schema_version (version) values (${migrations.length})`,
-    'commit',
-  ];
+  const found = await readSchemaVersion(session);
+  requireUsable(found, migrations.length);
+  if (found.version >= migrations.length) return;
+  const create = (await hasSchema(session)) ? [] : [`create schema ${schema}`];
+  const steps = ['begin', ...create, describeSteps(found, migrations), 'commit'];
   try {
     await session.execute(steps.join(';\n'));
   } catch (error) {
@@ -34,18 +35,33 @@ export async function migrate(
   }
 }
 
-/** Migrates a database that other programs may open meanwhile. @throws SchemaTooNewError, UnfitDatabaseError */
-export async function migrateLocked(session: Session, options: LockOptions): Promise<void> {
-  const { schema } = options.target;
-  const found = await readVersion(session);
-  if (found > MIGRATIONS.length) throw new SchemaTooNewError(found, MIGRATIONS.length);
-  if (found === MIGRATIONS.length) return;
-  await takeLock(session, options);
-  try {
-    await migrate(session, schema);
-  } finally {
-    await releaseLock(session, schema);
-  }
+/** `known`: version of the program. @throws SchemaTooNewError */
+export function requireUsable({ oldest, version }: SchemaVersion, known: number): void {
+  if (oldest > known) throw new SchemaTooNewError(version, known);
+}
+
+/** For a program that must know all tables and columns: it copies them. @throws SchemaTooNewError */
+export function requireKnown({ version }: SchemaVersion, known = MIGRATIONS.length): void {
+  if (version > known) throw new SchemaTooNewError(version, known);
+}
+
+/** The statements from a version to the latest one, for a transaction. */
+export function describeSteps(
+  { version }: SchemaVersion,
+  migrations: readonly Migration[] = MIGRATIONS,
+): string {
+  const steps = [
+    'create table if not exists schema_version (version bigint not null)',
+    ...migrations.slice(version).map(({ sql }) => sql),
+    'delete from schema_version',
+    `insert into schema_version (version, oldest) values (${migrations.length}, ${findOldest(migrations)})`,
+  ];
+  return steps.join(';\n');
+}
+
+/** The oldest version whose programs may use a database with all of the migrations. */
+export function findOldest(migrations: readonly Migration[] = MIGRATIONS): number {
+  return Math.max(...migrations.map(({ oldest }) => oldest));
 }
 
 async function hasSchema(session: Session): Promise<boolean> {
@@ -53,10 +69,12 @@ async function hasSchema(session: Session): Promise<boolean> {
   return rows[0]?.['name'] !== null;
 }
 
-/** 0: the schema is empty. */
-async function readVersion(session: Session): Promise<number> {
+export async function readSchemaVersion(session: Session): Promise<SchemaVersion> {
   const table = await session.execute(`select to_regclass('schema_version') as name`);
-  if (table.rows[0]?.['name'] === null) return 0;
-  const { rows } = await session.execute('select max(version) as version from schema_version');
-  return Number(rows[0]?.['version'] ?? 0);
+  if (table.rows[0]?.['name'] === null) return { version: 0, oldest: 0 };
+  // All columns, because early versions have no `oldest`. Not prepared, so the columns may change.
+  const { rows } = await session.execute('select * from schema_version');
+  const [row = {}] = rows;
+  const version = Number(row['version'] ?? 0);
+  return { version, oldest: Number(row['oldest'] ?? version) };
 }

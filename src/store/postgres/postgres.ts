@@ -34,6 +34,8 @@ export interface PostgresOptions {
    * the store is lost: `onLost` gets a ShardLostError. If it rejects, the connection is tried again. Default: it does.
    */
   mayReturn?: () => Promise<boolean>;
+  /** Refuses the schema of a newer version, also of one that this version may run beside. Default: false. */
+  isExact?: boolean;
   /** How long to wait for a connection, ms. Default 10,000. */
   connectTimeoutMs?: number;
   /** Longest time of one statement, ms. Default 30,000. */
@@ -126,6 +128,7 @@ export class PostgresDriver implements SqlDriver {
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
       statementTimeoutMs: options.statementTimeoutMs ?? 30_000,
       takeOver: options.takeOver ?? false,
+      isExact: options.isExact ?? false,
       mayReturn: options.mayReturn,
       onFailure: options.onFailure ?? (() => {}),
       onSession,

@@ -96,7 +96,27 @@ create type job_image as (
 );
 `;
 
+/** Null in a row that an earlier version wrote. */
+const oldestVersion = `
+alter table schema_version add column oldest bigint;
+`;
+
+export interface Migration {
+  sql: string;
+  /**
+   * The oldest version whose programs may use the database after this step. Its own number: no earlier one. The number
+   * before: nodes of that version go on beside nodes of this one.
+   */
+  oldest: number;
+}
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
-export const MIGRATIONS: readonly string[] = [firstSchema, copyState, nodes, jobImage];
+export const MIGRATIONS: readonly Migration[] = [
+  { sql: firstSchema, oldest: 1 },
+  { sql: copyState, oldest: 2 },
+  { sql: nodes, oldest: 3 },
+  { sql: jobImage, oldest: 4 },
+  { sql: oldestVersion, oldest: 5 },
+];

@@ -34,15 +34,25 @@ export async function takeLock(session: Session, options: LockOptions): Promise<
   const end = performance.now() + waitMs;
   for (;;) {
     await prepare?.();
-    const { rows } = await session.execute(
-      `select pg_try_advisory_lock(${describeKey(target.schema)}) as locked`,
-    );
-    if (rows[0]?.['locked'] === true) return;
+    if (await tryLock(session, target.schema)) return;
     if (performance.now() > end || signal?.aborted) break;
     await sleep(LOCK_RETRY_MS);
   }
-  throw new UnfitDatabaseError(
-    `another platform uses ${target.name} (schema ${target.schema}); stop it, or give each platform a schema of its own ` +
+  throw describeUse(target);
+}
+
+/** @returns false if another session has the lock */
+export async function tryLock(session: Session, schema: string): Promise<boolean> {
+  const { rows } = await session.execute(
+    `select pg_try_advisory_lock(${describeKey(schema)}) as locked`,
+  );
+  return rows[0]?.['locked'] === true;
+}
+
+/** Why the lock cannot be taken. */
+export function describeUse({ name, schema }: PostgresTarget): UnfitDatabaseError {
+  return new UnfitDatabaseError(
+    `another platform uses ${name} (schema ${schema}); stop it, or give each platform a schema of its own ` +
       'with ?search_path=NAME',
   );
 }

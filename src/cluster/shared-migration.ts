@@ -1,0 +1,120 @@
+// Migrates the database of a cluster while nodes of an earlier version use it, if the steps allow that.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { PostgresTarget } from '../store/postgres/connection-url.ts';
+import {
+  describeSteps,
+  findOldest,
+  migrate,
+  readSchemaVersion,
+  requireUsable,
+} from '../store/postgres/migrations.ts';
+import { codeOf } from '../store/postgres/postgres-errors.ts';
+import type { Migration } from '../store/postgres/schema-versions.ts';
+import { UnfitDatabaseError } from '../store/postgres/server-check.ts';
+import type { Session } from '../store/postgres/session.ts';
+import { describeUse, releaseLock, tryLock } from '../store/postgres/store-lock.ts';
+import { number } from '../store/sql/rows.ts';
+import type { ClusterRows } from './cluster-rows.ts';
+
+const RETRY_MS = 200;
+/** Commits of the leader queue behind a step that waits for a table, so the step may not wait for longer. */
+const TABLE_WAIT = '2s';
+const LOCK_NOT_AVAILABLE = '55P03';
+
+export interface SharedMigrationOptions {
+  target: PostgresTarget;
+  rows: ClusterRows;
+  /** Those of the program. */
+  migrations: readonly Migration[];
+  /** How long to wait for programs that do not allow the migration, ms. */
+  waitMs: number;
+}
+
+/** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
+export async function migrateShared(
+  session: Session,
+  options: SharedMigrationOptions,
+): Promise<void> {
+  const { migrations, waitMs } = options;
+  const end = performance.now() + waitMs;
+  for (;;) {
+    const found = await readSchemaVersion(session);
+    requireUsable(found, migrations.length);
+    if (found.version >= migrations.length) return;
+    const refusal = await tryToMigrate(session, options);
+    if (!refusal) return;
+    if (performance.now() > end) throw refusal;
+    await sleep(RETRY_MS);
+  }
+}
+
+/** @returns why it is not possible now */
+async function tryToMigrate(
+  session: Session,
+  options: SharedMigrationOptions,
+): Promise<Error | undefined> {
+  const { migrations, rows, target } = options;
+  const { schema } = target;
+  const hasNodes = await hasNodeTable(session);
+  if (hasNodes && (await readVersions(session, rows)).length > 0) {
+    return migrateBeside(session, options);
+  }
+  // Without live nodes, a platform that is no node may use the schema.
+  if (!(await tryLock(session, schema))) return describeUse(target);
+  try {
+    // The lock does not keep out a node that joins.
+    if (hasNodes) return await migrateBeside(session, options);
+    await migrate(session, schema, migrations);
+    return undefined;
+  } finally {
+    await releaseLock(session, schema);
+  }
+}
+
+/**
+ * While `node` is locked, no node joins or renews its lease. So either this transaction sees a node of an earlier
+ * version, or that node sees the new schema when it joins.
+ */
+async function migrateBeside(
+  session: Session,
+  { migrations, rows }: SharedMigrationOptions,
+): Promise<Error | undefined> {
+  await session.execute(`begin; set local lock_timeout = '${TABLE_WAIT}'`);
+  try {
+    await session.execute('lock table node in share row exclusive mode');
+    const found = await readSchemaVersion(session);
+    const isDone = found.version >= migrations.length;
+    const refusal = isDone ? undefined : refuseOlder(await readVersions(session, rows), migrations);
+    if (!isDone && !refusal) await session.execute(describeSteps(found, migrations));
+    await session.execute(refusal ? 'rollback' : 'commit');
+    return refusal;
+  } catch (error) {
+    // The connection may have ended.
+    await session.execute('rollback').catch(() => {});
+    if (error instanceof Error && codeOf(error) === LOCK_NOT_AVAILABLE) return error;
+    throw error;
+  }
+}
+
+function refuseOlder(
+  versions: readonly number[],
+  migrations: readonly Migration[],
+): UnfitDatabaseError | undefined {
+  const oldest = findOldest(migrations);
+  const older = versions.filter((version) => version < oldest);
+  if (older.length === 0) return undefined;
+  return new UnfitDatabaseError(
+    `this version changes the schema to version ${migrations.length}, which versions before ${oldest} cannot use, and ` +
+      `running nodes have version ${[...new Set(older)].join(', ')}; stop these nodes, then start this version`,
+  );
+}
+
+async function hasNodeTable(session: Session): Promise<boolean> {
+  const { rows } = await session.execute(`select to_regclass('node') as name`);
+  return rows[0]?.['name'] !== null;
+}
+
+/** Of the schemas that live nodes have been built for. */
+async function readVersions(session: Session, rows: ClusterRows): Promise<number[]> {
+  return (await session.query(rows.liveVersions())).map((row) => number(row, 'version'));
+}
