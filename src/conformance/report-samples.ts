@@ -19,8 +19,15 @@ export function refTo({ attempt, jobId, token }: LeaseRef | Lease): LeaseRef {
   return { attempt, jobId, token };
 }
 
-export function outcomeOf(lease: LeaseRef, seq: number, outcome: Outcome, body = ''): Report {
-  return { ...refTo(lease), kind: 'outcome', seq, outcome, body: Buffer.from(body) };
+export function outcomeOf(lease: LeaseRef, seq: number, outcome: Outcome, body = '') {
+  const sample = {
+    ...refTo(lease),
+    kind: 'outcome',
+    seq,
+    outcome,
+    body: Buffer.from(body),
+  } as const;
+  return sample satisfies Report;
 }
 
 export function progressOf(lease: LeaseRef, seq: number, value: unknown): Report {

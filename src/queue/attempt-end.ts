@@ -133,6 +133,7 @@ export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment
     message: boundHistoryMessage(error.message),
     workerId: job.workerId ?? '',
     endedAt: now,
+    ...(job.usage && { usage: job.usage }),
   };
   return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
 }

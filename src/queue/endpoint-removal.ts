@@ -4,6 +4,7 @@ import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
+import type { GpuTotals } from './gpu-totals.ts';
 import type { Presence } from './leases/presence.ts';
 import type { Signals } from './signals.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
@@ -16,6 +17,7 @@ export interface EndpointRemovalOptions {
   presence: Presence;
   signals: Signals;
   deliveries: Deliveries;
+  gpuTotals: GpuTotals;
   closing: AbortSignal;
 }
 
@@ -76,6 +78,7 @@ export class EndpointRemoval {
   forget(endpointId: string): void {
     this.#gone.delete(endpointId);
     this.#options.deliveries.forgetEndpoint(endpointId);
+    this.#options.gpuTotals.forgetEndpoint(endpointId);
   }
 
   /** @returns whether all jobs are removed */

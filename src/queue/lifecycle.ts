@@ -2,7 +2,7 @@
 // state and effects. changes.ts stores them. attempt-end.ts and lease-terms.ts are parts of this file; no
 // other file imports them.
 import type { StoredJob, StoredLease } from '../store/store.ts';
-import { type AttemptError, isTerminal } from '../wire/job.ts';
+import { type AttemptError, type AttemptUsage, isTerminal } from '../wire/job.ts';
 import type {
   Outcome,
   ReleaseReason,
@@ -44,7 +44,7 @@ export type JobEvent =
   | { type: 'chunks'; seq: number; count: number; bytes: number }
   | { type: 'progress'; seq: number; value: string }
   | { type: 'log'; seq: number; bytes: number; dropped: number }
-  | { type: 'outcome'; seq: number; outcome: Outcome }
+  | { type: 'outcome'; seq: number; outcome: Outcome; usage?: AttemptUsage | null }
   /** The worker's process is dead. `alone`: it ran nothing else. */
   | { type: 'crashed'; alone: boolean; detail: string }
   /** The worker has drained. */
@@ -83,7 +83,7 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
         moment,
       );
     case 'outcome':
-      return settleByOutcome(job, event.seq, event.outcome, moment);
+      return settleByOutcome(job, event, moment);
     case 'crashed':
       return crash(job, event, moment);
     case 'worker_left':
@@ -127,6 +127,7 @@ function lease(
       chunkCount: 0,
       chunkBytes: 0,
       progress: null,
+      usage: null,
     },
     { dropChunks: job.chunkCount > 0, stopWorker: job.lease !== null },
   );
@@ -191,18 +192,24 @@ function addChunks(
   return { ...change(keepLease(failed, added.job)), stopWorker: true, retried: added.retried };
 }
 
+interface OutcomeEvent {
+  seq: number;
+  outcome: Outcome;
+  usage?: AttemptUsage | null | undefined;
+}
+
 function settleByOutcome(
   job: StoredJob,
-  seq: number,
-  outcome: Outcome,
+  { outcome, seq, usage = null }: OutcomeEvent,
   moment: Moment,
 ): Transition {
   const executionMs =
     outcome.kind === 'released' ? job.executionMs : Math.round(outcome.executionMs);
   if (isTerminal(job.status)) {
-    return change({ ...job, lease: null, lastSeq: seq, executionMs });
+    return change({ ...job, lease: null, lastSeq: seq, executionMs, usage });
   }
-  const { job: live, retried } = report(job, seq, { executionMs }, moment);
+  const ended = { executionMs, usage, progress: null };
+  const { job: live, retried } = report(job, seq, ended, moment);
   const counted = (transition: Transition) => ({
     ...transition,
     retried: transition.retried + retried,
@@ -268,6 +275,7 @@ function retry(job: StoredJob, moment: Moment): Decision {
       startedAt: null,
       endedAt: null,
       executionMs: null,
+      usage: null,
       failures: 0,
       releases: 0,
       chunkCount: 0,

@@ -10,6 +10,7 @@ import type { EndpointHealth } from '../wire/resources/endpoint.ts';
 import { Absence } from './absence.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { GpuTotals } from './gpu-totals.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases/leases.ts';
 import { OpenLeases } from './leases/open-leases.ts';
@@ -83,12 +84,14 @@ export class Queue implements Queues {
     // Every open long poll listens to this signal, so thousands of listeners are normal.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
-    this.removal = new EndpointRemoval({ changes, presence, signals, deliveries, closing });
+    const gpuTotals = new GpuTotals();
+    const removing = { changes, presence, signals, deliveries, gpuTotals, closing };
+    this.removal = new EndpointRemoval(removing);
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
     const positions = new Positions(clock);
     const payloads = new LargePayloads({ store, clock, settings, onUnused });
-    this.#parts = { ...shared, arrivals, removal, positions, payloads, closing };
+    this.#parts = { ...shared, arrivals, removal, positions, payloads, gpuTotals, closing };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     this.jobs = new Jobs(this.#parts);
     this.streams = new Streams(this.#parts);
@@ -204,6 +207,10 @@ export class Queue implements Queues {
       all.set(endpointId, { counts: all.get(endpointId)?.counts ?? {}, waiting: count });
     }
     return all;
+  }
+
+  gpuTotals(): ReturnType<Queues['gpuTotals']> {
+    return this.#parts.gpuTotals.all;
   }
 
   /** Endpoints with their counters, without deleted ones. */

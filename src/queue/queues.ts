@@ -3,6 +3,7 @@
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
+import type { GpuTotal } from './gpu-totals.ts';
 import type { Jobs } from './jobs.ts';
 import type { OpenLeases } from './leases/open-leases.ts';
 import type { WorkerLoads } from './leases/worker-loads.ts';
@@ -43,5 +44,7 @@ export interface Queues {
   /** Endpoints with their counters, without deleted ones. */
   endpoints(): Promise<StoredEndpoint[]>;
   webhookCounts(): Promise<Map<string, WebhookCounts>>;
+  /** What ended attempts used of GPUs since the start, by endpoint. */
+  gpuTotals(): ReadonlyMap<string, Readonly<GpuTotal>>;
   health(endpointId: string): Promise<EndpointHealth>;
 }

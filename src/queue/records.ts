@@ -57,6 +57,7 @@ export function composeRecord<Output>(
   const head = describeJob(job, now, output);
   head['attempt'] = job.attempt;
   if (job.error) head['error'] = job.error;
+  if (job.usage) head['usage'] = job.usage;
   const progress = progressOf(job);
   return addMembers<Output | Uint8Array>(head, {
     ...(progress && { progress }),

@@ -16,10 +16,11 @@ import {
 } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { Changes, StepOn } from './changes.ts';
+import type { GpuTotals } from './gpu-totals.ts';
 import type { Presence } from './leases/presence.ts';
 import { type JobEvent, judgeReport } from './lifecycle.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
-import { boundOutcome } from './payloads/outcome-bounds.ts';
+import { boundOutcome, boundUsage } from './payloads/outcome-bounds.ts';
 import type { QueueSettings } from './settings.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };
@@ -29,6 +30,7 @@ export interface ReportsOptions {
   presence: Presence;
   changes: Changes;
   settings: QueueSettings;
+  gpuTotals: GpuTotals;
   log: Log;
 }
 
@@ -52,7 +54,10 @@ export class Reports {
     await Promise.allSettled(pending);
     const replies = await Promise.all(pending);
     for (const [index, report] of request.reports.entries()) {
-      if (report.kind === 'outcome') this.#logOutcome(request, report, replies[index]);
+      if (report.kind !== 'outcome') continue;
+      this.#logOutcome(request, report, replies[index]);
+      const gpu = boundUsage(report.usage)?.gpu;
+      if (gpu && replies[index]?.answer === 'applied') this.#options.gpuTotals.add(endpointId, gpu);
     }
     return replies;
   }
@@ -207,7 +212,8 @@ function toEvent(
     }
     case 'outcome': {
       const size = { bytes: body.length, maxBytes: maxOutputBytes };
-      return { type: 'outcome', seq, outcome: boundOutcome(report.outcome, size) };
+      const outcome = boundOutcome(report.outcome, size);
+      return { type: 'outcome', seq, outcome, usage: boundUsage(report.usage) };
     }
   }
 }

@@ -162,6 +162,10 @@ export class ShardedQueues implements Queues {
     return new Map(all.flatMap((counts) => [...counts]));
   }
 
+  gpuTotals(): ReturnType<Queues['gpuTotals']> {
+    return new Map([...this.#served.values()].flatMap((each) => [...each.gpuTotals()]));
+  }
+
   health(endpointId: string) {
     return this.of(endpointId).health(endpointId);
   }

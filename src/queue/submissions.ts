@@ -256,6 +256,7 @@ function createJob(
     error: null,
     history: [],
     progress: null,
+    usage: null,
     workerId: null,
     idempotencyKey: idempotency?.key ?? null,
     requestHash: idempotency?.requestHash ?? null,

@@ -1,5 +1,5 @@
 // The records that the store keeps. store.ts has the verbs that read and write them.
-import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
+import type { AttemptUsage, FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 
@@ -73,8 +73,10 @@ export interface StoredJob {
   logDropped: number;
   error: JobError | null;
   history: FailedAttempt[];
-  /** JSON text. */
+  /** JSON text; null unless the job is IN_PROGRESS. */
   progress: string | null;
+  /** Of the last attempt once it has ended; null while the job is IN_PROGRESS. */
+  usage: AttemptUsage | null;
   /** Worker of the last attempt. */
   workerId: string | null;
   idempotencyKey: string | null;

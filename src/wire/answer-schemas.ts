@@ -4,11 +4,13 @@ import { z } from 'zod';
 import type { Chunk } from './chunk/chunk.ts';
 import {
   type AttemptError,
+  type AttemptUsage,
   ERROR_CODES,
   JOB_STATUSES,
   type JobRecord,
   type JobSummary,
   STUCK_STATES,
+  VRAM_SCOPES,
 } from './job.ts';
 import type { Json } from './json.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
@@ -38,6 +40,42 @@ const attemptError = z.object({
     .exactOptional(),
 }) satisfies z.ZodType<AttemptError>;
 
+const attemptUsage = z.object({
+  gpu: z
+    .object({
+      seconds: z
+        .number()
+        .min(0)
+        .describe('Devices × seconds; an equal share of time with other attempts in the process'),
+      vramPeakBytes: count.exactOptional().describe('Highest device memory in use'),
+      vramMeanBytes: count.exactOptional().describe('Mean device memory in use'),
+      vramScope: z
+        .enum(VRAM_SCOPES)
+        .exactOptional()
+        .describe(
+          '`process`: memory of the worker process and its children; `devices`: of all processes on the devices',
+        ),
+      utilizationMean: z
+        .number()
+        .min(0)
+        .max(1)
+        .exactOptional()
+        .describe('Share of time in which a kernel ran, mean over the devices'),
+      energyJoules: z
+        .number()
+        .min(0)
+        .exactOptional()
+        .describe('Energy of the devices; an equal share of time with other attempts'),
+      shared: z
+        .boolean()
+        .describe(
+          'Other attempts ran in the process; memory and utilization are those of all together',
+        ),
+    })
+    .exactOptional()
+    .describe('Absent without a GPU; a figure that nothing measured is absent'),
+}) satisfies z.ZodType<AttemptUsage>;
+
 export const jobRecord = z.object({
   id: z.string(),
   status: jobStatus,
@@ -59,12 +97,16 @@ export const jobRecord = z.object({
           message: z.string(),
           workerId: z.string(),
           endedAt: z.int().describe('Unix ms'),
+          usage: attemptUsage.exactOptional(),
         }),
       ),
     })
     .exactOptional(),
   workerId: z.string().exactOptional(),
   progress: z.unknown().exactOptional(),
+  usage: attemptUsage
+    .exactOptional()
+    .describe('What the last attempt used; set once it has ended, if its worker measures it'),
 }) satisfies z.ZodType<JobRecord>;
 
 const jobSummary = z.object({

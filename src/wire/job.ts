@@ -92,6 +92,40 @@ export interface AttemptError {
   stuck?: StuckPlace;
 }
 
+export const VRAM_SCOPES = ['process', 'devices'] as const;
+
+/** What one attempt used of the GPUs of its worker process. A figure that nothing measured is absent. */
+export interface GpuUsage {
+  /**
+   * Number of devices × seconds of the attempt. Of time with other attempts in the same process, an
+   * equal share.
+   */
+  seconds: number;
+  /** Highest and mean device memory in use during the attempt, over all devices of the process. */
+  vramPeakBytes?: number;
+  vramMeanBytes?: number;
+  /**
+   * Whose memory that is. `process`: of the worker process and its children. `devices`: of all
+   * processes on the devices, because nvidia-smi did not list those of the worker.
+   */
+  vramScope?: (typeof VRAM_SCOPES)[number];
+  /** Share of time in which a kernel ran, 0 to 1, mean over the attempt and the devices. */
+  utilizationMean?: number;
+  /** Energy of the devices. Of time with other attempts in the same process, an equal share. */
+  energyJoules?: number;
+  /**
+   * Other attempts ran in the process meanwhile. Seconds and energy are shares; memory and utilization
+   * are those of all attempts together.
+   */
+  shared: boolean;
+}
+
+/** What one attempt used. */
+export interface AttemptUsage {
+  /** Absent on workers without a GPU. */
+  gpu?: GpuUsage;
+}
+
 export interface FailedAttempt {
   attempt: number;
   code: ErrorCode;
@@ -99,6 +133,8 @@ export interface FailedAttempt {
   workerId: string;
   /** Unix ms. */
   endedAt: number;
+  /** Absent if the worker reported none. */
+  usage?: AttemptUsage;
 }
 
 /**
@@ -123,6 +159,8 @@ export interface JobRecord {
   error?: JobError;
   workerId?: string;
   progress?: unknown;
+  /** Of the last attempt, once it has ended; absent if the worker reported none. */
+  usage?: AttemptUsage;
 }
 
 /** One row of the job list. Times are Unix ms. */

@@ -50,6 +50,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   }).set({ version }, 1);
   const refresh = registerEndpointMetrics(options);
   const refreshWebhooks = registerWebhookMetrics(options);
+  const refreshGpus = registerGpuMetrics(options);
   const refreshStore = registerStoreMetrics(registry, options.store);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
@@ -70,6 +71,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
       // If the store cannot be read, the other metrics are still returned: they show the failure.
       await refresh().catch(ignoreStoreFailure);
       await refreshWebhooks().catch(ignoreStoreFailure);
+      refreshGpus();
       await refreshStore();
       return registry.metrics();
     },
@@ -167,6 +169,27 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
       }
       givenUp.inc({ endpoint }, lost);
       waiting.set({ endpoint }, left);
+    }
+  };
+}
+
+function registerGpuMetrics({ queue, registry }: MetricsOptions) {
+  const add = (name: string, help: string) =>
+    new Counter({ name, help, labelNames: ['endpoint'], registers: [registry] });
+  const seconds = add(
+    'millrace_gpu_seconds_total',
+    'Devices × seconds of ended attempts on GPUs, since the start of the platform.',
+  );
+  const joules = add(
+    'millrace_gpu_energy_joules_total',
+    'Energy of GPUs during ended attempts, where workers measure it, since the start of the platform.',
+  );
+  return () => {
+    seconds.reset();
+    joules.reset();
+    for (const [endpoint, total] of queue.gpuTotals()) {
+      seconds.inc({ endpoint }, total.seconds);
+      joules.inc({ endpoint }, total.energyJoules);
     }
   };
 }

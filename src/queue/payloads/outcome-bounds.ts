@@ -1,7 +1,7 @@
 // Bounds the outcome that a worker reports. The store keeps the outcome in the job's row, reads the whole
 // row at every change of the job, and may read thousands of rows at once. Pure.
 import { limitText } from '../../base/text/printable.ts';
-import type { AttemptError } from '../../wire/job.ts';
+import type { AttemptError, AttemptUsage, GpuUsage } from '../../wire/job.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 
 /** Longest message, stack or type of an error. Millrace's own workers already cut them at 32,000. */
@@ -32,6 +32,42 @@ export function boundOutcome(outcome: Outcome, output: OutputSize): Outcome {
   if (outcome.kind === 'timed_out' || outcome.retryAfterMs === undefined)
     return { ...outcome, executionMs, error };
   return { ...outcome, executionMs, error, retryAfterMs: boundSpan(outcome.retryAfterMs) };
+}
+
+/** The largest figure that survives a sum of many. */
+const MAX_FIGURE = 2 ** 50;
+
+/** Limits and rounds the figures. Null if the worker reported none. */
+export function boundUsage(usage: AttemptUsage | undefined): AttemptUsage | null {
+  const gpu = usage?.gpu;
+  return gpu ? { gpu: boundGpuUsage(gpu) } : null;
+}
+
+function boundGpuUsage(gpu: GpuUsage): GpuUsage {
+  const {
+    energyJoules,
+    shared,
+    seconds,
+    utilizationMean,
+    vramMeanBytes,
+    vramPeakBytes,
+    vramScope,
+  } = gpu;
+  return {
+    seconds: boundFigure(seconds, 3),
+    ...(vramPeakBytes !== undefined && { vramPeakBytes: boundFigure(vramPeakBytes) }),
+    ...(vramMeanBytes !== undefined && { vramMeanBytes: boundFigure(vramMeanBytes) }),
+    ...(vramScope !== undefined && { vramScope }),
+    ...(utilizationMean !== undefined && {
+      utilizationMean: Math.min(1, boundFigure(utilizationMean, 4)),
+    }),
+    ...(energyJoules !== undefined && { energyJoules: boundFigure(energyJoules, 3) }),
+    shared,
+  };
+}
+
+function boundFigure(value: number, digits = 0): number {
+  return Math.round(Math.min(value, MAX_FIGURE) * 10 ** digits) / 10 ** digits;
 }
 
 /** Cuts the message of a failed attempt for the job's history. */

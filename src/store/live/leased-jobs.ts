@@ -81,5 +81,5 @@ export class LeasedJobs {
 }
 
 function toListed(job: StoredJob): StoredJob {
-  return { ...job, error: null, history: [], progress: null, attachment: null };
+  return { ...job, error: null, history: [], progress: null, usage: null, attachment: null };
 }

@@ -56,6 +56,13 @@ export const jobColumns = [
   'api',
 ] as const;
 
+/**
+ * The column `progress` has the progress of a running attempt, and the usage of an ended one behind this
+ * mark, with which no JSON text begins. The two never exist together, and older versions ignore the
+ * progress of a job that does not run.
+ */
+const USAGE_MARK = '\x1e';
+
 export function listJobValues(job: StoredJob): SqlValue[] {
   const { lease, error, history } = job;
   return [
@@ -99,7 +106,7 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.logDropped,
     error ? JSON.stringify(error) : null,
     history.length === 0 ? null : JSON.stringify(history),
-    job.progress,
+    job.usage ? `${USAGE_MARK}${JSON.stringify(job.usage)}` : job.progress,
     job.workerId,
     job.idempotencyKey,
     job.requestHash,
@@ -148,6 +155,8 @@ const insertJobSql = `insert into job (${imageColumns.join(', ')})
 export function readJob(row: Row): StoredJob {
   const error = textOrNull(row, 'error');
   const history = textOrNull(row, 'history');
+  const said = textOrNull(row, 'progress');
+  const isUsage = said?.startsWith(USAGE_MARK) ?? false;
   return {
     endpointId: text(row, 'endpoint_id'),
     id: text(row, 'id'),
@@ -183,7 +192,8 @@ export function readJob(row: Row): StoredJob {
     logDropped: number(row, 'log_dropped'),
     error: error === null ? null : JSON.parse(error),
     history: history === null ? [] : JSON.parse(history),
-    progress: textOrNull(row, 'progress'),
+    progress: isUsage ? null : said,
+    usage: isUsage ? JSON.parse(said?.slice(USAGE_MARK.length) ?? 'null') : null,
     workerId: textOrNull(row, 'worker_id'),
     idempotencyKey: textOrNull(row, 'idempotency_key'),
     requestHash: textOrNull(row, 'request_hash'),

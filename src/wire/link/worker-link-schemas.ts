@@ -4,10 +4,12 @@ import { z } from 'zod';
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
 import {
   type AttemptError,
+  type AttemptUsage,
   ERROR_CODES,
   MAX_S3_CONFIG_LENGTH,
   STUCK_STATES,
   type StuckPlace,
+  VRAM_SCOPES,
 } from '../job.ts';
 import { MAX_CHUNKS, MAX_LISTED } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
@@ -184,6 +186,22 @@ const outcome = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('released'), reason: z.enum(RELEASE_REASONS) }),
 ]) satisfies z.ZodType<Outcome>;
 
+const figure = z.number().min(0).exactOptional();
+
+const attemptUsage = z.object({
+  gpu: z
+    .object({
+      seconds: z.number().min(0),
+      vramPeakBytes: figure,
+      vramMeanBytes: figure,
+      vramScope: z.enum(VRAM_SCOPES).exactOptional(),
+      utilizationMean: figure,
+      energyJoules: figure,
+      shared: z.boolean(),
+    })
+    .exactOptional(),
+}) satisfies z.ZodType<AttemptUsage>;
+
 function isSizeList(value: unknown): boolean {
   if (!Array.isArray(value) || value.length === 0 || value.length > MAX_CHUNKS) return false;
   return value.every((size) => Number.isInteger(size) && size >= 2 && size <= MAX_CHUNK_BYTES);
@@ -212,6 +230,7 @@ export const reportHeader = z.discriminatedUnion('kind', [
     kind: z.literal('outcome'),
     outcome,
     recycle: z.literal(true).exactOptional(),
+    usage: attemptUsage.exactOptional(),
   }),
 ]) satisfies z.ZodType<ReportHeader>;
 

@@ -1,7 +1,7 @@
 // The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll,
 // gRPC) transports exactly this interface; the queue implements it directly. Workers load this
 // file, so the zod schemas are in worker-link-schemas.ts.
-import type { AttemptError } from '../job.ts';
+import type { AttemptError, AttemptUsage } from '../job.ts';
 
 export const PROTOCOL_VERSION = 1;
 
@@ -250,6 +250,8 @@ export type ReportHeader =
       outcome: Outcome;
       /** The handler asks for a new worker process: this one runs no other job and exits by itself. */
       recycle?: true;
+      /** What the attempt used, also if it was released. Old platforms ignore it. */
+      usage?: AttemptUsage;
     });
 export type Report = ReportHeader & { body: Uint8Array };
 

@@ -360,6 +360,60 @@ export function describeReports(stage: LinkStage): void {
       expect(await hand.takeOne()).toMatchObject({ jobId: id, attempt: 2, solo: true });
     });
 
+    const gpu = {
+      seconds: 1.5,
+      vramPeakBytes: 80_000_000_000,
+      vramMeanBytes: 79_000_000_001,
+      vramScope: 'process',
+      utilizationMean: 0.75,
+      energyJoules: 450.125,
+      shared: true,
+    } as const;
+
+    it.each([
+      ['all figures', gpu],
+      ['the figures that exist', { seconds: 0, shared: false }],
+    ])('brings what the attempt used: %s', async (_, used) => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const report = outcomeOf(await hand.takeOne(), 1, completed, '1');
+      await hand.reportOne({ ...report, usage: { gpu: used } });
+      expect((await platform.record(id)).usage).toEqual({ gpu: used });
+    });
+
+    it('of a failed attempt keeps its usage in the history, and not in the next attempt', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const end = { ...failed, retry: 'after', retryAfterMs: 0 } as const;
+      const first = await hand.takeOne();
+      await hand.reportOne({ ...outcomeOf(first, 1, end, ''), usage: { gpu } });
+      expect(await platform.record(id)).toMatchObject({ status: 'IN_QUEUE', usage: { gpu } });
+      const next = await hand.takeOne({ held: [] });
+      await hand.reportOne(progressOf(next, 1, 0.5));
+      const running = await platform.record(id);
+      expect(running).toMatchObject({ status: 'IN_PROGRESS', progress: 0.5 });
+      expect(running).not.toHaveProperty('usage');
+      await hand.finish(next, { ...failed, retry: 'never' }, { seq: 2 });
+      const record = await platform.record(id);
+      expect(record).not.toHaveProperty('usage');
+      const [one, two] = record.error?.attempts ?? [];
+      expect(one).toMatchObject({ attempt: 1, usage: { gpu } });
+      expect(two).not.toHaveProperty('usage');
+    });
+
+    it('after a cancel brings what the attempt used', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+      const stopped = { kind: 'cancelled', executionMs: 5, stopped: 'signal' } as const;
+      await hand.reportOne({ ...outcomeOf(lease, 1, stopped, ''), usage: { gpu } });
+      expect(await platform.record(id)).toMatchObject({ status: 'CANCELLED', usage: { gpu } });
+    });
+
     it('contains the place where the attempt was stuck', async () => {
       const { platform } = stage;
       const id = await platform.submit();

@@ -54,6 +54,8 @@ const fullJob: StoredJob = makeJob({
   attachment: { format: 'runpod', handlerData: '{"bucketName":"ä"}' },
 });
 
+const usage = { gpu: { seconds: 1.5, vramPeakBytes: 8e10, shared: false } };
+
 const odd = 'a\0b\x10\x100\x101\x7f';
 const withControlCharacters = {
   idempotencyKey: odd,
@@ -67,6 +69,7 @@ export function describeJobs(): void {
   it.each([
     ['with every field set', fullJob],
     ['with required fields only', makeJob({ id: 'a' })],
+    ['with the usage of its last attempt', makeJob({ id: 'a', usage })],
     ['with control characters in its texts', makeJob({ id: 'a', ...withControlCharacters })],
   ])('%s is returned unchanged', async (_, job) => {
     await addJobs(store, [job]);

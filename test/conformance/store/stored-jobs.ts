@@ -47,6 +47,7 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     error: null,
     history: [],
     progress: null,
+    usage: null,
     workerId: null,
     idempotencyKey: null,
     requestHash: null,

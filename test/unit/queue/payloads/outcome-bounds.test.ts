@@ -6,6 +6,7 @@ import {
   ENDPOINT,
   failed,
   Hand,
+  outcomeOf,
   Platform,
   progressOf,
 } from '../../../conformance/platform.ts';
@@ -47,6 +48,27 @@ it('a job that failed a hundred times has a history of bounded size', async () =
   const { history, status } = await platform.job(id);
   expect({ status, attempts: history.length }).toEqual({ status: 'FAILED', attempts: 100 });
   expect(JSON.stringify(history).length).toBeLessThan(200_000);
+});
+
+it('the figures of an attempt are limited and rounded', async () => {
+  const id = await platform.submit();
+  const gpu = {
+    ...({
+      seconds: 1e300,
+      vramPeakBytes: 1e300,
+      vramMeanBytes: 0.6,
+      vramScope: 'process',
+    } as const),
+    ...{ utilizationMean: 99.5, energyJoules: 1.23456, shared: false },
+  };
+  const report = outcomeOf(await worker.takeOne(), 1, completed, '1');
+  await worker.reportOne({ ...report, usage: { gpu } });
+  expect((await platform.record(id)).usage).toEqual({
+    gpu: {
+      ...{ seconds: 2 ** 50, vramPeakBytes: 2 ** 50, vramMeanBytes: 1, vramScope: 'process' },
+      ...{ utilizationMean: 1, energyJoules: 1.235, shared: false },
+    },
+  });
 });
 
 describe('spans', () => {
