@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
+import type { UsageMeter } from './gpu/usage-meter.ts';
 import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,
@@ -21,6 +22,8 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 export interface AttemptsOptions {
   options: CompleteWorkerOptions;
   reporter: Reporter;
+  /** Undefined without a GPU. */
+  meter?: UsageMeter<Lease> | undefined;
 }
 
 export class Attempts {
@@ -29,6 +32,7 @@ export class Attempts {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #observer: WorkerObserver | undefined;
+  readonly #meter: UsageMeter<Lease> | undefined;
   readonly #stuckAfterMs: number;
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
@@ -38,12 +42,13 @@ export class Attempts {
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
 
-  constructor({ options, reporter }: AttemptsOptions) {
+  constructor({ meter, options, reporter }: AttemptsOptions) {
     this.#executor = options.executor;
     this.#reporter = reporter;
     this.#clock = options.clock;
     this.#log = options.log;
     this.#observer = options.observer;
+    this.#meter = meter;
     this.#stuckAfterMs = options.stuckAfterMs;
   }
 
@@ -247,6 +252,7 @@ export class Attempts {
     const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
     const observer = this.#observer;
     observer?.attemptBegan(lease);
+    this.#meter?.begin(lease, this.#clock.now());
     const sink = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
@@ -284,10 +290,12 @@ export class Attempts {
     this.#active--;
     this.#ended++;
     if (end.recycle) this.#mustRecycle = true;
-    this.#observer?.attemptEnded(attempt.lease, end.outcome);
+    const gpu = this.#meter?.end(attempt.lease, this.#clock.now());
+    const usage = gpu && { gpu };
+    this.#observer?.attemptEnded(attempt.lease, end.outcome, usage);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
-    else attempt.reports.end(end);
+    else attempt.reports.end({ ...end, usage });
     this.#beginWaiting();
     this.#announce();
   }

@@ -1,4 +1,5 @@
 // Events that a worker reports to its observers. A listener must not throw and must be quick.
+import type { AttemptUsage } from '../wire/job.ts';
 import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
 
@@ -10,7 +11,7 @@ export interface WorkerObserver {
   /** A running attempt's handler has yielded chunks; they are not delivered yet. */
   chunksYielded(lease: Lease, message: ChunkMessage): void;
   /** Also for attempts that never began. The outcome is not delivered yet. */
-  attemptEnded(lease: Lease, outcome: Outcome): void;
+  attemptEnded(lease: Lease, outcome: Outcome, usage: AttemptUsage | undefined): void;
   /** The platform has answered the long poll that renews all leases. */
   leasesRenewed(): void;
   /** A call failed; most are repeated. */

@@ -2,9 +2,11 @@
 // and the order of steps; the loops of other files do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { Lease } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
+import { type GpuFigures, UsageMeter } from './gpu/usage-meter.ts';
 import { describeHealth, type WorkerHealth } from './health/worker-health.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { Session } from './link/session.ts';
@@ -43,6 +45,8 @@ export interface Worker {
    * stopping.
    */
   recycle(reason: string): void;
+  /** Counts these figures of the worker's GPUs for the attempts that run. */
+  noteGpuFigures(figures: GpuFigures): void;
   /** Resolves with the state `stopped` or `failed`, whatever the cause. */
   readonly ended: Promise<WorkerState>;
   readonly state: WorkerState;
@@ -65,6 +69,8 @@ class QueueWorker implements Worker {
   readonly #takeLoop: TakeLoop;
   readonly #leaseKeeper: LeaseKeeper;
   readonly #memoryGuard: MemoryGuard | undefined;
+  /** Undefined without a GPU. */
+  readonly #meter: UsageMeter<Lease> | undefined;
   /** Aborts the session's waits. */
   readonly #sessionEnd = new AbortController();
   /** Aborts the wait for running jobs. */
@@ -88,7 +94,9 @@ class QueueWorker implements Worker {
     const onFatal = (error: unknown) => this.#fail(error);
     const onAnswered = () => this.#takeLoop.wake();
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
-    const attempts = new Attempts({ options, reporter });
+    const gpus = options.devices.filter(({ kind }) => kind === 'gpu').length;
+    this.#meter = gpus > 0 ? new UsageMeter({ devices: gpus }) : undefined;
+    const attempts = new Attempts({ options, reporter, meter: this.#meter });
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
@@ -156,6 +164,10 @@ class QueueWorker implements Worker {
     this.#recycleReason = reason;
     this.#log.info({ reason }, 'a new process takes over');
     void this.#beginShutdown('itself');
+  }
+
+  noteGpuFigures(figures: GpuFigures): void {
+    this.#meter?.sample(figures, this.#options.clock.now());
   }
 
   /**

@@ -3,6 +3,7 @@
 
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { HandlerConfig } from '../../handler/define.ts';
+import type { AttemptUsage } from '../../wire/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 
 export type { StopReason };
@@ -28,6 +29,8 @@ export interface ExecutionEnd {
   output: Uint8Array | undefined;
   /** The handler asks for a new process: this worker must run no other job. */
   recycle?: boolean | undefined;
+  /** What the attempt used; the worker adds it. */
+  usage?: AttemptUsage | undefined;
 }
 
 export interface Execution {

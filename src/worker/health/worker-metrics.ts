@@ -2,6 +2,7 @@
 // not load it.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../../base/clock.ts';
+import type { GpuUsage } from '../../wire/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import type { WorkerObserver } from '../worker-observer.ts';
@@ -82,6 +83,7 @@ type AttemptObserver = Pick<WorkerObserver, 'attemptBegan' | 'chunksYielded' | '
 function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
   const { ended, execution, queueWait, firstChunk, chunkGap, chunkBytes } =
     registerAttempts(registry);
+  const countGpu = registerGpu(registry);
   const runs = new Map<Lease, AttemptTimes>();
   return {
     attemptBegan(lease) {
@@ -102,9 +104,10 @@ function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
       }
       run.chunkAt = now;
     },
-    attemptEnded(lease, outcome) {
+    attemptEnded(lease, outcome, usage) {
       runs.delete(lease);
       ended.inc({ outcome: outcome.kind });
+      if (usage?.gpu) countGpu(usage.gpu);
       if (outcome.kind === 'released') return;
       execution.observe({ outcome: outcome.kind }, toSeconds(outcome.executionMs));
     },
@@ -149,6 +152,28 @@ function registerAttempts(registry: Registry) {
       GAP_BUCKETS_S,
     ),
     chunkBytes: addHistogram('chunk_bytes', 'Size of each chunk as JSON.', CHUNK_BUCKETS),
+  };
+}
+
+/** Counters that exist only once there is something to count: workers without GPUs have none. */
+function registerGpu(registry: Registry): (usage: GpuUsage) => void {
+  const registers = [registry];
+  let seconds: Counter | undefined;
+  let joules: Counter | undefined;
+  return ({ energyJoules, seconds: used }) => {
+    seconds ??= new Counter({
+      name: 'millrace_worker_gpu_seconds_total',
+      help: 'Devices × seconds of ended attempts; attempts that ran together share their time.',
+      registers,
+    });
+    seconds.inc(used);
+    if (energyJoules === undefined) return;
+    joules ??= new Counter({
+      name: 'millrace_worker_gpu_energy_joules_total',
+      help: 'Energy of the GPUs during ended attempts, from power samples.',
+      registers,
+    });
+    joules.inc(energyJoules);
   };
 }
 

@@ -159,7 +159,7 @@ export class AttemptReports {
   }
 
   /** Adds the outcome; later reports are ignored. */
-  addOutcome({ recycle, outcome, output }: ExecutionEnd): void {
+  addOutcome({ recycle, outcome, output, usage }: ExecutionEnd): void {
     if (this.#ended) return;
     this.#ended = true;
     const body = this.#verdict ? undefined : output;
@@ -168,6 +168,7 @@ export class AttemptReports {
       kind: 'outcome' as const,
       outcome: this.#verdict ?? outcome,
       ...(recycle && { recycle }),
+      ...(usage && { usage }),
     };
     this.#push(header, body ?? NO_BODY);
   }

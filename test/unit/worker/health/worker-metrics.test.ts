@@ -3,14 +3,15 @@ import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type Lease, LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { createWorkerMetrics } from '../../../../src/worker/health/worker-metrics.ts';
+import type { WorkerOptions } from '../../../../src/worker/worker.ts';
 import { lease, type ScriptedLink, script } from '../worker-script.ts';
 
 const unavailable = new LinkError('unavailable', 'not now');
 
-function watch() {
+function watch(options: Pick<WorkerOptions, 'devices'> = { devices: [] }) {
   const clock = new ManualClock();
   const metrics = createWorkerMetrics({ clock, version: '1.2.3' });
-  const scripted = script({ clock, observer: metrics.observer, stuckAfterMs: 10_000 });
+  const scripted = script({ clock, observer: metrics.observer, stuckAfterMs: 10_000, ...options });
   const { worker } = scripted;
   /** The value of the series with this name and these labels, as it is written. */
   const read = async (series: string): Promise<number | undefined> => {
@@ -75,6 +76,25 @@ describe('the metrics of a worker', () => {
     expect((await readHistogram('execution_seconds', '{outcome="released"}')).count).toBe(
       undefined,
     );
+  });
+
+  it('count the GPU seconds and joules of attempts, where there are GPUs', async () => {
+    const gpu = { kind: 'gpu', index: 0, uuid: 'GPU-1', name: 'a', memoryBytes: 1 } as const;
+    for (const devices of [[], [gpu, gpu]]) {
+      const started = watch({ devices });
+      const { clock, executor, read, worker } = started;
+      await worker.start();
+      await clock.advance(0);
+      await give(started, lease('a'));
+      await clock.advance(1_000);
+      worker.noteGpuFigures({ vramScope: 'process', powerWatts: 300 });
+      await clock.advance(500);
+      executor.executions[0]?.complete();
+      await clock.advance(0);
+      const isGpu = devices.length > 0;
+      expect(await read('millrace_worker_gpu_seconds_total')).toBe(isGpu ? 3 : undefined);
+      expect(await read('millrace_worker_gpu_energy_joules_total')).toBe(isGpu ? 450 : undefined);
+    }
   });
 
   it('show the wait of a job’s first attempt only', async () => {

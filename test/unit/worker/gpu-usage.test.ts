@@ -1,0 +1,68 @@
+// What a worker reports of the GPUs that its attempts used: a scripted queue and executor.
+import { describe, expect, it } from 'vitest';
+import type { Device, Report } from '../../../src/wire/link/worker-link.ts';
+import { lease, type Script, startScript } from './worker-script.ts';
+
+const gpu: Device = { kind: 'gpu', index: 0, uuid: 'GPU-1', name: 'a', memoryBytes: 1 };
+const cpu: Device = { kind: 'cpu', index: 0, uuid: 'cpu-0', name: 'b', memoryBytes: 1 };
+
+async function start(devices: Device[]): Promise<Script> {
+  const started = await startScript({ devices });
+  started.link.lastTake.answer([lease('a')]);
+  await started.clock.advance(0);
+  return started;
+}
+
+function usageOf(report: Report | undefined): unknown {
+  return report?.kind === 'outcome' ? report.usage : 'no outcome';
+}
+
+describe('the outcome of an attempt', () => {
+  it('on GPUs says what it used of them', async () => {
+    const { clock, executor, link, worker } = await start([gpu, { ...gpu, uuid: 'GPU-2' }]);
+    await clock.advance(500);
+    worker.noteGpuFigures({
+      vramScope: 'process',
+      vramBytes: 7,
+      utilization: 0.5,
+      powerWatts: 600,
+    });
+    await clock.advance(500);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(usageOf(link.reportCalls.at(-1)?.reports.at(-1))).toEqual({
+      gpu: {
+        ...{ seconds: 2, vramPeakBytes: 7, vramMeanBytes: 7, vramScope: 'process' },
+        ...{ utilizationMean: 0.5, energyJoules: 600, shared: false },
+      },
+    });
+  });
+
+  it.each([
+    ['released', { kind: 'released', reason: 'neighbour' } as const],
+    ['cancelled', { kind: 'cancelled', executionMs: 1, stopped: 'signal' } as const],
+  ])('says it also when %s', async (_, outcome) => {
+    const { clock, executor, link } = await start([gpu]);
+    await clock.advance(250);
+    executor.last.finish({ outcome, output: undefined });
+    await clock.advance(0);
+    const usage = usageOf(link.reportCalls.at(-1)?.reports.at(-1));
+    expect(usage).toEqual({ gpu: { seconds: 0.25, shared: false } });
+  });
+
+  it('without a GPU says nothing', async () => {
+    const { clock, executor, link, worker } = await start([cpu]);
+    worker.noteGpuFigures({ vramScope: 'process', vramBytes: 7 });
+    executor.last.complete();
+    await clock.advance(0);
+    expect(usageOf(link.reportCalls.at(-1)?.reports.at(-1))).toBe(undefined);
+  });
+
+  it('that never began says nothing', async () => {
+    const { clock, link, worker } = await startScript({ devices: [gpu] });
+    void worker.drain();
+    link.lastTake.answer([lease('late')]);
+    await clock.advance(0);
+    expect(usageOf(link.reportCalls.at(-1)?.reports.at(-1))).toBe(undefined);
+  });
+});
