@@ -116,9 +116,11 @@ export const STREAM_HEADERS = {
 } as const;
 
 /**
- * Headers of a report request that identify the worker. The other verbs identify it in the body.
+ * `worker` and `incarnation`: of a report request, they identify the worker. The other verbs identify it in the body.
+ * `owner`: of an answer, the URL at which the node that owns the endpoint is reached directly.
  */
 export const WORKER_HEADERS = {
   worker: 'Millrace-Worker',
   incarnation: 'Millrace-Incarnation',
+  owner: 'Millrace-Owner',
 } as const;

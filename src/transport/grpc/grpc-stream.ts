@@ -37,6 +37,8 @@ export interface GrpcAnswer {
   content: unknown;
   /** Bodies of its payload. */
   bodies: Uint8Array[];
+  /** URL of the owner of the endpoint, if the platform has told it. */
+  ownerUrl: string | undefined;
 }
 
 interface OpenQuestion {
@@ -168,7 +170,8 @@ export class GrpcStream {
     const { assembly, envelope: first } = open.partial;
     assembly.add(payload);
     if (!assembly.isWhole) return;
-    open.answer({ kind: first.kind, content: first.content, bodies: assembly.bodies() });
+    const { content: answered, kind: answerKind, ownerUrl } = first;
+    open.answer({ kind: answerKind, content: answered, bodies: assembly.bodies(), ownerUrl });
   }
 }
 

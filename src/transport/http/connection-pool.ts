@@ -42,6 +42,7 @@ export class Connections {
   /** Connections that can carry a request: TLS has been negotiated. */
   readonly #ready = new WeakSet<Socket>();
   #isClosed = false;
+  #isRetired = false;
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
@@ -63,8 +64,22 @@ export class Connections {
     });
     const post = new OpenPost({ request, connectMs, answerMs, pauseMs, ready: this.#ready });
     this.#open.add(post);
+    this.#isRetired = false;
     request.end(body);
-    return post.answer.finally(() => this.#open.delete(post));
+    return post.answer.finally(() => {
+      this.#open.delete(post);
+      this.#closeRetired();
+    });
+  }
+
+  get isIdle(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /** Closes the connections once no request is open. A later request opens new ones. */
+  retire(): void {
+    this.#isRetired = true;
+    this.#closeRetired();
   }
 
   /** Breaks open requests; later ones fail. */
@@ -72,6 +87,10 @@ export class Connections {
     this.#isClosed = true;
     for (const post of this.#open) post.fail(new Error('the connection was closed'));
     this.#agent.destroy();
+  }
+
+  #closeRetired(): void {
+    if (this.#isRetired && this.isIdle) this.#agent.destroy();
   }
 }
 

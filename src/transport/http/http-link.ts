@@ -1,6 +1,7 @@
 // WorkerLink over HTTP: one request per call, long polls included. The link only carries; the
-// worker decides when to repeat a call. wire/ defines paths and frames, http-errors.ts translates
-// errors.
+// worker decides when to repeat a call, except that owner-route.ts repeats what the owner of the endpoint has not
+// answered. wire/ defines paths and frames, http-errors.ts translates errors.
+import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import {
   decodeFrames,
@@ -30,10 +31,15 @@ import {
   readReportReplies,
   readWelcome,
 } from '../link-answers.ts';
-import { Connections, type PostAnswer } from './connection-pool.ts';
+import { type Answered, OwnerRoute } from '../owner-route.ts';
+import type { PostAnswer } from './connection-pool.ts';
 import { describeCallFailure, toAnswerError } from './http-errors.ts';
+import { HttpTarget } from './http-target.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
+const OWNER_HEADER = 'millrace-owner' satisfies Lowercase<typeof WORKER_HEADERS.owner>;
+/** Time to connect to the owner of the endpoint, ms: the call then goes to the configured URL, within its lease. */
+const OWNER_CONNECT_MS = 3_000;
 
 /** Slowest link for which a body's time limit is computed, bytes per ms; 20 MB get 210 s. */
 const SLOW_LINK_BYTES_PER_MS = 100;
@@ -71,9 +77,8 @@ export interface HttpLink extends WorkerLink {
   close(): Promise<void>;
 }
 
-interface VerbCall {
+interface VerbCall<R> {
   verb: WorkerVerb;
-  pool: Connections;
   body: string | Uint8Array;
   /** Default: JSON. */
   mediaType?: string;
@@ -81,6 +86,8 @@ interface VerbCall {
   /** Wait requested by the call itself, ms. Default 0. */
   waitMs?: number;
   signal?: AbortSignal;
+  /** Reads a successful answer. @throws LinkError */
+  read: (answer: PostAnswer) => R;
 }
 
 /** @throws TypeError if the URL is invalid or not http or https */
@@ -90,92 +97,87 @@ export function createHttpLink(options: HttpLinkOptions): HttpLink {
 
 class PooledHttpLink implements HttpLink {
   readonly #options: HttpLinkOptions;
-  readonly #prefix: string;
   readonly #answerMarginMs: number;
-  /**
-   * A separate pool for each verb that waits or carries much data, so that none queues behind
-   * another.
-   */
-  readonly #takes: Connections;
-  readonly #renewals: Connections;
-  readonly #reports: Connections;
-  readonly #controlCalls: Connections;
+  readonly #route: OwnerRoute<HttpTarget>;
 
   constructor(options: HttpLinkOptions) {
     const url = new URL(options.url);
     if (url.protocol !== 'http:' && url.protocol !== 'https:') {
       throw new TypeError(`the platform's URL must be http or https: ${options.url}`);
     }
-    const { answerMarginMs = 15_000, connectMs = 10_000, tls } = options;
+    const { answerMarginMs = 15_000, connectMs = 10_000, log, tls } = options;
     this.#options = options;
     this.#answerMarginMs = answerMarginMs;
-    this.#prefix = url.pathname.replace(/\/+$/, '');
-    // Two connections: an abandoned one may still be closing, and a renewal that names new leases
-    // is sent beside the waiting one.
-    const openPool = () =>
-      new Connections({ url, tls, max: 2, connectMs, pauseMs: answerMarginMs });
-    this.#takes = openPool();
-    this.#renewals = openPool();
-    this.#reports = openPool();
-    this.#controlCalls = openPool();
+    const rest = { tls, pauseMs: answerMarginMs };
+    const ownerConnectMs = Math.min(connectMs, OWNER_CONNECT_MS);
+    this.#route = new OwnerRoute({
+      configured: new HttpTarget({ ...rest, url, connectMs }),
+      rules: { configured: options.url, carrier: 'http' },
+      open: (owner) => new HttpTarget({ ...rest, url: new URL(owner), connectMs: ownerConnectMs }),
+      clock: systemClock,
+      log,
+    });
   }
 
-  async hello(hello: WorkerHello): Promise<WorkerWelcome> {
-    const body = JSON.stringify(hello);
-    return this.#parse(
-      await this.#call({ verb: 'hello', pool: this.#controlCalls, body }),
-      readWelcome,
-    );
+  hello(hello: WorkerHello): Promise<WorkerWelcome> {
+    const read = (answer: PostAnswer) => this.#parse(answer, readWelcome);
+    return this.#call({ verb: 'hello', body: JSON.stringify(hello), read });
   }
 
-  async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+  take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
     const { waitMs } = request;
     const body = JSON.stringify(request);
-    const answer = await this.#call({ verb: 'take', pool: this.#takes, body, waitMs, signal });
-    return answer.status === 204 ? [] : this.#parseLeases(answer);
+    const read = (answer: PostAnswer) => (answer.status === 204 ? [] : this.#parseLeases(answer));
+    return this.#call({ verb: 'take', body, waitMs, signal, read });
   }
 
-  async renew(request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
+  renew(request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
     const { waitMs } = request;
     const body = JSON.stringify(request);
-    const answer = await this.#call({ verb: 'renew', pool: this.#renewals, body, waitMs, signal });
-    return this.#parse(answer, readRenewReply);
+    const read = (answer: PostAnswer) => this.#parse(answer, readRenewReply);
+    return this.#call({ verb: 'renew', body, waitMs, signal, read });
   }
 
-  async report({ workerId, incarnation, reports }: ReportRequest): Promise<ReportReply[]> {
+  report({ workerId, incarnation, reports }: ReportRequest): Promise<ReportReply[]> {
     const frames = reports.map(({ body, ...header }) => ({ header, body }));
-    const answer = await this.#call({
+    return this.#call({
       verb: 'report',
-      pool: this.#reports,
       body: Buffer.concat(encodeFrames(frames)),
       mediaType: FRAMES_MEDIA_TYPE,
       headers: {
         [WORKER_HEADERS.worker]: workerId,
         [WORKER_HEADERS.incarnation]: String(incarnation),
       },
+      read: (answer) => {
+        const answers = this.#parse(answer, readReportReplies);
+        if (answers.length === reports.length) return answers;
+        throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
+      },
     });
-    const answers = this.#parse(answer, readReportReplies);
-    if (answers.length === reports.length) return answers;
-    throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
   }
 
   async bye(bye: WorkerBye): Promise<void> {
-    await this.#call({ verb: 'bye', pool: this.#controlCalls, body: JSON.stringify(bye) });
+    await this.#call({ verb: 'bye', body: JSON.stringify(bye), read: () => undefined });
   }
 
   async close(): Promise<void> {
-    const pools = [this.#takes, this.#renewals, this.#reports, this.#controlCalls];
-    for (const pool of pools) pool.close();
+    this.#route.close();
   }
 
-  async #call(call: VerbCall): Promise<PostAnswer> {
-    const { verb, pool, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
+  #call<R>(call: VerbCall<R>): Promise<R> {
+    const { signal, waitMs = 0 } = call;
+    return this.#route.call((target) => this.#post(target, call), { waitMs, signal });
+  }
+
+  /** @throws LinkError */
+  async #post<R>(target: HttpTarget, call: VerbCall<R>): Promise<Answered<R>> {
+    const { verb, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
     const { endpointId, key } = this.#options;
     const travelMs = Math.ceil(body.length / SLOW_LINK_BYTES_PER_MS);
     let answer: PostAnswer;
     try {
-      answer = await pool.post({
-        path: this.#prefix + fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
+      answer = await target.post(verb, {
+        path: fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
         headers: { ...headers, authorization: `Bearer ${key}`, 'content-type': mediaType },
         body,
         answerMs: waitMs + travelMs + this.#answerMarginMs,
@@ -186,7 +188,10 @@ class PooledHttpLink implements HttpLink {
       throw new LinkError('unavailable', `${verb}: ${why}`, { cause });
     }
     const { status, body: answered } = answer;
-    if (status >= 200 && status < 300) return answer;
+    if (status >= 200 && status < 300) {
+      const owner = answer.headers[OWNER_HEADER];
+      return { value: call.read(answer), ownerUrl: typeof owner === 'string' ? owner : undefined };
+    }
     const retryAfter = answer.headers['retry-after'];
     throw toAnswerError({ verb, status, body: answered, retryAfter });
   }

@@ -46,6 +46,8 @@ export interface Envelope {
   content: unknown;
   /** Payload of the message; empty if it has none. */
   payload: Uint8Array;
+  /** Of an answer: gRPC URL of the node that owns the endpoint, if the platform tells it. */
+  ownerUrl: string | undefined;
 }
 
 const NO_BYTES = new Uint8Array(0);
@@ -55,6 +57,7 @@ export function openEnvelope(message: object): Envelope {
   const members = new Map<string, unknown>(Object.entries(message));
   const call = members.get('call');
   const kind = members.get('kind');
+  const ownerUrl = members.get('ownerUrl');
   const known = typeof kind === 'string' ? kind : undefined;
   const content = known === undefined ? undefined : members.get(known);
   return {
@@ -62,6 +65,7 @@ export function openEnvelope(message: object): Envelope {
     kind: known,
     content,
     payload: readPayload(content),
+    ownerUrl: typeof ownerUrl === 'string' && ownerUrl !== '' ? ownerUrl : undefined,
   };
 }
 

@@ -1,0 +1,211 @@
+// A worker's stream to one URL: opened with the first question, and again after its end.
+import { createSecureContext } from 'node:tls';
+import {
+  type ChannelCredentials,
+  type ChannelOptions,
+  Client,
+  credentials,
+  Metadata,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { LinkError } from '../../wire/link/worker-link.ts';
+import {
+  KEEPALIVE,
+  MAX_MESSAGE_BYTES,
+  METADATA,
+  METHOD_NAME,
+  PROTO_OPTIONS,
+  PROTO_PATH,
+  SERVICE_NAME,
+} from '../../wire/link/worker-stream.ts';
+import type { Target } from '../owner-route.ts';
+import { type GrpcAnswer, GrpcStream, type Question, type StreamClock } from './grpc-stream.ts';
+
+const CHANNEL_OPTIONS: ChannelOptions = {
+  ...KEEPALIVE,
+  'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+  'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
+  // A broken connection is reopened after growing random waits between these bounds.
+  'grpc.initial_reconnect_backoff_ms': 100,
+  'grpc.max_reconnect_backoff_ms': 5_000,
+  // Bounds the input data in front of a cancellation that is pushed behind it.
+  'grpc-node.flow_control_window': 262_144,
+  // The worker repeats unanswered calls itself, because it knows which it may repeat.
+  'grpc.enable_retries': 0,
+  // Like the other carriers: no proxies and no service configuration from the environment.
+  'grpc.enable_http_proxy': 0,
+  'grpc.service_config_disable_resolution': 1,
+  'grpc.use_local_subchannel_pool': 1,
+};
+
+export interface GrpcLinkTls {
+  /** PEM of the authorities to trust instead of the system's. */
+  ca?: string;
+  /** PEM of the client's certificate and key, if the platform requires them. */
+  cert?: string;
+  key?: string;
+}
+
+export interface GrpcTargetOptions {
+  /** grpc, http, grpcs or https; without a path. */
+  url: string;
+  endpointId: string;
+  key: string;
+  tls: GrpcLinkTls | undefined;
+  clock: StreamClock;
+  /** Time for the first connection, ms. Default: the library's. */
+  connectMs?: number;
+}
+
+export class GrpcTarget implements Target {
+  readonly #options: GrpcTargetOptions;
+  readonly #method = loadMethod();
+  readonly #openClient: () => Client;
+  #client: Client | undefined;
+  #stream: GrpcStream | undefined;
+  #connecting: Promise<void> | undefined;
+  /** Questions without an answer. */
+  #open = 0;
+  #isClosed = false;
+  #isRetired = false;
+
+  /** @throws TypeError if the URL or a certificate is unusable */
+  constructor(options: GrpcTargetOptions) {
+    this.#options = options;
+    const { isSecure, target } = readUrl(options.url);
+    const channel = isSecure ? secureChannel(options.tls) : credentials.createInsecure();
+    this.#openClient = () => openClient(target, channel);
+  }
+
+  get isIdle(): boolean {
+    return this.#open === 0;
+  }
+
+  /** @throws LinkError */
+  async ask(question: Question): Promise<GrpcAnswer> {
+    this.#open += 1;
+    this.#isRetired = false;
+    try {
+      if (this.#options.connectMs !== undefined) await this.#connect(this.#options.connectMs);
+      return await this.#openStream().ask(question);
+    } finally {
+      this.#open -= 1;
+      this.#closeRetired();
+    }
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#stream?.end(new LinkError('unavailable', 'the link was closed'));
+    this.#dropClient();
+  }
+
+  retire(): void {
+    this.#isRetired = true;
+    this.#closeRetired();
+  }
+
+  #closeRetired(): void {
+    if (!this.#isRetired || !this.isIdle) return;
+    this.#stream?.end(new LinkError('unavailable', 'the stream was closed'));
+    this.#dropClient();
+  }
+
+  /** Once. @throws LinkError */
+  #connect(connectMs: number): Promise<void> {
+    this.#connecting ??= new Promise((resolve, reject) => {
+      this.#requireOpen().waitForReady(Date.now() + connectMs, (error) => {
+        if (!error) return resolve();
+        reject(new LinkError('unavailable', `no connection within ${connectMs} ms`));
+      });
+    });
+    return this.#connecting;
+  }
+
+  /** Returns the current stream or opens a new one. @throws LinkError */
+  #openStream(): GrpcStream {
+    const client = this.#requireOpen();
+    if (this.#stream) return this.#stream;
+    const { path, requestSerialize, responseDeserialize } = this.#method;
+    const call = client.makeBidiStreamRequest(
+      path,
+      requestSerialize,
+      responseDeserialize,
+      this.#describeCaller(),
+    );
+    const stream = new GrpcStream({
+      call,
+      clock: this.#options.clock,
+      onEnd: (how) => {
+        if (this.#stream === stream) this.#stream = undefined;
+        // It may hang while it connects, or on a half-open connection.
+        if (how === 'silent') this.#dropClient();
+      },
+    });
+    this.#stream = stream;
+    return stream;
+  }
+
+  #requireOpen(): Client {
+    if (this.#isClosed) throw new LinkError('unavailable', 'the link was closed');
+    this.#client ??= this.#openClient();
+    return this.#client;
+  }
+
+  #dropClient(): void {
+    this.#client?.close();
+    this.#client = undefined;
+  }
+
+  #describeCaller(): Metadata {
+    const { endpointId, key } = this.#options;
+    // The library's own error for such a key would quote it.
+    if (!/^[\x21-\x7e]+$/.test(key)) {
+      throw new LinkError('unauthorized', 'the key contains invalid characters');
+    }
+    const metadata = new Metadata();
+    metadata.set(METADATA.key, `Bearer ${key}`);
+    metadata.set(METADATA.endpoint, encodeURIComponent(endpointId));
+    return metadata;
+  }
+}
+
+function openClient(target: string, channel: ChannelCredentials): Client {
+  return new Client(target, channel, CHANNEL_OPTIONS);
+}
+
+function loadMethod() {
+  const service = loadSync(PROTO_PATH, PROTO_OPTIONS)[SERVICE_NAME];
+  const method = service && !('format' in service) ? service[METHOD_NAME] : undefined;
+  if (!method) throw new Error(`${PROTO_PATH} has no ${SERVICE_NAME}.${METHOD_NAME}`);
+  return method;
+}
+
+const SCHEMES = new Map([
+  ['grpc:', { isSecure: false, port: '80' }],
+  ['http:', { isSecure: false, port: '80' }],
+  ['grpcs:', { isSecure: true, port: '443' }],
+  ['https:', { isSecure: true, port: '443' }],
+]);
+
+/** @throws TypeError */
+function readUrl(text: string): { isSecure: boolean; target: string } {
+  const url = new URL(text);
+  const scheme = SCHEMES.get(url.protocol);
+  if (!scheme) throw new TypeError(`the platform's URL must be grpc or grpcs: ${text}`);
+  if (!url.hostname) throw new TypeError(`the platform's URL has no host: ${text}`);
+  if (url.pathname.replace(/^\/$/, '') !== '') {
+    throw new TypeError(`the URL of a gRPC port must have no path: ${text}`);
+  }
+  return { isSecure: scheme.isSecure, target: `dns:${url.hostname}:${url.port || scheme.port}` };
+}
+
+/** @throws TypeError */
+function secureChannel(tls: GrpcLinkTls = {}) {
+  try {
+    return credentials.createFromSecureContext(createSecureContext(tls));
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new TypeError(`the certificates cannot be used: ${reason}`, { cause });
+  }
+}

@@ -1,0 +1,163 @@
+// Chooses where a worker's calls go: to the node that owns the endpoint, as the platform has told, or to the
+// configured URL. A call that the owner does not answer is repeated at the configured URL: all five verbs are idempotent.
+import { backoffMs } from '../base/backoff.ts';
+import type { ResumableClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { LinkError } from '../wire/link/worker-link.ts';
+import { type OwnerUrlRules, readOwnerUrl } from './owner-url.ts';
+
+/** The same owner is called again after this pause; each failure doubles it. */
+const HOLD_OFF = { baseMs: 1_000, maxMs: 60_000, jitter: 0.2 };
+
+/** Connections to one URL. */
+export interface Target {
+  /** Breaks open calls; later ones fail. */
+  close(): void;
+  /** Closes the connections once no call is open. A later call opens new ones. */
+  retire(): void;
+  /** No call is open. */
+  readonly isIdle: boolean;
+}
+
+export interface Answered<R> {
+  value: R;
+  /** The owner's URL, if the platform has told it with the answer. */
+  ownerUrl: string | undefined;
+}
+
+export interface OwnerRouteOptions<T extends Target> {
+  /** Connections to the configured URL. */
+  configured: T;
+  rules: OwnerUrlRules;
+  /** @throws TypeError if the URL is unusable */
+  open: (url: string) => T;
+  clock: Pick<ResumableClock, 'monotonic'>;
+  log: Log;
+}
+
+export interface CallTerms {
+  /** Wait that the call itself asks for, ms. */
+  waitMs: number;
+  /** Gives the call up. */
+  signal?: AbortSignal | undefined;
+}
+
+interface Owner<T> {
+  url: string;
+  target: T;
+}
+
+export class OwnerRoute<T extends Target> {
+  readonly #options: OwnerRouteOptions<T>;
+  #owner: Owner<T> | undefined;
+  /** Earlier owners that have open calls. */
+  readonly #former = new Set<T>();
+  /** Counts the changes of the owner: an answer to an earlier call must not undo one. */
+  #changes = 0;
+  /** The owner that failed last. */
+  #failed: { url: string; failures: number; until: number } | undefined;
+  #unusable: string | undefined;
+  #isClosed = false;
+
+  constructor(options: OwnerRouteOptions<T>) {
+    this.#options = options;
+  }
+
+  /** `run` is called a second time if the owner does not answer. @throws what `run` throws */
+  async call<R>(run: (target: T) => Promise<Answered<R>>, terms: CallTerms): Promise<R> {
+    const owner = this.#owner;
+    if (owner) {
+      const { clock } = this.#options;
+      const askedAt = clock.monotonic();
+      try {
+        return await this.#callOwner(owner, run);
+      } catch (error) {
+        const isSilent = clock.monotonic() - askedAt > terms.waitMs;
+        const isGivenUp = terms.signal?.aborted === true;
+        if (this.#isClosed || isPlatformsWord(error)) throw error;
+        // The worker gives calls up for reasons of its own, too.
+        if (!isGivenUp || isSilent) this.#fail(owner, error);
+        if (isGivenUp) throw error;
+      }
+    }
+    const changes = this.#changes;
+    const { ownerUrl, value } = await run(this.#options.configured);
+    this.#follow(ownerUrl, changes);
+    return value;
+  }
+
+  /** Breaks open calls. */
+  close(): void {
+    this.#isClosed = true;
+    this.#options.configured.close();
+    this.#owner?.target.close();
+    for (const target of this.#former) target.close();
+  }
+
+  async #callOwner<R>(owner: Owner<T>, run: (target: T) => Promise<Answered<R>>): Promise<R> {
+    const changes = this.#changes;
+    const { ownerUrl, value } = await run(owner.target);
+    if (this.#failed?.url === owner.url) this.#failed = undefined;
+    this.#follow(ownerUrl, changes);
+    return value;
+  }
+
+  #follow(told: string | undefined, changes: number): void {
+    if (told === undefined || this.#isClosed || changes !== this.#changes) return;
+    if (told === this.#owner?.url || told === this.#unusable || this.#isHeldOff(told)) return;
+    const { log, open, rules } = this.#options;
+    try {
+      const url = readOwnerUrl(told, rules);
+      if (url === 'configured') {
+        if (this.#owner) this.#change(undefined);
+        return;
+      }
+      this.#change({ url: told, target: open(url) });
+    } catch (error) {
+      this.#unusable = told;
+      log.warn({ err: error, owner: told.slice(0, 200) }, 'URL of the owner cannot be used');
+      return;
+    }
+    if (this.#failed?.url === told) return;
+    log.info({ owner: told }, 'calling the owner of the endpoint directly');
+  }
+
+  #change(owner: Owner<T> | undefined): void {
+    this.#changes += 1;
+    const before = this.#owner;
+    this.#owner = owner;
+    for (const target of this.#former) if (target.isIdle) this.#former.delete(target);
+    if (before) {
+      this.#former.add(before.target);
+      before.target.retire();
+    }
+    if (owner) this.#options.configured.retire();
+  }
+
+  #fail(owner: Owner<T>, error: unknown): void {
+    // Another call has seen it.
+    if (this.#owner !== owner) return;
+    const { clock, log } = this.#options;
+    const failures = (this.#failed?.url === owner.url ? this.#failed.failures : 0) + 1;
+    const waitMs = backoffMs(failures, HOLD_OFF);
+    this.#failed = { url: owner.url, failures, until: clock.monotonic() + waitMs };
+    this.#owner = undefined;
+    this.#changes += 1;
+    // A silent node would keep the other calls waiting.
+    owner.target.close();
+    if (failures > 1) return;
+    const fields = { err: error, owner: owner.url, waitMs };
+    log.warn(fields, 'owner of the endpoint does not answer, using the configured URL');
+  }
+
+  #isHeldOff(url: string): boolean {
+    const failed = this.#failed;
+    return failed?.url === url && this.#options.clock.monotonic() < failed.until;
+  }
+}
+
+/** Only a platform that knows the worker's ID answers so; the configured URL would, too. */
+function isPlatformsWord(error: unknown): boolean {
+  if (!(error instanceof LinkError)) return false;
+  return error.code === 'stale_incarnation' || error.code === 'unknown_worker';
+}
