@@ -15,6 +15,7 @@ import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import { addForwardingHooks, noteLost } from './forwarding/forwarding-hooks.ts';
 import { createNodeLink } from './forwarding/node-link.ts';
+import { tellOwner } from './forwarding/owner-hints.ts';
 import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import { createBodyReader } from './http/body-reader.ts';
@@ -130,6 +131,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   if (options.forwarding) lookUpUnknownNames(app, { ...options, ...options.forwarding });
   guard(app, { ...options, metrics, connections, keyWatch, forward });
   if (options.forwarding) countServed(app, options.forwarding.placement);
+  if (options.forwarding?.advertised) tellOwner(app, options.forwarding.advertised);
   refuseUnknownParameters(app);
   const linkTo = createLinks(queue, endpoints);
   const worker: WorkerRoutesOptions = {
@@ -138,7 +140,8 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
       if (!link) return undefined;
       const local = checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
       if (!forwarder || authorization === undefined) return local;
-      return createNodeLink({ forwarder, endpointId: id, authorization, local });
+      const advertised = options.forwarding?.advertised?.grpcUrl;
+      return createNodeLink({ forwarder, endpointId: id, authorization, local, advertised });
     },
     allowance: options.workerAllowance,
     budget: flows.workers,

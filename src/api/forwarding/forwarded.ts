@@ -16,6 +16,8 @@ export const NODE_HEADERS = {
    * the request was served, and it was not answered.
    */
   answer: `${PREFIX}answer`,
+  /** Of an answer to a worker: gRPC URL of the node that has answered. */
+  grpcUrl: `${PREFIX}grpc-url`,
 } as const;
 
 /** Status of a refused request; `NODE_HEADERS.answer` decides, because workers may send any status. */

@@ -2,6 +2,14 @@
 import type { ForwardingBounds } from './forwarding-bounds.ts';
 import type { Placement } from './placement.ts';
 
+/** URLs under which clients and workers reach one node directly, not through a load balancer. */
+export interface AdvertisedUrls {
+  /** http or https. */
+  url?: string | undefined;
+  /** Of the gRPC port: grpc or grpcs. */
+  grpcUrl?: string | undefined;
+}
+
 export interface ForwardingOptions {
   placement: Placement;
   /** The first one is sent, and all are accepted. */
@@ -10,6 +18,8 @@ export interface ForwardingOptions {
   listen: { host: string; port: number };
   /** Answers `POST /node/<name>`. Default: every call is unknown. */
   onCall?: ((name: string, body: unknown) => Promise<unknown>) | undefined;
+  /** How workers reach this very node. Default: workers are not told. */
+  advertised?: AdvertisedUrls | undefined;
   /** See forwarding-bounds.ts for the defaults. */
   bounds?: Partial<ForwardingBounds> | undefined;
 }

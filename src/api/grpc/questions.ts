@@ -49,12 +49,17 @@ function listReports(content: unknown): unknown[] {
   return hasReports && Array.isArray(content.reports) ? content.reports : [];
 }
 
-/** `ToWorker` messages, created on demand. */
-export function* listLeases(call: number, leases: readonly Lease[]): Generator<object, void, void> {
+/** `ToWorker` messages, created on demand; `first` has the members of the first one besides the leases. */
+export function* listLeases(
+  first: { call: number; ownerUrl?: string },
+  leases: readonly Lease[],
+): Generator<object, void, void> {
   const headers = leases.map(({ input, ...header }) => ({ ...header, bodyBytes: input.length }));
   let isFirst = true;
   for (const payload of cutPayload(leases.map(({ input }) => input))) {
-    yield isFirst ? { call, leases: { leases: headers, payload } } : { call, piece: { payload } };
+    yield isFirst
+      ? { ...first, leases: { leases: headers, payload } }
+      : { call: first.call, piece: { payload } };
     isFirst = false;
   }
 }

@@ -4,7 +4,7 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
-import type { WorkerBye, WorkerLink } from '../../wire/link/worker-link.ts';
+import type { WorkerBye } from '../../wire/link/worker-link.ts';
 import {
   renewRequest,
   takeRequest,
@@ -21,6 +21,7 @@ import {
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
+import type { ServedLink } from '../routes/worker-routes.ts';
 import { type IncomingReport, IncomingReports } from './incoming-reports.ts';
 import { checkContent, listLeases, readReports } from './questions.ts';
 import { showProblem, toRefusal, toStatus } from './refusals.ts';
@@ -32,7 +33,7 @@ const MAX_OPEN = 128;
 export const EXCESS = 'excess';
 
 export interface WorkerStreamOptions {
-  link: WorkerLink;
+  link: ServedLink;
   /** Called before each verb. @throws ProblemError if the caller may not continue */
   admit: () => Promise<void>;
   /** Says hello. @throws ProblemError if the key has too many workers, and what `hello` throws */
@@ -163,20 +164,20 @@ export class WorkerStream {
         const hello = checkContent(content, workerHello, 'hello');
         const { admitHello } = this.#options;
         const welcome = await admitHello(hello.workerId, () => link.hello(hello));
-        return this.#writer.writeNow({ call: number, welcome });
+        return this.#writeAnswer(number, { welcome });
       }
       case 'credit':
         return this.#grant(call);
       case 'renew': {
         const renew = checkContent(content, renewRequest, 'renew');
         const renewed = await link.renew(renew, abort.signal);
-        return this.#writer.writeNow({ call: number, renewed });
+        return this.#writeAnswer(number, { renewed });
       }
       case 'bye': {
         const bye = checkContent(content, workerBye, 'bye');
         await link.bye(bye);
         if (bye.reason === 'crashed') noteCrash(bye);
-        return this.#writer.writeNow({ call: number, goodbye: {} });
+        return this.#writeAnswer(number, { goodbye: {} });
       }
       default:
         throw new ProblemError('invalid', `unknown kind of call ${number}`);
@@ -190,6 +191,7 @@ export class WorkerStream {
     await this.#writer.idle();
     const { budget, link } = this.#options;
     let leases = await link.take(take, abort.signal);
+    const owner = this.#describeOwner();
     const bytes = leases.reduce((sum, { input }) => sum + input.length, 0);
     if (bytes > UNCOUNTED_BYTES) {
       const transfer = this.#describeLeases(bytes);
@@ -204,7 +206,10 @@ export class WorkerStream {
       call.release = () => claim?.release();
     }
     // Even if the worker has given up meanwhile: half a payload would be useless.
-    await this.#writer.writeSeries(listLeases(number, leases), this.#closed.signal);
+    await this.#writer.writeSeries(
+      listLeases({ call: number, ...owner }, leases),
+      this.#closed.signal,
+    );
   }
 
   #describeLeases(bytes: number): OwnTransfer {
@@ -221,7 +226,17 @@ export class WorkerStream {
     const caller = checkContent(content, workerIdentity, 'reports');
     const reports = readReports(content, bodies);
     const answers = await this.#options.link.report({ ...caller, reports });
-    await this.#writer.writeNow({ call: number, reportAnswers: { answers } });
+    await this.#writeAnswer(number, { reportAnswers: { answers } });
+  }
+
+  #writeAnswer(call: number, answer: object): Promise<void> {
+    return this.#writer.writeNow({ call, ...answer, ...this.#describeOwner() });
+  }
+
+  /** Of the last call: read it before the next one ends. */
+  #describeOwner(): { ownerUrl?: string } {
+    const { ownerUrl } = this.#options.link;
+    return ownerUrl === undefined ? {} : { ownerUrl };
   }
 
   /** The worker sends nothing more; open questions are still answered. */

@@ -44,6 +44,12 @@ const REPORT_BODY_BYTES = 64 * 1_048_576;
 
 const NO_BYTES = Buffer.alloc(0);
 
+/** The link of a worker on a carrier. */
+export interface ServedLink extends WorkerLink {
+  /** URL that the worker is told after its last call: of the node that has answered. Default: the worker is told none. */
+  readonly ownerUrl?: string | undefined;
+}
+
 export interface WorkerRoutesOptions {
   /**
    * Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. `authorization`: the key
@@ -53,7 +59,7 @@ export interface WorkerRoutesOptions {
     endpointId: string,
     podId: string | null,
     authorization?: string,
-  ) => WorkerLink | undefined;
+  ) => ServedLink | undefined;
   /** A supervisor reports that a worker died or could not be started. */
   noteCrash: (endpointId: string, bye: WorkerBye) => void;
   /** Default: no limit of calls and worker IDs. */

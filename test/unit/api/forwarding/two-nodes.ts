@@ -1,6 +1,9 @@
 // Two nodes in this process, each with its own queue, and the same keys and endpoints. The test says who owns
 // what, and when each of them learns it.
-import type { ForwardingOptions } from '../../../../src/api/forwarding/forwarding-options.ts';
+import type {
+  AdvertisedUrls,
+  ForwardingOptions,
+} from '../../../../src/api/forwarding/forwarding-options.ts';
 import type { Place, Placement } from '../../../../src/api/forwarding/placement.ts';
 import { ENDPOINT, type Platform, type PlatformSettings, startPlatform } from '../platform.ts';
 
@@ -79,14 +82,20 @@ export interface NodesSettings {
   /** Of both. */
   settings?: PlatformSettings;
   forwarding?: Partial<ForwardingOptions>;
+  /** What the owner and the other node tell workers. */
+  advertise?: readonly [AdvertisedUrls, AdvertisedUrls];
 }
 
 export async function startNodes({
+  advertise = [{}, {}],
   forwarding = {},
   settings = {},
 }: NodesSettings = {}): Promise<TwoNodes> {
   const truth = new Map<string, Owner>();
-  const start = async (server: PlatformSettings['server']): Promise<Node> => {
+  const start = async (
+    server: PlatformSettings['server'],
+    advertised: AdvertisedUrls,
+  ): Promise<Node> => {
     const placement = new FakePlacement(truth);
     const platform = await startPlatform({
       ...settings,
@@ -94,6 +103,7 @@ export async function startNodes({
         ...{ ...settings.server, ...server },
         forwarding: {
           ...{ placement, secrets: [SECRET], listen: { host: '127.0.0.1', port: 0 } },
+          advertised,
           ...forwarding,
         },
       },
@@ -103,9 +113,9 @@ export async function startNodes({
     placement.ownUrl = nodeUrl;
     return { ...platform, nodeUrl, placement };
   };
-  const owner = await start({});
+  const owner = await start({}, advertise[0]);
   const { admin, balancer, endpoints, keys, worker } = owner;
-  const second = await start({ keys, endpoints, balancer });
+  const second = await start({ keys, endpoints, balancer }, advertise[1]);
   const call: Platform['call'] = (path, init = {}) => {
     const headers = new Headers(init.headers);
     if (!headers.has('authorization')) headers.set('authorization', `Bearer ${admin}`);
