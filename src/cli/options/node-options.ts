@@ -21,6 +21,17 @@ export const nodeOptions = {
     env: 'MILLRACE_NODE_SECRET_FILE',
     help: 'file with the secret of the nodes, 32 to 1,024 ASCII characters; with several lines, all are accepted and the first one is sent',
   }),
+  advertiseUrl: text({
+    placeholder: 'URL',
+    env: 'MILLRACE_ADVERTISE_URL',
+    help: 'URL at which workers reach this very node, not through a load balancer: https://node-1.example.com:8080; workers then call the node that owns their endpoint; default: they are told none',
+  }),
+  advertiseGrpcUrl: text({
+    placeholder: 'URL',
+    env: 'MILLRACE_ADVERTISE_GRPC_URL',
+    section: 'advanced',
+    help: 'the same for workers over gRPC: grpcs://node-1.example.com:8090',
+  }),
   shards: integer({
     ...{ min: 1, max: 256, placeholder: 'N', env: 'MILLRACE_SHARDS', section: 'advanced' },
     help: `number of shards, the most nodes that can have jobs; fixed by the first node of a database; default: ${DEFAULT_SHARDS}`,
@@ -29,11 +40,15 @@ export const nodeOptions = {
 
 /** @throws UsageError */
 export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOptions['nodes'] {
-  const { nodeListen, nodeSecretFile, nodeUrl, shards } = values;
+  const { advertiseGrpcUrl, advertiseUrl, nodeListen, nodeSecretFile, nodeUrl, shards } = values;
   if (nodeUrl === undefined) {
     if (nodeListen !== undefined) throw new UsageError('--node-listen needs --node-url');
     if (nodeSecretFile !== undefined) throw new UsageError('--node-secret-file needs --node-url');
     if (shards !== undefined) throw new UsageError('--shards needs --node-url');
+    if (advertiseUrl !== undefined) throw new UsageError('--advertise-url needs --node-url');
+    if (advertiseGrpcUrl !== undefined) {
+      throw new UsageError('--advertise-grpc-url needs --node-url');
+    }
     return undefined;
   }
   if (nodeSecretFile === undefined) throw new UsageError('--node-url needs --node-secret-file');
@@ -41,6 +56,7 @@ export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOpt
     url: readUrl(nodeUrl),
     listen: nodeListen === undefined ? undefined : readListen(nodeListen),
     secrets: readSecrets(nodeSecretFile),
+    ...{ advertiseUrl, advertiseGrpcUrl },
     shards,
   };
 }

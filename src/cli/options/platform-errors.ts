@@ -13,6 +13,8 @@ const FLAGS: Readonly<Record<string, string>> = {
   'nodes.secrets': '--node-secret-file',
   'nodes.shards': '--shards',
   'nodes.listen': '--node-listen',
+  'nodes.advertiseUrl': '--advertise-url',
+  'nodes.advertiseGrpcUrl': '--advertise-grpc-url',
   host: '--host',
   port: '--port',
   endpoints: '--endpoint',

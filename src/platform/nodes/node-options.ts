@@ -5,6 +5,8 @@ import type { CompleteOptions } from '../platform-options.ts';
 /** Of a secret, characters. It travels in a header, with others. */
 const MIN_SECRET = 32;
 const MAX_SECRET = 1_024;
+/** Of an advertised URL, characters: workers refuse longer ones. */
+const MAX_ADVERTISED = 512;
 const SECRET = new RegExp(`^[\\x21-\\x7e]{${MIN_SECRET},${MAX_SECRET}}$`);
 
 export interface NodeOptions {
@@ -14,6 +16,13 @@ export interface NodeOptions {
   listen?: { host: string; port: number } | undefined;
   /** Secrets that nodes send each other: the first is sent, all are accepted. From 32 to 1,024 visible ASCII characters each. */
   secrets: readonly string[];
+  /**
+   * How clients and workers reach this very node, not through a load balancer: http or https. Workers are told the URL of
+   * the node that owns their endpoint. Default: they are told none.
+   */
+  advertiseUrl?: string | undefined;
+  /** The same for workers over gRPC: grpc or grpcs. */
+  advertiseGrpcUrl?: string | undefined;
   /** Number of shards, which the first start fixes for good. Default 16. */
   shards?: number | undefined;
 }
@@ -42,6 +51,8 @@ export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions 
     );
   }
   checkSecrets(nodes.secrets);
+  checkAdvertised('nodes.advertiseUrl', nodes.advertiseUrl, ['http:', 'https:']);
+  checkAdvertised('nodes.advertiseGrpcUrl', nodes.advertiseGrpcUrl, ['grpc:', 'grpcs:']);
   return { ...options, nodes, store };
 }
 
@@ -50,6 +61,26 @@ export function checkSecrets(secrets: readonly string[]): void {
   if (secrets.length > 0 && secrets.every((secret) => SECRET.test(secret))) return;
   const problem = `needs at least one secret, each of ${MIN_SECRET} to ${MAX_SECRET} visible ASCII characters`;
   throw refuse('nodes.secrets', problem);
+}
+
+/** @throws PlatformOptionError */
+export function checkAdvertised(
+  option: string,
+  given: string | undefined,
+  schemes: readonly [string, string],
+): void {
+  if (given === undefined) return;
+  const url = given.length <= MAX_ADVERTISED ? URL.parse(given) : null;
+  const isPlain = url && !url.username && !url.password && !url.search && !url.hash;
+  const hasPath = url && schemes[0] === 'grpc:' && !['', '/'].includes(url.pathname);
+  // It travels in a header.
+  const isText = /^[\x21-\x7e]+$/.test(given);
+  if (isPlain && isText && url.hostname && schemes.includes(url.protocol) && !hasPath) return;
+  const scheme = schemes.map((each) => each.slice(0, -1)).join(' or ');
+  throw refuse(
+    option,
+    `must be an ${scheme} URL of at most ${MAX_ADVERTISED} ASCII characters without user, query and fragment${schemes[0] === 'grpc:' ? ', and without a path' : ''}`,
+  );
 }
 
 function refuse(option: string, problem: string): PlatformOptionError {

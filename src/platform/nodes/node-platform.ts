@@ -105,7 +105,10 @@ export async function openNode(
       ...{ ...options, queue: queues, keys, compute, clock },
       data: { store: control, status, close: async () => {} },
       codeAccess: { engine: 'none', trustKeys: false, podUser: undefined },
-      forwarding: { placement, secrets: nodes.secrets, listen: listenTo(nodes), onCall },
+      forwarding: {
+        ...{ placement, secrets: nodes.secrets, listen: listenTo(nodes), onCall },
+        advertised: { url: nodes.advertiseUrl, grpcUrl: nodes.advertiseGrpcUrl },
+      },
       createCounter: rates.createCounter,
     },
     closers,
