@@ -1,6 +1,5 @@
 // Limits how much one turn of the event loop reads from the store: otherwise, reads that were
 // requested together would run back to back and block everything else.
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Row } from '../store.ts';
 
 /** About 10 ms of reading. The read that reaches the limit is the last one of its turn. */
@@ -31,7 +30,8 @@ export class ReadTurns {
   }
 
   async #startTurn(): Promise<void> {
-    await nextTurn();
+    // The global one: the simulation replaces it.
+    await new Promise((resolve) => setImmediate(resolve));
     this.#bytes = 0;
     this.#next = undefined;
   }

@@ -1,0 +1,21 @@
+// A read that waits for the next turn of the event loop waits in the simulated world too. With a real turn, one
+// seed in thousands stood still: the one whose store had read 4 MB since its start.
+import './global-time.ts';
+
+import { expect, it } from 'vitest';
+import { ReadTurns } from '../../src/store/sqlite/read-turns.ts';
+import { VirtualTime } from './virtual-time.ts';
+
+it('reads of the store wait for simulated turns', async () => {
+  const time = new VirtualTime();
+  const giveBack = time.takeOver(() => 0);
+  try {
+    const turns = new ReadTurns();
+    turns.note([{ bytes: new Uint8Array(4 * 1_048_576) }]);
+    expect(turns.isOver).toBe(true);
+    await time.finish(turns.next());
+    expect(turns.isOver).toBe(false);
+  } finally {
+    giveBack();
+  }
+});
