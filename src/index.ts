@@ -18,6 +18,16 @@ export type {
   SetupContext,
 } from './handler/define.ts';
 export { defineHandler } from './handler/define.ts';
+export type {
+  BatchContext,
+  BatchFunction,
+  BatchHandlerDefinition,
+  BatchJob,
+  BatchOptions,
+  BatchProduced,
+  BatchYield,
+} from './handler/define-batch.ts';
+export { defineBatchHandler } from './handler/define-batch.ts';
 export { type Check, registerCheck } from './handler/loading/registered-checks.ts';
 export { NonRetryableError, RetryAfterError } from './handler/retry-errors.ts';
 export type { Metrics } from './wire/chunk/chunk.ts';

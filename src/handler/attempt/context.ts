@@ -21,7 +21,11 @@ const PROGRESS_EVERY_MS = 50;
 const MAX_PROGRESS_BYTES = LIMITS.progressBytes;
 
 export interface AttemptContextOptions {
+  /** Number of the attempt within its thread. */
+  number: number;
   attempt: number;
+  /** The job must not share a batch. */
+  solo: boolean;
   /** Members of every line of `log`. */
   logBindings: LogBindings;
   /** Unix ms. */
@@ -46,11 +50,15 @@ export class MarkedChunk<Output> implements ChunkWithMetrics<Output> {
 
 export class AttemptContext implements Context {
   readonly devices: readonly Device[];
+  readonly number: number;
   readonly attempt: number;
+  readonly solo: boolean;
   readonly deadline: number;
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   readonly #options: AttemptContextOptions;
+  #abortReason: Error | undefined;
+  #abortListener: ((reason: Error) => void) | undefined;
   #abort: AbortSwitch | undefined;
   #log: Log | undefined;
   #recorder: PendingMetrics | undefined;
@@ -62,6 +70,8 @@ export class AttemptContext implements Context {
   constructor(options: AttemptContextOptions) {
     this.#options = options;
     this.devices = options.devices;
+    this.number = options.number;
+    this.solo = options.solo;
     this.attempt = options.attempt;
     this.deadline = options.deadline;
     this.traceparent = options.traceparent;
@@ -117,8 +127,16 @@ export class AttemptContext implements Context {
   }
 
   abort(reason: Error): void {
+    this.#abortReason = reason;
     this.#abort ??= new AbortSwitch();
     this.#abort.abort(reason);
+    this.#abortListener?.(reason);
+  }
+
+  /** One listener, called with the reason; at once if the attempt has been stopped already. */
+  onAbort(listener: (reason: Error) => void): void {
+    this.#abortListener = listener;
+    if (this.#abortReason) listener(this.#abortReason);
   }
 
   /** The attempt is over: sends the held-back progress value and ignores later calls. */

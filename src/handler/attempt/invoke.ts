@@ -47,6 +47,8 @@ export interface AttemptCall {
   clock: Clock;
   /** Number of the attempt within this thread. */
   number: number;
+  /** As in the lease: the job must not share a batch. Default false. */
+  solo?: boolean;
 }
 
 export interface AttemptSink {
@@ -127,7 +129,9 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     const sendProgress = (value: Uint8Array) => sink.progress(value);
     const lines = this.#lines;
     this.#context = new AttemptContext({
+      number: call.number,
       attempt,
+      solo: call.solo ?? false,
       logBindings,
       deadline,
       traceparent,

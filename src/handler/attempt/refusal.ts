@@ -1,7 +1,7 @@
 // The ways an attempt fails: by a rule of the platform, or by an error of the handler.
 import type { ErrorCode } from '../../wire/job.ts';
 import { NotJsonError } from '../../wire/json.ts';
-import type { Outcome } from '../../wire/link/worker-link.ts';
+import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
 import { retryAdvice } from '../retry-errors.ts';
 import { describeThrown } from '../thrown.ts';
 import { MismatchError } from './validate.ts';
@@ -16,7 +16,19 @@ export class Refusal extends Error {
   }
 }
 
+/** The attempt ends without a failure: the job returns to the queue. */
+export class Release extends Error {
+  readonly reason: ReleaseReason;
+
+  constructor(reason: ReleaseReason) {
+    super(`the job returns to the queue: ${reason}`);
+    this.reason = reason;
+  }
+}
+
+/** The outcome of an attempt whose handler threw. */
 export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
+  if (thrown instanceof Release) return { kind: 'released', reason: thrown.reason };
   if (thrown instanceof Refusal) {
     const { code, message } = thrown;
     return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };

@@ -3,17 +3,35 @@
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { HandlerConfig, HandlerFunction, Schema, SetupContext } from '../define.ts';
+import type { AttemptContext } from '../attempt/context.ts';
+import type { BatchSettings } from '../batch/settings.ts';
+import type { HandlerConfig, HandlerResult, Job, Schema, SetupContext } from '../define.ts';
+import type { BatchFunction, BatchProduced } from '../define-batch.ts';
 import { explainLoadError } from './load-errors.ts';
+import { readBatch } from './read-batch.ts';
+
+/** The handler's config; for a batch handler with its batch settings. */
+export interface LoadedConfig extends HandlerConfig {
+  batch?: BatchSettings;
+}
+
+/** The functions of a batch handler, which an executor turns into `run` for single jobs. */
+export interface LoadedBatch {
+  readonly settings: BatchSettings;
+  readonly key: ((input: unknown) => unknown) | undefined;
+  readonly run: BatchFunction;
+}
 
 /** A validated handler module in one form. */
 export interface LoadedHandler {
-  readonly run: HandlerFunction;
+  /** Runs one job. A batch handler's throws until `bindBatches` has replaced it. */
+  readonly run: (job: Job, ctx: AttemptContext) => HandlerResult;
+  readonly batch: LoadedBatch | undefined;
   readonly input: Schema | undefined;
   readonly output: Schema | undefined;
   readonly setup: ((ctx: SetupContext) => unknown) | undefined;
   readonly teardown: (() => unknown) | undefined;
-  readonly config: HandlerConfig;
+  readonly config: LoadedConfig;
   /** Absolute path; undefined if the handler does not come from a file. */
   readonly file: string | undefined;
 }
@@ -25,7 +43,7 @@ export class HandlerLoadError extends Error {
 
 type AnyFunction = (...parameters: unknown[]) => unknown;
 
-const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config'];
+const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config', 'batch'];
 
 /** Validated without zod, which would cost about 25 MB in every handler thread. */
 type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | 'refreshWorker'>;
@@ -53,17 +71,24 @@ export async function loadHandler(path: string): Promise<LoadedHandler> {
  */
 export function readHandler(exported: unknown, name: string): LoadedHandler {
   const members = selectMembers(exported, name);
-  const { run, input, output, setup, teardown, config } = members;
+  const { run, input, output, setup, teardown } = members;
   if (!isFunction(run)) {
     throw new HandlerLoadError(`${name}: 'run' must be a function, got ${describe(run)}`);
   }
+  const refuse = (problem: string): never => {
+    throw new HandlerLoadError(`${name}: ${problem}`);
+  };
+  const config = readConfig(members['config'], name);
+  const batch = readBatch(members['batch'], config, refuse);
   return {
-    run: (job, ctx) => run(job, ctx),
+    run: batch ? () => Promise.reject(new Error('the batch handler is not bound')) : run,
+    // The author's types say so; its results are checked.
+    batch: batch && { ...batch, run: (jobs, ctx) => run(jobs, ctx) as BatchProduced<unknown> },
     input: readSchema(input, 'input', name),
     output: readSchema(output, 'output', name),
     setup: readFunction(setup, 'setup', name),
     teardown: readFunction(teardown, 'teardown', name),
-    config: readConfig(config, name),
+    config: batch ? { ...config, batch: batch.settings } : config,
     file: undefined,
   };
 }
@@ -76,7 +101,8 @@ function selectMembers(exported: unknown, name: string): Record<string, unknown>
   const main = exported['default'];
   // A CommonJS module compiled from `export default`.
   if (isRecord(main) && main['__esModule'] === true) return selectMembers({ ...main }, name);
-  if (isFunction(main)) return { ...exported, run: main };
+  // Only a definition describes batches: an export of that name may be anything.
+  if (isFunction(main)) return { ...exported, run: main, batch: undefined };
   if (isRecord(main)) return readDefinition(main, name);
   if (main !== undefined) {
     const wanted = 'must be a function or defineHandler({ … })';
