@@ -93,7 +93,8 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
     attempt,
     token: 'test',
     executionTimeoutMs: timeoutMs,
-    solo: false,
+    // A batch handler waits for no other job.
+    solo: true,
     submittedAt: clock.now(),
     ...readTraceContext(traceparent, tracestate),
     ...(s3Config && { s3Config: JSON.stringify(s3Config) }),

@@ -97,13 +97,17 @@ export class TakeLoop {
       const max = await this.#waitForSlot();
       if (signal.aborted) return;
       const askedAt = this.#clock.now();
-      const leases = await this.#take(max);
+      const freeForMs = this.#executor.freeForMs;
+      const isShort = freeForMs !== undefined;
+      const leases = await this.#take(max, freeForMs);
       if (!leases) continue;
       this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
       if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
       else if (leases.length > 0) this.#attempts.accept(leases);
       const waitMs = this.#session.terms.takeWaitMs;
-      await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews: leases.length > 0 }, signal);
+      // A take that waited for an incomplete batch only was asked to answer early.
+      const isNews = leases.length > 0 || isShort;
+      await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews }, signal);
     }
   }
 
@@ -136,10 +140,10 @@ export class TakeLoop {
   }
 
   /** Undefined if the take failed; its leases may arrive with a later take. */
-  async #take(max: number): Promise<Lease[] | undefined> {
+  async #take(max: number, freeForMs = Number.POSITIVE_INFINITY): Promise<Lease[] | undefined> {
     const { link, workerId, incarnation } = this.#options;
     const { signal } = this.#stopping;
-    const waitMs = this.#session.terms.takeWaitMs;
+    const waitMs = Math.ceil(Math.min(this.#session.terms.takeWaitMs, freeForMs));
     // Repeated unchanged after a failure: the takeId returns leases whose answer was lost.
     const request: TakeRequest = {
       workerId,

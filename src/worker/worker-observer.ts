@@ -1,4 +1,5 @@
 // Events that a worker reports to its observers. A listener must not throw and must be quick.
+import type { BatchEvent } from '../handler/batch/settings.ts';
 import type { AttemptUsage } from '../wire/job.ts';
 import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
@@ -12,6 +13,8 @@ export interface WorkerObserver {
   chunksYielded(lease: Lease, message: ChunkMessage): void;
   /** Also for attempts that never began. The outcome is not delivered yet. */
   attemptEnded(lease: Lease, outcome: Outcome, usage: AttemptUsage | undefined): void;
+  /** A batch of a batch handler has started or failed. */
+  batchChanged(event: BatchEvent): void;
   /** The platform has answered the long poll that renews all leases. */
   leasesRenewed(): void;
   /** A call failed; most are repeated. */

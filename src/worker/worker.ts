@@ -111,6 +111,7 @@ class QueueWorker implements Worker {
       this.#takeLoop.wake();
       if (attempts.mustRecycle && attempts.active === 0) this.#replaceWhenIdle();
     });
+    executor.onBatch((event) => options.observer?.batchChanged(event));
     executor.onChange(() => {
       this.#takeLoop.wake();
       if (executor.stuckThread !== undefined) this.#recycleNow(executor.stuckThread);

@@ -2,7 +2,8 @@
 // the other runs handlers in the worker's own thread, for the harness.
 
 import type { StopReason } from '../../handler/attempt/stop.ts';
-import type { HandlerConfig } from '../../handler/define.ts';
+import type { BatchEvent } from '../../handler/batch/settings.ts';
+import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptUsage } from '../../wire/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 
@@ -79,17 +80,24 @@ export interface ExecutorOptions {
 
 export interface Executor {
   /** Loads the module and runs its setup wherever jobs will run. @throws HandlerNotLoadedError */
-  start(): Promise<HandlerConfig>;
+  start(): Promise<LoadedConfig>;
   /** Number of jobs that can run at a time if no thread is down. Known after `start`. */
   readonly slots: number;
   /** Free slots in running threads. */
   readonly free: number;
+  /**
+   * After this time an incomplete batch starts and takes its free slots with it, ms: a take must not
+   * wait longer. Undefined if the free slots stay free.
+   */
+  readonly freeForMs: number | undefined;
   /** Why it cannot run jobs at the moment; undefined if it can. */
   readonly trouble: string | undefined;
   /** Set if a thread was killed but does not end: the process must then be ended with SIGKILL. */
   readonly stuckThread: string | undefined;
   /** The listener is called when `free` has grown, or `trouble` or `stuckThread` has changed. */
   onChange(listener: () => void): void;
+  /** The listener is called for each batch of a batch handler. */
+  onBatch(listener: (event: BatchEvent) => void): void;
   /**
    * Starts an attempt; waits for a slot if none is free, because a thread may have died meanwhile.
    */

@@ -10,8 +10,10 @@ import {
   invoke,
 } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
-import type { HandlerConfig, SetupContext } from '../../handler/define.ts';
-import type { LoadedHandler } from '../../handler/loading/load.ts';
+import { type BoundHandler, bindBatches } from '../../handler/batch/bind.ts';
+import type { BatchEvent } from '../../handler/batch/settings.ts';
+import type { SetupContext } from '../../handler/define.ts';
+import type { LoadedConfig, LoadedHandler } from '../../handler/loading/load.ts';
 import { createLinesLog } from '../../handler/log/attempt-log.ts';
 import { captureConsole } from '../../handler/log/console.ts';
 import { LogLines } from '../../handler/log/log-lines.ts';
@@ -26,11 +28,15 @@ import {
   HandlerNotLoadedError,
 } from './executor.ts';
 import { ManagedExecution } from './managed-execution.ts';
+import { countSlots } from './slots.ts';
 
 export interface InlineExecutorOptions extends ExecutorOptions {
   handler: LoadedHandler;
   devices: readonly Device[];
-  /** Concurrent jobs. Default: the handler's `config.concurrency`, else 1. */
+  /**
+   * Concurrent jobs. Default: the handler's `config.concurrency`, else 1. A batch handler has as many
+   * as its batches in flight can hold.
+   */
   slots?: number;
   /** For timeouts, grace and execution times. Default: the machine's. */
   clock?: Clock;
@@ -67,28 +73,62 @@ export class InlineExecutor implements Executor {
   readonly #options: InlineExecutorOptions & Defaults;
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
+  readonly #bound: BoundHandler;
   readonly #waiting = new Set<ManagedExecution>();
   readonly #running = new Map<ManagedExecution, Invocation>();
   readonly #listeners: (() => void)[] = [];
+  readonly #batchListeners: ((event: BatchEvent) => void)[] = [];
   #nextNumber = 1;
   #state: 'starting' | 'ready' | 'stopped' = 'starting';
 
   constructor(options: InlineExecutorOptions) {
     this.#options = { ...DEFAULTS, ...options };
-    this.slots = options.slots ?? options.handler.config.concurrency ?? 1;
-    this.#setupLines = new LogLines({}, (lines) => this.#options.logDestination?.write(lines));
+    const { config } = options.handler;
+    const slots = options.slots ?? config.concurrency ?? 1;
+    this.slots = config.batch ? countSlots(config, undefined) : slots;
+    const lines = new LogLines({}, (written) => this.#options.logDestination?.write(written));
+    this.#setupLines = lines;
+    this.#bound = bindBatches(options.handler, {
+      devices: options.devices,
+      clock: this.#options.clock,
+      createLog: (bindings) => createLinesLog(lines, bindings),
+      writeText: (level, text) => lines.writeText(level, text),
+      onChange: () => this.#notify(),
+      onEvent: (event) => {
+        for (const listener of this.#batchListeners) listener(event);
+      },
+    });
   }
 
   get free(): number {
     if (this.#state !== 'ready') return 0;
-    return Math.max(0, this.slots - this.#running.size - this.#waiting.size);
+    const jobs = this.#running.size + this.#waiting.size;
+    return this.#bound.batches?.countFree(jobs) ?? Math.max(0, this.slots - jobs);
+  }
+
+  get freeForMs(): number | undefined {
+    return this.#bound.batches?.fillMs;
+  }
+
+  /** Jobs of a batch handler that wait for their batch to start. */
+  get waitingForBatch(): number {
+    return this.#bound.batches?.waiting ?? 0;
+  }
+
+  /** Starts no batch until the returned function is called. */
+  holdBatches(): () => void {
+    return this.#bound.batches?.hold() ?? (() => undefined);
   }
 
   onChange(listener: () => void): void {
     this.#listeners.push(listener);
   }
 
-  async start(): Promise<HandlerConfig> {
+  onBatch(listener: (event: BatchEvent) => void): void {
+    this.#batchListeners.push(listener);
+  }
+
+  async start(): Promise<LoadedConfig> {
     const { handler } = this.#options;
     if (this.#options.console === 'captured') captureConsole();
     try {
@@ -128,6 +168,7 @@ export class InlineExecutor implements Executor {
       else job.settleReleased('neighbour');
       attempt.stop('lost');
     }
+    this.#bound.batches?.abandonStopped();
     return true;
   }
 
@@ -154,24 +195,31 @@ export class InlineExecutor implements Executor {
       this.#waiting.delete(job);
       this.#run(job);
     }
+    this.#notify();
+  }
+
+  #notify(): void {
     for (const listener of this.#listeners) listener();
   }
 
   #run(job: ManagedExecution): void {
-    const { handler, devices, windowBytes, limits, clock } = this.#options;
-    const { jobId, attempt, input, traceparent, tracestate, s3Config } = job.lease;
+    const { devices, windowBytes, limits, clock } = this.#options;
+    const { jobId, attempt, input, traceparent, tracestate, s3Config, solo } = job.lease;
     const { timeoutMs } = job;
     const number = this.#nextNumber++;
     const trace = { traceparent, tracestate };
     const lent = { timeoutMs, devices, windowBytes, limits, clock };
-    const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
-    const running = invoke(handler, call, this.#createSink(job));
+    const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
+    const running = invoke(this.#bound.handler, call, this.#createSink(job));
     this.#running.set(job, running);
     job.begin({
       stop: (reason, detail) => running.stop(reason, detail),
       grant: (bytes) => running.grant(bytes),
       // This timer fired, so no code of the handler is running.
-      kill: () => job.settleStopped('thread', { state: 'waiting' }),
+      kill: () => {
+        job.settleStopped('thread', { state: 'waiting' });
+        this.#bound.batches?.abandonStopped();
+      },
     });
     void running.end.then((end) => job.settle(end));
     void job.end.then(() => {

@@ -1,5 +1,5 @@
 // The start of a handler thread: its stages, their time limit, and why the start failed.
-import type { HandlerConfig } from '../../handler/define.ts';
+import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { StartStage } from './executor.ts';
 
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
@@ -14,7 +14,7 @@ export interface LaneStartOptions {
 
 export class LaneStart {
   failedCheck: string | undefined;
-  config: HandlerConfig = {};
+  config: LoadedConfig = {};
   readonly #options: LaneStartOptions;
   #isLoaded = false;
   #isOver = false;
@@ -32,7 +32,7 @@ export class LaneStart {
   }
 
   /** The module is loaded; its setup begins. */
-  noteLoaded(config: HandlerConfig): void {
+  noteLoaded(config: LoadedConfig): void {
     this.#isLoaded = true;
     this.config = config;
     this.#limit(config.setupTimeoutMs);

@@ -9,12 +9,15 @@ import {
 } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
 import type { StopReason } from '../../handler/attempt/stop.ts';
-import type { HandlerConfig } from '../../handler/define.ts';
+import type { BatchEvent } from '../../handler/batch/settings.ts';
+import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { StartStage } from './executor.ts';
+import { LaneCapacity } from './lane-capacity.ts';
 import { LaneJobs } from './lane-jobs.ts';
 import { LaneStart } from './lane-start.ts';
 import type { ManagedExecution } from './managed-execution.ts';
+import { countSlots } from './slots.ts';
 import { describeDeath } from './thread-death.ts';
 import { examineThread, type ThreadPlace } from './thread-examination.ts';
 import {
@@ -27,9 +30,10 @@ import {
 } from './thread-messages.ts';
 
 export interface LaneEvents {
-  onReady(lane: Lane, config: HandlerConfig): void;
-  /** A slot is free. */
+  onReady(lane: Lane, config: LoadedConfig): void;
+  /** Slots are free, or their number has changed. */
   onFree(): void;
+  onBatch(event: BatchEvent): void;
   /** The thread is about to end: another one can start. */
   onClosing(lane: Lane): void;
   /** The thread was terminated but does not end; its jobs are settled. */
@@ -57,11 +61,9 @@ export interface LaneOptions {
   events: LaneEvents;
 }
 
-/** Concurrent jobs in one thread. `concurrency` overrides the handler's config. */
-export function countSlots(config: HandlerConfig, concurrency: number | undefined): number {
-  if (config.isolation === 'job') return 1;
-  return concurrency ?? config.concurrency ?? 1;
-}
+const BATCHES_DECIDE =
+  'the number of jobs in a thread of a batch handler is batch.maxSize × batch.maxInFlight; ' +
+  'remove --jobs-per-thread';
 
 export class Lane {
   readonly #options: LaneOptions;
@@ -75,7 +77,8 @@ export class Lane {
   #loopAtStop: EventLoopUtilization | undefined;
   /** What the thread did when it was killed. */
   #place: ThreadPlace | undefined;
-  #slots = 0;
+  /** Undefined until the thread is ready. */
+  #capacity: LaneCapacity | undefined;
   #isKilled = false;
   #hasServed = false;
   #failure: string | undefined;
@@ -124,7 +127,7 @@ export class Lane {
   }
 
   get wasReady(): boolean {
-    return this.#slots > 0;
+    return this.#capacity !== undefined;
   }
 
   /** The thread completed a job, or was killed for one that did not end. */
@@ -133,20 +136,31 @@ export class Lane {
   }
 
   get free(): number {
-    return this.isServing ? this.#slots - this.#jobs.size : 0;
+    return (this.isServing && this.#capacity?.countFree(this.#jobs.size)) || 0;
+  }
+
+  /** See Executor.freeForMs. */
+  get freeForMs(): number | undefined {
+    return this.isServing ? this.#capacity?.freeForMs : undefined;
+  }
+
+  /** A batch has jobs and is not full. */
+  get isFilling(): boolean {
+    return this.#capacity?.isFilling ?? false;
   }
 
   run(job: ManagedExecution): void {
     const { lease, timeoutMs } = job;
-    const { jobId, attempt, traceparent, tracestate, s3Config } = lease;
+    const { jobId, attempt, traceparent, tracestate, s3Config, solo } = lease;
     const number = this.#jobs.add(job);
+    this.#capacity?.send(number);
     job.begin({
       stop: (reason, detail) => this.#stopJob(number, reason, detail),
       grant: (bytes) => this.#outbox.push({ kind: 'grant', number, bytes }),
       kill: () => this.kill(),
     });
     this.#outbox.push(
-      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config },
+      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, solo },
       lease.input,
     );
   }
@@ -221,6 +235,9 @@ export class Lane {
         return;
       case 'loaded':
         this.#start.noteLoaded(message.config);
+        if (message.config.batch && this.#options.concurrency !== undefined) {
+          this.#failStart(BATCHES_DECIDE);
+        }
         return;
       case 'ready':
         this.#becomeReady();
@@ -231,6 +248,13 @@ export class Lane {
         return;
       case 'exit':
         this.#ending = message;
+        return;
+      case 'capacity':
+        this.#capacity?.report(message);
+        this.#options.events.onFree();
+        return;
+      case 'batch':
+        this.#options.events.onBatch(message.event);
         return;
       case 'torn_down':
         this.kill();
@@ -273,7 +297,9 @@ export class Lane {
     const { config } = this.#start;
     this.#start.end();
     this.#state = 'ready';
-    this.#slots = countSlots(config, this.#options.concurrency);
+    const slots = countSlots(config, this.#options.concurrency);
+    const now = () => performance.now();
+    this.#capacity = new LaneCapacity({ slots, batch: config.batch, now });
     this.#options.events.onReady(this, config);
   }
 

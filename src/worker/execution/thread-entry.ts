@@ -7,6 +7,8 @@ import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
+import { bindBatches } from '../../handler/batch/bind.ts';
+import type { BatchCollector } from '../../handler/batch/collector.ts';
 import { BuiltInWatch } from '../../handler/built-ins.ts';
 import type { SetupContext } from '../../handler/define.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/loading/load.ts';
@@ -21,6 +23,7 @@ import {
   mapDelete,
   mapGet,
   mapSet,
+  mapSize,
   setImmediate,
   setTimeout,
   steadyTime,
@@ -58,6 +61,11 @@ class ThreadLane implements ConsoleOwner {
   readonly #setupAbort = new AbortSwitch();
   readonly #builtIns = new BuiltInWatch();
   #handler: LoadedHandler | undefined;
+  /** Of a batch handler. */
+  #batches: BatchCollector | undefined;
+  /** Number of the last job that has arrived. */
+  #received = 0;
+  #isCapacityDue = false;
   #end: () => void = () => undefined;
 
   constructor(task: LaneTask) {
@@ -110,7 +118,7 @@ class ThreadLane implements ConsoleOwner {
       const ctx = this.#createSetupContext();
       await runRegisteredChecks(ctx);
       await handler.setup?.(ctx);
-      this.#handler = handler;
+      this.#handler = this.#bind(handler);
       this.#builtIns.settle();
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
@@ -120,6 +128,34 @@ class ThreadLane implements ConsoleOwner {
       this.#outbox.push({ kind: 'failed', reason: this.#explain(error), check });
     }
     this.#outbox.flush();
+  }
+
+  #bind(loaded: LoadedHandler): LoadedHandler {
+    const { devices } = this.#task;
+    const { batches, handler } = bindBatches(loaded, {
+      devices,
+      clock: monotonicClock,
+      createLog: (bindings) => createLinesLog(this.#lines, bindings),
+      writeText: this.writeText,
+      onChange: () => this.#noteCapacity(),
+      onEvent: (event) => this.#outbox.push({ kind: 'batch', event }),
+    });
+    this.#batches = batches;
+    return handler;
+  }
+
+  /** Reports the free places of batches, once for all changes of one turn of the event loop. */
+  #noteCapacity(): void {
+    if (!this.#batches || this.#isCapacityDue) return;
+    this.#isCapacityDue = true;
+    setImmediate(() => {
+      this.#isCapacityDue = false;
+      if (!this.#batches) return;
+      const { fillMs, waiting } = this.#batches;
+      const free = this.#batches.countFree(mapSize(this.#attempts));
+      this.#outbox.push({ kind: 'capacity', received: this.#received, free, waiting, fillMs });
+      this.#outbox.flush();
+    });
   }
 
   #explain(error: unknown): string {
@@ -158,7 +194,8 @@ class ThreadLane implements ConsoleOwner {
   #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
     if (!this.#handler) return;
     const { devices, endpointId, windowBytes, limits } = this.#task;
-    const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config } = job;
+    const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, solo } = job;
+    this.#received = number;
     const outbox = this.#outbox;
     const sink: AttemptSink = {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
@@ -168,12 +205,13 @@ class ThreadLane implements ConsoleOwner {
     const clock = monotonicClock;
     const trace = { traceparent, tracestate };
     const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock };
-    const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
+    const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     mapSet(this.#attempts, number, running);
     whenDone(running.end, ({ recycle, outcome, output }) => {
       mapDelete(this.#attempts, number);
       outbox.push({ kind: 'end', number, outcome, recycle, changed: undefined }, output);
+      this.#noteCapacity();
     });
   }
 

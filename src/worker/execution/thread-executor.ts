@@ -7,7 +7,8 @@ import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { backoffMs } from '../../base/backoff.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
-import type { HandlerConfig } from '../../handler/define.ts';
+import type { BatchEvent } from '../../handler/batch/settings.ts';
+import type { LoadedConfig } from '../../handler/loading/load.ts';
 import { LIMITS } from '../../wire/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
 import {
@@ -17,8 +18,9 @@ import {
   type ExecutorOptions,
   HandlerNotLoadedError,
 } from './executor.ts';
-import { countSlots, Lane } from './lane.ts';
+import { Lane } from './lane.ts';
 import { ManagedExecution } from './managed-execution.ts';
+import { countSlots } from './slots.ts';
 import type { LaneTask } from './thread-messages.ts';
 
 export interface ThreadExecutorOptions extends ExecutorOptions {
@@ -78,8 +80,9 @@ export class ThreadExecutor implements Executor {
   /** Lanes that are about to end and already have a successor. */
   readonly #replaced = new WeakSet<Lane>();
   readonly #listeners: (() => void)[] = [];
+  readonly #batchListeners: ((event: BatchEvent) => void)[] = [];
   #pool: Piscina<LaneTask, void> | undefined;
-  #starting: PromiseWithResolvers<HandlerConfig> | undefined;
+  #starting: PromiseWithResolvers<LoadedConfig> | undefined;
   #isStopping = false;
   /** Threads in a row that died before they completed a job. */
   #earlyDeaths = 0;
@@ -101,6 +104,15 @@ export class ThreadExecutor implements Executor {
     return Math.max(0, free);
   }
 
+  get freeForMs(): number | undefined {
+    let freeForMs: number | undefined;
+    for (const lane of this.#lanes) {
+      const ms = lane.free > 0 ? lane.freeForMs : undefined;
+      if (ms !== undefined) freeForMs = Math.min(ms, freeForMs ?? ms);
+    }
+    return freeForMs;
+  }
+
   get trouble(): string | undefined {
     return this.#trouble;
   }
@@ -113,7 +125,11 @@ export class ThreadExecutor implements Executor {
     this.#listeners.push(listener);
   }
 
-  async start(): Promise<HandlerConfig> {
+  onBatch(listener: (event: BatchEvent) => void): void {
+    this.#batchListeners.push(listener);
+  }
+
+  async start(): Promise<LoadedConfig> {
     this.#isStopping = false;
     this.#starting = Promise.withResolvers();
     this.#pool = this.#createPool();
@@ -196,6 +212,9 @@ export class ThreadExecutor implements Executor {
       events: {
         onReady: (_, config) => this.#welcome(config),
         onFree: () => this.#dispatch(),
+        onBatch: (event) => {
+          for (const listener of this.#batchListeners) listener(event);
+        },
         onClosing: (closing) => this.#launchSuccessor(closing),
         onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
         onGone: (gone, reason) => this.#replace(gone, reason),
@@ -204,7 +223,7 @@ export class ThreadExecutor implements Executor {
     this.#lanes.add(lane);
   }
 
-  #welcome(config: HandlerConfig): void {
+  #welcome(config: LoadedConfig): void {
     const { threads, concurrency } = this.#options;
     this.#slots = threads * countSlots(config, concurrency);
     const serving = [...this.#lanes].filter((lane) => lane.isServing);
@@ -259,7 +278,7 @@ export class ThreadExecutor implements Executor {
 
   #dispatch(): void {
     for (const job of this.#waiting) {
-      const lane = this.#findFreestLane();
+      const lane = this.#findLane();
       if (!lane) break;
       this.#waiting.delete(job);
       this.#running.add(job);
@@ -269,9 +288,13 @@ export class ThreadExecutor implements Executor {
     this.#notify();
   }
 
-  #findFreestLane(): Lane | undefined {
+  /** The lane with most free slots; before it, one with a batch that is not full. */
+  #findLane(): Lane | undefined {
     let freest: Lane | undefined;
-    for (const lane of this.#lanes) if (lane.free > (freest?.free ?? 0)) freest = lane;
+    for (const lane of this.#lanes) {
+      if (lane.isFilling && lane.free > 0) return lane;
+      if (lane.free > (freest?.free ?? 0)) freest = lane;
+    }
     return freest;
   }
 

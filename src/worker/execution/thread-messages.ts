@@ -3,9 +3,11 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
-import type { HandlerConfig } from '../../handler/define.ts';
+import type { BatchEvent } from '../../handler/batch/settings.ts';
+import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import { copyBytes, cutBytes } from '../../wire/primordials.ts';
+import type { ReportedCapacity } from './lane-capacity.ts';
 
 /** The one long task of a thread. */
 export interface LaneTask {
@@ -30,6 +32,7 @@ export type ToThread =
       traceparent: string | undefined;
       tracestate: string | undefined;
       s3Config: string | undefined;
+      solo: boolean;
     }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
@@ -39,7 +42,7 @@ export type ToThread =
 export type FromThread =
   /** Sent before any code of the handler runs. */
   | { kind: 'up'; threadId: number; heapLimitBytes: number }
-  | { kind: 'loaded'; config: HandlerConfig }
+  | { kind: 'loaded'; config: LoadedConfig }
   | { kind: 'ready' }
   /** The module could not be loaded, the named check failed, or setup threw. */
   | { kind: 'failed'; reason: string; check: string | undefined }
@@ -57,6 +60,9 @@ export type FromThread =
       recycle: boolean | undefined;
       changed: string | undefined;
     }
+  /** From the thread of a batch handler, when its capacity may have changed. */
+  | ({ kind: 'capacity' } & ReportedCapacity)
+  | { kind: 'batch'; event: BatchEvent }
   /** Teardown has run; the thread waits to be ended. */
   | { kind: 'torn_down' }
   | ThreadEnding;

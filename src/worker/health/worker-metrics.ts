@@ -6,6 +6,7 @@ import type { GpuUsage } from '../../wire/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import type { WorkerObserver } from '../worker-observer.ts';
+import { observeBatches } from './batch-metrics.ts';
 
 export interface WorkerMetricsOptions {
   clock: Clock;
@@ -40,7 +41,11 @@ export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): W
   }).set({ version }, 1);
   const refresh = registerHealth(registry);
   return {
-    observer: { ...observeAttempts(registry, clock), ...observeCalls(registry) },
+    observer: {
+      ...observeAttempts(registry, clock),
+      ...observeBatches(registry),
+      ...observeCalls(registry),
+    },
     collect(health) {
       refresh(health);
       return registry.metrics();

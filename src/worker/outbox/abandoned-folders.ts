@@ -48,10 +48,12 @@ const FLUSH_MS = 1_000;
 const NO_SLOT: Executor = {
   slots: 1,
   free: 0,
+  freeForMs: undefined,
   trouble: undefined,
   stuckThread: undefined,
   start: async () => ({}),
   onChange: () => {},
+  onBatch: () => {},
   execute: () => {
     throw new Error('a worker that only delivers outcomes received a job');
   },

@@ -1,6 +1,7 @@
 // A queue and an executor that do what a test tells them: every call is kept, and waits for its
 // answer unless a rule gives one.
 import { ManualClock } from '../../../src/base/clock.ts';
+import type { BatchEvent } from '../../../src/handler/batch/settings.ts';
 import type { HandlerConfig } from '../../../src/handler/define.ts';
 import type {
   Lease,
@@ -132,7 +133,10 @@ export class ScriptedExecutor implements Executor {
   readonly executions: ScriptedExecution[] = [];
   trouble: string | undefined;
   stuckThread: string | undefined;
+  freeForMs: number | undefined;
   stopped = false;
+  /** Calls the listener of the worker. */
+  reportBatch: (event: BatchEvent) => void = () => {};
   /** False: its slots are not to be had. */
   isUp = true;
   onStart: () => Promise<HandlerConfig> = async () => ({});
@@ -158,6 +162,10 @@ export class ScriptedExecutor implements Executor {
 
   onChange(listener: () => void): void {
     this.#listener = listener;
+  }
+
+  onBatch(listener: (event: BatchEvent) => void): void {
+    this.reportBatch = listener;
   }
 
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution {
