@@ -3,13 +3,14 @@
 import { ManualClock } from '../base/clock.ts';
 import { silentLog } from '../base/log.ts';
 import type { HandlerFunction } from '../handler/define.ts';
+import type { BatchFunction, BatchOptions } from '../handler/define-batch.ts';
 import { type LoadedHandler, readHandler } from '../handler/loading/load.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { openSqliteStore } from '../store/sqlite/sqlite.ts';
 import type { Store } from '../store/store.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
-import type { JobPolicy, S3Config } from '../wire/job.ts';
+import { isTerminal, type JobPolicy, type JobRecord, type S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import { endpointSettings } from '../wire/resources/endpoint.ts';
@@ -22,17 +23,21 @@ import { HarnessJob } from './harness-job.ts';
 import { OtherWorker } from './other-worker.ts';
 
 /**
- * A handler function, the result of `defineHandler`, or a whole module (`import * as handler from
- * …`).
+ * A handler function, the result of `defineHandler` or `defineBatchHandler`, or a whole module
+ * (`import * as handler from …`).
  */
 export type TestedHandler =
   | HandlerFunction<never>
   | { readonly run: HandlerFunction<never> }
+  | { readonly run: BatchFunction<never>; readonly batch: BatchOptions<never> }
   | { readonly default: unknown };
 
 export interface HarnessOptions {
   handler: TestedHandler;
-  /** Concurrent jobs. Default: the handler's `config.concurrency`, else 4. */
+  /**
+   * Concurrent jobs. Default: the handler's `config.concurrency`, else 4. A batch handler has as many
+   * as its batches in flight can hold.
+   */
   slots?: number;
   /** Failed attempts after which a job is FAILED. Default 3, as on the platform. */
   maxAttempts?: number;
@@ -52,6 +57,8 @@ export interface HarnessJobOptions extends JobPolicy {
   s3Config?: S3Config;
 }
 
+/** Jobs that have not come together by then, because of a fault perhaps, run without the others. */
+const MAX_GATHER_TURNS = 1_000;
 const ENDPOINT_ID = 'harness';
 const WORKER_ID = 'harness-worker';
 const DEFAULT_SLOTS = 4;
@@ -136,6 +143,22 @@ export class Harness implements AsyncDisposable {
       attachment: s3Config && { format: null, handlerData: JSON.stringify(s3Config) },
     });
     return new HarnessJob(id, ENDPOINT_ID, () => this.#queue);
+  }
+
+  /**
+   * Runs one job for each input of a batch handler, together in as few batches as `maxSize` and `key`
+   * allow. @returns the jobs' records, in order, with any status
+   */
+  async runBatch(inputs: readonly object[], options: HarnessJobOptions = {}): Promise<JobRecord[]> {
+    const release = this.#executor.holdBatches();
+    const jobs: HarnessJob[] = [];
+    try {
+      for (const input of inputs) jobs.push(await this.submit(input, options));
+      await this.#untilGathered(jobs);
+    } finally {
+      release();
+    }
+    return Promise.all(jobs.map((job) => job.end()));
   }
 
   async cancel(id: string): Promise<void> {
@@ -266,6 +289,16 @@ export class Harness implements AsyncDisposable {
     }
     // The worker learns of it with its next renewal.
     await this.#clock.advance(renewEveryMs);
+  }
+
+  /** Each job waits for its batch, or has ended; no more wait than the worker has slots. */
+  async #untilGathered(jobs: readonly HarnessJob[]): Promise<void> {
+    for (let turn = 0; turn < MAX_GATHER_TURNS; turn++) {
+      await this.#clock.advance(0);
+      const records = await Promise.all(jobs.map((job) => job.record()));
+      const live = records.filter(({ status }) => !isTerminal(status)).length;
+      if (this.#executor.waitingForBatch >= Math.min(live, this.#executor.slots)) return;
+    }
   }
 
   #createQueue(): Queue {
