@@ -15,6 +15,8 @@ import { findSubject, type Subject } from './subject.ts';
 const IDLE_MS = 30_000;
 /** Idle connections to one node. */
 const MAX_IDLE = 256;
+/** Time in which another node opens the shards that a stopping node has handed over, ms. */
+const HANDOVER_MS = 2_000;
 
 export interface ForwardedRequest {
   outcome: PassageEnd | 'failed' | 'no_owner';
@@ -34,6 +36,7 @@ export class Forwarder {
   readonly budget: ByteBudget;
   readonly #client: NodeClient;
   readonly #stopping = new AbortController();
+  #cancelClosing = () => {};
 
   constructor(options: ForwarderOptions) {
     const { bounds, clock, log, placement, secrets } = options;
@@ -92,15 +95,18 @@ export class Forwarder {
     }
   }
 
-  /** Refuses requests that wait for a node, and ends waits at other nodes. */
+  /** Ends waits at other nodes, and soon refuses requests that wait for a node. */
   stop(): void {
+    if (this.stopping.aborted) return;
     this.#stopping.abort();
-    this.waits.close();
+    this.#cancelClosing = this.options.clock.after(HANDOVER_MS, () => this.waits.close());
   }
 
   /** Breaks open requests. */
   close(): void {
     this.stop();
+    this.#cancelClosing();
+    this.waits.close();
     this.peers.close();
     this.#client.close();
     this.agent.destroy();

@@ -115,12 +115,13 @@ export class Passage {
   }
 
   async #attempt(url: string): Promise<ExchangeEnd> {
-    const { options, stopping } = this.#context;
+    const { options, stopping, waits } = this.#context;
     this.#attempts += 1;
     const startedAt = options.clock.now();
     this.#body ??= await this.#readBody();
     if (this.#gone.aborted) return this.#giveUp();
-    const hurry = this.#look && !stopping.aborted ? stopping : undefined;
+    const ends = this.#look ? [stopping, waits.closed] : [];
+    const hurry = ends.find(({ aborted }) => !aborted);
     const end = await this.#exchange(url, { body: this.#body, hurry });
     if (options.clock.now() - startedAt >= SETTLED_MS) this.#deadline = undefined;
     return end;
@@ -187,8 +188,8 @@ export class Passage {
 
   /** The limit begins with the first failure. @throws ProblemError when the time is over */
   #leftMs(): number {
-    const { options, stopping } = this.#context;
-    if (stopping.aborted) throw describeStopping();
+    const { options, waits } = this.#context;
+    if (waits.closed.aborted) throw describeStopping();
     const { bounds, clock } = options;
     const limitMs = this.#isWorker() ? bounds.workerOwnerWaitMs : bounds.ownerWaitMs;
     this.#deadline ??= clock.now() + limitMs;

@@ -14,6 +14,11 @@ export class PlaceWaits {
     this.#clock = clock;
   }
 
+  /** Aborts when every wait has ended. */
+  get closed(): AbortSignal {
+    return this.#closed.signal;
+  }
+
   /** Resolves at the next change, after `ms`, or when the signal aborts. */
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const change = this.#watch();

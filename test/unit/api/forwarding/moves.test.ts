@@ -98,7 +98,22 @@ describe('a request for an endpoint without an owner', () => {
     expect(scrape).toContain('duration_seconds_count{outcome="no_owner"} 1');
   });
 
-  it('is refused when the platform stops', async () => {
+  it('is passed on by a node that stops, if another one takes the shard soon', async () => {
+    const { learn, move, other, owner } = await startNodes();
+    move(undefined);
+    learn();
+    const submitted = other.post(RUN, { input: {} });
+    const polled = other.call(`/v2/${ENDPOINT}/health`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const closed = other.close();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    move(owner.nodeUrl);
+    learn();
+    expect([(await submitted).status, (await polled).status]).toEqual([200, 200]);
+    await closed;
+  });
+
+  it('is refused when the platform stops and no node takes the shard', async () => {
     const { learn, move, other } = await startNodes();
     move(undefined);
     learn();
