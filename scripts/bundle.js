@@ -1,9 +1,12 @@
 // Bundles the sources into dist.new, because Node resolves, reads and links each module of its own:
 // for the platform's 500 modules this takes a quarter of the start. Dependencies stay separate packages.
+// bundle.js [FOLDER [PLUGIN]]: into another folder, with a Rolldown plugin, the default export of a module.
 import { dirname, join, relative, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { rolldown } from 'rolldown';
 
 const SOURCES = resolve('src');
+const [folder = 'dist.new', pluginFile] = process.argv.slice(2);
 
 /** Files of the package that something outside the bundle loads by path. */
 const ENTRIES = [
@@ -49,14 +52,17 @@ const keepModuleUrls = {
   },
 };
 
+const plugins = [keepModuleUrls];
+if (pluginFile) plugins.unshift((await import(pathToFileURL(resolve(pluginFile)).href)).default);
+
 const bundle = await rolldown({
   input: Object.fromEntries(ENTRIES.map((name) => [name, `src/${name}.ts`])),
   external: /^[^./]/,
   platform: 'node',
-  plugins: [keepModuleUrls],
+  plugins,
 });
 await bundle.write({
-  dir: 'dist.new',
+  dir: folder,
   format: 'esm',
   entryFileNames: '[name].js',
   // A running process may load a chunk after `dist` has been replaced; its name tells it apart.

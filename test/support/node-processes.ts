@@ -19,53 +19,55 @@ export interface NodesOptions {
   lastEnv?: Record<string, string>;
 }
 
+interface NodeChoices {
+  /** The program. Default: that of this checkout. */
+  bin?: string;
+  args?: string[];
+  env?: Record<string, string>;
+}
+
 export class NodeProcesses {
-  readonly all: readonly PlatformProcess[];
+  readonly all: PlatformProcess[] = [];
   /** At which the nodes reach each other. */
-  readonly urls: readonly string[];
+  readonly urls: string[] = [];
+  readonly #options: NodesOptions;
   readonly #folder: string;
 
-  private constructor(all: readonly PlatformProcess[], urls: string[], folder: string) {
-    this.all = all;
-    this.urls = urls;
+  private constructor(options: NodesOptions, folder: string) {
+    this.#options = options;
     this.#folder = folder;
   }
 
-  static async start(options: NodesOptions) {
-    const { advertise = false, args = [], count, endpoints, lastEnv, shards, store } = options;
+  static async start(options: NodesOptions): Promise<NodeProcesses> {
+    const { count, lastEnv: env } = options;
     const folder = await mkdtemp(join(tmpdir(), 'millrace-nodes-'));
-    const file = async (name: string, text: string) => {
-      await writeFile(join(folder, name), text, { mode: 0o600 });
-      return join(folder, name);
-    };
-    const secret = await file('node-secret', `${'s'.repeat(40)}\n`);
-    // The first node makes both files.
-    const keyFile = join(folder, 'keys');
-    const webhookSecrets = join(folder, 'webhook-secrets');
-    const all: PlatformProcess[] = [];
-    const urls: string[] = [];
+    await writeFile(join(folder, 'node-secret'), `${'s'.repeat(40)}\n`, { mode: 0o600 });
+    const nodes = new NodeProcesses(options, folder);
     for (let index = 0; index < count; index++) {
-      const url = `http://127.0.0.1:${await findFreePort()}`;
-      urls.push(url);
-      const database = typeof store === 'string' ? store : store(index);
-      const node = ['--store', database, '--node-url', url, '--node-secret-file', secret];
-      const rest = [
-        '--engine',
-        'none',
-        '--shards',
-        String(shards),
-        '--webhook-secret-file',
-        webhookSecrets,
-      ];
-      const told = advertise ? await chooseAdvertised() : [];
-      all.push(
-        await PlatformProcess.start({
-          ...{ endpoints, keyFile, args: [...node, ...rest, ...told, ...args] },
-          ...(index === count - 1 && lastEnv && { env: lastEnv }),
-        }),
-      );
+      await nodes.add(index === count - 1 && env ? { env } : {});
     }
-    return new NodeProcesses(all, urls, folder);
+    return nodes;
+  }
+
+  /** Starts one node more. Rejects with its output if it does not start. */
+  async add({ args = [], bin, env = {} }: NodeChoices = {}): Promise<void> {
+    const { advertise, args: ofAll = [], endpoints, shards, store } = this.#options;
+    const url = `http://127.0.0.1:${await findFreePort()}`;
+    const file = (name: string) => join(this.#folder, name);
+    const options = {
+      '--store': typeof store === 'string' ? store : store(this.all.length),
+      '--node-url': url,
+      '--node-secret-file': file('node-secret'),
+      '--engine': 'none',
+      '--shards': String(shards),
+      // The first node makes this file, and that of the keys.
+      '--webhook-secret-file': file('webhook-secrets'),
+    };
+    const keyFile = file('keys');
+    const told = advertise ? await chooseAdvertised() : [];
+    const all = [...Object.entries(options).flat(), ...told, ...ofAll, ...args];
+    this.all.push(await PlatformProcess.start({ bin, endpoints, keyFile, args: all, env }));
+    this.urls.push(url);
   }
 
   at(index: number): PlatformProcess {

@@ -16,6 +16,8 @@ export const fixture = (name: string): string =>
   fileURLToPath(new URL(`handlers/${name}`, import.meta.url));
 
 interface ProcessPlace {
+  /** Default: that of this checkout. */
+  bin?: string | undefined;
   cwd?: string;
   env?: Record<string, string>;
 }
@@ -30,8 +32,9 @@ export class Process {
   #hasClosed = false;
 
   /** `env` is added to that of the tests. */
-  constructor(args: readonly string[], { cwd = process.cwd(), env = {} }: ProcessPlace = {}) {
-    this.child = spawn(process.execPath, [BIN, ...args], {
+  constructor(args: readonly string[], place: ProcessPlace = {}) {
+    const { bin = BIN, cwd = process.cwd(), env = {} } = place;
+    this.child = spawn(process.execPath, [bin, ...args], {
       cwd,
       env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -83,6 +86,8 @@ export class Process {
 export interface PlatformOptions {
   endpoints: string[];
   args?: string[];
+  /** The program. Default: that of this checkout. */
+  bin?: string | undefined;
   /** Default: one in its folder. */
   keyFile?: string;
   /** Besides that of the tests. */
@@ -107,7 +112,12 @@ export class PlatformProcess {
   static async start(options: PlatformOptions): Promise<PlatformProcess> {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-test-'));
     const platform = new PlatformProcess(folder, options);
-    await platform.restart();
+    try {
+      await platform.restart();
+    } catch (error) {
+      await platform.close();
+      throw error;
+    }
     return platform;
   }
 
@@ -116,8 +126,8 @@ export class PlatformProcess {
     return this.#process;
   }
 
-  /** A new process on the same folder and, once it has one, the same port. */
-  async restart(): Promise<void> {
+  /** A new process on the same folder and, once it has one, the same port. `bin`: of another version. */
+  async restart(bin = this.#options.bin): Promise<void> {
     const { env = {}, keyFile = join(this.folder, 'keys') } = this.#options;
     const port = this.url ? new URL(this.url).port : '0';
     const endpoints = this.#options.endpoints.flatMap((name) => ['--endpoint', name]);
@@ -129,7 +139,7 @@ export class PlatformProcess {
       ...endpoints,
       ...(this.#options.args ?? []),
     ];
-    this.#process = new Process(args, { env });
+    this.#process = new Process(args, { bin, env });
     this.url = await this.#process.find(/(https?:\/\/127\.0\.0\.1:\d+)/);
     const keys = await readFile(keyFile, 'utf8');
     this.adminKey = /MILLRACE_ADMIN_KEY=(\S+)/.exec(keys)?.[1] ?? '';
