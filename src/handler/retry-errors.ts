@@ -2,10 +2,17 @@
 // brand, not by class, so that errors from another copy of this package in the author's node_modules
 // count too.
 
-const BRAND = Symbol.for('millrace.retry');
+export const BRAND = Symbol.for('millrace.retry');
 
-/** `never`, or after this many ms. */
-export type RetryAdvice = { kind: 'never' } | { kind: 'after'; ms: number };
+/**
+ * `never`, or after this many ms. `crashed`: the attempt took a process of the handler down.
+ * `released`: the attempt failed because of another one, or nobody knows because of which.
+ */
+export type RetryAdvice =
+  | { kind: 'never' }
+  | { kind: 'after'; ms: number }
+  | { kind: 'crashed' }
+  | { kind: 'released'; reason: 'neighbour' | 'suspect' };
 
 /** The job cannot succeed in any attempt: it is FAILED at once. */
 export class NonRetryableError extends Error {
@@ -31,7 +38,10 @@ export function retryAdvice(thrown: unknown): RetryAdvice | undefined {
   if (typeof thrown !== 'object' || thrown === null || !(BRAND in thrown)) return undefined;
   const advice = thrown[BRAND];
   if (typeof advice !== 'object' || advice === null || !('kind' in advice)) return undefined;
-  if (advice.kind === 'never') return { kind: 'never' };
+  if (advice.kind === 'never' || advice.kind === 'crashed') return { kind: advice.kind };
+  if (advice.kind === 'released' && 'reason' in advice) {
+    return { kind: 'released', reason: advice.reason === 'suspect' ? 'suspect' : 'neighbour' };
+  }
   if (advice.kind === 'after' && 'ms' in advice && typeof advice.ms === 'number') {
     return { kind: 'after', ms: advice.ms };
   }

@@ -62,19 +62,20 @@ function endStream(job: StoredJob, moment: Moment): Transition {
   return fail(job, error, { final: true }, moment);
 }
 
-/** Error codes of attempts that end the thread, and with it the thread's other attempts. */
-const FATAL_TO_THREAD: ReadonlySet<ErrorCode> = new Set([
+/** Error codes of attempts that end a thread or process, and with it the other attempts there. */
+const FATAL_TO_OTHERS: ReadonlySet<ErrorCode> = new Set([
   'thread_crashed',
   'handler_exited',
   'uncaught_exception',
   'unhandled_rejection',
   'out_of_memory',
   'memory_limit_exceeded',
+  'model_process_crashed',
 ]);
 
-/** If the attempt ended its thread, the job runs alone next, because it may end the thread again. */
+/** If the attempt ended its thread or process, the job runs alone next, because it may do so again. */
 export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
-  return FATAL_TO_THREAD.has(code) ? { ...job, solo: true } : job;
+  return FATAL_TO_OTHERS.has(code) ? { ...job, solo: true } : job;
 }
 
 /** From this release on, a job whose thread died because of another job runs alone next. */

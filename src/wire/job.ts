@@ -53,6 +53,7 @@ export const ERROR_CODES = [
   'uncaught_exception',
   'unhandled_rejection',
   'thread_crashed',
+  'model_process_crashed',
   'worker_crashed',
   'lease_expired',
   'released_too_often',

@@ -33,12 +33,19 @@ export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
     const { code, message } = thrown;
     return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };
   }
-  const error = { code: 'handler_error', ...describeThrown(thrown) } as const;
   const advice = retryAdvice(thrown);
+  if (advice?.kind === 'released') return { kind: 'released', reason: advice.reason };
+  const code = advice?.kind === 'crashed' ? 'model_process_crashed' : 'handler_error';
+  const error = { code, ...describeThrown(thrown) } as const;
   if (advice?.kind === 'after') {
     return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
   }
-  return { kind: 'failed', executionMs, error, retry: advice ? 'never' : 'default' };
+  return {
+    kind: 'failed',
+    executionMs,
+    error,
+    retry: advice?.kind === 'never' ? 'never' : 'default',
+  };
 }
 
 /** A value that is not JSON fails the attempt; errors of a `toJSON` are the handler's own. */

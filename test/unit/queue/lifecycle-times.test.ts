@@ -305,6 +305,7 @@ describe('a job', () => {
     'unhandled_rejection',
     'out_of_memory',
     'memory_limit_exceeded',
+    'model_process_crashed',
   ] as const)('that failed with %s, which also ends other jobs, runs alone next', (code) => {
     const error = { code, message: 'it went' };
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
