@@ -23,6 +23,7 @@ const mayImport: Record<string, readonly string[]> = {
   base: [],
   wire: [],
   handler: ['wire', 'base'],
+  process: ['handler', 'wire', 'base'],
   store: ['wire', 'base'],
   cluster: ['store', 'wire', 'base'],
   transport: ['wire', 'base'],
@@ -42,7 +43,14 @@ const mayImport: Record<string, readonly string[]> = {
 };
 const modules = Object.keys(mayImport);
 
-const entryPoints = ['index.ts', 'testing.ts', 'client.ts', 'outgoing.ts', 'server.ts'];
+const entryPoints = [
+  'index.ts',
+  'testing.ts',
+  'client.ts',
+  'outgoing.ts',
+  'process.ts',
+  'server.ts',
+];
 const seams = ['store/store.ts', 'engine/engine.ts', 'store/disk/some-file.ts', ...workerFiles];
 const targets = [...modules.map((module) => `${module}/some-file.ts`), ...entryPoints, ...seams];
 
