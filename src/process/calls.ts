@@ -1,0 +1,206 @@
+// The calls that run in one child: gives each its messages, and settles all when the child has ended.
+import type { MetricsRecorder } from '../handler/define.ts';
+import { assignBlame } from './blame.ts';
+import { ModelCallError, ModelProcessError } from './errors.ts';
+import { FrameError } from './frame.ts';
+import type { ProcessLog } from './log.ts';
+import type { FromChild, RecordedMetrics } from './messages.ts';
+
+/** What a call reports to while it runs: a handler's `ctx` has all of it. */
+export interface CallSinks {
+  log: ProcessLog | undefined;
+  metrics: Pick<MetricsRecorder, 'add' | 'set'> | undefined;
+  progress: ((value: unknown) => void) | undefined;
+}
+
+export interface CallOptions {
+  id: number;
+  /** Equal for calls of the same job. */
+  owner: unknown;
+  sinks: CallSinks;
+  /** Lets the child send this many more bytes of items. */
+  grant: (bytes: number) => void;
+  windowBytes: number;
+}
+
+interface Item {
+  value: unknown;
+  metrics: RecordedMetrics | undefined;
+  bytes: number;
+}
+
+export type CallEnd = { kind: 'result'; value: unknown } | { kind: 'cancelled' };
+
+/** A call whose child has its frame, until the child has left it. */
+export class RunningCall {
+  readonly id: number;
+  readonly owner: unknown;
+  readonly sinks: CallSinks;
+  /** Settles when the child has left the call; rejects with the error of the call or the child. */
+  readonly end: Promise<CallEnd>;
+  readonly #end = Promise.withResolvers<CallEnd>();
+  readonly #grant: (bytes: number) => void;
+  readonly #windowBytes: number;
+  #items: Item[] = [];
+  #nextItem = 0;
+  #wake: (() => void) | undefined;
+  #consumedBytes = 0;
+  /** Credit that the child has left, bytes; the last item may exceed it. */
+  #credit: number;
+  #isOver = false;
+
+  constructor({ grant, id, owner, sinks, windowBytes }: CallOptions) {
+    this.id = id;
+    this.owner = owner;
+    this.sinks = sinks;
+    this.#grant = grant;
+    this.#windowBytes = windowBytes;
+    this.#credit = windowBytes;
+    this.end = this.#end.promise;
+    this.end.catch(() => undefined);
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** The next item that has arrived; its metrics are recorded now, beside its own chunk. */
+  takeItem(): { value: unknown } | undefined {
+    const item = this.#items[this.#nextItem];
+    if (item === undefined) return undefined;
+    this.#nextItem += 1;
+    if (this.#nextItem === this.#items.length) {
+      this.#items = [];
+      this.#nextItem = 0;
+    }
+    this.#consumedBytes += item.bytes;
+    // Half of the window at a time: an own frame for each small item would cost more than the item.
+    if (!this.#isOver && this.#consumedBytes * 2 >= this.#windowBytes) {
+      this.#grant(this.#consumedBytes);
+      this.#credit += this.#consumedBytes;
+      this.#consumedBytes = 0;
+    }
+    this.#record(item.metrics);
+    return item;
+  }
+
+  /** Resolves when an item has arrived or the call is over. */
+  async change(): Promise<void> {
+    if (this.#items.length > 0 || this.#isOver) return;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+    });
+  }
+
+  /** @throws FrameError if the child sends more than it has credit for */
+  addItem(item: Item): void {
+    if (this.#credit <= 0) throw new FrameError(`call ${this.id} has no credit for more items`);
+    this.#credit -= item.bytes;
+    this.#items.push(item);
+    this.#awaken();
+  }
+
+  complete(end: CallEnd, metrics?: RecordedMetrics): void {
+    this.#settle();
+    try {
+      this.#record(metrics);
+      this.#end.resolve(end);
+    } catch (error) {
+      this.#end.reject(error);
+    }
+  }
+
+  fail(error: Error): void {
+    this.#settle();
+    this.#end.reject(error);
+  }
+
+  #settle(): void {
+    this.#isOver = true;
+    this.#awaken();
+  }
+
+  #awaken(): void {
+    this.#wake?.();
+    this.#wake = undefined;
+  }
+
+  #record(recorded: RecordedMetrics | undefined): void {
+    const { metrics } = this.sinks;
+    if (recorded === undefined || metrics === undefined) return;
+    for (const [name, value] of Object.entries(recorded.add)) metrics.add(name, value);
+    for (const [name, value] of Object.entries(recorded.set)) metrics.set(name, value);
+  }
+}
+
+export class RunningCalls {
+  readonly #calls = new Map<number, RunningCall>();
+  #completed = 0;
+
+  get size(): number {
+    return this.#calls.size;
+  }
+
+  /** The calls that have ended while the child lived. */
+  get completed(): number {
+    return this.#completed;
+  }
+
+  /** The log of the only job that runs; undefined if there are none or several. */
+  get onlyLog(): ProcessLog | undefined {
+    const [first, ...others] = this.#calls.values();
+    if (first === undefined || others.some(({ owner }) => owner !== first.owner)) return undefined;
+    return first.sinks.log;
+  }
+
+  add(call: RunningCall): void {
+    this.#calls.set(call.id, call);
+  }
+
+  find(id: number | undefined): RunningCall | undefined {
+    return id === undefined ? undefined : this.#calls.get(id);
+  }
+
+  /** @throws FrameError if the message names no running call */
+  receive(message: Exclude<FromChild, { type: 'ready' | 'pong' | 'log' }>, bytes: number): void {
+    const call = this.#calls.get(message.id);
+    if (call === undefined) {
+      // A thread of the child that outlives its call may report on.
+      if (message.type === 'progress') return;
+      throw new FrameError(
+        `a frame of type "${message.type}" names call ${message.id}, which does not run`,
+      );
+    }
+    switch (message.type) {
+      case 'item':
+        call.addItem({ value: message.value, metrics: message.metrics, bytes });
+        return;
+      case 'progress':
+        this.#report(call, message.value);
+        return;
+      default:
+        this.#calls.delete(message.id);
+        this.#completed += 1;
+        if (message.type === 'error') call.fail(new ModelCallError(message.error));
+        else if (message.type === 'cancelled') call.complete({ kind: 'cancelled' });
+        else call.complete({ kind: 'result', value: message.value }, message.metrics);
+    }
+  }
+
+  /** The child has ended. `describe`: the message of each call's error. */
+  settleAll(describe: string, culprit: number | undefined): void {
+    const calls = [...this.#calls.values()];
+    const blames = assignBlame(calls, culprit);
+    this.#calls.clear();
+    for (const call of calls) call.fail(new ModelProcessError(describe, blames.get(call.id)));
+  }
+
+  /** A value that is too large is the call's own error, not one of this thread. */
+  #report(call: RunningCall, value: unknown): void {
+    try {
+      call.sinks.progress?.(value);
+    } catch (error) {
+      call.sinks.log?.warn({ err: error }, 'progress of a model process was refused');
+    }
+  }
+}

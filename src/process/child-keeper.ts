@@ -1,0 +1,254 @@
+// Keeps one child running: starts it, replaces it with backoff when it has ended, and gives its
+// slots to calls in the order of their arrival.
+import { backoffMs } from '../base/backoff.ts';
+import { RunningCalls } from './calls.ts';
+import { type ChildEnd, ModelChild } from './child.ts';
+import { ModelProcessError } from './errors.ts';
+import { type ProcessLog, silentProcessLog } from './log.ts';
+import type { FromChild } from './messages.ts';
+import type { CompleteOptions } from './options.ts';
+
+/** A child that is ready, with its calls. */
+export class KeptChild {
+  readonly child: ModelChild;
+  readonly calls: RunningCalls;
+  /** Slots that are taken: by calls that run, and by those that are about to. */
+  taken = 0;
+  #names: readonly string[] = [];
+
+  constructor(child: ModelChild, calls: RunningCalls) {
+    this.child = child;
+    this.calls = calls;
+  }
+
+  setNames(names: readonly string[]): void {
+    this.#names = names;
+  }
+
+  /** @throws TypeError if the child has told its functions, and this is none of them */
+  checkName(name: string): void {
+    if (this.#names.length === 0 || this.#names.includes(name)) return;
+    throw new TypeError(
+      `the model process has no function "${name}"; it has ${this.#names.join(', ')}`,
+    );
+  }
+}
+
+interface Waiter {
+  grant: (kept: KeptChild) => void;
+  refuse: (error: Error) => void;
+}
+
+type State =
+  | { name: 'new' }
+  | { name: 'starting'; kept: KeptChild }
+  | { name: 'ready'; kept: KeptChild }
+  /** The last child has ended; the next one starts when the timer fires. */
+  | { name: 'down'; timer: NodeJS.Timeout }
+  | { name: 'stopped' };
+
+/** Wait before a restart; the first one after a useful child is immediate. */
+const BASE_MS = 500;
+
+export class ChildKeeper {
+  readonly #options: CompleteOptions;
+  readonly #waiters = new Set<Waiter>();
+  #state: State = { name: 'new' };
+  #log: ProcessLog = silentProcessLog;
+  /** Children in a row that have ended before they completed a call. */
+  #uselessEnds = 0;
+
+  constructor(options: CompleteOptions) {
+    this.#options = options;
+  }
+
+  get pid(): number | undefined {
+    return this.#state.name === 'ready' ? this.#state.kept.child.pid : undefined;
+  }
+
+  async start(log: ProcessLog | undefined, signal: AbortSignal | undefined): Promise<void> {
+    if (this.#state.name !== 'new') {
+      throw new Error(`the model process is ${this.#state.name}; start it once`);
+    }
+    this.#log = log ?? silentProcessLog;
+    signal?.throwIfAborted();
+    const abort = () => void this.stop();
+    signal?.addEventListener('abort', abort);
+    try {
+      await this.#launch();
+    } catch (error) {
+      await this.stop();
+      throw signal?.aborted ? signal.reason : error;
+    } finally {
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  /**
+   * Takes a slot of the child; waits for a free one, and for the next child if there is none.
+   *
+   * @throws ModelProcessError that returns the job to the queue, if the next child does not start
+   */
+  acquire(signal: AbortSignal | undefined): Promise<KeptChild> {
+    const state = this.#state;
+    if (state.name === 'new' || state.name === 'stopped') {
+      const hint =
+        state.name === 'new' ? 'call start() in setup' : 'start() failed or stop() was called';
+      return Promise.reject(new Error(`the model process does not run; ${hint}`));
+    }
+    if (state.name === 'ready' && this.#waiters.size === 0 && this.#hasSlot(state.kept)) {
+      return Promise.resolve(this.#take(state.kept));
+    }
+    const { maxWaiting } = this.#options;
+    if (this.#waiters.size >= maxWaiting) {
+      const message = `${maxWaiting} calls wait for the model process already (maxWaiting)`;
+      return Promise.reject(new Error(message));
+    }
+    return new Promise((resolve, reject) => {
+      const settle = () => {
+        this.#waiters.delete(waiter);
+        signal?.removeEventListener('abort', abort);
+      };
+      const refuse = (error: unknown) => {
+        settle();
+        reject(error);
+      };
+      const abort = () => refuse(signal?.reason);
+      const grant = (kept: KeptChild) => {
+        settle();
+        resolve(kept);
+      };
+      const waiter: Waiter = { grant, refuse };
+      this.#waiters.add(waiter);
+      signal?.addEventListener('abort', abort);
+    });
+  }
+
+  release(kept: KeptChild): void {
+    kept.taken -= 1;
+    if (kept.taken === 0) kept.child.setActive(false);
+    this.#admit();
+  }
+
+  async stop(): Promise<void> {
+    const state = this.#state;
+    this.#state = { name: 'stopped' };
+    const error = new ModelProcessError('the model process was stopped', 'neighbour');
+    for (const waiter of this.#waiters) waiter.refuse(error);
+    if (state.name === 'down') clearTimeout(state.timer);
+    if (state.name === 'starting') state.kept.child.fail('was stopped');
+    if (state.name === 'ready') await state.kept.child.stop();
+    if (state.name === 'starting') await state.kept.child.ended;
+  }
+
+  /** Resolves when the new child is ready. */
+  async #launch(): Promise<void> {
+    const { startTimeoutMs } = this.#options;
+    const kept = this.#createChild();
+    const { child } = kept;
+    this.#state = { name: 'starting', kept };
+    this.#log.info({ pid: child.pid }, 'model process started');
+    const startedAt = performance.now();
+    const timer = setTimeout(() => {
+      child.fail(`was not ready after ${startTimeoutMs} ms (startTimeoutMs)`);
+    }, startTimeoutMs);
+    try {
+      kept.setNames(await child.ready);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new Error(`${this.#describe(child)} ${reason}`);
+    } finally {
+      clearTimeout(timer);
+    }
+    const startMs = Math.round(performance.now() - startedAt);
+    this.#log.info({ pid: child.pid, startMs }, 'model process ready');
+    child.setActive(false);
+    if (this.#state.name !== 'starting') return child.fail('was stopped');
+    this.#state = { name: 'ready', kept };
+    void child.ended.then((end) => this.#replace(kept, end));
+    this.#admit();
+  }
+
+  #createChild(): KeptChild {
+    const calls = new RunningCalls();
+    const child = new ModelChild(this.#options, {
+      message: (message, bytes) => this.#receive(calls, message, bytes),
+      line: (stream, line) => {
+        const log = calls.onlyLog ?? this.#log;
+        const level = stream === 'stdout' ? 'info' : 'warn';
+        log[level]({ stream }, line);
+      },
+    });
+    return new KeptChild(child, calls);
+  }
+
+  #receive(calls: RunningCalls, message: FromChild, bytes: number): void {
+    if (message.type === 'ready' || message.type === 'pong') return;
+    if (message.type === 'log') {
+      const log = calls.find(message.id)?.sinks.log ?? this.#log;
+      log[message.level](message.fields, message.message);
+    } else {
+      calls.receive(message, bytes);
+    }
+  }
+
+  #replace(kept: KeptChild, { culprit, reason }: ChildEnd): void {
+    const { calls, child } = kept;
+    this.#uselessEnds = calls.completed > 0 ? 0 : this.#uselessEnds + 1;
+    const running = calls.size;
+    calls.settleAll(`${this.#describe(child)} ${reason}`, culprit);
+    if (this.#state.name !== 'ready') return;
+    const waitMs = this.#restartLater();
+    const pid = child.pid;
+    this.#log.error({ pid, reason, calls: running, waitMs }, 'model process ended, restarting');
+  }
+
+  /** @returns the wait, ms */
+  #restartLater(): number {
+    const { maxBackoffMs } = this.#options;
+    const backoff = { baseMs: BASE_MS, maxMs: maxBackoffMs, jitter: 0.2 };
+    const waitMs = this.#uselessEnds === 0 ? 0 : backoffMs(this.#uselessEnds, backoff);
+    this.#state = { name: 'down', timer: setTimeout(() => void this.#restart(), waitMs) };
+    return waitMs;
+  }
+
+  async #restart(): Promise<void> {
+    try {
+      await this.#launch();
+    } catch (error) {
+      if (this.#state.name !== 'starting') return;
+      const reason = error instanceof Error ? error.message : String(error);
+      // Another worker may have a model that starts; here, the job would only wait on.
+      const refusal = new ModelProcessError(reason, 'neighbour');
+      for (const waiter of this.#waiters) waiter.refuse(refusal);
+      this.#uselessEnds += 1;
+      const waitMs = this.#restartLater();
+      this.#log.error({ reason, waitMs }, 'model process did not start, retrying');
+    }
+  }
+
+  #admit(): void {
+    const state = this.#state;
+    if (state.name !== 'ready') return;
+    for (const waiter of this.#waiters) {
+      if (!this.#hasSlot(state.kept)) return;
+      waiter.grant(this.#take(state.kept));
+    }
+  }
+
+  #hasSlot({ taken }: KeptChild): boolean {
+    return taken < this.#options.maxConcurrent;
+  }
+
+  #take(kept: KeptChild): KeptChild {
+    if (kept.taken === 0) kept.child.setActive(true);
+    kept.taken += 1;
+    return kept;
+  }
+
+  #describe({ pid }: ModelChild): string {
+    const { args, command } = this.#options;
+    const line = [command, ...args].join(' ').slice(0, 200);
+    return `the model process (${line}${pid === undefined ? '' : `, PID ${pid}`})`;
+  }
+}

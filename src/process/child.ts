@@ -1,0 +1,226 @@
+// One child process from its start to its end: its descriptors, its heartbeat, and its death.
+// calls.ts has its calls; model-process.ts replaces it.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { Duplex } from 'node:stream';
+import { buildEnvironment, FRAME_DESCRIPTOR } from './environment.ts';
+import { encodeFrame, FrameError, FrameReader } from './frame.ts';
+import { LastLines, LineCutter } from './lines.ts';
+import { type FromChild, PROTOCOL, parseMessage, type ToChild } from './messages.ts';
+import type { CompleteOptions } from './options.ts';
+
+export interface ChildEvents {
+  /** `bytes`: size of the frame. @throws FrameError to replace the child */
+  message(message: FromChild, bytes: number): void;
+  line(stream: 'stdout' | 'stderr', line: string): void;
+}
+
+export interface ChildEnd {
+  /** Why, with the last lines of standard error; the subject is the child. */
+  reason: string;
+  /** The call that made it end, if known. */
+  culprit: number | undefined;
+}
+
+/** How long the output of a dead child is awaited: another process may hold its descriptors. */
+const DRAIN_MS = 500;
+/** The child hangs if this many heartbeats in a row got nothing. */
+const HEARTBEATS = 4;
+
+export class ModelChild {
+  /** Names of its handlers, when it has loaded its model. Rejects if it ends before. */
+  readonly ready: Promise<readonly string[]>;
+  /** Resolves when the process is dead and everything that it sent has been received. */
+  readonly ended: Promise<ChildEnd>;
+  readonly #options: CompleteOptions;
+  readonly #process: ChildProcess;
+  readonly #frames: Duplex;
+  readonly #events: ChildEvents;
+  readonly #lastLines = new LastLines();
+  readonly #ready = Promise.withResolvers<readonly string[]>();
+  readonly #ended = Promise.withResolvers<ChildEnd>();
+  #failure: { reason: string; culprit: number | undefined } | undefined;
+  #heartbeat: NodeJS.Timeout | undefined;
+  #silentBeats = 0;
+  #isDead = false;
+  #isStopping = false;
+
+  constructor(options: CompleteOptions, events: ChildEvents) {
+    this.#options = options;
+    this.#events = events;
+    this.ready = this.#ready.promise;
+    this.ready.catch(() => undefined);
+    this.ended = this.#ended.promise;
+    this.#process = spawn(options.command, [...options.args], {
+      cwd: options.cwd,
+      env: buildEnvironment(options.env),
+      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+      // A process group of its own: it ends with its own children, and Ctrl-C in a terminal does not
+      // reach it while the worker drains.
+      detached: true,
+    });
+    this.#frames = findDuplex(this.#process);
+    this.#readLines('stdout');
+    this.#readLines('stderr');
+    this.#readFrames();
+    this.#watchEnd();
+    const { maxConcurrent, maxFrameBytes } = options;
+    this.send({ type: 'hello', protocol: PROTOCOL, maxConcurrent, maxFrameBytes });
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  send(message: ToChild): void {
+    this.write(encodeFrame(JSON.stringify(message)));
+  }
+
+  /** Writes the pieces of a frame. A dead child's are dropped. */
+  write(pieces: readonly Uint8Array[]): void {
+    if (this.#isDead || !this.#frames.writable) return;
+    this.#frames.cork();
+    for (const piece of pieces) this.#frames.write(piece);
+    this.#frames.uncork();
+  }
+
+  /** The child cannot be used any more: kills it with all processes of its group. */
+  fail(reason: string, culprit?: number): void {
+    if (this.#isDead) return;
+    this.#failure ??= { reason, culprit };
+    this.#kill();
+  }
+
+  /** Asks the child to exit; kills it after `stopTimeoutMs`. */
+  async stop(): Promise<void> {
+    this.setActive(true);
+    this.#isStopping = true;
+    this.send({ type: 'stop' });
+    this.#frames.end();
+    const { stopTimeoutMs } = this.#options;
+    const timer = setTimeout(() => this.fail('was stopped'), stopTimeoutMs);
+    await this.ended;
+    clearTimeout(timer);
+  }
+
+  /** A child that is not active does not keep this process running. */
+  setActive(isActive: boolean): void {
+    const { stderr, stdout } = this.#process;
+    for (const handle of [this.#process, this.#frames, stdout, stderr]) {
+      if (handle && 'ref' in handle && 'unref' in handle) callRef(handle, isActive);
+    }
+  }
+
+  #readLines(stream: 'stdout' | 'stderr'): void {
+    const lines = new LineCutter((line) => {
+      if (stream === 'stderr') this.#lastLines.push(line);
+      this.#events.line(stream, line);
+    });
+    const source = this.#process[stream];
+    source?.on('data', (bytes: Buffer) => lines.push(bytes));
+    source?.on('error', () => undefined);
+    source?.on('close', () => lines.end());
+  }
+
+  #readFrames(): void {
+    const reader = new FrameReader(this.#options.maxFrameBytes, (frame) => {
+      if (!this.#failure) this.#receive(parseMessage(frame), frame.bytes);
+    });
+    this.#frames.on('data', (bytes: Buffer) => {
+      this.#silentBeats = 0;
+      if (this.#failure) return;
+      try {
+        reader.push(bytes);
+      } catch (error) {
+        if (!(error instanceof FrameError)) throw error;
+        this.fail(`broke the protocol: ${error.message}`);
+      }
+    });
+    // Its death explains more.
+    this.#frames.on('error', () => undefined);
+    this.#frames.on('close', () => {
+      if (this.#isStopping || this.#isDead) return;
+      setTimeout(() => this.fail('closed the descriptor for its frames'), DRAIN_MS).unref();
+    });
+  }
+
+  #receive(message: FromChild, bytes: number): void {
+    if (message.type === 'pong') return;
+    if (message.type !== 'ready') {
+      this.#events.message(message, bytes);
+      return;
+    }
+    if (message.protocol !== PROTOCOL) {
+      throw new FrameError(`it speaks protocol ${message.protocol}, this Millrace ${PROTOCOL}`);
+    }
+    this.#ready.resolve(message.handlers);
+    this.#startHeartbeat();
+  }
+
+  /** Counts beats instead of time: a thread that was blocked has not read yet what has arrived. */
+  #startHeartbeat(): void {
+    const { hangTimeoutMs } = this.#options;
+    if (hangTimeoutMs === 0 || this.#heartbeat !== undefined || this.#isDead) return;
+    const beat = () => {
+      this.#silentBeats += 1;
+      if (this.#silentBeats <= HEARTBEATS) return this.send({ type: 'ping' });
+      this.fail(`has not answered for ${hangTimeoutMs} ms`);
+    };
+    this.#heartbeat = setInterval(beat, Math.max(1, hangTimeoutMs / HEARTBEATS)).unref();
+  }
+
+  #watchEnd(): void {
+    const { command } = this.#options;
+    this.#process.on('error', (error) => {
+      if (this.pid === undefined) this.#settle(`could not be started: ${error.message}`);
+    });
+    this.#process.on('exit', (code, signal) => {
+      const own = this.#failure === undefined ? describeExit(code, signal) : this.#failure.reason;
+      // Its own children may hold the descriptors, and memory of the device.
+      this.#kill();
+      const settle = () => this.#settle(own);
+      const timer = setTimeout(settle, DRAIN_MS);
+      this.#process.once('close', () => {
+        clearTimeout(timer);
+        settle();
+      });
+    });
+    if (this.pid === undefined) this.#frames.destroy(new Error(`${command} did not start`));
+  }
+
+  #settle(reason: string): void {
+    if (this.#isDead) return;
+    this.#isDead = true;
+    clearInterval(this.#heartbeat);
+    this.#frames.destroy();
+    const lines = this.#lastLines.text;
+    const told = lines === '' ? reason : `${reason}; its last lines on standard error:\n${lines}`;
+    this.#ready.reject(new Error(told));
+    this.#ended.resolve({ reason: told, culprit: this.#failure?.culprit });
+  }
+
+  #kill(): void {
+    if (this.pid === undefined) return;
+    try {
+      process.kill(-this.pid, 'SIGKILL');
+    } catch {
+      // No process of the group is left.
+    }
+  }
+}
+
+function callRef(handle: object, isActive: boolean): void {
+  const { ref, unref } = handle as { ref: unknown; unref: unknown };
+  const call = isActive ? ref : unref;
+  if (typeof call === 'function') call.call(handle);
+}
+
+function findDuplex(child: ChildProcess): Duplex {
+  const stream = child.stdio[FRAME_DESCRIPTOR];
+  if (stream instanceof Duplex) return stream;
+  throw new Error('the child has no descriptor for frames');
+}
+
+function describeExit(code: number | null, signal: NodeJS.Signals | null): string {
+  if (signal === 'SIGKILL') return 'was killed by SIGKILL, as the system does when memory runs out';
+  return signal === null ? `exited with code ${code}` : `was killed by ${signal}`;
+}

@@ -1,0 +1,112 @@
+// The options of a model process, checked and completed in one place.
+
+/** Times are in ms and sizes in bytes. An option that is left out has its default. */
+export interface ModelProcessOptions {
+  /** Program to start, by path or by name in PATH. There is no shell. */
+  command: string;
+  args?: readonly string[];
+  /** Variables beside those of the worker; `undefined` removes one. */
+  env?: Readonly<Record<string, string | undefined>>;
+  /** Default: the worker's working directory. */
+  cwd?: string;
+  /** Calls that run in the child at a time; others wait for their turn. Default 1, at most 1,000. */
+  maxConcurrent?: number;
+  /** Calls that may wait for their turn; a further one throws. Default 1,000. */
+  maxWaiting?: number;
+  /** Time for the child to report that it is ready: it loads its model. Default 600,000. */
+  startTimeoutMs?: number;
+  /** Time for one call from its start in the child, for a stream until its end. Default: none. */
+  callTimeoutMs?: number;
+  /**
+   * A child that has not left a cancelled call after this time is replaced. Default 1,500: below the
+   * worker's grace period of 2,000, so that the worker does not have to replace the thread.
+   */
+  cancelTimeoutMs?: number;
+  /** Time for the child to exit in `stop`; then it is killed. Default 3,000. */
+  stopTimeoutMs?: number;
+  /** A child that sends nothing for this time is replaced: it hangs. 0: no limit. Default 60,000. */
+  hangTimeoutMs?: number;
+  /** Largest frame in both directions: one input or one result. Default 256 MB, at most 1 GB. */
+  maxFrameBytes?: number;
+  /** Bytes of items of one stream that wait for their consumer. Default 262,144. */
+  streamWindowBytes?: number;
+  /** Longest wait before a child that dies again and again is restarted. Default 30,000. */
+  maxBackoffMs?: number;
+}
+
+export interface CompleteOptions extends Required<Omit<ModelProcessOptions, OptionalNames>> {
+  cwd: string | undefined;
+  callTimeoutMs: number | undefined;
+}
+
+type OptionalNames = 'cwd' | 'callTimeoutMs';
+
+type NumberName = {
+  [Name in keyof ModelProcessOptions]-?: number extends ModelProcessOptions[Name] ? Name : never;
+}[keyof ModelProcessOptions];
+
+interface Range {
+  fallback: number;
+  min: number;
+  max: number;
+}
+
+const MB = 1_048_576;
+const WEEK_MS = 604_800_000;
+const DAY_MS = 86_400_000;
+
+const RANGES: Record<Exclude<NumberName, 'callTimeoutMs'>, Range> = {
+  maxConcurrent: { fallback: 1, min: 1, max: 1_000 },
+  maxWaiting: { fallback: 1_000, min: 0, max: 1_000_000 },
+  startTimeoutMs: { fallback: 600_000, min: 1, max: DAY_MS },
+  cancelTimeoutMs: { fallback: 1_500, min: 1, max: DAY_MS },
+  stopTimeoutMs: { fallback: 3_000, min: 0, max: DAY_MS },
+  hangTimeoutMs: { fallback: 60_000, min: 0, max: DAY_MS },
+  maxFrameBytes: { fallback: 256 * MB, min: 1_024, max: 1_024 * MB },
+  streamWindowBytes: { fallback: 262_144, min: 1, max: 1_024 * MB },
+  maxBackoffMs: { fallback: 30_000, min: 0, max: DAY_MS },
+};
+
+/** @throws TypeError that names the option and its value */
+export function completeOptions(options: ModelProcessOptions): CompleteOptions {
+  const { args = [], callTimeoutMs, command, cwd, env = {} } = options;
+  if (typeof command !== 'string' || command === '') {
+    throw new TypeError(`createModelProcess: command is ${show(command)}; name a program`);
+  }
+  if (!Array.isArray(args) || !args.every((arg) => typeof arg === 'string')) {
+    throw new TypeError(`createModelProcess: args is ${show(args)}; give an array of texts`);
+  }
+  const read = (name: keyof typeof RANGES) => readNumber(name, options[name], RANGES[name]);
+  return {
+    command,
+    args,
+    env,
+    cwd,
+    callTimeoutMs:
+      callTimeoutMs === undefined
+        ? undefined
+        : readNumber('callTimeoutMs', callTimeoutMs, { fallback: 0, min: 1, max: WEEK_MS }),
+    maxConcurrent: read('maxConcurrent'),
+    maxWaiting: read('maxWaiting'),
+    startTimeoutMs: read('startTimeoutMs'),
+    cancelTimeoutMs: read('cancelTimeoutMs'),
+    stopTimeoutMs: read('stopTimeoutMs'),
+    hangTimeoutMs: read('hangTimeoutMs'),
+    maxFrameBytes: read('maxFrameBytes'),
+    streamWindowBytes: read('streamWindowBytes'),
+    maxBackoffMs: read('maxBackoffMs'),
+  };
+}
+
+function readNumber(name: string, value: unknown, { fallback, max, min }: Range): number {
+  if (value === undefined) return fallback;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) {
+    return value;
+  }
+  const range = `a whole number from ${min} to ${max}`;
+  throw new TypeError(`createModelProcess: ${name} is ${show(value)}; it must be ${range}`);
+}
+
+function show(value: unknown): string {
+  return JSON.stringify(value) ?? String(value);
+}
