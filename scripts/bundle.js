@@ -14,6 +14,7 @@ const ENTRIES = [
   'testing',
   'client',
   'outgoing',
+  'process',
   'server',
   'cli/main',
   'base/log',

@@ -1,0 +1,13 @@
+// The public API for handlers whose model runs in a process of its own: `millrace/process`.
+
+export type { Blame } from './process/errors.ts';
+export { ModelCallError, ModelProcessError, ModelTimeoutError } from './process/errors.ts';
+export type { ProcessLog } from './process/log.ts';
+export {
+  type BatchItem,
+  createModelProcess,
+  type ModelCallOptions,
+  type ModelProcess,
+  type ModelStartOptions,
+} from './process/model-process.ts';
+export type { ModelProcessOptions } from './process/options.ts';

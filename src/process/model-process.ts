@@ -1,0 +1,248 @@
+// The public API of `millrace/process`: a long-lived child process that runs a handler's model.
+// child-keeper.ts starts and replaces the child; this file makes calls.
+import type { Context } from '../handler/define.ts';
+import { detachBytes } from './attachments.ts';
+import { CallStop, type StartedCall } from './call-stop.ts';
+import { RunningCall } from './calls.ts';
+import { ChildKeeper } from './child-keeper.ts';
+import { ModelCallError } from './errors.ts';
+import { encodeFrame, measureFrame } from './frame.ts';
+import type { ProcessLog } from './log.ts';
+import { type CallKind, readError, type ToChild } from './messages.ts';
+import { type CompleteOptions, completeOptions, type ModelProcessOptions } from './options.ts';
+
+/** A handler's `ctx` fits. Without a `signal`, a call cannot be cancelled. */
+export interface ModelCallOptions extends Partial<Pick<Context, 'signal' | 'metrics'>> {
+  /** Receives log lines of the call, and what the child prints while it runs this call alone. */
+  log?: ProcessLog;
+  progress?: (value: unknown) => void;
+  /** Unix ms; the called function can read how much time is left. */
+  deadline?: number;
+  /** Longest time of the call in the child, ms; beside the process's `callTimeoutMs`. */
+  timeoutMs?: number;
+}
+
+export interface ModelStartOptions {
+  /** For everything that belongs to no job. A handler's `setup` has it. */
+  log?: ProcessLog;
+  /** Ends a start that has not completed. */
+  signal?: AbortSignal;
+}
+
+/** One output of `streamBatch`, for `inputs[index]`. */
+export interface BatchItem<Output> {
+  index: number;
+  output: Output;
+}
+
+export interface ModelProcess extends AsyncDisposable {
+  /**
+   * Starts the child; resolves when it is ready. Call it in `setup`.
+   *
+   * @throws Error with the child's last lines if it ends, or is not ready after `startTimeoutMs`
+   */
+  start(options?: ModelStartOptions): Promise<void>;
+  /**
+   * Calls a function of the child. Bytes in input and output stay bytes. The type of the output is
+   * not checked: give the handler an `output` schema.
+   *
+   * @throws ModelCallError if the function raises an exception
+   * @throws ModelProcessError if the child ends before the call does
+   * @throws the reason of `signal` after an abort, as soon as the child has left the call
+   */
+  call<Output = unknown>(name: string, input: unknown, options?: ModelCallOptions): Promise<Output>;
+  /** Calls a generator of the child. To leave the loop early cancels the call. Throws as `call`. */
+  stream<Item = unknown>(
+    name: string,
+    input: unknown,
+    options?: ModelCallOptions,
+  ): AsyncGenerator<Item, unknown, void>;
+  /** Calls a batch function: the results are in the order of the inputs. Throws as `call`. */
+  callBatch<Output = unknown>(
+    name: string,
+    inputs: readonly unknown[],
+    options?: ModelCallOptions,
+  ): Promise<PromiseSettledResult<Output>[]>;
+  /** Calls a batch generator, which yields outputs of any input in any order. Throws as `call`. */
+  streamBatch<Output = unknown>(
+    name: string,
+    inputs: readonly unknown[],
+    options?: ModelCallOptions,
+  ): AsyncGenerator<BatchItem<Output>, void, void>;
+  /** Ends the child. Call it in `teardown`. */
+  stop(): Promise<void>;
+  /** The process ID of the child while it is ready. */
+  readonly pid: number | undefined;
+}
+
+/**
+ * Creates a model process for one handler thread. It starts with `start`.
+ *
+ * @throws TypeError that names the option and its value
+ */
+export function createModelProcess(options: ModelProcessOptions): ModelProcess {
+  return new KeptModelProcess(completeOptions(options));
+}
+
+class KeptModelProcess implements ModelProcess {
+  readonly #options: CompleteOptions;
+  readonly #keeper: ChildKeeper;
+  #nextId = 1;
+
+  constructor(options: CompleteOptions) {
+    this.#options = options;
+    this.#keeper = new ChildKeeper(options);
+  }
+
+  get pid(): number | undefined {
+    return this.#keeper.pid;
+  }
+
+  start({ log, signal }: ModelStartOptions = {}): Promise<void> {
+    return this.#keeper.start(log, signal);
+  }
+
+  stop(): Promise<void> {
+    return this.#keeper.stop();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async call<Output>(name: string, input: unknown, options: ModelCallOptions = {}) {
+    // The type is the caller's claim about what their own program returns.
+    return (await this.#complete('value', name, input, options)) as Output;
+  }
+
+  async callBatch<Output>(
+    name: string,
+    inputs: readonly unknown[],
+    options: ModelCallOptions = {},
+  ): Promise<PromiseSettledResult<Output>[]> {
+    const results = await this.#complete('batch', name, inputs, options);
+    if (!Array.isArray(results) || results.length !== inputs.length) {
+      const found = Array.isArray(results) ? `${results.length} results` : typeof results;
+      throw new TypeError(`${name} returned ${found} for ${inputs.length} inputs`);
+    }
+    return results.map((result) => readResult<Output>(name, result));
+  }
+
+  async *stream<Item>(
+    name: string,
+    input: unknown,
+    options: ModelCallOptions = {},
+  ): AsyncGenerator<Item, unknown, void> {
+    const { call, kept } = await this.#begin('items', name, input, options);
+    const stop = new CallStop(this.#options, { call, kept }, options);
+    try {
+      while (!stop.isStopped) {
+        const item = call.takeItem();
+        if (item) yield item.value as Item;
+        else if (call.isOver) break;
+        else await call.change();
+      }
+      // A generator that returns nothing has no value, as in JavaScript.
+      return (await stop.conclude()) ?? undefined;
+    } finally {
+      if (!call.isOver) await stop.leave();
+      stop.end();
+    }
+  }
+
+  async *streamBatch<Output>(
+    name: string,
+    inputs: readonly unknown[],
+    options: ModelCallOptions = {},
+  ): AsyncGenerator<BatchItem<Output>, void, void> {
+    for await (const item of this.stream(name, inputs, options)) {
+      const [index, output] = Array.isArray(item) ? item : [];
+      if (!Number.isInteger(index) || index < 0 || index >= inputs.length) {
+        const found = JSON.stringify(index);
+        throw new TypeError(`${name} yielded index ${found} for ${inputs.length} inputs`);
+      }
+      yield { index, output };
+    }
+  }
+
+  async #complete(wants: CallKind, name: string, input: unknown, options: ModelCallOptions) {
+    const started = await this.#begin(wants, name, input, options);
+    const stop = new CallStop(this.#options, started, options);
+    try {
+      return await stop.conclude();
+    } finally {
+      stop.end();
+    }
+  }
+
+  async #begin(
+    wants: CallKind,
+    name: string,
+    input: unknown,
+    options: ModelCallOptions,
+  ): Promise<StartedCall> {
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const kept = await this.#keeper.acquire(signal);
+    try {
+      kept.checkName(name);
+      const id = this.#nextId++;
+      const { streamWindowBytes: windowBytes } = this.#options;
+      const frame = this.#encodeCall({ id, name, wants }, input, options);
+      const { log, metrics } = options;
+      const call = new RunningCall({
+        id,
+        owner: signal ?? {},
+        sinks: { log, metrics, progress: options.progress },
+        grant: (bytes) => kept.child.send({ type: 'credit', id, bytes }),
+        windowBytes,
+      });
+      kept.calls.add(call);
+      kept.child.write(frame);
+      void call.end.catch(() => undefined).then(() => this.#keeper.release(kept));
+      return { kept, call };
+    } catch (error) {
+      this.#keeper.release(kept);
+      throw error;
+    }
+  }
+
+  #encodeCall(
+    { id, name, wants }: { id: number; name: string; wants: CallKind },
+    input: unknown,
+    { deadline, timeoutMs }: ModelCallOptions,
+  ): Uint8Array[] {
+    const { callTimeoutMs, maxFrameBytes, streamWindowBytes } = this.#options;
+    const { attachments, json, pieces } = detachBytes(input, 'input');
+    const left = deadline === undefined ? Number.POSITIVE_INFINITY : deadline - Date.now();
+    // A deadline of another clock, as in a test, says nothing.
+    const times = [callTimeoutMs, timeoutMs, left > 0 ? left : undefined];
+    const remainingMs = Math.min(...times.filter((time) => time !== undefined));
+    const message: ToChild = {
+      type: 'call',
+      id,
+      name,
+      wants,
+      ...(wants === 'items' && { credit: streamWindowBytes }),
+      ...(Number.isFinite(remainingMs) && { remainingMs: Math.round(remainingMs) }),
+    };
+    const more = attachments.length === 0 ? '' : `,"attachments":${JSON.stringify(attachments)}`;
+    const head = `${JSON.stringify(message).slice(0, -1)}${more},"value":${json}}`;
+    const frame = encodeFrame(head, pieces);
+    const bytes = measureFrame(frame);
+    if (bytes <= maxFrameBytes) return frame;
+    throw new TypeError(
+      `the input of ${name} is ${bytes} bytes; the limit of its process is ${maxFrameBytes} (maxFrameBytes)`,
+    );
+  }
+}
+
+function readResult<Output>(name: string, result: unknown): PromiseSettledResult<Output> {
+  if (typeof result === 'object' && result !== null) {
+    if ('value' in result) return { status: 'fulfilled', value: result.value as Output };
+    if ('error' in result) {
+      return { status: 'rejected', reason: new ModelCallError(readError(result.error)) };
+    }
+  }
+  throw new TypeError(`${name} returned a result without value and error`);
+}
