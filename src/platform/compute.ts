@@ -2,25 +2,23 @@
 // catalog exist.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { Balancer } from '../control/balancing/balancer.ts';
+import { Balancer, type BalancerOptions } from '../control/balancing/balancer.ts';
 import { PodTargets } from '../control/balancing/worker-targets.ts';
 import type { Catalog } from '../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Templates } from '../control/endpoints/templates.ts';
 import type { Keys } from '../control/keys/keys.ts';
-import type { Amounts } from '../control/limits/capacity.ts';
+import type { Amounts, Place } from '../control/limits/capacity.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import { Pods } from '../control/pods/pods.ts';
-import { Reconciler } from '../control/pods/reconciler.ts';
 import { Decisions } from '../control/scaling/decisions.ts';
-import { Fleet } from '../control/scaling/fleet.ts';
-import { WorkerPods } from '../control/scaling/worker-pods.ts';
 import { openResources, type ServedResource } from '../control/served-resources.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { Store } from '../store/store.ts';
-import type { WorkerFolders } from './worker-folders.ts';
+import { PodControl, type WorkerHost } from './pod-control.ts';
+import type { FolderUse, WorkerFolders } from './worker-folders.ts';
 import { WorkerVolumes } from './worker-volumes.ts';
 
 export interface ComputeOptions {
@@ -39,6 +37,17 @@ export interface ComputeOptions {
   limits?: Amounts | undefined;
   /** State folders of workers in pods, for an engine without state volumes. Default: none. */
   workerFolders?: WorkerFolders | undefined;
+  /** If pods run on the machines of several nodes. Default: on this one. */
+  nodes?: ComputeOfNodes | undefined;
+}
+
+export interface ComputeOfNodes {
+  /** Of pods and scaling decisions. Only the leader reads and writes it. */
+  store: Store;
+  /** The machines that take pods now. */
+  listPlaces: () => readonly Place[];
+  /** How the balancer connects to workers on other machines. */
+  connectorOf: BalancerOptions['connectorOf'];
 }
 
 interface StartOptions {
@@ -66,7 +75,7 @@ export class Compute {
   readonly decisions: Decisions;
   readonly #options: ComputeOptions;
   readonly #engineParts: EngineParts | undefined;
-  readonly #closers: (() => unknown)[] = [];
+  #control: PodControl | undefined;
 
   private constructor(
     options: ComputeOptions,
@@ -84,25 +93,30 @@ export class Compute {
     this.decisions = decisions;
     if (!engine || !pods) return;
     const targets = new PodTargets(pods.live);
-    const balancer = new Balancer({ targets, endpoints, clock, log });
+    const { connectorOf } = options.nodes ?? {};
+    const balancer = new Balancer({ targets, endpoints, clock, log, connectorOf });
     const { stateVolumes: volumes } = engine;
     const workerVolumes = volumes && new WorkerVolumes({ volumes, log });
     this.#engineParts = { engine, pods, balancer, workerVolumes };
   }
 
-  /** Loads the records; starts nothing yet. */
+  /** Loads the records; starts nothing yet. With several nodes, `load` reads the pods. */
   static async open(options: ComputeOptions): Promise<Compute> {
-    const { catalog, clock, engine, limits, processUsers, quotas, store } = options;
+    const { catalog, clock, engine, limits, nodes, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
     const { served, templates } = await openResources({
       ...{ store, clock, catalog, quotas },
       engine: kind,
     });
+    const listPlaces = nodes?.listPlaces;
+    const podStore = nodes?.store ?? store;
     const pods =
       engine &&
-      (await Pods.open({
-        ...{ store, clock, engine, catalog, templates, processUsers, quotas, limits },
-      }));
+      Pods.create({
+        ...{ store: podStore, clock, engine, catalog, templates, processUsers, quotas, limits },
+        listPlaces,
+      });
+    if (!nodes) await pods?.live.load();
     const admit = (userId: string) => pods?.admit(userId);
     const deploying = engine && { engine: engine.kind, catalog, admit };
     const endpoints = await Endpoints.open({
@@ -112,7 +126,7 @@ export class Compute {
       chooseShard: options.chooseShard,
       ...(deploying && { deploying }),
     });
-    const decisions = await Decisions.open(store);
+    const decisions = await Decisions.open(podStore);
     return new Compute(options, { served, templates, endpoints, decisions, pods });
   }
 
@@ -161,58 +175,64 @@ export class Compute {
 
   /** Takes over the pods and workers of an earlier run and manages them from now on. */
   async start({ keys, queue, url }: StartOptions): Promise<void> {
+    const { workerFolders } = this.#options;
+    const hasVolumes = this.#engineParts?.engine.stateVolumes !== undefined;
+    await this.begin(keys, {
+      ...{ urlOf: () => url, tidy: () => this.#tidyState() },
+      ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
+      endWorker: ({ endpointId, podId }) => {
+        const readOutbox = async (workerId: string) =>
+          (await workerFolders?.readLeft(endpointId, workerId)) ?? [];
+        return queue.endPod(endpointId, podId, hasVolumes ? undefined : readOutbox);
+      },
+      listWorkers: () => queue.workerLoads.listPresent(),
+      ...{ view: queue.workerLoads, onWork: (listener) => queue.workerLoads.onWork(listener) },
+      leaseMs: queue.settings.leaseMs,
+    });
+  }
+
+  /** Like `start`, for workers on any machine. Does nothing without an engine. */
+  async begin(keys: Keys, host: WorkerHost): Promise<void> {
     if (!this.#engineParts) return;
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
     const { balancer, engine, pods } = this.#engineParts;
-    const { workerFolders } = this.#options;
-    const workerPods = new WorkerPods({
-      ...{ url: () => url, keys, endpoints, pods, log },
-      listWorkers: () => queue.workerLoads.listPresent(),
-      ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
-      stateIn: engine.stateVolumes ? 'volumes' : 'folders',
-      onGone: async (endpointId, podId) => {
-        const readOutbox = async (workerId: string) =>
-          (await workerFolders?.readLeft(endpointId, workerId)) ?? [];
-        await queue.endPod(endpointId, podId, engine.stateVolumes ? undefined : readOutbox);
-        await this.#tidyState();
-      },
+    this.#control = new PodControl({
+      ...{ catalog, decisions, endpoints, templates, clock, log, balancer, engine, pods },
+      ...{ keys, host },
     });
-    const environmentOf = workerPods.environmentOf.bind(workerPods);
-    const stateVolumeOf = workerPods.stateVolumeOf.bind(workerPods);
-    const shared = { catalog, clock, log };
-    const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
-    const reconciler = new Reconciler({
-      ...{ pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint },
-    });
-    const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: balancer };
-    const silentMs = 2 * queue.settings.leaseMs;
-    const fleet = new Fleet({ endpoints, pods, templates, decisions, views, silentMs, ...shared });
-    this.#closers.push(
-      queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId)),
-      balancer.onLoad((endpointId) => fleet.wake(endpointId)),
-      () => reconciler.close(),
-      () => workerPods.close(),
-      () => fleet.close(),
-    );
-    await workerPods.start();
-    await reconciler.start();
-    await workerPods.noteEnded();
-    await this.#tidyState();
-    fleet.start();
+    await this.#control.start();
+  }
+
+  /** Pods may have become reachable or unreachable. */
+  noteMachines(): void {
+    this.#control?.noteMachines();
+  }
+
+  /** Another process manages pods and workers from now on. */
+  async end(): Promise<void> {
+    const control = this.#control;
+    this.#control = undefined;
+    await control?.close();
+  }
+
+  /** The endpoints and worker pods that exist. */
+  listUse(): FolderUse {
+    const pods = this.#engineParts?.pods.all() ?? [];
+    const known = this.endpoints.all().map(({ id }) => id);
+    const ofWorkers = new Map<string, string>();
+    for (const { endpointId, id } of pods) if (endpointId !== null) ofWorkers.set(id, endpointId);
+    return { endpoints: new Set([...known, ...ofWorkers.values()]), pods: ofWorkers };
+  }
+
+  /** Removes state volumes of deleted endpoints, if the engine has volumes. */
+  async tidyVolumes(): Promise<void> {
+    await this.#engineParts?.workerVolumes?.tidy(() => this.listUse());
   }
 
   async #tidyState(): Promise<void> {
-    const all = this.#engineParts?.pods;
-    const readUse = () => {
-      const pods = all?.all() ?? [];
-      const known = this.endpoints.all().map(({ id }) => id);
-      const ofWorkers = new Map<string, string>();
-      for (const { endpointId, id } of pods) if (endpointId !== null) ofWorkers.set(id, endpointId);
-      return { endpoints: new Set([...known, ...ofWorkers.values()]), pods: ofWorkers };
-    };
-    await this.#options.workerFolders?.tidy(readUse);
-    await this.#engineParts?.workerVolumes?.tidy(readUse);
+    await this.#options.workerFolders?.tidy(() => this.listUse());
+    await this.tidyVolumes();
   }
 
   /** Answers every request that waits for a worker; running requests continue until `close`. */
@@ -222,7 +242,7 @@ export class Compute {
 
   /** Pods and workers keep running. */
   async close(): Promise<void> {
-    for (const close of this.#closers.splice(0).reverse()) await close();
+    await this.end();
     this.#engineParts?.balancer.close();
     await this.#engineParts?.engine.close();
   }

@@ -59,6 +59,7 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
     COMPUTE: describeCompute,
     'USD/H': ({ cost }) => String(cost),
     ENDPOINT: ({ endpointId }) => endpointId ?? '-',
+    NODE: ({ node }) => node ?? '-',
     REASON: ({ reason }) => reason ?? '',
   },
   create: {

@@ -1,7 +1,7 @@
 // One worker of a load-balancing endpoint: its connections, its health, and its number of requests.
 // request-queue.ts assigns requests.
 import { isIPv6 } from 'node:net';
-import type { Pool } from 'undici';
+import type { buildConnector, Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';
 import { loadUndici } from '../../base/net/lazy-undici.ts';
 import { judgePing, mayServe, type PingHealth, type PingResult } from './ping-health.ts';
@@ -21,8 +21,13 @@ const CONNECT_LIMIT_MS = 5_000;
  */
 const KEPT_OPEN_MS = 4_000;
 
+/** Opens a connection to a worker. */
+export type Connector = buildConnector.connector;
+
 export interface BalancedWorkerOptions {
   target: WorkerTarget;
+  /** Default: connects to the address of the target. */
+  connector?: Connector | undefined;
   clock: Clock;
   /** Most concurrent requests. */
   maxOpen: number;
@@ -49,11 +54,13 @@ export class BalancedWorker {
   constructor(options: BalancedWorkerOptions) {
     this.#options = options;
     this.target = options.target;
-    const { ip, port } = options.target;
+    const { connector, target } = options;
+    const { ip, port } = target;
     const { Pool } = loadUndici();
     this.pool = new Pool(`http://${isIPv6(ip) ? `[${ip}]` : ip}:${port}`, {
       ...{ allowH2: false, pipelining: 1, headersTimeout: 0, bodyTimeout: 0 },
       ...{ connectTimeout: CONNECT_LIMIT_MS, keepAliveTimeout: KEPT_OPEN_MS },
+      ...(connector && { connect: connector }),
     });
   }
 

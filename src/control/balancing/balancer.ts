@@ -5,9 +5,9 @@ import { type Log, silentLog } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { WorkLoad, WorkView } from '../scaling/work-view.ts';
-import { BalancedWorker } from './balanced-worker.ts';
+import { BalancedWorker, type Connector } from './balanced-worker.ts';
 import { RequestLine, type Turn } from './request-queue.ts';
-import type { TargetSource } from './worker-targets.ts';
+import type { TargetSource, WorkerTarget } from './worker-targets.ts';
 
 export type { Turn } from './request-queue.ts';
 
@@ -19,6 +19,8 @@ export interface BalancerOptions {
   log?: Log;
   /** How long a request waits for a ready worker, ms. Default 120,000. */
   waitMs?: number;
+  /** Connects to a worker on another machine. Default: its address can be reached from here. */
+  connectorOf?: ((target: WorkerTarget) => Connector | undefined) | undefined;
   /** Most requests of a worker, open upgrades included. Default 1,000. */
   maxOpen?: number;
 }
@@ -95,6 +97,11 @@ export class Balancer implements WorkView {
     for (const line of this.#lines.values()) line.refuseWaiting(stopping());
   }
 
+  /** Another process balances from now on: its workers get the waiting requests if they are repeated. */
+  refuseWaiting(): void {
+    for (const line of this.#lines.values()) line.refuseWaiting(moved());
+  }
+
   /** Breaks running requests. */
   close(): void {
     this.stop();
@@ -118,7 +125,7 @@ export class Balancer implements WorkView {
   }
 
   #addWorker(target: BalancedWorker['target'], isDraining: boolean): void {
-    const { clock, log = silentLog, maxOpen = 1_000 } = this.#options;
+    const { clock, connectorOf, log = silentLog, maxOpen = 1_000 } = this.#options;
     const { endpointId, podId } = target;
     const line = this.#openLine(endpointId);
     const onChange = () => {
@@ -130,7 +137,8 @@ export class Balancer implements WorkView {
         log.error({ err: error, pod: podId }, 'handling a worker change failed');
       }
     };
-    const worker = new BalancedWorker({ target, clock, maxOpen, onChange });
+    const connector = connectorOf?.(target);
+    const worker = new BalancedWorker({ target, clock, connector, maxOpen, onChange });
     worker.isDraining = isDraining;
     this.#workers.set(podId, worker);
     line.add(worker);
@@ -181,6 +189,11 @@ export class Balancer implements WorkView {
   #notify(endpointId: string): void {
     for (const listener of this.#listeners) listener(endpointId);
   }
+}
+
+function moved(): ProblemError {
+  const detail = 'another node balances requests from now on; try again';
+  return new ProblemError('unavailable', detail, { retryAfterMs: 1_000 });
 }
 
 function stopping(): ProblemError {

@@ -6,7 +6,9 @@ import type { PodState } from '../pods/pod-state.ts';
 export interface WorkerTarget {
   endpointId: string;
   podId: string;
-  /** Address from this machine. */
+  /** Node on whose machine the address is; undefined if the platform has only one. */
+  node: string | undefined;
+  /** Address from that machine. */
   ip: string;
   port: number;
   /** The worker is about to end or to be recreated: it gets no new requests. */
@@ -46,13 +48,13 @@ export class PodTargets implements TargetSource {
   }
 
   #describe(pod: PodState): WorkerTarget | undefined {
-    const { desired, endpointId, generation, id, spec } = pod;
+    const { desired, endpointId, generation, id, node, spec } = pod;
     const seen = this.#pods.seen(id);
     if (endpointId === null || seen?.state !== 'running') return undefined;
     const wanted = spec.ports.find((port) => port.endsWith('/http'));
     const port = seen.ports.find(({ private: number, type }) => `${number}/${type}` === wanted);
     if (!port || port.ip === null || port.public === null) return undefined;
     const isLeaving = desired !== 'running' || seen.generation !== generation;
-    return { endpointId, podId: id, ip: port.ip, port: port.public, isLeaving };
+    return { endpointId, podId: id, node, ip: port.ip, port: port.public, isLeaving };
   }
 }

@@ -1,4 +1,4 @@
-// Limits the resources that all pods together may use. Memory is never overcommitted; CPUs and disk
+// Limits the resources that all pods of a machine may use together, and chooses the machine of a new pod. Memory is never overcommitted; CPUs and disk
 // are, by factors that the operator sets.
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -65,11 +65,25 @@ export function findShortage(demand: Amounts, held: Amounts, limits: Amounts): s
   return `${name}: ${demand[key]}${unit} wanted, ${free}${unit} of ${limits[key]}${unit} free`;
 }
 
-export interface CapacityOptions {
-  /** Default: nothing is limited. */
+/** A machine that runs pods. */
+export interface Place {
+  /** Its node; null if the platform has only one. */
+  node: string | null;
+  /** Undefined: nothing is limited. */
   limits: Amounts | undefined;
+}
+
+/** What a pod holds, and where. */
+export interface Holding {
+  node: string | null;
+  amounts: Amounts;
+}
+
+export interface CapacityOptions {
+  /** The machines that take pods now. */
+  listPlaces: () => readonly Place[];
   /** Resources that pods hold now. */
-  listHeld: () => readonly Amounts[];
+  listHeld: () => readonly Holding[];
 }
 
 /** Number of pods of one kind that still fit; `shortage` says why not more. */
@@ -78,39 +92,73 @@ export interface Headroom {
   shortage: string;
 }
 
+export interface Reservation {
+  node: string | null;
+  after: Amounts;
+  /** Default: nothing. */
+  before?: Amounts;
+}
+
 export class Capacity {
   readonly #options: CapacityOptions;
   /** Reserved for changes that are being written. */
-  readonly #reserved = new Set<Amounts>();
+  readonly #reserved = new Set<Holding>();
 
   constructor(options: CapacityOptions) {
     this.#options = options;
   }
 
   /**
-   * Reserves what `after` holds beyond `before`. Call the returned function as soon as `listHeld` has it,
-   * or the change has failed. @throws ProblemError `over_capacity`
+   * Chooses the machine for a new pod: of those with room, the one that is least full with it. Ties go to the first
+   * name. @returns its node. @throws ProblemError `over_capacity`, `unavailable`
    */
-  reserve(after: Amounts, before: Amounts = NOTHING): () => void {
-    const { limits } = this.#options;
-    if (!limits) return () => {};
-    const more = subtract(after, before);
-    const shortage = findShortage(more, this.#sumHeld(), limits);
-    if (shortage !== undefined) {
-      throw new ProblemError(
-        'over_capacity',
-        `The machine has too little left for the pod: ${shortage}. Ask for less, or stop another pod.`,
-      );
-    }
-    this.#reserved.add(more);
-    return () => this.#reserved.delete(more);
+  choose(demand: Amounts): string | null {
+    const places = this.#options.listPlaces();
+    const judged = places.map((place) => {
+      const held = this.#sumHeld(place.node);
+      return { ...place, ...judge(demand, held, place.limits) };
+    });
+    const [best] = judged.toSorted(
+      (one, other) => one.share - other.share || compareNames(one.node, other.node),
+    );
+    if (!best) throw noPlaces();
+    if (best.shortage !== undefined) throw refuse(best.node, best.shortage);
+    return best.node;
   }
 
-  /** Undefined: nothing is limited. */
+  /**
+   * Reserves what `after` holds beyond `before`. Call the returned function as soon as `listHeld` has it,
+   * or the change has failed. @throws ProblemError `over_capacity`, `unavailable`
+   */
+  reserve({ after, before = NOTHING, node }: Reservation): () => void {
+    const more = subtract(after, before);
+    if (NAMES.every(({ key }) => more[key] === 0)) return () => {};
+    const place = this.#options.listPlaces().find((each) => each.node === node);
+    if (!place) throw noPlaces();
+    if (!place.limits) return () => {};
+    const shortage = findShortage(more, this.#sumHeld(node), place.limits);
+    if (shortage !== undefined) throw refuse(node, shortage);
+    const reserved = { node, amounts: more };
+    this.#reserved.add(reserved);
+    return () => this.#reserved.delete(reserved);
+  }
+
+  /** How many of `wanted` pods fit; undefined: all of them. */
   headroomFor(demand: Amounts, wanted: number): Headroom | undefined {
-    const { limits } = this.#options;
+    let places = 0;
+    let shortage = NO_PLACES;
+    for (const place of this.#options.listPlaces()) {
+      const room = this.#headroomAt(place, demand, wanted - places);
+      if (!room) return undefined;
+      places += room.places;
+      shortage = room.shortage;
+    }
+    return { places, shortage };
+  }
+
+  #headroomAt({ limits, node }: Place, demand: Amounts, wanted: number): Headroom | undefined {
     if (!limits) return undefined;
-    const held = this.#sumHeld();
+    const held = this.#sumHeld(node);
     for (let places = 0; places < wanted; places++) {
       const shortage = findShortage(demand, add(held, scale(demand, places)), limits);
       if (shortage !== undefined) return { places, shortage };
@@ -118,9 +166,43 @@ export class Capacity {
     return undefined;
   }
 
-  #sumHeld(): Amounts {
-    return [...this.#options.listHeld(), ...this.#reserved].reduce(add, NOTHING);
+  #sumHeld(node: string | null): Amounts {
+    return [...this.#options.listHeld(), ...this.#reserved]
+      .filter((holding) => holding.node === node)
+      .reduce((sum, { amounts }) => add(sum, amounts), NOTHING);
   }
+}
+
+const NO_PLACES = 'no node whose engine could run it answers at the moment';
+
+function noPlaces(): ProblemError {
+  const detail = `The pod cannot run now: ${NO_PLACES}; try again.`;
+  return new ProblemError('unavailable', detail, { retryAfterMs: 1_000 });
+}
+
+function refuse(node: string | null, shortage: string): ProblemError {
+  const where =
+    node === null
+      ? 'The machine has too little left for the pod'
+      : `No node has enough left for the pod; the closest is ${node}`;
+  const detail = `${where}: ${shortage}. Ask for less, or stop another pod.`;
+  return new ProblemError('over_capacity', detail);
+}
+
+/** `share`: of the resource that is scarcest with the pod; very large if the pod does not fit. */
+function judge(demand: Amounts, held: Amounts, limits: Amounts | undefined) {
+  if (!limits) return { share: 0, shortage: undefined };
+  const shortage = findShortage(demand, held, limits);
+  const after = add(held, demand);
+  const share = Math.max(...NAMES.map(({ key }) => after[key] / limits[key]));
+  return { share: shortage === undefined ? share : OVERFULL + share, shortage };
+}
+
+/** A machine without room comes after all that have some. */
+const OVERFULL = 1_000_000;
+
+function compareNames(one: string | null, other: string | null): number {
+  return (one ?? '') < (other ?? '') ? -1 : 1;
 }
 
 const NOTHING: Amounts = { memoryGb: 0, vcpus: 0, diskGb: 0 };

@@ -39,22 +39,42 @@ export class LivePods {
   /** Removed pods, in order of removal. */
   readonly #gone = new Map<string, Gone>();
   #positions = new Positions(0);
+  /** Counts the loads: a write that began before the last one must not replace what was loaded. */
+  #term = 0;
 
-  private constructor(options: LivePodsOptions) {
+  constructor(options: LivePodsOptions) {
     this.#options = options;
   }
 
   static async open(options: LivePodsOptions): Promise<LivePods> {
     const pods = new LivePods(options);
+    await pods.load();
+    return pods;
+  }
+
+  /** Reads the stored pods, in place of those that it has. */
+  async load(): Promise<void> {
+    this.clear();
+    const term = this.#term;
     let before: number | undefined;
     do {
       const page = { kind: 'pod', before, limit: PAGE } as const;
-      const stored = await options.store.read((tx) => tx.resources(page));
-      if (before === undefined) pods.#positions = new Positions(stored[0]?.position ?? 0);
-      for (const resource of stored) pods.#keep(readPod(resource));
+      const stored = await this.#options.store.read((tx) => tx.resources(page));
+      if (term !== this.#term) return;
+      if (before === undefined) this.#positions = new Positions(stored[0]?.position ?? 0);
+      for (const resource of stored) this.#keep(readPod(resource));
       before = stored.length < PAGE ? undefined : stored.at(-1)?.position;
     } while (before !== undefined);
-    return pods;
+  }
+
+  /** Forgets all of them: another process manages them from now on. */
+  clear(): void {
+    this.#term += 1;
+    const ids = [...this.#pods.keys()];
+    this.#pods.clear();
+    this.#seen.clear();
+    this.#gone.clear();
+    for (const id of ids) this.#notify(id, 'record');
   }
 
   get(id: string): PodState | undefined {
@@ -88,7 +108,9 @@ export class LivePods {
     const stored: StoredResource = {
       ...{ kind: 'pod', id, userId, parent: endpointId ?? '', position, body },
     };
+    const term = this.#term;
     await this.#options.store.write((tx) => tx.putResource(stored));
+    if (term !== this.#term) return;
     this.#keep(pod);
     this.#notify(id, 'record');
   }
@@ -100,6 +122,7 @@ export class LivePods {
   async change(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
     const known = this.#pods.get(id);
     if (!known || decide(known) === known) return known;
+    const term = this.#term;
     const changed = await this.#options.store.write(function* (tx) {
       const stored = yield* tx.resource({ kind: 'pod', id });
       if (!stored) return undefined;
@@ -108,6 +131,7 @@ export class LivePods {
       if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
       return next;
     }, ENDING);
+    if (term !== this.#term) return changed;
     if (changed) this.#keep(changed);
     this.#notify(id, 'record');
     return changed;

@@ -42,7 +42,7 @@ export type PodStep =
 
 /** A new pod as requested. */
 export function createPod(
-  given: Pick<PodState, 'id' | 'userId' | 'endpointId' | 'spec'>,
+  given: Pick<PodState, 'id' | 'userId' | 'endpointId' | 'node' | 'spec'>,
   now: number,
 ): PodState {
   return {
@@ -128,9 +128,36 @@ function refuseAction(pod: PodState, action: PodAction): ProblemError {
 /** Applies the container's state; returns the same object if nothing is new. */
 export function observe(pod: PodState, seen: Container | undefined, now: number): PodState {
   const own = ownContainer(pod, seen);
-  const settled = settleStop(pod, own);
+  const settled = settleStop(noteReached(pod), own);
   if (settled.desired === 'running') return observeWanted(settled, own, now);
   return observeUnwanted(settled, own, seen);
+}
+
+/** Why nothing is known of a pod's container. */
+export interface Unreachable {
+  /** For people, to be continued with "since …": `node a is gone`. */
+  why: string;
+  /** No live node has the container. Otherwise its node may answer at any moment. */
+  isGone: boolean;
+}
+
+/**
+ * Nothing is known of its container, so nothing is concluded: it may still run. The exception is a pod that is to be
+ * removed: its record need not wait for its node, which removes containers without a pod when it is back.
+ */
+export function noteUnreachable(
+  pod: PodState,
+  { isGone, why }: Unreachable,
+  now: number,
+): PodState {
+  const since = pod.unreachable?.since ?? now;
+  const marked = change(pod, { unreachable: { since, why } });
+  return isGone ? settleRemoval(marked) : marked;
+}
+
+function noteReached(pod: PodState): PodState {
+  const { unreachable, ...reached } = pod;
+  return unreachable ? reached : pod;
 }
 
 /** `seen` if it has this generation. */

@@ -31,12 +31,18 @@ export function describePod(sight: PodSight): PodRecord {
     cost: FREE_OF_CHARGE.includes(status) || isWaitingForGpus(pod) ? 0 : price,
     locked,
     globalNetworking: describeNetworking(pod, seen),
-    runtime: status === 'RUNNING' ? describeRuntime(sight) : null,
+    runtime: status === 'RUNNING' && !pod.unreachable ? describeRuntime(sight) : null,
     createdAt: new Date(pod.createdAt).toISOString(),
     startedAt: pod.startedAt === null ? null : new Date(pod.startedAt).toISOString(),
     endpointId: pod.endpointId,
-    reason: pod.reason,
+    node: pod.node ?? null,
+    reason: describeReason(pod),
   };
+}
+
+function describeReason({ reason, unreachable }: PodState): string | null {
+  if (!unreachable) return reason;
+  return `${unreachable.why} since ${new Date(unreachable.since).toISOString()}`;
 }
 
 function isWaitingForGpus({ gpus, spec }: PodState): boolean {

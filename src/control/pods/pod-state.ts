@@ -41,6 +41,10 @@ export const podState = z.object({
   userId: z.string(),
   /** The endpoint that it is a worker of. */
   endpointId: z.string().nullable(),
+  /** Node on whose machine it runs. Default: the only one, or no node has its container yet. */
+  node: z.string().exactOptional(),
+  /** Its node is gone: its container cannot be inspected. `since`: Unix ms. */
+  unreachable: z.object({ since: z.number(), why: z.string() }).exactOptional(),
   spec: podSpec,
   status: z.enum(POD_STATUSES),
   /** The desired state. */

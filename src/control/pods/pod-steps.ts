@@ -6,7 +6,13 @@ import { type Engine, EngineError, type StateVolume } from '../../engine/engine.
 import { CallLimit } from '../balancing/call-limit.ts';
 import { createContainerSpec } from './container-spec.ts';
 import type { LivePods } from './live-pods.ts';
-import { giveUp, noteDelay, type PodStep, settleRemoval } from './pod-lifecycle.ts';
+import {
+  giveUp,
+  noteDelay,
+  type PodStep,
+  settleRemoval,
+  type Unreachable,
+} from './pod-lifecycle.ts';
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 
@@ -34,6 +40,8 @@ export interface PodStepsOptions {
   catalog: PodCatalog;
   clock: Clock;
   log: Log;
+  /** Why nothing can be known of a pod's container now. Default: every container can be inspected. */
+  findUnreachable?: (pod: PodState) => Unreachable | undefined;
   /** Default: every pod's endpoint exists. */
   hasEndpoint?: (endpointId: string) => boolean;
   /**

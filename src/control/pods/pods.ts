@@ -7,7 +7,14 @@ import { OWNER, type Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import { type Amounts, Capacity, demandOf, type Headroom, holdingOf } from '../limits/capacity.ts';
+import {
+  type Amounts,
+  Capacity,
+  demandOf,
+  type Headroom,
+  holdingOf,
+  type Place,
+} from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
@@ -46,6 +53,8 @@ export interface PodsOptions {
   quotas?: Quotas | undefined;
   /** Resources of all pods together. Default: no limit. */
   limits?: Amounts | undefined;
+  /** The machines of several nodes that take pods now. Default: the only one, with `limits`. */
+  listPlaces?: (() => readonly Place[]) | undefined;
 }
 
 export class Pods {
@@ -63,15 +72,28 @@ export class Pods {
     this.#stats = new PodStats(options);
     this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
     const countOf = (userId: string) => live.all().filter((pod) => isCounted(pod, userId)).length;
-    const listHeld = () => live.all().map((pod) => holdingOf(pod, live.seen(pod.id)));
-    this.#capacity = new Capacity({ limits: options.limits, listHeld });
+    const listHeld = () =>
+      live.all().map((pod) => ({
+        node: pod.node ?? null,
+        amounts: holdingOf(pod, live.seen(pod.id)),
+      }));
+    const only = [{ node: null, limits: options.limits }];
+    const { listPlaces = () => only } = options;
+    this.#capacity = new Capacity({ listPlaces, listHeld });
     this.#count = new ResourceCount({ quota: 'pods', limit: this.#quotas.pods, countOf });
   }
 
   static async open(options: PodsOptions): Promise<Pods> {
+    const pods = Pods.create(options);
+    await pods.live.load();
+    return pods;
+  }
+
+  /** Without the stored pods; `live.load` reads them. */
+  static create(options: PodsOptions): Pods {
     const { catalog, clock, store } = options;
     const gpuDevices = (gpuTypeId: string) => catalog.gpuDevices(gpuTypeId);
-    return new Pods(options, await LivePods.open({ store, clock, gpuDevices }));
+    return new Pods(options, new LivePods({ store, clock, gpuDevices }));
   }
 
   /** @throws ProblemError `forbidden` if the engine is not available to this user */
@@ -92,11 +114,16 @@ export class Pods {
     this.#check(userId, spec);
     const dataCenterId = this.#options.catalog.dataCenterFor(userId, spec);
     const now = this.#options.clock.now();
-    const given = { id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null };
+    const demand = demandOf(spec);
+    const node = this.#capacity.choose(demand);
+    const given = {
+      ...{ id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null },
+      ...(node !== null && { node }),
+    };
     const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
     // The size of a worker's record is bounded by its template.
     if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
-    const free = this.#capacity.reserve(demandOf(spec));
+    const free = this.#capacity.reserve({ node, after: demand });
     try {
       await this.#add(pod);
     } finally {
@@ -239,7 +266,10 @@ export class Pods {
   ): Promise<PodState> {
     const found = await this.find(userId, id);
     const seen = this.live.seen(id);
-    const free = this.#capacity.reserve(holdingOf(decide(found), seen), holdingOf(found, seen));
+    const free = this.#capacity.reserve({
+      node: found.node ?? null,
+      ...{ after: holdingOf(decide(found), seen), before: holdingOf(found, seen) },
+    });
     try {
       // A removed pod does not change; the decision gives the reason.
       return (await this.live.change(id, decide)) ?? decide(found);

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
 import type { PodAspect } from './live-pods.ts';
-import { decideStep, noteDelay, observe } from './pod-lifecycle.ts';
+import { decideStep, noteDelay, noteUnreachable, observe } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
 import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
 
@@ -49,6 +49,11 @@ export class Reconciler {
       engine.watch((id) => this.#wake(id)),
     );
     await this.#sweep();
+  }
+
+  /** Pods may have become reachable or unreachable. */
+  noteMachines(): void {
+    for (const { id } of this.#options.pods.all()) this.#wake(id);
   }
 
   /** Starts no more steps; a running one may be interrupted anywhere. */
@@ -103,7 +108,10 @@ export class Reconciler {
   }
 
   #needsLook(pod: PodState, seen: Container | undefined): boolean {
-    const now = this.#options.clock.now();
+    const { clock, findUnreachable } = this.#options;
+    const now = clock.now();
+    const unreachable = findUnreachable?.(pod);
+    if (unreachable) return noteUnreachable(pod, unreachable, now) !== pod;
     const observed = observe(pod, seen, now);
     const isNew = observed !== pod || !isDeepStrictEqual(seen, this.#options.pods.seen(pod.id));
     return isNew || decideStep(observed, seen, now).kind !== 'none';
@@ -157,7 +165,14 @@ export class Reconciler {
     const { clock, pods } = this.#options;
     for (let round = 0; round < MAX_ROUNDS; round++) {
       loop.isDirty = false;
-      if (!pods.get(id) || this.#isClosed) return undefined;
+      const known = pods.get(id);
+      if (!known || this.#isClosed) return undefined;
+      const unreachable = this.#options.findUnreachable?.(known);
+      if (unreachable) {
+        pods.noteSeen(id, undefined);
+        await this.#steps.write(id, (pod) => noteUnreachable(pod, unreachable, clock.now()));
+        return undefined;
+      }
       const seen = await this.#steps.call((engine) => engine.inspect(id));
       if (this.#isClosed) return undefined;
       pods.noteSeen(id, seen);

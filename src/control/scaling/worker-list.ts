@@ -27,6 +27,11 @@ export interface WorkerListOptions {
   openedAt: number;
   /** A ready worker that was silent for this long is dead, ms. */
   silentMs: number;
+  /**
+   * The node of a worker has been gone for this long: the worker is replaced, ms. Until then it counts, because it may
+   * still run. Default: never.
+   */
+  replaceAfterMs?: number | undefined;
   /** Crashes that the previous run recorded. */
   crashes: Crashes | undefined;
 }
@@ -113,6 +118,8 @@ export class WorkerList {
     const entry = this.#entryOf(pod, input.now);
     const seen = addUp(input.seen, pod.id);
     this.#noteSeen(entry, seen, input.now);
+    // Nobody can tell whether it is silent because it is dead. When its node is back, its worker gets time to reconnect.
+    if (pod.unreachable && entry.seenAt !== null) entry.seenAt = input.now;
     const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...input, worker: seen });
     if (end) {
       entry.isEnded = true;
@@ -162,11 +169,12 @@ export class WorkerList {
     const { drainingSince } = entry;
     const reason =
       drainingSince === null
-        ? findEnd(pod, entry, { ...circumstances, silentMs: this.#options.silentMs })
+        ? findEnd(pod, entry, { ...circumstances, ...this.#options })
         : findDrainEnd(pod, drainingSince, circumstances);
     if (reason === undefined) return undefined;
     const isBlameless =
       drainingSince !== null ||
+      pod.unreachable !== undefined ||
       isWithoutGpu(pod) ||
       reasonOfUser(pod) !== null ||
       (entry.isAdopted && isClean(pod));
@@ -187,9 +195,18 @@ interface EndInput extends PassInput {
 function findEnd(
   pod: PodState,
   { seenAt, since }: WorkerEntry,
-  { now, silentMs }: EndInput & Pick<WorkerListOptions, 'silentMs'>,
+  {
+    now,
+    replaceAfterMs = Number.POSITIVE_INFINITY,
+    silentMs,
+    worker,
+  }: EndInput & Pick<WorkerListOptions, 'silentMs' | 'replaceAfterMs'>,
 ): string | undefined {
   if (pod.status === 'TERMINATED') return undefined;
+  if (pod.unreachable) {
+    const isLost = worker === undefined && now - pod.unreachable.since >= replaceAfterMs;
+    return isLost ? pod.unreachable.why : undefined;
+  }
   if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'the worker exited by itself';
   // The pod would restart a failed container without a pause; a new worker after a pause is better.
   if (pod.status === 'ERROR' || pod.retryAt !== null) return describeFailure(pod);

@@ -13,7 +13,7 @@ const STATE_PATH = '/state';
 
 export interface WorkerPodsOptions {
   /** URL at which workers reach the platform. */
-  url: () => string;
+  url: (pod: PodState) => string;
   keys: Pick<Keys, 'all' | 'issue' | 'remove'>;
   endpoints: Pick<Endpoints, 'find'>;
   pods: Pick<Pods, 'live' | 'onChange'>;
@@ -21,22 +21,34 @@ export interface WorkerPodsOptions {
    * Folder that outlives the pods, for outcomes that the endpoint's workers have not delivered.
    * Default: none; undelivered outcomes are lost with the pod.
    */
-  stateDirOf?: (endpointId: string) => Promise<string>;
+  stateDirOf?: (endpointId: string, pod: PodState) => Promise<string>;
   /** `volumes`: the engine keeps the state in volumes of the endpoint. Default: `folders`. */
   stateIn?: 'folders' | 'volumes';
   /** Called for each worker's pod when its container is gone. */
-  onGone?: (endpointId: string, podId: string) => Promise<void>;
+  onGone?: (gone: GoneWorker) => Promise<void>;
   /** Workers that the queue knows, in pods and elsewhere. Default: none. */
   listWorkers?: () => readonly { endpointId: string; podId: string | null }[];
   log: Log;
 }
 
+export interface GoneWorker {
+  endpointId: string;
+  podId: string;
+  /** Node on whose machine it ran; undefined if the platform has only one. */
+  node: string | undefined;
+}
+
+/** What the record of a removed pod no longer tells. */
+interface WorkerOrigin {
+  endpointId: string;
+  node: string | undefined;
+  slot: number | undefined;
+}
+
 export class WorkerPods {
   readonly #options: WorkerPodsOptions;
-  /** Endpoints by pod: a removed pod no longer knows its endpoint. */
-  readonly #endpointOf = new Map<string, string>();
+  readonly #originOf = new Map<string, WorkerOrigin>();
   readonly #slots: StateSlots;
-  readonly #slotOf = new Map<string, number>();
   #stopListening: () => void = () => {};
 
   constructor(options: WorkerPodsOptions) {
@@ -47,11 +59,11 @@ export class WorkerPods {
   /** Revokes the keys of pods that are gone, from earlier runs too. */
   async start(): Promise<void> {
     const { keys, pods } = this.#options;
-    for (const pod of pods.live.all()) this.#noteEndpoint(pod);
+    for (const pod of pods.live.all()) this.#noteOrigin(pod);
     this.#stopListening = pods.onChange((id, change) => {
       if (change !== 'record') return;
       const pod = pods.live.get(id);
-      if (pod) this.#noteEndpoint(pod);
+      if (pod) this.#noteOrigin(pod);
       else void this.#noteEnd(id);
     });
     const owners = keys.all().flatMap(({ holder }) => holder.podId ?? []);
@@ -67,14 +79,15 @@ export class WorkerPods {
     const { listWorkers = () => [], pods } = this.#options;
     const { live } = pods;
     const owners = listWorkers().map(({ endpointId, podId }) => ({ endpointId, id: podId }));
-    const ended = new Map<string, string>();
+    const ended = new Map<string, GoneWorker>();
     for (const { endpointId, id } of [...owners, ...live.all()]) {
       if (id === null || endpointId === null) continue;
       // A pod that the engine could not inspect may still run.
       const state = live.get(id) ? (live.seen(id)?.state ?? 'running') : 'exited';
-      if (state !== 'running') ended.set(id, endpointId);
+      const node = live.get(id)?.node;
+      if (state !== 'running') ended.set(id, { endpointId, podId: id, node });
     }
-    for (const [id, endpointId] of ended) await this.#reportGone(endpointId, id);
+    for (const gone of ended.values()) await this.#reportGone(gone);
   }
 
   close(): void {
@@ -100,7 +113,7 @@ export class WorkerPods {
     });
     return {
       ...place,
-      MILLRACE_URL: url(),
+      MILLRACE_URL: url(pod),
       MILLRACE_KEY: key,
       MILLRACE_POD_ID: id,
       ...(await this.#describeState(pod, endpointId)),
@@ -121,49 +134,49 @@ export class WorkerPods {
   }
 
   async #describeState(
-    { id, spec }: PodState,
+    pod: PodState,
     endpointId: string,
   ): Promise<Readonly<Record<string, string>>> {
     const { stateDirOf, stateIn } = this.#options;
+    const { id, spec } = pod;
     const own = spec.env[STATE_DIR];
     if (own !== undefined) return { [STATE_DIR]: own };
     // Only the pod's own workers use the volume, so they may take over abandoned folders in it.
     if (stateIn === 'volumes') return { [STATE_DIR]: STATE_PATH, MILLRACE_STATE_OWNER: id };
-    return stateDirOf ? { [STATE_DIR]: await stateDirOf(endpointId) } : {};
+    return stateDirOf ? { [STATE_DIR]: await stateDirOf(endpointId, pod) } : {};
   }
 
-  #noteEndpoint({ endpointId, id, stateSlot }: PodState): void {
-    if (endpointId !== null) this.#endpointOf.set(id, endpointId);
-    if (stateSlot !== undefined) this.#slotOf.set(id, stateSlot);
+  #noteOrigin({ endpointId, id, node, stateSlot: slot }: PodState): void {
+    if (endpointId !== null) this.#originOf.set(id, { endpointId, node, slot });
   }
 
   async #noteEnd(podId: string): Promise<void> {
-    const endpointId = this.#endpointOf.get(podId);
-    this.#endpointOf.delete(podId);
-    const reported = endpointId === undefined ? undefined : this.#reportGone(endpointId, podId);
-    this.#slotOf.delete(podId);
+    const origin = this.#originOf.get(podId);
+    const reported =
+      origin && this.#reportGone({ podId, endpointId: origin.endpointId, node: origin.node });
+    this.#originOf.delete(podId);
     await reported;
     await this.#endKeys(podId);
   }
 
   /** If the queue still knows the worker, it sent no bye: its volume may hold undelivered outcomes. */
-  #noteLeft(endpointId: string, podId: string): void {
-    const slot = this.#slotOf.get(podId);
+  #noteLeft({ endpointId, node, podId }: GoneWorker): void {
+    const slot = this.#originOf.get(podId)?.slot;
     if (slot === undefined) return;
     const { endpoints, listWorkers = () => [] } = this.#options;
     if (!endpoints.find(endpointId)) this.#slots.forget(endpointId);
     else if (listWorkers().some((worker) => worker.podId === podId)) {
-      this.#slots.noteLeft(endpointId, slot);
+      this.#slots.noteLeft(endpointId, { node, slot });
     }
   }
 
-  async #reportGone(endpointId: string, podId: string): Promise<void> {
+  async #reportGone(gone: GoneWorker): Promise<void> {
     const { log, onGone } = this.#options;
-    this.#noteLeft(endpointId, podId);
+    this.#noteLeft(gone);
     try {
-      await onGone?.(endpointId, podId);
+      await onGone?.(gone);
     } catch (error) {
-      log.warn({ pod: podId, err: error }, 'leases of an ended pod not released');
+      log.warn({ pod: gone.podId, err: error }, 'leases of an ended pod not released');
     }
   }
 

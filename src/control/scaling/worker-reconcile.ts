@@ -35,6 +35,8 @@ export interface WorkforceOptions {
   log: Log;
   /** A ready worker that was silent for this long is dead, ms. */
   silentMs: number;
+  /** A worker whose node has been gone for this long is replaced, ms. Default: never. */
+  replaceAfterMs?: number | undefined;
 }
 
 /** The hardware on which workers can be created. */
@@ -77,12 +79,12 @@ export class Workforce {
   #lastStartAt: number | null = null;
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
-    const { clock, silentMs } = options;
+    const { clock, replaceAfterMs, silentMs } = options;
     this.#options = options;
     this.#last = last;
     this.#workerList = new WorkerList({
       openedAt: clock.now(),
-      silentMs,
+      ...{ silentMs, replaceAfterMs },
       crashes: last?.input.crashes,
     });
   }

@@ -40,6 +40,7 @@ const EXAMPLE: PodRecord = {
   createdAt: '2026-01-15T09:30:00.000Z',
   startedAt: '2026-01-15T09:30:20.000Z',
   endpointId: null,
+  node: null,
   reason: null,
 };
 

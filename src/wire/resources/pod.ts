@@ -238,6 +238,12 @@ export const podRecord = z.object({
     .string()
     .nullable()
     .describe('Endpoint that the pod is a worker of; null if it is none'),
+  node: z
+    .string()
+    .nullable()
+    .describe(
+      'Node on whose machine the pod runs; null if the platform has only one node, or if none has the container yet',
+    ),
   reason: z
     .string()
     .nullable()

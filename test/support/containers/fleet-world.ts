@@ -14,7 +14,7 @@ import { Reconciler } from '../../../src/control/pods/reconciler.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { Fleet } from '../../../src/control/scaling/fleet.ts';
 import type { SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
-import { WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
+import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
@@ -116,7 +116,7 @@ export class FleetWorld {
     const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
     const stateIn = this.#stateIn;
     const readOutbox = stateIn === 'volumes' ? undefined : async () => [];
-    const onGone = (endpointId: string, podId: string) =>
+    const onGone = ({ endpointId, podId }: GoneWorker) =>
       queue.endPod(endpointId, podId, readOutbox);
     const reach = { url, stateDirOf, stateIn, onGone };
     const listWorkers = () => queue.workerLoads.listPresent();

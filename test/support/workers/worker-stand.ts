@@ -72,7 +72,7 @@ export async function startWorker({
   const { port } = server.address() as AddressInfo;
   const worker: StandingWorker = {
     ...{ podId, server, ping: 200, pings: 0 },
-    target: { endpointId, podId, ip: '127.0.0.1', port, isLeaving: false },
+    target: { endpointId, node: undefined, podId, ip: '127.0.0.1', port, isLeaving: false },
     async die() {
       if (!server.listening) return;
       server.close();

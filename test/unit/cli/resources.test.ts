@@ -67,8 +67,8 @@ describe('millrace pods', () => {
     for (const name of ['a', 'b']) await read(podsCommands, 'create', ...POD, '--name', name);
     await world.settle();
     const [titles, row, more] = (await print(podsCommands, 'list', '--limit', '1')).split('\n');
-    expect(titles).toMatch(/^ID +NAME +STATUS +COMPUTE +USD\/H +ENDPOINT +REASON$/);
-    expect(row).toMatch(/^pod_\S+ +b +RUNNING +2 vCPU, 8 GB +0.25 +-$/);
+    expect(titles).toMatch(/^ID +NAME +STATUS +COMPUTE +USD\/H +ENDPOINT +NODE +REASON$/);
+    expect(row).toMatch(/^pod_\S+ +b +RUNNING +2 vCPU, 8 GB +0.25 +- +-$/);
     expect(more).toMatch(/^next page: --cursor \S+$/);
     const [, , , cursor = ''] = more?.split(' ') ?? [];
     const next = await read(podsCommands, 'list', '--limit', '1', '--cursor', cursor);

@@ -49,7 +49,7 @@ describe('creation', () => {
       ...{ registry: null, mounts: {}, cpu: CPU, cloud: 'SECURE', dataCenterId: 'local' },
       ...{ template: null, cost: 0.25, locked: false, globalNetworking: { enabled: false } },
       ...{ runtime: null, createdAt: '2026-01-01T00:00:00.000Z', startedAt: null },
-      ...{ endpointId: null, reason: null },
+      ...{ endpointId: null, node: null, reason: null },
     });
   });
 

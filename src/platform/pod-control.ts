@@ -1,0 +1,123 @@
+// Manages pods and the workers of endpoints while it is open: the reconciler, the fleet, and what workers need besides
+// their containers. One process at a time may have it open.
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Balancer } from '../control/balancing/balancer.ts';
+import type { Catalog } from '../control/endpoints/catalog.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import type { Templates } from '../control/endpoints/templates.ts';
+import type { Keys } from '../control/keys/keys.ts';
+import type { Unreachable } from '../control/pods/pod-lifecycle.ts';
+import type { PodState, Pods } from '../control/pods/pods.ts';
+import { Reconciler } from '../control/pods/reconciler.ts';
+import type { Decisions } from '../control/scaling/decisions.ts';
+import { Fleet } from '../control/scaling/fleet.ts';
+import type { WorkView } from '../control/scaling/work-view.ts';
+import { type GoneWorker, WorkerPods } from '../control/scaling/worker-pods.ts';
+import type { Engine } from '../engine/engine.ts';
+
+/** What workers in pods need from the machine that they run on, and from the queue of their endpoint. */
+export interface WorkerHost {
+  /** URL at which the pod's worker reaches the platform. */
+  urlOf: (pod: PodState) => string;
+  /** Folder for undelivered outcomes. Default: none. */
+  stateDirOf?: (endpointId: string, pod: PodState) => Promise<string>;
+  /** Releases the leases of a worker whose container is gone. */
+  endWorker: (gone: GoneWorker) => Promise<void>;
+  /** Removes state that no worker needs. Never rejects. */
+  tidy: () => Promise<void>;
+  /** Workers that the queue knows. */
+  listWorkers: () => readonly { endpointId: string; podId: string | null }[];
+  /** Load and workers of endpoints with a queue. */
+  view: WorkView;
+  /** Calls the listener with each endpoint that gets a ready job. @returns the function that stops it */
+  onWork: (listener: (endpointId: string) => void) => () => void;
+  /** Why nothing can be known of a pod's container now. Default: every container can be inspected. */
+  findUnreachable?: (pod: PodState) => Unreachable | undefined;
+  /** A worker whose node has been gone for this long is replaced, ms. Default: never. */
+  replaceAfterMs?: number | undefined;
+  /** Lease of jobs, ms. */
+  leaseMs: number;
+}
+
+export interface PodControlOptions {
+  catalog: Catalog;
+  endpoints: Endpoints;
+  templates: Templates;
+  decisions: Decisions;
+  pods: Pods;
+  balancer: Balancer;
+  engine: Engine;
+  keys: Keys;
+  host: WorkerHost;
+  clock: Clock;
+  log: Log;
+}
+
+export class PodControl {
+  readonly #options: PodControlOptions;
+  readonly #reconciler: Reconciler;
+  readonly #workerPods: WorkerPods;
+  readonly #fleet: Fleet;
+  readonly #closers: (() => unknown)[];
+  #isClosed = false;
+
+  constructor(options: PodControlOptions) {
+    const { balancer, catalog, clock, decisions, endpoints, engine, host } = options;
+    const { keys, log, pods, templates } = options;
+    const { findUnreachable, replaceAfterMs, stateDirOf } = host;
+    this.#options = options;
+    this.#workerPods = new WorkerPods({
+      ...{ url: host.urlOf, keys, endpoints, pods, log, listWorkers: host.listWorkers },
+      ...(stateDirOf && { stateDirOf }),
+      stateIn: engine.stateVolumes ? 'volumes' : 'folders',
+      onGone: async (gone) => {
+        await host.endWorker(gone);
+        await host.tidy();
+      },
+    });
+    const environmentOf = this.#workerPods.environmentOf.bind(this.#workerPods);
+    const stateVolumeOf = this.#workerPods.stateVolumeOf.bind(this.#workerPods);
+    const shared = { catalog, clock, log };
+    const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
+    this.#reconciler = new Reconciler({
+      ...{ pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint },
+      ...(findUnreachable && { findUnreachable }),
+    });
+    const views = { QUEUE: host.view, LOAD_BALANCER: balancer };
+    const silentMs = 2 * host.leaseMs;
+    this.#fleet = new Fleet({
+      ...{ endpoints, pods, templates, decisions, views, silentMs, replaceAfterMs, ...shared },
+    });
+    this.#closers = [
+      host.onWork((endpointId) => this.#fleet.wake(endpointId)),
+      balancer.onLoad((endpointId) => this.#fleet.wake(endpointId)),
+      () => this.#reconciler.close(),
+      () => this.#workerPods.close(),
+      () => this.#fleet.close(),
+    ];
+  }
+
+  /** Takes over the pods and workers of an earlier run and manages them from now on. */
+  async start(): Promise<void> {
+    const steps = [
+      () => this.#workerPods.start(),
+      () => this.#reconciler.start(),
+      () => this.#workerPods.noteEnded(),
+      () => this.#options.host.tidy(),
+      () => this.#fleet.start(),
+    ];
+    for (const step of steps) if (!this.#isClosed) await step();
+  }
+
+  /** Pods may have become reachable or unreachable. */
+  noteMachines(): void {
+    if (!this.#isClosed) this.#reconciler.noteMachines();
+  }
+
+  /** Pods and workers keep running. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const close of this.#closers.splice(0).reverse()) await close();
+  }
+}
