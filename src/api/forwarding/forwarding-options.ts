@@ -1,6 +1,7 @@
 // How a server takes part in a platform of several nodes.
 import type { ForwardingBounds } from './forwarding-bounds.ts';
 import type { Placement } from './placement.ts';
+import type { FindPodPort } from './pod-tunnel.ts';
 
 /** URLs under which clients and workers reach one node directly, not through a load balancer. */
 export interface AdvertisedUrls {
@@ -20,6 +21,8 @@ export interface ForwardingOptions {
   onCall?: ((name: string, body: unknown) => Promise<unknown>) | undefined;
   /** How workers reach this very node. Default: workers are not told. */
   advertised?: AdvertisedUrls | undefined;
+  /** Where a port of a pod of this machine is. Default: no pod can be reached. */
+  findPodPort?: FindPodPort | undefined;
   /** See forwarding-bounds.ts for the defaults. */
   bounds?: Partial<ForwardingBounds> | undefined;
 }

@@ -4,23 +4,26 @@ import { http } from '../../base/net/node-http.ts';
 import { NODE_HEADERS } from './forwarded.ts';
 import { firstSecret } from './node-secret.ts';
 
-/** Most bytes of a call and of its answer. */
-export const MAX_CALL_BYTES = 65_536;
+/** Most bytes of a call and of its answer, such as the list of all containers of a node. */
+export const MAX_CALL_BYTES = 16_777_216;
 /** Path of all calls. */
 export const CALL_PATH = '/node/';
 /** Idle connections are closed after this time, before the other side closes them, ms. */
 const IDLE_MS = 30_000;
-/** Connections to one node; further calls wait. */
 const MAX_SOCKETS = 16;
 
 export interface NodeClientOptions {
   /** The first one is sent. */
   secrets: readonly string[];
+  /** Connections to one node; further calls wait. Default 16. */
+  maxSockets?: number;
 }
 
 export interface NodeCallOptions {
   /** From the call to the end of its answer, ms. */
   timeoutMs: number;
+  /** Breaks the call off. */
+  signal?: AbortSignal;
 }
 
 export class NodeCallError extends Error {
@@ -40,11 +43,17 @@ export class NodeClient {
 
   constructor(options: NodeClientOptions) {
     this.#options = options;
-    this.#agent = new http.Agent({ keepAlive: true, maxSockets: MAX_SOCKETS, timeout: IDLE_MS });
+    const { maxSockets = MAX_SOCKETS } = options;
+    this.#agent = new http.Agent({ keepAlive: true, maxSockets, timeout: IDLE_MS });
   }
 
   /** Resolves with the answer's JSON. @throws NodeCallError */
-  call(url: string, name: string, body: unknown, { timeoutMs }: NodeCallOptions): Promise<unknown> {
+  call(
+    url: string,
+    name: string,
+    body: unknown,
+    { signal: given, timeoutMs }: NodeCallOptions,
+  ): Promise<unknown> {
     const json = Buffer.from(JSON.stringify(body ?? null));
     return new Promise((resolve, reject) => {
       const fail = (cause: unknown) => {
@@ -56,11 +65,12 @@ export class NodeClient {
         'content-type': 'application/json',
         'content-length': json.length,
       };
-      const signal = AbortSignal.timeout(timeoutMs);
+      const limit = AbortSignal.timeout(timeoutMs);
+      const signal = given ? AbortSignal.any([limit, given]) : limit;
       const target = new URL(CALL_PATH + encodeURIComponent(name), url);
       const request = http.request(target, { method: 'POST', agent: this.#agent, headers, signal });
       request.on('error', (error) =>
-        fail(signal.aborted ? new Error(`no answer within ${timeoutMs} ms`) : error),
+        fail(limit.aborted ? new Error(`no answer within ${timeoutMs} ms`) : error),
       );
       request.on('response', (response) => {
         readAnswer(response)

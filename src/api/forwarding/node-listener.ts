@@ -1,6 +1,7 @@
 // The port for other nodes: checks their secret and passes their requests to the same routes as the public
 // port, marked as forwarded.
-import type { RequestListener, Server } from 'node:http';
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
+import type { Duplex } from 'node:stream';
 import type { Clock } from '../../base/clock.ts';
 import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
@@ -10,6 +11,7 @@ import { createListener } from '../listener.ts';
 import { markForwarded } from './forwarded.ts';
 import { answerNodeCall, isNodeCall, type NodeCallsOptions } from './node-calls.ts';
 import { hasNodeSecret } from './node-secret.ts';
+import { type FindPodPort, serveTunnel } from './pod-tunnel.ts';
 
 /** The client's head has at most its own bounds; these bytes are for the headers between nodes. */
 const NODE_HEADER_BYTES = 4_096;
@@ -25,6 +27,8 @@ export interface NodeListenerOptions extends NodeCallsOptions {
   routing: RequestListener;
   bounds: HttpBounds;
   maxNodeConnections: number;
+  /** Default: no pod can be reached. */
+  findPodPort?: FindPodPort | undefined;
   clock: Clock;
   log: Log;
   /** How long `close` waits for running responses before it breaks them, ms. */
@@ -51,7 +55,7 @@ export class NodeListener {
     this.#server = createListener(this.#serve, listening, this.#connections);
     // No answer: it would tell a stranger what listens here.
     this.#server.on('clientError', (_error, socket) => socket.destroy());
-    this.#server.removeAllListeners('connect').on('connect', ({ socket }) => socket.destroy());
+    this.#server.removeAllListeners('connect').on('connect', this.#connect);
   }
 
   /** @throws the system's error for an invalid address */
@@ -79,6 +83,13 @@ export class NodeListener {
     cancel();
     this.#connections.stop();
   }
+
+  readonly #connect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
+    const { clock, findPodPort, log, secrets } = this.#options;
+    socket.on('error', () => socket.destroy());
+    if (!findPodPort || !hasNodeSecret(request, secrets)) socket.destroy();
+    else void serveTunnel(request, head, { clock, findPodPort, log });
+  };
 
   readonly #serve: RequestListener = (request, response) => {
     const { routing, secrets } = this.#options;

@@ -11,12 +11,15 @@ export type Subject =
 const LOCAL: Subject = { kind: 'local' };
 const CONTROL: Subject = { kind: 'control' };
 
-/** Endpoints themselves belong to the control plane, although their paths have an ID. */
+/**
+ * Endpoints themselves belong to the control plane, although their paths have an ID. So do requests for load-balanced
+ * workers: the leader knows the addresses of all pods.
+ */
 export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
   const { config, url = '' } = routeOptions;
   if (config.access === undefined || config.access === 'open') return LOCAL;
   if (url === SYSTEM_ROUTES.getMetrics.path) return LOCAL;
-  if (url.startsWith(RESOURCES.endpoints.path)) return CONTROL;
+  if (url.startsWith(RESOURCES.endpoints.path) || url === LB_ROUTE.path) return CONTROL;
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return CONTROL;
   return { kind: 'endpoint', endpointId: String(params.endpoint) };
 }

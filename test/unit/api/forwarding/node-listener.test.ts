@@ -1,6 +1,6 @@
 // The port for other nodes as strangers and nodes see it, and what a client can do with its headers.
 import { describe, expect, it } from 'vitest';
-import { NodeClient } from '../../../../src/api/forwarding/node-client.ts';
+import { MAX_CALL_BYTES, NodeClient } from '../../../../src/api/forwarding/node-client.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { ENDPOINT, exchange, readJson } from '../platform.ts';
 import { SECRET, startNodes } from './two-nodes.ts';
@@ -85,7 +85,7 @@ describe('a call of another node', () => {
     await expect(call('broken', 1)).rejects.toMatchObject({
       ...{ status: 500, message: expect.not.stringContaining('detail') },
     });
-    await expect(call('large', 'x'.repeat(70_000))).rejects.toMatchObject({ status: 413 });
+    await expect(call('large', 'x'.repeat(MAX_CALL_BYTES))).rejects.toMatchObject({ status: 413 });
     expect(calls).toEqual([
       ...[
         ['take shard', { shard: 3 }],
