@@ -1,6 +1,5 @@
 // Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
 // other code does.
-import { join } from 'node:path';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';
@@ -15,15 +14,12 @@ import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
 import { lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
-import { GpuUsage } from './gpu-usage.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
-import { measureLimits } from './machine-limits.ts';
+import { openMachine } from './machine.ts';
 import { checkNodeOptions } from './nodes/node-options.ts';
-import { openEngine } from './open-engine.ts';
 import { PlatformOptionError } from './option-error.ts';
 import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
 import { choosePodUser, shareDataFolder } from './pod-user-choice.ts';
-import { WorkerFolders } from './worker-folders.ts';
 
 export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */
@@ -99,7 +95,7 @@ async function open(
   if (ofNode) {
     // Only here, because the driver takes time to load.
     const { openNode } = await import('./nodes/node-platform.ts');
-    return openNode(ofNode, seams, closers);
+    return openNode(ofNode, { ...seams, podUser }, closers);
   }
   const data = await openDataStore(options, clock);
   closers.push(() => data.close());
@@ -147,21 +143,11 @@ async function findPodUser(options: CompleteOptions): Promise<PodUser | undefine
 async function openCompute(
   options: StoreParts & { podUser: PodUser | undefined },
 ): Promise<Compute> {
-  const { clock, dataFolder, log, podUser, quotas, store } = options;
-  const { capacity, catalogFile, containment, dockerHost, engine: kind } = options.compute;
-  const { devices = [], readVariable = () => undefined, trustUsers } = options.compute;
+  const { clock, log, podUser, quotas, store, ...rest } = options;
+  const { catalogFile, devices = [], readVariable = () => undefined } = options.compute;
   const catalog = openCatalog({ path: catalogFile, devices, readVariable, log });
-  const processUsers = trustUsers ? 'all' : 'owner';
+  const processUsers = options.compute.trustUsers ? 'all' : 'owner';
+  const { engine, limits, workerFolders } = await openMachine({ ...rest, log }, podUser);
   const parts = { store, clock, log, catalog, processUsers, quotas } as const;
-  if (dataFolder === undefined) return Compute.open({ ...parts, engine: undefined });
-  const limits = measureLimits(capacity, { engine: kind, dataFolder });
-  const usage = new GpuUsage('nvidia-smi');
-  const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
-  const engineParts = { kind, dockerHost, dataFolder, devices, measureGpus, log };
-  const engine = await openEngine({ ...engineParts, podUser, containment });
-  const workerFolders =
-    kind === 'process'
-      ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })
-      : undefined;
   return Compute.open({ ...parts, engine, workerFolders, limits });
 }

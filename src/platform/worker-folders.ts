@@ -54,7 +54,7 @@ export class WorkerFolders {
   }
 
   /** Removes unused folders; calls do not overlap. Never rejects. */
-  tidy(readUse: () => FolderUse): Promise<void> {
+  tidy(readUse: () => FolderUse | Promise<FolderUse>): Promise<void> {
     this.#tidying = this.#tidying
       .then(() => this.#tidy(readUse))
       .catch((error: unknown) => {
@@ -63,22 +63,26 @@ export class WorkerFolders {
     return this.#tidying;
   }
 
-  async #tidy(readUse: () => FolderUse): Promise<void> {
+  async #tidy(readUse: () => FolderUse | Promise<FolderUse>): Promise<void> {
     for (const endpointId of await list(this.#options.path)) {
       const folder = this.locate(endpointId);
-      if (!readUse().endpoints.has(endpointId)) await this.#tryOn(folder, () => removeOwn(folder));
+      const isKnown = (await readUse()).endpoints.has(endpointId);
+      if (!isKnown) await this.#tryOn(folder, () => removeOwn(folder));
       else await this.#tryOn(folder, () => this.#tidyEndpoint(endpointId, readUse));
     }
   }
 
-  async #tidyEndpoint(endpointId: string, readUse: () => FolderUse): Promise<void> {
+  async #tidyEndpoint(
+    endpointId: string,
+    readUse: () => FolderUse | Promise<FolderUse>,
+  ): Promise<void> {
     const folder = this.locate(endpointId);
     for (const worker of await list(folder)) {
       const own = join(folder, worker);
       const podId = (await readForeignIdentity(own))?.podId;
       const left = await readUndelivered(own, this.#options.log);
       // Read last, so that no worker can have started meanwhile.
-      const { pods } = readUse();
+      const { pods } = await readUse();
       // A folder that names no pod is new or of an earlier version: any pod of the endpoint may use
       // it.
       const isUsed =

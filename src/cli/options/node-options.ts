@@ -36,11 +36,17 @@ export const nodeOptions = {
     ...{ min: 1, max: 256, placeholder: 'N', env: 'MILLRACE_SHARDS', section: 'advanced' },
     help: `number of shards, the most nodes that can have jobs; fixed by the first node of a database; default: ${DEFAULT_SHARDS}`,
   }),
+  replaceWorkersMs: integer({
+    ...{ min: 0, max: 86_400_000, placeholder: 'MS', env: 'MILLRACE_REPLACE_WORKERS_MS' },
+    section: 'advanced',
+    help: 'time in ms after which workers of endpoints on a node that is gone are replaced on other nodes; 0: never; default: 300000',
+  }),
 };
 
 /** @throws UsageError */
 export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOptions['nodes'] {
-  const { advertiseGrpcUrl, advertiseUrl, nodeListen, nodeSecretFile, nodeUrl, shards } = values;
+  const { advertiseGrpcUrl, advertiseUrl, nodeListen, nodeSecretFile, nodeUrl } = values;
+  const { replaceWorkersMs, shards } = values;
   if (nodeUrl === undefined) {
     if (nodeListen !== undefined) throw new UsageError('--node-listen needs --node-url');
     if (nodeSecretFile !== undefined) throw new UsageError('--node-secret-file needs --node-url');
@@ -48,6 +54,9 @@ export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOpt
     if (advertiseUrl !== undefined) throw new UsageError('--advertise-url needs --node-url');
     if (advertiseGrpcUrl !== undefined) {
       throw new UsageError('--advertise-grpc-url needs --node-url');
+    }
+    if (replaceWorkersMs !== undefined) {
+      throw new UsageError('--replace-workers-ms needs --node-url');
     }
     return undefined;
   }
@@ -57,7 +66,7 @@ export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOpt
     listen: nodeListen === undefined ? undefined : readListen(nodeListen),
     secrets: readSecrets(nodeSecretFile),
     ...{ advertiseUrl, advertiseGrpcUrl },
-    shards,
+    ...{ shards, replaceWorkersMs },
   };
 }
 

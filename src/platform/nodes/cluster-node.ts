@@ -12,6 +12,7 @@ import type { Queue } from '../../queue/queue.ts';
 import type { QueueSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/sharded-queues.ts';
 import type { Store } from '../../store/store.ts';
+import { forwardMachineCalls, type MachineCallHandlers } from '../machines/machine-calls.ts';
 import { ControlCopies } from './control-copies.ts';
 import type { ControlStore } from './control-store.ts';
 import { answerCalls, callNode } from './node-calls.ts';
@@ -36,10 +37,14 @@ export interface ClusterNodeOptions {
   /** The store of the shard is closed. */
   noteClosed: (shard: number) => void;
   createQueue: (store: Store) => Queue;
+  /** Answers the calls about pods and their machines. */
+  machineCalls: () => MachineCallHandlers;
   leader: {
     /** This node leads until `lost` aborts or `end` is called; `queue` is that of shard 0. */
     begin(queue: Queue, lost: AbortSignal): Promise<void>;
     end(): Promise<void>;
+    /** Follows `end`: no request is served any more. */
+    ended(): void;
   };
   /** Declares an endpoint on the leader, which this node is. */
   declare: (endpointId: string, maxAttempts: number | undefined) => Promise<void>;
@@ -97,6 +102,7 @@ export class ClusterNode {
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
       rates: async (body) => this.rates.answer(body),
+      ...forwardMachineCalls(options.machineCalls),
     });
     endpoints.onChange(({ id, kind }) => this.#noteEndpoint(id, kind));
   }
@@ -201,6 +207,7 @@ export class ClusterNode {
         await leader.end();
       } finally {
         await opened.close().finally(() => control.own(undefined));
+        leader.ended();
       }
     };
     try {

@@ -36,12 +36,12 @@ export class ControlStore implements Store {
    * older answer must not replace a newer one. A key that was changed and then revoked would become valid again.
    */
   async write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {
-    if (!this.#owned) throw new StoreUnavailableError('another node is the leader; try again');
+    const owned = this.#requireOwned();
     const before = this.#answered;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#answered = promise;
     try {
-      const result = await this.#owned.write(operation, options);
+      const result = await owned.write(operation, options);
       await this.#options.announce();
       return result;
     } finally {
@@ -57,6 +57,22 @@ export class ControlStore implements Store {
 
   reclaim(pages: number): Promise<boolean> {
     return this.#owned?.reclaim(pages) ?? Promise.resolve(false);
+  }
+
+  /** For records that only the leader reads: the other nodes are not told of its writes. */
+  get unannounced(): Store {
+    return {
+      write: async (operation, options) => this.#requireOwned().write(operation, options),
+      read: (operation) => this.read(operation),
+      reclaim: (pages) => this.reclaim(pages),
+      close: async () => {},
+    };
+  }
+
+  /** @throws StoreUnavailableError */
+  #requireOwned(): Store {
+    if (this.#owned) return this.#owned;
+    throw new StoreUnavailableError('another node is the leader; try again');
   }
 
   /** The owner of each store closes it. */

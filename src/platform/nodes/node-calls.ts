@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { NodeClient } from '../../api/forwarding/node-client.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { machineBody } from '../machines/machine-messages.ts';
 import { ratesBody } from './rate-messages.ts';
 
 const CALLS = {
@@ -19,6 +20,29 @@ const CALLS = {
   },
   /** Reports calls of users and workers, and asks for slices of their limits; for the leader. */
   rates: { body: ratesBody, timeoutMs: 1_000 },
+  /** What the machine of the node is. */
+  describe: { body: z.null(), timeoutMs: 3_000 },
+  /** Something to do on the machine of the node; machines.ts knows how long each may take. */
+  machine: { body: machineBody, timeoutMs: 30_000 },
+  /** Endpoints that have got jobs, and workers that the leader starts; for the leader. */
+  work: { body: z.object({ endpointIds: z.array(z.string()) }), timeoutMs: 2_000 },
+  /** The load of an endpoint; for its owner. */
+  load: { body: z.object({ endpointId: z.string() }), timeoutMs: 5_000 },
+  /** Drains the workers of a pod; for the owner of their endpoint. */
+  drain: { body: z.object({ endpointId: z.string(), podId: z.string() }), timeoutMs: 5_000 },
+  /**
+   * Releases the leases of a pod that has ended; for the owner of its endpoint. `outbox`: the node on whose machine
+   * its undelivered outcomes are; null: nobody can read them.
+   */
+  endPod: {
+    body: z.object({
+      ...{ endpointId: z.string(), podId: z.string() },
+      outbox: z.object({ url: z.string(), term: z.number() }).nullable(),
+    }),
+    timeoutMs: 30_000,
+  },
+  /** The endpoints and worker pods that exist; for the leader. */
+  use: { body: z.null(), timeoutMs: 10_000 },
 } as const;
 
 type Calls = typeof CALLS;
@@ -48,6 +72,13 @@ export function answerCalls(handlers: NodeCallHandlers) {
     remove: (body) => handlers.remove(read(CALLS.remove.body, body)),
     declare: (body) => handlers.declare(read(CALLS.declare.body, body)),
     rates: (body) => handlers.rates(read(CALLS.rates.body, body)),
+    describe: (body) => handlers.describe(read(CALLS.describe.body, body)),
+    machine: (body) => handlers.machine(read(CALLS.machine.body, body)),
+    work: (body) => handlers.work(read(CALLS.work.body, body)),
+    load: (body) => handlers.load(read(CALLS.load.body, body)),
+    drain: (body) => handlers.drain(read(CALLS.drain.body, body)),
+    endPod: (body) => handlers.endPod(read(CALLS.endPod.body, body)),
+    use: (body) => handlers.use(read(CALLS.use.body, body)),
   };
   return async (name: string, body: unknown): Promise<unknown> => {
     const call = Object.hasOwn(calls, name) ? calls[name] : undefined;

@@ -25,6 +25,11 @@ export interface NodeOptions {
   advertiseGrpcUrl?: string | undefined;
   /** Number of shards, which the first start fixes for good. Default 16. */
   shards?: number | undefined;
+  /**
+   * Time after which workers of endpoints on a node that is gone are replaced on other nodes, ms; 0: never. Default
+   * 300,000.
+   */
+  replaceWorkersMs?: number | undefined;
 }
 
 /** The options of a node, complete. */
@@ -35,14 +40,10 @@ export interface NodePlatformOptions extends CompleteOptions {
 
 /** Undefined: the platform is no node. @throws PlatformOptionError */
 export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions | undefined {
-  const { compute, nodes, store, webhooks } = options;
+  const { nodes, store, webhooks } = options;
   if (!nodes) return undefined;
   if (store === undefined) {
     throw refuse('nodes', 'needs a Postgres database, which the nodes share: set `store`');
-  }
-  if (compute.engine !== 'none') {
-    const problem = `must be none with \`nodes\`: pods of the engine ${compute.engine} belong to one machine`;
-    throw refuse('compute.engine', problem);
   }
   if (webhooks.secretFile === undefined) {
     throw refuse(

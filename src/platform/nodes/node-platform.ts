@@ -4,20 +4,19 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readNodeAddress } from '../../api/forwarding/node-address.ts';
 import { NodeClient } from '../../api/forwarding/node-client.ts';
-import type { ResumableClock } from '../../base/clock.ts';
 import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';
 import { Keys } from '../../control/keys/keys.ts';
+import type { PodUser } from '../../engine/process/pod-user.ts';
 import { completeSettings } from '../../queue/settings.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
-import type { Store } from '../../store/store.ts';
-import { Compute } from '../compute.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
-import { openCatalog } from '../files/catalog-file.ts';
 import { listen } from '../listeners.ts';
+import { checkEngines } from '../machines/equal-engines.ts';
+import { NodeCompute } from '../machines/node-compute.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
@@ -34,6 +33,8 @@ import { openShardStore } from './shard-store.ts';
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
 const LEADER_STEP_MS = 20;
+/** Calls of one machine at a time: its containers may be stopping, and images arriving. */
+const MACHINE_CALLS = 128;
 /** Of reads of the control plane. A shard is opened after one, so a frozen connection must end soon. */
 const SESSION = { connectTimeoutMs: 3_000, statementTimeoutMs: 10_000 };
 
@@ -45,7 +46,7 @@ type Closers = (() => unknown)[];
 /** @throws PlatformOptionError */
 export async function openNode(
   options: NodePlatformOptions,
-  { wrapLink }: PlatformSeams,
+  { podUser, wrapLink }: PlatformSeams & { podUser: PodUser | undefined },
   closers: Closers,
 ): Promise<Omit<RunningPlatform, 'close'>> {
   const { log, nodes, store: url, storeLimits: limits = {}, storePassword } = options;
@@ -53,20 +54,33 @@ export async function openNode(
   checkSchema(target);
   const failures = new PostgresFailures(log);
   let node: ClusterNode | undefined;
+  let nodeCompute: NodeCompute | undefined;
   const membership = await join({
     ...{ target, nodes, failures, waitMs: limits.lockWaitMs },
-    onView: (view) => node?.follow(view),
+    onView: (view) => {
+      node?.follow(view);
+      nodeCompute?.follow(view);
+    },
   });
   closers.push(() => membership.leave());
   const clock = createNodeClock(() => membership.databaseNow());
   const client = new NodeClient({ secrets: nodes.secrets });
   closers.push(() => client.close());
+  await checkEngines(options.compute.engine, { membership, client });
   const reader = new PostgresReader({ target, ...SESSION, ...limits });
   closers.push(() => reader.close());
   const control = new ControlStore({ reader, announce: async () => node?.announce() });
   const keys = await Keys.open({ store: control, clock });
-  const compute = await openCompute(options, { clock, store: control, membership });
-  closers.push(() => compute.close());
+  const machineClient = new NodeClient({ secrets: nodes.secrets, maxSockets: MACHINE_CALLS });
+  closers.push(() => machineClient.close());
+  nodeCompute = await NodeCompute.open({
+    ...{ platform: options, podUser, clock, store: control, podStore: control.unannounced, keys },
+    ...{ cluster: membership, client: machineClient },
+    chooseShard: (id) => chooseShard(id, membership.view.shards.length),
+  });
+  const ofPods = nodeCompute;
+  closers.push(() => ofPods.close());
+  const { compute } = ofPods;
   const { endpoints, templates } = compute;
   const status = new NodeStatus({ failures, findFault: () => findFault(membership, node) });
   const declareHere = async (id: string, maxAttempts: number | undefined) =>
@@ -93,27 +107,42 @@ export async function openNode(
     noteClosed: (shard) => status.noteClosed(shard),
     createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
     leader: {
-      begin: (queue, lost) => leader.begin(queue, { isStart, lost }),
-      end: () => leader.end(),
+      async begin(queue, lost) {
+        await leader.begin(queue, { isStart, lost });
+        await ofPods.begin(lost);
+      },
+      async end() {
+        await ofPods.end();
+        await leader.end();
+      },
+      ended: () => ofPods.forget(),
     },
+    machineCalls: () => ofPods.calls,
   });
   const { onCall, placement, queues, rates } = node;
   const serving = node;
+  const { engine, trustKeys = false, workerUrl } = options.compute;
   // Before other nodes call: they know this one from now on.
   const urls = await listen(
     {
       ...{ ...options, queue: queues, keys, compute, clock },
       data: { store: control, status, close: async () => {} },
-      codeAccess: { engine: 'none', trustKeys: false, podUser: undefined },
+      codeAccess: { engine, trustKeys, podUser: podUser?.name },
       forwarding: {
         ...{ placement, secrets: nodes.secrets, listen: listenTo(nodes), onCall },
         advertised: { url: nodes.advertiseUrl, grpcUrl: nodes.advertiseGrpcUrl },
+        findPodPort: (podId, port) => ofPods.findPodPort(podId, port),
       },
       createCounter: rates.createCounter,
     },
     closers,
   );
   closers.push(() => serving.leave());
+  ofPods.serve({
+    ...{ queues, workerUrl: workerUrl ?? urls.url },
+    findOwner: (id) => placement.find(id),
+    findLeader: () => placement.find(undefined),
+  });
   serving.start();
   await untilLed(placement);
   const { maxAttempts } = options;
@@ -165,18 +194,6 @@ async function join(options: JoinOptions): Promise<Membership> {
   } catch (error) {
     throw explainOpening(error, target);
   }
-}
-
-function openCompute(
-  { compute, log, quotas }: NodePlatformOptions,
-  { clock, membership, store }: { clock: ResumableClock; membership: Membership; store: Store },
-): Promise<Compute> {
-  const { catalogFile, devices = [], readVariable = () => undefined } = compute;
-  return Compute.open({
-    ...{ store, clock, log, quotas, engine: undefined, processUsers: 'owner' },
-    catalog: openCatalog({ path: catalogFile, devices, readVariable, log }),
-    chooseShard: (id) => chooseShard(id, membership.view.shards.length),
-  });
 }
 
 function listenTo({ listen: given, url }: NodeOptions): { host: string; port: number } {

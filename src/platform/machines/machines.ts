@@ -1,0 +1,234 @@
+// The machines of the nodes, as the leader sees them: which there are, which are gone, and calls to their agents. Only
+// the node that leads calls them; each call carries its term, so that agents refuse a leader that was replaced.
+import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { Log } from '../../base/log.ts';
+import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { Place } from '../../control/limits/capacity.ts';
+import type { Unreachable } from '../../control/pods/pod-lifecycle.ts';
+import type { PodState } from '../../control/pods/pods.ts';
+import { EngineError } from '../../engine/engine.ts';
+import { callNode } from '../nodes/node-calls.ts';
+import type { MachineAgent } from './machine-agent.ts';
+import {
+  type MachineAct,
+  type MachineAnswer,
+  type MachineInfo,
+  type MachineVerb,
+  machineAnswer,
+  machineInfo,
+} from './machine-messages.ts';
+
+/** Name of the call that carries an act. */
+export const MACHINE_CALL = 'machine';
+
+/** Longest waits for an answer, ms. A creation may pull an image. */
+const CREATE_MS = 30 * 60_000;
+const TIMEOUTS_MS: Partial<Record<MachineVerb, number>> = {
+  ...{ create: CREATE_MS, list: 5_000, stats: 2_000, tidyFolders: 60_000 },
+};
+const TIMEOUT_MS = 30_000;
+
+export interface MachinesOptions {
+  cluster: { readonly id: string; readonly view: ClusterView; readonly isServing: boolean };
+  /** With connections of its own: acts may take minutes. */
+  client: NodeClient;
+  own: { info: () => MachineInfo; agent: MachineAgent };
+  log: Log;
+  /** A machine was found, or is gone. */
+  onChange: () => void;
+}
+
+interface Machine {
+  nodeId: string;
+  url: string;
+  info: MachineInfo;
+  /** Aborts when its node is gone, or when another node leads. */
+  lost: AbortController;
+  /** It has not answered its last list. */
+  isSilent: boolean;
+}
+
+export class Machines {
+  readonly #options: MachinesOptions;
+  /** By ID of the node. */
+  readonly #machines = new Map<string, Machine>();
+  readonly #asking = new Map<string, Promise<void>>();
+  /** IDs of nodes with another engine. */
+  readonly #unusable = new Set<string>();
+  /** Undefined: another node leads. */
+  #term: number | undefined;
+
+  constructor(options: MachinesOptions) {
+    this.#options = options;
+  }
+
+  /** This node leads from now on. Resolves when every live node has answered, or has not in time. */
+  async begin(): Promise<void> {
+    const { view } = this.#options.cluster;
+    this.#term = view.shards.find(({ id }) => id === 0)?.epoch;
+    this.follow(view);
+    await Promise.all(this.#asking.values());
+  }
+
+  /** Another node leads from now on: open calls are broken off. */
+  end(): void {
+    this.#term = undefined;
+    for (const { lost } of this.#machines.values()) lost.abort();
+    this.#machines.clear();
+    this.#unusable.clear();
+  }
+
+  follow(view: ClusterView): void {
+    if (this.#term === undefined) return;
+    const live = view.nodes.filter(({ isLive }) => isLive);
+    const ids = new Set(live.map(({ id }) => id));
+    const gone = [...this.#machines.values()].filter(({ nodeId }) => !ids.has(nodeId));
+    for (const machine of gone) this.#drop(machine);
+    for (const { id, url } of live) {
+      if (this.#isKnown(id) || this.#asking.has(id)) continue;
+      const asking = this.#ask(id, url).finally(() => this.#asking.delete(id));
+      this.#asking.set(id, asking);
+    }
+    if (gone.length > 0) this.#options.onChange();
+  }
+
+  /** Names of the nodes whose machines can be called. */
+  get names(): string[] {
+    return [...this.#machines.values()].flatMap(({ info }) =>
+      this.#find(info.name) ? [info.name] : [],
+    );
+  }
+
+  info(name: string): MachineInfo | undefined {
+    return this.#find(name)?.info;
+  }
+
+  /** URL of the node for other nodes. */
+  urlOf(name: string): string | undefined {
+    return this.#find(name)?.url;
+  }
+
+  get term(): number | undefined {
+    return this.#term;
+  }
+
+  /** The machines that take new pods. */
+  listPlaces(): Place[] {
+    return this.names.flatMap((name) => {
+      const machine = this.#find(name);
+      return machine && !machine.isSilent ? [{ node: name, limits: machine.info.limits }] : [];
+    });
+  }
+
+  findUnreachable({ node }: Pick<PodState, 'node'>): Unreachable | undefined {
+    if (node !== undefined && this.#find(node)) return undefined;
+    const isAmbiguous = this.#list(node).length > 1;
+    if (isAmbiguous) {
+      const why = `two nodes have copies of the data folder of ${node}, and both are unused`;
+      return { why, isGone: false };
+    }
+    // A live node that has not answered yet may be the one.
+    const isGone = this.#options.cluster.view.nodes.every(
+      ({ id, isLive }) => !isLive || this.#isKnown(id),
+    );
+    if (node === undefined) return { why: 'no node has its container', isGone };
+    return { why: isGone ? `node ${node} is gone` : `node ${node} does not answer`, isGone };
+  }
+
+  noteSilence(name: string, isSilent: boolean): void {
+    const machine = this.#find(name);
+    if (!machine || machine.isSilent === isSilent) return;
+    machine.isSilent = isSilent;
+    const { log } = this.#options;
+    if (isSilent) log.warn({ node: name }, 'engine of a node does not answer');
+    else log.info({ node: name }, 'engine of a node answers again');
+  }
+
+  /** @throws EngineError, also if this node does not lead */
+  async act(name: string, act: MachineAct): Promise<unknown> {
+    const { client, cluster, own } = this.#options;
+    const machine = this.#find(name);
+    if (!machine) throw new EngineError('unavailable', `node ${name} does not answer`);
+    const term = this.#requireTerm();
+    let answer: MachineAnswer;
+    try {
+      if (machine.nodeId === cluster.id) answer = await own.agent.answer({ act, term });
+      else {
+        const timeoutMs = TIMEOUTS_MS[act.verb] ?? TIMEOUT_MS + waitOf(act);
+        const options = { timeoutMs, signal: machine.lost.signal };
+        answer = machineAnswer.parse(
+          await client.call(machine.url, MACHINE_CALL, { term, act }, options),
+        );
+      }
+    } catch (cause) {
+      throw new EngineError('unavailable', `the engine of node ${name} does not answer`, { cause });
+    }
+    if ('failed' in answer) throw new EngineError(answer.failed.code, answer.failed.message);
+    return answer.value;
+  }
+
+  /** A node that was paused may still believe that it leads; its lease tells. */
+  #requireTerm(): number {
+    const { cluster } = this.#options;
+    const shard = cluster.view.shards.find(({ id }) => id === 0);
+    const leads = shard?.owner === cluster.id && shard.epoch === this.#term;
+    if (this.#term !== undefined && leads && cluster.isServing) return this.#term;
+    throw new EngineError('unavailable', 'this node does not lead at the moment');
+  }
+
+  #isKnown(nodeId: string): boolean {
+    return this.#machines.has(nodeId) || this.#unusable.has(nodeId);
+  }
+
+  #list(name: string | undefined): Machine[] {
+    return [...this.#machines.values()].filter(({ info }) => info.name === name);
+  }
+
+  /** Two nodes with one name have copies of a data folder: neither is to be trusted. */
+  #find(name: string): Machine | undefined {
+    const [machine, other] = this.#list(name);
+    return other ? undefined : machine;
+  }
+
+  #drop(machine: Machine): void {
+    this.#machines.delete(machine.nodeId);
+    machine.lost.abort();
+    this.#options.log.warn({ node: machine.info.name, url: machine.url }, 'node is gone');
+  }
+
+  /** Never rejects. */
+  async #ask(nodeId: string, url: string): Promise<void> {
+    const { client, cluster, log, onChange, own } = this.#options;
+    const term = this.#term;
+    try {
+      const info =
+        nodeId === cluster.id
+          ? own.info()
+          : machineInfo.parse(await callNode(client, url, 'describe', null));
+      if (term !== this.#term || term === undefined) return;
+      const { engine } = own.info();
+      if (info.engine !== engine) {
+        const note = { node: url, engine: info.engine };
+        this.#unusable.add(nodeId);
+        log.error(note, 'node has another engine; its machine is not used');
+        return;
+      }
+      const other = this.#list(info.name)[0];
+      this.#machines.set(nodeId, {
+        ...{ nodeId, url, info, lost: new AbortController(), isSilent: false },
+      });
+      log.info({ node: info.name, engine: info.engine }, 'node found');
+      if (other) {
+        const urls = [url, other.url];
+        log.error({ node: info.name, urls }, 'two nodes have copies of one data folder');
+      }
+      onChange();
+    } catch (error) {
+      log.warn({ err: error, url }, 'asking a node about its machine failed, retrying');
+    }
+  }
+}
+
+function waitOf(act: MachineAct): number {
+  return act.verb === 'stop' ? act.graceMs : 0;
+}

@@ -1,0 +1,331 @@
+// Pods over nodes: this node's machine with its agent and, while the node leads, the management of all pods. Records
+// of pods are in the leader's store, containers at the engines of the nodes.
+
+import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import { connectToPod } from '../../api/forwarding/pod-tunnel.ts';
+import { type ResumableClock, sleep } from '../../base/clock.ts';
+import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { Connector } from '../../control/balancing/balanced-worker.ts';
+import type { WorkerTarget } from '../../control/balancing/worker-targets.ts';
+import type { Keys } from '../../control/keys/keys.ts';
+import type { PodState } from '../../control/pods/pods.ts';
+import type { Engine } from '../../engine/engine.ts';
+import type { PodUser } from '../../engine/process/pod-user.ts';
+import type { Store } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { Compute } from '../compute.ts';
+import { openCatalog } from '../files/catalog-file.ts';
+import { readNodeName } from '../files/node-name.ts';
+import { type Machine, openMachine } from '../machine.ts';
+import { callNode } from '../nodes/node-calls.ts';
+import type { NodePlatformOptions } from '../nodes/node-options.ts';
+import type { WorkerHost } from '../pod-control.ts';
+import type { FolderUse } from '../worker-folders.ts';
+import { MachineAgent } from './machine-agent.ts';
+import type { MachineCallHandlers } from './machine-calls.ts';
+import { type MachineInfo, type UseAnswer, useAnswer } from './machine-messages.ts';
+import { Machines } from './machines.ts';
+import { NodeWork, type NodeWorkOptions } from './node-work.ts';
+import { NodesEngine } from './nodes-engine.ts';
+
+export interface NodeComputeOptions {
+  platform: NodePlatformOptions;
+  podUser: PodUser | undefined;
+  clock: ResumableClock;
+  /** Of endpoints and templates. */
+  store: Store;
+  /** Of pods and scaling decisions. */
+  podStore: Store;
+  keys: Keys;
+  cluster: { readonly id: string; readonly view: ClusterView; readonly isServing: boolean };
+  /** For calls of machines, which may take minutes. */
+  client: NodeClient;
+  chooseShard: (endpointId: string) => number;
+}
+
+/** The parts of the node that exist once it serves requests. */
+export interface ServingParts extends Pick<NodeWorkOptions, 'queues' | 'findOwner' | 'findLeader'> {
+  /** URL at which workers on this machine reach the platform. */
+  workerUrl: string;
+}
+
+/** The engine of this machine, and those of all. */
+interface EngineParts {
+  own: Engine;
+  agent: MachineAgent;
+  machines: Machines;
+  engine: Engine;
+}
+
+export class NodeCompute {
+  readonly #options: NodeComputeOptions;
+  readonly #machine: Machine;
+  readonly #parts: EngineParts | undefined;
+  readonly #name: string;
+  #compute: Compute | undefined;
+  /** Counts the times that this node began to lead, and ended. */
+  #turn = 0;
+  /** The removal of unused folders that has not begun. */
+  #tidying: Promise<void> | undefined;
+  #serving: { parts: ServingParts; work: NodeWork } | undefined;
+
+  private constructor(options: NodeComputeOptions, machine: Machine) {
+    const { compute, dataFolder } = options.platform;
+    const hasPods = compute.engine !== 'none' && dataFolder !== undefined;
+    this.#options = options;
+    this.#machine = machine;
+    this.#name = hasPods ? readNodeName(dataFolder) : '';
+    this.#parts = machine.engine && this.#createParts(machine.engine);
+  }
+
+  /** @throws PlatformOptionError */
+  static async open(options: NodeComputeOptions): Promise<NodeCompute> {
+    const { chooseShard, clock, platform, podStore, podUser, store } = options;
+    const { compute, log, quotas } = platform;
+    const { catalogFile, readVariable = () => undefined, trustUsers } = compute;
+    const node = new NodeCompute(options, await openMachine(platform, podUser));
+    const parts = node.#parts;
+    node.#compute = await Compute.open({
+      ...{ store, clock, log, quotas, chooseShard, engine: parts?.engine },
+      // Devices of one machine would be offered on all of them.
+      catalog: openCatalog({ path: catalogFile, devices: [], readVariable, log }),
+      processUsers: trustUsers ? 'all' : 'owner',
+      ...(parts && {
+        nodes: {
+          store: podStore,
+          listPlaces: () => parts.machines.listPlaces(),
+          connectorOf: (target: WorkerTarget) => node.#findConnector(target, parts.machines),
+        },
+      }),
+    });
+    return node;
+  }
+
+  get compute(): Compute {
+    if (!this.#compute) throw new Error('the control plane is not open');
+    return this.#compute;
+  }
+
+  /** Answers other nodes from now on. */
+  serve(parts: ServingParts): void {
+    const { client, platform } = this.#options;
+    const isDeployed = (id: string) => this.compute.endpoints.find(id)?.deployment != null;
+    if (!this.#parts) return;
+    const work = new NodeWork({ ...parts, client, isDeployed, log: platform.log });
+    this.#serving = { parts, work };
+  }
+
+  follow(view: ClusterView): void {
+    this.#parts?.machines.follow(view);
+  }
+
+  /** This node leads until `lost` aborts or `end` is called. Other nodes may be slow: it does not wait for them. */
+  async begin(lost: AbortSignal): Promise<void> {
+    if (!this.#parts || !this.#serving) return;
+    const { machines } = this.#parts;
+    const { work } = this.#serving;
+    await this.compute.pods?.live.load();
+    lost.addEventListener('abort', () => this.#interrupt(), { once: true });
+    if (lost.aborted) return;
+    const host = this.#createHost(this.#parts, work);
+    const turn = ++this.#turn;
+    void machines.begin().then(() => this.#manage(host, turn));
+  }
+
+  /** Never rejects. */
+  async #manage(host: WorkerHost, turn: number): Promise<void> {
+    const { clock, keys, platform } = this.#options;
+    while (turn === this.#turn) {
+      try {
+        await this.compute.begin(keys, host);
+        return;
+      } catch (error) {
+        platform.log.error({ err: error }, 'starting to manage pods failed, retrying');
+        await this.compute.end();
+        await sleep(clock, RETRY_MS);
+      }
+    }
+  }
+
+  /** Another node leads from now on: nothing is called and written any more. */
+  async end(): Promise<void> {
+    this.#interrupt();
+    this.compute.balancer?.refuseWaiting();
+    await this.compute.end();
+  }
+
+  /** Follows `end`, when no request for pods is served any more. */
+  forget(): void {
+    this.compute.pods?.live.clear();
+  }
+
+  /** Resolves with the address of a port of a pod on this machine. */
+  async findPodPort(podId: string, port: number) {
+    return this.#parts?.agent.findPort(podId, port);
+  }
+
+  readonly calls: MachineCallHandlers = {
+    describe: async () => this.#describe(),
+    machine: async (body) => this.#requireParts().agent.answer(body),
+    work: async ({ endpointIds }) => {
+      this.#requireLead();
+      this.#requireServing().work.noteTold(endpointIds);
+    },
+    load: async ({ endpointId }) =>
+      this.#requireServing().parts.queues.workerLoads.load(endpointId),
+    drain: async ({ endpointId, podId }) =>
+      this.#requireServing().parts.queues.workerLoads.drain(endpointId, podId),
+    endPod: async (ended) => this.#requireServing().work.endPodHere(ended),
+    use: async () => this.#listUse(),
+  };
+
+  /** Pods keep running. */
+  async close(): Promise<void> {
+    this.#serving?.work.close();
+    await this.#compute?.close();
+    await this.#parts?.own.close();
+  }
+
+  #createParts(own: Engine): EngineParts {
+    const { client, cluster, platform } = this.#options;
+    const { log } = platform;
+    const readTerm = () => cluster.view.shards.find(({ id }) => id === 0)?.epoch ?? 0;
+    const readUse = () => this.#readUse();
+    const { workerFolders } = this.#machine;
+    const agent = new MachineAgent({ engine: own, workerFolders, readTerm, readUse });
+    const machines = new Machines({
+      ...{ cluster, client, log, own: { agent, info: () => this.#describe() } },
+      onChange: () => this.#compute?.noteMachines(),
+    });
+    const engine = new NodesEngine({
+      ...{ kind: own.kind, hasStateVolumes: own.stateVolumes !== undefined, machines, log },
+      findPod: (id) => this.#compute?.pods?.live.get(id),
+      bind: async (id, node) => {
+        const bindTo = (pod: PodState) => (pod.node === undefined ? { ...pod, node } : pod);
+        await this.#compute?.pods?.live.change(id, bindTo);
+      },
+      watchOwn: (onChange) => own.watch(onChange),
+    });
+    return { own, agent, machines, engine };
+  }
+
+  #createHost({ engine, machines }: EngineParts, work: NodeWork): WorkerHost {
+    const { nodes } = this.#options.platform;
+    const { queues } = this.#requireServing().parts;
+    const hasFolders = this.#machine.workerFolders !== undefined;
+    const { replaceWorkersMs: replaceMs = REPLACE_MS } = nodes;
+    return {
+      urlOf: ({ node }) => (node && machines.info(node)?.workerUrl) || this.#describe().workerUrl,
+      ...(hasFolders && {
+        stateDirOf: async (endpointId, { node = '' }) => {
+          const folder = await machines.act(node, { verb: 'provideFolder', endpointId });
+          return String(folder);
+        },
+      }),
+      endWorker: async ({ endpointId, node, podId }) => {
+        const url = node === undefined ? undefined : machines.urlOf(node);
+        const { term } = machines;
+        const isRead = hasFolders && url !== undefined && term !== undefined;
+        await work.endPod({ endpointId, podId, outbox: isRead ? { url, term } : null });
+      },
+      tidy: () => this.#tidy(engine),
+      listWorkers: () => queues.workerLoads.listPresent(),
+      view: work,
+      onWork: (listener) => work.onWork(listener),
+      findUnreachable: (pod) => machines.findUnreachable(pod),
+      replaceAfterMs: replaceMs > 0 ? replaceMs : undefined,
+      leaseMs: queues.settings.leaseMs,
+    };
+  }
+
+  async #tidy(engine: Engine): Promise<void> {
+    const machines = this.#requireParts().machines;
+    if (engine.stateVolumes) await this.compute.tidyVolumes();
+    if (!this.#machine.workerFolders) return;
+    // Workers that end together share a removal.
+    this.#tidying ??= sleep(this.#options.clock, TIDY_MS).then(async () => {
+      this.#tidying = undefined;
+      // A node that is gone now gets its turn at the end of a later worker.
+      await Promise.allSettled(
+        machines.names.map((name) => machines.act(name, { verb: 'tidyFolders' })),
+      );
+    });
+  }
+
+  #interrupt(): void {
+    this.#turn += 1;
+    this.#parts?.machines.end();
+    this.#serving?.work.interrupt();
+  }
+
+  #findConnector({ node, podId, port }: WorkerTarget, machines: Machines): Connector | undefined {
+    if (node === undefined || node === this.#name) return undefined;
+    const { secrets } = this.#options.platform.nodes;
+    return (_options, callback) => {
+      const url = machines.urlOf(node);
+      if (url === undefined) {
+        callback(new Error(`node ${node} does not answer`), null);
+        return;
+      }
+      connectToPod({ url, podId, port, secrets }).then(
+        (socket) => callback(null, socket),
+        (error: unknown) => {
+          callback(error instanceof Error ? error : new Error(String(error)), null);
+        },
+      );
+    };
+  }
+
+  /** @throws ProblemError `unavailable` */
+  #describe(): MachineInfo {
+    const { engine } = this.#options.platform.compute;
+    const { limits } = this.#machine;
+    const workerUrl = this.#serving?.parts.workerUrl;
+    if (engine === 'none') return { engine, name: '', workerUrl: '', limits: NO_LIMITS };
+    if (workerUrl === undefined || !limits) throw starting();
+    return { engine, name: this.#name, workerUrl, limits };
+  }
+
+  async #readUse(): Promise<FolderUse> {
+    const leader = this.#requireServing().parts.findLeader();
+    if (leader.kind === 'none') throw new Error('no node leads');
+    const answer =
+      leader.kind === 'here'
+        ? this.#listUse()
+        : useAnswer.parse(await callNode(this.#options.client, leader.url, 'use', null));
+    return { endpoints: new Set(answer.endpoints), pods: new Map(answer.pods) };
+  }
+
+  #listUse(): UseAnswer {
+    this.#requireLead();
+    const { endpoints, pods } = this.compute.listUse();
+    return { endpoints: [...endpoints], pods: [...pods] };
+  }
+
+  /** @throws ProblemError `unavailable` */
+  #requireLead(): void {
+    if (this.#requireServing().parts.findLeader().kind === 'here') return;
+    throw new ProblemError('unavailable', 'this node does not lead', { retryAfterMs: 1_000 });
+  }
+
+  #requireServing() {
+    if (this.#serving) return this.#serving;
+    throw starting();
+  }
+
+  #requireParts(): EngineParts {
+    if (this.#parts) return this.#parts;
+    throw new ProblemError('not_found', 'this node has no engine');
+  }
+}
+
+const RETRY_MS = 1_000;
+const TIDY_MS = 1_000;
+/** Default of `replaceWorkersMs`. */
+const REPLACE_MS = 300_000;
+/** Without an engine. */
+const NO_LIMITS = { memoryGb: 0, vcpus: 0, diskGb: 0 };
+
+function starting(): ProblemError {
+  return new ProblemError('unavailable', 'this node is starting', { retryAfterMs: 1_000 });
+}

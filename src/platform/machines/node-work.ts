@@ -1,0 +1,164 @@
+// The work of endpoints across nodes: the leader scales workers, and the owner of each endpoint has its jobs. The leader
+// asks owners for loads and has them drain workers; owners tell it of endpoints that have got jobs.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { Place } from '../../api/forwarding/placement.ts';
+import type { Log } from '../../base/log.ts';
+import type { WorkLoad, WorkView } from '../../control/scaling/work-view.ts';
+import type { Queues } from '../../queue/queues.ts';
+import { StoreUnavailableError } from '../../store/store.ts';
+import { callNode } from '../nodes/node-calls.ts';
+import { leaseRefs, machineAnswer, workLoad } from './machine-messages.ts';
+import { MACHINE_CALL } from './machines.ts';
+
+/** Endpoints that got jobs within this time are told in one call, ms. */
+const GATHER_MS = 20;
+const RETRY_MS = 500;
+const OUTBOX_MS = 10_000;
+const LOAD_MS = 5_000;
+
+export interface NodeWorkOptions {
+  queues: Queues;
+  client: NodeClient;
+  findOwner: (endpointId: string) => Place;
+  findLeader: () => Place;
+  /** Whether the platform starts workers of the endpoint. */
+  isDeployed: (endpointId: string) => boolean;
+  log: Log;
+}
+
+export interface EndedPod {
+  endpointId: string;
+  podId: string;
+  /** Node on whose machine its undelivered outcomes are; null: nobody can read them. */
+  outbox: { url: string; term: number } | null;
+}
+
+export class NodeWork implements WorkView {
+  readonly #options: NodeWorkOptions;
+  readonly #listeners = new Set<(endpointId: string) => void>();
+  /** Endpoints that the leader has not been told of. */
+  #untold = new Set<string>();
+  #isTelling = false;
+  readonly #closing = new AbortController();
+  /** Aborts when this node no longer leads. */
+  #interrupted = new AbortController();
+  readonly #stopListening: () => void;
+
+  constructor(options: NodeWorkOptions) {
+    this.#options = options;
+    this.#stopListening = options.queues.workerLoads.onWork((id) => this.#noteWork(id));
+  }
+
+  /** @throws StoreUnavailableError if no node serves the endpoint, or its node does not answer */
+  async load(endpointId: string): Promise<WorkLoad> {
+    const { client, findOwner, queues } = this.#options;
+    const owner = findOwner(endpointId);
+    if (owner.kind === 'here') return queues.workerLoads.load(endpointId);
+    if (owner.kind === 'none') throw unserved(endpointId);
+    const timing = { timeoutMs: LOAD_MS, signal: this.#interrupted.signal };
+    const answer = await client
+      .call(owner.url, 'load', { endpointId }, timing)
+      .catch((cause: unknown) => {
+        const problem = `the node of endpoint ${endpointId} does not answer`;
+        throw new StoreUnavailableError(problem, { cause });
+      });
+    return workLoad.parse(answer);
+  }
+
+  /** If the owner misses it, the next pass finds a worker that does not drain, and repeats it. */
+  drain(endpointId: string, podId: string): void {
+    const { client, findOwner, log, queues } = this.#options;
+    const owner = findOwner(endpointId);
+    if (owner.kind === 'here') queues.workerLoads.drain(endpointId, podId);
+    if (owner.kind !== 'node') return;
+    callNode(client, owner.url, 'drain', { endpointId, podId }).catch((error: unknown) => {
+      log.debug({ err: error, pod: podId }, 'draining a worker through its node failed, retrying');
+    });
+  }
+
+  /** Rejects if the leases cannot be released now; then they expire. */
+  async endPod(ended: EndedPod): Promise<void> {
+    const { client, findOwner } = this.#options;
+    const owner = findOwner(ended.endpointId);
+    if (owner.kind === 'here') return this.endPodHere(ended);
+    if (owner.kind === 'none') throw unserved(ended.endpointId);
+    await callNode(client, owner.url, 'endPod', ended);
+  }
+
+  async endPodHere({ endpointId, outbox, podId }: EndedPod): Promise<void> {
+    const { client, queues } = this.#options;
+    const readOutbox = outbox
+      ? async (workerId: string) => {
+          const body = { term: outbox.term, act: { verb: 'readLeft', endpointId, workerId } };
+          const timing = { timeoutMs: OUTBOX_MS };
+          const answer = await client.call(outbox.url, MACHINE_CALL, body, timing);
+          const read = machineAnswer.parse(answer);
+          if ('failed' in read) throw new Error(read.failed.message);
+          return leaseRefs.parse(read.value);
+        }
+      : undefined;
+    await queues.endPod(endpointId, podId, readOutbox);
+  }
+
+  /**
+   * While this node leads: calls the listener with endpoints that get jobs, on any node.
+   * @returns the function that stops it
+   */
+  onWork(listener: (endpointId: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Another node tells this one, which leads. */
+  noteTold(endpointIds: readonly string[]): void {
+    for (const id of endpointIds) for (const listener of this.#listeners) listener(id);
+  }
+
+  /** This node no longer leads: open calls for loads are broken off. */
+  interrupt(): void {
+    this.#interrupted.abort();
+    this.#interrupted = new AbortController();
+  }
+
+  close(): void {
+    this.#closing.abort();
+    this.#stopListening();
+  }
+
+  #noteWork(endpointId: string): void {
+    if (!this.#options.isDeployed(endpointId)) return;
+    this.#untold.add(endpointId);
+    if (!this.#isTelling) void this.#tell();
+  }
+
+  /** Repeats a call that fails: without it, jobs of an endpoint without workers would wait. Never rejects. */
+  async #tell(): Promise<void> {
+    const { signal } = this.#closing;
+    this.#isTelling = true;
+    while (this.#untold.size > 0 && !signal.aborted) {
+      await sleep(GATHER_MS, undefined, { signal }).catch(() => {});
+      const told = this.#untold;
+      this.#untold = new Set();
+      try {
+        await this.#tellLeader([...told]);
+      } catch {
+        this.#untold = this.#untold.union(told);
+        await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
+      }
+    }
+    this.#isTelling = false;
+  }
+
+  async #tellLeader(endpointIds: string[]): Promise<void> {
+    const { client, findLeader } = this.#options;
+    const leader = findLeader();
+    if (leader.kind === 'none') throw new Error('no node leads');
+    if (leader.kind === 'here') this.noteTold(endpointIds);
+    else await callNode(client, leader.url, 'work', { endpointIds });
+  }
+}
+
+function unserved(endpointId: string): StoreUnavailableError {
+  return new StoreUnavailableError(`no node serves endpoint ${endpointId} at the moment`);
+}
