@@ -12,6 +12,8 @@ export interface NodesOptions {
   count: number;
   shards: number;
   endpoints: string[];
+  /** Default: none. */
+  engine?: 'none' | 'process';
   args?: string[];
   /** The nodes have gRPC ports, and tell workers their URLs. */
   advertise?: boolean;
@@ -51,14 +53,15 @@ export class NodeProcesses {
 
   /** Starts one node more. Rejects with its output if it does not start. */
   async add({ args = [], bin, env = {} }: NodeChoices = {}): Promise<void> {
-    const { advertise, args: ofAll = [], endpoints, shards, store } = this.#options;
+    const { advertise, args: ofAll = [], endpoints, engine = 'none' } = this.#options;
+    const { shards, store } = this.#options;
     const url = `http://127.0.0.1:${await findFreePort()}`;
     const file = (name: string) => join(this.#folder, name);
     const options = {
       '--store': typeof store === 'string' ? store : store(this.all.length),
       '--node-url': url,
       '--node-secret-file': file('node-secret'),
-      '--engine': 'none',
+      '--engine': engine,
       '--shards': String(shards),
       // The first node makes this file, and that of the keys.
       '--webhook-secret-file': file('webhook-secrets'),

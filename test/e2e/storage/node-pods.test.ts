@@ -1,0 +1,160 @@
+// Pods and workers of endpoints over several nodes, each with the process engine: they are spread, served through any
+// node, reported when their node is gone, and never doubled.
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { NodeProcesses } from '../../support/node-processes.ts';
+import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
+import { fixture, type PlatformProcess } from '../../support/processes.ts';
+
+const SERVER = fileURLToPath(new URL('../../../examples/load-balanced/server.ts', import.meta.url));
+const COUNT = 3;
+const LONG = { timeout: 60_000, interval: 100 };
+
+/** Workers of the endpoint that starts while its leader is killed. */
+const WORKERS = 4;
+
+const created = z.object({ id: z.string() });
+const shout = z.object({ text: z.string(), worker: z.string() });
+const podList = z.object({
+  pods: z.array(
+    z.object({
+      ...{ id: z.string(), status: z.string(), node: z.string().nullable() },
+      ...{ reason: z.string().nullable(), startedAt: z.string().nullable() },
+      endpointId: z.string().nullable(),
+    }),
+  ),
+});
+
+const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/node-pods.test.ts');
+
+describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
+  let server: PostgresServer;
+  let nodes: NodeProcesses;
+
+  beforeAll(async () => {
+    server = await PostgresServer.start();
+    const store = await server.createDatabase();
+    nodes = await NodeProcesses.start({
+      ...{ store, count: COUNT, shards: 6, endpoints: [], engine: 'process' },
+    });
+  });
+  afterAll(async () => {
+    await nodes?.close();
+    await server?.stop();
+  });
+
+  const create = async (node: PlatformProcess, path: string, body: object): Promise<string> => {
+    const response = await node.post(path, body);
+    const text = await response.text();
+    if (response.status !== 201) throw new Error(`${response.status}: ${text}`);
+    return created.parse(JSON.parse(text)).id;
+  };
+  const remove = (node: PlatformProcess, endpoint: string) =>
+    node.fetch(`/v1/endpoints/${endpoint}`, { method: 'DELETE' });
+  /** Those that are not on their way out. */
+  const listPods = async (node: PlatformProcess, endpoint: string) => {
+    const response = await node.fetch('/v2/pods?limit=1000');
+    if (response.status !== 200) return [];
+    const { pods } = podList.parse(await response.json());
+    return pods.filter(
+      ({ endpointId, status }) => endpointId === endpoint && status !== 'TERMINATED',
+    );
+  };
+  const countContainers = async (node: PlatformProcess) =>
+    (await readdir(join(node.folder, 'data', 'pods', 'containers')).catch(() => [])).length;
+  const countAll = async () => {
+    const counts = await Promise.all(nodes.all.map(countContainers));
+    return counts.reduce((sum, count) => sum + count, 0);
+  };
+  /** An endpoint with `count` workers, all of them connected. */
+  const deploy = async (count: number): Promise<string> => {
+    const handler = fixture('tagged.ts');
+    const template = { name: 'worker', image: 'none', handler, env: { TAG: 'a' } };
+    const templateId = await create(nodes.at(1), '/v1/templates', template);
+    const sizes = { workersMin: count, workersMax: count, idleTimeout: 60 };
+    return create(nodes.at(2), '/v1/endpoints', { name: 'jobs', templateId, ...sizes });
+  };
+  const statuses = async (node: PlatformProcess, endpoint: string) =>
+    (await listPods(node, endpoint)).map(({ status }) => status);
+
+  it('spread the workers of an endpoint, which serve jobs through any node', async () => {
+    const endpoint = await deploy(COUNT);
+    const running = new Array(COUNT).fill('RUNNING');
+    await expect.poll(() => statuses(nodes.at(0), endpoint), LONG).toEqual(running);
+    const pods = await listPods(nodes.at(1), endpoint);
+    expect(new Set(pods.map(({ node }) => node)).size).toBe(COUNT);
+    expect(await Promise.all(nodes.all.map(countContainers))).toEqual([1, 1, 1]);
+    for (const node of nodes.all) {
+      const answer = await node.post(`/v2/${endpoint}/runsync`, { input: { n: 1, ms: 0 } });
+      expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { tag: 'a' } });
+    }
+    await remove(nodes.at(0), endpoint);
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+
+  it('balance requests over workers of all nodes, whichever is asked', async () => {
+    const template = { name: 'web', image: 'none', ports: ['8000/http'] };
+    const args = `'${process.execPath}' '${SERVER}'`;
+    const templateId = await create(nodes.at(0), '/v1/templates', { ...template, args });
+    const sizes = { workersMin: COUNT, workersMax: COUNT, idleTimeout: 60 };
+    const endpoint = await create(nodes.at(1), '/v1/endpoints', {
+      ...{ name: 'web', type: 'LOAD_BALANCER', templateId, ...sizes },
+    });
+    const workers = new Set<string>();
+    const ask = async (node: PlatformProcess) => {
+      const response = await fetch(`${node.url}/lb/${endpoint}/upper`, {
+        ...{ method: 'POST', body: JSON.stringify({ text: 'text' }) },
+        headers: { authorization: `Bearer ${node.adminKey}`, 'content-type': 'application/json' },
+      });
+      const { text, worker } = shout.parse(await response.json());
+      expect(text).toBe('TEXT');
+      workers.add(worker);
+    };
+    const askAll = async () => {
+      for (const node of nodes.all) await ask(node);
+      return workers.size;
+    };
+    await expect.poll(askAll, LONG).toBe(COUNT);
+    await remove(nodes.at(2), endpoint);
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+
+  it('report the pods of a killed leader, start no second ones, and adopt them when it is back', async () => {
+    const [leader, other] = [nodes.at(0), nodes.at(1)];
+    const endpoint = await deploy(WORKERS);
+    await expect.poll(() => countContainers(leader), LONG).toBeGreaterThan(0);
+    await leader.kill();
+    let most = 0;
+    const reported = async () => {
+      const pods = await listPods(other, endpoint);
+      most = Math.max(most, pods.length, await countAll());
+      return pods.some(({ reason }) => reason?.includes('is gone since') ?? false);
+    };
+    await expect.poll(reported, LONG).toBe(true);
+    const before = await listPods(other, endpoint);
+    const lost = before.filter(({ reason }) => reason?.includes('is gone since'));
+    const name = lost[0]?.node;
+    expect(lost).toHaveLength(before.filter(({ node }) => node === name).length);
+    const answer = await other.post(`/v2/${endpoint}/runsync`, { input: { n: 1, ms: 0 } });
+    expect(await answer.json()).toMatchObject({ status: 'COMPLETED' });
+    await leader.restart();
+    const running = new Array(WORKERS).fill('RUNNING: null');
+    const describePods = async () => {
+      const pods = await listPods(leader, endpoint);
+      most = Math.max(most, pods.length, await countAll());
+      return pods.map(({ reason, status }) => `${status}: ${reason}`);
+    };
+    await expect.poll(describePods, LONG).toEqual(running);
+    const after = new Map((await listPods(leader, endpoint)).map((pod) => [pod.id, pod]));
+    for (const { id, startedAt } of lost) {
+      expect(after.get(id)?.node).toBe(name);
+      if (startedAt !== null) expect(after.get(id)?.startedAt).toBe(startedAt);
+    }
+    expect([most, await countAll()]).toEqual([WORKERS, WORKERS]);
+    await remove(other, endpoint);
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+});
