@@ -19,6 +19,8 @@ const NOW = '(extract(epoch from clock_timestamp()) * 1000)::bigint';
 /** Whether programs of a version may use the schema. */
 const IS_USABLE = 'cast(? as bigint) >= (select coalesce(max(oldest), 0) from schema_version)';
 
+const SHARD_COLUMNS = 'id, owner, offered_to, failed_on, epoch';
+
 export interface NodeRow {
   id: string;
   url: string;
@@ -106,7 +108,7 @@ export class ClusterRows {
   }
 
   shards(): Query {
-    return { sql: 'select id, owner, offered_to, epoch from shard order by id', params: [] };
+    return { sql: `select ${SHARD_COLUMNS} from shard order by id`, params: [] };
   }
 
   countShards(): Query {
@@ -128,7 +130,7 @@ export class ClusterRows {
   claim(shard: number, me: string): Query {
     return {
       sql: `with free as materialized (
-          select shard.id, shard.owner, shard.offered_to, shard.epoch
+          select shard.id, shard.owner, shard.offered_to, shard.failed_on, shard.epoch
           from shard
             left join node holder on holder.id = shard.owner
             left join node heir on heir.id = shard.offered_to
@@ -143,7 +145,7 @@ export class ClusterRows {
         where shard.id = free.id and shard.epoch = free.epoch
           and shard.owner is not distinct from free.owner
           and shard.offered_to is not distinct from free.offered_to
-        returning shard.id, shard.owner, shard.offered_to, shard.epoch`,
+        returning shard.id, shard.owner, shard.offered_to, shard.failed_on, shard.epoch`,
       params: [me, shard, me],
     };
   }
@@ -151,14 +153,23 @@ export class ClusterRows {
   offer(shard: number, { me, to }: { me: string; to: string | null }): Query {
     return {
       sql: `update shard set owner = null, offered_to = ? where id = cast(? as bigint) and owner = ?
-        returning id, owner, offered_to, epoch`,
+        returning ${SHARD_COLUMNS}`,
+      params: [to, shard, me],
+    };
+  }
+
+  /** Like `offer`, for a shard that this node could not open. */
+  giveUp(shard: number, { me, to }: { me: string; to: string }): Query {
+    return {
+      sql: `update shard set owner = null, offered_to = ?, failed_on = owner
+        where id = cast(? as bigint) and owner = ? returning ${SHARD_COLUMNS}`,
       params: [to, shard, me],
     };
   }
 
   shard(id: number): Query {
     return {
-      sql: 'select id, owner, offered_to, epoch from shard where id = cast(? as bigint)',
+      sql: `select ${SHARD_COLUMNS} from shard where id = cast(? as bigint)`,
       params: [id],
     };
   }
@@ -207,6 +218,7 @@ export function readShard(row: Row): ShardView {
     id: number(row, 'id'),
     owner: textOrNull(row, 'owner'),
     offeredTo: textOrNull(row, 'offered_to'),
+    failedOn: textOrNull(row, 'failed_on'),
     epoch: number(row, 'epoch'),
   };
 }

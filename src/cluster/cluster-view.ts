@@ -20,6 +20,8 @@ export interface ShardView {
   owner: string | null;
   /** Node that may claim it. */
   offeredTo: string | null;
+  /** The last node that could not open it. It gets the shard only if there is no other node. */
+  failedOn: string | null;
   /** Counts the claims. */
   epoch: number;
 }

@@ -1,11 +1,11 @@
 // Serves the shards that the plan gives to this node: claims and opens them, hands them over, and drops those that it
 // has lost.
-import { backoffMs } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { ClusterView } from './cluster-view.ts';
 import type { Membership } from './membership.ts';
 import { planShards } from './plan-shards.ts';
+import { ShardFailures } from './shard-failures.ts';
 
 /** A shard that this node serves. */
 export interface OpenShard {
@@ -16,7 +16,10 @@ export interface OpenShard {
 }
 
 export interface LocalShardsOptions {
-  membership: Pick<Membership, 'id' | 'view' | 'beginLeaving' | 'claim' | 'offer'>;
+  membership: Pick<
+    Membership,
+    'id' | 'view' | 'isServing' | 'beginLeaving' | 'claim' | 'giveUp' | 'offer'
+  >;
   clock: Clock;
   log: Log;
   /** Opens the shard's store and starts its queue. `onLost`: another node has taken the shard over. */
@@ -27,16 +30,12 @@ export interface LocalShardsOptions {
   onChange: () => void;
 }
 
-/** Pauses between attempts to open a shard. */
-const RETRY = { baseMs: 250, maxMs: 5_000, jitter: 0.2 };
-
 type Held = { state: 'opening' } | { state: 'open'; shard: OpenShard } | { state: 'closing' };
 
 export class LocalShards {
   readonly #options: LocalShardsOptions;
   readonly #held = new Map<number, Held>();
-  /** Failed attempts to open a shard, and when the next one may be made. */
-  readonly #failed = new Map<number, { times: number; until: number }>();
+  readonly #failures = new ShardFailures();
   readonly #running = new Set<Promise<void>>();
   #isLeaving = false;
 
@@ -50,6 +49,20 @@ export class LocalShards {
 
   get served(): number[] {
     return [...this.#held].filter(([, { state }]) => state === 'open').map(([id]) => id);
+  }
+
+  /** Shards that this node owns and could not open. */
+  get failing(): number[] {
+    const { id: me, view } = this.#options.membership;
+    const own = new Set(view.shards.filter(({ owner }) => owner === me).map(({ id }) => id));
+    return this.#failures.all.filter((id) => own.has(id));
+  }
+
+  /** Shards that this node could not open and has left to other nodes. */
+  get givenUp(): number[] {
+    const { id: me, view } = this.#options.membership;
+    const given = view.shards.filter(({ failedOn, owner }) => failedOn === me && owner !== me);
+    return given.map(({ id }) => id);
   }
 
   /** Starts to open, hand over and drop shards until this node has those of the plan. */
@@ -94,14 +107,15 @@ export class LocalShards {
   }
 
   #mayOpen(id: number): boolean {
-    const retryAt = this.#failed.get(id)?.until ?? 0;
-    return !this.#held.has(id) && this.#options.clock.now() >= retryAt;
+    return !this.#held.has(id) && this.#failures.mayTry(id, this.#options.clock.now());
   }
 
   /** Never rejects. */
   async #open(id: number): Promise<void> {
     const { clock, log, membership, onChange, open } = this.#options;
+    const startedAt = clock.now();
     this.#held.set(id, { state: 'opening' });
+    let isOwner = false;
     let isLost = false;
     const onLost = () => {
       isLost = true;
@@ -112,17 +126,38 @@ export class LocalShards {
         this.#held.delete(id);
         return;
       }
+      isOwner = true;
       const shard = await open(id, onLost);
-      this.#failed.delete(id);
+      this.#failures.forget(id);
       this.#held.set(id, { state: 'open', shard });
       log.info({ shard: id }, 'shard opened');
       onChange();
       if (isLost) await this.#drop(id);
     } catch (error) {
-      const times = (this.#failed.get(id)?.times ?? 0) + 1;
-      this.#failed.set(id, { times, until: clock.now() + backoffMs(times, RETRY) });
-      this.#held.delete(id);
+      isOwner &&= membership.isServing && !isLost;
+      const now = clock.now();
+      this.#failures.note(id, { startedAt, now, isOwner });
       log.error({ err: error, shard: id }, 'opening a shard failed, retrying');
+      if (this.#failures.isHopeless(id, now)) await this.#giveUp(id);
+      this.#held.delete(id);
+    }
+  }
+
+  /** Lets the next node try; its connections or its rights may be better. Never rejects. */
+  async #giveUp(id: number): Promise<void> {
+    const { callNode, log, membership } = this.#options;
+    const { id: me, view } = membership;
+    const others = view.nodes
+      .filter((node) => node.isLive && !node.isLeaving && node.id !== me)
+      .toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    const to = others.find((node) => node.id > me) ?? others[0];
+    if (!to) return;
+    try {
+      await membership.giveUp(id, to.id);
+      log.error({ shard: id, to: to.id }, 'shard given up: this node could not open it');
+      await callNode(to.url);
+    } catch (error) {
+      log.warn({ err: error, shard: id }, 'giving up a shard failed');
     }
   }
 

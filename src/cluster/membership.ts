@@ -102,6 +102,11 @@ export class Membership {
     await this.#change(this.#rows.offer(shard, { me: this.id, to }));
   }
 
+  /** This node could not open the shard, and does not own it any more. `to` may claim it. */
+  async giveUp(shard: number, to: string): Promise<void> {
+    await this.#change(this.#rows.giveUp(shard, { me: this.id, to }));
+  }
+
   /** Whether this node owns the shard, by the database. Rejects if it has no lease and gets none. */
   async isMine(shard: number): Promise<boolean> {
     if (!this.isServing) await this.refresh();

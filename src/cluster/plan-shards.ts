@@ -49,8 +49,9 @@ function planClaims(
     else orphans.push(shard);
   }
   const counts = countShards(shards, members, claims);
-  for (const { id } of orphans) {
-    const claimant = findSmallest(members, counts);
+  for (const { failedOn, id } of orphans) {
+    const others = members.filter((member) => member !== failedOn);
+    const claimant = findSmallest(others.length > 0 ? others : members, counts);
     if (claimant === undefined) break;
     claims.set(id, claimant);
     add(counts, claimant, 1);
@@ -70,10 +71,12 @@ function planMoves(
   for (const from of [...donors].toSorted()) {
     let surplus = (counts.get(from) ?? Number.POSITIVE_INFINITY) - (shares.get(from) ?? 0);
     const isStaying = shares.has(from);
-    for (const { id, owner } of shards.toReversed()) {
+    for (const { failedOn, id, owner } of shards.toReversed()) {
       if (owner !== from || surplus <= 0 || (isStaying && id === LEADER_SHARD)) continue;
-      const to = members.find((member) => (counts.get(member) ?? 0) < (shares.get(member) ?? 0));
-      if (to === undefined) break;
+      const to = members.find(
+        (member) => member !== failedOn && (counts.get(member) ?? 0) < (shares.get(member) ?? 0),
+      );
+      if (to === undefined) continue;
       moves.push({ shard: id, from, to });
       add(counts, to, 1);
       surplus--;

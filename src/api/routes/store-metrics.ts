@@ -23,6 +23,8 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
     registers,
   });
 
+  const shards = store.shards && registerShards(registers);
+
   return async () => {
     const fault = await store.findFault();
     const { database, wal }: StoreSizes = await store.measure();
@@ -33,5 +35,19 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
     bytes.reset();
     if (database !== undefined) bytes.set({ file: 'database' }, database);
     if (wal !== undefined) bytes.set({ file: 'wal' }, wal);
+    if (!store.shards) return;
+    const { failing, givenUp, open } = store.shards;
+    shards?.set({ state: 'open' }, open);
+    shards?.set({ state: 'failing' }, failing);
+    shards?.set({ state: 'given_up' }, givenUp);
   };
+}
+
+function registerShards(registers: Registry[]): Gauge {
+  return new Gauge({
+    name: 'millrace_shards',
+    help: 'Shards of this node: those it serves, those it cannot open, and those it has left to other nodes for that reason.',
+    labelNames: ['state'],
+    registers,
+  });
 }

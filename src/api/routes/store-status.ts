@@ -8,6 +8,18 @@ export interface StoreStatus {
   /** Storage failures by SQLite code or SQLSTATE, since the start. */
   readonly failures: ReadonlyMap<string, number>;
   measure(): StoreSizes | Promise<StoreSizes>;
+  /** Undefined: the platform is no node. */
+  readonly shards?: ShardCounts | undefined;
+}
+
+/** Numbers of shards of a node. */
+export interface ShardCounts {
+  /** It serves them. */
+  open: number;
+  /** It owns them, could not open them, and tries again. */
+  failing: number;
+  /** It could not open them, and has left them to other nodes. */
+  givenUp: number;
 }
 
 /** Bytes of the database and of its write-ahead log; undefined where they are not known. */

@@ -107,6 +107,12 @@ export class ClusterNode {
     endpoints.onChange(({ id, kind }) => this.#noteEndpoint(id, kind));
   }
 
+  /** IDs of shards. `failing`: owned and not open; `givenUp`: left to other nodes. */
+  get shards(): { open: number[]; failing: number[]; givenUp: number[] } {
+    const { failing, givenUp, served } = this.#shards;
+    return { open: served, failing, givenUp };
+  }
+
   /** Begins to serve: the node answers calls from now on. */
   start(): void {
     this.follow(this.#options.membership.view);

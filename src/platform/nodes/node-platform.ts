@@ -82,7 +82,11 @@ export async function openNode(
   closers.push(() => ofPods.close());
   const { compute } = ofPods;
   const { endpoints, templates } = compute;
-  const status = new NodeStatus({ failures, findFault: () => findFault(membership, node) });
+  const status = new NodeStatus({
+    failures,
+    findFault: () => findFault(membership, node),
+    findShards: () => node?.shards,
+  });
   const declareHere = async (id: string, maxAttempts: number | undefined) =>
     declare(endpoints, id, maxAttempts);
   let isStart = true;

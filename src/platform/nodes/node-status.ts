@@ -1,13 +1,26 @@
 // The condition of a node's database, for `/readyz` and the metrics.
-import type { StoreSizes, StoreStatus } from '../../api/routes/store-status.ts';
+import type { ShardCounts, StoreSizes, StoreStatus } from '../../api/routes/store-status.ts';
 import type { DatabaseSize } from '../../store/postgres/database-size.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
+
+/** IDs of shards. */
+export interface NodeShards {
+  open: readonly number[];
+  /** Owned by this node, which cannot open them. */
+  failing: readonly number[];
+  /** Left to other nodes, because this one could not open them. */
+  givenUp: readonly number[];
+}
 
 export interface NodeStatusOptions {
   failures: PostgresFailures;
   /** Why this node cannot serve anything now; undefined if it can. */
   findFault: () => string | undefined;
+  /** Undefined while the node starts. */
+  findShards: () => NodeShards | undefined;
 }
+
+const NO_SHARDS: NodeShards = { open: [], failing: [], givenUp: [] };
 
 export class NodeStatus implements StoreStatus {
   readonly #options: NodeStatusOptions;
@@ -18,7 +31,20 @@ export class NodeStatus implements StoreStatus {
   }
 
   get warnings(): string[] {
-    return this.#options.failures.warnings;
+    const { failing = [], givenUp = [] } = this.#options.findShards() ?? {};
+    return [
+      ...this.#options.failures.warnings,
+      ...failing.map((id) => `this node cannot open shard ${id} and tries again; see its log`),
+      ...givenUp.map(
+        (id) =>
+          `this node could not open shard ${id} and has left it to another node; see its log, and restart it once the cause is gone`,
+      ),
+    ];
+  }
+
+  get shards(): ShardCounts {
+    const { failing, givenUp, open } = this.#options.findShards() ?? NO_SHARDS;
+    return { open: open.length, failing: failing.length, givenUp: givenUp.length };
   }
 
   get failures(): ReadonlyMap<string, number> {

@@ -101,6 +101,11 @@ const oldestVersion = `
 alter table schema_version add column oldest bigint;
 `;
 
+/** The last node that could not open the shard. */
+const failedShards = `
+alter table shard add column failed_on text collate "C";
+`;
+
 export interface Migration {
   sql: string;
   /**
@@ -119,4 +124,5 @@ export const MIGRATIONS: readonly Migration[] = [
   { sql: nodes, oldest: 3 },
   { sql: jobImage, oldest: 4 },
   { sql: oldestVersion, oldest: 5 },
+  { sql: failedShards, oldest: 5 },
 ];

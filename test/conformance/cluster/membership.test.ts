@@ -259,6 +259,19 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       expect((await a.refresh()).shards[3]?.epoch).toBe(40);
     });
 
+    it('that a node gives up falls to the node that it names', async () => {
+      const [a, b, c] = [await join('a'), await join('b'), await join('c')];
+      await a.claim(1);
+      await a.giveUp(1, 'b');
+      const given = { owner: null, offeredTo: 'b', failedOn: 'a' };
+      expect((await c.refresh()).shards[1]).toMatchObject(given);
+      expect([await a.claim(1), await c.claim(1), await b.claim(1)]).toEqual([false, false, true]);
+      expect((await a.refresh()).shards[1]).toMatchObject({ owner: 'b', failedOn: 'a' });
+      // A node that does not own it gives nothing up.
+      await c.giveUp(1, 'a');
+      expect(await ownerOf(a, 1)).toBe('b');
+    });
+
     it('of a dead node falls to one of those that claim it', async () => {
       const [a, b, c] = [await join('a'), await join('b'), await join('c')];
       for (let round = 0; round < 8; round++) {

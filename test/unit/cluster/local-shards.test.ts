@@ -22,24 +22,31 @@ let closed: number;
 let abandoned: number;
 let closing: Promise<void>;
 let offers: (string | null)[];
+let givenTo: string[];
+let isServing: boolean;
+/** Nodes besides this one. */
+let others: string[];
 let offer: () => Promise<void>;
 let shards: LocalShards;
 
 const view = (): ClusterView => ({
-  nodes: [node(ME), node(OTHER)],
+  nodes: [ME, ...others].map(node),
   // The other node has its share.
-  shards: [{ id: 0, owner: OTHER, offeredTo: null, epoch: 1 }, shard],
+  shards: [{ id: 0, owner: OTHER, offeredTo: null, failedOn: null, epoch: 1 }, shard],
 });
 
 beforeEach(() => {
   clock = new ManualClock();
-  shard = { id: SHARD, owner: null, offeredTo: null, epoch: 0 };
+  shard = { id: SHARD, owner: null, offeredTo: null, failedOn: null, epoch: 0 };
   opening = Promise.withResolvers();
   openings = 0;
   closed = 0;
   abandoned = 0;
   closing = Promise.resolve();
   offers = [];
+  givenTo = [];
+  isServing = true;
+  others = [OTHER];
   offer = async () => {
     shard = { ...shard, owner: null };
   };
@@ -49,7 +56,14 @@ beforeEach(() => {
       get view() {
         return view();
       },
+      get isServing() {
+        return isServing;
+      },
       beginLeaving: async () => {},
+      giveUp: async (_id, to) => {
+        givenTo.push(to);
+        shard = { ...shard, owner: null, offeredTo: to, failedOn: ME };
+      },
       claim: async () => {
         shard = { ...shard, owner: ME, epoch: shard.epoch + 1 };
         return true;
@@ -96,6 +110,38 @@ it('opens a claimed shard again after a failure, with a pause', async () => {
   await clock.advance(5_000);
   await follow();
   expect([openings, shards.served]).toEqual([2, [SHARD]]);
+});
+
+async function failToOpen(times: number) {
+  for (let time = 0; time < times; time++) {
+    opening = Promise.withResolvers();
+    opening.reject(new Error('permission denied'));
+    await follow();
+    await clock.advance(5_000);
+  }
+}
+
+it('leaves a shard that it cannot open to the next node', async () => {
+  others = ['c', OTHER];
+  await failToOpen(1);
+  expect([givenTo, shards.failing, shards.givenUp]).toEqual([[], [SHARD], []]);
+  await failToOpen(1);
+  expect([givenTo, shards.failing, shards.givenUp]).toEqual([[OTHER], [], [SHARD]]);
+  // It is the turn of the other node.
+  const before = openings;
+  await clock.advance(60_000);
+  await follow();
+  expect(openings).toBe(before);
+});
+
+it('keeps a shard that it cannot open if there is no other node', async () => {
+  others = [];
+  await failToOpen(5);
+  expect([givenTo, shards.failing]).toEqual([[], expect.arrayContaining([SHARD])]);
+  opening = Promise.withResolvers();
+  opening.resolve(opened);
+  await follow();
+  expect(shards.served).toContain(SHARD);
 });
 
 it('closes a shard that was lost while it was opened, and may open it again', async () => {
@@ -156,7 +202,7 @@ it('serves a shard again whose offer has failed', async () => {
   offer = () => Promise.reject(new Error('no connection'));
   // Another node needs a share.
   const third = { ...node('c'), id: 'c' };
-  const all = [0, 1, 2].map((id) => ({ id, owner: ME, offeredTo: null, epoch: 1 }));
+  const all = [0, 1, 2].map((id) => ({ id, owner: ME, offeredTo: null, failedOn: null, epoch: 1 }));
   shards.follow({ nodes: [node(ME), third], shards: all });
   await letOthersRun();
   shard = { ...shard, owner: ME };

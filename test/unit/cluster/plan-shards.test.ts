@@ -23,6 +23,7 @@ function view(nodes: readonly NodeView[], owners: string): ClusterView {
     id,
     owner: /[a-z]/.test(letter) ? letter : null,
     offeredTo: /[A-Z]/.test(letter) ? letter.toLowerCase() : null,
+    failedOn: null,
     epoch: 0,
   }));
   return { nodes, shards };
@@ -77,6 +78,30 @@ describe('planShards', () => {
     ['without shards nothing happens', [a], '', 'a', [], none],
   ] as const)('%s', (_title, nodes, owners, me, claim, offer) => {
     expect(planShards(view(nodes, owners), me)).toEqual({ claim, offer });
+  });
+});
+
+describe('a shard that a node could not open', () => {
+  const [a, b] = [node('a'), node('b')];
+  const failedOn = (id: string, nodes: readonly NodeView[], owners: string): ClusterView => {
+    const { shards } = view(nodes, owners);
+    return { nodes, shards: shards.map((shard) => ({ ...shard, failedOn: id })) };
+  };
+
+  it('is claimed by another node', () => {
+    expect(planShards(failedOn('a', [a, b], '---'), 'b').claim).toEqual([0, 1, 2]);
+    expect(planShards(failedOn('a', [a, b], '---'), 'a').claim).toEqual([]);
+  });
+
+  it('is claimed by this node if there is no other', () => {
+    expect(planShards(failedOn('a', [a, node('b', 'dead')], '--'), 'a').claim).toEqual([0, 1]);
+  });
+
+  it('is not offered to this node', () => {
+    expect(planShards(failedOn('a', [a, b], 'bbbb'), 'b').offer).toEqual([]);
+    const some = view([a, b], 'bbbb');
+    const shards = some.shards.map((shard) => ({ ...shard, failedOn: shard.id > 1 ? 'a' : null }));
+    expect(planShards({ ...some, shards }, 'b').offer).toEqual(offers('1a'));
   });
 });
 
