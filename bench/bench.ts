@@ -2,6 +2,7 @@
 // floor of the same run. `hostile` prints its own table: `npm run bench hostile [-- --only TEXT]`.
 import { parseArgs } from 'node:util';
 import { measureBacklog } from './backlog.ts';
+import { measureBatches } from './batch.ts';
 import { measureCrowd } from './crowd.ts';
 import { measureFirstJob } from './first-job.ts';
 import { reportHostile } from './hostile.ts';
@@ -42,6 +43,7 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   crowd: measureCrowd,
   backlog: measureBacklog,
   neighbours: measureNeighbours,
+  batch: measureBatches,
   warmup: measureWarmUp,
   postgres: measurePostgres,
   nodes: measureNodes,

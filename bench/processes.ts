@@ -78,12 +78,15 @@ export interface WorkerOptions {
   key: string;
   endpoint: string;
   handler: string;
-  slots: number;
+  /** Jobs in the worker's thread. Default: the handler's config decides. */
+  slots?: number;
+  /** Added to the environment of the worker. */
+  env?: Readonly<Record<string, string>>;
 }
 
 /** Starts `millrace worker`: a supervisor with one worker process. */
 export function spawnWorker(
-  { url, key, endpoint, handler, slots }: WorkerOptions,
+  { url, key, endpoint, env, handler, slots }: WorkerOptions,
   args: readonly string[] = [],
 ): ChildProcess {
   const child = spawn(
@@ -100,13 +103,12 @@ export function spawnWorker(
       key,
       '--threads',
       '1',
-      '--jobs-per-thread',
-      String(slots),
+      ...(slots === undefined ? [] : ['--jobs-per-thread', String(slots)]),
       '--log-level',
       'warn',
       ...args,
     ],
-    { stdio: ['ignore', 'ignore', 'inherit'] },
+    { stdio: ['ignore', 'ignore', 'inherit'], env: { ...process.env, ...env } },
   );
   return child;
 }

@@ -1,0 +1,97 @@
+// Measures batch handlers on a simulated device: how much of the device they use, and how long a job that
+// arrives alone waits for others.
+import { DEVICE_MS, runOnDevice } from './handlers/device.ts';
+import { median, percentile } from './load.ts';
+import type { Figure } from './measures.ts';
+import { spawnWorker, startPlatform, stopProcess } from './processes.ts';
+import { PlatformStand } from './stands.ts';
+
+const ENDPOINT = 'device';
+const SIZES = [1, 8, 32];
+/** Batches of each measured run. */
+const BATCHES = 200;
+/** A batch that is not full waits this long, ms. */
+const MAX_WAIT_MS = 5;
+const SINGLE_JOBS = 150;
+const INPUT = { text: 'hello' };
+
+interface Batches {
+  /** 0: a handler of single jobs. */
+  size: number;
+  waitMs: number;
+}
+
+export async function measureBatches(): Promise<Figure[]> {
+  const batchesPerSecond = await measureDevice();
+  const figures: Figure[] = [];
+  for (const size of SIZES) {
+    const value = await measureRate(size);
+    figures.push({
+      name: `jobs on a device of ${DEVICE_MS} ms a batch, batches of ${size}`,
+      unit: 'jobs/s',
+      value,
+      floors: [{ name: 'the device alone', value: batchesPerSecond * size }],
+    });
+  }
+  return [...figures, ...(await measureAddedWait())];
+}
+
+/** Full batches that the device alone runs in a second. */
+async function measureDevice(): Promise<number> {
+  const startedAt = performance.now();
+  for (let batch = 0; batch < BATCHES; batch++) await runOnDevice();
+  return BATCHES / ((performance.now() - startedAt) / 1_000);
+}
+
+function measureRate(size: number): Promise<number> {
+  const jobs = BATCHES * size;
+  const clients = 2 * Math.max(8, size);
+  return withBatches({ size, waitMs: MAX_WAIT_MS }, async (stand) => {
+    await stand.submitMany({ clients, jobs: 4 * size, input: INPUT });
+    await stand.waitForCompleted(4 * size);
+    const startedAt = performance.now();
+    await stand.submitMany({ clients, jobs, input: INPUT });
+    await stand.waitForCompleted(jobs + 4 * size);
+    return jobs / ((performance.now() - startedAt) / 1_000);
+  });
+}
+
+/** Compares single calls of a batch handler with those of a handler of single jobs. */
+async function measureAddedWait(): Promise<Figure[]> {
+  const alone = await timeSingleCalls({ size: 0, waitMs: 0 });
+  const batched = await timeSingleCalls({ size: 32, waitMs: MAX_WAIT_MS });
+  const added = [0.5, 0.9].map((share) => percentile(batched, share) - percentile(alone, share));
+  return added.map((value, index) => ({
+    name: `added wait of a single job, maxWaitMs ${MAX_WAIT_MS}, p${index === 0 ? 50 : 90}`,
+    unit: 'ms',
+    value,
+    floors: [
+      { name: 'maxWaitMs + 3 ms', value: MAX_WAIT_MS + 3 },
+      { name: 'runsync without batches p50', value: median(alone) },
+    ],
+  }));
+}
+
+function timeSingleCalls(batches: Batches): Promise<number[]> {
+  return withBatches(batches, async (stand) => {
+    await stand.timeRoundTrips(30, INPUT);
+    return stand.timeRoundTrips(SINGLE_JOBS, INPUT);
+  });
+}
+
+async function withBatches<T>(
+  { size, waitMs }: Batches,
+  measure: (stand: PlatformStand) => Promise<T>,
+): Promise<T> {
+  const platform = await startPlatform([ENDPOINT]);
+  const { url, workerKey: key } = platform;
+  const env = { BENCH_BATCH_SIZE: String(size), BENCH_BATCH_WAIT_MS: String(waitMs) };
+  const handler = 'handlers/device.ts';
+  const worker = spawnWorker({ url, key, endpoint: ENDPOINT, handler, env });
+  try {
+    return await measure(new PlatformStand(platform, ENDPOINT));
+  } finally {
+    await stopProcess(worker);
+    await platform.stop();
+  }
+}
