@@ -125,7 +125,13 @@ export class TakeLoop {
   }
 
   async #waitForSlot(): Promise<number> {
-    while (this.#capacity < 1 && !this.#stopping.signal.aborted) {
+    for (;;) {
+      // Read once: the free slots of an incomplete batch vanish with time.
+      const capacity = this.#capacity;
+      if (capacity >= 1 || this.#stopping.signal.aborted) {
+        this.#isFull = false;
+        return capacity;
+      }
       this.#isFull = true;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
@@ -135,8 +141,6 @@ export class TakeLoop {
       // Slots that become free in the same turn of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
-    this.#isFull = false;
-    return this.#capacity;
   }
 
   /** Undefined if the take failed; its leases may arrive with a later take. */

@@ -185,6 +185,32 @@ describe('a worker that takes', () => {
     expect(link.takes.length).toBeGreaterThan(4);
   });
 
+  it('waits for jobs no longer than an incomplete batch does, as often as it may', async () => {
+    const { clock, executor, link, worker } = script();
+    executor.freeForMs = 12.4;
+    await worker.start();
+    await clock.advance(0);
+    for (let take = 1; take <= 10; take++) {
+      expect(link.takes).toHaveLength(take);
+      expect(link.lastTake.request.waitMs).toBe(13);
+      link.lastTake.answer([]);
+      await clock.advance(0);
+    }
+    executor.freeForMs = undefined;
+    link.lastTake.answer([]);
+    await clock.advance(0);
+    expect(link.lastTake.request.waitMs).toBe(20_000);
+  });
+
+  it('requests the number of jobs that it has seen to be free, though a batch starts meanwhile', async () => {
+    const { clock, executor, link, worker } = script();
+    let reads = 0;
+    Object.defineProperty(executor, 'free', { get: () => (reads++ === 0 ? 3 : 0) });
+    await worker.start();
+    await clock.advance(0);
+    expect(link.takes.map(({ request }) => request.max)).toEqual([3]);
+  });
+
   it('starts a lease once even if it receives it twice', async () => {
     const { clock, executor, link } = await startScript();
     link.lastTake.answer([lease('a')]);

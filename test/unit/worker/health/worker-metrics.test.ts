@@ -179,6 +179,20 @@ describe('the metrics of a worker', () => {
     expect(await read('millrace_worker_reconnects_total{verb="hello"}')).toBe(1);
   });
 
+  it('show how full batches are, how long they waited, and those that threw', async () => {
+    const { executor, read, readHistogram } = await startWatched();
+    const thrown = (result: string) =>
+      read(`millrace_worker_batches_thrown_total{result="${result}"}`);
+    expect([await thrown('split'), await thrown('failed')]).toEqual([0, 0]);
+    executor.reportBatch({ kind: 'started', size: 8, of: 8, waitMs: 2 });
+    executor.reportBatch({ kind: 'started', size: 2, of: 8, waitMs: 10 });
+    executor.reportBatch({ kind: 'split', size: 2 });
+    expect(await readHistogram('batch_size')).toEqual({ count: 2, sum: 10 });
+    expect(await readHistogram('batch_fill_ratio')).toEqual({ count: 2, sum: 1.25 });
+    expect(await readHistogram('batch_fill_wait_seconds')).toEqual({ count: 2, sum: 0.012 });
+    expect([await thrown('split'), await thrown('failed')]).toEqual([1, 0]);
+  });
+
   it('do not count calls as failed that a stopping worker aborts', async () => {
     const { clock, link, read, worker } = await startWatched();
     const left = worker.stop();
