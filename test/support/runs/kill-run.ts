@@ -14,6 +14,8 @@ export interface KillRun {
   /** A job that takes longer fails the run, ms. */
   limitMs: number;
   seed: number;
+  /** Default: `perilous.ts`. */
+  handler?: string;
   /** Further arguments of the platform. Default: none. */
   platformArgs?: string[];
   /** Faults besides the kills, one after each. Default: none. */
@@ -47,7 +49,9 @@ export async function runUnderKills(run: KillRun): Promise<KillResult> {
     endpoints: [ENDPOINT],
     args: [...TERMS, ...(run.platformArgs ?? [])],
   });
-  const workers = WORKERS.map((id) => new KilledWorker(platform, { id, endpoint: ENDPOINT }));
+  const { handler } = run;
+  const served = { endpoint: ENDPOINT, ...(handler !== undefined && { handler }) };
+  const workers = WORKERS.map((id) => new KilledWorker(platform, { id, ...served }));
   try {
     const asked = Array.from({ length: run.jobs }, (_, n) => chooseJob(n, random));
     const ended: EndedJob[] = [];

@@ -9,6 +9,8 @@ import type { PlatformProcess, Process } from '../processes.ts';
 export interface KilledWorkerOptions {
   id: string;
   endpoint: string;
+  /** Default: `perilous.ts`, three jobs in a thread. */
+  handler?: string;
 }
 
 const POLL_MS = 50;
@@ -62,13 +64,13 @@ export class KilledWorker {
   }
 
   #start(): Process {
-    const { id, endpoint } = this.#options;
+    const { id, endpoint, handler } = this.#options;
     const state = join(this.#platform.folder, 'state');
     return this.#platform.startWorker(
       endpoint,
-      'perilous.ts',
+      handler ?? 'perilous.ts',
       ...['--worker-id', id, '--state-dir', state],
-      ...['--threads', '2', '--jobs-per-thread', '3'],
+      ...['--threads', '2', ...(handler === undefined ? ['--jobs-per-thread', '3'] : [])],
       ...['--grace-ms', '300', '--drain-ms', '1500', '--force-ms', '500'],
     );
   }
