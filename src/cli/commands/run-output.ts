@@ -20,24 +20,15 @@ const STATUSES: Readonly<Record<Outcome['kind'], string>> = {
   released: 'FAILED',
 };
 
+/** Standard output and the log, which all jobs share. */
 export class RunOutput {
-  readonly sink: ExecutionSink;
   readonly #format: 'lines' | 'events';
-  readonly #joiner = new ChunkJoiner();
   #written: Promise<void> = Promise.resolve();
   #isBroken = false;
-  #delivered: (bytes: number) => void = () => {};
   #broken: () => void = () => {};
-  #chunks = 0;
 
   constructor({ format }: RunOutputOptions) {
     this.#format = format;
-    this.sink = {
-      chunks: (message) => this.#showChunks(message),
-      progress: (value) => this.#showProgress(value),
-      // The executor's log destination receives these lines too, together with those of the setup.
-      log: () => {},
-    };
     // The reader has exited, as `head` does.
     process.stdout.on('error', () => {
       this.#isBroken = true;
@@ -45,8 +36,18 @@ export class RunOutput {
     });
   }
 
-  onDelivered(listener: (bytes: number) => void): void {
-    this.#delivered = listener;
+  get format(): 'lines' | 'events' {
+    return this.#format;
+  }
+
+  /** Everything printed so far is written. */
+  get written(): Promise<void> {
+    return this.#written;
+  }
+
+  /** `index`: that of the job's input, if there are several; each line names it then. */
+  openJob(index?: number): JobOutput {
+    return new JobOutput(this, index);
   }
 
   onBroken(listener: () => void): void {
@@ -61,16 +62,46 @@ export class RunOutput {
       return;
     }
     for (const line of Buffer.from(lines).toString().split('\n')) {
-      if (line !== '') this.#print(`{"type":"log","entry":${line}}`);
+      if (line !== '') this.print(`{"type":"log","entry":${line}}`);
     }
+  }
+
+  print(line: string): void {
+    if (this.#isBroken) return;
+    this.#written = Promise.all([this.#written, print(`${line}\n`)]).then(() => {});
+  }
+}
+
+/** What one job prints. */
+export class JobOutput {
+  readonly sink: ExecutionSink;
+  readonly #output: RunOutput;
+  readonly #index: number | undefined;
+  readonly #joiner = new ChunkJoiner();
+  #delivered: (bytes: number) => void = () => {};
+  #chunks = 0;
+
+  constructor(output: RunOutput, index: number | undefined) {
+    this.#output = output;
+    this.#index = index;
+    this.sink = {
+      chunks: (message) => this.#showChunks(message),
+      progress: (value) => this.#showProgress(value),
+      // The executor's log destination receives these lines too, together with those of the setup.
+      log: () => {},
+    };
+  }
+
+  onDelivered(listener: (bytes: number) => void): void {
+    this.#delivered = listener;
   }
 
   /** Prints the outcome; resolves when everything is written. */
   async finish({ outcome, output }: ExecutionEnd): Promise<void> {
-    if (this.#format === 'events') this.#print(describeEnd(outcome, output));
-    else if (outcome.kind !== 'completed') printNote(`${explainEnd(outcome)}\n`);
-    else if (output && this.#chunks === 0) this.#print(Buffer.from(output).toString());
-    await this.#written;
+    if (this.#output.format === 'events') this.#print(describeEnd(outcome, output));
+    else if (outcome.kind !== 'completed') this.#note(explainEnd(outcome));
+    else if (output && this.#chunks === 0) this.#printValue(Buffer.from(output).toString());
+    await this.#output.written;
   }
 
   #showChunks({ bytes, sizes }: ChunkMessage): void {
@@ -82,21 +113,32 @@ export class RunOutput {
       const chunk = this.#joiner.push(piece);
       if (!chunk) continue;
       this.#chunks += 1;
-      if (this.#format === 'lines') this.#print(JSON.stringify(chunk.output));
+      if (this.#output.format === 'lines') this.#printValue(JSON.stringify(chunk.output));
       else this.#print(JSON.stringify({ type: 'chunk', ...chunk }));
     }
-    void this.#written.then(() => this.#delivered(bytes.length));
+    void this.#output.written.then(() => this.#delivered(bytes.length));
   }
 
   #showProgress(value: Uint8Array): void {
     const json = Buffer.from(value).toString();
-    if (this.#format === 'events') this.#print(`{"type":"progress","value":${json}}`);
-    else printNote(`progress: ${json}\n`);
+    if (this.#output.format === 'events') this.#print(`{"type":"progress","value":${json}}`);
+    else this.#note(`progress: ${json}`);
   }
 
-  #print(line: string): void {
-    if (this.#isBroken) return;
-    this.#written = Promise.all([this.#written, print(`${line}\n`)]).then(() => {});
+  #printValue(json: string): void {
+    this.#output.print(
+      this.#index === undefined ? json : `{"index":${this.#index},"output":${json}}`,
+    );
+  }
+
+  /** `event`: JSON of an object. */
+  #print(event: string): void {
+    const index = this.#index === undefined ? '' : `,"index":${this.#index}`;
+    this.#output.print(`${event.slice(0, -1)}${index}}`);
+  }
+
+  #note(text: string): void {
+    printNote(this.#index === undefined ? `${text}\n` : `[${this.#index}] ${text}\n`);
   }
 }
 

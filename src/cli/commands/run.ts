@@ -16,7 +16,10 @@ import { findUsableDevices } from '../worker/worker-devices.ts';
 import { RunOutput } from './run-output.ts';
 
 const options = {
-  input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object; default: {}' }),
+  input: text({
+    placeholder: 'JSON',
+    help: 'input of the job, a JSON object; for a batch handler also an array of inputs; default: {}',
+  }),
   inputFile: text({ placeholder: 'FILE', help: 'file that contains the input' }),
   testInput: text({
     placeholder: 'JSON',
@@ -41,6 +44,8 @@ export const runCommand: Command = {
       '{"type":"result","status":"COMPLETED","output":…,"executionTime":12} or ' +
       '{"type":"result","status":"FAILED","error":…,"executionTime":12}. The result of a stream has an ' +
       'output only if the generator returned a value.',
+    'A batch handler also accepts an array of inputs. Each is the input of one job. Each line then names the index ' +
+      'of its input: {"index":0,"output":…}. The exit code is the highest of all jobs.',
   ],
   positionals: [
     { name: '<handler>', help: 'handler module, .ts or .js' },
@@ -71,7 +76,7 @@ async function run(args: readonly string[]): Promise<number> {
   const handlerPath = findHandlerFile(
     [handler, fromStdin ? undefined : dash, ...rest].filter(isText),
   );
-  const job = await readJob({ ...values, fromStdin });
+  const asked = await readJob({ ...values, fromStdin });
   const signals = listenForStop();
   const output = new RunOutput({ format: values.json ? 'events' : 'lines' });
   const devices = await findUsableDevices(createTerminalLog('warn'));
@@ -86,14 +91,27 @@ async function run(args: readonly string[]): Promise<number> {
       loading.catch(() => {});
       return EXIT.interrupted;
     }
+    if (asked.isList && !config.batch) {
+      throw new UsageError(
+        'the input is an array, which only a batch handler accepts; give one JSON object',
+      );
+    }
     const timeoutMs = values.timeout ?? config.timeoutMs ?? LIMITS.executionTimeoutMs.default;
-    const execution = executor.execute(makeLease(job, timeoutMs), timeoutMs, output.sink);
-    output.onDelivered((bytes) => execution.grant(bytes));
-    output.onBroken(() => execution.stop('cancelled'));
-    void signals.first.then(() => execution.stop('cancelled'));
-    const end = await execution.end;
-    await output.finish(end);
-    return findExitCode(end);
+    const leases = makeLeases(asked, timeoutMs);
+    const jobs = leases.map((lease, index) => {
+      const shown = output.openJob(asked.isList ? index : undefined);
+      const execution = executor.execute(lease, timeoutMs, shown.sink);
+      shown.onDelivered((bytes) => execution.grant(bytes));
+      return { execution, shown };
+    });
+    const cancel = () => {
+      for (const { execution } of jobs) execution.stop('cancelled');
+    };
+    output.onBroken(cancel);
+    void signals.first.then(cancel);
+    const ends = await Promise.all(jobs.map(({ execution }) => execution.end));
+    for (const [index, end] of ends.entries()) await jobs[index]?.shown.finish(end);
+    return Math.max(...ends.map(findExitCode));
   } catch (error) {
     if (error instanceof HandlerNotLoadedError) throw new CommandError(error.message);
     throw error;
@@ -112,18 +130,19 @@ function respell(arg: string): string {
   return arg.replace(/^--test_input(?==|$)/, '--test-input');
 }
 
-function makeLease({ id, input }: AskedJob, executionTimeoutMs: number): Lease {
-  const token = 'run';
+function makeLeases({ id, inputs, isList }: AskedJobs, executionTimeoutMs: number): Lease[] {
   const submittedAt = Date.now();
-  return {
-    jobId: id ?? `run-${submittedAt}`,
+  const named = id ?? `run-${submittedAt}`;
+  return inputs.map((input, index) => ({
+    jobId: isList ? `${named}-${index}` : named,
     attempt: 1,
-    token,
+    token: `run-${index}`,
     executionTimeoutMs,
-    solo: false,
+    // A batch handler waits for no other job.
+    solo: !isList,
     submittedAt,
     input,
-  };
+  }));
 }
 
 interface InputSource {
@@ -133,15 +152,18 @@ interface InputSource {
   fromStdin: boolean;
 }
 
-interface AskedJob {
+interface AskedJobs {
   id?: string | undefined;
-  input: Uint8Array;
+  /** At least one. */
+  inputs: Uint8Array[];
+  /** The inputs were given as an array: jobs of a batch handler. */
+  isList: boolean;
 }
 
 /** Read from the current folder if no input is given. */
 const TEST_INPUT_FILE = 'test_input.json';
 
-async function readJob(source: InputSource): Promise<AskedJob> {
+async function readJob(source: InputSource): Promise<AskedJobs> {
   const { fromStdin, input, inputFile, testInput } = source;
   const given = [input, inputFile, testInput, fromStdin || undefined].filter(
     (value) => value !== undefined,
@@ -150,21 +172,22 @@ async function readJob(source: InputSource): Promise<AskedJob> {
     throw new UsageError('--input, --input-file, --test-input and - exclude each other; give one');
   }
   if (testInput !== undefined) return readTestJob('--test-input', testInput);
-  if (input !== undefined) return { input: checkInput('--input', input) };
+  if (input !== undefined) return readInputs('--input', input);
   if (inputFile !== undefined) {
-    return { input: checkInput('--input-file', readFile('--input-file', inputFile)) };
+    return readInputs('--input-file', readFile('--input-file', inputFile));
   }
-  if (fromStdin) return { input: checkInput('-', await readText(process.stdin)) };
-  if (!existsSync(TEST_INPUT_FILE)) return { input: Buffer.from('{}') };
+  if (fromStdin) return readInputs('-', await readText(process.stdin));
+  if (!existsSync(TEST_INPUT_FILE)) return { inputs: [Buffer.from('{}')], isList: false };
   return readTestJob(TEST_INPUT_FILE, readFile(TEST_INPUT_FILE, TEST_INPUT_FILE));
 }
 
 /** Reads a job in the form that clients send, and gives it an ID. */
-function readTestJob(source: string, json: string): AskedJob {
+function readTestJob(source: string, json: string): AskedJobs {
   const { id, input } = Object.fromEntries(Object.entries(parseObject(source, json)));
   if (input === undefined) throw new UsageError(`${source} must have an "input"`);
   const jobId = typeof id === 'string' && id !== '' ? id : undefined;
-  return { id: jobId, input: checkInput(`${source}: input`, JSON.stringify(input)) };
+  checkInput(`${source}: input`, input);
+  return { id: jobId, inputs: [Buffer.from(JSON.stringify(input))], isList: false };
 }
 
 function readFile(source: string, path: string): string {
@@ -175,21 +198,36 @@ function readFile(source: string, path: string): string {
   }
 }
 
+/** One input, or an array of them. */
+function readInputs(source: string, json: string): AskedJobs {
+  const value = parseJson(source, json);
+  if (!Array.isArray(value)) {
+    checkInput(source, value);
+    return { inputs: [Buffer.from(json)], isList: false };
+  }
+  if (value.length === 0) throw new UsageError(`${source} is an empty array; give an input`);
+  for (const [index, input] of value.entries()) checkInput(`${source}[${index}]`, input);
+  return { inputs: value.map((input) => Buffer.from(JSON.stringify(input))), isList: true };
+}
+
 /** Checks the input as the platform does: it must be an object. */
-function checkInput(source: string, json: string): Uint8Array {
-  parseObject(source, json);
-  return Buffer.from(json);
+function checkInput(source: string, value: unknown): asserts value is object {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+  throw new UsageError(`${source} must be a JSON object`);
 }
 
 function parseObject(source: string, json: string): object {
-  let value: unknown;
+  const value = parseJson(source, json);
+  checkInput(source, value);
+  return value;
+}
+
+function parseJson(source: string, json: string): unknown {
   try {
-    value = JSON.parse(json);
+    return JSON.parse(json);
   } catch (error) {
     throw new UsageError(`${source} is not JSON: ${error instanceof Error ? error.message : ''}`);
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError(`${source} must be a JSON object`);
 }
 
 const EXIT_CODES: Readonly<Record<Outcome['kind'], number>> = {

@@ -60,7 +60,9 @@ describe('the input', () => {
 
   it.each([
     [['--input', '{'], '--input is not JSON'],
-    [['--input', '[]'], '--input must be a JSON object'],
+    [['--input', '[]'], '--input is an empty array'],
+    [['--input', '[{}]'], 'the input is an array, which only a batch handler accepts'],
+    [['--input', '[{},7]'], '--input[1] must be a JSON object'],
     [['--input-file', 'none.json'], '--input-file: ENOENT'],
     [['--test-input', '{"prompt":1}'], '--test-input must have an "input"'],
     [['--test-input={"input":[]}'], '--test-input: input must be a JSON object'],
@@ -70,6 +72,56 @@ describe('the input', () => {
     const { code, stderr } = await place.run(['run', 'echo.mjs', ...args]);
     expect(code).toBe(2);
     expect(stderr).toContain(message);
+  });
+});
+
+describe('a batch handler', () => {
+  const batch = `export default {
+    batch: { maxSize: 4, maxWaitMs: 10 },
+    run: (jobs, ctx) => jobs.map((job) => {
+      if (job.input.n === 2) ctx.fail(job, new Error('not two'));
+      job.progress(job.input.n);
+      return { n: job.input.n, of: jobs.length };
+    }),
+  };`;
+  const streamed = `export default {
+    batch: { maxSize: 4, maxWaitMs: 10 },
+    async *run(jobs) {
+      for (const job of jobs) yield { job, output: 'first', metrics: { n: job.input.n } };
+      for (const job of jobs) yield { job, output: 'second' };
+    },
+  };`;
+
+  it('runs an array of inputs together; each line has the index of its input', async () => {
+    place.write('batch.mjs', batch);
+    const run = await place.run(['run', 'batch.mjs', '-'], { stdin: '[{"n":1},{"n":2},{"n":3}]' });
+    expect(run.code).toBe(1);
+    expect(run.stdout).toBe(
+      '{"index":0,"output":{"n":1,"of":3}}\n{"index":2,"output":{"n":3,"of":3}}\n',
+    );
+    expect(run.stderr).toContain('[1] millrace run: FAILED (handler_error): Error: not two');
+    expect(run.stderr).toContain('[0] progress: 1\n');
+  });
+
+  it('runs a single input alone, and at once', async () => {
+    place.write('batch.mjs', batch);
+    const run = await place.run(['run', 'batch.mjs', '--input', '{"n":1}']);
+    expect(run).toMatchObject({ code: 0, stdout: '{"n":1,"of":1}\n' });
+  });
+
+  it('prints the chunks of each job with its index, also as events', async () => {
+    place.write('stream.mjs', streamed);
+    const args = ['run', 'stream.mjs', '--input', '[{"n":1},{"n":2}]'];
+    const lines = (await place.run(args)).stdout.trim().split('\n').sort();
+    expect(lines).toEqual([
+      '{"index":0,"output":"first"}',
+      '{"index":0,"output":"second"}',
+      '{"index":1,"output":"first"}',
+      '{"index":1,"output":"second"}',
+    ]);
+    const events = (await place.run([...args, '--json'])).stdout.trim().split('\n');
+    expect(events).toContain('{"type":"chunk","output":"first","metrics":{"n":2},"index":1}');
+    expect(events.filter((line) => line.includes('"COMPLETED"'))).toHaveLength(2);
   });
 });
 
