@@ -4,17 +4,20 @@ import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 
-describe.each(['hello', 'stream', 'schema', 'external-process'])('the example %s', (name) => {
-  it('prints the output of its README', async () => {
-    const [command, printed] = await readCodeBlocks(`examples/${name}/README.md`);
-    expect(command?.text).toMatch(/^npx millrace run \S+ --input .*\n$/);
-    // One of them by npm's own npx.
-    const line = command?.text.replace(/^npx/, name === 'hello' ? 'command npx' : 'npx') ?? '';
-    const { exitCode, stderr, stdout } = await runCommandLine(line);
-    expect(stdout, stderr).toBe(printed?.text);
-    expect(exitCode).toBe(0);
-  });
-});
+describe.each(['hello', 'stream', 'schema', 'batch', 'external-process'])(
+  'the example %s',
+  (name) => {
+    it('prints the output of its README', async () => {
+      const [command, printed] = await readCodeBlocks(`examples/${name}/README.md`);
+      expect(command?.text).toMatch(/^npx millrace run \S+ --input .*\n$/);
+      // One of them by npm's own npx.
+      const line = command?.text.replace(/^npx/, name === 'hello' ? 'command npx' : 'npx') ?? '';
+      const { exitCode, stderr, stdout } = await runCommandLine(line);
+      expect(stdout, stderr).toBe(printed?.text);
+      expect(exitCode).toBe(0);
+    });
+  },
+);
 
 /** The example's command with another input. */
 async function runWith(name: string, input: string) {
@@ -36,6 +39,16 @@ describe('the example schema', () => {
     expect(exitCode).toBe(1);
     expect(stderr).toContain('input_invalid');
     expect(stderr).toContain(answer?.text.trim());
+  });
+});
+
+describe('the example batch', () => {
+  it('fails only the job with the empty text of its README', async () => {
+    const [, , answer] = await readCodeBlocks('examples/batch/README.md');
+    const { exitCode, stderr, stdout } = await runWith('batch', await readOtherInput('batch'));
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain(answer?.text.trim());
+    expect(stdout).toMatch(/^\{"index":0,"output":\{"vector":.*,"batchSize":2\}\}\n$/);
   });
 });
 

@@ -1,9 +1,11 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import batch from '../../../../examples/batch/handler.ts';
 import unpack from '../../../../examples/external-process/handler.ts';
 import hello from '../../../../examples/hello/handler.ts';
 import totals from '../../../../examples/schema/handler.ts';
 import streamPrimes from '../../../../examples/stream/handler.ts';
+import { createHarness } from '../../../../src/testing.ts';
 import { collectStream, makeContext } from '../context.ts';
 
 describe('examples/hello', () => {
@@ -36,6 +38,18 @@ describe('examples/schema', () => {
       tax: 70,
       gross: 420,
     });
+  });
+});
+
+describe('examples/batch', () => {
+  it('embeds the texts of one batch, and fails an empty one alone', async () => {
+    await using harness = await createHarness({ handler: batch, maxAttempts: 1 });
+    const records = await harness.runBatch([{ text: 'tea' }, { text: '' }, { text: 'coffee' }]);
+    expect(records).toMatchObject([
+      { status: 'COMPLETED', output: { batchSize: 3 } },
+      { status: 'FAILED', error: { message: 'there is nothing to embed' } },
+      { status: 'COMPLETED', output: { batchSize: 3 } },
+    ]);
   });
 });
 
