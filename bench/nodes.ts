@@ -10,6 +10,8 @@ import { DURABLE } from './services/durable-postgres.ts';
 import { PlatformStand, SLOTS } from './stands.ts';
 
 const COUNTS = [1, 2, 4];
+/** So many nodes are measured again with workers that do not know the owner of their endpoint. */
+const UNTOLD_COUNT = 4;
 const ENDPOINTS = ['noop-1', 'noop-2', 'noop-3', 'noop-4'];
 const SHARDS = 4;
 /** Of each endpoint. */
@@ -34,10 +36,16 @@ interface Costs {
 
 export async function measureNodes(): Promise<Figure[]> {
   const costs: Costs[] = [];
-  for (const count of COUNTS) costs.push(await withNodes(count, measureCosts));
-  const forwarding = await withNodes(2, measureForwarding);
-  const takeovers = await withNodes(3, measureTakeovers);
-  return [...describeCosts(costs), ...forwarding, ...describeTakeovers(takeovers)];
+  for (const count of COUNTS) costs.push(await withNodes({ count }, measureCosts));
+  const untold = await withNodes({ count: UNTOLD_COUNT, advertise: false }, measureCosts);
+  const forwarding = await withNodes({ count: 2 }, measureForwarding);
+  const takeovers = await withNodes({ count: 3 }, measureTakeovers);
+  return [
+    ...describeCosts(costs),
+    ...describeUntold(untold, costs),
+    ...forwarding,
+    ...describeTakeovers(takeovers),
+  ];
 }
 
 interface Cluster {
@@ -45,7 +53,10 @@ interface Cluster {
   server: PostgresServer;
 }
 
-async function withNodes<T>(count: number, measure: (cluster: Cluster) => Promise<T>): Promise<T> {
+async function withNodes<T>(
+  { advertise = true, count }: { advertise?: boolean; count: number },
+  measure: (cluster: Cluster) => Promise<T>,
+): Promise<T> {
   const server = await PostgresServer.start({
     settings: {
       ...DURABLE,
@@ -55,7 +66,7 @@ async function withNodes<T>(count: number, measure: (cluster: Cluster) => Promis
   });
   try {
     await server.query('create extension pg_stat_statements');
-    const parts = { store: server.url(), count, shards: SHARDS, endpoints: ENDPOINTS };
+    const parts = { store: server.url(), count, shards: SHARDS, endpoints: ENDPOINTS, advertise };
     const nodes = await NodeProcesses.start(parts);
     try {
       await untilBalanced(server, count);
@@ -136,6 +147,18 @@ function describeCosts(costs: readonly Costs[]): Figure[] {
       floors: one ? [{ name: 'one node', value: one[key] }] : [],
     })),
   );
+}
+
+/** What the same nodes cost if each call of a worker may have to be forwarded. */
+function describeUntold(untold: Costs, costs: readonly Costs[]): Figure[] {
+  const told = costs[COUNTS.indexOf(UNTOLD_COUNT)];
+  return [
+    {
+      name: `processor time of all nodes, a job, ${UNTOLD_COUNT} nodes, workers not told the owner`,
+      ...{ unit: 'µs', value: untold.processor },
+      floors: told ? [{ name: 'told', value: told.processor }] : [],
+    },
+  ];
 }
 
 /** Of two nodes, the one that answers sooner owns the endpoint. */
