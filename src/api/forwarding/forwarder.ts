@@ -5,6 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ByteBudget } from '../../base/byte-budget.ts';
 import { http } from '../../base/net/node-http.ts';
 import { NodeClient } from './node-client.ts';
+import { NodeFailures } from './node-failures.ts';
 import { NoOwnerError, Passage, type PassageEnd, type PassageOptions } from './passage.ts';
 import { PeerWatch } from './peer-watch.ts';
 import { PlaceWaits } from './place-waits.ts';
@@ -32,6 +33,7 @@ export class Forwarder {
   readonly options: ForwarderOptions;
   readonly waits: PlaceWaits;
   readonly peers: PeerWatch;
+  readonly failures: NodeFailures;
   readonly agent: Agent;
   readonly budget: ByteBudget;
   readonly #client: NodeClient;
@@ -43,6 +45,7 @@ export class Forwarder {
     this.options = options;
     this.waits = new PlaceWaits(placement, clock);
     this.#client = new NodeClient({ secrets });
+    this.failures = new NodeFailures({ clock, log });
     const silenceMs = bounds.nodeSilenceMs;
     this.peers = new PeerWatch({ client: this.#client, clock, log, silenceMs });
     this.agent = new http.Agent({

@@ -13,6 +13,7 @@ import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts'
 import { describeFinalLook, type FinalLook } from './final-look.ts';
 import { type NewJobId, noteNewJob } from './forwarded.ts';
 import type { ForwardingBounds } from './forwarding-bounds.ts';
+import type { NodeFailures } from './node-failures.ts';
 import { firstSecret } from './node-secret.ts';
 import { type PassedBody, readSmallBody } from './passed-body.ts';
 import type { PeerWatch } from './peer-watch.ts';
@@ -50,6 +51,7 @@ export interface PassageContext {
   options: PassageOptions;
   waits: PlaceWaits;
   peers: PeerWatch;
+  failures: NodeFailures;
   agent: Agent;
   budget: ByteBudget;
   stopping: AbortSignal;
@@ -123,6 +125,7 @@ export class Passage {
     const ends = this.#look ? [stopping, waits.closed] : [];
     const hurry = ends.find(({ aborted }) => !aborted);
     const end = await this.#exchange(url, { body: this.#body, hurry });
+    if (end === 'answered') this.#context.failures.answer(url);
     if (options.clock.now() - startedAt >= SETTLED_MS) this.#deadline = undefined;
     return end;
   }
@@ -154,7 +157,7 @@ export class Passage {
   /** Returns when the request may be sent again. @throws ProblemError if it must not be */
   async #recover(end: ExchangeEnd, url: string, find: () => Place): Promise<void> {
     const { log, placement } = this.#context.options;
-    if (end !== 'refused') log.warn({ node: url, end }, 'forwarding to a node failed');
+    if (end !== 'refused') this.#context.failures.fail(url, end);
     if (end === 'unknown') {
       if (!isRepeatable(this.#request) || this.#body?.kind === 'late') throw describeUnknown();
       this.#mayHaveActed = true;
