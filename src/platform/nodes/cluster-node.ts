@@ -19,6 +19,7 @@ import { answerCalls, callNode } from './node-calls.ts';
 import { NodePlacement } from './node-placement.ts';
 import { ShardOpener, type ShardStore } from './shard-opener.ts';
 import { SharedRates } from './shared-rates.ts';
+import { compareSecrets } from './webhook-secrets-check.ts';
 
 /** Longest wait for other nodes to learn what the leader wrote, ms; later they learn it by themselves. */
 const ANNOUNCE_MS = 500;
@@ -46,6 +47,8 @@ export interface ClusterNodeOptions {
     /** Follows `end`: no request is served any more. */
     ended(): void;
   };
+  /** Of this node; other nodes compare theirs when they start. */
+  webhookSecrets: readonly string[];
   /** Declares an endpoint on the leader, which this node is. */
   declare: (endpointId: string, maxAttempts: number | undefined) => Promise<void>;
 }
@@ -103,6 +106,7 @@ export class ClusterNode {
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
       rates: async (body) => this.rates.answer(body),
       ...forwardMachineCalls(options.machineCalls),
+      webhooks: async (body) => ({ secrets: compareSecrets(body, options.webhookSecrets) }),
     });
     endpoints.onChange(({ id, kind }) => this.#noteEndpoint(id, kind));
   }

@@ -5,6 +5,7 @@ import { describeIssues } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { machineBody } from '../machines/machine-messages.ts';
 import { ratesBody } from './rate-messages.ts';
+import { secretDigests } from './webhook-digests.ts';
 
 const CALLS = {
   /** A shard was offered to the node: it looks for its shards at once. */
@@ -43,6 +44,8 @@ const CALLS = {
   },
   /** The endpoints and worker pods that exist; for the leader. */
   use: { body: z.null(), timeoutMs: 10_000 },
+  /** Compares the webhook secrets of a node that starts with those of the node that answers. */
+  webhooks: { body: secretDigests, timeoutMs: 2_000 },
 } as const;
 
 type Calls = typeof CALLS;
@@ -79,6 +82,7 @@ export function answerCalls(handlers: NodeCallHandlers) {
     drain: (body) => handlers.drain(read(CALLS.drain.body, body)),
     endPod: (body) => handlers.endPod(read(CALLS.endPod.body, body)),
     use: (body) => handlers.use(read(CALLS.use.body, body)),
+    webhooks: (body) => handlers.webhooks(read(CALLS.webhooks.body, body)),
   };
   return async (name: string, body: unknown): Promise<unknown> => {
     const call = Object.hasOwn(calls, name) ? calls[name] : undefined;

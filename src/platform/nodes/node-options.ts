@@ -1,6 +1,6 @@
 // The options of a platform that is one of several nodes on a Postgres database.
 import { PlatformOptionError } from '../option-error.ts';
-import type { CompleteOptions } from '../platform-options.ts';
+import type { CompleteOptions, WebhookOptions } from '../platform-options.ts';
 
 /** Of a secret, characters. It travels in a header, with others. */
 const MIN_SECRET = 32;
@@ -36,6 +36,7 @@ export interface NodeOptions {
 export interface NodePlatformOptions extends CompleteOptions {
   nodes: NodeOptions;
   store: string;
+  webhooks: WebhookOptions & { secretFile: string };
 }
 
 /** Undefined: the platform is no node. @throws PlatformOptionError */
@@ -45,7 +46,8 @@ export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions 
   if (store === undefined) {
     throw refuse('nodes', 'needs a Postgres database, which the nodes share: set `store`');
   }
-  if (webhooks.secretFile === undefined) {
+  const { secretFile } = webhooks;
+  if (secretFile === undefined) {
     throw refuse(
       'webhooks.secretFile',
       'is needed with `nodes`, with the same content on all of them',
@@ -54,7 +56,7 @@ export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions 
   checkSecrets(nodes.secrets);
   checkAdvertised('nodes.advertiseUrl', nodes.advertiseUrl, ['http:', 'https:']);
   checkAdvertised('nodes.advertiseGrpcUrl', nodes.advertiseGrpcUrl, ['grpc:', 'grpcs:']);
-  return { ...options, nodes, store };
+  return { ...options, nodes, store, webhooks: { ...webhooks, secretFile } };
 }
 
 /** Never shows a secret. @throws PlatformOptionError */

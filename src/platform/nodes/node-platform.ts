@@ -14,6 +14,7 @@ import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
+import { useWebhookSecrets } from '../files/webhook-secrets.ts';
 import { listen } from '../listeners.ts';
 import { checkEngines } from '../machines/equal-engines.ts';
 import { NodeCompute } from '../machines/node-compute.ts';
@@ -29,6 +30,7 @@ import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
 import type { NodePlacement } from './node-placement.ts';
 import { NodeStatus } from './node-status.ts';
 import { openShardStore } from './shard-store.ts';
+import { checkWebhookSecrets } from './webhook-secrets-check.ts';
 
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
@@ -64,6 +66,7 @@ export async function openNode(
   });
   closers.push(() => membership.leave());
   const clock = createNodeClock(() => membership.databaseNow());
+  const webhookSecrets = useWebhookSecrets(options.webhooks.secretFile);
   const client = new NodeClient({ secrets: nodes.secrets });
   closers.push(() => client.close());
   await checkEngines(options.compute.engine, { membership, client });
@@ -98,6 +101,7 @@ export async function openNode(
   });
   node = new ClusterNode({
     ...{ membership, client, control, endpoints, clock, log, declare: declareHere },
+    webhookSecrets,
     reloads: [() => keys.reload(), () => endpoints.reload(), () => templates.reload()],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {
@@ -141,6 +145,11 @@ export async function openNode(
     },
     closers,
   );
+  // After this node listens: of two nodes that start together, one finds the other.
+  const others = (await membership.refresh()).nodes
+    .filter(({ id, isLive }) => isLive && id !== membership.id)
+    .map((other) => other.url);
+  await checkWebhookSecrets({ client, others, secrets: webhookSecrets, log });
   closers.push(() => serving.leave());
   ofPods.serve({
     ...{ queues, workerUrl: workerUrl ?? urls.url },
