@@ -72,7 +72,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
 }
 
 async function listenForStreams(
-  { bounds, clock, compute, grpc, host, keys, log, queue, tls }: ListenerParts,
+  { bounds, clock, compute, forwarding, grpc, host, keys, log, queue, tls }: ListenerParts,
   { stop, workers }: Pick<ApiServer, 'stop' | 'workers'>,
   closers: Closers,
 ): Promise<string | undefined> {
@@ -81,6 +81,7 @@ async function listenForStreams(
   const { server, url } = await openGrpcPort(completeGrpcPort(grpc, { host, tls }), {
     ...workers,
     ...{ bounds, clock, endpoints: compute.endpoints, isClosing, keys, log },
+    lookUp: forwarding && (() => forwarding.placement.lookUp()),
   });
   closers.push(async () => {
     // Open waits are answered before their streams end.

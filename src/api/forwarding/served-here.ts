@@ -19,13 +19,19 @@ export function lookUpUnknownNames(
   { endpoints, keys, placement }: LookupOptions,
 ): void {
   app.addHook('onRequest', async ({ headers, params }) => {
-    const { authorization } = headers;
-    const endpoint = readEndpoint(params);
-    const isKnown =
-      (authorization === undefined || keys.authenticate(authorization.replace(BEARER, ''))) &&
-      (endpoint === undefined || endpoints.has(endpoint));
-    if (!isKnown) await placement.lookUp();
+    const names = { authorization: headers.authorization, endpoint: readEndpoint(params) };
+    if (isUnknown(names, { endpoints, keys })) await placement.lookUp();
   });
+}
+
+/** Whether this node does not know the key or the endpoint. Without one, there is nothing to look up. */
+export function isUnknown(
+  { authorization, endpoint }: { authorization: string | undefined; endpoint: string | undefined },
+  { endpoints, keys }: Pick<LookupOptions, 'endpoints' | 'keys'>,
+): boolean {
+  const isKnownKey =
+    authorization === undefined || keys.authenticate(authorization.replace(BEARER, ''));
+  return !isKnownKey || (endpoint !== undefined && !endpoints.has(endpoint));
 }
 
 /** Add it after the guard, which forwards the requests that other nodes serve. */

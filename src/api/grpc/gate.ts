@@ -33,6 +33,11 @@ export interface GrpcGateOptions {
   limits: KeylessLimits;
   /** Returns the user of the call's valid key, or undefined. The key's scopes are checked later. */
   findUser: (headers: IncomingHttpHeaders) => string | undefined;
+  /**
+   * Looks up what the call names and this node does not know; undefined if it knows all. Must not reject. Default: this
+   * node knows everything.
+   */
+  lookUp?: ((headers: IncomingHttpHeaders) => Promise<void> | undefined) | undefined;
   connections: Pick<Connections, 'noteUser' | 'noteStream' | 'ownerOf'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of incomplete messages. */
@@ -72,11 +77,30 @@ export class GrpcGate {
         // A reset stream emits an error, and has no other listener yet.
         stream.on('error', () => {});
         this.#turns.run(this.#ownerOf(stream), () => {
-          if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;
-          for (const handle of handlers) handle.call(http2Server, stream, headers, ...rest);
+          const accept = () => {
+            if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;
+            for (const handle of handlers) handle.call(http2Server, stream, headers, ...rest);
+          };
+          const lookingUp = this.#options.lookUp?.(headers);
+          if (lookingUp === undefined) accept();
+          else this.#hold(stream, lookingUp, accept);
         });
       });
     }
+  }
+
+  /** A stream that waits for its key counts as a call without a key: anybody can send unknown keys. */
+  #hold(stream: ServerHttp2Stream, lookingUp: Promise<void>, accept: () => void): void {
+    const address = groupOf(stream.session?.socket.remoteAddress ?? '');
+    if (!this.#calls.add(address)) {
+      // Without a valid key, it is refused for the same reason.
+      accept();
+      return;
+    }
+    void lookingUp.then(() => {
+      this.#calls.remove(address);
+      accept();
+    });
   }
 
   #ownerOf({ session }: ServerHttp2Stream): string {

@@ -16,6 +16,7 @@ import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
 import { KeyWatch } from '../../control/limits/key-watch.ts';
 import {
@@ -28,6 +29,7 @@ import {
   SERVICE_NAME,
 } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { isUnknown } from '../forwarding/served-here.ts';
 import {
   BEARER,
   type EndpointOwners,
@@ -48,7 +50,7 @@ import { StreamBudget } from './stream-budget.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {
   keys: Keys;
-  endpoints: EndpointOwners;
+  endpoints: EndpointOwners & Pick<Endpoints, 'has'>;
   log: Log;
   clock: Clock;
   host: string;
@@ -56,6 +58,8 @@ export interface GrpcServerOptions extends WorkerRoutesOptions {
   port: number;
   /** PEM; with `clientCa`, clients need a certificate of these authorities. */
   tls?: { cert: string; key: string; clientCa?: string };
+  /** Looks up keys and endpoints that this node does not know. Never rejects. Default: it knows all. */
+  lookUp?: (() => Promise<void>) | undefined;
   /** The platform is stopping: new calls are rejected. */
   isClosing: () => boolean;
   /** For calls without a valid key: health, reflection, and streams that will be rejected. */
@@ -97,6 +101,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     ...{ connections, bounds, budget, clock, log: options.log },
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
     findUser: (headers) => findUser(headers, options.keys),
+    lookUp: (headers) => (namesUnknown(headers, options) ? options.lookUp?.() : undefined),
   });
   const definitions = loadSync([PROTO_PATH, HEALTH_PROTO_PATH], PROTO_OPTIONS);
   const service = definitions[SERVICE_NAME];
@@ -198,6 +203,13 @@ function openStream(
   }
 }
 
+/** Another node may have created the key or the endpoint a moment ago. */
+function namesUnknown(headers: IncomingHttpHeaders, options: GrpcServerOptions): boolean {
+  const { ':path': path, [METADATA.endpoint]: endpoint, [METADATA.key]: authorization } = headers;
+  if (path !== OPEN_PATH || authorization === undefined) return false;
+  return isUnknown({ authorization, endpoint: decodeName(endpoint) }, options);
+}
+
 /** User of a worker's stream with a valid key; `admitCaller` checks what the key allows. */
 function findUser(headers: IncomingHttpHeaders, keys: Keys): string | undefined {
   const { ':path': path, [METADATA.key]: presented } = headers;
@@ -222,13 +234,18 @@ function admitCaller(call: StreamCall, endpoint: string, options: GrpcServerOpti
 
 /** @throws ProblemError `invalid` */
 function readEndpoint(call: StreamCall): string {
-  const text = readMetadata(call, METADATA.endpoint);
-  try {
-    if (text !== undefined) return decodeURIComponent(text);
-  } catch {
-    // Metadata that cannot be decoded counts as missing.
-  }
+  const name = decodeName(readMetadata(call, METADATA.endpoint));
+  if (name !== undefined) return name;
   throw new ProblemError('invalid', `the metadata must name the endpoint: ${METADATA.endpoint}`);
+}
+
+/** Metadata that cannot be decoded counts as missing. */
+function decodeName(text: string | string[] | undefined): string | undefined {
+  try {
+    return typeof text === 'string' ? decodeURIComponent(text) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function readMetadata(call: StreamCall, name: string): string | undefined {
