@@ -112,6 +112,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     observer: metrics?.observer,
     ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),
   });
+  const feed = await openFeed({ isSupervised, values, devices, worker, log });
   const signals = listenForStop();
   const parent = new SupervisedWorker({ channel, worker, workerId, metrics });
   channel.send({ type: 'identity', workerId, incarnation });
@@ -124,6 +125,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     abandoned = await startAbandonedFolders({ values, workerId, version, devices, log });
     const isServed = !isSupervised && !values.underDev;
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
+    feed?.start();
     return await live(worker, signals, parent);
   } catch (error) {
     if (error instanceof UnfitHandlerError) await link.reportUnfit?.(error.check, error.message);
@@ -131,6 +133,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   } finally {
     // A supervisor's signal may arrive late and must not interrupt the exit.
     if (!isSupervised) signals.release();
+    feed?.stop();
     await abandoned?.close();
     await link.close();
     await folder.close();
@@ -200,6 +203,22 @@ async function createMetrics(values: WorkerFlags, version: string) {
   if (values.healthPort === undefined || values.underDev) return undefined;
   const { createWorkerMetrics } = await import('../../worker/health/worker-metrics.ts');
   return createWorkerMetrics({ clock: systemClock, version });
+}
+
+interface Feeding {
+  isSupervised: boolean;
+  values: WorkerFlags;
+  devices: readonly Device[];
+  worker: Worker;
+  log: Log;
+}
+
+/** A supervisor samples the GPUs of all its workers. */
+async function openFeed({ isSupervised, ...own }: Feeding) {
+  if (isSupervised || own.devices.every(({ kind }) => kind === 'cpu')) return undefined;
+  const { checkGpuSampling, createOwnGpuFeed } = await import('./gpu-sampling.ts');
+  checkGpuSampling(own.values);
+  return createOwnGpuFeed(own);
 }
 
 interface WorkerPort {

@@ -7,6 +7,7 @@ import { launcherPath } from '../../base/package-info.ts';
 import type { WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
+import type { GpuUsageFeed } from '../../worker/gpu/gpu-usage-feed.ts';
 import { readUndelivered } from '../../worker/outbox/outbox-entries.ts';
 import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
 import { addUpHealth, type FleetHealth } from '../../worker/supervisor/fleet-health.ts';
@@ -18,6 +19,7 @@ import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 import { listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
+import { checkGpuSampling, createGpuFeed } from './gpu-sampling.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
 import { planWorkers } from './worker-devices.ts';
@@ -71,10 +73,13 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
     log,
     ...(vramGrowthLimit !== undefined && { vramGrowthLimitBytes: vramGrowthLimit * 2 ** 20 }),
   });
-  const port = await openSupervisorPort({ supervisor, watch, values, log });
+  const feed = createGpuFeed({ detection, workers: supervisor.keepers, values, log });
+  const port = await openSupervisorPort({ supervisor, watch, feed, values, log });
   try {
+    feed?.start();
     return await oversee(supervisor, watch, signals);
   } finally {
+    feed?.stop();
     watch.stop();
     signals.release();
     await port?.close();
@@ -110,6 +115,7 @@ async function oversee(
 function checkValues(values: WorkerFlags): void {
   const { incarnation, workerId } = values;
   planLink(values);
+  checkGpuSampling(values);
   if (workerId !== undefined && !WORKER_ID.test(workerId)) {
     throw new UsageError(
       `--worker-id: must be 1 to 128 letters, digits, ".", "_" or "-", the first a letter or digit, got ${JSON.stringify(workerId)}`,
@@ -226,16 +232,21 @@ async function readHealth(supervisor: Supervisor): Promise<FleetHealth> {
 interface SupervisorPort {
   supervisor: Supervisor;
   watch: DeviceWatch;
+  feed: GpuUsageFeed | undefined;
   values: WorkerFlags;
   log: Log;
 }
 
-async function openSupervisorPort({ log, supervisor, values, watch }: SupervisorPort) {
+async function openSupervisorPort({ feed, log, supervisor, values, watch }: SupervisorPort) {
   const { healthHost, healthPort } = values;
   if (healthPort === undefined) return undefined;
   const { createFleetMetrics } = await import('../../worker/supervisor/fleet-metrics.ts');
   const { keepers } = supervisor;
-  const metrics = createFleetMetrics(keepers, () => watch.statuses);
+  const metrics = createFleetMetrics({
+    keepers,
+    readDevices: () => watch.statuses,
+    readSamplingSeconds: feed && (() => feed.cpuSeconds),
+  });
   return openHealthPort({
     ...{ healthHost, healthPort, log },
     // The supervisor exits when it cannot continue, so an answer means that it is alive.

@@ -162,6 +162,15 @@ export const workerFlags = {
     env: 'MILLRACE_VRAM_GROWTH_LIMIT',
     help: 'GPU memory that jobs may leak before the process is replaced between jobs; default: leaks are only logged',
   }),
+  gpuSampleMs: integer({
+    min: 0,
+    max: 60_000,
+    default: 1_000,
+    placeholder: 'MS',
+    section: 'advanced',
+    env: 'MILLRACE_GPU_SAMPLE_MS',
+    help: 'time between two samples of GPU memory, utilization and power for the usage of each job, ms, at least 100; 0: no samples',
+  }),
   cpuAffinity: flag({
     section: 'advanced',
     env: 'MILLRACE_CPU_AFFINITY',

@@ -1,5 +1,5 @@
 // Attributes the figures of GPUs to the attempts that ran meanwhile. Pure: the caller passes the
-// time. gpu-sampler.ts measures.
+// time. gpu-usage-feed.ts measures.
 import type { GpuUsage } from '../../wire/job.ts';
 
 /** One measurement of the devices of a worker process. What could not be measured is absent. */
@@ -11,13 +11,13 @@ export interface GpuFigures {
   utilization?: number | undefined;
   /** Summed over the devices. */
   powerWatts?: number | undefined;
+  /** How long they hold for later time, and for the time before them, ms. Default 5,000. */
+  validMs?: number;
 }
 
 export interface UsageMeterOptions {
   /** Number of devices of the process. */
   devices: number;
-  /** Older figures say nothing about now, ms. Default 5,000. */
-  maxAgeMs?: number;
 }
 
 /** Weight of an instant, ms. */
@@ -56,7 +56,6 @@ interface Sample {
  */
 export class UsageMeter<Key> {
   readonly #devices: number;
-  readonly #maxAgeMs: number;
   readonly #running = new Map<Key, RunningAttempt>();
   #begins = 0;
   /** Sum of elapsed ms ÷ running attempts: what one attempt that always ran has had alone. */
@@ -64,9 +63,8 @@ export class UsageMeter<Key> {
   #countedUntil = Number.NEGATIVE_INFINITY;
   #last: Sample | undefined;
 
-  constructor({ devices, maxAgeMs = 5_000 }: UsageMeterOptions) {
+  constructor({ devices }: UsageMeterOptions) {
     this.#devices = devices;
-    this.#maxAgeMs = maxAgeMs;
   }
 
   get running(): number {
@@ -102,9 +100,9 @@ export class UsageMeter<Key> {
     if (!attempt) return undefined;
     this.#advance(now);
     this.#running.delete(key);
-    const { at, figures } = this.#last ?? {};
-    if (at !== undefined && figures && this.#countedUntil - at <= this.#maxAgeMs) {
-      this.#add(attempt, figures);
+    const last = this.#last;
+    if (last && this.#countedUntil - last.at <= validityOf(last.figures)) {
+      this.#add(attempt, last.figures);
     }
     return this.#summarize(attempt);
   }
@@ -124,7 +122,8 @@ export class UsageMeter<Key> {
     const from = isFirst ? attempt.beganAt : (this.#last?.at ?? attempt.beganAt);
     const shareFrom = isFirst ? attempt.shareAtBegin : (this.#last?.shareMs ?? 0);
     const spanMs = now - from;
-    const knownPart = spanMs > this.#maxAgeMs ? this.#maxAgeMs / spanMs : 1;
+    const validMs = validityOf(figures);
+    const knownPart = spanMs > validMs ? validMs / spanMs : 1;
     // An attempt without any time also gets the figures of its instant.
     const weight = Math.max(spanMs * knownPart, NO_TIME_MS);
     const shareWeight = Math.max((this.#shareMs - shareFrom) * knownPart, NO_TIME_MS);
@@ -151,6 +150,10 @@ export class UsageMeter<Key> {
       shared: attempt.beganShared || this.#begins > attempt.begins,
     };
   }
+}
+
+function validityOf({ validMs = 5_000 }: GpuFigures): number {
+  return validMs;
 }
 
 function addTo(mean: Mean, value: number | undefined, weight: number): void {

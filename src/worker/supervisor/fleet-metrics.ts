@@ -10,14 +10,23 @@ export interface FleetMetrics {
   collect(): Promise<string>;
 }
 
+export interface FleetMetricsOptions {
+  keepers: readonly Keeper[];
+  readDevices: () => readonly DeviceStatus[];
+  /** Processor time that sampling GPUs has cost; undefined: GPUs are not sampled. */
+  readSamplingSeconds: (() => number) | undefined;
+}
+
 /** A worker's metrics have its ID as a label; those of this process have `worker="supervisor"`. */
-export function createFleetMetrics(
-  keepers: readonly Keeper[],
-  readDevices: () => readonly DeviceStatus[],
-): FleetMetrics {
+export function createFleetMetrics({
+  keepers,
+  readDevices,
+  readSamplingSeconds,
+}: FleetMetricsOptions): FleetMetrics {
   const own = new Registry();
   own.setDefaultLabels({ worker: 'supervisor' });
   collectDefaultMetrics({ register: own });
+  if (readSamplingSeconds) registerSampling(own, readSamplingSeconds);
   const devices = new Registry();
   const refreshDevices = registerDeviceMetrics(devices);
   return {
@@ -38,6 +47,17 @@ export function createFleetMetrics(
       return AggregatorRegistry.aggregate([ours, exported].map(keepAll)).metrics();
     },
   };
+}
+
+function registerSampling(registry: Registry, read: () => number): void {
+  new Gauge({
+    name: 'millrace_gpu_sampling_cpu_seconds',
+    help: 'Processor time of the nvidia-smi that samples GPUs for the usage of jobs.',
+    registers: [registry],
+    collect() {
+      this.set(read());
+    },
+  });
 }
 
 interface WorkerProcessState {

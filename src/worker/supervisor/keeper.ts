@@ -4,7 +4,9 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
+import type { FedWorker } from '../gpu/gpu-usage-feed.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
+import type { GpuFigures } from '../gpu/usage-meter.ts';
 import { CrashReports, type CrashReportsOptions } from './crash-reports.ts';
 import type { WatchedWorker } from './device-watch.ts';
 import { HeartbeatCheck } from './heartbeat-check.ts';
@@ -69,7 +71,7 @@ export interface KeeperOptions extends CrashReportsOptions {
   onChange: () => void;
 }
 
-export class Keeper implements WatchedWorker {
+export class Keeper implements WatchedWorker, FedWorker {
   readonly set: DeviceSet;
   readonly #options: KeeperOptions;
   readonly #clock: Clock;
@@ -123,6 +125,20 @@ export class Keeper implements WatchedWorker {
     if (this.#state.name !== 'running') return undefined;
     const { running = 0, ended = 0 } = this.#state.process.activity ?? {};
     return { incarnation: this.restarts, running, ended };
+  }
+
+  get uuids(): string[] {
+    return this.set.devices.map(({ uuid }) => uuid);
+  }
+
+  get pid(): number | undefined {
+    return this.#state.name === 'running' ? this.#state.process.pid : undefined;
+  }
+
+  /** Passes the figures on to the process, once it takes jobs. */
+  noteGpuFigures(figures: GpuFigures): void {
+    const state = this.#state;
+    if (state.name === 'running' && state.isReady) state.process.send({ type: 'gpu', figures });
   }
 
   start(): void {

@@ -1,5 +1,6 @@
 // The messages between a worker process and its supervisor. Both have the same version, so a
 // message is identified by its type alone.
+import type { GpuFigures } from '../gpu/usage-meter.ts';
 import type { WorkerHealth } from '../worker.ts';
 
 export type FromWorker =
@@ -27,6 +28,8 @@ export type ToWorker =
   | { type: 'recycle'; reason: string }
   /** Release the jobs and exit. */
   | { type: 'release' }
+  /** Figures of its devices, a few milliseconds old. */
+  | { type: 'gpu'; figures: GpuFigures }
   | { type: 'ask'; number: number };
 
 export const BEAT_MS = 1_000;
@@ -41,7 +44,12 @@ const FROM_WORKER: ReadonlySet<string> = new Set<FromWorker['type']>([
   'exiting',
   'answer',
 ]);
-const TO_WORKER: ReadonlySet<string> = new Set<ToWorker['type']>(['recycle', 'release', 'ask']);
+const TO_WORKER: ReadonlySet<string> = new Set<ToWorker['type']>([
+  'recycle',
+  'release',
+  'gpu',
+  'ask',
+]);
 
 export function isFromWorker(value: unknown): value is FromWorker {
   return hasType(value) && FROM_WORKER.has(value.type);

@@ -63,6 +63,9 @@ export class SupervisedWorker {
       case 'release':
         this.beginExit(() => this.#worker.stop());
         return;
+      case 'gpu':
+        this.#worker.noteGpuFigures(message.figures);
+        return;
       case 'ask':
         void this.#answer(message.number);
     }

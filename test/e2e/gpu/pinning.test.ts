@@ -27,7 +27,13 @@ const viewSchema = z.object({
   child: z.string(),
   parentOfChild: z.string(),
 });
-const recordSchema = z.looseObject({ status: z.string(), attempt: z.number() });
+const recordSchema = z.looseObject({
+  status: z.string(),
+  attempt: z.number(),
+  usage: z
+    .object({ gpu: z.looseObject({ seconds: z.number(), energyJoules: z.number() }) })
+    .optional(),
+});
 const jobRef = z.object({ id: z.string() });
 
 let platform: PlatformProcess | undefined;
@@ -90,7 +96,7 @@ async function waitFor(platform: PlatformProcess, id: string | undefined, status
 
 describe('four worker processes of two GPUs each', () => {
   it('are pinned for native code, for their children and for handlers', async () => {
-    const { platform, views } = await start('--gpus-per-worker', '2');
+    const { platform, views } = await start('--gpus-per-worker', '2', '--gpu-sample-ms', '100');
     const ids = await Promise.all(Array.from({ length: 4 }, () => submit(platform, views)));
     // Each worker holds one job until all four have begun.
     const seen = await readViews(views, 4);
@@ -119,8 +125,22 @@ describe('four worker processes of two GPUs each', () => {
       }
     }
 
+    // Until each process has had a sample.
+    await sleep(3_000);
     await writeFile(join(views, 'go'), '');
-    for (const id of ids) await waitFor(platform, id, ['COMPLETED']);
+    for (const id of ids) {
+      const { usage } = await waitFor(platform, id, ['COMPLETED']);
+      expect(usage).toEqual({
+        gpu: {
+          seconds: expect.any(Number),
+          ...{ vramPeakBytes: 2_000 * 2 ** 20, vramMeanBytes: 2_000 * 2 ** 20 },
+          ...{ vramScope: 'devices', utilizationMean: 0.5, shared: false },
+          energyJoules: expect.any(Number),
+        },
+      });
+      // Two devices of 300 W each.
+      expect(usage?.gpu.energyJoules).toBeCloseTo(300 * (usage?.gpu.seconds ?? 0), 0);
+    }
   });
 });
 

@@ -166,7 +166,7 @@ describe('attempts that run at once', () => {
   it('have together what the process used while any of them ran', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-        const meter = new UsageMeter<string>({ devices: 2, maxAgeMs: 1e9 });
+        const meter = new UsageMeter<string>({ devices: 2 });
         const running = new Set<string>();
         let [now, busyMs, seconds] = [0, 0, 0];
         const end = (attempt: string) => {
@@ -179,7 +179,8 @@ describe('attempts that run at once', () => {
         for (const { after, attempt, powerWatts, what } of steps) {
           now += after;
           if (running.size > 0) busyMs += after;
-          if (what === 'sample') meter.sample({ vramScope: 'process', powerWatts }, now);
+          if (what === 'sample')
+            meter.sample({ vramScope: 'process', powerWatts, validMs: 1e9 }, now);
           else if (running.has(attempt)) end(attempt);
           else {
             running.add(attempt);
