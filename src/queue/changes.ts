@@ -4,6 +4,7 @@ import { SLICE_MS } from '../base/slices.ts';
 import {
   ENDING,
   type JobKey,
+  NO_TURN,
   type Reader,
   type RecordPiece,
   type Step,
@@ -213,8 +214,12 @@ interface Application {
 }
 
 function* apply(tx: Transaction, { job, event, moment, changes }: Application): Step<Decision> {
-  const decision = next(job, event, moment);
+  let decision = next(job, event, moment);
   if ('refused' in decision) return decision;
+  const after = decision.job;
+  if (after.turn === NO_TURN && after.status === 'IN_QUEUE' && !after.delayed) {
+    decision = { ...decision, job: { ...after, turn: yield* tx.nextTurn(after) } };
+  }
   if (decision.removed) {
     yield* tx.removeJob(job);
   } else {

@@ -2,15 +2,16 @@
 
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import type {
-  JobAttachment,
-  Payload,
-  Reader,
-  Step,
-  Store,
-  StoredEndpoint,
-  StoredJob,
-  Transaction,
+import {
+  type JobAttachment,
+  NO_TURN,
+  type Payload,
+  type Reader,
+  type Step,
+  type Store,
+  type StoredEndpoint,
+  type StoredJob,
+  type Transaction,
 } from '../store/store.ts';
 import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -26,6 +27,8 @@ import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** Retry-After of a job that was rejected because the queue is full, ms. */
 const QUEUE_FULL_RETRY_MS = 5_000;
+
+const DEFAULT_PRIORITY = 0;
 
 export interface Submission {
   endpointId: string;
@@ -161,9 +164,20 @@ function* insert(
 ): Step<{ job: StoredJob; isNew: boolean }> {
   const { endpoint, first } = yield* admit(tx, submission, arrival.chosen);
   if (first) return { job: first, isNew: false };
-  const job = createJob(submission, endpoint, arrival);
+  const turn = yield* chooseTurn(tx, submission);
+  const job = createJob(submission, endpoint, { ...arrival, turn });
   yield* tx.insertJob(job, arrival.input);
   return { job, isNew: true };
+}
+
+/**
+ * A delayed job of a group takes its turn when its delay ends: it must neither hold up the group's other jobs, nor
+ * get ahead with many others that were delayed. Jobs without a group keep the order of their submission.
+ */
+function* chooseTurn(tx: Transaction, { endpointId, policy }: Submission): Step<number> {
+  const { delay = 0, group = null, priority = DEFAULT_PRIORITY } = policy;
+  if (group !== null && delay > 0) return NO_TURN;
+  return yield* tx.nextTurn({ endpointId, group, priority });
 }
 
 /**
@@ -216,7 +230,7 @@ function createId({ mode }: Submission, now: number): string {
 function createJob(
   { attachment, endpointId, idempotency, mode, policy, trace, webhook }: Submission,
   { settings }: StoredEndpoint,
-  { id, now, position }: Arrival,
+  { id, now, position, turn }: Arrival & { turn: number },
 ): StoredJob {
   const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
   const delayMs = policy.delay ?? 0;
@@ -225,7 +239,9 @@ function createJob(
     id,
     status: 'IN_QUEUE',
     mode,
-    priority: policy.priority ?? 0,
+    priority: policy.priority ?? DEFAULT_PRIORITY,
+    group: policy.group ?? null,
+    turn,
     position,
     submittedAt: now,
     queuedAt: now,

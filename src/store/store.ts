@@ -18,6 +18,7 @@ import type {
 } from './stored-records.ts';
 
 export type * from './stored-records.ts';
+export { NO_TURN } from './stored-records.ts';
 
 /** Owner of everything that has no other owner: declared endpoints, the first keys. */
 export const OWNER = 'owner';
@@ -110,6 +111,24 @@ export interface JobListing {
   limit: number;
 }
 
+/** Where a job takes its turn. */
+export type TurnKey = Pick<StoredJob, 'endpointId' | 'priority' | 'group'>;
+
+export interface TakeableRequest {
+  endpointId: string;
+  limit: number;
+  /** Most leases of one group. */
+  groupLimit: number;
+}
+
+export interface TakeableJobs {
+  jobs: StoredJob[];
+  /** Jobs were passed over because their group is at the limit. */
+  isBlocked: boolean;
+  /** The search was cut short: ask again, in another operation. */
+  hasMore: boolean;
+}
+
 export interface AlikeRange {
   /** The last position. */
   upTo: number;
@@ -163,7 +182,7 @@ export interface Reader {
   jobs(listing: JobListing): Step<StoredJob[]>;
   /** IN_QUEUE and not delayed, the best first. */
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
-  /** IN_QUEUE, the delayed ones first. `upTo`: the last position; default: none. */
+  /** IN_QUEUE, delayed or not, by position. `upTo`: the last position; default: none. */
   queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]>;
   /** Jobs whose lease, valid or expired, names the worker. */
   jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]>;
@@ -225,6 +244,13 @@ export interface Reader {
 }
 
 export interface Transaction extends Reader {
+  /**
+   * The turn of the group's next job. The job must be inserted, or saved with it, in the same operation. Jobs with
+   * lower turns are leased first.
+   */
+  nextTurn(key: TurnKey): Step<number>;
+  /** The best ready jobs that can be leased without more than `groupLimit` leases of a group. */
+  takeableJobs(request: TakeableRequest): Step<TakeableJobs>;
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): Step<void>;
   /**

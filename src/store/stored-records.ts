@@ -22,6 +22,9 @@ export interface StoredLease {
   lost: 'failure' | 'release' | null;
 }
 
+/** The turn of a delayed job that has none yet. */
+export const NO_TURN = -1;
+
 /** All times are Unix ms, all durations ms. */
 export interface StoredJob {
   endpointId: string;
@@ -29,7 +32,14 @@ export interface StoredJob {
   status: JobStatus;
   mode: 'run' | 'runsync';
   priority: number;
-  /** Position among equal priorities and in lists; grows with every submission. */
+  /** Jobs of a group take turns with other groups of the same priority. Null: the group of all jobs without one. */
+  group: string | null;
+  /**
+   * Order among equal priorities, before the position: the first ready job of each group has a low turn, its next
+   * one the turn behind. NO_TURN: the job takes its turn when its delay ends.
+   */
+  turn: number;
+  /** Position among equal turns and in lists; grows with every submission. */
   position: number;
   submittedAt: number;
   queuedAt: number;

@@ -1,7 +1,8 @@
 // The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
 // the row of a job is written.
 import type { JobStatus } from '../wire/job.ts';
-import type { Counts } from './live/counts.ts';
+import type { CountsRow } from './live/counts.ts';
+import type { Place } from './live/place.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
 import type {
   AlikeRange,
@@ -11,6 +12,7 @@ import type {
   Step,
   StoredJob,
   Transaction,
+  TurnKey,
 } from './store.ts';
 
 export interface TableListing extends Omit<JobListing, 'status'> {
@@ -35,7 +37,15 @@ export interface ChangedRow {
 export interface Tables
   extends Omit<
     Transaction,
-    'insertJob' | 'saveJob' | 'saveAlike' | 'removeJob' | 'jobs' | 'dueJobs' | 'nextDueAt'
+    | 'insertJob'
+    | 'saveJob'
+    | 'saveAlike'
+    | 'removeJob'
+    | 'jobs'
+    | 'dueJobs'
+    | 'nextDueAt'
+    | 'nextTurn'
+    | 'takeableJobs'
   > {
   /** Like `Reader.jobs`. The status is never IN_PROGRESS: LeasedJobs lists those jobs. */
   jobs(listing: TableListing): Step<StoredJob[]>;
@@ -55,8 +65,19 @@ export interface Tables
    * delivery refers to.
    */
   removeJobs(jobs: readonly StoredJob[]): Step<void>;
-  /** Adds to the counters of the endpoints with these IDs. */
-  addCounts(counts: ReadonlyMap<string, Counts>): Step<void>;
+  /** Adds to the counters of the endpoints with these IDs, and replaces their turns. */
+  addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void>;
+  /** Turns of the endpoint as `addCounts` has put them; null without any. */
+  turns(endpointId: string): Step<string | null>;
+  /**
+   * Last turn of the queued jobs of the group. Null: none is queued. Undefined: jobs without a group are not
+   * among the newest queued ones.
+   */
+  lastTurn(key: TurnKey): Step<number | null | undefined>;
+  /** Like `Reader.readyJobs`, from this place on, which is included. */
+  readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]>;
+  /** Like `Reader.readyJobs`, of one group. */
+  readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]>;
   /** Like `Transaction.putOutput`, for a job that has no output. */
   addOutput(key: JobKey, output: Payload): Step<void>;
   /** The payload must not exist yet. */

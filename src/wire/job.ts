@@ -35,6 +35,7 @@ export const LIMITS = {
   ttlMs: { min: 10_000, max: 604_800_000, default: 86_400_000 },
   executionTimeoutMs: { min: 1_000, max: 604_800_000, default: 600_000 },
   delayMs: { min: 0, max: 604_800_000 },
+  groupCharacters: 64,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
 } as const;
 
@@ -159,6 +160,7 @@ export interface JobRecord {
   outputBytes?: number;
   error?: JobError;
   workerId?: string;
+  group?: string;
   progress?: unknown;
   /** Of the last attempt, once it has ended; absent if the worker reported none. */
   usage?: AttemptUsage;
@@ -184,6 +186,8 @@ export interface JobPolicy {
   priority?: number;
   /** Time after submission before which the job does not start, ms. */
   delay?: number;
+  /** Jobs of one priority take turns by group: 1 to 64 characters. Default: the group of all jobs without one. */
+  group?: string;
 }
 
 /** Destination for files that a job creates; at most 8,192 characters as JSON. */

@@ -1,7 +1,8 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
 
-import { type Counts, noCounts } from '../../src/store/live/counts.ts';
+import { type Counts, type CountsRow, noCounts } from '../../src/store/live/counts.ts';
+import { comparePlaces, type Place } from '../../src/store/live/place.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type AlikeRange,
@@ -26,6 +27,7 @@ import {
   type StoredKey,
   type StoredResource,
   type StoredWorker,
+  type TurnKey,
   type UnusedPayload,
 } from '../../src/store/store.ts';
 import type { AddedRow, ChangedRow, TableListing, Tables } from '../../src/store/tables.ts';
@@ -59,6 +61,7 @@ export class MemoryTables implements Tables {
   readonly rowsAtOnce: number;
   readonly #smallBytes: number;
   readonly #endpoints = new Map<string, StoredEndpoint>();
+  readonly #turns = new Map<string, string>();
   readonly #jobs = new Map<string, StoredJob>();
   readonly #inputs = new Map<string, Uint8Array>();
   readonly #outputs = new Map<string, Uint8Array>();
@@ -120,13 +123,34 @@ export class MemoryTables implements Tables {
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
     const ready = this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed);
-    return ready.sort(compareInQueue).slice(0, limit);
+    return ready.sort(comparePlaces).slice(0, limit);
+  }
+
+  *readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]> {
+    const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
+    return ready.filter((job) => comparePlaces(job, place) >= 0).slice(0, limit);
+  }
+
+  *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
+    const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
+    return ready.filter((job) => job.group === group).slice(0, limit);
+  }
+
+  *turns(endpointId: string): Step<string | null> {
+    return this.#turns.get(endpointId) ?? null;
+  }
+
+  *lastTurn({ endpointId, group, priority }: TurnKey): Step<number | null | undefined> {
+    const queued = this.#select(
+      endpointId,
+      (job) => job.status === 'IN_QUEUE' && job.group === group && job.priority === priority,
+    );
+    return queued.length === 0 ? null : Math.max(...queued.map(({ turn }) => turn));
   }
 
   *queuedJobs(endpointId: string, limit: number, upTo = Number.MAX_VALUE): Step<StoredJob[]> {
     const isQueued = (job: StoredJob) => job.status === 'IN_QUEUE' && job.position <= upTo;
-    const queued = this.#select(endpointId, isQueued).sort(compareInQueue);
-    return sortBy(queued, ({ delayed }) => (delayed ? 0 : 1)).slice(0, limit);
+    return sortBy(this.#select(endpointId, isQueued), ({ position }) => position).slice(0, limit);
   }
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
@@ -238,9 +262,7 @@ export class MemoryTables implements Tables {
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
     const ready = this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed);
-    const first = new Map<number, StoredJob>();
-    for (const job of sortBy(ready, ({ position }) => -position)) first.set(job.priority, job);
-    const times = [...first.values()].map(({ queuedAt }) => queuedAt);
+    const times = ready.map(({ queuedAt }) => queuedAt);
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
@@ -339,16 +361,14 @@ export class MemoryTables implements Tables {
   *changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
     const { delayed, endpointId, mode, position, priority } = before;
     const isBehind = (job: StoredJob) =>
-      job.status === 'IN_QUEUE' &&
-      job.delayed === delayed &&
-      job.priority === priority &&
-      job.position >= position &&
-      job.position <= range.upTo;
+      job.status === 'IN_QUEUE' && job.position >= position && job.position <= range.upTo;
     const behind = this.#select(endpointId, isBehind).sort((a, b) => a.position - b.position);
     const last = behind[range.limit - 1]?.position ?? range.upTo;
     const alike = behind.filter(
       (job) =>
         job.position <= last &&
+        job.delayed === delayed &&
+        job.priority === priority &&
         job.attempt === 0 &&
         job.lease === null &&
         job.webhook === null &&
@@ -369,8 +389,11 @@ export class MemoryTables implements Tables {
     }
   }
 
-  *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
-    for (const [id, each] of counts) this.#addCounts(id, each);
+  *addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void> {
+    for (const [id, { turns, ...each }] of counts) {
+      this.#addCounts(id, each);
+      if (turns !== undefined && this.#endpoints.has(id)) this.#set(this.#turns, id, turns);
+    }
   }
 
   #addCounts(endpointId: string, { ...counts }: Counts): void {
@@ -577,12 +600,6 @@ function nameOfStaged({ kind, origin, ...key }: UnusedPayload): string {
 
 function nameOfResource({ id, kind }: ResourceKey): string {
   return `${kind}/${id}`;
-}
-
-function compareInQueue(a: StoredJob, b: StoredJob): number {
-  return (
-    Number(a.delayed) - Number(b.delayed) || b.priority - a.priority || a.position - b.position
-  );
 }
 
 /** The array itself, in ascending order; equal ones keep theirs. */

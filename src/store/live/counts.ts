@@ -8,6 +8,11 @@ export type Counts = Pick<
   'inQueue' | 'inProgress' | 'completed' | 'failed' | 'cancelled' | 'timedOut' | 'retried'
 >;
 
+/** What a commit changes in the row of an endpoint. `turns`: see GroupTurns; undefined: unchanged. */
+export interface CountsRow extends Counts {
+  turns?: string | undefined;
+}
+
 const COUNTERS: Record<JobStatus, keyof Counts> = {
   IN_QUEUE: 'inQueue',
   IN_PROGRESS: 'inProgress',

@@ -12,6 +12,8 @@ interface Held {
 export class LeasedJobs {
   readonly #endpoints = new Map<string, Map<string, Held>>();
   readonly #due = new DueHeap<Held>();
+  /** Valid leases of each group, by endpoint. */
+  readonly #groups = new Map<string, Map<string, number>>();
   /** The jobs that the database had at the start are here. */
   isLoaded = false;
 
@@ -31,10 +33,28 @@ export class LeasedJobs {
       ofEndpoint = new Map();
       this.#endpoints.set(job.endpointId, ofEndpoint);
     }
-    const held = ofEndpoint.get(job.id) ?? { job };
+    const known = ofEndpoint.get(job.id);
+    const held = known ?? { job };
+    if (known) this.#countGroup(known.job, -1);
+    this.#countGroup(job, 1);
     held.job = job;
     ofEndpoint.set(job.id, held);
     this.#due.set(held, job.dueAt);
+  }
+
+  /** Number of valid leases of the group. */
+  countOfGroup(endpointId: string, group: string): number {
+    return this.#groups.get(endpointId)?.get(group) ?? 0;
+  }
+
+  #countGroup(job: StoredJob, times: number): void {
+    const { endpointId, group } = job;
+    if (group === null || !holdsValidLease(job)) return;
+    const ofEndpoint = this.#groups.get(endpointId) ?? new Map<string, number>();
+    const count = (ofEndpoint.get(group) ?? 0) + times;
+    if (count > 0) this.#groups.set(endpointId, ofEndpoint.set(group, count));
+    else ofEndpoint.delete(group);
+    if (ofEndpoint.size === 0) this.#groups.delete(endpointId);
   }
 
   /** Keeps of the job only what `list` and the due time need. */
@@ -74,10 +94,16 @@ export class LeasedJobs {
     const ofEndpoint = this.#endpoints.get(endpointId);
     const held = ofEndpoint?.get(id);
     if (!ofEndpoint || !held) return;
+    this.#countGroup(held.job, -1);
     ofEndpoint.delete(id);
     this.#due.delete(held);
     if (ofEndpoint.size === 0) this.#endpoints.delete(endpointId);
   }
+}
+
+/** Whether a worker runs the job, as far as is known: also after a cancel, until the worker has stopped it. */
+export function holdsValidLease({ lease }: StoredJob): boolean {
+  return lease !== null && lease.lost === null;
 }
 
 function toListed(job: StoredJob): StoredJob {

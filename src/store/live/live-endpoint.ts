@@ -2,7 +2,9 @@
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
 import { type Counts, count, isZero, type JobChange, noCounts } from './counts.ts';
-import type { LeasedJobs } from './leased-jobs.ts';
+import { GroupTurns } from './group-turns.ts';
+import type { KnownGroups } from './known-groups.ts';
+import { holdsValidLease, type LeasedJobs } from './leased-jobs.ts';
 import { ReadyWindow } from './ready-window.ts';
 
 /** A job that changed in this commit. Undefined: it does not exist. */
@@ -25,6 +27,9 @@ export const NO_PAYLOADS: InlinePayloads = {};
 export class LiveEndpoint {
   readonly id: string;
   readonly window = new ReadyWindow();
+  readonly turns: GroupTurns;
+  /** Most leases of a group, when takeable jobs were asked for last. */
+  groupLimit = Number.POSITIVE_INFINITY;
   /** Complete jobs, as they are now. */
   readonly jobs = new Map<string, StoredJob>();
   /** Jobs that this commit has changed, or changed and undone. */
@@ -43,9 +48,10 @@ export class LiveEndpoint {
   /** What the database has to add to its counters. */
   #counts = noCounts();
 
-  constructor(id: string, leased: LeasedJobs) {
+  constructor(id: string, leased: LeasedJobs, groups: KnownGroups) {
     this.id = id;
     this.#leased = leased;
+    this.turns = new GroupTurns(id, groups);
   }
 
   /** A copy; undefined if it has to be read. */
@@ -55,6 +61,16 @@ export class LiveEndpoint {
 
   set endpoint(endpoint: StoredEndpoint | undefined) {
     this.#endpoint = endpoint && { ...endpoint };
+  }
+
+  /** Whether no job is queued, as far as is known. */
+  get isEmpty(): boolean {
+    return this.#endpoint?.inQueue === 0;
+  }
+
+  /** Further leases that the group may have. */
+  room(group: string): number {
+    return Math.max(0, this.groupLimit - this.#leased.countOfGroup(this.id, group));
   }
 
   get counts(): Counts | undefined {
@@ -87,7 +103,9 @@ export class LiveEndpoint {
   changeStored(change: JobChange, ids: readonly string[]): () => void {
     this.#count(change, ids.length);
     const forgotten = ids.map((id) => this.#forget(id));
+    const undoTurns = this.turns.noteUnseen();
     return () => {
+      undoTurns();
       // It may have been read again since, without these jobs, of which memory knew only some.
       this.#dropWindow();
       for (const restore of forgotten) restore?.();
@@ -140,6 +158,8 @@ export class LiveEndpoint {
     else this.jobs.delete(id);
     this.window.replace(before, after);
     this.#leased.replace(before, after);
+    const group = before?.group ?? null;
+    if (group !== null && before && holdsValidLease(before)) this.window.noteRoom(group);
     this.#noteKey(before, after);
     return job;
   }

@@ -3,12 +3,21 @@
 // the commit. Between two commits the database has all of it, so any job may be dropped from memory.
 import { isTerminal } from '../../wire/job.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
-import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
+import type {
+  JobKey,
+  Step,
+  StoredEndpoint,
+  StoredJob,
+  TakeableRequest,
+  TurnKey,
+} from '../store.ts';
 import type { Tables } from '../tables.ts';
-import type { Counts, JobChange } from './counts.ts';
+import { type CountsRow, type JobChange, noCounts } from './counts.ts';
+import { KnownGroups } from './known-groups.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import { type ChangedJob, FIRST_WINDOW_JOBS, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
+import { addNeeded, type Found, findTakeable, type Need } from './takeable-jobs.ts';
 import { UnwrittenRows } from './unwritten-rows.ts';
 
 export interface LiveJobsOptions {
@@ -33,6 +42,7 @@ export class LiveJobs {
   readonly #endpoints = new Map<string, LiveEndpoint>();
   readonly leased = new LeasedJobs();
   readonly inputs = new RecentInputs();
+  readonly #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
   readonly #touched = new Set<LiveEndpoint>();
   readonly unwritten: UnwrittenRows;
@@ -116,10 +126,31 @@ export class LiveJobs {
   /** The best ready jobs; undefined if they have to be loaded first. */
   readyJobs(endpointId: string, limit: number): StoredJob[] | undefined {
     const live = this.#endpoints.get(endpointId);
-    if (!live || (live.window.size < limit && !live.window.hasAll)) return undefined;
+    if (!live?.window.isWhole) return undefined;
+    if (live.window.size < limit && !live.window.hasAll) return undefined;
+    this.#noteUse(live);
+    return live.window.first(limit);
+  }
+
+  #noteUse(live: LiveEndpoint): void {
     this.#windows.delete(live);
     this.#windows.add(live);
-    return live.window.first(limit);
+  }
+
+  /** The best ready jobs that can be leased, and what may have to be loaded for more of them. */
+  takeableJobs(request: TakeableRequest): Found {
+    const live = this.#open(request.endpointId);
+    const found = findTakeable(live, request, this.windowJobs(request.endpointId));
+    this.#noteUse(live);
+    this.#touched.add(live);
+    this.#drop(live, found.dropped);
+    return found;
+  }
+
+  /** Jobs of the database, which has all changes, as `takeableJobs` has asked for them. */
+  loadNeeded(endpointId: string, need: Need, jobs: readonly StoredJob[]): void {
+    const live = this.#open(endpointId);
+    for (const job of addNeeded(live, need, jobs)) live.jobs.set(job.id, job);
   }
 
   /** The first `limit` ready jobs of the database, which has all changes. */
@@ -127,6 +158,7 @@ export class LiveJobs {
     const live = this.#open(endpointId);
     this.#touched.add(live);
     const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
+    if (!live.window.isWhole) this.#drop(live, live.window.drop());
     for (const job of known) live.jobs.set(job.id, job);
     live.window.load(known, { isAll: jobs.length < limit });
     live.nextWindowJobs = 2 * limit;
@@ -144,6 +176,27 @@ export class LiveJobs {
     this.leased.isLoaded = true;
   }
 
+  /** Whether the turns that the database has are in memory. */
+  hasTurns(endpointId: string): boolean {
+    return this.#open(endpointId).turns.isLoaded;
+  }
+
+  loadTurns(endpointId: string, text: string | null): void {
+    this.#open(endpointId).turns.load(text);
+  }
+
+  /** The turn of the next job; undefined if the database has to be asked for the last one. */
+  nextTurn(key: TurnKey): number | undefined {
+    const live = this.#open(key.endpointId);
+    if (live.isEmpty) this.#undo.push(live.turns.noteEmpty());
+    return live.turns.next(key);
+  }
+
+  /** The database, which has all changes, has returned the last turn of the key. */
+  learnTurn(key: TurnKey, last: number | null | undefined): void {
+    this.#undo.push(this.#open(key.endpointId).turns.learn(key, last));
+  }
+
   change(endpointId: string, change: JobChange): void {
     const live = this.#open(endpointId);
     const id = (change.after ?? change.before)?.id ?? '';
@@ -151,7 +204,9 @@ export class LiveJobs {
     this.#touched.add(live);
     this.#uncounted.add(live);
     this.unwritten.compare(live, live.apply(change));
+    const undoTurns = live.turns.apply(change);
     this.#undo.push(() => {
+      undoTurns();
       this.unwritten.compare(live, live.undo(change));
       // `before` may be a job of a list, which is not complete.
       if (!wasLive) live.drop(id, change.before);
@@ -225,14 +280,20 @@ export class LiveJobs {
   }
 
   *#writeCounts(): Step<void> {
-    const all = new Map<string, Counts>();
-    for (const { counts, id } of this.#uncounted) if (counts) all.set(id, counts);
+    const all = new Map<string, CountsRow>();
+    for (const { counts, id, turns } of this.#uncounted) {
+      if (!counts && !turns.isDirty) continue;
+      all.set(id, { ...(counts ?? noCounts()), turns: turns.isDirty ? turns.text : undefined });
+    }
     if (all.size > 0) yield* this.#tables.addCounts(all);
     for (const live of this.#uncounted) {
       const reset = live.resetCounts();
+      const { isDirty } = live.turns;
+      live.turns.isDirty = false;
       this.#uncounted.delete(live);
       this.#undo.push(() => {
         reset();
+        live.turns.isDirty ||= isDirty;
         this.#uncounted.add(live);
       });
     }
@@ -262,6 +323,7 @@ export class LiveJobs {
     this.unwritten.clear();
     this.#uncounted.clear();
     this.#undo.length = 0;
+    this.#groups.trim();
     this.#dropEnded();
     for (const live of this.#windows) {
       if (this.#windowed <= this.#maxWindowed) return;
@@ -286,8 +348,15 @@ export class LiveJobs {
     }
   }
 
+  /** Jobs that are no longer in the window. */
+  #drop(live: LiveEndpoint, jobs: readonly StoredJob[]): void {
+    for (const { id, lease } of jobs) {
+      if (lease === null && !live.changed.has(id)) live.jobs.delete(id);
+    }
+  }
+
   #shorten(live: LiveEndpoint, kept: number): void {
-    for (const job of live.window.trim(kept)) if (job.lease === null) live.jobs.delete(job.id);
+    this.#drop(live, live.window.trim(kept));
     this.#windowed += live.window.size - live.counted;
     live.counted = live.window.size;
     if (live.counted > 0) this.#windows.add(live);
@@ -307,7 +376,7 @@ export class LiveJobs {
   #open(id: string): LiveEndpoint {
     let live = this.#endpoints.get(id);
     if (!live) {
-      live = new LiveEndpoint(id, this.leased);
+      live = new LiveEndpoint(id, this.leased, this.#groups);
       this.#endpoints.set(id, live);
     }
     return live;

@@ -65,7 +65,7 @@ export class LiveReader implements Reader {
 
   *jobs({ status, ...listing }: JobListing): Step<StoredJob[]> {
     if (status === 'IN_PROGRESS') {
-      yield* this.#loadLeased();
+      yield* this.loadLeased();
       return this.live.leased.listRunning(listing);
     }
     yield* this.writeBack();
@@ -92,13 +92,13 @@ export class LiveReader implements Reader {
   }
 
   *leasedJobs(): Step<StoredJob[]> {
-    yield* this.#loadLeased();
+    yield* this.loadLeased();
     const jobs = yield* this.#readAll([...this.live.leased.keys()]);
     return jobs.sort((a, b) => a.position - b.position);
   }
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
-    yield* this.#loadLeased();
+    yield* this.loadLeased();
     yield* this.writeBack();
     const due = yield* this.tables.dueJobs(now, limit);
     due.push(...(yield* this.#readAll(this.live.leased.listDue(now, limit))));
@@ -106,7 +106,7 @@ export class LiveReader implements Reader {
   }
 
   *nextDueAt(): Step<number | undefined> {
-    yield* this.#loadLeased();
+    yield* this.loadLeased();
     yield* this.writeBack();
     const next = yield* this.tables.nextDueAt();
     const dueAt = Math.min(next ?? Number.POSITIVE_INFINITY, this.live.leased.nextDueAt);
@@ -133,7 +133,7 @@ export class LiveReader implements Reader {
   }
 
   /** All jobs with a lease are in memory from now on. */
-  *#loadLeased(): Step<void> {
+  protected *loadLeased(): Step<void> {
     if (this.live.leased.isLoaded) return;
     yield* this.writeBack();
     this.live.loadLeased(yield* this.tables.leasedJobs());

@@ -16,10 +16,17 @@ import type {
   StoredKey,
   StoredResource,
   StoredWorker,
+  TakeableJobs,
+  TakeableRequest,
   Transaction,
+  TurnKey,
   UnusedPayload,
 } from '../store.ts';
 import { LiveReader } from './live-reader.ts';
+import type { Need } from './takeable-jobs.ts';
+
+/** Jobs that one operation reads in search of takeable ones: some milliseconds. */
+const MAX_TAKEABLE_ROWS = 1_024;
 
 /** For use in an operation. The commit ends with `LiveJobs.write`. */
 export class LiveTransaction extends LiveReader implements Transaction {
@@ -29,11 +36,49 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   *insertJob(job: StoredJob, input: Payload): Step<void> {
     const small = input instanceof Uint8Array && input.length <= INLINE_BYTES ? input : undefined;
+    if (!this.live.hasTurns(job.endpointId)) yield* this.#loadTurns(job.endpointId);
     if (!small) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
     if (!small) return;
     this.live.addPayloads(job, { input: small });
     this.live.inputs.put(job, small);
+  }
+
+  /** Before the first change of a job: undoing a change must not undo what was loaded. */
+  *#loadTurns(endpointId: string): Step<void> {
+    this.live.loadTurns(endpointId, yield* this.tables.turns(endpointId));
+  }
+
+  *nextTurn(key: TurnKey): Step<number> {
+    const { endpointId } = key;
+    if (!this.live.hasTurns(endpointId)) yield* this.#loadTurns(endpointId);
+    const known = this.live.nextTurn(key);
+    if (known !== undefined) return known;
+    yield* this.writeBack();
+    this.live.learnTurn(key, yield* this.tables.lastTurn(key));
+    const turn = this.live.nextTurn(key);
+    if (turn === undefined) throw new Error(`the turn of group ${key.group} is still unknown`);
+    return turn;
+  }
+
+  *takeableJobs(request: TakeableRequest): Step<TakeableJobs> {
+    yield* this.loadLeased();
+    const { endpointId } = request;
+    for (let rows = 0; ; ) {
+      const { isBlocked, jobs, need } = this.live.takeableJobs(request);
+      if (!need) return { jobs, isBlocked, hasMore: false };
+      const isOver = rows >= MAX_TAKEABLE_ROWS || (rows > 0 && jobs.length > 0);
+      if (isOver) return { jobs, isBlocked, hasMore: true };
+      yield* this.writeBack();
+      this.live.loadNeeded(endpointId, need, yield* this.#readNeeded(endpointId, need));
+      rows += need.limit;
+    }
+  }
+
+  #readNeeded(endpointId: string, { from, limit, ofGroup }: Need): Step<StoredJob[]> {
+    if (ofGroup !== undefined) return this.tables.readyJobsOfGroup(endpointId, ofGroup, limit);
+    if (from) return this.tables.readyJobsFrom(endpointId, from, limit);
+    return this.tables.readyJobs(endpointId, limit);
   }
 
   override *input(key: JobKey): Step<Uint8Array | undefined> {
@@ -60,12 +105,13 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.live.payloads(key).output?.length ?? (yield* this.tables.outputBytes(key));
   }
 
-  // biome-ignore lint/correctness/useYield: the row is written with the commit
   *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
+    if (!this.live.hasTurns(after.endpointId)) yield* this.#loadTurns(after.endpointId);
     this.live.change(after.endpointId, { before, after, retried });
   }
 
   *saveAlike(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
+    if (!this.live.hasTurns(after.endpointId)) yield* this.#loadTurns(after.endpointId);
     yield* this.writeBack();
     const ids = yield* this.tables.changeAlikeRows(before, after, range);
     this.live.changeStored(after.endpointId, { before, after, retried: 0 }, ids);
@@ -73,6 +119,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   *removeJob(job: StoredJob): Step<void> {
+    if (!this.live.hasTurns(job.endpointId)) yield* this.#loadTurns(job.endpointId);
     // Its payloads are removed with its row.
     if (this.live.isNew(job)) yield* this.writeBack();
     const known = this.live.job(job);

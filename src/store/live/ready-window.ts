@@ -1,8 +1,7 @@
 // The ready jobs of one endpoint that are next, in their order, as far as they are in memory.
 import type { StoredJob } from '../stored-records.ts';
-
-/** Where a ready job stands: higher priorities first, then lower positions. */
-export type Place = Pick<StoredJob, 'priority' | 'position'>;
+import { comparePlaces, type Place, placeOf } from './place.ts';
+import { type Room, ShortGroups } from './short-groups.ts';
 
 /**
  * Which ready jobs the window has: `none`, `all`, or those up to a place. The others are only in the
@@ -10,9 +9,17 @@ export type Place = Pick<StoredJob, 'priority' | 'position'>;
  */
 export type Extent = 'none' | 'all' | Place;
 
+export interface Selection {
+  jobs: StoredJob[];
+  /** Jobs that were passed over, because their group is at its limit. */
+  passed: StoredJob[];
+}
+
 export class ReadyWindow {
   #jobs: StoredJob[] = [];
   #extent: Extent = 'none';
+  /** Groups at their limit, of which the window lacks jobs. */
+  readonly #short = new ShortGroups();
 
   get size(): number {
     return this.#jobs.length;
@@ -22,9 +29,38 @@ export class ReadyWindow {
     return this.#extent === 'all';
   }
 
+  /** The window has all jobs up to its extent, of groups at their limit too. */
+  get isWhole(): boolean {
+    return this.#short.isEmpty;
+  }
+
+  get extent(): Extent {
+    return this.#extent;
+  }
+
   /** The best jobs, the best first; fewer than `limit` only if the window has no more. */
   first(limit: number): StoredJob[] {
     return this.#jobs.slice(0, limit);
+  }
+
+  /** The best jobs that fit into the room of their groups, the best first. */
+  select(limit: number, room: Room): Selection {
+    const left = new Map<string, number>();
+    const jobs: StoredJob[] = [];
+    const passed: StoredJob[] = [];
+    for (const job of this.#jobs) {
+      if (jobs.length === limit) break;
+      if (job.group !== null) {
+        const free = left.get(job.group) ?? room(job.group);
+        if (free <= 0) {
+          passed.push(job);
+          continue;
+        }
+        left.set(job.group, free - 1);
+      }
+      jobs.push(job);
+    }
+    return { jobs, passed };
   }
 
   has(job: StoredJob): boolean {
@@ -34,8 +70,74 @@ export class ReadyWindow {
   /** Replaces the content by what the database has. `jobs` are sorted. */
   load(jobs: StoredJob[], { isAll }: { isAll: boolean }): void {
     const last = jobs.at(-1);
+    this.#short.clear();
     this.#jobs = jobs;
     this.#extent = isAll || !last ? 'all' : placeOf(last);
+  }
+
+  /**
+   * Adds what the database has from the end of the window on, sorted, without jobs of groups that have no room for
+   * them. @returns the added ones
+   */
+  extend(jobs: readonly StoredJob[], room: Room, { isAll }: { isAll: boolean }): StoredJob[] {
+    const held = this.#countGroups();
+    const last = jobs.at(-1);
+    const added: StoredJob[] = [];
+    for (const job of jobs) {
+      if (this.has(job)) continue;
+      const { group } = job;
+      if (group !== null) {
+        if (this.#short.has(group)) continue;
+        const count = held.get(group) ?? 0;
+        if (count >= room(group)) {
+          this.#short.add(group, this.#jobs);
+          continue;
+        }
+        held.set(group, count + 1);
+      }
+      this.#jobs.splice(this.#find(job), 0, job);
+      added.push(job);
+    }
+    if (isAll) this.#extent = 'all';
+    else if (last) this.#extent = placeOf(last);
+    return added;
+  }
+
+  /** Drops the jobs for which their groups have no room. @returns those */
+  pass(room: Room): readonly StoredJob[] {
+    const { passed } = this.select(Number.POSITIVE_INFINITY, room);
+    const dropped = new Set(passed);
+    this.#jobs = this.#jobs.filter((job) => !dropped.has(job));
+    for (const group of new Set(passed.map((job) => job.group))) {
+      if (group !== null) this.#short.add(group, this.#jobs);
+    }
+    return passed;
+  }
+
+  /** A group that has room for more jobs than the window has of it, with that room. */
+  findShort(room: Room): { group: string; room: number } | undefined {
+    return this.#short.findHungry(room);
+  }
+
+  /** Adds the first jobs of the group that the database has, sorted. @returns the added ones */
+  fill(group: string, jobs: readonly StoredJob[], { isAll }: { isAll: boolean }): StoredJob[] {
+    const near = jobs.filter((job) => this.#isWithin(job));
+    const added = near.filter((job) => !this.has(job));
+    for (const job of added) this.#jobs.splice(this.#find(job), 0, job);
+    // The window's other end comes first: it has all of the group's jobs up to there.
+    if (isAll || near.length < jobs.length) this.#short.delete(group);
+    else this.#short.add(group, this.#jobs);
+    return added;
+  }
+
+  /** The group has more room, or fewer jobs in the window than the window has counted. */
+  noteRoom(group: string): void {
+    this.#short.noteRoom(group);
+  }
+
+  /** All groups have another room. */
+  noteRooms(): void {
+    this.#short.noteRooms();
   }
 
   /** Takes the change of a job into account. A job behind the window's end stays outside. */
@@ -43,6 +145,7 @@ export class ReadyWindow {
     if (before && isReady(before)) this.#remove(before);
     if (after && isReady(after) && this.#covers(after)) {
       this.#jobs.splice(this.#find(after), 0, after);
+      this.#short.count(after.group, 1);
     }
   }
 
@@ -52,23 +155,45 @@ export class ReadyWindow {
     const dropped = this.#jobs.splice(kept);
     const last = this.#jobs.at(-1);
     this.#extent = last ? placeOf(last) : 'none';
+    if (last) this.#short.trim(last, this.#jobs);
+    else this.#short.clear();
     return dropped;
   }
 
   /** Returns what it had. It has to be loaded again. */
   drop(): StoredJob[] {
     this.#extent = 'none';
+    this.#short.clear();
     return this.#jobs.splice(0);
   }
 
-  #covers(job: StoredJob): boolean {
+  #countGroups(): Map<string, number> {
+    const counts = new Map<string, number>();
+    for (const { group } of this.#jobs) {
+      if (group !== null) counts.set(group, (counts.get(group) ?? 0) + 1);
+    }
+    return counts;
+  }
+
+  #isWithin(job: StoredJob): boolean {
     if (this.#extent === 'all') return true;
-    return this.#extent !== 'none' && compare(job, this.#extent) <= 0;
+    return this.#extent !== 'none' && comparePlaces(job, this.#extent) <= 0;
+  }
+
+  #covers(job: StoredJob): boolean {
+    return this.#isWithin(job) && this.#short.covers(job);
   }
 
   #remove(job: StoredJob): void {
+    if (!this.#splice(job)) return;
+    this.#short.count(job.group, -1);
+  }
+
+  #splice(job: StoredJob): boolean {
     const index = this.#find(job);
-    if (this.#jobs[index]?.id === job.id) this.#jobs.splice(index, 1);
+    if (this.#jobs[index]?.id !== job.id) return false;
+    this.#jobs.splice(index, 1);
+    return true;
   }
 
   /** Index of the job, or where it belongs. */
@@ -78,13 +203,13 @@ export class ReadyWindow {
     while (low < high) {
       const middle = (low + high) >>> 1;
       const other = this.#jobs[middle];
-      if (other && compare(other, job) < 0) low = middle + 1;
+      if (other && comparePlaces(other, job) < 0) low = middle + 1;
       else high = middle;
     }
     while (low < this.#jobs.length) {
       const other = this.#jobs[low];
       // Positions may be equal after the clock was set back.
-      if (!other || other.id === job.id || compare(other, job) !== 0) break;
+      if (!other || other.id === job.id || comparePlaces(other, job) !== 0) break;
       low++;
     }
     return low;
@@ -93,12 +218,4 @@ export class ReadyWindow {
 
 export function isReady(job: StoredJob): boolean {
   return job.status === 'IN_QUEUE' && !job.delayed;
-}
-
-function compare(a: Place, b: Place): number {
-  return b.priority - a.priority || a.position - b.position;
-}
-
-function placeOf({ position, priority }: StoredJob): Place {
-  return { position, priority };
 }

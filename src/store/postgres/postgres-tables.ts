@@ -1,5 +1,5 @@
 // The tables of a Postgres database: rows of many jobs are one parameter of one statement.
-import type { Counts } from '../live/counts.ts';
+import type { CountsRow } from '../live/counts.ts';
 import { imageColumns, listImageValues } from '../sql/job-row.ts';
 import { compareJobs, listColumns } from '../sql/job-updates.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
@@ -55,7 +55,7 @@ export class PostgresTables extends SqlTables {
     }
   }
 
-  override *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
+  override *addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void> {
     if (counts.size === 1) {
       yield* super.addCounts(counts);
       return;
@@ -66,6 +66,10 @@ export class PostgresTables extends SqlTables {
       sql: ADD_COUNTS,
       params: [
         encodeArray(TEXT, [...counts.keys()]),
+        encodeArray(
+          TEXT,
+          all.map(({ turns }) => turns ?? null),
+        ),
         ...numbers.map((values) => encodeArray(INT8, values)),
       ],
     };
@@ -112,7 +116,8 @@ const COUNTERS = [
 ] as const;
 
 const ADD_COUNTS = `update endpoint
-  set ${COUNTERS.map(([name]) => `${name} = endpoint.${name} + added.${name}`).join(', ')}
-  from unnest(?::text[], ${COUNTERS.map(() => '?::bigint[]').join(', ')})
-    as added (id, ${COUNTERS.map(([name]) => name).join(', ')})
+  set turns = coalesce(added.turns, endpoint.turns),
+    ${COUNTERS.map(([name]) => `${name} = endpoint.${name} + added.${name}`).join(', ')}
+  from unnest(?::text[], ?::text[], ${COUNTERS.map(() => '?::bigint[]').join(', ')})
+    as added (id, turns, ${COUNTERS.map(([name]) => name).join(', ')})
   where endpoint.id = added.id`;

@@ -116,6 +116,78 @@ export interface Migration {
 }
 
 /**
+ * Groups take turns. The older jobs keep their order, before all later ones of their priority. A group's jobs are
+ * found by group_key: the last turn of a group, and the first ones of a group that was at its limit.
+ */
+const groups = `
+alter table job add column group_key text collate "C";
+alter table job add column turn bigint not null default 0;
+drop index job_queued;
+create index job_queued on job (endpoint_id, delayed, priority desc, turn, position)
+  where status = 'IN_QUEUE';
+create index job_grouped on job (endpoint_id, group_key, delayed, priority desc, turn, position)
+  where status = 'IN_QUEUE' and group_key is not null;
+alter table endpoint add column turns text collate "C";
+
+drop type job_image;
+create type job_image as (
+  endpoint_id text,
+  id text,
+  status text,
+  mode text,
+  priority bigint,
+  position bigint,
+  submitted_at bigint,
+  queued_at bigint,
+  available_at bigint,
+  delayed bigint,
+  expires_at bigint,
+  ttl_ms bigint,
+  execution_timeout_ms bigint,
+  max_attempts bigint,
+  started_at bigint,
+  deadline_at bigint,
+  ended_at bigint,
+  execution_ms double precision,
+  due_at bigint,
+  attempt bigint,
+  failures bigint,
+  releases bigint,
+  solo bigint,
+  lease_token text,
+  lease_worker text,
+  lease_incarnation bigint,
+  lease_take text,
+  lease_until bigint,
+  lease_started bigint,
+  lease_lost text,
+  last_seq bigint,
+  chunk_count bigint,
+  chunk_bytes bigint,
+  cursor_attempt bigint,
+  cursor_next bigint,
+  output_kind text,
+  log_bytes bigint,
+  log_dropped bigint,
+  error text,
+  history text,
+  progress text,
+  worker_id text,
+  idempotency_key text,
+  request_hash text,
+  traceparent text,
+  tracestate text,
+  webhook text,
+  s3_config text,
+  api text,
+  group_key text,
+  turn bigint,
+  input bytea,
+  output bytea
+);
+`;
+
+/**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
 export const MIGRATIONS: readonly Migration[] = [
@@ -125,4 +197,6 @@ export const MIGRATIONS: readonly Migration[] = [
   { sql: jobImage, oldest: 4 },
   { sql: oldestVersion, oldest: 5 },
   { sql: failedShards, oldest: 5 },
+  // Programs before it would lease jobs in another order.
+  { sql: groups, oldest: 7 },
 ];

@@ -54,6 +54,8 @@ export const jobColumns = [
   'webhook',
   's3_config',
   'api',
+  'group_key',
+  'turn',
 ] as const;
 
 /**
@@ -115,6 +117,8 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.webhook,
     job.attachment?.handlerData ?? null,
     job.attachment?.format ?? null,
+    job.group,
+    job.turn,
   ];
 }
 
@@ -163,6 +167,8 @@ export function readJob(row: Row): StoredJob {
     status: readStatus(row),
     mode: text(row, 'mode') === 'runsync' ? 'runsync' : 'run',
     priority: number(row, 'priority'),
+    group: textOrNull(row, 'group_key'),
+    turn: number(row, 'turn'),
     position: number(row, 'position'),
     submittedAt: number(row, 'submitted_at'),
     queuedAt: number(row, 'queued_at'),

@@ -24,8 +24,8 @@ export function describeChange(
 }
 
 /**
- * Makes the same change to the jobs that `Transaction.saveAlike` means, up to a position. The order in the
- * subquery has SQLite read the range of the queue, not all queued jobs of the endpoint.
+ * Makes the same change to the jobs that `Transaction.saveAlike` means, up to a position: that of the last one that
+ * may change. With an order, or without the signs, SQLite would read all jobs of that range, or those of the priority.
  */
 export function describeAlikeChange(
   before: StoredJob,
@@ -35,12 +35,12 @@ export function describeAlikeChange(
   const { columns, values } = compareJobs(before, after);
   if (columns === 0) return undefined;
   const { delayed, endpointId, mode, position, priority } = before;
-  values.push(endpointId, endpointId, Number(delayed), priority, position, upTo, mode);
+  values.push(endpointId, endpointId, position, upTo, Number(delayed), priority, mode);
   return {
     sql: `${beginUpdate(columns)} where endpoint_id = ? and id in (select id from job
-        where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ? and priority = ?
-        and position >= ? and position <= ? and attempt = 0 and lease_token is null
-        and webhook is null and mode = ? and expires_at >= ? order by position limit ?)
+        where endpoint_id = ? and status = 'IN_QUEUE' and position >= ? and position <= ?
+        and +delayed = ? and +priority = ? and attempt = 0 and lease_token is null
+        and webhook is null and mode = ? and expires_at >= ? limit ?)
       returning id`,
     params: [...values, after.expiresAt, limit],
   };

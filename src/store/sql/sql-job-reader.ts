@@ -1,9 +1,10 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job.ts';
-import type { AlikeRange, JobKey, SqlValue, Step, StoredJob } from '../store.ts';
+import type { Place } from '../live/place.ts';
+import type { AlikeRange, JobKey, Step, StoredJob, TurnKey } from '../store.ts';
 import type { TableListing } from '../tables.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
-import { number, numberOrNull, readFirst } from './rows.ts';
+import { number, numberOrNull, readFirst, textOrNull } from './rows.ts';
 
 /** Literals, because SQLite uses a partial index only for a statement with the same condition. */
 const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
@@ -13,6 +14,11 @@ const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
   CANCELLED: "status = 'CANCELLED'",
   TIMED_OUT: "status = 'TIMED_OUT'",
 };
+
+/** Newest queued jobs among which one without a group is looked for. */
+const NEWEST = 256;
+/** Oldest queued jobs among which one that is not delayed is looked for. */
+const OLDEST = 16;
 
 export class SqlJobReader {
   *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
@@ -44,10 +50,65 @@ export class SqlJobReader {
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
     const rows = yield {
       sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
-        order by priority desc, position limit ?`,
+        order by priority desc, turn, position limit ?`,
       params: [endpointId, limit],
     };
     return rows.map(readJob);
+  }
+
+  *readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]> {
+    const { position, priority, turn } = place;
+    // Two queries: an index of ascending and descending columns has no range for one.
+    const same = yield {
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+        and priority = ? and (turn, position) >= (?, ?) order by turn, position limit ?`,
+      params: [endpointId, priority, turn, position, limit],
+    };
+    const jobs = same.map(readJob);
+    if (jobs.length === limit) return jobs;
+    const rest = yield {
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+        and priority < ? order by priority desc, turn, position limit ?`,
+      params: [endpointId, priority, limit - jobs.length],
+    };
+    return [...jobs, ...rest.map(readJob)];
+  }
+
+  *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and group_key = ?
+        and status = 'IN_QUEUE' and delayed = 0 order by priority desc, turn, position limit ?`,
+      params: [endpointId, group, limit],
+    };
+    return rows.map(readJob);
+  }
+
+  *turns(endpointId: string): Step<string | null> {
+    const rows = yield { sql: 'select turns from endpoint where id = ?', params: [endpointId] };
+    return readFirst(rows, (row) => textOrNull(row, 'turns')) ?? null;
+  }
+
+  *lastTurn({ endpointId, group, priority }: TurnKey): Step<number | null | undefined> {
+    if (group !== null) {
+      const rows = yield {
+        sql: `select max(turn) as turn from job where endpoint_id = ? and group_key = ?
+          and status = 'IN_QUEUE' and delayed = 0 and priority = ?`,
+        params: [endpointId, group, priority],
+      };
+      return readFirst(rows, (row) => numberOrNull(row, 'turn')) ?? null;
+    }
+    // Their turns grow with their positions, so no index of them is needed.
+    const rows = yield {
+      sql: `select count(*) as looked,
+          max(case when group_key is null and priority = ? then turn end) as turn
+        from (select group_key, priority, turn from job where endpoint_id = ? and status = 'IN_QUEUE'
+          order by position desc limit ?) as newest`,
+      params: [priority, endpointId, NEWEST],
+    };
+    return readFirst(rows, (row) => {
+      const turn = numberOrNull(row, 'turn');
+      return turn === null && number(row, 'looked') === NEWEST ? undefined : turn;
+    });
   }
 
   *queuedJobs(
@@ -55,42 +116,20 @@ export class SqlJobReader {
     limit: number,
     upTo = Number.MAX_SAFE_INTEGER,
   ): Step<StoredJob[]> {
-    const jobs: StoredJob[] = [];
-    for (const delayed of [1, 0]) {
-      let below = Number.MAX_SAFE_INTEGER;
-      while (jobs.length < limit) {
-        const priority = yield* this.#priorityBelow(below, [endpointId, delayed]);
-        if (priority === null) break;
-        // One priority at a time, so that the query skips the positions behind `upTo`.
-        const rows = yield {
-          sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE'
-            and delayed = ? and priority = ? and position <= ? order by position limit ?`,
-          params: [endpointId, delayed, priority, upTo, limit - jobs.length],
-        };
-        jobs.push(...rows.map(readJob));
-        below = priority;
-      }
-    }
-    return jobs;
-  }
-
-  /** The highest priority of queued jobs that is lower than `below`; null without one. */
-  *#priorityBelow(below: number, lane: SqlValue[]): Step<number | null> {
     const rows = yield {
-      sql: `select max(priority) as priority from job where endpoint_id = ?
-        and status = 'IN_QUEUE' and delayed = ? and priority < ?`,
-      params: [...lane, below],
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE'
+        and position <= ? order by position limit ?`,
+      params: [endpointId, upTo, limit],
     };
-    return readFirst(rows, (row) => numberOrNull(row, 'priority')) ?? null;
+    return rows.map(readJob);
   }
 
   /** Position of the last one of `limit` queued jobs that begin with this one; `upTo` if it comes first. */
   *positionBehind(job: StoredJob, { limit, upTo }: AlikeRange): Step<number> {
-    const { delayed, endpointId, position, priority } = job;
     const rows = yield {
-      sql: `select position from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
-        and priority = ? and position >= ? and position <= ? order by position limit 1 offset ?`,
-      params: [endpointId, Number(delayed), priority, position, upTo, limit - 1],
+      sql: `select position from job where endpoint_id = ? and status = 'IN_QUEUE'
+        and position >= ? and position <= ? order by position limit 1 offset ?`,
+      params: [job.endpointId, job.position, upTo, limit - 1],
     };
     return readFirst(rows, (row) => number(row, 'position')) ?? upTo;
   }
@@ -129,8 +168,8 @@ export class SqlJobReader {
   }
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
-    // Reads the first job of each priority by stepping through the index: few rows, however many
-    // wait.
+    // The next job of each priority, by stepping through the index, and some of the oldest jobs: few rows,
+    // however many wait.
     const rows = yield {
       sql: `with recursive each (priority) as (
           select max(priority) from job
@@ -140,10 +179,16 @@ export class SqlJobReader {
               and delayed = 0 and priority < each.priority)
             from each where each.priority is not null
         )
-        select min((select queued_at from job where endpoint_id = ? and status = 'IN_QUEUE'
-            and delayed = 0 and priority = each.priority order by position limit 1)) as queued_at
-        from each where priority is not null`,
-      params: [endpointId, endpointId, endpointId],
+        select min(queued_at) as queued_at from (
+          select (select queued_at from job where endpoint_id = ? and status = 'IN_QUEUE'
+              and delayed = 0 and priority = each.priority order by turn, position limit 1) as queued_at
+            from each where priority is not null
+          union all
+          select queued_at from (select queued_at, delayed from job
+              where endpoint_id = ? and status = 'IN_QUEUE' order by position limit ?) as oldest
+            where delayed = 0
+        ) as waiting`,
+      params: [endpointId, endpointId, endpointId, endpointId, OLDEST],
     };
     return readFirst(rows, (row) => numberOrNull(row, 'queued_at')) ?? undefined;
   }

@@ -1,6 +1,6 @@
 // The tables of an SQL database: all statements that write. sql-reader.ts has those that read.
 
-import type { Counts } from '../live/counts.ts';
+import type { CountsRow } from '../live/counts.ts';
 import {
   type AlikeRange,
   type ChunkBatch,
@@ -115,14 +115,16 @@ export class SqlTables extends SqlReader implements Tables {
     return removeJobs(jobs);
   }
 
-  *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
+  *addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void> {
     for (const [id, each] of counts) {
       const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = each;
+      const counts = [inQueue, inProgress, completed, failed, cancelled, timedOut, retried];
       yield {
         sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
           completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
-          timed_out = timed_out + ?, retried = retried + ? where id = ?`,
-        params: [inQueue, inProgress, completed, failed, cancelled, timedOut, retried, id],
+          timed_out = timed_out + ?, retried = retried + ?,
+          turns = coalesce(cast(? as text), turns) where id = ?`,
+        params: [...counts, each.turns ?? null, id],
       };
     }
   }

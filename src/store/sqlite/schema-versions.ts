@@ -251,6 +251,21 @@ alter table endpoint add column shard bigint not null default 0;
 `;
 
 /**
+ * Groups take turns. The older jobs keep their order, before all later ones of their priority. A group's jobs are
+ * found by group_key: the last turn of a group, and the first ones of a group that was at its limit.
+ */
+const groups = `
+alter table job add column group_key text;
+alter table job add column turn bigint not null default 0;
+drop index job_queued;
+create index job_queued on job (endpoint_id, delayed, priority desc, turn, position)
+  where status = 'IN_QUEUE';
+create index job_grouped on job (endpoint_id, group_key, delayed, priority desc, turn, position)
+  where status = 'IN_QUEUE' and group_key is not null;
+alter table endpoint add column turns text;
+`;
+
+/**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
 export const MIGRATIONS: readonly string[] = [
@@ -272,4 +287,5 @@ export const MIGRATIONS: readonly string[] = [
   causeNames,
   copyState,
   shardsOfEndpoints,
+  groups,
 ];

@@ -47,13 +47,13 @@ export function describeQueue(): void {
     expect(await store.read((tx) => tx.queuedJobs(ENDPOINT, 2))).toHaveLength(2);
   });
 
-  it('returns queued jobs up to a position, the delayed ones first', async () => {
+  it('returns queued jobs up to a position, in order of submission', async () => {
     await addJobs(store, mixed);
     const upTo = (position: number, limit = 10) =>
       store.read((tx) => tx.queuedJobs(ENDPOINT, limit, position));
     expect(idsOf(await upTo(2))).toEqual(['delayed', 'less urgent', 'early']);
     expect(idsOf(await upTo(2, 2))).toEqual(['delayed', 'less urgent']);
-    expect(idsOf(await upTo(9))).toEqual(['delayed', ...ready]);
+    expect(idsOf(await upTo(9))).toEqual(['delayed', 'less urgent', 'early', 'late', 'urgent']);
     expect(await upTo(-1)).toEqual([]);
   });
 

@@ -4,6 +4,7 @@ import type { Store } from '../../../src/store/store.ts';
 import { describeAlike } from './store-alike.ts';
 import { describeDeliveries } from './store-deliveries.ts';
 import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts';
+import { describeGroups } from './store-groups.ts';
 import { describeJobs } from './store-jobs.ts';
 import { describeChunks, describeLog, describePayloads } from './store-payloads.ts';
 import { describeList, describeQueue } from './store-queue.ts';
@@ -21,6 +22,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('the queue', describeQueue);
     describe('the job list', describeList);
     describe('jobs that are alike', describeAlike);
+    describe('groups', describeGroups);
     describe('removals', describeRemovals);
     describe('payloads', describePayloads);
     describe('chunks', describeChunks);

@@ -17,6 +17,8 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     status: 'IN_QUEUE',
     mode: 'run',
     priority: 0,
+    group: null,
+    turn: 0,
     position: 1,
     submittedAt: 1_000,
     queuedAt: 1_000,

@@ -1,0 +1,60 @@
+// The ready jobs of an endpoint that can be leased without more than a number of leases of one group, from its window,
+// and what the window needs of the database for that.
+import type { StoredJob, TakeableRequest } from '../store.ts';
+import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
+import type { Place } from './place.ts';
+
+/** The first jobs of a group, or those from a place on, in the order of the queue. */
+export interface Need {
+  ofGroup?: string;
+  /** Undefined: from the first one on. */
+  from?: Place | undefined;
+  limit: number;
+}
+
+export interface Found {
+  jobs: StoredJob[];
+  isBlocked: boolean;
+  /** With it, there may be more jobs. */
+  need: Need | undefined;
+  /** Jobs that are no longer in the window. */
+  dropped: readonly StoredJob[];
+}
+
+/** Jobs of groups at their limit that stay in a window: each take passes over them. */
+const MAX_PASSED = 64;
+
+/** `windowJobs`: number of jobs to read when the window ends too early. */
+export function findTakeable(
+  live: LiveEndpoint,
+  { groupLimit, limit }: TakeableRequest,
+  windowJobs: number,
+): Found {
+  const { window } = live;
+  if (live.groupLimit !== groupLimit) window.noteRooms();
+  live.groupLimit = groupLimit;
+  const room = (group: string) => live.room(group);
+  const short = window.findShort(room);
+  if (short) {
+    // Its jobs may be before all others.
+    const need = { ofGroup: short.group, limit: Math.max(short.room, FIRST_WINDOW_JOBS) };
+    return { jobs: [], isBlocked: true, need, dropped: [] };
+  }
+  const { jobs, passed } = window.select(limit, room);
+  const isEnough = jobs.length === limit || window.hasAll;
+  const dropped = isEnough && passed.length <= MAX_PASSED ? [] : window.pass(room);
+  const isBlocked = passed.length > 0 || !window.isWhole;
+  if (isEnough) return { jobs, isBlocked, need: undefined, dropped };
+  const from = typeof window.extent === 'string' ? undefined : window.extent;
+  // The first one is the last one of the window, if that is still queued.
+  return { jobs, isBlocked, need: { from, limit: Math.max(limit, windowJobs) + 1 }, dropped };
+}
+
+/** Adds to the window what the database has returned for its need. @returns the added jobs */
+export function addNeeded(live: LiveEndpoint, need: Need, jobs: readonly StoredJob[]): StoredJob[] {
+  const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
+  const end = { isAll: jobs.length < need.limit };
+  if (need.ofGroup !== undefined) return live.window.fill(need.ofGroup, known, end);
+  live.nextWindowJobs = 2 * need.limit;
+  return live.window.extend(known, (group) => live.room(group), end);
+}

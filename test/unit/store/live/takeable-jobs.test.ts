@@ -1,0 +1,187 @@
+// Random operations on jobs of groups with a limit, on a store whose commits fail now and then: what can be taken is
+// always what a model finds in the tables.
+import { describe, expect, it } from 'vitest';
+import { comparePlaces } from '../../../../src/store/live/place.ts';
+import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
+import {
+  addEndpoint,
+  ENDPOINT,
+  makeJob,
+  makeLease,
+} from '../../../conformance/store/stored-jobs.ts';
+import { MemoryStore } from '../../../simulation/memory-store.ts';
+import type { MemoryTables } from '../../../simulation/memory-tables.ts';
+import { createRandom } from '../../../support/random.ts';
+
+const INPUT = new TextEncoder().encode('{}');
+const GROUPS = ['a', 'b', 'c', null];
+
+class Refused extends Error {}
+
+/** Finishes a step that asks no database. */
+function finish<T>(steps: Step<T>): T {
+  const step = steps.next();
+  if (!step.done) throw new Error(`unexpected query: ${step.value.sql}`);
+  return step.value;
+}
+
+/** The best ready jobs, of each group at most as many as it has room for. */
+function findTakeable(jobs: readonly StoredJob[], limit: number, groupLimit: number): string[] {
+  const held = new Map<string | null, number>();
+  const count = (group: string | null) => held.set(group, (held.get(group) ?? 0) + 1);
+  for (const { group, lease } of jobs) if (lease && lease.lost === null) count(group);
+  const ready = jobs.filter((job) => job.status === 'IN_QUEUE' && !job.delayed);
+  const found: string[] = [];
+  for (const { group, id } of ready.toSorted(comparePlaces)) {
+    if (found.length === limit) break;
+    if (group !== null && (held.get(group) ?? 0) >= groupLimit) continue;
+    count(group);
+    found.push(id);
+  }
+  return found;
+}
+
+class Player {
+  readonly #random: () => number;
+  readonly #store: MemoryStore;
+  #tables: MemoryTables | undefined;
+  #count = 0;
+  groupLimit = 2;
+  looks = 0;
+  short = 0;
+
+  constructor(seed: number) {
+    this.#random = createRandom(seed);
+    this.#store = new MemoryStore({
+      ...{ windowJobs: 3, readyJobs: 8, endedJobs: 2 },
+      failsCommit: () => this.#below(6) === 0,
+      onSettled: ({ tables }) => {
+        this.#tables = tables;
+      },
+    });
+  }
+
+  async play(turns: number): Promise<void> {
+    while (!this.#tables || !finish(this.#tables.endpoint(ENDPOINT))) {
+      await this.#try(() => addEndpoint(this.#store));
+    }
+    for (let turn = 0; turn < turns; turn++) {
+      const operations = Array.from({ length: 1 + this.#below(3) }, (_, i) =>
+        this.#try(() => this.#store.write((tx) => this.#act(tx, i === 0))),
+      );
+      await Promise.all(operations);
+      if (this.#below(20) === 0) this.#store.restart();
+      this.#checkTurns();
+    }
+    await this.#store.close();
+  }
+
+  async #try(act: () => Promise<void>): Promise<void> {
+    try {
+      await act();
+    } catch (error) {
+      if (error instanceof Refused) return;
+      expect(error).toMatchObject({ name: 'StoreUnavailableError' });
+    }
+  }
+
+  #jobs(): StoredJob[] {
+    const all = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 1_000 };
+    return this.#tables ? finish(this.#tables.jobs(all)) : [];
+  }
+
+  /** `isFirst`: the tables have all changes of the operations before. */
+  *#act(tx: Transaction, isFirst: boolean): Step<void> {
+    if (this.#below(12) === 0) this.groupLimit = 1 + this.#below(4);
+    if (isFirst) yield* this.#look(tx);
+    for (let step = 0; step < 1 + this.#below(3); step++) yield* this.#change(tx);
+    if (this.#below(6) === 0) throw new Refused();
+  }
+
+  *#look(tx: Transaction): Step<void> {
+    const limit = 1 + this.#below(5);
+    const { groupLimit } = this;
+    const request = { endpointId: ENDPOINT, limit, groupLimit };
+    const expected = findTakeable(this.#jobs(), limit, groupLimit);
+    const { hasMore, jobs } = yield* tx.takeableJobs(request);
+    const ids = jobs.map(({ id }) => id);
+    this.looks++;
+    if (hasMore) this.short++;
+    // Fewer than there are, if the search was cut short.
+    expect(ids).toEqual(hasMore ? expected.slice(0, ids.length) : expected);
+    expect(ids.length).toBeGreaterThan(hasMore && expected.length > 0 ? 0 : -1);
+    if (this.#below(2) === 0) return;
+    for (const job of jobs) {
+      yield* tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
+    }
+  }
+
+  *#change(tx: Transaction): Step<void> {
+    if (this.#below(5) < 3) return yield* this.#insert(tx);
+    const jobs = this.#jobs();
+    const chosen = jobs[this.#below(jobs.length)];
+    const job = chosen && (yield* tx.job(chosen));
+    if (!job) return;
+    const dice = this.#below(8);
+    const isOpen = job.status === 'IN_QUEUE' || job.status === 'IN_PROGRESS';
+    if (dice === 0) return yield* tx.removeJob(job);
+    if (!isOpen) return;
+    if (dice === 1) yield* this.#cancelAlike(tx);
+    else if (dice === 2) yield* tx.saveJob(job, { ...job, status: 'CANCELLED' }, 0);
+    else if (!job.lease) return;
+    else if (dice === 3) {
+      const lease = { ...job.lease, lost: 'failure' as const };
+      yield* tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease }, 0);
+    } else if (dice === 4) {
+      yield* tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease: null }, 0);
+    } else yield* tx.saveJob(job, { ...job, status: 'COMPLETED', lease: null }, 0);
+  }
+
+  *#cancelAlike(tx: Transaction): Step<void> {
+    const [job] = yield* tx.queuedJobs(ENDPOINT, 1);
+    if (!job || job.lease) return;
+    const cancelled: StoredJob = { ...job, status: 'CANCELLED', endedAt: 2_000 };
+    yield* tx.saveAlike(job, cancelled, { upTo: job.position + 5, limit: 1 + this.#below(5) });
+  }
+
+  *#insert(tx: Transaction): Step<void> {
+    if (this.#below(2) === 0) yield* tx.endpoint(ENDPOINT);
+    const lane = {
+      endpointId: ENDPOINT,
+      group: GROUPS[this.#below(GROUPS.length)] ?? null,
+      priority: this.#below(2),
+    };
+    for (let i = 0; i < 1 + this.#below(4); i++) {
+      const turn = yield* tx.nextTurn(lane);
+      const position = ++this.#count;
+      yield* tx.insertJob(makeJob({ id: `job-${position}`, ...lane, turn, position }), INPUT);
+    }
+  }
+
+  /** Within a group, jobs are in the order of their submission. */
+  #checkTurns(): void {
+    const queued = this.#jobs().filter(({ status }) => status === 'IN_QUEUE');
+    const lanes = Map.groupBy(queued, ({ group, priority }) => `${priority} ${group}`);
+    for (const jobs of lanes.values()) {
+      const byTurn = jobs.toSorted(comparePlaces).map(({ id }) => id);
+      expect(byTurn).toEqual(jobs.toSorted((a, b) => a.position - b.position).map(({ id }) => id));
+      expect(new Set(jobs.map(({ turn }) => turn)).size).toBe(jobs.length);
+    }
+  }
+
+  #below(limit: number): number {
+    return Math.floor(this.#random() * limit);
+  }
+}
+
+describe('takeable jobs', () => {
+  it.each(Array.from({ length: 30 }, (_, seed) => seed + 1))(
+    'are those of a model, seed %i',
+    async (seed) => {
+      const player = new Player(seed);
+      await player.play(100);
+      expect(player.looks).toBeGreaterThan(0);
+      expect(player.short).toBeGreaterThan(0);
+    },
+  );
+});
