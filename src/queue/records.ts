@@ -56,6 +56,7 @@ export function composeRecord<Output>(
 ): (Output | Uint8Array)[] {
   const head = describeJob(job, now, output);
   head['attempt'] = job.attempt;
+  if (job.group !== null) head['group'] = job.group;
   if (job.error) head['error'] = job.error;
   if (job.usage) head['usage'] = job.usage;
   const progress = progressOf(job);

@@ -13,6 +13,8 @@ export class Signals {
   readonly #clock: Clock;
   readonly #waiters: Waiters;
   readonly #presence: Presence;
+  /** Endpoints of which a take has passed over jobs, because their groups are at the limit. */
+  readonly #blocked = new Set<string>();
   readonly #workListeners = new Set<(endpointId: string) => void>();
   readonly #dueListeners = new Set<(dueAt: number) => void>();
 
@@ -62,12 +64,22 @@ export class Signals {
     this.#reportDue(job.dueAt);
   }
 
+  /** Whether jobs of the endpoint wait for the end of a lease of their group. */
+  noteBlocked(endpointId: string, isBlocked: boolean): void {
+    if (isBlocked) this.#blocked.add(endpointId);
+    else this.#blocked.delete(endpointId);
+  }
+
   changed(before: StoredJob, transition: Transition): void {
     const { job, removed, stopWorker, dropChunks, dropOutput } = transition;
     if (removed || dropChunks || dropOutput) this.payloadUnused();
     const key = `${job.endpointId}/${job.id}`;
     const freed = this.#presence.jobChanged(before, removed ? undefined : job);
     if (freed) this.wakeTakers(job.endpointId);
+    // A lease of a group may have ended.
+    if (before.group !== null && before.lease && this.#blocked.has(job.endpointId)) {
+      this.wakeTaker(job.endpointId);
+    }
     if (stopWorker && before.lease) this.callWorker(job.endpointId, before.lease.workerId);
     const ended = removed || (isTerminal(job.status) && !isTerminal(before.status));
     if (ended) this.#waiters.wake(`end ${key}`);
@@ -102,6 +114,7 @@ export class Signals {
 
   /** Wakes all callers that wait at the endpoint. */
   endpointGone(endpointId: string): void {
+    this.#blocked.delete(endpointId);
     this.#waiters.wakeAll((key) => {
       const subject = key.slice(key.indexOf(' ') + 1);
       return subject === endpointId || subject.startsWith(`${endpointId}/`);

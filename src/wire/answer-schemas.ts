@@ -103,6 +103,7 @@ export const jobRecord = z.object({
     })
     .exactOptional(),
   workerId: z.string().exactOptional(),
+  group: z.string().exactOptional().describe('`policy.group` of the job'),
   progress: z.unknown().exactOptional(),
   usage: attemptUsage
     .exactOptional()

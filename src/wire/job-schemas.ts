@@ -10,11 +10,19 @@ export const executionTimeoutMs = z
   .max(LIMITS.executionTimeoutMs.max);
 export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
 
+/** Lone surrogates and control characters would not survive a store, a log or a table. */
+export const jobGroup = wellFormedText
+  .min(1)
+  .max(LIMITS.groupCharacters)
+  .regex(/^\P{Cc}*$/u, 'must not have control characters')
+  .describe('Jobs of one priority take turns by group; default: the group of all jobs without one');
+
 const jobPolicy = z.strictObject({
   executionTimeout: executionTimeoutMs.exactOptional(),
   ttl: ttlMs.exactOptional(),
   priority: z.int().min(0).max(9).exactOptional(),
   delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
+  group: jobGroup.exactOptional(),
 }) satisfies z.ZodType<JobPolicy>;
 
 export const webhook = z

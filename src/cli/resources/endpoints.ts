@@ -1,7 +1,11 @@
 // `millrace endpoints`: manages endpoints, explains their scaling decisions, and prints the
 // environment of workers elsewhere.
 import { connectEndpoints } from '../../client/endpoints.ts';
-import { ENDPOINT_TYPES, type EndpointRecord } from '../../wire/resources/endpoint.ts';
+import {
+  ENDPOINT_TYPES,
+  type EndpointRecord,
+  MAX_GROUP_CONCURRENCY,
+} from '../../wire/resources/endpoint.ts';
 import type { CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
@@ -44,6 +48,10 @@ const updateOptions = {
     ...{ min: 1, max: 100 },
     help: MAX_ATTEMPTS_HELP,
   }),
+  groupConcurrency: integer({
+    ...{ min: 1, max: MAX_GROUP_CONCURRENCY },
+    help: 'most jobs of one group that workers run at once; to remove the limit, give null in --file',
+  }),
   file: bodyFileOption,
 };
 
@@ -61,6 +69,10 @@ const createOptions = {
   queueDelay: mark(updateOptions.queueDelay, 'default: 4; not for LOAD_BALANCER'),
   perWorker: mark(updateOptions.perWorker, 'default for LOAD_BALANCER: 4'),
   maxAttempts: mark(updateOptions.maxAttempts, 'default: 3'),
+  groupConcurrency: integer({
+    ...{ min: 1, max: MAX_GROUP_CONCURRENCY },
+    help: 'most jobs of one group that workers run at once; default: any number',
+  }),
   type: choice({ choices: ENDPOINT_TYPES, help: 'endpoint type; default: QUEUE' }),
 };
 
@@ -138,10 +150,11 @@ async function showDecisions(request: ApiRequest<typeof scalerOptions>): Promise
 type FieldValues = OptionValues<typeof updateOptions>;
 
 function composeFields(values: FieldValues, type?: EndpointRecord['type']): object {
-  const { file, gpu, idleTimeout, maxAttempts, name, template: templateId } = values;
-  const { workersMax, workersMin } = values;
+  const { file, gpu, groupConcurrency, idleTimeout, maxAttempts, name } = values;
+  const { template: templateId, workersMax, workersMin } = values;
   return composeBody(file, {
     ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
+    groupConcurrency,
     gpuTypeIds: gpu.length > 0 ? gpu : undefined,
     scaler: composeScaler(values),
   });

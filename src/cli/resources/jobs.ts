@@ -77,6 +77,10 @@ const submitOptions = {
     placeholder: 'MS',
     help: 'time after which the platform removes the job, whatever its state, ms; default: 86400000 (24 h)',
   }),
+  group: text({
+    placeholder: 'NAME',
+    help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
+  }),
   webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
   wait: flag({
     help: 'print chunks as they arrive, then the record; exit code 1 unless the job is COMPLETED',
@@ -233,10 +237,11 @@ function printRecord(record: JobRecord, json: boolean): number {
 
 async function submitJob(request: JobRequest<typeof submitOptions>): Promise<number> {
   const { client, json, values } = request;
-  const { executionTimeout, ttl, wait, webhook } = values;
+  const { executionTimeout, group, ttl, wait, webhook } = values;
   const policy: JobPolicy = {
     ...(executionTimeout !== undefined && { executionTimeout }),
     ...(ttl !== undefined && { ttl }),
+    ...(group !== undefined && { group }),
   };
   const reference = await client.run(readInput(values), {
     ...(webhook !== undefined && { webhook }),

@@ -21,8 +21,11 @@ export function splitCreation(creation: EndpointCreation): {
   deployment: EndpointDeployment;
   settings: EndpointSettings;
 } {
-  const { executionTimeout, maxAttempts, maxQueued, scaler, ...rest } = creation;
-  const settings = { executionTimeoutMs: executionTimeout, maxAttempts, maxQueued };
+  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, scaler, ...rest } = creation;
+  const settings = {
+    ...{ executionTimeoutMs: executionTimeout, maxAttempts, maxQueued },
+    ...(groupConcurrency !== null && { groupConcurrency }),
+  };
   return { deployment: { ...rest, scaler: scaler ?? defaultScaler(rest.type) }, settings };
 }
 
@@ -32,14 +35,17 @@ function defaultScaler(type: EndpointType): EndpointScaler {
     : { type: 'REQUEST_COUNT', perWorker: 4 };
 }
 
-/** Members missing in the update are missing in both parts. */
+/** Members missing in the update are missing in all parts. */
 export function splitUpdate(update: EndpointUpdate): {
   deployment: Partial<EndpointDeployment>;
   settings: Partial<EndpointSettings>;
+  /** Null removes it from the settings. */
+  groupConcurrency: EndpointUpdate['groupConcurrency'];
 } {
-  const { executionTimeout, maxAttempts, maxQueued, ...deployment } = update;
+  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, ...deployment } = update;
   return {
     deployment,
+    groupConcurrency,
     settings: {
       ...(executionTimeout !== undefined && { executionTimeoutMs: executionTimeout }),
       ...(maxAttempts !== undefined && { maxAttempts }),
@@ -50,8 +56,10 @@ export function splitUpdate(update: EndpointUpdate): {
 
 /** @throws ProblemError `conflict` for settings that a declared endpoint does not have */
 export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): StoredEndpoint {
-  const { deployment, settings } = splitUpdate(update);
+  const { deployment, groupConcurrency, settings } = splitUpdate(update);
   const changed = { ...endpoint, settings: { ...endpoint.settings, ...settings } };
+  if (groupConcurrency === null) delete changed.settings.groupConcurrency;
+  else if (groupConcurrency !== undefined) changed.settings.groupConcurrency = groupConcurrency;
   if (endpoint.deployment) {
     return { ...changed, deployment: { ...endpoint.deployment, ...deployment } };
   }
@@ -77,11 +85,17 @@ const NO_WORKERS = {
 
 export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
   const { createdAt, deployment, id, settings } = endpoint;
-  const { executionTimeoutMs, maxAttempts, maxQueued, name = id } = settings;
+  const {
+    executionTimeoutMs,
+    groupConcurrency = null,
+    maxAttempts,
+    maxQueued,
+    name = id,
+  } = settings;
   return {
     ...{ id, name },
     ...(deployment ?? { ...NO_WORKERS, gpuTypeIds: [] }),
-    ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued },
+    ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued, groupConcurrency },
     createdAt: new Date(createdAt).toISOString(),
   };
 }

@@ -1,7 +1,7 @@
 // Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
 import type { Clock } from '../../base/clock.ts';
 import type { Waiter } from '../../base/waiters.ts';
-import type { Step, Store, StoredJob } from '../../store/store.ts';
+import type { Step, Store, StoredJob, TakeableJobs, Transaction } from '../../store/store.ts';
 import {
   CAPABILITIES,
   type Lease,
@@ -30,6 +30,9 @@ const MAX_TAKE_BYTES = 4 * 1_048_576;
 
 /** A reason of its own, because abort() without one makes an error with its stack at each take. */
 const SUPERSEDED = 'a newer take of the worker has come';
+
+/** A take that passed over jobs of groups at their limit looks again after this time, ms. */
+const BLOCKED_WAIT_MS = 1_000;
 
 const ENDPOINT_GONE_RETRY_MS = 10_000;
 
@@ -148,16 +151,20 @@ export class Leases {
     for (;;) {
       let next: Poll | undefined;
       try {
-        const { leases, isBarred } = await poll.handover;
+        const { hasMore, isBarred, isBlocked, leases } = await poll.handover;
         const leftMs = until - clock.now();
         if (leases.length > 0) return await completeLeases(endpointId, leases, payloads);
         if (leftMs <= 0) return [];
         if (ended.aborted) break;
-        // A take that gets no job must not consume the single wake-up of a new job.
-        const waiter = isBarred ? poll.barred : poll.ready;
-        woken = await waiter.wait(leftMs, ended, () => {
-          next = pollAgain();
-        });
+        if (!hasMore) {
+          // A take that gets no job must not consume the single wake-up of a new job.
+          const waiter = isBarred ? poll.barred : poll.ready;
+          // Another limit of the groups wakes nobody.
+          const waitMs = isBlocked ? Math.min(leftMs, BLOCKED_WAIT_MS) : leftMs;
+          woken = await waiter.wait(waitMs, ended, () => {
+            next = pollAgain();
+          });
+        }
       } finally {
         poll.ready.close();
         poll.barred.close();
@@ -202,25 +209,27 @@ export class Leases {
    * the job.
    */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
-    const { arrivals, changes, payloads, presence } = this.#options;
+    const { arrivals, changes, payloads, presence, signals } = this.#options;
     const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
     const running = new Set(request.held);
     return changes.commit(function* (tx, step): Step<Handover> {
-      if (ended.aborted) return { leases: [], isBarred: false };
+      if (ended.aborted) return NOTHING;
       const held = [...worker.leases.values()];
       const given = held.filter(({ takeId }) => takeId === request.takeId);
       const again = yield* repeatLeases(tx, given, payloads);
-      if (again.length > 0) return { leases: again, isBarred: false };
-      if (worker.draining || held.some(({ solo }) => solo)) return { leases: [], isBarred: true };
+      if (again.length > 0) return { ...NOTHING, leases: again };
+      if (worker.draining || held.some(({ solo }) => solo)) return { ...NOTHING, isBarred: true };
       const leases: GivenLease[] = [];
       let inputBytes = 0;
       const limit = request.max + presence.claimedCount;
-      for (const job of yield* tx.readyJobs(worker.endpointId, limit)) {
+      const { hasMore, isBlocked, jobs } = yield* findJobs(tx, worker.endpointId, limit);
+      signals.noteBlocked(worker.endpointId, isBlocked);
+      for (const job of jobs) {
         // The lease expired while this take waited: the worker still runs the job.
         if (job.lease && running.has(job.lease.token)) continue;
         const choice = choose(job, leases.length);
         if (choice === 'skip') continue;
-        if (choice === 'stop') return { leases, isBarred: true };
+        if (choice === 'stop') return { ...NOTHING, leases, isBarred: true };
         const { takeId } = request;
         const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads };
         const lease = yield* leaseJob(tx, step, chosen);
@@ -230,7 +239,7 @@ export class Leases {
         inputBytes += s3Config?.length ?? 0;
         if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
       }
-      return { leases, isBarred: false };
+      return { leases, isBarred: false, isBlocked, hasMore };
     });
   }
 
@@ -274,4 +283,18 @@ interface Handover {
   leases: GivenLease[];
   /** Jobs may be ready, but not for this worker at the moment. */
   isBarred: boolean;
+  /** Jobs may be ready, but their groups are at the limit. */
+  isBlocked: boolean;
+  /** The search for jobs was cut short. */
+  hasMore: boolean;
+}
+
+const NOTHING: Handover = { leases: [], isBarred: false, isBlocked: false, hasMore: false };
+
+/** The best ready jobs, within the endpoint's limit for each group. */
+function* findJobs(tx: Transaction, endpointId: string, limit: number): Step<TakeableJobs> {
+  const groupLimit = (yield* tx.endpoint(endpointId))?.settings.groupConcurrency;
+  if (groupLimit !== undefined) return yield* tx.takeableJobs({ endpointId, limit, groupLimit });
+  const jobs = yield* tx.readyJobs(endpointId, limit);
+  return { jobs, isBlocked: false, hasMore: false };
 }

@@ -13,6 +13,10 @@ export const endpointId = z
   .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/, 'must be 1 to 64 letters, digits, "-" or "_"')
   .refine((id) => !RESERVED_ENDPOINT_IDS.includes(id), 'is reserved');
 
+/** As many jobs as a platform could lease at once. */
+export const MAX_GROUP_CONCURRENCY = 1_000_000;
+const groupConcurrency = z.int().min(1).max(MAX_GROUP_CONCURRENCY);
+
 export const endpointSettings = z.strictObject({
   /** Display name of a declared endpoint; an endpoint with a deployment has its name there. */
   name: resourceName.exactOptional(),
@@ -22,6 +26,8 @@ export const endpointSettings = z.strictObject({
   maxAttempts: z.int().min(1).max(100).default(3),
   /** Maximum number of waiting jobs, delayed ones included; run and runsync reject more. */
   maxQueued: z.int().min(1).default(100_000),
+  /** Most jobs of one group that workers run at once; default: any number. */
+  groupConcurrency: groupConcurrency.exactOptional(),
 });
 
 export type EndpointSettings = z.infer<typeof endpointSettings>;
@@ -70,6 +76,9 @@ const deploymentFields = {
   ),
   maxAttempts: z.int().min(1).max(100).describe('Failed attempts after which a job is FAILED'),
   maxQueued: z.int().min(1).describe('Maximum number of waiting jobs; run and runsync reject more'),
+  groupConcurrency: groupConcurrency
+    .nullable()
+    .describe('Most jobs of one `policy.group` that workers run at once; null: any number'),
   scaler: endpointScaler,
 };
 
@@ -115,6 +124,7 @@ export const endpointCreation = z
     executionTimeout: deploymentFields.executionTimeout.default(600_000),
     maxAttempts: deploymentFields.maxAttempts.default(3),
     maxQueued: deploymentFields.maxQueued.default(100_000),
+    groupConcurrency: deploymentFields.groupConcurrency.default(null),
     scaler: endpointScaler
       .exactOptional()
       .describe(
@@ -139,6 +149,7 @@ export const endpointUpdate = z.strictObject({
   executionTimeout: deploymentFields.executionTimeout.exactOptional(),
   maxAttempts: deploymentFields.maxAttempts.exactOptional(),
   maxQueued: deploymentFields.maxQueued.exactOptional(),
+  groupConcurrency: deploymentFields.groupConcurrency.exactOptional(),
   scaler: endpointScaler
     .exactOptional()
     .describe('must be REQUEST_COUNT for a load-balancing endpoint'),
@@ -171,6 +182,7 @@ export const endpointRecord = z.object({
   executionTimeout: z.int(),
   maxAttempts: z.int(),
   maxQueued: z.int(),
+  groupConcurrency: z.int().nullable(),
   scaler: endpointScaler,
   createdAt: z.iso.datetime(),
 });
@@ -203,6 +215,7 @@ export const endpoints = describeResource({
       executionTimeout: 600_000,
       maxAttempts: 3,
       maxQueued: 100_000,
+      groupConcurrency: null,
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: '2026-01-15T09:30:00.000Z',
     },

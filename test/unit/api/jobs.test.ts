@@ -172,6 +172,19 @@ describe('run', () => {
     expect((await post('/v2/none/run', { input: {} })).status).toBe(404);
   });
 
+  it('may have a group of 1 to 64 characters without control characters', async () => {
+    const { call, post } = await startPlatform();
+    const run = (group: unknown) => post('/v2/demo/run', { input: {}, policy: { group } });
+    for (const group of ['', 'g'.repeat(65), 'a\nb', 'a\u0000', '\ud800', 7, null]) {
+      const response = await run(group);
+      expect(response.status).toBe(422);
+      expect(JSON.stringify(await response.json())).toContain('policy.group');
+    }
+    const group = 'é'.repeat(64);
+    const { id } = await readJson(await run(group));
+    expect(await readJson(await call(`/v2/demo/status/${id}`))).toMatchObject({ group });
+  });
+
   it('of a full queue gets 429 with Retry-After', async () => {
     const { endpoints, post } = await startPlatform();
     await endpoints.ensureEndpoint('small', { maxQueued: 1 });

@@ -32,15 +32,17 @@ function writeInput(json: string): string {
 }
 
 describe('millrace jobs submit', () => {
-  it('sends the input of a file with a time limit and a time to live', async () => {
+  it('sends the input of a file with a time limit, a time to live and a group', async () => {
     const { platform, print } = await open();
     const file = writeInput('{"n":7}');
-    const times = ['--execution-timeout', '5000', '--ttl', '60000'];
+    const times = ['--execution-timeout', '5000', '--ttl', '60000', '--group', 'g 1'];
     const submit = vi.spyOn(platform.queue.submissions, 'submit');
     const [line = ''] = await print('submit', '--input-file', file, ...times, '--json');
     expect(JSON.parse(line)).toMatchObject({ status: 'IN_QUEUE' });
     const [[submission] = []] = submit.mock.calls;
-    expect(submission).toMatchObject({ policy: { executionTimeout: 5_000, ttl: 60_000 } });
+    expect(submission).toMatchObject({
+      policy: { executionTimeout: 5_000, ttl: 60_000, group: 'g 1' },
+    });
     expect(String(Buffer.from(submission?.input ?? []))).toBe('{"n":7}');
   });
 

@@ -109,7 +109,7 @@ describe('an endpoint that is declared', () => {
     expect(endpoints.get('owner', 'demo')).toEqual({
       ...{ id: 'demo', name: 'demo', type: 'QUEUE', templateId: null, gpuTypeIds: [] },
       ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
-      ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000 },
+      ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, groupConcurrency: null },
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
@@ -122,6 +122,18 @@ describe('an endpoint that is declared', () => {
     await endpoints.update('owner', 'demo', update);
     for (const some of [endpoints, await reopen()]) {
       expect(some.get('owner', 'demo')).toMatchObject({ ...update, id: 'demo', maxQueued: 7 });
+    }
+  });
+
+  it('gets and loses a limit for each group of jobs', async () => {
+    const { endpoints } = await openEndpoints();
+    await endpoints.ensureEndpoint('demo');
+    for (const groupConcurrency of [4, null]) {
+      const changed = await endpoints.update('owner', 'demo', { groupConcurrency });
+      expect(changed).toMatchObject({ groupConcurrency, maxAttempts: 3 });
+      expect(endpoints.get('owner', 'demo')).toEqual(changed);
+      await endpoints.update('owner', 'demo', { maxAttempts: 3 });
+      expect(endpoints.get('owner', 'demo')).toMatchObject({ groupConcurrency });
     }
   });
 
@@ -145,6 +157,7 @@ describe('an endpoint that is created', () => {
     expect(made).toEqual({
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
       ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
+      groupConcurrency: null,
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
