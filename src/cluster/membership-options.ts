@@ -9,7 +9,7 @@ export interface MembershipTimings extends LeaseTimes {
   renewMs: number;
   /** Time between two reads of the view, ms. */
   pollMs: number;
-  /** How long to wait at the start for another node with the same URL, and for one that migrates the schema, ms. */
+  /** How long to wait for another node with the same URL and, at the start, for nodes that do not allow a migration, ms. */
   joinWaitMs: number;
   connectTimeoutMs: number;
   statementTimeoutMs: number;
@@ -29,6 +29,11 @@ export interface MembershipOptions {
   onView: (view: ClusterView) => void;
   /** Called with each failure of the connection or the database; the membership tries again. */
   onFailure: (error: unknown) => void;
+  /**
+   * Called once, when the node can never be a member again: with a SchemaTooNewError, or with a NodeUrlTakenError after
+   * another node has had its URL for `joinWaitMs`. The membership does not try again.
+   */
+  onEnd: (error: unknown) => void;
   timings?: Partial<MembershipTimings>;
   /** Default: those of the machine. */
   clocks?: LeaseClocks;

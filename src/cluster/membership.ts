@@ -10,6 +10,7 @@ import type { Query, Row } from '../store/store.ts';
 import { prepareDatabase } from './cluster-database.ts';
 import { ClusterRows, type NodeRow, readNode, readShard } from './cluster-rows.ts';
 import type { ClusterView, ShardView } from './cluster-view.ts';
+import { FinalFailures } from './final-failures.ts';
 import {
   MembershipEndedError,
   type MembershipOptions,
@@ -39,6 +40,7 @@ export class Membership {
   #wake = new AbortController();
   /** Failed reads since the last good one. */
   #failures = 0;
+  readonly #final: FinalFailures;
   #running: Promise<void> | undefined;
   #leaving: Promise<void> | undefined;
 
@@ -47,6 +49,7 @@ export class Membership {
     this.#timings = { ...TIMINGS, ...options.timings };
     const { id, migrations = MIGRATIONS, target, url } = options;
     this.#rows = new ClusterRows({ ...this.#timings, schema: target.schema });
+    this.#final = new FinalFailures({ urlWaitMs: this.#timings.joinWaitMs });
     this.#lease = new NodeLease(this.#timings, options.clocks);
     this.#self = { id, url, version: migrations.length, isLeaving: false, controlNumber: 0 };
   }
@@ -174,9 +177,14 @@ export class Membership {
       try {
         await this.refresh();
         this.#failures = 0;
+        this.#final.end();
       } catch (error) {
         if (this.#isLeaving) return;
         this.#options.onFailure(error);
+        if (this.#final.isFinal(error, performance.now())) {
+          this.#options.onEnd(error);
+          return;
+        }
         waitMs = Math.min(waitMs, backoffMs(++this.#failures, RETRY));
       }
       await sleep(waitMs, undefined, { signal: this.#wake.signal }).catch(() => {});

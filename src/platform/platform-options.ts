@@ -83,6 +83,11 @@ export interface PlatformOptions {
    * database has. Default: nothing happens.
    */
   onStoreLost?: (() => void) | undefined;
+  /**
+   * Called when this node can never serve again: another node has had its URL for `storeLimits.lockWaitMs`, or a newer
+   * version has changed the schema while this node was paused. End the process. Default: nothing happens.
+   */
+  onNodeEnd?: ((error: Error) => void) | undefined;
 }
 
 export interface PlatformTls {

@@ -9,6 +9,7 @@ import type { PlatformOptions, PlatformTls } from '../../platform/platform-optio
 import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';
+import { exitOnNodeEnd } from '../node-end.ts';
 import { parseOptions } from '../option-parser.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
 import { readContainment } from '../options/containment-options.ts';
@@ -249,6 +250,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
     },
     log,
     onStoreLost: exitOnStoreLoss(log, values.store === undefined ? 'file' : 'database'),
+    onNodeEnd: exitOnNodeEnd(log),
     storage: {
       reserveBytes: values.diskReserve * BYTES_PER_MB,
       eraseAfterMs: values.eraseAfterMs,

@@ -59,6 +59,7 @@ export async function openNode(
   let nodeCompute: NodeCompute | undefined;
   const membership = await join({
     ...{ target, nodes, failures, waitMs: limits.lockWaitMs },
+    onEnd: (error) => options.onNodeEnd?.(explainOpening(error, target)),
     onView: (view) => {
       node?.follow(view);
       nodeCompute?.follow(view);
@@ -187,11 +188,12 @@ interface JoinOptions {
   /** How long to wait for other nodes that keep this one out, ms. */
   waitMs: number | undefined;
   onView: (view: ClusterView) => void;
+  onEnd: (error: unknown) => void;
 }
 
 /** @throws PlatformOptionError */
 async function join(options: JoinOptions): Promise<Membership> {
-  const { failures, nodes, onView, target, waitMs } = options;
+  const { failures, nodes, onEnd, onView, target, waitMs } = options;
   // Without a number, a later node takes the one that the database has.
   const { shards, url } = nodes;
   const identity = { id: `node_${randomUUID()}`, url, shards };
@@ -202,6 +204,7 @@ async function join(options: JoinOptions): Promise<Membership> {
       ...identity,
       timings,
       onView,
+      onEnd,
       onFailure: failures.note,
     });
   } catch (error) {

@@ -46,7 +46,14 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
   async function join(id: string, { isBreakable = false, ...options }: Choices = {}) {
     const url = server.url();
     const member = await Membership.open({
-      ...{ id, url: `http://${id}`, shards: SHARDS, onView: () => {}, onFailure: () => {} },
+      ...{
+        id,
+        url: `http://${id}`,
+        shards: SHARDS,
+        onView: () => {},
+        onFailure: () => {},
+        onEnd: () => {},
+      },
       target: readPostgresUrl(isBreakable ? proxy.redirect(url) : url),
       ...options,
       // A node lives long on a loaded machine, and a dead one is found soon.
@@ -230,6 +237,20 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       const second = join('b', { url: 'http://a' });
       await expect(second).rejects.toThrow('another node with the URL http://a is running');
       expect((await a.refresh()).nodes).toHaveLength(1);
+    });
+
+    it('ends, after a bounded time, if that node has joined while this one was paused', async () => {
+      const onEnd = vi.fn();
+      const a = await join('a', { onEnd });
+      // As if the lease of the first one had ended before the second one joined.
+      await server.query(`begin; delete from node where id = 'a';
+        insert into node (id, url, version, renewed_at, until)
+          select 'b', 'http://a', 1, 9e15, 9e15; commit`);
+      await waitFor(() => expect(onEnd).toHaveBeenCalledOnce());
+      expect(onEnd.mock.calls[0]?.[0]).toMatchObject({
+        message: 'another node with the URL http://a is running; give each node a URL of its own',
+      });
+      expect(a.isServing).toBe(false);
     });
 
     it('begins when that node has left, or if it is dead', async () => {

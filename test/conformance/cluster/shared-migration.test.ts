@@ -1,5 +1,5 @@
 // Nodes of several versions on one Postgres database. The later ones have a migration more than this program.
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Membership } from '../../../src/cluster/membership.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { findOldest } from '../../../src/store/postgres/migrations.ts';
@@ -65,9 +65,19 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
     await Promise.all(joined.splice(0).map((each) => each.leave()));
   });
 
+  const onEnd = vi.fn();
+
   async function join(id: string, migrations = MIGRATIONS, joinWaitMs = 300) {
     const member = await Membership.open({
-      ...{ id, url: `http://${id}`, shards: 4, migrations, onView: () => {}, onFailure: () => {} },
+      ...{
+        id,
+        url: `http://${id}`,
+        shards: 4,
+        migrations,
+        onView: () => {},
+        onFailure: () => {},
+        onEnd,
+      },
       target: readPostgresUrl(url),
       timings: { leaseMs: 60_000, renewMs: 20, pollMs: 20, freeLockMs: 700, joinWaitMs },
     });
@@ -166,7 +176,9 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
         `begin; update node set until = 0; update schema_version set version = ${NEXT}, oldest = ${NEXT}; commit`,
         database,
       );
-      await expect.poll(() => a.isServing, { timeout: 20_000 }).toBe(false);
+      await expect.poll(() => onEnd.mock.calls, { timeout: 20_000 }).toHaveLength(1);
+      expect(onEnd).toHaveBeenCalledWith(expect.any(SchemaTooNewError));
+      expect(a.isServing).toBe(false);
       await expect(a.refresh()).rejects.toThrow(SchemaTooNewError);
       expect(await server.query('select count(*) from node where until > 0', database)).toBe('0');
     });

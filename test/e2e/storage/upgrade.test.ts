@@ -131,4 +131,16 @@ describe.skipIf(isLeftOut)('two nodes of a version', () => {
       `The database has schema version ${THIS + 2}; this version of millrace knows versions up to ${THIS}.`,
     );
   });
+
+  it('end with a clear error when a schema appears that they cannot use', async () => {
+    const later = THIS + 3;
+    const database = new URL(store).pathname.slice(1);
+    // As after a pause in which all of them were counted dead.
+    await server.query(`update schema_version set version = ${later}, oldest = ${later}`, database);
+    for (const { process } of nodes.all) {
+      expect(await process.exited).toBe(1);
+      expect(process.output).toContain('this node cannot be a member of its cluster any more');
+      expect(process.output).toContain(`The database has schema version ${later}`);
+    }
+  });
 });

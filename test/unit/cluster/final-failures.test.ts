@@ -1,0 +1,32 @@
+// Which failures end a node.
+import { expect, it } from 'vitest';
+import { FinalFailures } from '../../../src/cluster/final-failures.ts';
+import { NodeUrlTakenError } from '../../../src/cluster/membership-options.ts';
+import { SchemaTooNewError } from '../../../src/store/schema-too-new.ts';
+
+const taken = new NodeUrlTakenError('http://a');
+const create = () => new FinalFailures({ urlWaitMs: 1_000 });
+
+it('a schema that is too new ends a node at once', () => {
+  expect(create().isFinal(new SchemaTooNewError(9, 8), 0)).toBe(true);
+});
+
+it('a URL that another node has ends a node after the wait, also with other failures in between', () => {
+  const failures = create();
+  const lost = new Error('the connection has ended');
+  const seen = [
+    failures.isFinal(taken, 5_000),
+    failures.isFinal(lost, 5_900),
+    failures.isFinal(taken, 5_999),
+    failures.isFinal(lost, 9_000),
+    failures.isFinal(taken, 9_000),
+  ];
+  expect(seen).toEqual([false, false, false, false, true]);
+});
+
+it('the wait begins anew once the node has been a member', () => {
+  const failures = create();
+  failures.isFinal(taken, 0);
+  failures.end();
+  expect([failures.isFinal(taken, 2_000), failures.isFinal(taken, 3_000)]).toEqual([false, true]);
+});
