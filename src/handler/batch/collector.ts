@@ -83,7 +83,7 @@ export class BatchCollector {
   /** Time until an incomplete batch starts and takes its free places with it, ms. */
   get fillMs(): number | undefined {
     const { clock, settings } = this.#options;
-    if (this.#flights.length >= settings.maxInFlight) return undefined;
+    if (this.#isHeld || this.#flights.length >= settings.maxInFlight) return undefined;
     const first = this.#groups[0]?.members[0];
     return first && Math.max(0, first.joinedAt + settings.maxWaitMs - clock.now());
   }
