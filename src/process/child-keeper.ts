@@ -66,9 +66,12 @@ export class ChildKeeper {
     return this.#state.name === 'ready' ? this.#state.kept.child.pid : undefined;
   }
 
+  /** Starts the child, or waits for the one that starts or runs. A stopped one can start again. */
   async start(log: ProcessLog | undefined, signal: AbortSignal | undefined): Promise<void> {
-    if (this.#state.name !== 'new') {
-      throw new Error(`the model process is ${this.#state.name}; start it once`);
+    if (this.#state.name !== 'new' && this.#state.name !== 'stopped') {
+      // A harness that replaces its worker runs `setup` again in the same module.
+      this.release(await this.acquire(signal));
+      return;
     }
     this.#log = log ?? silentProcessLog;
     signal?.throwIfAborted();

@@ -37,7 +37,7 @@ export interface BatchItem<Output> {
 
 export interface ModelProcess extends AsyncDisposable {
   /**
-   * Starts the child; resolves when it is ready. Call it in `setup`.
+   * Starts the child, if none runs; resolves when it is ready. Call it in `setup`.
    *
    * @throws Error with the child's last lines if it ends, or is not ready after `startTimeoutMs`
    */

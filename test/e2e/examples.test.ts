@@ -3,8 +3,12 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
+import { leaveOutWithoutPython } from '../support/python.ts';
 
-describe.each(['hello', 'stream', 'schema', 'batch', 'external-process'])(
+const EXAMPLES = ['hello', 'stream', 'schema', 'batch', 'external-process', 'python-model'];
+const hasPython = !leaveOutWithoutPython('the example python-model', 'numpy');
+
+describe.each(EXAMPLES.filter((name) => hasPython || name !== 'python-model'))(
   'the example %s',
   (name) => {
     it('prints the output of its README', async () => {
@@ -72,6 +76,16 @@ describe('the example stream', () => {
     const chunks = events.filter(({ type }) => type === 'chunk');
     expect(chunks[2]).toEqual({ type: 'chunk', output: 5, metrics: { tested: 2, digits: 1 } });
     expect(events.at(-1)).toMatchObject({ type: 'result', status: 'COMPLETED' });
+  });
+});
+
+describe.skipIf(!hasPython)('the example python-model', () => {
+  it('prints the embedding of its README', async () => {
+    const [, , command, printed] = await readCodeBlocks('examples/python-model/README.md');
+    expect(command?.text).toMatch(/^npx millrace run .*embed\.ts /);
+    const { exitCode, stderr, stdout } = await runCommandLine(command?.text ?? 'false');
+    expect(stdout, stderr).toBe(printed?.text);
+    expect(exitCode).toBe(0);
   });
 });
 

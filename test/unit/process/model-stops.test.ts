@@ -166,6 +166,17 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     await expect(model.call('echo', 1)).rejects.toThrow('the model process does not run');
   });
 
+  it('can be started again, and only once at a time', async () => {
+    const { model } = await startModel();
+    const { pid } = model;
+    await model.start();
+    expect(model.pid).toBe(pid);
+    await model.stop();
+    await Promise.all([model.start(), model.start()]);
+    expect(await model.call('pid', {})).toBe(model.pid);
+    expect(model.pid).not.toBe(pid);
+  });
+
   it('is killed on stop if it does not exit', async () => {
     const { model } = await startModel({ stopTimeoutMs: 20 });
     const { pid = 0 } = model;
