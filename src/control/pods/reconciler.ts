@@ -70,6 +70,8 @@ export class Reconciler {
 
   async #sweep(): Promise<void> {
     const { clock, log, pods } = this.#options;
+    // Even if no engine answers.
+    this.#wakeUnreachable();
     try {
       await this.#compare(await this.#steps.call((engine) => engine.list()));
       await pods.forgetGone();
@@ -77,6 +79,15 @@ export class Reconciler {
       if (!this.#isClosed) log.warn({ err: error }, 'listing containers failed, retrying');
     }
     if (!this.#isClosed) this.#cancelSweep = clock.after(SWEEP_MS, () => void this.#sweep());
+  }
+
+  #wakeUnreachable(): void {
+    const { clock, findUnreachable, pods } = this.#options;
+    for (const pod of pods.all()) {
+      const unreachable = findUnreachable?.(pod);
+      if (!unreachable) continue;
+      if (noteUnreachable(pod, unreachable, clock.now()) !== pod) this.#wake(pod.id);
+    }
   }
 
   async #compare(containers: Container[]): Promise<void> {
@@ -110,8 +121,7 @@ export class Reconciler {
   #needsLook(pod: PodState, seen: Container | undefined): boolean {
     const { clock, findUnreachable } = this.#options;
     const now = clock.now();
-    const unreachable = findUnreachable?.(pod);
-    if (unreachable) return noteUnreachable(pod, unreachable, now) !== pod;
+    if (findUnreachable?.(pod)) return false;
     const observed = observe(pod, seen, now);
     const isNew = observed !== pod || !isDeepStrictEqual(seen, this.#options.pods.seen(pod.id));
     return isNew || decideStep(observed, seen, now).kind !== 'none';

@@ -247,3 +247,53 @@ describe('crashes', () => {
     expect(workerList.crashes.streak).toBe(0);
   });
 });
+
+describe('a worker on a node that is gone', () => {
+  const REPLACE_MS = 300_000;
+  const lost = podOf(running, { unreachable: { since: OPENED, why: 'node a is gone' } });
+
+  function open(replaceAfterMs?: number) {
+    const options = { openedAt: OPENED, silentMs: SILENT_MS, replaceAfterMs, crashes: undefined };
+    const workerList = new WorkerList(options);
+    const observe = (now: number, pods: PodState[], seen: SeenWorker[] = []) =>
+      workerList.observe({
+        ...{ now, pods, seen, type: 'QUEUE', executionTimeoutMs: TIMEOUT_MS },
+        isCurrent: () => true,
+      });
+    return { workerList, observe };
+  }
+  const connected: SeenWorker = { podId: 'pod_1', jobs: 0, taken: 0, draining: false };
+
+  it('counts, however long it is silent, until it is to be replaced', () => {
+    const { observe, workerList } = open(REPLACE_MS);
+    observe(OPENED, [running], [connected]);
+    const silent = observe(OPENED + REPLACE_MS - 1, [lost]);
+    expect(silent.ended).toEqual([]);
+    expect(silent.workers).toMatchObject([{ id: 'pod_1', state: 'starting' }]);
+    const { ended } = observe(OPENED + REPLACE_MS, [lost]);
+    expect(ended).toEqual([{ podId: 'pod_1', reason: 'node a is gone', isCrash: false }]);
+    expect(workerList.crashes.streak).toBe(0);
+  });
+
+  it('is not replaced without an option', () => {
+    const { observe } = open();
+    observe(OPENED, [running], [connected]);
+    expect(observe(OPENED + 100 * REPLACE_MS, [lost]).ended).toEqual([]);
+  });
+
+  it('is not replaced while it still calls the platform', () => {
+    const { observe } = open(REPLACE_MS);
+    observe(OPENED, [running], [connected]);
+    const { ended, workers } = observe(OPENED + REPLACE_MS, [lost], [connected]);
+    expect([ended, workers[0]?.state]).toEqual([[], 'ready']);
+  });
+
+  it('gets time to reconnect when its node is back', () => {
+    const { observe } = open(REPLACE_MS);
+    observe(OPENED, [running], [connected]);
+    const backAt = OPENED + REPLACE_MS - 1;
+    observe(backAt, [lost]);
+    expect(observe(backAt + SILENT_MS - 1, [running]).ended).toEqual([]);
+    expect(observe(backAt + SILENT_MS, [running]).ended).toMatchObject([{ isCrash: true }]);
+  });
+});
