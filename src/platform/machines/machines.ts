@@ -1,6 +1,7 @@
 // The machines of the nodes, as the leader sees them: which there are, which are gone, and calls to their agents. Only
 // the node that leads calls them; each call carries its term, so that agents refuse a leader that was replaced.
 import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import type { Place } from '../../control/limits/capacity.ts';
@@ -27,12 +28,15 @@ const TIMEOUTS_MS: Partial<Record<MachineVerb, number>> = {
   ...{ create: CREATE_MS, list: 5_000, stats: 2_000, tidyFolders: 60_000 },
 };
 const TIMEOUT_MS = 30_000;
+/** A machine that has not answered for this long has its pods reported, ms. As long as a node's lease. */
+const SILENT_MS = 8_000;
 
 export interface MachinesOptions {
   cluster: { readonly id: string; readonly view: ClusterView; readonly isServing: boolean };
   /** With connections of its own: acts may take minutes. */
   client: NodeClient;
   own: { info: () => MachineInfo; agent: MachineAgent };
+  clock: ResumableClock;
   log: Log;
   /** A machine was found, or is gone. */
   onChange: () => void;
@@ -44,8 +48,8 @@ interface Machine {
   info: MachineInfo;
   /** Aborts when its node is gone, or when another node leads. */
   lost: AbortController;
-  /** It has not answered its last list. */
-  isSilent: boolean;
+  /** Since when it has answered no list, by `monotonic`; undefined: it has answered the last one. */
+  silentSince: number | undefined;
 }
 
 export class Machines {
@@ -116,12 +120,16 @@ export class Machines {
   listPlaces(): Place[] {
     return this.names.flatMap((name) => {
       const machine = this.#find(name);
-      return machine && !machine.isSilent ? [{ node: name, limits: machine.info.limits }] : [];
+      return machine && machine.silentSince === undefined
+        ? [{ node: name, limits: machine.info.limits }]
+        : [];
     });
   }
 
   findUnreachable({ node }: Pick<PodState, 'node'>): Unreachable | undefined {
-    if (node !== undefined && this.#find(node)) return undefined;
+    const machine = node === undefined ? undefined : this.#find(node);
+    if (machine && !this.#isSilent(machine)) return undefined;
+    if (machine) return { why: `the engine of node ${node} does not answer`, isGone: false };
     const isAmbiguous = this.#list(node).length > 1;
     if (isAmbiguous) {
       const why = `two nodes have copies of the data folder of ${node}, and both are unused`;
@@ -135,13 +143,14 @@ export class Machines {
     return { why: isGone ? `node ${node} is gone` : `node ${node} does not answer`, isGone };
   }
 
-  noteSilence(name: string, isSilent: boolean): void {
+  /** The machine has answered a list, or not. */
+  noteList(name: string, { isAnswered }: { isAnswered: boolean }): void {
     const machine = this.#find(name);
-    if (!machine || machine.isSilent === isSilent) return;
-    machine.isSilent = isSilent;
-    const { log } = this.#options;
-    if (isSilent) log.warn({ node: name }, 'engine of a node does not answer');
-    else log.info({ node: name }, 'engine of a node answers again');
+    if (!machine || isAnswered === (machine.silentSince === undefined)) return;
+    const { clock, log } = this.#options;
+    machine.silentSince = isAnswered ? undefined : clock.monotonic();
+    if (isAnswered) log.info({ node: name }, 'engine of a node answers again');
+    else log.warn({ node: name }, 'engine of a node does not answer');
   }
 
   /** @throws EngineError, also if this node does not lead */
@@ -174,6 +183,10 @@ export class Machines {
     const leads = shard?.owner === cluster.id && shard.epoch === this.#term;
     if (this.#term !== undefined && leads && cluster.isServing) return this.#term;
     throw new EngineError('unavailable', 'this node does not lead at the moment');
+  }
+
+  #isSilent({ silentSince }: Machine): boolean {
+    return silentSince !== undefined && this.#options.clock.monotonic() - silentSince >= SILENT_MS;
   }
 
   #isKnown(nodeId: string): boolean {
@@ -215,7 +228,7 @@ export class Machines {
       }
       const other = this.#list(info.name)[0];
       this.#machines.set(nodeId, {
-        ...{ nodeId, url, info, lost: new AbortController(), isSilent: false },
+        ...{ nodeId, url, info, lost: new AbortController(), silentSince: undefined },
       });
       log.info({ node: info.name, engine: info.engine }, 'node found');
       if (other) {

@@ -119,12 +119,16 @@ export class NodeCompute {
     this.#parts?.machines.follow(view);
   }
 
+  /** Reads the pods: this node is about to lead. */
+  async load(): Promise<void> {
+    await this.compute.pods?.live.load();
+  }
+
   /** This node leads until `lost` aborts or `end` is called. Other nodes may be slow: it does not wait for them. */
-  async begin(lost: AbortSignal): Promise<void> {
+  begin(lost: AbortSignal): void {
     if (!this.#parts || !this.#serving) return;
     const { machines } = this.#parts;
     const { work } = this.#serving;
-    await this.compute.pods?.live.load();
     lost.addEventListener('abort', () => this.#interrupt(), { once: true });
     if (lost.aborted) return;
     const host = this.#createHost(this.#parts, work);
@@ -187,14 +191,14 @@ export class NodeCompute {
   }
 
   #createParts(own: Engine): EngineParts {
-    const { client, cluster, platform } = this.#options;
+    const { client, clock, cluster, platform } = this.#options;
     const { log } = platform;
     const readTerm = () => cluster.view.shards.find(({ id }) => id === 0)?.epoch ?? 0;
     const readUse = () => this.#readUse();
     const { workerFolders } = this.#machine;
     const agent = new MachineAgent({ engine: own, workerFolders, readTerm, readUse });
     const machines = new Machines({
-      ...{ cluster, client, log, own: { agent, info: () => this.#describe() } },
+      ...{ cluster, client, clock, log, own: { agent, info: () => this.#describe() } },
       onChange: () => this.#compute?.noteMachines(),
     });
     const engine = new NodesEngine({

@@ -21,7 +21,7 @@ interface PodHome {
 export interface NodesEngineOptions {
   kind: Engine['kind'];
   hasStateVolumes: boolean;
-  machines: Pick<Machines, 'act' | 'names' | 'noteSilence'>;
+  machines: Pick<Machines, 'act' | 'names' | 'noteList'>;
   /** Undefined if the pod no longer exists. */
   findPod: (id: string) => PodHome | undefined;
   /** Records the node of a pod of a time when the platform had only one. */
@@ -108,12 +108,12 @@ export class NodesEngine implements Engine {
     const { machines } = this.#options;
     try {
       const found = z.array(container).parse(await machines.act(node, { verb: 'list' }));
-      machines.noteSilence(node, false);
+      machines.noteList(node, { isAnswered: true });
       const kept: Container[] = [];
       for (const each of found) if (await this.#belongs(each, node)) kept.push(each);
       return kept;
     } catch (error) {
-      machines.noteSilence(node, true);
+      machines.noteList(node, { isAnswered: false });
       throw error;
     }
   }

@@ -117,8 +117,10 @@ export async function openNode(
     createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
     leader: {
       async begin(queue, lost) {
+        // Before deletions of endpoints, which end their workers.
+        await ofPods.load();
         await leader.begin(queue, { isStart, lost });
-        await ofPods.begin(lost);
+        ofPods.begin(lost);
       },
       async end() {
         await ofPods.end();

@@ -1,0 +1,259 @@
+// The machines of nodes as their leader calls them, over the port for nodes: engines in memory, real agents, HTTP.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { NodeClient } from '../../../../src/api/forwarding/node-client.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
+import { EngineError } from '../../../../src/engine/engine.ts';
+import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
+import {
+  type MachineInfo,
+  machineBody,
+} from '../../../../src/platform/machines/machine-messages.ts';
+import { Machines } from '../../../../src/platform/machines/machines.ts';
+import { NodesEngine } from '../../../../src/platform/machines/nodes-engine.ts';
+import { MemoryEngine, MemoryHost } from '../../../support/containers/memory-engine.ts';
+import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
+
+const LIMITS = { memoryGb: 8, vcpus: 8, diskGb: 8 };
+
+const describeMachine = (name: string): MachineInfo => ({
+  ...{ name, engine: 'docker', workerUrl: `http://${name}`, limits: LIMITS },
+});
+
+const specOf = (id: string) => ({
+  ...{ id, generation: 1, labels: {}, image: 'busy', args: '', handler: null, env: { A: 'b' } },
+  ...{ ports: [], diskGb: 1, registry: null, mounts: [], gpus: [], limits: null, network: null },
+});
+
+/** A leader with a machine of its own, and another node. */
+async function startMachines({ otherName = 'other' } = {}) {
+  const hosts = { own: new MemoryHost(systemClock), other: new MemoryHost(systemClock) };
+  const cluster = {
+    id: 'node_own',
+    isServing: true,
+    view: { nodes: [], shards: [] } as ClusterView,
+  };
+  const seen = { ownTerm: 0, otherTerm: 0 };
+  const agentOf = (host: MemoryHost, readTerm: () => number) =>
+    new MachineAgent({
+      ...{ engine: new MemoryEngine(host), workerFolders: undefined, readTerm },
+      readUse: async () => ({ endpoints: new Set(), pods: new Map() }),
+    });
+  const otherAgent = agentOf(hosts.other, () => seen.otherTerm);
+  const calls = { lost: false };
+  const { owner } = await startNodes({
+    forwarding: {
+      async onCall(name, body) {
+        if (calls.lost) throw new Error('the call is lost');
+        if (name === 'describe') return describeMachine(otherName);
+        return otherAgent.answer(machineBody.parse(body));
+      },
+    },
+  });
+  const client = new NodeClient({ secrets: [SECRET] });
+  onTestFinished(() => client.close());
+  const node = { isLive: true, isLeaving: false, version: 1, controlNumber: 0 };
+  const setView = (epoch: number, { hasOther = true, leader = 'node_own' } = {}) => {
+    const own = { ...node, id: 'node_own', url: 'http://127.0.0.1:1' };
+    const other = { ...node, id: 'node_other', url: owner.nodeUrl, isLive: hasOther };
+    const shard = { id: 0, owner: leader, offeredTo: null, failedOn: null, epoch };
+    cluster.view = { nodes: [own, other], shards: [shard] };
+    machines.follow(cluster.view);
+  };
+  let changes = 0;
+  const machines = new Machines({
+    ...{ cluster, client, clock: systemClock, log: silentLog },
+    own: {
+      agent: agentOf(hosts.own, () => seen.ownTerm),
+      info: () => describeMachine('own'),
+    },
+    onChange: () => {
+      changes += 1;
+    },
+  });
+  setView(1);
+  await machines.begin();
+  return { machines, hosts, cluster, seen, calls, setView, countChanges: () => changes };
+}
+
+const refusal = { name: 'EngineError', code: 'unavailable' };
+
+describe('the machines of nodes', () => {
+  it('are found with their limits, and do what the leader asks for', async () => {
+    const { hosts, machines } = await startMachines();
+    expect(machines.listPlaces()).toEqual([
+      { node: 'own', limits: LIMITS },
+      { node: 'other', limits: LIMITS },
+    ]);
+    for (const name of ['own', 'other']) {
+      await machines.act(name, { verb: 'create', spec: specOf(`pod_${name}`) });
+    }
+    expect(hosts.own.get('pod_own').spec.env).toEqual({ A: 'b' });
+    expect(hosts.other.get('pod_other').spec).toEqual(specOf('pod_other'));
+  });
+
+  it('pass errors of engines on with their code', async () => {
+    const { machines } = await startMachines();
+    const spec = { ...specOf('pod_a'), image: 'missing' };
+    const refused = machines.act('other', { verb: 'create', spec });
+    await expect(refused).rejects.toThrow(
+      new EngineError('refused', 'there is no image "missing"'),
+    );
+  });
+
+  it('refuse an older leader once a newer one has called, or is known', async () => {
+    const { hosts, machines, seen } = await startMachines();
+    seen.otherTerm = 2;
+    seen.ownTerm = 2;
+    for (const name of ['own', 'other']) {
+      const late = machines.act(name, { verb: 'create', spec: specOf('pod_a') });
+      await expect(late).rejects.toMatchObject(refusal);
+    }
+    expect([hosts.own.containers.size, hosts.other.containers.size]).toEqual([0, 0]);
+  });
+
+  it('are not called by a leader without a lease, or that another node has replaced', async () => {
+    const { cluster, hosts, machines, setView } = await startMachines();
+    const act = () => machines.act('other', { verb: 'create', spec: specOf('pod_a') });
+    cluster.isServing = false;
+    await expect(act()).rejects.toMatchObject(refusal);
+    cluster.isServing = true;
+    setView(2, { leader: 'node_other' });
+    await expect(act()).rejects.toMatchObject(refusal);
+    machines.end();
+    await expect(act()).rejects.toMatchObject(refusal);
+    expect(hosts.other.containers.size).toBe(0);
+  });
+
+  it('are gone with their node, and found again under the same name', async () => {
+    const { countChanges, machines, setView } = await startMachines();
+    expect(machines.findUnreachable({ node: 'other' })).toBeUndefined();
+    const before = countChanges();
+    setView(1, { hasOther: false });
+    expect(countChanges()).toBe(before + 1);
+    expect(machines.findUnreachable({ node: 'other' })).toEqual({
+      ...{ why: 'node other is gone', isGone: true },
+    });
+    expect(machines.findUnreachable({ node: 'own' })).toBeUndefined();
+    expect(machines.listPlaces().map(({ node }) => node)).toEqual(['own']);
+    setView(1);
+    await expect.poll(() => machines.findUnreachable({ node: 'other' })).toBeUndefined();
+  });
+
+  it('are not called gone while a live node has not told its name', async () => {
+    const { calls, machines, setView } = await startMachines();
+    setView(1, { hasOther: false });
+    calls.lost = true;
+    setView(1);
+    expect(machines.findUnreachable({ node: 'other' })).toEqual({
+      ...{ why: 'node other does not answer', isGone: false },
+    });
+  });
+
+  it('are unused if two have the same name', async () => {
+    const { machines } = await startMachines({ otherName: 'own' });
+    expect(machines.listPlaces()).toEqual([]);
+    expect(machines.findUnreachable({ node: 'own' })).toMatchObject({ isGone: false });
+    await expect(machines.act('own', { verb: 'list' })).rejects.toMatchObject(refusal);
+  });
+
+  it('get no new pods while their engine does not answer', async () => {
+    const { hosts, machines } = await startMachines();
+    const engine = new NodesEngine({
+      ...{ kind: 'docker', hasStateVolumes: false, machines, log: silentLog },
+      ...{ findPod: () => undefined, bind: async () => {}, watchOwn: () => () => {} },
+    });
+    hosts.other.trouble = new EngineError('unavailable', 'it is away');
+    expect(await engine.list()).toEqual([]);
+    expect(machines.listPlaces().map(({ node }) => node)).toEqual(['own']);
+    hosts.other.trouble = undefined;
+    await engine.list();
+    expect(machines.listPlaces()).toHaveLength(2);
+  });
+});
+
+describe('the engines of nodes as one', () => {
+  async function startEngine(pods: Record<string, { node?: string }>) {
+    const started = await startMachines();
+    const engine = new NodesEngine({
+      ...{ kind: 'docker', hasStateVolumes: false, log: silentLog, machines: started.machines },
+      findPod: (id) => pods[id],
+      async bind(id, node) {
+        pods[id] = { node };
+      },
+      watchOwn: () => () => {},
+    });
+    return { ...started, engine };
+  }
+
+  it('act on the machine of the node of each pod', async () => {
+    const { engine, hosts } = await startEngine({
+      pod_a: { node: 'own' },
+      pod_b: { node: 'other' },
+    });
+    for (const id of ['pod_a', 'pod_b']) {
+      await engine.create(specOf(id));
+      await engine.start(id);
+      expect(await engine.inspect(id)).toMatchObject({ id, state: 'running' });
+      expect(await engine.stats(id)).toMatchObject({ cpu: 12.4 });
+      expect(new TextDecoder().decode(await engine.readLog(id, 100))).toBe(`printed by ${id}\n`);
+    }
+    expect([...hosts.own.containers.keys()]).toEqual(['pod_a']);
+    expect([...hosts.other.containers.keys()]).toEqual(['pod_b']);
+    expect((await engine.list()).map(({ id }) => id).toSorted()).toEqual(['pod_a', 'pod_b']);
+    await engine.stop('pod_b', 1_000);
+    await engine.remove('pod_b', 'remove');
+    expect(await engine.inspect('pod_b')).toBeUndefined();
+  });
+
+  it('list and remove containers without a pod', async () => {
+    const { engine, hosts } = await startEngine({});
+    hosts.other.create(specOf('pod_a'));
+    expect(await engine.list()).toMatchObject([{ id: 'pod_a' }]);
+    await engine.remove('pod_a', 'keep');
+    expect(hosts.other.containers.size).toBe(0);
+  });
+
+  it('remove the container of a pod of another node, and never list it', async () => {
+    const { engine, hosts } = await startEngine({ pod_a: { node: 'own' } });
+    hosts.own.create(specOf('pod_a'));
+    hosts.other.create(specOf('pod_a'));
+    expect(await engine.list()).toHaveLength(1);
+    expect([hosts.own.containers.size, hosts.other.containers.size]).toEqual([1, 0]);
+  });
+
+  it('bind a pod of a platform without nodes to the node that has its container', async () => {
+    const pods: Record<string, { node?: string }> = { pod_a: {} };
+    const { engine, hosts } = await startEngine(pods);
+    await expect(engine.create(specOf('pod_a'))).rejects.toMatchObject(refusal);
+    hosts.other.create(specOf('pod_a'));
+    expect(await engine.list()).toHaveLength(1);
+    expect(pods).toEqual({ pod_a: { node: 'other' } });
+  });
+});
+
+it('an agent changes a container one step at a time', async () => {
+  const host = new MemoryHost(systemClock);
+  const steps: string[] = [];
+  const engine = new MemoryEngine(host);
+  const created = Promise.withResolvers<void>();
+  engine.create = async () => {
+    steps.push('create begins');
+    await created.promise;
+    steps.push('create ends');
+  };
+  engine.remove = async () => {
+    steps.push('remove');
+  };
+  const agent = new MachineAgent({
+    ...{ engine, workerFolders: undefined, readTerm: () => 0 },
+    readUse: async () => ({ endpoints: new Set(), pods: new Map() }),
+  });
+  const first = agent.answer({ term: 1, act: { verb: 'create', spec: specOf('pod_a') } });
+  const second = agent.answer({ term: 2, act: { verb: 'remove', id: 'pod_a', volumes: 'keep' } });
+  await agent.answer({ term: 2, act: { verb: 'list' } });
+  created.resolve();
+  await Promise.all([first, second]);
+  expect(steps).toEqual(['create begins', 'create ends', 'remove']);
+});
