@@ -1,0 +1,53 @@
+// Connections to ports of pods on the machine of another node.
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { expect, it, onTestFinished } from 'vitest';
+import { connectToPod } from '../../../../src/api/forwarding/pod-tunnel.ts';
+import { exchange } from '../platform.ts';
+import { SECRET, startNodes } from './two-nodes.ts';
+
+/** A node with a pod that sends everything back. */
+async function startPod() {
+  const server = createServer((socket) => socket.pipe(socket).on('error', () => {}));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const { owner } = await startNodes({
+    forwarding: {
+      findPodPort: async (podId, wanted) =>
+        podId === 'pod_a' && wanted === port ? { host: '127.0.0.1', port } : undefined,
+    },
+  });
+  return { url: owner.nodeUrl, port };
+}
+
+it('carry bytes both ways, and end with either side', async () => {
+  const { port, url } = await startPod();
+  const socket = await connectToPod({ url, podId: 'pod_a', port, secrets: [SECRET] });
+  const pieces: Buffer[] = [];
+  socket.on('data', (piece: Buffer) => pieces.push(piece));
+  const sent = Buffer.alloc(1_000_000, 'x');
+  socket.write(sent);
+  await expect.poll(() => Buffer.concat(pieces).length, { timeout: 30_000 }).toBe(sent.length);
+  const closed = once(socket, 'close');
+  socket.end();
+  await closed;
+});
+
+it('reach only ports of pods', async () => {
+  const { port, url } = await startPod();
+  const other = Number(new URL(url).port);
+  for (const [podId, wanted] of [['pod_b', port] as const, ['pod_a', other] as const]) {
+    const refused = connectToPod({ url, podId, port: wanted, secrets: [SECRET] });
+    await expect(refused).rejects.toThrow(/404/);
+  }
+});
+
+it('need the secret of the nodes', async () => {
+  const { port, url } = await startPod();
+  const refused = connectToPod({ url, podId: 'pod_a', port, secrets: ['another'] });
+  await expect(refused).rejects.toThrow();
+  const sent = `CONNECT pod_a:${port} HTTP/1.1\r\nHost: x\r\n\r\n`;
+  expect(await exchange(Number(new URL(url).port), [sent])).toBe('');
+});
