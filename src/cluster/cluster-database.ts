@@ -3,7 +3,7 @@
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import type { Migration } from '../store/postgres/schema-versions.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
-import { Session } from '../store/postgres/session.ts';
+import { Session, type SessionOptions } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
 import { number } from '../store/sql/rows.ts';
 import { DEFAULT_SHARDS } from './choose-shard.ts';
@@ -23,13 +23,15 @@ export interface ClusterDatabaseOptions {
   /** How long to wait for programs that use the schema and do not allow its migration, ms. */
   waitMs: number;
   connectTimeoutMs: number;
+  /** As SessionOptions. */
+  connect: SessionOptions['connect'];
 }
 
 /** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
 export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<void> {
-  const { connectTimeoutMs, migrations, rows, shards, target, waitMs } = options;
+  const { connect, connectTimeoutMs, migrations, rows, shards, target, waitMs } = options;
   const session = await Session.connect({
-    ...{ target, connectTimeoutMs, statementTimeoutMs: STATEMENT_MS },
+    ...{ target, connect, connectTimeoutMs, statementTimeoutMs: STATEMENT_MS },
   });
   try {
     await checkServer(session);

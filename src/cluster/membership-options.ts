@@ -1,6 +1,7 @@
 // The options of a membership, their defaults, and its errors.
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import type { Migration } from '../store/postgres/schema-versions.ts';
+import type { SessionOptions } from '../store/postgres/session.ts';
 import type { ClusterView } from './cluster-view.ts';
 import type { LeaseClocks, LeaseTimes } from './node-lease.ts';
 
@@ -37,6 +38,8 @@ export interface MembershipOptions {
   timings?: Partial<MembershipTimings>;
   /** Default: those of the machine. */
   clocks?: LeaseClocks;
+  /** As SessionOptions. */
+  connect?: SessionOptions['connect'];
 }
 
 /**

@@ -58,9 +58,9 @@ export class Membership {
   static async open(options: MembershipOptions): Promise<Membership> {
     const membership = new Membership(options);
     const { connectTimeoutMs, joinWaitMs } = membership.#timings;
-    const { migrations = MIGRATIONS, shards, target } = options;
+    const { connect, migrations = MIGRATIONS, shards, target } = options;
     const rows = membership.#rows;
-    const ofDatabase = { target, rows, migrations, shards };
+    const ofDatabase = { target, rows, migrations, shards, connect };
     await prepareDatabase({ ...ofDatabase, connectTimeoutMs, waitMs: joinWaitMs });
     await membership.#joinFirst(performance.now() + joinWaitMs);
     membership.#running = membership.#run();
@@ -241,8 +241,10 @@ export class Membership {
   /** A session that holds the lock of the node, which has joined. */
   async #connect(): Promise<Session> {
     const { connectTimeoutMs, statementTimeoutMs } = this.#timings;
-    const { target } = this.#options;
-    const session = await Session.connect({ target, connectTimeoutMs, statementTimeoutMs });
+    const { connect, target } = this.#options;
+    const session = await Session.connect({
+      ...{ target, connect, connectTimeoutMs, statementTimeoutMs },
+    });
     try {
       await this.#lock(session);
       await this.#join(session);

@@ -13,7 +13,7 @@ import { DatabaseLink } from './database-link.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
 import { UnfitDatabaseError } from './server-check.ts';
-import { runSteps, type Session } from './session.ts';
+import { runSteps, type Session, type SessionOptions } from './session.ts';
 import { Turns } from './turns.ts';
 
 export interface PostgresOptions {
@@ -40,6 +40,8 @@ export interface PostgresOptions {
   connectTimeoutMs?: number;
   /** Longest time of one statement, ms. Default 30,000. */
   statementTimeoutMs?: number;
+  /** As SessionOptions. */
+  connect?: SessionOptions['connect'];
   /** Called with each failure of the connection or the database. Default: only the failed callers learn of it. */
   onFailure?: (error: unknown) => void;
   /** Called when a lost connection is replaced. Default: ignored. */
@@ -127,6 +129,7 @@ export class PostgresDriver implements SqlDriver {
       lockWaitMs: options.lockWaitMs ?? 15_000,
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
       statementTimeoutMs: options.statementTimeoutMs ?? 30_000,
+      connect: options.connect,
       takeOver: options.takeOver ?? false,
       isExact: options.isExact ?? false,
       mayReturn: options.mayReturn,

@@ -2,7 +2,7 @@
 // another one.
 import { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client, type QueryResult } from 'pg';
+import { Client, type QueryConfig, type QueryResult } from 'pg';
 import type { Query, Row, Step } from '../store.ts';
 import type { PostgresTarget } from './connection-url.ts';
 import { describeUnavailable, isRefusal } from './postgres-errors.ts';
@@ -14,6 +14,26 @@ export interface SessionOptions {
   connectTimeoutMs: number;
   /** Longest time of a statement, ms. */
   statementTimeoutMs: number;
+  /** Opens a session. Default: with pg, over the network or a Unix socket. */
+  connect?: ((options: SessionOptions) => Promise<Session>) | undefined;
+}
+
+/** The answer to a statement. */
+export type Answer = Pick<QueryResult<Row>, 'command' | 'rows'>;
+
+/** What a session uses of pg's client. */
+export interface SessionClient {
+  query(config: string | QueryConfig): Promise<Answer>;
+  end(): Promise<void>;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  once(event: 'end', listener: () => void): unknown;
+}
+
+/** What a session uses of the client's socket. */
+export interface SessionSocket {
+  cork(): void;
+  uncork(): void;
+  destroy(): unknown;
 }
 
 /** Postgres ends a transaction that is idle for so long: its client is frozen. */
@@ -46,8 +66,8 @@ const PLANNER = {
 };
 
 export class Session {
-  readonly #client: Client;
-  readonly #socket: Socket;
+  readonly #client: SessionClient;
+  readonly #socket: SessionSocket;
   #isCorked = false;
   readonly #statements = new Statements();
   #error: Error | undefined;
@@ -56,7 +76,7 @@ export class Session {
   /** Resolves when the connection has ended, whoever ended it. */
   readonly ended: Promise<void>;
 
-  private constructor(client: Client, socket: Socket) {
+  private constructor(client: SessionClient, socket: SessionSocket) {
     this.#client = client;
     this.#socket = socket;
     client.on('error', (error: Error) => {
@@ -68,6 +88,7 @@ export class Session {
   /** @throws the error of pg or the system */
   static async connect(options: SessionOptions): Promise<Session> {
     const { target } = options;
+    if (options.connect) return options.connect(options);
     try {
       return await connect(options, target.tls);
     } catch (error) {
@@ -78,7 +99,7 @@ export class Session {
   }
 
   /** `socket`: the one of the client. */
-  static of(client: Client, socket: Socket): Session {
+  static of(client: SessionClient, socket: SessionSocket): Session {
     return new Session(client, socket);
   }
 
@@ -102,12 +123,12 @@ export class Session {
   }
 
   /** Sends the statement at once, behind those whose answers are not there yet. */
-  run({ name, text }: Statement, params: Query['params'] = []): Promise<QueryResult<Row>> {
+  run({ name, text }: Statement, params: Query['params'] = []): Promise<Answer> {
     const values = encodeValues(params);
     this.#countSent(values);
     this.#cork();
     const config = { text, values };
-    return this.#client.query<Row>(name === undefined ? config : { ...config, name });
+    return this.#client.query(name === undefined ? config : { ...config, name });
   }
 
   #countSent(values: Query['params']): void {
@@ -120,9 +141,9 @@ export class Session {
   }
 
   /** Runs statements without parameters. */
-  execute(sql: string): Promise<QueryResult<Row>> {
+  execute(sql: string): Promise<Answer> {
     this.#cork();
-    return this.#client.query<Row>(sql);
+    return this.#client.query(sql);
   }
 
   /** All statements of this turn of the event loop are written to the socket together. */
