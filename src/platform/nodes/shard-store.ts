@@ -8,6 +8,12 @@ import type { StoreLimits } from '../platform-options.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
 import type { ShardStore } from './shard-opener.ts';
 
+/**
+ * Longest time of a statement, ms. A connection on which an answer is late ends 2 s after that: calls on a half-open one
+ * must not wait longer than for the takeover of a dead node.
+ */
+const MAX_STATEMENT_MS = 8_000;
+
 export interface ShardStoreOptions {
   target: PostgresTarget;
   limits: StoreLimits;
@@ -26,7 +32,7 @@ export async function openShardStore(
   const { failures, isOwner, limits, log, onLost, shard, target } = options;
   const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
   const { driver, store } = await openPostgres({
-    ...limits,
+    ...boundStatements(limits),
     ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
     onFailure: failures.note,
     onReconnect: failures.end,
@@ -37,4 +43,10 @@ export async function openShardStore(
   });
   const abandon = () => driver.abandon(new ShardLostError(schema));
   return { store, abandon, size: new DatabaseSize(driver) };
+}
+
+/** The limits of the store of a shard. */
+export function boundStatements(limits: StoreLimits): StoreLimits {
+  const { statementTimeoutMs = MAX_STATEMENT_MS } = limits;
+  return { ...limits, statementTimeoutMs: Math.min(statementTimeoutMs, MAX_STATEMENT_MS) };
 }
