@@ -54,14 +54,17 @@ export class Ledger {
   /** IDs of jobs that a client retried. */
   readonly retried = new Set<string>();
   readonly #clock: Clock;
+  readonly #toleranceMs: number;
   readonly #jobs = new Map<string, JobNotes>();
   readonly #applied = new Set<string>();
   /** Jobs that any worker may take, by ID. */
   readonly #ready = new Map<string, StoredJob>();
   #platformStartedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(clock: Clock) {
+  /** `toleranceMs`: how much the platform's clock may differ from `clock`. */
+  constructor(clock: Clock, toleranceMs = 0) {
     this.#clock = clock;
+    this.#toleranceMs = toleranceMs;
   }
 
   platformRestarted(): void {
@@ -192,7 +195,7 @@ export class Ledger {
     if (after.dueAt > after.expiresAt) this.#complain(before, after, 'due after it expires');
     const hasExpired = before.lease?.lost === null && (after.lease?.lost ?? null) !== null;
     const sinceMs = this.#clock.now() - this.#platformStartedAt;
-    if (hasExpired && sinceMs < LEASE_MS) {
+    if (hasExpired && sinceMs < LEASE_MS - this.#toleranceMs) {
       this.#complain(before, after, `expired ${sinceMs} ms after the platform came back`);
     }
   }

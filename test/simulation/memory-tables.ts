@@ -76,7 +76,7 @@ export class MemoryTables implements Tables {
   readonly #workers = new Map<string, StoredWorker>();
   readonly #resources = new Map<string, StoredResource>();
   readonly #keys = new Map<string, StoredKey>();
-  readonly #undo: (() => void)[] = [];
+  readonly #changes: { undo: () => void; redo: () => void }[] = [];
 
   constructor({ rowsAtOnce = 1, smallBytes = 262_144 }: MemoryTablesOptions = {}) {
     this.rowsAtOnce = rowsAtOnce;
@@ -85,16 +85,26 @@ export class MemoryTables implements Tables {
 
   /** The changes so far, for `undoTo`. */
   mark(): number {
-    return this.#undo.length;
+    return this.#changes.length;
   }
 
   undoTo(mark: number): void {
-    for (const undo of this.#undo.splice(mark).reverse()) undo();
+    for (const { undo } of this.#changes.splice(mark).reverse()) undo();
+  }
+
+  /** Reads without the changes since the last commit. */
+  readCommitted<T>(read: () => T): T {
+    for (const { undo } of this.#changes.toReversed()) undo();
+    try {
+      return read();
+    } finally {
+      for (const { redo } of this.#changes) redo();
+    }
   }
 
   /** All changes since the last commit stay. */
   commit(): void {
-    this.#undo.length = 0;
+    this.#changes.length = 0;
   }
 
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
@@ -578,15 +588,18 @@ export class MemoryTables implements Tables {
 
   #set<T>(table: Map<string, T>, name: string, value: T): void {
     const before = table.get(name);
-    this.#undo.push(() => (before === undefined ? table.delete(name) : table.set(name, before)));
-    table.set(name, value);
+    const undo = () => (before === undefined ? table.delete(name) : table.set(name, before));
+    const redo = () => table.set(name, value);
+    this.#changes.push({ undo, redo });
+    redo();
   }
 
   #delete<T>(table: Map<string, T>, name: string): void {
     const before = table.get(name);
     if (before === undefined) return;
-    this.#undo.push(() => table.set(name, before));
-    table.delete(name);
+    const redo = () => table.delete(name);
+    this.#changes.push({ undo: () => table.set(name, before), redo });
+    redo();
   }
 }
 

@@ -1,23 +1,36 @@
 // A client that follows the stream of a job from the first chunk, across resets and platform restarts.
-import { sleep } from '../../src/base/clock.ts';
+import { type Clock, sleep } from '../../src/base/clock.ts';
+import type { Queues } from '../../src/queue/queues.ts';
 import type { JobKey } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
-import type { World } from './world.ts';
+import type { Ledger } from './ledger.ts';
 
 const WAIT_MS = 10_000;
+/** Default of `pauseMs`. */
 const PAUSE_MS = 3_000;
 
 type Position = { attempt: number; n: number };
-type Page = Awaited<ReturnType<World['queue']['streams']['read']>>;
+type Page = Awaited<ReturnType<Queues['streams']['read']>>;
+
+export interface StreamedWorld {
+  readonly clock: Clock;
+  /** Aborted when the world is closed. */
+  readonly signal: AbortSignal;
+  readonly queue: { readonly streams: Pick<Queues['streams'], 'read'> };
+  readonly ledger: Pick<Ledger, 'count'>;
+  readonly faults: string[];
+  /** Between two reads that bring nothing new. Default 3,000. */
+  readonly pauseMs?: number;
+}
 
 export class StreamClient {
-  readonly #world: World;
+  readonly #world: StreamedWorld;
   readonly #key: JobKey;
   #after: Position = { attempt: 0, n: -1 };
   #outputs: unknown[] = [];
 
-  constructor(world: World, key: JobKey) {
+  constructor(world: StreamedWorld, key: JobKey) {
     this.#world = world;
     this.#key = key;
   }
@@ -29,7 +42,7 @@ export class StreamClient {
 
   /** Reads until the world ends or the job is removed: a client may retry an ended job. */
   async follow(): Promise<void> {
-    const { clock, signal } = this.#world;
+    const { clock, pauseMs = PAUSE_MS, signal } = this.#world;
     while (!signal.aborted) {
       try {
         const page = await this.#world.queue.streams.read({
@@ -41,7 +54,7 @@ export class StreamClient {
         });
         this.#note(page);
         const isNews = page.chunks.length > 0 || page.reset;
-        if (!isNews || isTerminal(page.status)) await sleep(clock, PAUSE_MS, signal);
+        if (!isNews || isTerminal(page.status)) await sleep(clock, pauseMs, signal);
       } catch (error) {
         if (!(error instanceof ProblemError)) throw error;
         return;

@@ -24,7 +24,7 @@ export function watchStore(store: Store, onChange: OnChange): Store {
 }
 
 /** The store's own transaction, except for the verbs that change or remove a job. */
-function watchTransaction(tx: Transaction, onChange: OnChange): Transaction {
+export function watchTransaction(tx: Transaction, onChange: OnChange): Transaction {
   const verbs: Partial<Transaction> = {
     insertJob: (job, input) => {
       onChange(undefined, job);

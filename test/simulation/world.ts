@@ -144,6 +144,15 @@ export class World {
     }
   }
 
+  async readChunks(id: string): Promise<unknown[]> {
+    const { endpointId } = this;
+    const after = { attempt: 0, n: -1 };
+    const { signal } = new AbortController();
+    const range = { endpointId, id, after, waitMs: 0, maxBytes: 1_000_000, signal };
+    const page = await this.clock.finish(this.queue.streams.read(range));
+    return page.chunks.map((bytes) => JSON.parse(Buffer.from(bytes).toString()).output);
+  }
+
   async restartPlatform(downMs: number): Promise<void> {
     this.#link = undefined;
     await this.clock.finish(this.queue.close());

@@ -24,7 +24,7 @@ export interface ShardOpenerOptions {
   clock: ResumableClock;
   log: Log;
   queues: ShardedQueues;
-  endpoints: Endpoints;
+  endpoints: Pick<Endpoints, 'all' | 'has'>;
   /** Opens the schema of the shard, and ends the session of an earlier owner. */
   openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
   createQueue: (store: Store) => Queue;
