@@ -2,8 +2,7 @@
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
-import type { WorldEvent } from './ledger.ts';
-import type { SeedNews, SeedShare } from './seed-thread.ts';
+import type { SeedNews, SeedShare, WorldKind } from './seed-thread.ts';
 
 /** Most objects of a seed are short-lived: a larger young generation saves a tenth of the time. */
 const NURSERY_MB = 64;
@@ -15,21 +14,27 @@ export interface PlayedSeeds {
   /** One entry for each failed seed: how to repeat it, and its first faults. */
   wrong: string[];
   /** How often each event happened in all seeds. */
-  events: Map<WorldEvent, number>;
+  events: Map<string, number>;
 }
 
 export interface SeedRange {
+  kind: WorldKind;
   first: number;
   count: number;
   /** Called after each seed with the number of seeds played. */
   onProgress?: (played: number) => void;
 }
 
-export async function playSeeds({ first, count, onProgress }: SeedRange): Promise<PlayedSeeds> {
+export async function playSeeds({
+  count,
+  first,
+  kind,
+  onProgress,
+}: SeedRange): Promise<PlayedSeeds> {
   const result: PlayedSeeds = { played: 0, wrong: [], events: new Map() };
   const step = Math.min(count, availableParallelism());
   const threads = Array.from({ length: step }, (_, place) =>
-    startThread({ first: first + place, end: first + count, step }),
+    startThread({ kind, first: first + place, end: first + count, step }),
   );
   const ends = threads.map(async (thread) => {
     thread.on('message', (news: SeedNews) => {

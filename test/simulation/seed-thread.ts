@@ -1,9 +1,13 @@
-// A thread that plays every `step`th seed from `first` and posts the result of each.
+// A thread that plays every `step`th seed from `first` in one kind of world, and posts the result of each.
 import { parentPort, workerData } from 'node:worker_threads';
-import type { WorldEvent } from './ledger.ts';
+import { playNodes } from './nodes/play-nodes.ts';
 import { SeedPlayer } from './run-seed.ts';
 
+/** `nodes`: several platforms on one database. */
+export type WorldKind = 'platform' | 'nodes';
+
 export interface SeedShare {
+  kind: WorldKind;
   first: number;
   end: number;
   step: number;
@@ -12,14 +16,14 @@ export interface SeedShare {
 export interface SeedNews {
   seed: number;
   faults: string[];
-  events: ReadonlyMap<WorldEvent, number>;
+  events: ReadonlyMap<string, number>;
 }
 
-const { first, end, step }: SeedShare = workerData;
+const { first, end, kind, step }: SeedShare = workerData;
 // Every seed creates thousands of errors, and stacks are slow: keep them only if a single seed is played.
 if (end - first > step) Error.stackTraceLimit = 0;
 const player = new SeedPlayer();
 for (let seed = first; seed < end; seed += step) {
-  const { faults, events } = await player.play(seed);
+  const { faults, events } = await (kind === 'nodes' ? playNodes(seed) : player.play(seed));
   parentPort?.postMessage({ seed, faults, events } satisfies SeedNews);
 }

@@ -5,6 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { EVENTS } from './ledger.ts';
 import { MemoryStore } from './memory-store.ts';
+import { NODE_EVENTS } from './nodes/node-events.ts';
+import { playNodes } from './nodes/play-nodes.ts';
 import { playSeeds } from './play-seeds.ts';
 import { openSqlite, SeedPlayer } from './run-seed.ts';
 
@@ -23,7 +25,9 @@ describe('queue and workers under simulated faults', () => {
     const onProgress = (played: number) => {
       if (played % TOLD_EVERY === 0) console.log(`${played} seeds played`);
     };
-    const { played, wrong, events } = await playSeeds({ first, count, onProgress });
+    const { played, wrong, events } = await playSeeds({
+      ...{ kind: 'platform', first, count, onProgress },
+    });
     expect(wrong).toEqual([]);
     expect(played).toBe(count);
     if (count < ENOUGH_FOR_ALL) return;
@@ -40,5 +44,25 @@ describe('queue and workers under simulated faults', () => {
       expect(onSqlite.trace, `SEED=${seed}`).toEqual(inMaps.trace);
     }
     await sqlite.close();
+  });
+});
+
+describe('three nodes on one database under simulated faults', () => {
+  it(`keep their promises over ${count} seeds`, { timeout: 24 * 3_600_000 }, async () => {
+    const onProgress = (played: number) => {
+      if (played % TOLD_EVERY === 0) console.log(`${played} seeds of nodes played`);
+    };
+    const { played, wrong, events } = await playSeeds({ kind: 'nodes', first, count, onProgress });
+    expect(wrong).toEqual([]);
+    expect(played).toBe(count);
+    if (count < ENOUGH_FOR_ALL) return;
+    console.log(`events: ${JSON.stringify(Object.fromEntries(events))}`);
+    expect(NODE_EVENTS.filter((event) => !events.has(event))).toEqual([]);
+  });
+
+  it('play the same for the same seed', async () => {
+    const [once, again] = [await playNodes(first), await playNodes(first)];
+    expect(again.trace).toEqual(once.trace);
+    expect(once.trace.length).toBeGreaterThan(0);
   });
 });

@@ -1,0 +1,143 @@
+// The store of one shard on one simulated node: the real driver and the real live jobs on a simulated server. Reports
+// where memory differs from rows that are loaded anew.
+import { isDeepStrictEqual } from 'node:util';
+import { boundStatements } from '../../../src/platform/nodes/shard-store.ts';
+import { LiveJobs, type LiveJobsOptions } from '../../../src/store/live/live-jobs.ts';
+import type { MemoryState } from '../../../src/store/live/memory-state.ts';
+import { PostgresDriver } from '../../../src/store/postgres/postgres.ts';
+import type { SessionOptions } from '../../../src/store/postgres/session.ts';
+import { ShardLostError } from '../../../src/store/postgres/store-lock.ts';
+import { SqlStore } from '../../../src/store/sql/sql-store.ts';
+import type { Step, Store, Transaction } from '../../../src/store/store.ts';
+import type { MemoryTables, MemoryTablesOptions } from '../memory-tables.ts';
+import { type OnChange, watchTransaction } from '../watched-store.ts';
+import { nameSchema, nameStoreLock, TARGET } from './database.ts';
+import { createRemoteTables, writeRemotely } from './remote-tables.ts';
+import type { SimulatedPostgres } from './simulated-postgres.ts';
+
+/** The default of `millrace serve`, ms. */
+const STATEMENT_MS = 30_000;
+
+export interface NodeStoreOptions {
+  postgres: SimulatedPostgres;
+  node: string;
+  shard: number;
+  endpointIds: readonly string[];
+  live: LiveJobsOptions;
+  tables: MemoryTablesOptions;
+  connect: NonNullable<SessionOptions['connect']>;
+  isOwner: () => Promise<boolean>;
+  onLost: () => void;
+  /** Called with each change of a job that commits, in the order of the commits. */
+  onChange: OnChange;
+}
+
+export interface NodeStore {
+  store: Store;
+  abandon: () => void;
+}
+
+/** As `openShardStore`. */
+export async function openNodeStore(options: NodeStoreOptions): Promise<NodeStore> {
+  const { connect, isOwner, onLost, postgres, shard } = options;
+  const schema = nameSchema(shard);
+  const tables = createRemoteTables(postgres.calls, options.tables);
+  const live = new LiveJobs(tables, options.live);
+  const driver = await PostgresDriver.open(
+    {
+      ...{ target: { ...TARGET, schema }, takeOver: true, mayReturn: isOwner, connect },
+      ...boundStatements({ statementTimeoutMs: STATEMENT_MS }),
+      onLost,
+    },
+    new ComparedMemory(live, options, schema),
+  );
+  const store = new SqlStore({ driver, live, tables });
+  const abandon = () => driver.abandon(new ShardLostError(schema));
+  return { store: noteChanges(store, options, schema), abandon };
+}
+
+function noteChanges(store: Store, { onChange, postgres }: NodeStoreOptions, name: string): Store {
+  const { notes } = postgres.schema(name);
+  return {
+    read: (operation) => store.read(operation),
+    reclaim: (pages) => store.reclaim(pages),
+    close: () => store.close(),
+    write: <T>(operation: (tx: Transaction) => Step<T>) =>
+      store.write(function* (tx) {
+        const changes: Parameters<OnChange>[] = [];
+        const result = yield* operation(watchTransaction(tx, (...change) => changes.push(change)));
+        const note = () => {
+          for (const change of changes) onChange(...change);
+        };
+        // The server keeps it with the transaction: an answer may be lost, or never be sent.
+        if (changes.length > 0) yield* writeRemotely(postgres.calls, () => notes.push(note));
+        return result;
+      }),
+  };
+}
+
+/** The live jobs; after each transaction they equal the rows. */
+class ComparedMemory implements MemoryState {
+  readonly #live: LiveJobs;
+  readonly #options: NodeStoreOptions;
+  readonly #schema: string;
+
+  constructor(live: LiveJobs, options: NodeStoreOptions, schema: string) {
+    this.#live = live;
+    this.#options = options;
+    this.#schema = schema;
+  }
+
+  mark(): number {
+    return this.#live.mark();
+  }
+
+  undoTo(mark: number): void {
+    this.#live.undoTo(mark);
+  }
+
+  write(): Step<void> {
+    return this.#live.write();
+  }
+
+  settle(): void {
+    this.#live.settle();
+    const { endpointIds, node, postgres } = this.#options;
+    const { tables } = postgres.schema(this.#schema);
+    // Another node may have written since.
+    if (postgres.locks.get(nameStoreLock(this.#schema))?.node !== node) return;
+    const different = tables.readCommitted(() => findDifference(this.#live, tables, endpointIds));
+    if (different === undefined) return;
+    postgres.complain(`${node}: memory differs from the rows of ${different}`);
+  }
+}
+
+function findDifference(
+  live: LiveJobs,
+  tables: MemoryTables,
+  endpointIds: readonly string[],
+): string | undefined {
+  for (const endpointId of endpointIds) {
+    const endpoint = live.endpoint(endpointId);
+    if (endpoint && !isDeepStrictEqual(endpoint, finish(tables.endpoint(endpointId)))) {
+      return `endpoint ${endpointId}`;
+    }
+    const listing = { endpointId, status: undefined, before: undefined, limit: 1_000 };
+    for (const { id } of finish(tables.jobs(listing))) {
+      const job = live.job({ endpointId, id });
+      if (job === 'unknown') continue;
+      const row = finish(tables.job({ endpointId, id }));
+      if (job !== row && !isDeepStrictEqual(job, row)) return `job ${id}`;
+    }
+    const ready = live.readyJobs(endpointId, 2)?.map(({ id }) => id);
+    const rows = finish(tables.readyJobs(endpointId, 2)).map(({ id }) => id);
+    if (ready && !isDeepStrictEqual(ready, rows)) return `the ready jobs of ${endpointId}`;
+  }
+  return undefined;
+}
+
+function finish<T>(steps: Step<T>): T {
+  const step = steps.next();
+  if (!step.done) throw new Error(`unexpected query: ${step.value.sql}`);
+  return step.value;
+}

@@ -1,0 +1,136 @@
+// Plays one seed of the world with nodes to its end and returns its faults.
+import '../global-time.ts';
+
+import { createRandom } from '../../support/random.ts';
+import { CALM } from '../flaky-link.ts';
+import { judgeJob } from '../verdict.ts';
+import { breakSomething, chooseStormFate } from './node-faults.ts';
+import { NodesWorld, STREAM_PAUSE_MS } from './nodes-world.ts';
+import { separateProcesses } from './simulated-process.ts';
+
+const STORM_STEPS = 12;
+const STEP_MS = 4_000;
+/** Now and then nothing happens for longer than a takeover takes. */
+const QUIET_MS = 20_000;
+const START_MS = 3_000;
+const CALM_LIMIT_MS = 2_400_000;
+const CALM_STEP_MS = 4_000;
+/** Longer than the platform sleeps between two looks for work. */
+const SWEEP_LIMIT_MS = 60_000;
+const SEEDS = 7_000_003;
+
+export interface PlayedNodes {
+  faults: string[];
+  trace: string[];
+  events: ReadonlyMap<string, number>;
+}
+
+export async function playNodes(seed: number): Promise<PlayedNodes> {
+  const random = createRandom(seed + SEEDS);
+  const world = new NodesWorld(random);
+  const giveBack = world.clock.takeOver(random);
+  const join = separateProcesses(world.clock);
+  const faults: string[] = [];
+  try {
+    faults.push(...(await play(world)));
+  } catch (error) {
+    faults.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
+  } finally {
+    world.close();
+    // What is left ends.
+    await world.clock.advance(1);
+    join();
+    giveBack();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  const ledgers = [...world.ledgers.values()];
+  const all = [...world.faults, ...ledgers.flatMap((ledger) => ledger.faults), ...faults];
+  const trace = ledgers.flatMap((ledger) => ledger.trace);
+  return { faults: all, trace, events: world.events.counts };
+}
+
+async function play(world: NodesWorld): Promise<string[]> {
+  const { clock, random } = world;
+  world.start(random() < 0.3 ? 2 : 1);
+  await clock.advance(START_MS);
+  world.chooseFate = () => chooseStormFate(world);
+  world.lost = random() * 0.03;
+  world.weather = { ...CALM, lostRequests: random() * 0.1, repeated: random() * 0.1 };
+  for (let step = 0; step < STORM_STEPS; step++) {
+    playStep(world);
+    await clock.advance(random() < 0.05 ? QUIET_MS : Math.floor(random() * STEP_MS));
+  }
+  world.calmDown();
+  await waitForAll(world);
+  return judge(world);
+}
+
+function playStep(world: NodesWorld): void {
+  const { random, workers } = world;
+  const below = (limit: number) => Math.floor(random() * limit);
+  const dice = random();
+  if (dice < 0.42) world.submit();
+  else if (dice < 0.52) playClient(world, dice);
+  else if (dice < 0.6) playWorker(world, dice, workers[below(workers.length)]);
+  else breakSomething(world);
+}
+
+function playClient(world: NodesWorld, dice: number): void {
+  const { jobs, random } = world;
+  const below = (limit: number) => Math.floor(random() * limit);
+  const id = [...jobs.keys()][below(jobs.size)];
+  if (id === undefined) return;
+  if (dice < 0.46) world.cancel(id);
+  else if (dice < 0.5) world.retry(id);
+  else world.doom(id, 10_000 + below(60_000));
+}
+
+function playWorker(
+  world: NodesWorld,
+  dice: number,
+  place: NodesWorld['workers'][number] | undefined,
+): void {
+  if (!place) return;
+  if (dice < 0.55) place.worker.recycle();
+  else if (dice < 0.58) place.worker.kill();
+  else {
+    void place.worker.drain();
+    world.workers.splice(world.workers.indexOf(place), 1);
+    world.addWorker(place.endpointId);
+  }
+}
+
+/** Waits until all jobs have ended or are removed, until clients have read their streams, and until it is tidy. */
+async function waitForAll(world: NodesWorld): Promise<void> {
+  await advanceUntil(world, () => world.areJobsOver, CALM_LIMIT_MS);
+  await world.clock.advance(2 * STREAM_PAUSE_MS);
+  const isTidy = () => world.endpointIds.every((id) => world.monitor.listUnused(id).length === 0);
+  await advanceUntil(world, isTidy, SWEEP_LIMIT_MS);
+}
+
+async function advanceUntil(
+  { clock }: NodesWorld,
+  isOver: () => boolean,
+  limitMs: number,
+): Promise<void> {
+  for (const until = clock.now() + limitMs; !isOver() && clock.now() < until; ) {
+    await clock.advance(CALM_STEP_MS);
+  }
+}
+
+async function judge(world: NodesWorld): Promise<string[]> {
+  const faults: string[] = [];
+  for (const [id, { endpointId, stream, ...job }] of world.jobs) {
+    const ledger = world.ledgers.get(endpointId);
+    if (!ledger) throw new Error(`endpoint ${endpointId} has no ledger`);
+    const readChunks = () => world.readChunks(id, endpointId);
+    const record = await world.readRecord(id, endpointId);
+    const played = { ...job, id, record, streamed: stream?.outputs };
+    faults.push(...(await judgeJob({ isSheltered: false, ledger, readChunks }, played)));
+  }
+  for (const endpointId of world.endpointIds) {
+    const unused = world.monitor.listUnused(endpointId);
+    if (unused.length > 0) faults.push(`payloads are left: ${JSON.stringify(unused)}`);
+  }
+  return faults;
+}
