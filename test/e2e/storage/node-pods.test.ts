@@ -1,6 +1,6 @@
 // Pods and workers of endpoints over several nodes, each with the process engine: they are spread, served through any
 // node, reported when their node is gone, and never doubled.
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -18,15 +18,12 @@ const WORKERS = 4;
 
 const created = z.object({ id: z.string() });
 const shout = z.object({ text: z.string(), worker: z.string() });
-const podList = z.object({
-  pods: z.array(
-    z.object({
-      ...{ id: z.string(), status: z.string(), node: z.string().nullable() },
-      ...{ reason: z.string().nullable(), startedAt: z.string().nullable() },
-      endpointId: z.string().nullable(),
-    }),
-  ),
+const onePod = z.object({
+  ...{ id: z.string(), status: z.string(), node: z.string().nullable() },
+  ...{ reason: z.string().nullable(), startedAt: z.string().nullable() },
+  endpointId: z.string().nullable(),
 });
+const podList = z.object({ pods: z.array(onePod) });
 
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/node-pods.test.ts');
 
@@ -40,6 +37,8 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     nodes = await NodeProcesses.start({
       ...{ store, count: COUNT, shards: 6, endpoints: [], engine: 'process' },
     });
+    // The first node leads. A node that joins gets pods as soon as the leader has found it.
+    await nodes.at(0).process.find(/(?:node found[\s\S]*){3}/);
   });
   afterAll(async () => {
     await nodes?.close();
@@ -119,6 +118,50 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     };
     await expect.poll(askAll, LONG).toBe(COUNT);
     await remove(nodes.at(2), endpoint);
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+
+  it('pass requests for pods on, and remove a pod of a killed node when it is back', async () => {
+    const cpu = { id: 'cpu', vcpuCount: 2, memory: 1 };
+    const ids: string[] = [];
+    for (const [index, node] of nodes.all.entries()) {
+      const args = `sh -c 'echo pod ${index}; sleep 600'`;
+      const pod = { name: `pod-${index}`, image: 'none', args, cpu, disk: 1 };
+      ids.push(await create(node, '/v2/pods', pod));
+    }
+    const show = async (node: PlatformProcess, id: string) => {
+      const response = await node.fetch(`/v2/pods/${id}`);
+      return response.status === 200 ? onePod.parse(await response.json()) : undefined;
+    };
+    const act = (node: PlatformProcess, id: string, action: string) =>
+      node.post(`/v2/pods/${id}/action`, { action });
+    const statusesAt = (node: PlatformProcess) => async () =>
+      Promise.all(ids.map(async (id) => (await show(node, id))?.status));
+    await expect.poll(statusesAt(nodes.at(1)), LONG).toEqual(['RUNNING', 'RUNNING', 'RUNNING']);
+    const places = await Promise.all(ids.map(async (id) => (await show(nodes.at(2), id))?.node));
+    expect(new Set(places).size).toBe(COUNT);
+    for (const [index, id] of ids.entries()) {
+      const node = nodes.at((index + 1) % COUNT);
+      const readLog = async () => (await node.fetch(`/v2/pods/${id}/logs`)).text();
+      await expect.poll(readLog, LONG).toContain(`pod ${index}`);
+      expect((await act(node, id, 'stop')).status).toBe(200);
+    }
+    await expect.poll(statusesAt(nodes.at(1)), LONG).toEqual(['EXITED', 'EXITED', 'EXITED']);
+    for (const id of ids) expect((await act(nodes.at(2), id, 'start')).status).toBe(200);
+    await expect.poll(statusesAt(nodes.at(0)), LONG).toEqual(['RUNNING', 'RUNNING', 'RUNNING']);
+
+    const [killed, other] = [nodes.at(2), nodes.at(1)];
+    const name = (await readFile(join(killed.folder, 'data', 'node-name'), 'utf8')).trim();
+    const lost = ids.filter((_, index) => places[index] === name);
+    await killed.kill();
+    for (const id of lost) {
+      const readReason = async () => (await show(other, id))?.reason;
+      await expect.poll(readReason, LONG).toContain(`node ${name} is gone since`);
+    }
+    for (const id of ids) await other.fetch(`/v2/pods/${id}`, { method: 'DELETE' });
+    await expect.poll(statusesAt(other), LONG).toEqual(ids.map(() => 'TERMINATED'));
+    await expect.poll(countAll, LONG).toBe(lost.length);
+    await killed.restart();
     await expect.poll(countAll, LONG).toBe(0);
   });
 
