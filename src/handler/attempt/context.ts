@@ -57,7 +57,6 @@ export class AttemptContext implements Context {
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   readonly #options: AttemptContextOptions;
-  #abortReason: Error | undefined;
   #abortListener: ((reason: Error) => void) | undefined;
   #abort: AbortSwitch | undefined;
   #log: Log | undefined;
@@ -127,16 +126,14 @@ export class AttemptContext implements Context {
   }
 
   abort(reason: Error): void {
-    this.#abortReason = reason;
     this.#abort ??= new AbortSwitch();
     this.#abort.abort(reason);
     this.#abortListener?.(reason);
   }
 
-  /** One listener, called with the reason; at once if the attempt has been stopped already. */
+  /** Sets the one listener, which is called with the reason when the attempt is stopped. */
   onAbort(listener: (reason: Error) => void): void {
     this.#abortListener = listener;
-    if (this.#abortReason) listener(this.#abortReason);
   }
 
   /** The attempt is over: sends the held-back progress value and ignores later calls. */

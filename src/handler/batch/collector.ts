@@ -94,8 +94,6 @@ export class BatchCollector {
     const joinedAt = this.#options.clock.now();
     const mayLeave: LeaveGate = (leaving, reason) => this.#mayLeave(leaving, reason);
     const member = new BatchMember({ job, ctx, key, joinedAt, mayLeave });
-    // It may have been stopped before it came here.
-    if (!member.isLive) return member.answer;
     if (ctx.solo) this.#start([member]);
     else this.#add(member);
     this.#options.onChange();

@@ -159,17 +159,21 @@ describe('free slots', () => {
     expect([executor.free, executor.freeForMs]).toEqual([0, undefined]);
   });
 
-  it('come back when a waiting job leaves', async () => {
-    const { begin, clock, executor } = await start(square);
-    const jobs = [begin({ n: 0 }), begin({ n: 1 })];
+  it('come back when a waiting job leaves, and the batch waits from its next job on', async () => {
+    const calls: number[][] = [];
+    const { begin, clock, executor } = await start(record(calls));
+    const first = begin({ n: 0 });
     await clock.advance(5);
-    jobs[0]?.stop('cancelled');
+    const second = begin({ n: 1 });
     await clock.advance(0);
-    expect(executor.free).toBe(3);
-    expect((await outcomes(jobs.slice(0, 1)))[0]).toMatchObject({ kind: 'cancelled' });
-    // The time of the batch is now that of the second job.
-    await clock.advance(5);
-    expect(await ends(jobs.slice(1))).toEqual([1]);
+    first.stop('cancelled');
+    await clock.advance(0);
+    expect([executor.free, executor.freeForMs, executor.waitingForBatch]).toEqual([3, 10, 1]);
+    expect(await outcomes([first])).toMatchObject([{ kind: 'cancelled' }]);
+    await clock.advance(9);
+    expect(calls).toEqual([]);
+    await clock.advance(1);
+    expect(await ends([second])).toEqual([1]);
   });
 });
 
@@ -423,7 +427,7 @@ describe('one job of a batch', () => {
     expect(executor.free).toBe(4);
   });
 
-  it('ends the generator when all have left', async () => {
+  it.each([1, 2])('ends the generator when all %i have left, without an output', async (count) => {
     let isReturned = false;
     const { beginAll, clock } = await start(async function* () {
       try {
@@ -435,10 +439,10 @@ describe('one job of a batch', () => {
         isReturned = true;
       }
     });
-    const jobs = beginAll(2);
+    const jobs = beginAll(count);
     await clock.advance(10);
     for (const job of jobs) job.stop('shutdown');
-    expect(await outcomes(jobs)).toMatchObject([{ kind: 'released' }, { kind: 'released' }]);
+    expect(await outcomes(jobs)).toMatchObject(Array(count).fill({ kind: 'released' }));
     expect(isReturned).toBe(true);
   });
 });

@@ -7,7 +7,7 @@ import { HandlerNotLoadedError } from '../../../../src/worker/execution/executor
 import type { ThreadExecutorOptions } from '../../../../src/worker/execution/thread-executor.ts';
 import type { BatchTask } from '../../../support/handlers/batched.ts';
 import { readOutput } from '../../../support/workers/leases.ts';
-import { createThreads, startThreads } from '../thread-script.ts';
+import { createThreads, startThreads, writeHandler } from '../thread-script.ts';
 
 const handlerPath = join(import.meta.dirname, '../../../support/handlers/batched.ts');
 
@@ -152,6 +152,24 @@ describe('the other jobs of a batch', () => {
       ]);
     },
   );
+
+  it('return to the queue if the job that ended the thread was alone in another batch', async () => {
+    const handler = await writeHandler(`export default {
+      batch: { maxSize: 1, maxWaitMs: 0, maxInFlight: 2 },
+      async run([job]) {
+        job.progress('begun');
+        if (job.input.mustExit) setTimeout(() => process.exit(7), 50);
+        await new Promise(() => {});
+      },
+    };`);
+    const { begin } = await startThreads({ handlerPath: handler });
+    const other = begin({ mustExit: false });
+    await other.hasBegun;
+    expect(await outcomesOf([begin({ mustExit: true }), other])).toMatchObject([
+      { kind: 'failed', error: { code: 'handler_exited' } },
+      { kind: 'released', reason: 'neighbour' },
+    ]);
+  });
 
   it('return to the queue when the thread is killed because the batch does not end', async () => {
     const { run } = await startBatches();
