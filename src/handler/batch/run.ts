@@ -6,6 +6,7 @@ import type { Device } from '../../wire/link/worker-link.ts';
 import { AbortSwitch, isArray } from '../../wire/primordials.ts';
 import { Refusal } from '../attempt/refusal.ts';
 import { findSteps, type Steps } from '../attempt/steps.ts';
+import { StopError } from '../attempt/stop.ts';
 import type { BatchContext, BatchFunction, BatchJob } from '../define-batch.ts';
 import { type ConsoleOwner, currentOwner } from '../log/console.ts';
 import type { BatchMember } from './member.ts';
@@ -82,11 +83,15 @@ export class BatchRun implements BatchContext, ConsoleOwner {
     return this.#options.members.includes(member);
   }
 
-  /** A member wants to leave. The last one stays until the function has settled. */
+  /**
+   * A member wants to leave. The last one stays until the function has settled; at a shutdown, which
+   * stops all jobs, all stay, because their outputs may still come in time.
+   */
   mayLeave(reason: unknown): 'now' | 'later' {
     if (this.#isSettled) return 'now';
     this.#live -= 1;
-    if (this.#live > 0) return 'now';
+    const isShutdown = reason instanceof StopError && reason.reason === 'shutdown';
+    if (this.#live > 0) return isShutdown ? 'later' : 'now';
     this.#abort.abort(reason instanceof Error ? reason : new Error('the job has failed'));
     return 'later';
   }

@@ -345,7 +345,7 @@ describe('one job of a batch', () => {
     return { run, open: open.resolve, contexts, signals };
   }
 
-  it.each(['cancelled', 'timeout', 'lost', 'shutdown'] as const)(
+  it.each(['cancelled', 'timeout', 'lost'] as const)(
     'leaves it alone when it is stopped: %s',
     async (reason) => {
       const { run, open, signals, contexts } = waiting();
@@ -360,6 +360,26 @@ describe('one job of a batch', () => {
       expect(await ends(jobs)).toEqual([0, undefined, 2]);
     },
   );
+
+  it('stays at a shutdown, which stops all of them: an output that comes in time counts', async () => {
+    const gate = Promise.withResolvers<void>();
+    const signals: AbortSignal[] = [];
+    const { beginAll, clock } = await start(async (jobs, ctx) => {
+      signals.push(ctx.signal);
+      await gate.promise;
+      return jobs.map(({ input }) => input.n);
+    });
+    const jobs = beginAll(3);
+    await clock.advance(10);
+    jobs[0]?.stop('shutdown');
+    jobs[1]?.stop('shutdown');
+    expect(signals[0]?.aborted).toBe(false);
+    jobs[2]?.stop('shutdown');
+    expect(signals[0]?.aborted).toBe(true);
+    await clock.advance(1_000);
+    gate.resolve();
+    expect(await ends(jobs)).toEqual([0, 1, 2]);
+  });
 
   it('fails alone at ctx.fail, and its output is ignored', async () => {
     const { beginAll, clock } = await start((jobs, { fail }) => {
