@@ -143,9 +143,19 @@ export class Jobs {
     return this.#put(key, { type: 'cancel' });
   }
 
-  /** @throws ProblemError `conflict` unless it is FAILED or TIMED_OUT */
-  retry(key: JobKey): Promise<JobRef> {
-    return this.#put(key, { type: 'retry' });
+  /**
+   * `isRepeated`: an earlier call may have had its effect; then a job in any other status is only described.
+   * @throws ProblemError `conflict` unless it is FAILED or TIMED_OUT
+   */
+  async retry(key: JobKey, { isRepeated = false }: { isRepeated?: boolean } = {}): Promise<JobRef> {
+    try {
+      return await this.#put(key, { type: 'retry' });
+    } catch (error) {
+      const isRefused = error instanceof ProblemError && error.code === 'conflict';
+      if (!isRepeated || !isRefused) throw error;
+      const job = await this.#options.store.read((tx) => tx.job(key));
+      return { id: key.id, status: (job ?? raiseNoJob(key)).status };
+    }
   }
 
   /** Replaces the time to live, or the retention of an ended job, counted from now. */

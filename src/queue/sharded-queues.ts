@@ -71,7 +71,7 @@ export class ShardedQueues implements Queues {
     waitForEnd: async (key, ...wait) => this.of(key.endpointId).jobs.waitForEnd(key, ...wait),
     untilEnd: async (key, ...wait) => this.of(key.endpointId).jobs.untilEnd(key, ...wait),
     cancel: async (key) => this.of(key.endpointId).jobs.cancel(key),
-    retry: async (key) => this.of(key.endpointId).jobs.retry(key),
+    retry: async (key, ...how) => this.of(key.endpointId).jobs.retry(key, ...how),
     setTtl: async (key, ttlMs) => this.of(key.endpointId).jobs.setTtl(key, ttlMs),
     purge: async (endpointId) => this.of(endpointId).jobs.purge(endpointId),
     list: async (listing) => this.of(listing.endpointId).jobs.list(listing),
