@@ -13,7 +13,12 @@ import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
-import { addForwardingHooks, noteLost } from './forwarding/forwarding-hooks.ts';
+import {
+  addForwardingHooks,
+  mayBeLost,
+  noteLost,
+  passLost,
+} from './forwarding/forwarding-hooks.ts';
 import { createNodeLink } from './forwarding/node-link.ts';
 import { tellOwner } from './forwarding/owner-hints.ts';
 import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
@@ -119,7 +124,13 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const forwarder = createForwarder(options, metrics);
   app.setErrorHandler((error, request, reply) => {
     if (forwarder) noteLost(request, reply, { error, forwarder, queue });
-    problems.send(error, request, reply);
+    if (!forwarder || !mayBeLost(request, reply, { error, forwarder })) {
+      problems.send(error, request, reply);
+      return;
+    }
+    void passLost(request, reply, { error, forwarder }).then((left) => {
+      if (left !== undefined) problems.send(left, request, reply);
+    });
   });
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);

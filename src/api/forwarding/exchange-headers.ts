@@ -1,7 +1,7 @@
 // Selects the headers that pass to another node. Pure.
 import type { IncomingMessage } from 'node:http';
 import { readTokens } from '../proxy/headers.ts';
-import { describeForwarded, isNodeHeader, type NewJobId } from './forwarded.ts';
+import { describeForwarded, type ForwardedTerms, isNodeHeader } from './forwarded.ts';
 
 /** About one connection, or set anew below. */
 const NOT_FORWARDED = new Set([
@@ -9,9 +9,7 @@ const NOT_FORWARDED = new Set([
   ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'expect', 'content-length'],
 ]);
 
-export interface NodeHeaderTerms {
-  secret: string;
-  job: NewJobId | undefined;
+export interface NodeHeaderTerms extends ForwardedTerms {
   /** `late`: it is sent after `100 Continue`. */
   body: 'none' | 'small' | 'late';
   /** Protocol of an upgrade. */

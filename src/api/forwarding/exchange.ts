@@ -33,6 +33,8 @@ export interface ExchangeOptions {
   url: string;
   body: PassedBody;
   job: NewJobId | undefined;
+  /** An earlier attempt may have had its effect. */
+  isRepeated: boolean;
   secret: string;
   agent: Agent;
   peers: PeerWatch;

@@ -11,6 +11,8 @@ export const NODE_HEADERS = {
   client: `${PREFIX}client`,
   /** ID for the new job, and ` repeat` behind it if it may exist already. */
   job: `${PREFIX}job`,
+  /** An earlier attempt of the request may have had its effect. */
+  repeat: `${PREFIX}repeat`,
   /**
    * Of every answer: `owner`; `not_owner` if the request was refused unread; `lost` if the endpoint moved while
    * the request was served, and it was not answered.
@@ -34,6 +36,8 @@ export interface Forwarded {
   address: string;
   /** Whether the client's connection is encrypted. */
   isEncrypted: boolean;
+  /** An earlier attempt may have had its effect. */
+  isRepeated: boolean;
 }
 
 const FORWARDED: unique symbol = Symbol('forwarded');
@@ -49,6 +53,11 @@ declare module 'node:http' {
 /** Undefined for requests of clients. */
 export function findForwarded(request: IncomingMessage): Forwarded | undefined {
   return request[FORWARDED];
+}
+
+/** Whether an earlier attempt of the request, at another node, may have had its effect. */
+export function isRepeated(request: IncomingMessage): boolean {
+  return request[FORWARDED]?.isRepeated ?? false;
 }
 
 /** The ID that the node which received the request has chosen for the new job; undefined without one. */
@@ -78,7 +87,10 @@ export function isNodeHeader(name: string): boolean {
 export function markForwarded(request: IncomingMessage): void {
   const { headers, rawHeaders } = request;
   const [address = '', tls] = String(headers[NODE_HEADERS.client] ?? '').split('+');
-  request[FORWARDED] = { address, isEncrypted: tls === 'tls' };
+  request[FORWARDED] = {
+    ...{ address, isEncrypted: tls === 'tls' },
+    isRepeated: headers[NODE_HEADERS.repeat] !== undefined,
+  };
   noteNewJob(request, readJob(headers[NODE_HEADERS.job]));
   request.rawHeaders = rawHeaders.filter(
     (_text, at) => !isNodeHeader(rawHeaders[at - (at % 2)] ?? ''),
@@ -86,14 +98,22 @@ export function markForwarded(request: IncomingMessage): void {
   for (const name of Object.values(NODE_HEADERS)) delete headers[name];
 }
 
+export interface ForwardedTerms {
+  secret: string;
+  job: NewJobId | undefined;
+  /** An earlier attempt may have had its effect. */
+  isRepeated: boolean;
+}
+
 /** The headers that another node reads. */
 export function describeForwarded(
   request: IncomingMessage,
-  { job, secret }: { secret: string; job: NewJobId | undefined },
+  { isRepeated, job, secret }: ForwardedTerms,
 ): string[] {
   const client = `${readClientAddress(request)}${isEncrypted(request) ? '+tls' : ''}`;
   const described = [NODE_HEADERS.secret, secret, NODE_HEADERS.client, client];
   if (job) described.push(NODE_HEADERS.job, job.isRepeated ? `${job.id} repeat` : job.id);
+  if (isRepeated) described.push(NODE_HEADERS.repeat, '1');
   return described;
 }
 

@@ -4,13 +4,22 @@ import type { Agent } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ByteBudget } from '../../base/byte-budget.ts';
 import { http } from '../../base/net/node-http.ts';
+import { findNewJob, noteNewJob } from './forwarded.ts';
 import { NodeClient } from './node-client.ts';
 import { NodeFailures } from './node-failures.ts';
-import { NoOwnerError, Passage, type PassageEnd, type PassageOptions } from './passage.ts';
+import {
+  chooseJobId,
+  type Lost,
+  NoOwnerError,
+  Passage,
+  type PassageEnd,
+  type PassageOptions,
+} from './passage.ts';
+import { findUsedBody } from './passed-body.ts';
 import { PeerWatch } from './peer-watch.ts';
 import { PlaceWaits } from './place-waits.ts';
 import type { Place } from './placement.ts';
-import { findSubject, type Subject } from './subject.ts';
+import { findSubject, isRepeatable, type Subject } from './subject.ts';
 
 /** Idle connections are closed after this time, before the other side closes them, ms. */
 const IDLE_MS = 30_000;
@@ -79,23 +88,27 @@ export class Forwarder {
    */
   async pass(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const subject = findSubject(request);
-    if (subject.kind === 'local' || this.#find(subject).kind === 'here') return;
-    const { clock, note } = this.options;
-    const startedAt = clock.now();
-    let outcome: ForwardedRequest['outcome'] = 'failed';
-    const passage = new Passage(this, request, reply);
-    try {
-      outcome = await passage.run(() => this.#find(subject));
-    } catch (error) {
-      if (error instanceof NoOwnerError) outcome = 'no_owner';
-      throw error;
-    } finally {
-      // A request that is served here keeps its body.
-      if (outcome === 'returned' && !reply.raw.closed) {
-        reply.raw.once('close', () => passage.release());
-      } else passage.release();
-      note({ outcome, durationMs: clock.now() - startedAt });
+    if (subject.kind === 'local') return;
+    if (this.#find(subject).kind === 'here') {
+      // If the endpoint moves meanwhile, the next node must find the job.
+      const id = chooseJobId(request, this.options.clock);
+      if (id !== undefined) noteNewJob(request.raw, { id, isRepeated: false });
+      return;
     }
+    await this.#run(request, reply, { subject });
+  }
+
+  /**
+   * Passes on a request that this node has served until its endpoint moved, if that is harmless. @returns whether
+   * another node has answered it @throws ProblemError before the answer begins
+   */
+  async passLost(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
+    const subject = findSubject(request);
+    if (subject.kind === 'local' || !isRepeatable(request)) return false;
+    const body = findUsedBody(request);
+    if (body === undefined || this.#find(subject).kind === 'here') return false;
+    const lost = { body, job: findNewJob(request.raw) };
+    return (await this.#run(request, reply, { lost, subject })) !== 'returned';
   }
 
   /** Ends waits at other nodes, and soon refuses requests that wait for a node. */
@@ -121,6 +134,32 @@ export class Forwarder {
     while (!this.stopping.aborted) {
       await placement.untilChange(this.stopping);
       this.peers.failDead((url) => placement.isDead(url));
+    }
+  }
+
+  /** @throws ProblemError before the answer begins */
+  async #run(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { lost, subject }: { subject: Subject; lost?: Lost },
+  ): Promise<PassageEnd> {
+    const { clock, note } = this.options;
+    const startedAt = clock.now();
+    let outcome: ForwardedRequest['outcome'] = 'failed';
+    const passage = new Passage(this, { request, reply, ...(lost && { lost }) });
+    try {
+      const end = await passage.run(() => this.#find(subject));
+      outcome = end;
+      return end;
+    } catch (error) {
+      if (error instanceof NoOwnerError) outcome = 'no_owner';
+      throw error;
+    } finally {
+      // A request that is served here keeps its body.
+      if (outcome === 'returned' && !reply.raw.closed) {
+        reply.raw.once('close', () => passage.release());
+      } else passage.release();
+      note({ outcome, durationMs: clock.now() - startedAt });
     }
   }
 

@@ -68,6 +68,12 @@ export class NoOwnerError extends ProblemError {
   }
 }
 
+/** How the request was served here until its endpoint moved. */
+export interface Lost {
+  body: PassedBody;
+  job: NewJobId | undefined;
+}
+
 export class Passage {
   readonly #context: PassageContext;
   readonly #request: FastifyRequest;
@@ -82,12 +88,17 @@ export class Passage {
   /** When the request is given up; undefined while nothing has failed. */
   #deadline: number | undefined;
 
-  constructor(context: PassageContext, request: FastifyRequest, reply: FastifyReply) {
+  constructor(
+    context: PassageContext,
+    { lost, reply, request }: { request: FastifyRequest; reply: FastifyReply; lost?: Lost },
+  ) {
     this.#context = context;
     this.#request = request;
     this.#reply = reply;
     this.#gone = abortWhenGone(reply.raw);
-    this.#jobId = chooseJobId(request, context.options.clock);
+    this.#body = lost?.body;
+    this.#mayHaveActed = lost !== undefined;
+    this.#jobId = lost ? lost.job?.id : chooseJobId(request, context.options.clock);
     this.#look = describeFinalLook(request, this.#jobId);
   }
 
@@ -139,6 +150,7 @@ export class Passage {
     return exchange({
       ...{ request: this.#request, reply: this.#reply, url, agent, peers, clock },
       ...{ gone: this.#gone, connectMs: bounds.nodeConnectMs, job: this.#describeJob() },
+      isRepeated: this.#mayHaveActed,
       secret: firstSecret(secrets),
       upgrade: findUpgrade(this.#request.raw),
       ...what,
@@ -219,7 +231,7 @@ function isFinal(end: ExchangeEnd): end is 'answered' | 'cut' | 'gone' {
   return end === 'answered' || end === 'cut' || end === 'gone';
 }
 
-function chooseJobId(request: FastifyRequest, clock: Clock): string | undefined {
+export function chooseJobId(request: FastifyRequest, clock: Clock): string | undefined {
   const mode = findSubmission(request);
   if (!mode) return undefined;
   const id = createUuidV7(clock.now());

@@ -34,6 +34,13 @@ export function findReadBody(request: IncomingMessage): Buffer | undefined {
   return bodies.get(request);
 }
 
+/** The body of a request that was served here. Undefined: it was not kept. */
+export function findUsedBody({ body, raw }: FastifyRequest): PassedBody | undefined {
+  if (Buffer.isBuffer(body)) return { kind: 'small', bytes: body };
+  const { 'content-length': length = '0', 'transfer-encoding': coding } = raw.headers;
+  return coding === undefined && Number(length) === 0 ? { kind: 'none' } : undefined;
+}
+
 /**
  * Reads the body if it is small. `release` gives its bytes back to the budget.
  * @throws ProblemError `unavailable`, `request_timeout`

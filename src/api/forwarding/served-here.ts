@@ -1,6 +1,6 @@
 // Hooks of a node around the guard: names that the node does not know yet are looked up first, and requests that it
 // serves are counted, so that it hands an endpoint over only after their end.
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Keys } from '../../control/keys/keys.ts';
 import { BEARER, readEndpoint } from '../http/auth.ts';
@@ -41,8 +41,18 @@ export function countServed(app: FastifyInstance, placement: Pick<Placement, 'be
     // The client may have disconnected while the hooks before waited; then no event follows.
     if (subject.kind !== 'local' && !reply.raw.closed) {
       const endpoint = subject.kind === 'endpoint' ? subject.endpointId : undefined;
-      reply.raw.once('close', placement.begin(endpoint));
+      counted.set(request, placement.begin(endpoint));
+      reply.raw.once('close', () => endServed(request));
     }
     done();
   });
+}
+
+/** Ends of counted requests. */
+const counted = new WeakMap<FastifyRequest, () => void>();
+
+/** This node does not serve the request any more. */
+export function endServed(request: FastifyRequest): void {
+  counted.get(request)?.();
+  counted.delete(request);
 }

@@ -26,20 +26,33 @@ export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
 
 /** The kind of job that the request submits, if it submits one. */
 export function findSubmission({ routeOptions }: FastifyRequest): 'run' | 'runsync' | undefined {
-  const { url = '' } = routeOptions;
-  const path = url.startsWith(RUNPOD_BASE) ? url.slice(RUNPOD_BASE.length) : url;
+  const path = stripBase(routeOptions.url ?? '');
   if (path === JOB_ROUTES.runJob.path) return 'run';
   return path === JOB_ROUTES.runJobSync.path ? 'runsync' : undefined;
 }
 
+/** By HTTP: a second one of the same request changes nothing more. */
+const IDEMPOTENT_METHODS = new Set(['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE']);
+/** The same of POST: what they change is named, or they only read (RunPod's clients). */
+const IDEMPOTENT_PATHS = new Set<string>([
+  ...[JOB_ROUTES.cancelJob.path, JOB_ROUTES.retryJob.path, JOB_ROUTES.purgeQueue.path],
+  ...[JOB_ROUTES.getJobStatus.path, '/v2/:endpoint/status-sync/:job'],
+]);
+
 /**
  * Whether the request may be sent again although a node may have acted on it. Workers' verbs name what they
- * do; a poll of RunPod's workers does not.
+ * do; a poll of RunPod's workers does not. A creation without a name of its own does not either.
  */
 export function isRepeatable(request: FastifyRequest): boolean {
   const { method, routeOptions } = request;
   const { config, url = '' } = routeOptions;
   if (config.access === 'worker') return !url.startsWith(RUNPOD_BASE);
   if (url === LB_ROUTE.path) return false;
-  return method === 'GET' || method === 'HEAD' || findSubmission(request) !== undefined;
+  const path = stripBase(url);
+  const isIdempotent = IDEMPOTENT_METHODS.has(method) || IDEMPOTENT_PATHS.has(path);
+  return isIdempotent || findSubmission(request) !== undefined;
+}
+
+function stripBase(url: string): string {
+  return url.startsWith(RUNPOD_BASE) ? url.slice(RUNPOD_BASE.length) : url;
 }

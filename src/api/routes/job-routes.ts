@@ -8,7 +8,7 @@ import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
-import { findNewJob } from '../forwarding/forwarded.ts';
+import { findNewJob, isRepeated } from '../forwarding/forwarded.ts';
 import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
@@ -200,13 +200,17 @@ function handleChanging({
   return {
     cancelJob: async (request, reply) =>
       sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
-    retryJob: async (request, reply) =>
-      sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
+    retryJob: async (request, reply) => sendJson(reply, await retryJob(queue, request)),
     purgeQueue: async (request, reply) => {
       const removed = await queue.jobs.purge(request.params.endpoint);
       return sendJson(reply, { removed, status: 'completed' });
     },
   };
+}
+
+/** A repeated request finds that the job runs again already. */
+export function retryJob(queue: Queues, { params, raw }: FastifyRequest<JobRoute>) {
+  return queue.jobs.retry(readJobKey(params), { isRepeated: isRepeated(raw) });
 }
 
 /** Sets the job's time to live if the call has the query parameter `ttl`. */

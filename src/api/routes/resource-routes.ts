@@ -6,7 +6,9 @@ import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { UserResources } from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import type { ResourceOutline } from '../../wire/route.ts';
+import { isRepeated } from '../forwarding/forwarded.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
 import type { QueryValues } from '../http/query.ts';
@@ -60,7 +62,13 @@ export function bindFixedResource<
       sendJson(reply, await service.get(requireHolder(request), readId(request, outline))),
     ),
     bindOperation(remove, async (request, reply) => {
-      await service.remove(requireHolder(request), readId(request, outline));
+      await service
+        .remove(requireHolder(request), readId(request, outline))
+        .catch((error: unknown) => {
+          const isGone = error instanceof ProblemError && error.code === 'not_found';
+          // An earlier attempt has removed it.
+          if (!isGone || !isRepeated(request.raw)) throw error;
+        });
       return reply.code(204).send();
     }),
   ];

@@ -20,6 +20,7 @@ import {
   type JobRoute,
   readJobKey,
   readTrace,
+  retryJob,
   sendEnd,
   sendRecord,
   setTtl,
@@ -165,8 +166,7 @@ function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions)
 
   app.route<JobRoute>({
     ...{ ...place(JOB_ROUTES.retryJob), bodyLimit },
-    handler: async (request, reply) =>
-      sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
+    handler: async (request, reply) => sendJson(reply, await retryJob(queue, request)),
   });
 
   app.route<EndpointRoute>({

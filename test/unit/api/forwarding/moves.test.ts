@@ -1,13 +1,12 @@
 // Requests whose endpoint moves, has no owner, or whose owner fails.
-import { once } from 'node:events';
-import { createServer, type RequestListener } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
+import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { createRandom } from '../../../support/random.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';
 import { waitUntil } from '../slow-client.ts';
+import { startFake } from './fake-node.ts';
 import { SECRET, startNodes } from './two-nodes.ts';
 
 const RUN = `/v2/${ENDPOINT}/run`;
@@ -216,11 +215,12 @@ describe('an owner that fails', () => {
     const dying = await startFake();
     dying.answer((_request, response) => {
       move(owner.nodeUrl);
+      move(owner.nodeUrl, 'control');
       response.destroy();
     });
-    move(dying.url);
+    move(dying.url, 'control');
     other.placement.learn();
-    const refused = await other.post(`/v2/${ENDPOINT}/purge-queue`, '{}');
+    const refused = await other.post('/v1/keys', { name: 'k', scopes: ['jobs:read'] });
     expect(refused.status).toBe(503);
     expect(await readJson(refused)).toMatchObject({ detail: expect.stringContaining('may have') });
     // A reading request is repeated.
@@ -352,27 +352,6 @@ describe('bodies for other nodes', () => {
     expect((await other.post(RUN, body)).status).toBe(200);
   });
 });
-
-/** A node of the test: an HTTP server that answers what the test says, and no pings. */
-async function startFake() {
-  let listener: RequestListener = () => {};
-  const server = createServer((request, response) => {
-    if (request.url?.startsWith('/node/')) return;
-    listener(request, response);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const close = async () => {
-    server.closeAllConnections();
-    if (server.listening) await new Promise((resolve) => server.close(resolve));
-  };
-  onTestFinished(close);
-  const answer = (next: RequestListener) => {
-    listener = next;
-  };
-  return { url: `http://127.0.0.1:${port}`, answer, close };
-}
 
 function portOf(url: string): number {
   return Number(new URL(url).port);
