@@ -39,8 +39,17 @@ export const EVENTS = [
   'gone',
   'reset',
   'commit_failed',
+  'of_group',
+  'passed_over',
 ] as const;
 export type WorldEvent = (typeof EVENTS)[number];
+
+export interface LedgerOptions {
+  /** Most leases of one group. Default: any number. */
+  groupLimit?: number | undefined;
+  /** How much the platform's clock may differ from the ledger's, ms. Default: 0. */
+  toleranceMs?: number;
+}
 
 export class Ledger {
   readonly faults: string[] = [];
@@ -57,14 +66,21 @@ export class Ledger {
   readonly #toleranceMs: number;
   readonly #jobs = new Map<string, JobNotes>();
   readonly #applied = new Set<string>();
-  /** Jobs that any worker may take, by ID. */
+  /** Jobs that some worker may take, by ID. */
   readonly #ready = new Map<string, StoredJob>();
+  /** Number of valid leases of each group. */
+  readonly #held = new Map<string, number>();
   #platformStartedAt = Number.NEGATIVE_INFINITY;
+  /** Most leases of one group. */
+  readonly #groupLimit: number;
 
-  /** `toleranceMs`: how much the platform's clock may differ from `clock`. */
-  constructor(clock: Clock, toleranceMs = 0) {
+  constructor(
+    clock: Clock,
+    { groupLimit = Number.POSITIVE_INFINITY, toleranceMs = 0 }: LedgerOptions = {},
+  ) {
     this.#clock = clock;
     this.#toleranceMs = toleranceMs;
+    this.#groupLimit = groupLimit;
   }
 
   platformRestarted(): void {
@@ -82,9 +98,27 @@ export class Ledger {
   /** Records a committed change of a job. */
   note(before: StoredJob | undefined, after: StoredJob | undefined): void {
     if (before) this.#noteChange(before, after);
+    this.#countLease(before, -1);
+    this.#countLease(after, 1);
     const id = (after ?? before)?.id ?? '';
-    if (after && isForAnyWorker(after)) this.#ready.set(id, after);
+    if (after?.status === 'IN_QUEUE' && !after.delayed) this.#ready.set(id, after);
     else this.#ready.delete(id);
+  }
+
+  #countLease(job: StoredJob | undefined, times: number): void {
+    const group = job?.group ?? null;
+    if (group === null || !job?.lease || job.lease.lost !== null) return;
+    this.#held.set(group, (this.#held.get(group) ?? 0) + times);
+  }
+
+  /** Whether the group may have one more lease for this job: those before it come first, also if they wait for a worker. */
+  #hasRoom(job: StoredJob): boolean {
+    const { group } = job;
+    if (group === null) return true;
+    const before = [...this.#ready.values()].filter(
+      (other) => other.group === group && comparePlaces(other, job) < 0,
+    );
+    return (this.#held.get(group) ?? 0) + before.length < this.#groupLimit;
   }
 
   #noteChange(before: StoredJob, after: StoredJob | undefined): void {
@@ -158,9 +192,22 @@ export class Ledger {
   }
 
   #noteLease(notes: JobNotes, before: StoredJob, after: StoredJob): void {
-    const better = [...this.#ready.values()].find((other) => comparePlaces(other, before) < 0);
+    const better = [...this.#ready.values()].find(
+      (other) => isForAnyWorker(other) && comparePlaces(other, before) < 0 && this.#hasRoom(other),
+    );
     if (better && isForAnyWorker(before)) {
       this.#complain(before, after, `was leased, though job ${better.id} is before it`);
+    }
+    const older = [...this.#ready.values()].find(
+      (other) => isForAnyWorker(other) && isOlderOfGroup(other, before),
+    );
+    if (older) this.#complain(before, after, `was leased, though job ${older.id} is older`);
+    if (before.group !== null) {
+      this.count('of_group');
+      const held = this.#held.get(before.group) ?? 0;
+      if (held >= this.#groupLimit) this.#complain(before, after, 'its group was at the limit');
+      const passed = [...this.#ready.values()].some((other) => !this.#hasRoom(other));
+      if (passed) this.count('passed_over');
     }
     if (after.attempt !== before.attempt + 1) this.#complain(before, after, 'skipped an attempt');
     const isHeld = before.status === 'IN_PROGRESS' || before.lease?.lost === null;
@@ -240,6 +287,12 @@ function isForAnyWorker({ delayed, lease, solo, status }: StoredJob): boolean {
   return status === 'IN_QUEUE' && !delayed && !solo && lease === null;
 }
 
+/** Whether both wait for their first lease in one group and priority, and the other came first. */
+function isOlderOfGroup(other: StoredJob, job: StoredJob): boolean {
+  const isSame = other.group === job.group && other.priority === job.priority;
+  return isSame && other.attempt === 0 && job.attempt === 0 && other.position < job.position;
+}
+
 function comparePlaces(a: StoredJob, b: StoredJob): number {
-  return b.priority - a.priority || a.position - b.position;
+  return b.priority - a.priority || a.turn - b.turn || a.position - b.position;
 }

@@ -59,6 +59,7 @@ export class SeedPlayer {
       endpointId: `e${this.#played++}`,
       random,
       isSheltered: Math.floor(random() * SHELTERED_ONE_IN) === 0,
+      groupLimit: seed % 2 === 0 ? undefined : 1 + (seed % 3),
     });
     const giveBack = world.clock.takeOver(random);
     try {

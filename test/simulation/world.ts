@@ -35,11 +35,13 @@ export interface WorldOptions {
   random: () => number;
   /** Only jobs kill processes, and the network loses nothing. */
   isSheltered: boolean;
+  /** Most leases of one group of jobs. Default: any number. */
+  groupLimit?: number | undefined;
 }
 
 export class World {
   readonly clock = new VirtualTime();
-  readonly ledger = new Ledger(this.clock);
+  readonly ledger: Ledger;
   readonly endpointId: string;
   readonly random: () => number;
   readonly isSheltered: boolean;
@@ -50,12 +52,15 @@ export class World {
   readonly #restartStore: () => void;
   readonly #workers: SimulatedWorker[] = [];
   readonly #over = new AbortController();
+  readonly #groupLimit: number | undefined;
   #workerCount = 0;
   /** Difference between the platform's wall clock and the time of the world, ms. */
   #wallOffsetMs = 0;
   #link: WorkerLink | undefined;
 
-  constructor({ store, endpointId, random, isSheltered }: WorldOptions) {
+  constructor({ store, endpointId, groupLimit, random, isSheltered }: WorldOptions) {
+    this.ledger = new Ledger(this.clock, { groupLimit });
+    this.#groupLimit = groupLimit;
     this.#restartStore = () => {
       if (store instanceof MemoryStore) store.restart();
     };
@@ -82,7 +87,10 @@ export class World {
   }
 
   async start(workers: number): Promise<void> {
-    const settings = endpointSettings.parse({ maxAttempts: 3 });
+    const settings = endpointSettings.parse({
+      maxAttempts: 3,
+      ...(this.#groupLimit !== undefined && { groupConcurrency: this.#groupLimit }),
+    });
     const endpoint = { id: this.endpointId, settings, createdAt: this.clock.now() };
     await this.clock.finish(this.#store.write((tx) => tx.putEndpoint(endpoint)));
     await this.#open();
@@ -98,7 +106,7 @@ export class World {
       endpointId,
       mode: 'run' as const,
       input: Buffer.from(JSON.stringify(plan)),
-      policy: { executionTimeout, ttl: JOB_LIMIT_MS, priority: this.jobs.size % PRIORITIES },
+      policy: { executionTimeout, ttl: JOB_LIMIT_MS, ...this.#choosePlace() },
       idempotency: undefined,
     };
     const accepted = await this.#unlessUnavailable(this.queue.submissions.submit(submission));
@@ -108,6 +116,14 @@ export class World {
     const stream = isStreamed ? new StreamClient(this, { endpointId, id }) : undefined;
     this.jobs.set(id, { plan, stream, isCancelled: false, isDoomed: false });
     stream?.follow().catch((error: unknown) => this.faults.push(`stream of ${id}: ${error}`));
+  }
+
+  /** Takes no random number, as below. */
+  #choosePlace(): { priority: number; group?: string } {
+    const n = this.jobs.size;
+    // The first group has twice the jobs of the second one.
+    const group = n % 5 < 2 ? 'a' : n % 5 === 2 ? 'b' : undefined;
+    return { priority: n % PRIORITIES, ...(group !== undefined && { group }) };
   }
 
   async cancel(id: string): Promise<void> {

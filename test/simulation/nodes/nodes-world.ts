@@ -82,7 +82,9 @@ export class NodesWorld {
       settings: endpointSettings.parse({ maxAttempts: 3 }),
     }));
     const ids = this.#endpoints.map(({ id }) => id);
-    this.ledgers = new Map(ids.map((id) => [id, new Ledger(clock, CLOCK_TOLERANCE_MS)]));
+    this.ledgers = new Map(
+      ids.map((id) => [id, new Ledger(clock, { toleranceMs: CLOCK_TOLERANCE_MS })]),
+    );
     const complain = (fault: string) => this.faults.push(fault);
     this.postgres = new SimulatedPostgres({
       ...{ time: clock, random, shards: SHARDS, tables: this.#tables, complain },
