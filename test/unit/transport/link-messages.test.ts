@@ -40,6 +40,12 @@ const error = {
     ...{ eventLoopUtilization: 0.5, heapUsedBytes: 3 },
   },
 };
+const usage = {
+  gpu: {
+    ...{ seconds: 1.5, vramPeakBytes: 3, vramMeanBytes: 2, vramScope: 'process' },
+    ...{ utilizationMean: 0.5, energyJoules: 450.25, shared: true },
+  },
+};
 const outcomes = [
   { kind: 'completed', executionMs: 1.5, output: 'chunks' },
   {
@@ -96,7 +102,7 @@ const questions: Message[] = [
       { ...report, kind: 'chunks', first: 1, sizes: [2, 3] },
       { ...report, kind: 'progress' },
       { ...report, kind: 'log', dropped: 4 },
-      ...outcomes.map((outcome) => ({ ...report, kind: 'outcome', outcome, recycle: true })),
+      ...outcomes.map((outcome) => ({ ...report, kind: 'outcome', outcome, recycle: true, usage })),
     ],
     schema: reportHeader,
   },
