@@ -62,20 +62,24 @@ function endStream(job: StoredJob, moment: Moment): Transition {
   return fail(job, error, { final: true }, moment);
 }
 
-/** Error codes of attempts that end a thread or process, and with it the other attempts there. */
-const FATAL_TO_OTHERS: ReadonlySet<ErrorCode> = new Set([
+/**
+ * Error codes of attempts that end a thread or process, and with it the other attempts there, or that
+ * lacked device memory, which the other attempts use too.
+ */
+const BEST_ALONE: ReadonlySet<ErrorCode> = new Set([
   'thread_crashed',
   'handler_exited',
   'uncaught_exception',
   'unhandled_rejection',
   'out_of_memory',
   'memory_limit_exceeded',
+  'gpu_out_of_memory',
   'model_process_crashed',
 ]);
 
-/** If the attempt ended its thread or process, the job runs alone next, because it may do so again. */
+/** If the error has such a code, the job runs alone next, because it may happen again. */
 export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
-  return FATAL_TO_OTHERS.has(code) ? { ...job, solo: true } : job;
+  return BEST_ALONE.has(code) ? { ...job, solo: true } : job;
 }
 
 /** From this release on, a job whose thread died because of another job runs alone next. */

@@ -50,6 +50,7 @@ export const ERROR_CODES = [
   'execution_timeout',
   'out_of_memory',
   'memory_limit_exceeded',
+  'gpu_out_of_memory',
   'handler_exited',
   'uncaught_exception',
   'unhandled_rejection',

@@ -4,7 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
-import type { UsageMeter } from './gpu/usage-meter.ts';
+import type { GpuAccounts } from './gpu/gpu-accounts.ts';
 import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,
@@ -23,7 +23,7 @@ export interface AttemptsOptions {
   options: CompleteWorkerOptions;
   reporter: Reporter;
   /** Undefined without a GPU. */
-  meter?: UsageMeter<Lease> | undefined;
+  gpus?: GpuAccounts | undefined;
 }
 
 export class Attempts {
@@ -32,7 +32,7 @@ export class Attempts {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #observer: WorkerObserver | undefined;
-  readonly #meter: UsageMeter<Lease> | undefined;
+  readonly #gpus: GpuAccounts | undefined;
   readonly #stuckAfterMs: number;
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
@@ -42,13 +42,13 @@ export class Attempts {
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
 
-  constructor({ meter, options, reporter }: AttemptsOptions) {
+  constructor({ gpus, options, reporter }: AttemptsOptions) {
     this.#executor = options.executor;
     this.#reporter = reporter;
     this.#clock = options.clock;
     this.#log = options.log;
     this.#observer = options.observer;
-    this.#meter = meter;
+    this.#gpus = gpus;
     this.#stuckAfterMs = options.stuckAfterMs;
   }
 
@@ -252,7 +252,7 @@ export class Attempts {
     const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
     const observer = this.#observer;
     observer?.attemptBegan(lease);
-    this.#meter?.begin(lease, this.#clock.now());
+    this.#gpus?.begin(lease);
     const sink = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
@@ -290,7 +290,7 @@ export class Attempts {
     this.#active--;
     this.#ended++;
     if (end.recycle) this.#mustRecycle = true;
-    const gpu = this.#meter?.end(attempt.lease, this.#clock.now());
+    const gpu = this.#gpus?.end(attempt.lease, end.outcome);
     const usage = gpu && { gpu };
     this.#observer?.attemptEnded(attempt.lease, end.outcome, usage);
     this.#logFailure(attempt, end);

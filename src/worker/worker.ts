@@ -2,11 +2,11 @@
 // and the order of steps; the loops of other files do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Lease } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
-import { type GpuFigures, UsageMeter } from './gpu/usage-meter.ts';
+import { GpuAccounts } from './gpu/gpu-accounts.ts';
+import type { GpuFigures } from './gpu/usage-meter.ts';
 import { describeHealth, type WorkerHealth } from './health/worker-health.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { Session } from './link/session.ts';
@@ -70,7 +70,7 @@ class QueueWorker implements Worker {
   readonly #leaseKeeper: LeaseKeeper;
   readonly #memoryGuard: MemoryGuard | undefined;
   /** Undefined without a GPU. */
-  readonly #meter: UsageMeter<Lease> | undefined;
+  readonly #gpus: GpuAccounts | undefined;
   /** Aborts the session's waits. */
   readonly #sessionEnd = new AbortController();
   /** Aborts the wait for running jobs. */
@@ -94,13 +94,15 @@ class QueueWorker implements Worker {
     const onFatal = (error: unknown) => this.#fail(error);
     const onAnswered = () => this.#takeLoop.wake();
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
-    const gpus = options.devices.filter(({ kind }) => kind === 'gpu').length;
-    this.#meter = gpus > 0 ? new UsageMeter({ devices: gpus }) : undefined;
-    const attempts = new Attempts({ options, reporter, meter: this.#meter });
+    this.#gpus = this.#createGpuAccounts();
+    const attempts = new Attempts({ options, reporter, gpus: this.#gpus });
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
-    const isPaused = () => attempts.mustRecycle || (this.#memoryGuard?.isHigh ?? false);
+    const isPaused = () =>
+      attempts.mustRecycle ||
+      (this.#memoryGuard?.isHigh ?? false) ||
+      (this.#gpus?.isHolding ?? false);
     this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isPaused });
     this.#memoryGuard = this.#createMemoryGuard();
     const onDrain = () => {
@@ -168,7 +170,7 @@ class QueueWorker implements Worker {
   }
 
   noteGpuFigures(figures: GpuFigures): void {
-    this.#meter?.sample(figures, this.#options.clock.now());
+    this.#gpus?.note(figures);
   }
 
   /**
@@ -185,6 +187,19 @@ class QueueWorker implements Worker {
     if (this.#state.name !== 'ready' && this.#state.name !== 'draining') return;
     this.#stopWaiting.abort();
     this.recycle(reason);
+  }
+
+  #createGpuAccounts(): GpuAccounts | undefined {
+    const { clock, devices } = this.#options;
+    const count = devices.filter(({ kind }) => kind === 'gpu').length;
+    if (count === 0) return undefined;
+    return new GpuAccounts({
+      devices: count,
+      clock,
+      isIdle: () => this.#attempts.active === 0,
+      onRelief: () => this.#takeLoop.wake(),
+      onRecycle: (reason) => this.recycle(reason),
+    });
   }
 
   #createMemoryGuard(): MemoryGuard | undefined {

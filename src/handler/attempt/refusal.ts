@@ -2,7 +2,8 @@
 import type { ErrorCode } from '../../wire/job.ts';
 import { NotJsonError } from '../../wire/json.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
-import { retryAdvice } from '../retry-errors.ts';
+import { isDeviceMemoryError } from '../device-memory-errors.ts';
+import { type RetryAdvice, retryAdvice } from '../retry-errors.ts';
 import { describeThrown } from '../thrown.ts';
 import { MismatchError } from './validate.ts';
 
@@ -35,8 +36,7 @@ export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
   }
   const advice = retryAdvice(thrown);
   if (advice?.kind === 'released') return { kind: 'released', reason: advice.reason };
-  const code = advice?.kind === 'crashed' ? 'model_process_crashed' : 'handler_error';
-  const error = { code, ...describeThrown(thrown) } as const;
+  const error = { code: chooseCode(thrown, advice), ...describeThrown(thrown) } as const;
   if (advice?.kind === 'after') {
     return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
   }
@@ -46,6 +46,12 @@ export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
     error,
     retry: advice?.kind === 'never' ? 'never' : 'default',
   };
+}
+
+/** The text of a model process that died also tells what it died of. */
+function chooseCode(thrown: unknown, advice: RetryAdvice | undefined): ErrorCode {
+  if (isDeviceMemoryError(thrown)) return 'gpu_out_of_memory';
+  return advice?.kind === 'crashed' ? 'model_process_crashed' : 'handler_error';
 }
 
 /** A value that is not JSON fails the attempt; errors of a `toJSON` are the handler's own. */

@@ -13,6 +13,7 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { MAX_CHUNKS, MAX_REPORTS } from '../../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from '../execution/executor.ts';
+import { adaptOutcome } from '../link/known-errors.ts';
 import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from '../link/link-call.ts';
 import type { Session } from '../link/session.ts';
 import type { Outbox } from '../outbox/outbox.ts';
@@ -91,7 +92,10 @@ export class Reporter {
       chunks: (message) => add(() => attempt.addChunks(message)),
       progress: (value) => add(() => attempt.addProgress(value)),
       log: (lines, dropped) => add(() => attempt.addLog(lines, dropped)),
-      end: (end) => add(() => attempt.addOutcome(end)),
+      end: (end) => {
+        const outcome = adaptOutcome(end.outcome, this.#session.terms);
+        add(() => attempt.addOutcome({ ...end, outcome }));
+      },
     };
   }
 

@@ -414,6 +414,18 @@ export function describeReports(stage: LinkStage): void {
       expect(await platform.record(id)).toMatchObject({ status: 'CANCELLED', usage: { gpu } });
     });
 
+    it.each(['gpu_out_of_memory', 'model_process_crashed'] as const)(
+      'of the code %s fails the attempt with it',
+      async (code) => {
+        const { platform } = stage;
+        const id = await platform.submit();
+        const hand = await stage.worker();
+        const end = { ...failed, error: { code, message: 'm' }, retry: 'never' } as const;
+        await hand.finish(await hand.takeOne(), end);
+        expect((await platform.record(id)).error).toMatchObject({ code, attempts: [{ code }] });
+      },
+    );
+
     it('contains the place where the attempt was stuck', async () => {
       const { platform } = stage;
       const id = await platform.submit();

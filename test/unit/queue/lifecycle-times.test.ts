@@ -306,7 +306,8 @@ describe('a job', () => {
     'out_of_memory',
     'memory_limit_exceeded',
     'model_process_crashed',
-  ] as const)('that failed with %s, which also ends other jobs, runs alone next', (code) => {
+    'gpu_out_of_memory',
+  ] as const)('that failed with %s, which concerns other jobs too, runs alone next', (code) => {
     const error = { code, message: 'it went' };
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
     const after = step(states.running, { type: 'outcome', seq: 1, outcome }).job;

@@ -1,4 +1,5 @@
-// What a worker reports of the GPUs that its attempts used: a scripted queue and executor.
+// What a worker reports of the GPUs that its attempts used, and what it does when one of them ran out of
+// their memory: a scripted queue and executor.
 import { describe, expect, it } from 'vitest';
 import type { Device, Report } from '../../../src/wire/link/worker-link.ts';
 import { lease, type Script, startScript } from './worker-script.ts';
@@ -64,5 +65,69 @@ describe('the outcome of an attempt', () => {
     link.lastTake.answer([lease('late')]);
     await clock.advance(0);
     expect(usageOf(link.reportCalls.at(-1)?.reports.at(-1))).toBe(undefined);
+  });
+});
+
+describe('a worker whose job ran out of GPU memory', () => {
+  const MIB = 2 ** 20;
+
+  async function runOut() {
+    const started = await startScript({ devices: [gpu] });
+    const { clock, executor, link, worker } = started;
+    const note = (mib: number) =>
+      worker.noteGpuFigures({ vramScope: 'process', vramBytes: mib * MIB });
+    note(1_000);
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(500);
+    note(9_000);
+    const takes = link.takes.length;
+    executor.last.finish({
+      outcome: {
+        ...{ kind: 'failed', executionMs: 500, retry: 'default' },
+        error: { code: 'gpu_out_of_memory', message: 'CUDA out of memory' },
+      },
+      output: undefined,
+    });
+    return { ...started, note, takes };
+  }
+
+  it('tells an older platform in words that it knows', async () => {
+    const { clock, link } = await runOut();
+    await clock.advance(0);
+    expect(link.reportCalls.at(-1)?.reports.at(-1)).toMatchObject({
+      outcome: {
+        error: { code: 'handler_error', message: 'gpu_out_of_memory: CUDA out of memory' },
+      },
+    });
+  });
+
+  it('asks for a new process if the memory does not come back', async () => {
+    const { clock, link, note, worker } = await runOut();
+    // The take that was open has the slots of before.
+    link.lastTake.answer([]);
+    await clock.advance(1_000);
+    note(9_000);
+    await clock.advance(10_000);
+    expect(await worker.ended).toMatchObject({
+      name: 'stopped',
+      recycle: {
+        reason: 'a job ran out of GPU memory, and 8000 MiB more than before it are still in use',
+      },
+    });
+  });
+
+  it.each([
+    ['the memory is back', 1_000, true],
+    ['10 s have passed without a sample', 10_000, false],
+  ])('takes jobs again when %s', async (_, waitMs, hasSample) => {
+    const { clock, link, note, worker } = await runOut();
+    link.lastTake.answer([]);
+    await clock.advance(waitMs - 1);
+    const before = link.takes.length;
+    await clock.advance(1);
+    if (hasSample) note(1_100);
+    await clock.advance(1);
+    expect(link.takes.length).toBe(before + 1);
+    expect(worker.state.name).toBe('ready');
   });
 });

@@ -359,6 +359,18 @@ describe('schemas', () => {
 });
 
 describe('a handler that throws', () => {
+  it('fails with a code of its own if the device had too little memory', async () => {
+    const text = 'CUDA out of memory. Tried to allocate 20.00 GiB';
+    const plain = await runAndReadError(() => {
+      throw new Error('inference failed', { cause: new Error(text) });
+    });
+    expect(plain).toMatchObject({ code: 'gpu_out_of_memory', retry: 'default' });
+    const final = await runAndReadError(() => {
+      throw new NonRetryableError(text);
+    });
+    expect(final).toMatchObject({ code: 'gpu_out_of_memory', message: text, retry: 'never' });
+  });
+
   it('fails with the error’s message, class and stack and may be retried', async () => {
     class ModelError extends Error {}
     const error = await runAndReadError(() => {
