@@ -15,6 +15,7 @@ import {
   measurePickUp,
   measureRoundTrip,
 } from './measures.ts';
+import { measureModelProcess } from './model-process.ts';
 import { measureNeighbours } from './neighbours.ts';
 import { measureNodes } from './nodes.ts';
 import { measurePayloads } from './payloads.ts';
@@ -47,6 +48,7 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   warmup: measureWarmUp,
   postgres: measurePostgres,
   nodes: measureNodes,
+  process: measureModelProcess,
 };
 
 const HOSTILE = 'hostile';

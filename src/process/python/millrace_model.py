@@ -66,8 +66,8 @@ _PREFIX = struct.Struct(">II")
 _ALIGNMENT = 8
 _MAX_DEPTH = 1000
 _MAX_STACK_CHARS = 16_000
-# Buffers in one sendmsg; the kernel takes at most 1,024.
-_MAX_BUFFERS = 512
+# Bytes from which a piece is not worth a copy.
+_SEND_ALONE = 65_536
 
 _Path = Tuple[Union[str, int], ...]
 
@@ -685,16 +685,16 @@ def _attach(value: Any, attachments: List[Dict[str, Any]], body: memoryview) -> 
 
 
 def _send_all(target: socket.socket, pieces: List[Union[bytes, memoryview]]) -> None:
-    """Sends all pieces without joining them."""
-    views = [memoryview(piece) for piece in pieces]
-    first = 0
-    while first < len(views):
-        sent = target.sendmsg(views[first : first + _MAX_BUFFERS])
-        while first < len(views) and sent >= views[first].nbytes:
-            sent -= views[first].nbytes
-            first += 1
-        if sent:
-            views[first] = views[first][sent:]
+    """Sends small pieces together, and large ones as they lie in memory."""
+    small = bytearray()
+    for piece in pieces:
+        if len(piece) < _SEND_ALONE:
+            small += piece
+            continue
+        target.sendall(small)
+        target.sendall(piece)
+        small = bytearray()
+    target.sendall(small)
 
 
 def _to_number(name: str, value: float) -> float:
