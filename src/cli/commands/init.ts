@@ -17,6 +17,13 @@ import { flag, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 
 const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));
+/** Files that replace those of TEMPLATE, or join them. */
+const PYTHON_TEMPLATE = join(TEMPLATE, 'python');
+const PYTHON_LIBRARY = fileURLToPath(
+  new URL('../../process/python/millrace_model.py', import.meta.url),
+);
+
+const TEMPLATES = ['typescript', 'python'];
 
 /** Files that may exist before the project is created. */
 const HARMLESS = ['.git', 'LICENSE'];
@@ -25,6 +32,10 @@ const options = {
   from: text({
     placeholder: 'PATH',
     help: 'tarball or folder of millrace to depend on; a tarball is copied into vendor/',
+  }),
+  template: text({
+    placeholder: 'NAME',
+    help: 'typescript: the handler does the work; python: it calls a model in Python. Default: typescript',
   }),
   force: flag({
     help: 'write into a folder that is not empty; replace files of the same name',
@@ -36,6 +47,7 @@ export const initCommand: Command = {
   description: [
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
       'README. Node 24 is a development dependency of the project. Run `npm install` afterwards.',
+    'With --template python, the handler keeps a Python program running and calls its functions.',
     'Without --from, an installed millrace adds the published package of its version as the dependency; a ' +
       'millrace that runs from a checkout of its repository adds that checkout. To build an image, give --from ' +
       'a tarball (`npm pack` in a checkout), because the Dockerfile needs every dependency in the folder.',
@@ -44,7 +56,11 @@ export const initCommand: Command = {
     { name: '[folder]', help: 'project folder, created if missing; default: the current folder' },
   ],
   options,
-  examples: ['millrace init my-handler', 'millrace init my-handler --from ./millrace-0.1.0.tgz'],
+  examples: [
+    'millrace init my-handler',
+    'millrace init my-model --template python',
+    'millrace init my-handler --from ./millrace-0.1.0.tgz',
+  ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'done' },
     { code: EXIT.failed, meaning: 'the folder is not empty, or cannot be written' },
@@ -58,14 +74,35 @@ async function run(args: readonly string[]): Promise<number> {
   checkArguments(initCommand.positionals, positionals);
   const [given = '.'] = positionals;
   const folder = resolve(given);
+  const files = listFiles(values.template);
   checkFolder(folder, values.force);
-  const written = writeProject(folder, chooseOrigin(values.from));
+  const written = writeProject(folder, files, chooseOrigin(values.from));
   const enter =
     folder === process.cwd() ? '' : `cd ${relative(process.cwd(), folder) || folder} && `;
   void print(
     `${written.map((file) => `  ${file}`).join('\n')}\n\nNext: ${enter}npm install && npm test && npm start\n`,
   );
   return EXIT.ok;
+}
+
+/** Path of each file in the template, by its path in the project. */
+function listFiles(template = 'typescript'): Map<string, string> {
+  if (!TEMPLATES.includes(template)) {
+    throw new UsageError(`--template: ${template} is none of ${TEMPLATES.join(', ')}`);
+  }
+  const folders = template === 'python' ? [TEMPLATE, PYTHON_TEMPLATE] : [TEMPLATE];
+  const files = new Map<string, string>();
+  for (const folder of folders) {
+    for (const entry of readdirSync(folder, { withFileTypes: true })) {
+      if (entry.isDirectory()) continue;
+      // npm omits dot files and nested package.json files from packages, or treats them as its own.
+      const { name } = entry;
+      const target = name === '_package.json' ? 'package.json' : name.replace(/^_/, '.');
+      files.set(target, join(folder, name));
+    }
+  }
+  if (template === 'python') files.set('millrace_model.py', PYTHON_LIBRARY);
+  return files;
 }
 
 function checkFolder(folder: string, isForced: boolean): void {
@@ -108,27 +145,27 @@ function readPackageName(folder: string): unknown {
   }
 }
 
-function writeProject(folder: string, origin: Origin): string[] {
+function writeProject(
+  folder: string,
+  files: ReadonlyMap<string, string>,
+  origin: Origin,
+): string[] {
   try {
     mkdirSync(folder, { recursive: true });
-    return writeFiles(folder, origin);
+    return writeFiles(folder, files, origin);
   } catch (error) {
     throw new CommandError(error instanceof Error ? error.message : String(error));
   }
 }
 
-function writeFiles(folder: string, origin: Origin): string[] {
+function writeFiles(folder: string, files: ReadonlyMap<string, string>, origin: Origin): string[] {
   const words = new Map(Object.entries(collectWords(folder, origin)));
   const fill = (line: string) =>
     line.replaceAll(/\{\{(.+?)\}\}/g, (whole, word: string) => words.get(word) ?? whole);
-  const written = readdirSync(TEMPLATE)
-    .sort()
-    .map((source) => {
-      // npm omits dot files and nested package.json files from packages, or treats them as its own.
-      const target = source === '_package.json' ? 'package.json' : source.replace(/^_/, '.');
-      writeFileSync(join(folder, target), fill(readFileSync(join(TEMPLATE, source), 'utf8')));
-      return target;
-    });
+  const written = [...files.keys()].sort();
+  for (const [target, source] of files) {
+    writeFileSync(join(folder, target), fill(readFileSync(source, 'utf8')));
+  }
   if (origin.kind !== 'tarball') return written;
   mkdirSync(join(folder, 'vendor'), { recursive: true });
   copyFileSync(origin.file, join(folder, 'vendor', basename(origin.file)));

@@ -48,6 +48,24 @@ it('fills every placeholder of the template', async () => {
   }
 });
 
+it('writes a project with a model in Python, which has no placeholders left', async () => {
+  const { code } = await place.run(['init', 'app', '--template', 'python']);
+  expect(code).toBe(0);
+  const names = readdirSync(place.path('app'));
+  expect(names).toEqual(expect.arrayContaining(['handler.ts', 'millrace_model.py', 'model.py']));
+  expect(names).not.toContain('python');
+  for (const name of names) {
+    expect(readFileSync(place.path(`app/${name}`), 'utf8')).not.toMatch(/\{\{\w/);
+  }
+});
+
+it('refuses an unknown template with the names of those that exist', async () => {
+  const { code, stderr } = await place.run(['init', 'app', '--template', 'rust']);
+  expect(code).toBe(2);
+  expect(stderr).toContain('--template: rust is none of typescript, python');
+  expect(existsSync(place.path('app'))).toBe(false);
+});
+
 it('makes the project depend on the checkout in which it runs', async () => {
   await place.run(['init', 'app']);
   const dependency: string = readPackage('app').dependencies.millrace;

@@ -1,0 +1,23 @@
+// Counts the words of a text in Python, line by line: see model.py. An input to try it with:
+//   { "text": "one two\nthree" }
+import { fileURLToPath } from 'node:url';
+import { type Context, defineHandler, type Job } from 'millrace';
+import { createModelProcess } from 'millrace/process';
+import { z } from 'zod';
+
+const input = z.object({ text: z.string() });
+
+const model = createModelProcess({
+  command: 'python3',
+  args: [fileURLToPath(new URL('./model.py', import.meta.url))],
+});
+
+export default defineHandler({
+  input,
+  setup: (ctx) => model.start(ctx),
+  teardown: () => model.stop(),
+  // `ctx` cancels the call with the job, and receives its log and metrics.
+  async *run(job: Job<z.infer<typeof input>>, ctx: Context) {
+    yield* model.stream('count_words', job.input, ctx);
+  },
+});
