@@ -18,6 +18,8 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 const MAX_PER_TAKE = 1_000;
 /** An answer that comes this long after the take's own wait is reported as trouble. */
 const LATE_ANSWER_MS = 10_000;
+/** The end of a shorter wait, for an incomplete batch, cannot be told from an early answer, ms. */
+const BRIEF_WAIT_MS = 100;
 
 export interface TakeLoopOptions {
   options: CompleteWorkerOptions;
@@ -97,18 +99,22 @@ export class TakeLoop {
       const max = await this.#waitForSlot();
       if (signal.aborted) return;
       const askedAt = this.#clock.now();
-      const freeForMs = this.#executor.freeForMs;
-      const isShort = freeForMs !== undefined;
-      const leases = await this.#take(max, freeForMs);
+      const waitMs = this.#limitWait();
+      const leases = await this.#take(max, waitMs);
       if (!leases) continue;
       this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
       if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
       else if (leases.length > 0) this.#attempts.accept(leases);
-      const waitMs = this.#session.terms.takeWaitMs;
-      // A take that waited for an incomplete batch only was asked to answer early.
-      const isNews = leases.length > 0 || isShort;
+      const isBrief = waitMs < Math.min(BRIEF_WAIT_MS, this.#session.terms.takeWaitMs);
+      const isNews = leases.length > 0 || isBrief;
       await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews }, signal);
     }
+  }
+
+  /** How long the next take may wait, ms: until an incomplete batch takes its free slots. */
+  #limitWait(): number {
+    const { freeForMs = Number.POSITIVE_INFINITY } = this.#executor;
+    return Math.ceil(Math.min(this.#session.terms.takeWaitMs, freeForMs));
   }
 
   /** If the platform cannot take jobs back, a job that arrives during shutdown must run. */
@@ -144,10 +150,9 @@ export class TakeLoop {
   }
 
   /** Undefined if the take failed; its leases may arrive with a later take. */
-  async #take(max: number, freeForMs = Number.POSITIVE_INFINITY): Promise<Lease[] | undefined> {
+  async #take(max: number, waitMs: number): Promise<Lease[] | undefined> {
     const { link, workerId, incarnation } = this.#options;
     const { signal } = this.#stopping;
-    const waitMs = Math.ceil(Math.min(this.#session.terms.takeWaitMs, freeForMs));
     // Repeated unchanged after a failure: the takeId returns leases whose answer was lost.
     const request: TakeRequest = {
       workerId,

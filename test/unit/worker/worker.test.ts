@@ -202,6 +202,18 @@ describe('a worker that takes', () => {
     expect(link.lastTake.request.waitMs).toBe(20_000);
   });
 
+  it('slows down during a long wait of an incomplete batch too', async () => {
+    const { clock, executor, link, worker } = script();
+    executor.freeForMs = 5_000;
+    await worker.start();
+    await clock.advance(0);
+    for (let answers = 0; answers < 10 && link.takes.length === answers + 1; answers++) {
+      link.lastTake.answer([]);
+      await clock.advance(0);
+    }
+    expect(link.takes.length).toBeLessThan(6);
+  });
+
   it('requests the number of jobs that it has seen to be free, though a batch starts meanwhile', async () => {
     const { clock, executor, link, worker } = script();
     let reads = 0;
