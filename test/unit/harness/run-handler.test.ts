@@ -1,7 +1,7 @@
 // A handler run alone, without a queue: which time limit holds, and that it may be tried again.
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
-import type { Context, Job } from '../../../src/index.ts';
+import { type Context, defineBatchHandler, type Job } from '../../../src/index.ts';
 import { runHandler } from '../../../src/testing.ts';
 
 const waitForSignal = async (_job: Job, { signal }: Context) => {
@@ -23,6 +23,14 @@ describe('runHandler', () => {
     const { status, error } = await run;
     expect(status).toBe('TIMED_OUT');
     expect(error?.message).toContain(`${timeoutMs} ms`);
+  });
+
+  it('runs a job of a batch handler alone, without waiting for others', async () => {
+    const batch = { maxSize: 8, maxWaitMs: 10_000 };
+    const run = (jobs: readonly unknown[]) => jobs.map(() => jobs.length);
+    const handler = defineBatchHandler({ batch, run });
+    const done = await runHandler(handler, {}, { clock: new ManualClock() });
+    expect(done).toMatchObject({ status: 'COMPLETED', output: 1 });
   });
 
   it('retries as often as requested, and returns the last attempt', async () => {
