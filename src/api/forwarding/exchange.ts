@@ -145,8 +145,10 @@ class Exchange {
   }
 
   #sendBody(): void {
-    if (this.#isOver || this.#options.body.kind !== 'late' || this.#isSent) return;
+    const { body } = this.#options;
+    if (this.#isOver || body.kind !== 'late' || this.#isSent) return;
     this.#isSent = true;
+    body.kept?.begin();
     const { raw } = this.#options.request;
     sendContinue(raw);
     raw.pipe(this.#outgoing);

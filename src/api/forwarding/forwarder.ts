@@ -45,6 +45,7 @@ export class Forwarder {
   readonly failures: NodeFailures;
   readonly agent: Agent;
   readonly budget: ByteBudget;
+  readonly copies: ByteBudget;
   readonly #client: NodeClient;
   readonly #stopping = new AbortController();
   #cancelClosing = () => {};
@@ -63,6 +64,9 @@ export class Forwarder {
     });
     const maxBytes = bounds.maxForwardedBytes;
     this.budget = new ByteBudget({ clock, maxBytes, maxOwnerBytes: bounds.maxUserForwardedBytes });
+    this.copies = new ByteBudget({
+      ...{ clock, maxBytes: bounds.maxCopiedBytes, maxOwnerBytes: bounds.maxUserCopiedBytes },
+    });
     void this.#followDeaths();
   }
 
@@ -71,9 +75,9 @@ export class Forwarder {
     return this.#stopping.signal;
   }
 
-  /** Bytes of request bodies that wait for other nodes. */
+  /** Bytes of request bodies that wait for other nodes, and of copies. */
   get usedBytes(): number {
-    return this.budget.usedBytes;
+    return this.budget.usedBytes + this.copies.usedBytes;
   }
 
   /** Whether this node serves the request. */

@@ -8,6 +8,13 @@ export interface ForwardingBounds {
   maxForwardedBytes: number;
   /** The same for one user. Default 16 MB. */
   maxUserForwardedBytes: number;
+  /**
+   * Bytes of copies of request bodies above 64 KB, so that they can be sent again if a node dies. Without room, no copy is
+   * made. Default 64 MB.
+   */
+  maxCopiedBytes: number;
+  /** The same for one user; one body may be larger. Default 16 MB. */
+  maxUserCopiedBytes: number;
   /** Connections to one other node, and connections of all other nodes. Default 20,000. */
   maxNodeConnections: number;
   /** How long a client's request waits for a node that serves it, ms. Default 12,000. */
@@ -25,6 +32,8 @@ const MB = 1_048_576;
 const DEFAULT_FORWARDING_BOUNDS: ForwardingBounds = {
   maxForwardedBytes: 64 * MB,
   maxUserForwardedBytes: 16 * MB,
+  maxCopiedBytes: 64 * MB,
+  maxUserCopiedBytes: 16 * MB,
   maxNodeConnections: 20_000,
   // Longer than the takeover of a killed node.
   ownerWaitMs: 12_000,

@@ -15,7 +15,7 @@ import { type NewJobId, noteNewJob } from './forwarded.ts';
 import type { ForwardingBounds } from './forwarding-bounds.ts';
 import type { NodeFailures } from './node-failures.ts';
 import { firstSecret } from './node-secret.ts';
-import { type PassedBody, readSmallBody } from './passed-body.ts';
+import { noteReadBody, type PassedBody, readSmallBody } from './passed-body.ts';
 import type { PeerWatch } from './peer-watch.ts';
 import type { PlaceWaits } from './place-waits.ts';
 import type { Place, Placement } from './placement.ts';
@@ -54,6 +54,7 @@ export interface PassageContext {
   failures: NodeFailures;
   agent: Agent;
   budget: ByteBudget;
+  copies: ByteBudget;
   stopping: AbortSignal;
 }
 
@@ -171,7 +172,8 @@ export class Passage {
     const { log, placement } = this.#context.options;
     if (end !== 'refused') this.#context.failures.fail(url, end);
     if (end === 'unknown') {
-      if (!isRepeatable(this.#request) || this.#body?.kind === 'late') throw describeUnknown();
+      this.#body = isRepeatable(this.#request) ? await this.#wholeBody() : undefined;
+      if (this.#body === undefined) throw describeUnknown();
       this.#mayHaveActed = true;
     }
     const leftMs = this.#leftMs();
@@ -191,11 +193,20 @@ export class Passage {
       : { id: this.#jobId, isRepeated: this.#mayHaveActed };
   }
 
+  /** After a node may have had the body. Undefined if it cannot be sent again. */
+  async #wholeBody(): Promise<PassedBody | undefined> {
+    const body = this.#body;
+    if (body?.kind !== 'late') return body;
+    const { clock, stallMs } = this.#context.options;
+    const bytes = await body.kept?.finish({ clock, stallMs, gone: this.#gone });
+    return bytes && noteReadBody(this.#request.raw, bytes);
+  }
+
   async #readBody(): Promise<PassedBody> {
-    const { budget, options } = this.#context;
+    const { budget, copies, options } = this.#context;
     const { bounds, clock, inFlightWaitMs, stallMs } = options;
     const waitMs = this.#isWorker() ? bounds.workerOwnerWaitMs : inFlightWaitMs;
-    const limits = { budget, waitMs, stallMs, clock, gone: this.#gone };
+    const limits = { budget, copies, waitMs, stallMs, clock, gone: this.#gone };
     const { body, release } = await readSmallBody(this.#request, limits);
     this.#releaseBody = release;
     return body;

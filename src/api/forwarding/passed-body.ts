@@ -7,17 +7,23 @@ import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { LB_ROUTE } from '../../wire/routes.ts';
 import { sendContinue } from '../limits/exchanges.ts';
+import { KeptBody } from './kept-body.ts';
 
 /** Larger bodies wait until their node asks for them. */
 const MAX_SMALL_BYTES = 65_536;
 /** Retry-After if the budget is full, ms. */
 const RETRY_MS = 5_000;
 
-/** `late`: it is sent after the node has answered `100 Continue`. */
-export type PassedBody = { kind: 'none' } | { kind: 'small'; bytes: Buffer } | { kind: 'late' };
+/** `late`: it is sent after the node has answered `100 Continue`. `kept`: a copy is made of it on its way. */
+export type PassedBody =
+  | { kind: 'none' }
+  | { kind: 'small'; bytes: Buffer }
+  | { kind: 'late'; kept?: KeptBody | undefined };
 
 export interface BodyBudget {
   budget: ByteBudget;
+  /** For copies of larger bodies; without room there, none is made. */
+  copies: ByteBudget;
   /** Longest wait for the budget, ms. */
   waitMs: number;
   /** Longest time in which a small body arrives, ms. */
@@ -26,6 +32,9 @@ export interface BodyBudget {
   /** Aborts when the client disconnects. */
   gone: AbortSignal;
 }
+
+/** These claims are never dropped. */
+const NEVER = { moved: () => Number.POSITIVE_INFINITY, drop: () => {} };
 
 const bodies = new WeakMap<IncomingMessage, Buffer>();
 
@@ -41,6 +50,12 @@ export function findUsedBody({ body, raw }: FastifyRequest): PassedBody | undefi
   return coding === undefined && Number(length) === 0 ? { kind: 'none' } : undefined;
 }
 
+/** The whole body after all, to send it again. */
+export function noteReadBody(request: IncomingMessage, bytes: Buffer): PassedBody {
+  bodies.set(request, bytes);
+  return { kind: 'small', bytes };
+}
+
 /**
  * Reads the body if it is small. `release` gives its bytes back to the budget.
  * @throws ProblemError `unavailable`, `request_timeout`
@@ -54,13 +69,16 @@ export async function readSmallBody(
   if (isSized && length === 0) return { body: { kind: 'none' }, release: () => {} };
   // A worker of a load-balancing endpoint reads from the client's connection.
   const isBalanced = routeOptions.url === LB_ROUTE.path;
-  if (!isSized || isBalanced || length > MAX_SMALL_BYTES)
-    return { body: { kind: 'late' }, release: () => {} };
-  const claim = await claimBytes(length, holder?.userId ?? '', options);
+  const owner = holder?.userId ?? '';
+  if (!isSized || isBalanced) return { body: { kind: 'late' }, release: () => {} };
+  if (length > MAX_SMALL_BYTES) {
+    const copied = options.copies.tryClaim({ owner, bytes: length, ...NEVER });
+    const kept = copied && new KeptBody(raw, length);
+    return { body: { kind: 'late', kept }, release: () => copied?.release() };
+  }
+  const claim = await claimBytes(length, owner, options);
   try {
-    const bytes = await collect(raw, options);
-    bodies.set(raw, bytes);
-    return { body: { kind: 'small', bytes }, release: claim.release };
+    return { body: noteReadBody(raw, await collect(raw, options)), release: claim.release };
   } catch (error) {
     claim.release();
     throw error;
@@ -72,8 +90,7 @@ async function claimBytes(
   owner: string,
   { budget, gone, waitMs }: BodyBudget,
 ): Promise<Claim> {
-  const never = { moved: () => Number.POSITIVE_INFINITY, drop: () => {} };
-  const claim = await budget.claim({ owner, bytes, ...never }, { waitMs, signal: gone });
+  const claim = await budget.claim({ owner, bytes, ...NEVER }, { waitMs, signal: gone });
   if (claim) return claim;
   const detail = 'Too many bytes of requests wait for other nodes; try again later.';
   throw new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });

@@ -78,6 +78,65 @@ describe('after the owner has carried a request out and died, another node answe
   });
 });
 
+describe('a body of more than 64 KB', () => {
+  const text = 'x'.repeat(2_000_000);
+
+  it('is sent again if the owner dies after it', async () => {
+    const nodes = await startNodes();
+    const { other, owner } = nodes;
+    const statuses = await startDying(nodes);
+    const id = await submitJob(other, { input: { text } });
+    expect(statuses).toEqual([200]);
+    const jobs = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
+    expect((await owner.queue.jobs.list(jobs)).jobs.map((job) => job.id)).toEqual([id]);
+    await expect.poll(() => other.forwarder?.usedBytes).toBe(0);
+  });
+
+  it('is sent again if the owner dies within it, also if the endpoint comes here', async () => {
+    const { learn, move, other, owner } = await startNodes();
+    for (const next of [owner, other]) {
+      const dying = await startFake();
+      dying.answer((request, response) => {
+        request.once('data', () => {
+          move(next.nodeUrl);
+          if (next === other) learn();
+          response.destroy();
+        });
+      });
+      move(dying.url);
+      other.placement.learn();
+      const id = await submitJob(other, { input: { text } });
+      const job = await takeJob(next);
+      expect(job.id).toBe(id);
+      await job.complete('1');
+      const record = await readJson(await next.call(`/v2/${ENDPOINT}/status/${id}`));
+      expect(record).toMatchObject({ status: 'COMPLETED' });
+    }
+  });
+
+  it('is refused if it could not be copied', async () => {
+    const bounds = { maxCopiedBytes: 3_000_000, maxUserCopiedBytes: 3_000_000 };
+    const nodes = await startNodes({ forwarding: { bounds } });
+    const { move, other } = nodes;
+    const held = await startFake();
+    held.answer((request) => request.resume());
+    move(held.url);
+    other.placement.learn();
+    const path = `/v2/${ENDPOINT}/run`;
+    const waiting = other.post(path, { input: { text } }).catch(() => 'closed');
+    await expect.poll(() => other.forwarder?.usedBytes).toBeGreaterThan(2_000_000);
+    await startDying(nodes);
+    const refused = await other.post(path, { input: { text } });
+    expect([refused.status, await readJson(refused)]).toMatchObject([
+      503,
+      { detail: expect.stringContaining('may have had its effect') },
+    ]);
+    move(nodes.owner.nodeUrl);
+    await held.close();
+    expect(await waiting).toMatchObject({ status: 200 });
+  });
+});
+
 describe('a node that loses an endpoint while it serves a request passes it on', () => {
   /** The next call of the method finds that the endpoint has moved. */
   function loseIn<T extends object>(nodes: TwoNodes, of: T, name: keyof T) {
