@@ -46,6 +46,8 @@ export interface ComputeOfNodes {
   store: Store;
   /** The machines that take pods now. */
   listPlaces: () => readonly Place[];
+  /** UUIDs of the GPUs on the machine of a node. */
+  gpusOfNode: (node: string) => ReadonlySet<string>;
   /** How the balancer connects to workers on other machines. */
   connectorOf: BalancerOptions['connectorOf'];
 }
@@ -114,7 +116,7 @@ export class Compute {
       engine &&
       Pods.create({
         ...{ store: podStore, clock, engine, catalog, templates, processUsers, quotas, limits },
-        listPlaces,
+        ...{ listPlaces, gpusOfNode: nodes?.gpusOfNode },
       });
     if (!nodes) await pods?.live.load();
     const admit = (userId: string) => pods?.admit(userId);

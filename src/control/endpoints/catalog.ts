@@ -24,9 +24,14 @@ export interface CatalogPage {
 }
 
 export class Catalog {
-  readonly #contents: CatalogContents;
+  #contents: CatalogContents;
 
   constructor(contents: CatalogContents) {
+    this.#contents = contents;
+  }
+
+  /** Machines were found, or are gone. */
+  replace(contents: CatalogContents): void {
     this.#contents = contents;
   }
 

@@ -110,10 +110,11 @@ export class Capacity {
 
   /**
    * Chooses the machine for a new pod: of those with room, the one that is least full with it. Ties go to the first
-   * name. @returns its node. @throws ProblemError `over_capacity`, `unavailable`
+   * name. `mayTake`: whether the machine of a node comes into question. Default: all do.
+   * @returns its node. @throws ProblemError `over_capacity`, `unavailable`
    */
-  choose(demand: Amounts): string | null {
-    const places = this.#options.listPlaces();
+  choose(demand: Amounts, mayTake: (node: string | null) => boolean = () => true): string | null {
+    const places = this.#options.listPlaces().filter(({ node }) => mayTake(node));
     const judged = places.map((place) => {
       const held = this.#sumHeld(place.node);
       return { ...place, ...judge(demand, held, place.limits) };
@@ -124,6 +125,11 @@ export class Capacity {
     if (!best) throw noPlaces();
     if (best.shortage !== undefined) throw refuse(best.node, best.shortage);
     return best.node;
+  }
+
+  /** Of the machines that take pods now. */
+  listNodes(): (string | null)[] {
+    return this.#options.listPlaces().map(({ node }) => node);
   }
 
   /**

@@ -24,8 +24,14 @@ export type PodListener = (id: string, change: PodAspect) => void;
 export interface LivePodsOptions {
   store: Store;
   clock: Clock;
-  /** UUIDs of all GPUs of a type. */
-  gpuDevices: (gpuTypeId: string) => readonly string[];
+  /** UUIDs of all GPUs of a type on the machine of a node; undefined: on the only machine. */
+  gpuDevices: (gpuTypeId: string, node: string | undefined) => readonly string[];
+}
+
+/** GPUs for a pod that is being written. */
+export interface PromisedGpus {
+  node: string | null;
+  gpu: { id: string; count: number };
 }
 
 /** Pods that still exist; removed ones are only in the store. */
@@ -154,8 +160,9 @@ export class LivePods {
   async allotGpus(id: string): Promise<boolean> {
     const pod = this.#pods.get(id);
     if (!pod?.spec.gpu || this.#promisedGpus.has(id)) return false;
-    const devices = this.#options.gpuDevices(pod.spec.gpu.id);
-    const wishes = this.#listWishes(pod.spec.gpu.id);
+    const { node } = pod;
+    const devices = this.#options.gpuDevices(pod.spec.gpu.id, node);
+    const wishes = this.#listWishes(pod.spec.gpu.id, node);
     const gpus = allocateGpus({ devices, held: this.heldGpus(), wishes }).get(id);
     if (!gpus) return false;
     this.#promisedGpus.set(id, gpus);
@@ -165,6 +172,21 @@ export class LivePods {
     } finally {
       this.#promisedGpus.delete(id);
     }
+  }
+
+  /** Counts GPUs of a type on the machine of a node: all, and those that no pod has or waits for. */
+  countGpus(gpuTypeId: string) {
+    const held = this.heldGpus();
+    return (node: string | null, promised: Iterable<PromisedGpus>) => {
+      const devices = this.#options.gpuDevices(gpuTypeId, node ?? undefined);
+      const waiting = this.#listWishes(gpuTypeId, node ?? undefined);
+      let free = devices.filter((uuid) => !held.has(uuid)).length;
+      for (const { count } of waiting) free -= count;
+      for (const each of promised) {
+        if (each.node === node && each.gpu.id === gpuTypeId) free -= each.gpu.count;
+      }
+      return { all: devices.length, free };
+    };
   }
 
   /** Removes records whose retention is over. */
@@ -178,10 +200,11 @@ export class LivePods {
     );
   }
 
-  #listWishes(gpuTypeId: string): GpuWish[] {
+  #listWishes(gpuTypeId: string, node: string | undefined): GpuWish[] {
     return this.all()
-      .filter(({ desired, gpus, id, spec }) => {
-        const isWaiting = desired === 'running' && gpus.length === 0;
+      .filter((pod) => {
+        const { desired, gpus, id, spec } = pod;
+        const isWaiting = desired === 'running' && gpus.length === 0 && pod.node === node;
         return isWaiting && spec.gpu?.id === gpuTypeId && !this.#promisedGpus.has(id);
       })
       .sort((one, other) => one.createdAt - other.createdAt || (one.id < other.id ? -1 : 1))

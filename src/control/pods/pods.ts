@@ -17,6 +17,7 @@ import {
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
+import { PlaceChoice } from './place-choice.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
 import { listPods, type PodListing } from './pod-listing.ts';
 import { describePod } from './pod-records.ts';
@@ -55,6 +56,8 @@ export interface PodsOptions {
   limits?: Amounts | undefined;
   /** The machines of several nodes that take pods now. Default: the only one, with `limits`. */
   listPlaces?: (() => readonly Place[]) | undefined;
+  /** UUIDs of the GPUs on the machine of a node. Default: the only machine has all of them. */
+  gpusOfNode?: ((node: string) => ReadonlySet<string>) | undefined;
 }
 
 export class Pods {
@@ -65,6 +68,7 @@ export class Pods {
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
   readonly #capacity: Capacity;
+  readonly #placeChoice: PlaceChoice;
 
   private constructor(options: PodsOptions, live: LivePods) {
     this.#options = options;
@@ -80,6 +84,8 @@ export class Pods {
     const only = [{ node: null, limits: options.limits }];
     const { listPlaces = () => only } = options;
     this.#capacity = new Capacity({ listPlaces, listHeld });
+    const hasNodes = options.gpusOfNode !== undefined;
+    this.#placeChoice = new PlaceChoice({ capacity: this.#capacity, live, hasNodes });
     this.#count = new ResourceCount({ quota: 'pods', limit: this.#quotas.pods, countOf });
   }
 
@@ -91,8 +97,11 @@ export class Pods {
 
   /** Without the stored pods; `live.load` reads them. */
   static create(options: PodsOptions): Pods {
-    const { catalog, clock, store } = options;
-    const gpuDevices = (gpuTypeId: string) => catalog.gpuDevices(gpuTypeId);
+    const { catalog, clock, gpusOfNode, store } = options;
+    const gpuDevices = (gpuTypeId: string, node: string | undefined) => {
+      const own = node === undefined ? undefined : gpusOfNode?.(node);
+      return catalog.gpuDevices(gpuTypeId).filter((uuid) => !own || own.has(uuid));
+    };
     return new Pods(options, new LivePods({ store, clock, gpuDevices }));
   }
 
@@ -115,7 +124,7 @@ export class Pods {
     const dataCenterId = this.#options.catalog.dataCenterFor(userId, spec);
     const now = this.#options.clock.now();
     const demand = demandOf(spec);
-    const node = this.#capacity.choose(demand);
+    const { free: freeGpus, node } = this.#placeChoice.choose(spec);
     const given = {
       ...{ id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null },
       ...(node !== null && { node }),
@@ -123,11 +132,11 @@ export class Pods {
     const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
     // The size of a worker's record is bounded by its template.
     if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
-    const free = this.#capacity.reserve({ node, after: demand });
     try {
-      await this.#add(pod);
+      const free = this.#capacity.reserve({ node, after: demand });
+      await this.#add(pod).finally(free);
     } finally {
-      free();
+      freeGpus();
     }
     return pod;
   }

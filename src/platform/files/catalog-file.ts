@@ -28,15 +28,30 @@ export interface CatalogOptions {
 
 /** @throws PlatformOptionError that names the file and each wrong path in it */
 export function openCatalog(options: CatalogOptions): Catalog {
-  const { devices, log, path } = options;
-  const contents = composeCatalog({
-    file: path === undefined ? undefined : readCatalogFile(path),
-    devices,
-    machine: { vcpus: availableParallelism(), memoryBytes: totalmem() },
-    readPassword: (registry) => readPassword(registry, options),
-  });
-  warnOfUnknownGpus(contents, devices, log);
-  return new Catalog(contents);
+  return openCatalogOfMachines(options).catalog;
+}
+
+/**
+ * With a function that returns the contents for other devices, from the file as it was read.
+ * @throws PlatformOptionError as `openCatalog` does
+ */
+export function openCatalogOfMachines(options: CatalogOptions) {
+  const { log, path } = options;
+  const file = path === undefined ? undefined : readCatalogFile(path);
+  const passwords = new Map<DeclaredRegistry, string>();
+  const compose = (devices: readonly Device[]): CatalogContents =>
+    composeCatalog({
+      ...{ file, devices },
+      machine: { vcpus: availableParallelism(), memoryBytes: totalmem() },
+      readPassword(registry) {
+        const password = passwords.get(registry) ?? readPassword(registry, options);
+        passwords.set(registry, password);
+        return password;
+      },
+    });
+  const contents = compose(options.devices);
+  warnOfUnknownGpus(contents, options.devices, log);
+  return { catalog: new Catalog(contents), compose };
 }
 
 function readCatalogFile(path: string): CatalogFile {

@@ -87,6 +87,13 @@ export const machineInfo = z.object({
   /** URL at which workers on this machine reach the platform. */
   workerUrl: z.string(),
   limits: z.object({ memoryGb: z.number(), vcpus: z.number(), diskGb: z.number() }),
+  /** Devices for pods. */
+  devices: z.array(
+    z.object({
+      ...{ kind: z.enum(['cpu', 'gpu']), index: z.number(), uuid: z.string(), name: z.string() },
+      memoryBytes: z.number(),
+    }),
+  ),
 });
 export type MachineInfo = z.infer<typeof machineInfo>;
 

@@ -197,6 +197,11 @@ export class Machines {
     return [...this.#machines.values()].filter(({ info }) => info.name === name);
   }
 
+  /** UUIDs of the devices of a node's machine; none if it cannot be called. */
+  devicesOf(name: string): ReadonlySet<string> {
+    return new Set(this.#find(name)?.info.devices.map(({ uuid }) => uuid));
+  }
+
   /** Two nodes with one name have copies of a data folder: neither is to be trusted. */
   #find(name: string): Machine | undefined {
     const [machine, other] = this.#list(name);

@@ -14,7 +14,6 @@ import type { PodUser } from '../../engine/process/pod-user.ts';
 import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { Compute } from '../compute.ts';
-import { openCatalog } from '../files/catalog-file.ts';
 import { readNodeName } from '../files/node-name.ts';
 import { type Machine, openMachine } from '../machine.ts';
 import { callNode } from '../nodes/node-calls.ts';
@@ -23,9 +22,11 @@ import type { WorkerHost } from '../pod-control.ts';
 import type { FolderUse } from '../worker-folders.ts';
 import { MachineAgent } from './machine-agent.ts';
 import type { MachineCallHandlers } from './machine-calls.ts';
+import { MachineCatalog } from './machine-catalog.ts';
 import { type MachineInfo, type UseAnswer, useAnswer } from './machine-messages.ts';
 import { Machines } from './machines.ts';
 import { NodeWork, type NodeWorkOptions } from './node-work.ts';
+import { createWorkerHost } from './node-worker-host.ts';
 import { NodesEngine } from './nodes-engine.ts';
 
 export interface NodeComputeOptions {
@@ -63,10 +64,9 @@ export class NodeCompute {
   readonly #parts: EngineParts | undefined;
   readonly #name: string;
   #compute: Compute | undefined;
+  #catalog: MachineCatalog | undefined;
   /** Counts the times that this node began to lead, and ended. */
   #turn = 0;
-  /** The removal of unused folders that has not begun. */
-  #tidying: Promise<void> | undefined;
   #serving: { parts: ServingParts; work: NodeWork } | undefined;
 
   private constructor(options: NodeComputeOptions, machine: Machine) {
@@ -85,15 +85,18 @@ export class NodeCompute {
     const { catalogFile, readVariable = () => undefined, trustUsers } = compute;
     const node = new NodeCompute(options, await openMachine(platform, podUser));
     const parts = node.#parts;
+    const { devices = [] } = compute;
+    const ofMachines = new MachineCatalog({ path: catalogFile, devices, readVariable, log });
+    node.#catalog = ofMachines;
     node.#compute = await Compute.open({
       ...{ store, clock, log, quotas, chooseShard, engine: parts?.engine },
-      // Devices of one machine would be offered on all of them.
-      catalog: openCatalog({ path: catalogFile, devices: [], readVariable, log }),
+      catalog: ofMachines.catalog,
       processUsers: trustUsers ? 'all' : 'owner',
       ...(parts && {
         nodes: {
           store: podStore,
           listPlaces: () => parts.machines.listPlaces(),
+          gpusOfNode: (name: string) => parts.machines.devicesOf(name),
           connectorOf: (target: WorkerTarget) => node.#findConnector(target, parts.machines),
         },
       }),
@@ -199,7 +202,7 @@ export class NodeCompute {
     const agent = new MachineAgent({ engine: own, workerFolders, readTerm, readUse });
     const machines = new Machines({
       ...{ cluster, client, clock, log, own: { agent, info: () => this.#describe() } },
-      onChange: () => this.#compute?.noteMachines(),
+      onChange: () => this.#noteMachines(machines),
     });
     const engine = new NodesEngine({
       ...{ kind: own.kind, hasStateVolumes: own.stateVolumes !== undefined, machines, log },
@@ -214,46 +217,19 @@ export class NodeCompute {
   }
 
   #createHost({ engine, machines }: EngineParts, work: NodeWork): WorkerHost {
-    const { nodes } = this.#options.platform;
-    const { queues } = this.#requireServing().parts;
-    const hasFolders = this.#machine.workerFolders !== undefined;
-    const { replaceWorkersMs: replaceMs = REPLACE_MS } = nodes;
-    return {
-      urlOf: ({ node }) => (node && machines.info(node)?.workerUrl) || this.#describe().workerUrl,
-      ...(hasFolders && {
-        stateDirOf: async (endpointId, { node = '' }) => {
-          const folder = await machines.act(node, { verb: 'provideFolder', endpointId });
-          return String(folder);
-        },
-      }),
-      endWorker: async ({ endpointId, node, podId }) => {
-        const url = node === undefined ? undefined : machines.urlOf(node);
-        const { term } = machines;
-        const isRead = hasFolders && url !== undefined && term !== undefined;
-        await work.endPod({ endpointId, podId, outbox: isRead ? { url, term } : null });
-      },
-      tidy: () => this.#tidy(engine),
-      listWorkers: () => queues.workerLoads.listPresent(),
-      view: work,
-      onWork: (listener) => work.onWork(listener),
-      findUnreachable: (pod) => machines.findUnreachable(pod),
-      replaceAfterMs: replaceMs > 0 ? replaceMs : undefined,
-      leaseMs: queues.settings.leaseMs,
-    };
+    const { clock, platform } = this.#options;
+    const { queues, workerUrl } = this.#requireServing().parts;
+    const { replaceWorkersMs } = platform.nodes;
+    return createWorkerHost({
+      ...{ clock, machines, queues, replaceWorkersMs, work, workerUrl },
+      hasFolders: this.#machine.workerFolders !== undefined,
+      tidyVolumes: engine.stateVolumes ? () => this.compute.tidyVolumes() : undefined,
+    });
   }
 
-  async #tidy(engine: Engine): Promise<void> {
-    const machines = this.#requireParts().machines;
-    if (engine.stateVolumes) await this.compute.tidyVolumes();
-    if (!this.#machine.workerFolders) return;
-    // Workers that end together share a removal.
-    this.#tidying ??= sleep(this.#options.clock, TIDY_MS).then(async () => {
-      this.#tidying = undefined;
-      // A node that is gone now gets its turn at the end of a later worker.
-      await Promise.allSettled(
-        machines.names.map((name) => machines.act(name, { verb: 'tidyFolders' })),
-      );
-    });
+  #noteMachines(machines: Machines): void {
+    this.#catalog?.update(machines.names.flatMap((name) => machines.info(name) ?? []));
+    this.#compute?.noteMachines();
   }
 
   #interrupt(): void {
@@ -282,12 +258,13 @@ export class NodeCompute {
 
   /** @throws ProblemError `unavailable` */
   #describe(): MachineInfo {
-    const { engine } = this.#options.platform.compute;
+    const { devices: own = [], engine } = this.#options.platform.compute;
+    const devices = [...own];
     const { limits } = this.#machine;
     const workerUrl = this.#serving?.parts.workerUrl;
-    if (engine === 'none') return { engine, name: '', workerUrl: '', limits: NO_LIMITS };
+    if (engine === 'none') return { engine, name: '', workerUrl: '', limits: NO_LIMITS, devices };
     if (workerUrl === undefined || !limits) throw starting();
-    return { engine, name: this.#name, workerUrl, limits };
+    return { engine, name: this.#name, workerUrl, limits, devices };
   }
 
   async #readUse(): Promise<FolderUse> {
@@ -324,9 +301,6 @@ export class NodeCompute {
 }
 
 const RETRY_MS = 1_000;
-const TIDY_MS = 1_000;
-/** Default of `replaceWorkersMs`. */
-const REPLACE_MS = 300_000;
 /** Without an engine. */
 const NO_LIMITS = { memoryGb: 0, vcpus: 0, diskGb: 0 };
 

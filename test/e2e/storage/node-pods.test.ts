@@ -1,11 +1,12 @@
 // Pods and workers of endpoints over several nodes, each with the process engine: they are spread, served through any
 // node, reported when their node is gone, and never doubled.
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { NodeProcesses } from '../../support/node-processes.ts';
+import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { fixture, type PlatformProcess } from '../../support/processes.ts';
 
@@ -23,6 +24,9 @@ const onePod = z.object({
   ...{ reason: z.string().nullable(), startedAt: z.string().nullable() },
   endpointId: z.string().nullable(),
 });
+const gpuTypes = z.object({
+  gpus: z.array(z.object({ id: z.string(), total: z.number(), available: z.number() })),
+});
 const podList = z.object({ pods: z.array(onePod) });
 
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/node-pods.test.ts');
@@ -36,6 +40,10 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     const store = await server.createDatabase();
     nodes = await NodeProcesses.start({
       ...{ store, count: COUNT, shards: 6, endpoints: [], engine: 'process' },
+      lastEnv: {
+        PATH: `${standInFolder}${delimiter}${process.env['PATH']}`,
+        ...sayingOf('one-h200'),
+      },
     });
     // The first node leads. A node that joins gets pods as soon as the leader has found it.
     await nodes.at(0).process.find(/(?:node found[\s\S]*){3}/);
@@ -91,6 +99,24 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
       expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { tag: 'a' } });
     }
     await remove(nodes.at(0), endpoint);
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+
+  it('offer the GPUs of all of them, and start pods where these are', async () => {
+    const readTypes = async () => {
+      const { gpus } = gpuTypes.parse(await (await nodes.at(0).fetch('/v2/catalog/gpus')).json());
+      return gpus;
+    };
+    await expect.poll(readTypes, LONG).toMatchObject([{ total: 1, available: 1 }]);
+    const gpu = { id: (await readTypes())[0]?.id ?? '', count: 1 };
+    const args = `sh -c 'echo GPU $CUDA_VISIBLE_DEVICES; sleep 600'`;
+    const pod = { name: 'gpu', image: 'none', args, gpu, disk: 1 };
+    const id = await create(nodes.at(0), '/v2/pods', pod);
+    const readLog = async () => (await nodes.at(1).fetch(`/v2/pods/${id}/logs`)).text();
+    await expect.poll(readLog, LONG).toMatch(/GPU GPU-/);
+    expect(await Promise.all(nodes.all.map(countContainers))).toEqual([0, 0, 1]);
+    expect(await readTypes()).toMatchObject([{ total: 1, available: 0 }]);
+    await nodes.at(1).fetch(`/v2/pods/${id}`, { method: 'DELETE' });
     await expect.poll(countAll, LONG).toBe(0);
   });
 

@@ -1,7 +1,7 @@
 // On which node a new pod goes, and what counts as room if there are several.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Amounts, Place } from '../../../../src/control/limits/capacity.ts';
-import { CPU, PodWorld } from '../../../support/containers/pod-world.ts';
+import { CPU, createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
 
 const SMALL: Amounts = { memoryGb: 16, vcpus: 100, diskGb: 1_000 };
 const LARGE: Amounts = { memoryGb: 64, vcpus: 100, diskGb: 1_000 };
@@ -83,4 +83,58 @@ it('adds the room of all nodes up for workers', async () => {
   const spec = { cpu: { ...CPU, memory: 8 }, disk: 1, mounts: {} };
   expect(world.pods.headroomFor(spec, 11)).toMatchObject({ places: 10 });
   expect(world.pods.headroomFor(spec, 10)).toBeUndefined();
+});
+
+describe('a new pod with GPUs', () => {
+  const gpus: Record<string, string[]> = { a: ['a1'], b: ['b1', 'b2'], c: [] };
+
+  async function openGpuWorld() {
+    const places = Object.keys(gpus).map((node) => ({ node, limits: SMALL }));
+    const world = await PodWorld.open({
+      catalog: createCatalog(Object.values(gpus).flat()),
+      pods: { listPlaces: () => places, gpusOfNode: (node) => new Set(gpus[node]) },
+    });
+    onTestFinished(() => world.close());
+    const create = async (count: number) => (await world.create({ gpu: { id: GPU, count } })).id;
+    const find = (id: string) => {
+      const pod = world.pods.live.get(id);
+      return { node: pod?.node, gpus: pod?.gpus };
+    };
+    return { world, create, find };
+  }
+
+  it('goes where enough of them are free, and gets those of its node', async () => {
+    const { create, find, world } = await openGpuWorld();
+    const pair = await create(2);
+    const single = await create(1);
+    await world.settle();
+    expect(find(pair)).toEqual({ node: 'b', gpus: ['b1', 'b2'] });
+    expect(find(single)).toEqual({ node: 'a', gpus: ['a1'] });
+  });
+
+  it('leaves GPUs to pods that are being created, or wait for them', async () => {
+    const { create, find, world } = await openGpuWorld();
+    const ids = await Promise.all([create(1), create(1), create(1)]);
+    await world.settle();
+    const all = ids.flatMap((id) => find(id).gpus);
+    expect(all.toSorted()).toEqual(['a1', 'b1', 'b2']);
+  });
+
+  it('waits on a node that has enough if none has them free', async () => {
+    const { create, find, world } = await openGpuWorld();
+    const first = await create(2);
+    const second = await create(2);
+    await world.settle();
+    expect(find(second)).toEqual({ node: 'b', gpus: [] });
+    await world.pods.endWorker(first);
+    await world.settle(5_000);
+    expect(find(second)).toEqual({ node: 'b', gpus: ['b1', 'b2'] });
+  });
+
+  it('is refused if no node has as many, although all together do', async () => {
+    const { create } = await openGpuWorld();
+    await expect(create(3)).rejects.toMatchObject({
+      ...{ code: 'over_capacity', message: expect.stringContaining('has 3 of H200') },
+    });
+  });
 });

@@ -18,7 +18,7 @@ import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
 const LIMITS = { memoryGb: 8, vcpus: 8, diskGb: 8 };
 
 const describeMachine = (name: string): MachineInfo => ({
-  ...{ name, engine: 'docker', workerUrl: `http://${name}`, limits: LIMITS },
+  ...{ name, engine: 'docker', workerUrl: `http://${name}`, limits: LIMITS, devices: [] },
 });
 
 const specOf = (id: string) => ({
