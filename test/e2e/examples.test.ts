@@ -5,10 +5,19 @@ import { describe, expect, it } from 'vitest';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { leaveOutWithoutPython } from '../support/python.ts';
 
-const EXAMPLES = ['hello', 'stream', 'schema', 'batch', 'external-process', 'python-model'];
+const EXAMPLES = [
+  'hello',
+  'stream',
+  'schema',
+  'batch',
+  'external-process',
+  'python-model',
+  'openai-server',
+];
+const PYTHON_EXAMPLES = ['python-model', 'openai-server'];
 const hasPython = !leaveOutWithoutPython('the example python-model', 'numpy');
 
-describe.each(EXAMPLES.filter((name) => hasPython || name !== 'python-model'))(
+describe.each(EXAMPLES.filter((name) => hasPython || !PYTHON_EXAMPLES.includes(name)))(
   'the example %s',
   (name) => {
     it('prints the output of its README', async () => {

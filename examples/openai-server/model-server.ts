@@ -1,0 +1,88 @@
+// Runs an HTTP model server, such as vLLM's or llama.cpp's, beside the handler: starts it on a free
+// port, waits until it is ready, writes its output to the log, and ends it with the worker.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { createInterface } from 'node:readline';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { SetupContext } from 'millrace';
+
+const POLL_MS = 100;
+/** Between SIGTERM and SIGKILL; less than the 5 s that `teardown` has. */
+const STOP_MS = 4_000;
+
+export class ModelServer {
+  readonly #command: (port: number) => readonly string[];
+  readonly #readyPath: string;
+  #child: ChildProcess | undefined;
+  #failure: string | undefined;
+  url = '';
+
+  /** `command`: the program and its arguments. `readyPath` answers 200 when the model is loaded. */
+  constructor(command: (port: number) => readonly string[], readyPath: string) {
+    this.#command = command;
+    this.#readyPath = readyPath;
+  }
+
+  /** Resolves when the server is ready. @throws Error if it exits before */
+  async start({ log, signal }: SetupContext): Promise<void> {
+    const port = await findFreePort();
+    const [program = '', ...args] = this.#command(port);
+    this.url = `http://127.0.0.1:${port}`;
+    this.#failure = undefined;
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child = child;
+    child.on('error', (error) => {
+      this.#failure = `${program} did not start: ${error.message}`;
+    });
+    child.on('exit', (code, killedBy) => {
+      this.#failure = `${program} ended with ${killedBy ?? `code ${code}`}`;
+    });
+    for (const output of [child.stdout, child.stderr]) {
+      createInterface({ input: output }).on('line', (line) => log.info({ program }, line));
+    }
+    while (!(await this.#answers())) {
+      signal.throwIfAborted();
+      this.check();
+      await wait(POLL_MS);
+    }
+  }
+
+  /**
+   * @throws Error if the server has ended. `refreshWorker` then lets a new worker process start it
+   * again.
+   */
+  check(): void {
+    if (this.#failure !== undefined) throw new Error(this.#failure);
+  }
+
+  async stop(): Promise<void> {
+    const child = this.#child;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    const timer = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
+    await ended;
+    clearTimeout(timer);
+  }
+
+  async #answers(): Promise<boolean> {
+    try {
+      const response = await fetch(`${this.url}${this.#readyPath}`);
+      await response.body?.cancel();
+      return response.status === 200;
+    } catch {
+      return false;
+    }
+  }
+}
+
+async function findFreePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  probe.close();
+  await once(probe, 'close');
+  if (typeof address !== 'object' || address === null) throw new Error('no port is free');
+  return address.port;
+}

@@ -1,0 +1,33 @@
+"""A small server with the part of OpenAI's API that the handler calls: it repeats the prompt's words."""
+
+import json
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if not body["prompt"].strip():
+            self.send_response(400)
+            self.end_headers()
+            self.wfile.write(b"prompt is empty")
+            return
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        for word in body["prompt"].split():
+            event = json.dumps({"choices": [{"text": word}]})
+            self.wfile.write(f"data: {event}\n\n".encode())
+            self.wfile.flush()
+            time.sleep(0.01)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+
+time.sleep(0.3)  # It loads its model.
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
