@@ -73,6 +73,8 @@ export async function runUnderNodeFaults(run: NodeRun): Promise<NodeResult> {
   const nodes = await NodeProcesses.start({
     store: (index) => proxies[index]?.redirect(store) ?? '',
     ...{ count: COUNT, shards: SHARDS, endpoints: ENDPOINTS, args: TERMS },
+    // With every other seed, workers call the owners directly.
+    advertise: run.seed % 2 === 1,
     lastEnv: { NODE_OPTIONS: `--import=${HOUR_AHEAD}` },
   });
   try {

@@ -1,30 +1,34 @@
 // The HTTP link and the owner of the endpoint, as the platform tells it: which server gets which call.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
 
 type Handle = (response: ServerResponse, request: IncomingMessage) => void;
 
 /** A node of the platform: answers renewals, and counts them. */
 class Node {
-  readonly #server: Server;
+  readonly #server: Server | SecureServer;
   calls = 0;
   /** Told with each answer. */
   owner: Node | undefined;
   handle: Handle = (response) => this.answer(response);
 
-  private constructor(server: Server) {
+  private constructor(server: Server | SecureServer) {
     this.#server = server;
   }
 
-  static async start(): Promise<Node> {
-    const server = createServer((request, response) => {
+  static async start({ isSecure = false } = {}): Promise<Node> {
+    const listener = (request: IncomingMessage, response: ServerResponse) => {
       request.resume().on('end', () => {
         node.calls += 1;
         node.handle(response, request);
       });
-    });
+    };
+    const pem = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+    const server = isSecure ? createSecureServer(pem, listener) : createServer(listener);
     const node: Node = new Node(server);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => node.stop());
@@ -33,7 +37,8 @@ class Node {
 
   get url(): string {
     const address = this.#server.address();
-    return `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
+    const scheme = this.#server instanceof SecureServer ? 'https' : 'http';
+    return `${scheme}://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
   }
 
   answer(response: ServerResponse): void {
@@ -202,4 +207,31 @@ it('stays at an owner if the worker gives a call up within its wait', async () =
   owner.handle = (response) => owner.answer(response);
   await renew(link);
   expect([configured.calls, owner.calls]).toEqual([1, 2]);
+});
+
+it('checks the certificate of the owner, and never sends the key without encryption', async () => {
+  const [configured, plain, owner] = [
+    await Node.start({ isSecure: true }),
+    await Node.start(),
+    await Node.start({ isSecure: true }),
+  ];
+  const open = (url: string, tls = {}) => {
+    const link = createHttpLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, tls });
+    onTestFinished(() => link.close());
+    return link;
+  };
+  const trusting = open(configured.url, { ca: CERTIFICATE });
+  configured.owner = plain;
+  await renew(trusting);
+  await renew(trusting);
+  expect([configured.calls, plain.calls]).toEqual([2, 0]);
+  configured.owner = owner;
+  await renew(trusting);
+  await renew(trusting);
+  expect([configured.calls, owner.calls]).toEqual([3, 1]);
+  // An authority of its own: the owner is not trusted, and gets no call.
+  plain.owner = owner;
+  const other = open(plain.url);
+  for (let n = 0; n < 3; n++) await renew(other);
+  expect([plain.calls, owner.calls]).toEqual([3, 1]);
 });
