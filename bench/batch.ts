@@ -12,7 +12,9 @@ const SIZES = [1, 8, 32];
 const BATCHES = 200;
 /** A batch that is not full waits this long, ms. */
 const MAX_WAIT_MS = 5;
-const SINGLE_JOBS = 150;
+const TURNS = 20;
+const WARM_UP_TURNS = 4;
+const CALLS_A_TURN = 10;
 const INPUT = { text: 'hello' };
 
 interface Batches {
@@ -56,10 +58,24 @@ function measureRate(size: number): Promise<number> {
   });
 }
 
-/** Compares single calls of a batch handler with those of a handler of single jobs. */
+/**
+ * Compares single calls of a batch handler with those of a handler of single jobs. They take turns,
+ * because the speed of the machine drifts.
+ */
 async function measureAddedWait(): Promise<Figure[]> {
-  const alone = await timeSingleCalls({ size: 0, waitMs: 0 });
-  const batched = await timeSingleCalls({ size: 32, waitMs: MAX_WAIT_MS });
+  const times: { alone: number[]; batched: number[] } = { alone: [], batched: [] };
+  await withBatches({ size: 0, waitMs: 0 }, (single) =>
+    withBatches({ size: 32, waitMs: MAX_WAIT_MS }, async (batching) => {
+      for (let turn = -WARM_UP_TURNS; turn < TURNS; turn++) {
+        const alone = await single.timeRoundTrips(CALLS_A_TURN, INPUT);
+        const batched = await batching.timeRoundTrips(CALLS_A_TURN, INPUT);
+        if (turn < 0) continue;
+        times.alone.push(...alone);
+        times.batched.push(...batched);
+      }
+    }),
+  );
+  const { alone, batched } = times;
   const added = [0.5, 0.9].map((share) => percentile(batched, share) - percentile(alone, share));
   return added.map((value, index) => ({
     name: `added wait of a single job, maxWaitMs ${MAX_WAIT_MS}, p${index === 0 ? 50 : 90}`,
@@ -70,13 +86,6 @@ async function measureAddedWait(): Promise<Figure[]> {
       { name: 'runsync without batches p50', value: median(alone) },
     ],
   }));
-}
-
-function timeSingleCalls(batches: Batches): Promise<number[]> {
-  return withBatches(batches, async (stand) => {
-    await stand.timeRoundTrips(30, INPUT);
-    return stand.timeRoundTrips(SINGLE_JOBS, INPUT);
-  });
 }
 
 async function withBatches<T>(
