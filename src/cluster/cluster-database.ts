@@ -1,6 +1,7 @@
 // Prepares a database for nodes: its schema, and the rows of its shards.
 
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
+import { MIGRATION_MS } from '../store/postgres/migrations.ts';
 import type { Migration } from '../store/postgres/schema-versions.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import { Session, type SessionOptions } from '../store/postgres/session.ts';
@@ -9,9 +10,6 @@ import { number } from '../store/sql/rows.ts';
 import { DEFAULT_SHARDS } from './choose-shard.ts';
 import type { ClusterRows } from './cluster-rows.ts';
 import { migrateShared } from './shared-migration.ts';
-
-/** A migration of a large table takes long. */
-const STATEMENT_MS = 600_000;
 
 export interface ClusterDatabaseOptions {
   target: PostgresTarget;
@@ -31,7 +29,7 @@ export interface ClusterDatabaseOptions {
 export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<void> {
   const { connect, connectTimeoutMs, migrations, rows, shards, target, waitMs } = options;
   const session = await Session.connect({
-    ...{ target, connect, connectTimeoutMs, statementTimeoutMs: STATEMENT_MS },
+    ...{ target, connect, connectTimeoutMs, statementTimeoutMs: MIGRATION_MS },
   });
   try {
     await checkServer(session);

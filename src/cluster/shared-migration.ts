@@ -4,6 +4,7 @@ import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import {
   describeSteps,
   findOldest,
+  isLatest,
   migrate,
   readSchemaVersion,
   requireUsable,
@@ -40,7 +41,7 @@ export async function migrateShared(
   for (;;) {
     const found = await readSchemaVersion(session);
     requireUsable(found, migrations.length);
-    if (found.version >= migrations.length) return;
+    if (isLatest(found, migrations)) return;
     const refusal = await tryToMigrate(session, options);
     if (!refusal) return;
     if (performance.now() > end) throw refusal;
@@ -83,7 +84,7 @@ async function migrateBeside(
   try {
     await session.execute('lock table node in share row exclusive mode');
     const found = await readSchemaVersion(session);
-    const isDone = found.version >= migrations.length;
+    const isDone = isLatest(found, migrations);
     const refusal = isDone ? undefined : refuseOlder(await readVersions(session, rows), migrations);
     if (!isDone && !refusal) await session.execute(describeSteps(found, migrations));
     await session.execute(refusal ? 'rollback' : 'commit');

@@ -29,7 +29,7 @@ import { createNodeClock } from './node-clock.ts';
 import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
 import type { NodePlacement } from './node-placement.ts';
 import { NodeStatus } from './node-status.ts';
-import { openShardStore } from './shard-store.ts';
+import { boundTimes, openShardStore } from './shard-store.ts';
 import { checkWebhookSecrets } from './webhook-secrets-check.ts';
 
 /** Longest wait at the start for a node that leads, ms. */
@@ -37,8 +37,6 @@ const LEADER_WAIT_MS = 60_000;
 const LEADER_STEP_MS = 20;
 /** Calls of one machine at a time: its containers may be stopping, and images arriving. */
 const MACHINE_CALLS = 128;
-/** Of reads of the control plane. A shard is opened after one, so a frozen connection must end soon. */
-const SESSION = { connectTimeoutMs: 3_000, statementTimeoutMs: 10_000 };
 
 /** Postgres cuts names after 63 bytes, and a shard appends up to 4: `_255`. */
 const MAX_SCHEMA_LENGTH = 59;
@@ -71,7 +69,8 @@ export async function openNode(
   const client = new NodeClient({ secrets: nodes.secrets });
   closers.push(() => client.close());
   await checkEngines(options.compute.engine, { membership, client });
-  const reader = new PostgresReader({ target, ...SESSION, ...limits });
+  // A shard is opened after a read of the control plane.
+  const reader = new PostgresReader({ target, ...boundTimes(limits) });
   closers.push(() => reader.close());
   const control = new ControlStore({ reader, announce: async () => node?.announce() });
   const keys = await Keys.open({ store: control, clock });

@@ -13,6 +13,8 @@ import type { ShardStore } from './shard-opener.ts';
  * must not wait longer than for the takeover of a dead node.
  */
 const MAX_STATEMENT_MS = 8_000;
+/** Longest time to connect, for the same reason, ms. */
+const MAX_CONNECT_MS = 3_000;
 
 export interface ShardStoreOptions {
   target: PostgresTarget;
@@ -32,7 +34,7 @@ export async function openShardStore(
   const { failures, isOwner, limits, log, onLost, shard, target } = options;
   const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
   const { driver, store } = await openPostgres({
-    ...boundStatements(limits),
+    ...boundTimes(limits),
     ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
     onFailure: failures.note,
     onReconnect: failures.end,
@@ -45,8 +47,12 @@ export async function openShardStore(
   return { store, abandon, size: new DatabaseSize(driver) };
 }
 
-/** The limits of the store of a shard. */
-export function boundStatements(limits: StoreLimits): StoreLimits {
-  const { statementTimeoutMs = MAX_STATEMENT_MS } = limits;
-  return { ...limits, statementTimeoutMs: Math.min(statementTimeoutMs, MAX_STATEMENT_MS) };
+/** The limits of the connections that a node needs to serve a shard. */
+export function boundTimes(limits: StoreLimits) {
+  const { connectTimeoutMs = MAX_CONNECT_MS, statementTimeoutMs = MAX_STATEMENT_MS } = limits;
+  return {
+    ...limits,
+    connectTimeoutMs: Math.min(connectTimeoutMs, MAX_CONNECT_MS),
+    statementTimeoutMs: Math.min(statementTimeoutMs, MAX_STATEMENT_MS),
+  };
 }

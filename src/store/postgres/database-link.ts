@@ -4,7 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../../base/backoff.ts';
 import { SchemaTooNewError } from '../schema-too-new.ts';
 import { StoreUnavailableError } from '../store.ts';
-import { migrate, readSchemaVersion, requireKnown } from './migrations.ts';
+import {
+  isLatest,
+  MIGRATION_MS,
+  migrate,
+  readSchemaVersion,
+  requireKnown,
+  requireUsable,
+} from './migrations.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { checkServer } from './server-check.ts';
 import { Session, type SessionOptions } from './session.ts';
@@ -69,8 +76,7 @@ export class DatabaseLink {
     try {
       await checkServer(session);
       await link.#lock(session);
-      if (options.isExact) requireKnown(await readSchemaVersion(session));
-      await migrate(session, options.target.schema);
+      await link.#migrate(session);
       link.#committed = await readNumber(session);
       await link.#use(session);
     } catch (error) {
@@ -156,6 +162,20 @@ export class DatabaseLink {
     this.stopRetrying();
     await this.#opening;
     await this.#session?.end();
+  }
+
+  /** In a session of its own, whose statements may take longer. `session` has the lock meanwhile. */
+  async #migrate(session: Session): Promise<void> {
+    const { isExact, target } = this.#options;
+    const found = await readSchemaVersion(session);
+    if (isExact) requireKnown(found);
+    if (isLatest(found)) return requireUsable(found);
+    const patient = await Session.connect({ ...this.#options, statementTimeoutMs: MIGRATION_MS });
+    try {
+      await migrate(patient, target.schema);
+    } finally {
+      await patient.end();
+    }
   }
 
   async #use(session: Session): Promise<void> {

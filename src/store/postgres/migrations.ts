@@ -3,6 +3,9 @@ import { SchemaTooNewError } from '../schema-too-new.ts';
 import { MIGRATIONS, type Migration } from './schema-versions.ts';
 import type { Session } from './session.ts';
 
+/** Longest time of a statement that migrates: tables may be large, ms. */
+export const MIGRATION_MS = 600_000;
+
 /** The schema as a database has it. */
 export interface SchemaVersion {
   /** 0: the schema is empty. */
@@ -23,7 +26,7 @@ export async function migrate(
 ): Promise<void> {
   const found = await readSchemaVersion(session);
   requireUsable(found, migrations.length);
-  if (found.version >= migrations.length) return;
+  if (isLatest(found, migrations)) return;
   const create = (await hasSchema(session)) ? [] : [`create schema ${schema}`];
   const steps = ['begin', ...create, describeSteps(found, migrations), 'commit'];
   try {
@@ -35,8 +38,13 @@ export async function migrate(
   }
 }
 
+/** Whether no migration is left to apply. */
+export function isLatest({ version }: SchemaVersion, migrations = MIGRATIONS): boolean {
+  return version >= migrations.length;
+}
+
 /** `known`: version of the program. @throws SchemaTooNewError */
-export function requireUsable({ oldest, version }: SchemaVersion, known: number): void {
+export function requireUsable({ oldest, version }: SchemaVersion, known = MIGRATIONS.length): void {
   if (oldest > known) throw new SchemaTooNewError(version, known);
 }
 

@@ -184,6 +184,22 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
     });
   });
 
+  it('may take longer to migrate a shard than any statement afterwards', async () => {
+    await join('a');
+    const database = new URL(url).pathname.slice(1);
+    // The schema of a shard that nobody has opened cannot be created meanwhile.
+    const lock = 'lock table pg_catalog.pg_namespace in share mode';
+    const locked = server.query(`begin; ${lock}; select pg_sleep(2); commit`, database);
+    const locks = `select count(*) from pg_locks where mode = 'ShareLock' and relation = 'pg_namespace'::regclass`;
+    await expect.poll(() => server.query(locks, database), { timeout: 20_000 }).toBe('1');
+    const target = { ...readPostgresUrl(url), schema: 'public_1' };
+    const { store } = await openPostgres({ target, takeOver: true, statementTimeoutMs: 300 });
+    stores.push(store);
+    await locked;
+    await addEndpoint(store);
+    expect(await readAll(store)).toBe(0);
+  });
+
   it('waits for a platform that is no node', async () => {
     const store = await openPostgresStore({ target: readPostgresUrl(url) });
     stores.push(store);

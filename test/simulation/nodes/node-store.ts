@@ -1,7 +1,7 @@
 // The store of one shard on one simulated node: the real driver and the real live jobs on a simulated server. Reports
 // where memory differs from rows that are loaded anew.
 import { isDeepStrictEqual } from 'node:util';
-import { boundStatements } from '../../../src/platform/nodes/shard-store.ts';
+import { boundTimes } from '../../../src/platform/nodes/shard-store.ts';
 import { LiveJobs, type LiveJobsOptions } from '../../../src/store/live/live-jobs.ts';
 import type { MemoryState } from '../../../src/store/live/memory-state.ts';
 import { PostgresDriver } from '../../../src/store/postgres/postgres.ts';
@@ -46,7 +46,7 @@ export async function openNodeStore(options: NodeStoreOptions): Promise<NodeStor
   const driver = await PostgresDriver.open(
     {
       ...{ target: { ...TARGET, schema }, takeOver: true, mayReturn: isOwner, connect },
-      ...boundStatements({ statementTimeoutMs: STATEMENT_MS }),
+      ...boundTimes({ statementTimeoutMs: STATEMENT_MS }),
       onLost,
     },
     new ComparedMemory(live, options, schema),
