@@ -5,6 +5,7 @@ import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
+import { readProcess } from '../../../src/base/process-table.ts';
 import { standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
@@ -52,6 +53,7 @@ async function start(...args: string[]) {
   await writeFile(says, 'eight-a100');
   vi.stubEnv('PATH', [standInFolder, process.env['PATH']].join(delimiter));
   vi.stubEnv('NVIDIA_SMI_SAYS_FILE', says);
+  vi.stubEnv('NVIDIA_SMI_LOOPS', join(started.folder, 'loops'));
   vi.stubEnv('CUDA_VISIBLE_DEVICES', undefined);
   const supervisor = started.startWorker(ENDPOINT, 'pinned.ts', ...args);
   const views = join(started.folder, 'views');
@@ -141,6 +143,29 @@ describe('four worker processes of two GPUs each', () => {
       // Two devices of 300 W each.
       expect(usage?.gpu.energyJoules).toBeCloseTo(300 * (usage?.gpu.seconds ?? 0), 0);
     }
+  });
+});
+
+describe('a worker without a supervisor', () => {
+  it('samples its GPUs itself, until it exits', async () => {
+    const {
+      platform,
+      supervisor: worker,
+      views,
+    } = await start(...['--unsupervised', '--gpu-sample-ms', '100']);
+    const loops = join(platform.folder, 'loops');
+    const id = await submit(platform, views);
+    await expect.poll(() => readdir(views), { timeout: 30_000 }).toHaveLength(1);
+    // Until it has had a sample.
+    await sleep(3_000);
+    await writeFile(join(views, 'go'), '');
+    const { usage } = await waitFor(platform, id, ['COMPLETED']);
+    expect(usage?.gpu).toMatchObject({ vramPeakBytes: 8_000 * 2 ** 20, utilizationMean: 0.5 });
+    expect(usage?.gpu.energyJoules).toBeCloseTo(300 * (usage?.gpu.seconds ?? 0), 0);
+    const pids = (await readFile(loops, 'utf8')).trim().split('\n').map(Number.parseFloat);
+    expect(pids).toHaveLength(2);
+    expect(await worker.end('SIGTERM')).toBe(0);
+    for (const pid of pids) await expect.poll(() => readProcess(pid)?.isDead ?? true).toBe(true);
   });
 });
 
