@@ -1,4 +1,6 @@
 // Cancelled calls, dead and hanging children: what the calls see, and that nothing is left behind.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -263,4 +265,21 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
       await expect.poll(() => isRunning(pid)).toBe(false);
     },
   );
+
+  it('dies with its worker process, also in native code', async () => {
+    const source = `
+      const { createModelProcess } = await import(process.argv[1]);
+      const model = createModelProcess({ command: 'python3', args: [process.argv[2]] });
+      await model.start();
+      model.call('block_in_native_code', { s: 600 }).catch(() => undefined);
+      setTimeout(() => console.log(model.pid), 200);`;
+    const module = new URL('../../../src/process.ts', import.meta.url).href;
+    const args = ['--input-type=module', '--eval', source, module, MODEL];
+    const worker = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const [line] = await once(worker.stdout, 'data');
+    const pid = Number(String(line));
+    expect(isRunning(pid)).toBe(true);
+    worker.kill('SIGKILL');
+    await expect.poll(() => isRunning(pid)).toBe(false);
+  });
 });
