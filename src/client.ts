@@ -45,8 +45,10 @@ export {
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-reassembly.ts';
 export type {
+  AttemptUsage,
   ErrorCode,
   FailedAttempt,
+  GpuUsage,
   JobError,
   JobPolicy,
   JobRecord,
