@@ -1,0 +1,35 @@
+// The name of a node: readable, its own, and kept in the data folder.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { createName, readNodeName } from '../../../../src/platform/files/node-name.ts';
+
+function createFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-name-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+it.each([
+  ['GPU-Box_1.example.com', /^gpu-box-1-[0-9a-f]{6}$/],
+  ['', /^node-[0-9a-f]{6}$/],
+  ['--', /^node-[0-9a-f]{6}$/],
+  ['x'.repeat(200), /^x{48}-[0-9a-f]{6}$/],
+])('begins with the name of the machine: %j', (host, expected) => {
+  expect(createName(host)).toMatch(expected);
+  expect(createName(host)).not.toBe(createName(host));
+});
+
+it('stays the same in a data folder, and differs between two', () => {
+  const folder = createFolder();
+  const name = readNodeName(folder);
+  expect(readNodeName(folder)).toBe(name);
+  expect(readNodeName(createFolder())).not.toBe(name);
+});
+
+it('is refused if the file has something else, with the path', () => {
+  const folder = createFolder();
+  writeFileSync(join(folder, 'node-name'), 'No Name\n');
+  expect(() => readNodeName(folder)).toThrow(/^dataFolder: \S+node-name: must contain the name/);
+});

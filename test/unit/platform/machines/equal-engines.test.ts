@@ -1,0 +1,46 @@
+// A node starts only with the engine of the nodes that serve already.
+import { expect, it, onTestFinished } from 'vitest';
+import { NodeClient } from '../../../../src/api/forwarding/node-client.ts';
+import { checkEngines } from '../../../../src/platform/machines/equal-engines.ts';
+import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
+
+const LIMITS = { memoryGb: 8, vcpus: 8, diskGb: 8 };
+const INFO = { name: 'a', engine: 'process', workerUrl: 'http://a', limits: LIMITS, devices: [] };
+const ROW = { isLive: true, isLeaving: false, version: 1, controlNumber: 0 };
+
+/** A cluster with one node that answers `describe` with `info`; without it, the call is unknown. */
+async function startOther(info: object | undefined) {
+  const forwarding = info ? { onCall: async () => info } : {};
+  const { owner } = await startNodes({ forwarding });
+  const client = new NodeClient({ secrets: [SECRET] });
+  onTestFinished(() => client.close());
+  const own = { ...ROW, id: 'node_own', url: 'http://127.0.0.1:1' };
+  const nodes = [own, { ...ROW, id: 'node_other', url: owner.nodeUrl }];
+  return { client, membership: { id: 'node_own', view: { nodes, shards: [] } } };
+}
+
+it('accepts the same engine', async () => {
+  await expect(checkEngines('process', await startOther(INFO))).resolves.toBeUndefined();
+});
+
+it('refuses another engine, and names both', async () => {
+  const refused = checkEngines('docker', await startOther(INFO));
+  await expect(refused).rejects.toThrow(
+    /^compute\.engine: is docker, but node http:\S+ has process; /,
+  );
+});
+
+it('takes a node of an earlier version for one without an engine', async () => {
+  await expect(checkEngines('none', await startOther(undefined))).resolves.toBeUndefined();
+  await expect(checkEngines('process', await startOther(undefined))).rejects.toThrow(/has none/);
+});
+
+it('leaves out a node that does not answer', async () => {
+  const { client, membership } = await startOther(INFO);
+  client.close();
+  const [own] = membership.view.nodes;
+  const dead = own ? [own, { ...own, id: 'node_other' }] : [];
+  const view = { nodes: dead, shards: [] };
+  const others = { client, membership: { id: 'node_own', view } };
+  await expect(checkEngines('docker', others)).resolves.toBeUndefined();
+});
