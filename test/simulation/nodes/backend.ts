@@ -7,6 +7,7 @@ import { UniqueViolation } from './cluster-tables.ts';
 import {
   type Committer,
   checkCommit,
+  checkOwner,
   type Database,
   describeError,
   nameNodeLock,
@@ -195,6 +196,8 @@ export class Backend implements Committer {
       if (isConditional && number !== expected) {
         this.#database.onFenced();
         done(describeError('division by zero', '22012'));
+      } else if (this.#database.failsWrite()) {
+        done(describeError('could not extend file: no space left on device', '53100'));
       } else {
         this.#transaction.setNumber(number + 1);
         done(OK);
@@ -257,6 +260,7 @@ export class Backend implements Committer {
     if (sql.includes('pg_backend_pid')) return [{ pid: this.pid }];
     if (sql.includes('pg_try_advisory_lock')) return [{ locked: this.#lock(sql, params) }];
     if (!sql.startsWith('select number from last_commit')) return undefined;
+    checkOwner(this.#database, this);
     this.known = this.schema.number;
     return [{ number: this.known }];
   }

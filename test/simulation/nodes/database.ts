@@ -69,6 +69,8 @@ export interface Database {
   readonly locks: Map<string, Holder>;
   readonly sessions: Map<number, Holder>;
   chooseFate(): CommitFate;
+  /** Whether the next transaction fails when it begins to write. */
+  failsWrite(): boolean;
   /** A session has tried to commit without having seen all commits. */
   onFenced(): void;
   complain(fault: string): void;
@@ -76,15 +78,21 @@ export interface Database {
 
 /** Reports a commit that a correct node cannot make. */
 export function checkCommit(database: Database, committer: Committer): void {
-  const { cluster, complain, locks, time } = database;
-  const { hasLostLock, known, lockedAt, node, schema } = committer;
+  const { complain, locks, time } = database;
+  const { hasLostLock, known, node, schema } = committer;
   const name = `${time.now()}: commit ${schema.number + 1} of shard ${schema.shard} by ${node}`;
   if (known !== schema.number) complain(`${name}: the node knows commit ${known} only`);
   const isHolder = locks.get(nameStoreLock(schema.name)) === committer;
   if (!isHolder && !hasLostLock) complain(`${name}: the session does not hold the lock`);
+}
+
+/** Reports a session that is about to use a shard which another node had claimed before it took the lock. */
+export function checkOwner({ cluster, complain, time }: Database, session: Committer): void {
+  const { lockedAt, node, schema } = session;
   const shard = cluster.shards[schema.shard];
   if (!shard || shard.owner === null || shard.owner === node) return;
-  if (lockedAt > shard.claimedAt) complain(`${name}: the node took the lock of ${shard.owner}`);
+  if (lockedAt <= shard.claimedAt) return;
+  complain(`${time.now()}: ${node} took the lock of shard ${shard.id}, which ${shard.owner} owns`);
 }
 
 /** The error that pg makes of an answer of the server. */

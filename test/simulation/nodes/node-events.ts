@@ -15,6 +15,7 @@ export const NODE_EVENTS = [
   'database_restarted',
   'session_ended',
   'lock_lost',
+  'write_failed',
   'commit_failed',
   'commit_unheard',
   'commit_lost',

@@ -60,6 +60,8 @@ export class NodesWorld {
   /** Share of lost messages. */
   lost = 0;
   chooseFate: () => CommitFate = () => 'done';
+  /** Share of transactions that fail before their commit. */
+  failedWrites = 0;
   readonly #endpoints: readonly LiveEndpoint[];
   readonly #entrance: Entrance;
   readonly #over = new AbortController();
@@ -89,6 +91,7 @@ export class NodesWorld {
     this.postgres = new SimulatedPostgres({
       ...{ time: clock, random, shards: SHARDS, tables: this.#tables, complain },
       chooseFate: () => this.chooseFate(),
+      failsWrite: () => this.#failsWrite(),
       onFenced: () => this.events.count('fenced'),
     });
     this.#declareEndpoints();
@@ -229,6 +232,7 @@ export class NodesWorld {
     this.lost = 0;
     this.#calmAt = this.clock.now();
     this.chooseFate = () => 'done';
+    this.failedWrites = 0;
     for (const { network, process } of this.nodes) {
       network.latencyMs = 1;
       network.isRefused = false;
@@ -381,6 +385,14 @@ export class NodesWorld {
       if (!this.signal.aborted) this.restartLater(place);
     });
     return node;
+  }
+
+  #failsWrite(): boolean {
+    const fails = this.random() < this.failedWrites;
+    if (!fails) return false;
+    this.events.count('write_failed');
+    this.monitor.noteFault();
+    return true;
   }
 
   #noteOpen(shard: number, node: SimulatedNode): void {

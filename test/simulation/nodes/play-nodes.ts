@@ -54,6 +54,7 @@ async function play(world: NodesWorld): Promise<string[]> {
   world.start(random() < 0.3 ? 2 : 1);
   await clock.advance(START_MS);
   world.chooseFate = () => chooseStormFate(world);
+  world.failedWrites = 0.02;
   world.lost = random() * 0.03;
   world.weather = { ...CALM, lostRequests: random() * 0.1, repeated: random() * 0.1 };
   for (let step = 0; step < STORM_STEPS; step++) {

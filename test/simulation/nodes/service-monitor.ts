@@ -25,7 +25,6 @@ export class ServiceMonitor {
   /** Since when nobody serves an endpoint. */
   readonly #unserved = new Map<string, number>();
   #lastFault = Number.NEGATIVE_INFINITY;
-  longestMs = 0;
 
   constructor(options: ServiceMonitorOptions) {
     this.#options = options;
@@ -88,10 +87,12 @@ export class ServiceMonitor {
   #look(endpointId: string): void {
     const { clock, complain, nodes } = this.#options;
     const now = clock.now();
-    const isServed = nodes.some(
-      ({ parts, process }) =>
-        process.isRunning && parts?.placement.find(endpointId).kind === 'here',
+    const running = nodes.flatMap(({ parts, process }) =>
+      parts && process.isRunning ? [parts] : [],
     );
+    // Nobody can take over from nobody.
+    if (running.length === 0) this.noteFault();
+    const isServed = running.some(({ placement }) => placement.find(endpointId).kind === 'here');
     if (isServed) {
       this.#unserved.delete(endpointId);
       return;
@@ -99,7 +100,6 @@ export class ServiceMonitor {
     const since = this.#unserved.get(endpointId) ?? now;
     this.#unserved.set(endpointId, since);
     const waitedMs = now - Math.max(since, this.#lastFault);
-    this.longestMs = Math.max(this.longestMs, waitedMs);
     if (waitedMs <= TAKEOVER_MS) return;
     complain(`${now}: nobody has served ${endpointId} for ${waitedMs} ms`);
     this.#unserved.set(endpointId, now);

@@ -22,6 +22,7 @@ export interface SimulatedPostgresOptions {
   shards: number;
   tables: MemoryTablesOptions;
   chooseFate: () => CommitFate;
+  failsWrite: () => boolean;
   onFenced: () => void;
   complain: (fault: string) => void;
 }
@@ -40,6 +41,7 @@ export class SimulatedPostgres implements Database {
   readonly sessions = new Map<number, Backend>();
   readonly connections = new Set<SimulatedConnection>();
   readonly chooseFate: () => CommitFate;
+  readonly failsWrite: () => boolean;
   readonly onFenced: () => void;
   readonly complain: (fault: string) => void;
   readonly #options: SimulatedPostgresOptions;
@@ -51,6 +53,7 @@ export class SimulatedPostgres implements Database {
     this.#options = options;
     this.time = options.time;
     this.chooseFate = options.chooseFate;
+    this.failsWrite = options.failsWrite;
     this.onFenced = options.onFenced;
     this.complain = options.complain;
     this.cluster = new ClusterTables({
