@@ -1,24 +1,6 @@
 // Proves that the simulation detects a broken queue: each test breaks one promise in a copy of the sources
 // and expects the seeds to fail with the matching message.
-import { execFile } from 'node:child_process';
-import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const SEEDS = 200;
-
-interface Break {
-  promise: string;
-  file: string;
-  from: string;
-  to: string;
-  /** The expected message. */
-  seen: RegExp;
-}
+import { type Break, describeGuards } from './broken-copy.ts';
 
 const BREAKS: Break[] = [
   {
@@ -128,41 +110,4 @@ const BREAKS: Break[] = [
   },
 ];
 
-describe('the simulation', () => {
-  let copy = '';
-
-  beforeAll(async () => {
-    copy = await mkdtemp(join(tmpdir(), 'millrace-broken-'));
-    for (const folder of ['src', 'test/simulation', 'test/support']) {
-      await cp(join(ROOT, folder), join(copy, folder), { recursive: true });
-    }
-    await cp(join(ROOT, 'package.json'), join(copy, 'package.json'));
-    await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
-  });
-  afterAll(() => rm(copy, { recursive: true, force: true }));
-
-  it('reports no fault of the unchanged queue', async () => {
-    expect(await playSeeds(copy)).toBe('');
-  });
-
-  it.each(BREAKS)('reports the broken promise: $promise', async ({ file, from, to, seen }) => {
-    const path = join(copy, file);
-    const source = await readFile(path, 'utf8');
-    expect(source.split(from)).toHaveLength(2);
-    await writeFile(
-      path,
-      source.replace(from, () => to),
-    );
-    try {
-      expect(await playSeeds(copy)).toMatch(seen);
-    } finally {
-      await writeFile(path, source);
-    }
-  });
-});
-
-async function playSeeds(folder: string): Promise<string> {
-  const file = join(folder, 'test/simulation/seed-process.ts');
-  const { stdout } = await promisify(execFile)(process.execPath, [file, String(SEEDS)]);
-  return stdout.trim();
-}
+describeGuards({ name: 'the simulation', kind: 'platform', seeds: 200, breaks: BREAKS });
