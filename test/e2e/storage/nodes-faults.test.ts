@@ -19,6 +19,8 @@ it.skipIf(isLeftOut)('60 jobs end once with the right result while nodes fail', 
       'node stopped',
       'Postgres crashed',
     ],
+    // The shortest pause of the soak. It is longer than a lease, so the node wakes up without its shards.
+    longestPauseMs: 12_000,
     limitMs: 200_000,
     seed,
   });

@@ -17,6 +17,8 @@ export interface FaultWorld {
   server: PostgresServer;
   workers: readonly KilledWorker[];
   random: () => number;
+  /** Longest pause of a node, ms. The shortest is longer than a lease and a takeover from it. */
+  longestPauseMs: number;
   /** Nodes that answer nothing now. Clients do not wait for them for long, as if behind a load balancer. */
   paused: Set<PlatformProcess>;
   /** Called with the output of each node process that has ended, and its exit code if it was asked to end. */
@@ -25,6 +27,7 @@ export interface FaultWorld {
 
 export type NodeFault = keyof typeof FAULTS;
 
+const SHORTEST_PAUSE_MS = 12_000;
 /** A commit comes soon as long as there are jobs. */
 const COMMIT_WAIT_MS = 5_000;
 
@@ -45,7 +48,7 @@ const FAULTS = {
     const { node } = choose(world.nodes, world.random);
     node.process.child.kill('SIGSTOP');
     world.paused.add(node);
-    await sleep(between(world.random, 12_000, 20_000));
+    await sleep(between(world.random, SHORTEST_PAUSE_MS, world.longestPauseMs));
     node.process.child.kill('SIGCONT');
     world.paused.delete(node);
   },

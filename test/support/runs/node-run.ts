@@ -20,6 +20,8 @@ export interface NodeRun {
   faults: readonly NodeFault[] | number;
   /** A job that takes longer fails the run, ms. */
   limitMs: number;
+  /** Longest pause of a node, ms. Default 20,000. */
+  longestPauseMs?: number;
   seed: number;
 }
 
@@ -61,6 +63,7 @@ const PAUSED_LIMIT_MS = 2_000;
 /** Each node has one connection for its membership and one to read the control plane; each shard has one. */
 const CONNECTIONS = COUNT * 2 + SHARDS;
 const SETTLE_MS = 20_000;
+const LONGEST_PAUSE_MS = 20_000;
 const HOUR_AHEAD = fileURLToPath(new URL('../clocks/an-hour-ahead.js', import.meta.url));
 
 export async function runUnderNodeFaults(run: NodeRun): Promise<NodeResult> {
@@ -170,7 +173,9 @@ class Run {
       if (code !== undefined) this.#exitCodes.push(code);
     };
     const { paused } = this.#caller;
-    const world: FaultWorld = { ...{ workers, random, server, onEnd, paused }, nodes: pairs };
+    const { longestPauseMs = LONGEST_PAUSE_MS } = this.#run;
+    const parts = { workers, random, server, onEnd, paused, longestPauseMs };
+    const world: FaultWorld = { ...parts, nodes: pairs };
     const faults = chooseFaults(this.#run.faults, random);
     for (const [number, fault] of faults.entries()) {
       // Enough for this fault and the time after it.
