@@ -4,8 +4,9 @@ import '../global-time.ts';
 import { createRandom } from '../../support/random.ts';
 import { CALM } from '../flaky-link.ts';
 import { judgeJob } from '../verdict.ts';
+import { STREAM_PAUSE_MS } from './node-clients.ts';
 import { breakSomething, chooseStormFate } from './node-faults.ts';
-import { NodesWorld, STREAM_PAUSE_MS } from './nodes-world.ts';
+import { NodesWorld } from './nodes-world.ts';
 import { separateProcesses } from './simulated-process.ts';
 
 const STORM_STEPS = 12;
@@ -70,20 +71,21 @@ function playStep(world: NodesWorld): void {
   const { random, workers } = world;
   const below = (limit: number) => Math.floor(random() * limit);
   const dice = random();
-  if (dice < 0.42) world.submit();
+  if (dice < 0.42) world.clients.submit();
   else if (dice < 0.52) playClient(world, dice);
   else if (dice < 0.6) playWorker(world, dice, workers[below(workers.length)]);
   else breakSomething(world);
 }
 
 function playClient(world: NodesWorld, dice: number): void {
-  const { jobs, random } = world;
+  const { random } = world;
+  const { jobs } = world.clients;
   const below = (limit: number) => Math.floor(random() * limit);
   const id = [...jobs.keys()][below(jobs.size)];
   if (id === undefined) return;
-  if (dice < 0.46) world.cancel(id);
-  else if (dice < 0.5) world.retry(id);
-  else world.doom(id, 10_000 + below(60_000));
+  if (dice < 0.46) world.clients.cancel(id);
+  else if (dice < 0.5) world.clients.retry(id);
+  else world.clients.doom(id, 10_000 + below(60_000));
 }
 
 function playWorker(
@@ -103,7 +105,7 @@ function playWorker(
 
 /** Waits until all jobs have ended or are removed, until clients have read their streams, and until it is tidy. */
 async function waitForAll(world: NodesWorld): Promise<void> {
-  await advanceUntil(world, () => world.areJobsOver, CALM_LIMIT_MS);
+  await advanceUntil(world, () => world.clients.areJobsOver, CALM_LIMIT_MS);
   await world.clock.advance(2 * STREAM_PAUSE_MS);
   const isTidy = () => world.endpointIds.every((id) => world.monitor.listUnused(id).length === 0);
   await advanceUntil(world, isTidy, SWEEP_LIMIT_MS);
@@ -121,11 +123,11 @@ async function advanceUntil(
 
 async function judge(world: NodesWorld): Promise<string[]> {
   const faults: string[] = [];
-  for (const [id, { endpointId, stream, ...job }] of world.jobs) {
+  for (const [id, { endpointId, stream, ...job }] of world.clients.jobs) {
     const ledger = world.ledgers.get(endpointId);
     if (!ledger) throw new Error(`endpoint ${endpointId} has no ledger`);
-    const readChunks = () => world.readChunks(id, endpointId);
-    const record = await world.readRecord(id, endpointId);
+    const readChunks = () => world.clients.readChunks(id, endpointId);
+    const record = await world.clients.readRecord(id, endpointId);
     const played = { ...job, id, record, streamed: stream?.outputs };
     faults.push(...(await judgeJob({ isSheltered: false, ledger, readChunks }, played)));
   }
