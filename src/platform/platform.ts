@@ -125,7 +125,7 @@ interface StoreParts extends Omit<CompleteOptions, 'store'> {
 }
 
 async function findPodUser(options: CompleteOptions): Promise<PodUser | undefined> {
-  const { compute, dataFolder, keyFile, log, tls, webhooks } = options;
+  const { compute, dataFolder, keyFile, log, nodes, tls, webhooks } = options;
   const { engine, podUser: given } = compute;
   if (engine === 'none') return undefined;
   if (dataFolder === undefined) {
@@ -136,6 +136,7 @@ async function findPodUser(options: CompleteOptions): Promise<PodUser | undefine
     keyFile,
     'tls.key': tls?.keyFile,
     'webhooks.secretFile': webhooks.secretFile,
+    'nodes.secretFile': nodes?.secretFile,
   };
   return choosePodUser({ given, engine, dataFolder, secretFiles, log });
 }

@@ -65,6 +65,7 @@ export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOpt
     url: readUrl(nodeUrl),
     listen: nodeListen === undefined ? undefined : readListen(nodeListen),
     secrets: readSecrets(nodeSecretFile),
+    secretFile: nodeSecretFile,
     ...{ advertiseUrl, advertiseGrpcUrl },
     ...{ shards, replaceWorkersMs },
   };

@@ -11,6 +11,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   to: '--to',
   nodes: '--node-url',
   'nodes.secrets': '--node-secret-file',
+  'nodes.secretFile': '--node-secret-file',
   'nodes.shards': '--shards',
   'nodes.listen': '--node-listen',
   'nodes.advertiseUrl': '--advertise-url',

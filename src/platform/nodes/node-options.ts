@@ -16,6 +16,8 @@ export interface NodeOptions {
   listen?: { host: string; port: number } | undefined;
   /** Secrets that nodes send each other: the first is sent, all are accepted. From 32 to 1,024 visible ASCII characters each. */
   secrets: readonly string[];
+  /** File that they were read from; the user of pods must not be able to read it. Default: none. */
+  secretFile?: string | undefined;
   /**
    * How clients and workers reach this very node, not through a load balancer: http or https. Workers are told the URL of
    * the node that owns their endpoint. Default: they are told none.

@@ -1,5 +1,9 @@
-import { expect, it } from 'vitest';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
 import { checkAdvertised, checkSecrets } from '../../../../src/platform/nodes/node-options.ts';
+import { openPlatform } from '../../../../src/platform/platform.ts';
 
 it.each([
   ['too short', 'x'.repeat(31)],
@@ -36,4 +40,23 @@ it.each([
   expect(() => checkAdvertised('nodes.advertiseUrl', url, schemes)).toThrow(
     `nodes.advertiseUrl: must be an ${scheme} URL of at most 512 ASCII characters`,
   );
+});
+
+it.skipIf(process.geteuid?.() !== 0)('refuses a secret file that pods could read', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-secret-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  chmodSync(folder, 0o755);
+  const file = (name: string, mode: number) => {
+    writeFileSync(join(folder, name), 'x'.repeat(40), { mode });
+    return join(folder, name);
+  };
+  const opened = openPlatform({
+    ...{ dataFolder: join(folder, 'data'), store: 'postgres://nobody@127.0.0.1:1/none' },
+    nodes: {
+      ...{ url: 'http://127.0.0.1:1', secrets: ['x'.repeat(40)] },
+      secretFile: file('node-secret', 0o644),
+    },
+    ...{ webhooks: { secretFile: file('webhooks', 0o600) }, compute: { engine: 'process' } },
+  });
+  await expect(opened).rejects.toThrow(/^nodes\.secretFile: \S+node-secret can be read by/);
 });
