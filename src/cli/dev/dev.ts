@@ -47,9 +47,9 @@ export const devCommand: Command = {
     'Runs a platform and one worker process for each handler file. The name of the file is the ID of its ' +
       'endpoint: handlers/echo.ts is served at /v2/echo/. In a folder, every .ts, .mts, .js and .mjs file is a ' +
       'handler, except *.test.*, *.config.* and *.d.ts; subfolders do not count.',
-    'When you change a handler or a module in its folder, a new worker starts. As soon as the new worker is ' +
-      'ready, the old one finishes its jobs and exits. If the new version cannot be loaded, the old worker ' +
-      'continues. A new file becomes an endpoint. If you remove a file, its worker stops.',
+    'When you change a handler, or a module or Python file in its folder, a new worker starts. As soon as the new ' +
+      'worker is ready, the old one finishes its jobs and exits. If the new version cannot be loaded, the old ' +
+      'worker continues. A new file becomes an endpoint. If you remove a file, its worker stops.',
     'On a loopback address, calls from this machine need no key, unless they come through a proxy or from a ' +
       'page of another site. For each endpoint the command prints a curl command. Its input is the first ' +
       "line of the handler's opening comment that is a JSON object.",

@@ -5,8 +5,8 @@ import { extname, join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 
 /**
- * Extensions of modules that a handler can import. Other files are ignored, for example those that
- * handlers write.
+ * Extensions of modules that a handler can import, and of the Python programs that it runs as model
+ * processes. Other files are ignored, for example those that handlers write.
  */
 const MODULE_EXTENSIONS = new Set([
   '.ts',
@@ -18,6 +18,7 @@ const MODULE_EXTENSIONS = new Set([
   '.json',
   '.wasm',
   '.node',
+  '.py',
 ]);
 
 /** Quiet time after which a save counts as complete, ms: one save causes several events. */
@@ -105,6 +106,8 @@ function collect(folder: string, found: Snapshot): void {
   } catch {
     return; // Removed since it was listed.
   }
+  // A virtual environment of Python, which has thousands of files.
+  if (entries.some(({ name }) => name === 'pyvenv.cfg')) return;
   found.folders.add(folder);
   for (const entry of entries) {
     if (entry.name.startsWith('.') || entry.name === 'node_modules') continue;

@@ -72,6 +72,18 @@ it('reports a file in a new folder', async () => {
   await waitFor('new.json');
 });
 
+it('reports Python files, except those of a virtual environment', async () => {
+  await mkdir(join(folder, 'venv/lib'), { recursive: true });
+  await write('venv/pyvenv.cfg');
+  await write('venv/lib/package.py', 'old');
+  start();
+  await write('venv/lib/package.py', 'new');
+  await write('venv/added.py');
+  await write('model.py');
+  await waitFor('model.py');
+  expect([...seen]).toEqual(['model.py']);
+});
+
 it('ignores hidden files, installed packages and files that a handler cannot import', async () => {
   await mkdir(join(folder, 'node_modules'));
   start();
