@@ -166,7 +166,7 @@ export class ChildKeeper {
     const startMs = Math.round(performance.now() - startedAt);
     this.#log.info({ pid: child.pid, startMs }, 'model process ready');
     child.setActive(false);
-    if (this.#state.name !== 'starting') return child.fail('was stopped');
+    if (!this.#has(kept)) return child.fail('was stopped');
     this.#state = { name: 'ready', kept };
     void child.ended.then((end) => this.#replace(kept, end));
     this.#admit();
@@ -200,7 +200,7 @@ export class ChildKeeper {
     this.#uselessEnds = calls.completed > 0 ? 0 : this.#uselessEnds + 1;
     const running = calls.size;
     calls.settleAll(`${this.#describe(child)} ${reason}`, culprit);
-    if (this.#state.name !== 'ready') return;
+    if (!this.#has(kept)) return;
     const waitMs = this.#restartLater();
     const pid = child.pid;
     this.#log.error({ pid, reason, calls: running, waitMs }, 'model process ended, restarting');
@@ -219,7 +219,8 @@ export class ChildKeeper {
     try {
       await this.#launch();
     } catch (error) {
-      if (this.#state.name !== 'starting') return;
+      // `down`: the system did not let the child start at all.
+      if (this.#state.name !== 'starting' && this.#state.name !== 'down') return;
       const reason = error instanceof Error ? error.message : String(error);
       // Another worker may have a model that starts; here, the job would only wait on.
       const refusal = new ModelProcessError(reason, 'neighbour');
@@ -239,8 +240,13 @@ export class ChildKeeper {
     }
   }
 
-  #hasSlot({ taken }: KeptChild): boolean {
-    return taken < this.#options.maxConcurrent;
+  /** False after `stop`, even if another child has been started since. */
+  #has(kept: KeptChild): boolean {
+    return 'kept' in this.#state && this.#state.kept === kept;
+  }
+
+  #hasSlot({ child, taken }: KeptChild): boolean {
+    return taken < this.#options.maxConcurrent && !child.isEnding;
   }
 
   #take(kept: KeptChild): KeptChild {

@@ -43,6 +43,8 @@ export class ModelChild {
   #silentBeats = 0;
   #isDead = false;
   #isStopping = false;
+  /** It will end, or has ended: what is written to it now is lost. */
+  #isEnding = false;
 
   constructor(options: CompleteOptions, events: ChildEvents) {
     this.#options = options;
@@ -58,6 +60,10 @@ export class ModelChild {
       // reach it while the worker drains.
       detached: true,
     });
+    // Before anything can throw: an error without a listener would end the thread.
+    this.#process.on('error', (error) => {
+      if (this.pid === undefined) this.#settle(`could not be started: ${error.message}`);
+    });
     this.#frames = findDuplex(this.#process);
     this.#readLines('stdout');
     this.#readLines('stderr');
@@ -69,6 +75,11 @@ export class ModelChild {
 
   get pid(): number | undefined {
     return this.#process.pid;
+  }
+
+  /** A new call would only share the end of this child, and perhaps the blame for it. */
+  get isEnding(): boolean {
+    return this.#isEnding;
   }
 
   send(message: ToChild): void {
@@ -86,6 +97,7 @@ export class ModelChild {
   /** The child cannot be used any more: kills it with all processes of its group. */
   fail(reason: string, culprit?: number): void {
     if (this.#isDead) return;
+    this.#isEnding = true;
     this.#failure ??= { reason, culprit };
     this.#kill();
   }
@@ -138,6 +150,7 @@ export class ModelChild {
     // Its death explains more.
     this.#frames.on('error', () => undefined);
     this.#frames.on('close', () => {
+      this.#isEnding = true;
       if (this.#isStopping || this.#isDead) return;
       setTimeout(() => this.fail('closed the descriptor for its frames'), DRAIN_MS).unref();
     });
@@ -170,10 +183,8 @@ export class ModelChild {
 
   #watchEnd(): void {
     const { command } = this.#options;
-    this.#process.on('error', (error) => {
-      if (this.pid === undefined) this.#settle(`could not be started: ${error.message}`);
-    });
     this.#process.on('exit', (code, signal) => {
+      this.#isEnding = true;
       const own = this.#failure === undefined ? describeExit(code, signal) : this.#failure.reason;
       // Its own children may hold the descriptors, and memory of the device.
       this.#kill();
@@ -215,7 +226,9 @@ function callRef(handle: object, isActive: boolean): void {
 }
 
 function findDuplex(child: ChildProcess): Duplex {
-  const stream = child.stdio[FRAME_DESCRIPTOR];
+  // Without free descriptors there is no `stdio`, whatever its type says.
+  const { stdio }: { stdio: ChildProcess['stdio'] | undefined } = child;
+  const stream = stdio?.[FRAME_DESCRIPTOR];
   if (stream instanceof Duplex) return stream;
   throw new Error('the child has no descriptor for frames');
 }

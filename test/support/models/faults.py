@@ -1,0 +1,122 @@
+"""Functions that get in the way of the library, as real ones do: for the tests of model processes."""
+import asyncio
+import functools
+import logging
+import os
+import signal
+import subprocess
+import time
+
+from millrace_model import Call, handler, run
+
+
+class SlowNumber:
+    """Its conversion to JSON ends some time after the call was cancelled."""
+
+    ndim = 0
+
+    def __init__(self, call):
+        self.call = call
+
+    def item(self):
+        self.call.log("encoding")
+        while not self.call.cancelled:
+            time.sleep(0.005)
+        time.sleep(0.3)
+        return 1
+
+
+@handler
+def echo(input):
+    return input
+
+
+@handler
+async def slow_item(input, call: Call):
+    yield "x" * 1000
+    yield SlowNumber(call)
+
+
+@handler
+async def endless(input):
+    while True:
+        yield "x" * 1000
+
+
+@handler
+async def in_thread(input):
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: "done")
+
+
+class Odd(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@handler
+def odd(input):
+    raise Odd()
+
+
+@handler
+def long_error(input):
+    raise ValueError("x" * input)
+
+
+@handler
+def fork_and_log(input):
+    child = os.fork()
+    if child == 0:
+        for number in range(input["lines"]):
+            logging.getLogger("fork").info("line %d", number)
+        os._exit(0)
+    try:
+        return b"x" * input["bytes"]
+    finally:
+        children.append(child)
+
+
+children = []
+
+
+@handler
+def wait_for_children(input):
+    return [os.waitpid(child, 0)[1] for child in children]
+
+
+@handler
+def log_in_signals(input):
+    signal.signal(signal.SIGALRM, lambda *_: logging.getLogger("alarm").info("tick"))
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.02)
+    return b"x" * input
+
+
+@handler
+def end_signals(input):
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def decorate(function):
+    @functools.wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+
+    return call
+
+
+@handler(batch=True)
+@decorate
+def reversed_pairs(inputs):
+    for index in reversed(range(len(inputs))):
+        yield index, inputs[index]
+
+
+@handler
+def start_daemon(input):
+    """It holds the standard descriptors of this process, outside of its group."""
+    return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+
+run()
+if os.environ.get("EXIT_SECONDS"):
+    time.sleep(float(os.environ["EXIT_SECONDS"]))
