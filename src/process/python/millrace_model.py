@@ -41,6 +41,7 @@ import json
 import logging
 import os
 import queue
+import re
 import signal
 import socket
 import struct
@@ -66,6 +67,7 @@ _PREFIX = struct.Struct(">II")
 _ALIGNMENT = 8
 _MAX_DEPTH = 1000
 _MAX_STACK_CHARS = 16_000
+_MAX_MESSAGE_CHARS = 16_000
 # Bytes from which a piece is not worth a copy.
 _SEND_ALONE = 65_536
 
@@ -115,6 +117,7 @@ class Call:
         self._over = False
         self._metrics: Dict[str, Dict[str, float]] = {}
         self._task: Optional[asyncio.Task[Any]] = None
+        self._credit_event: Optional[asyncio.Event] = None
 
     @property
     def cancelled(self) -> bool:
@@ -167,6 +170,9 @@ class Call:
         with self._lock:
             self._credit += count
             self._lock.notify_all()
+        event = self._credit_event
+        if event is not None:
+            self._process.loop.call_soon_threadsafe(event.set)
 
     def _emit(self, value: Any) -> None:
         """Sends an item as soon as there is credit. Raises Cancelled."""
@@ -192,7 +198,14 @@ class Call:
         try:
             self._process.send(self._with_metrics(dict(head, id=self.id)), *value)
         except Exception as error:  # The result is not JSON, or too large.
-            self._process.send({"type": "error", "id": self.id, "error": _describe(error)})
+            if "error" not in head:
+                head = {"error": _describe(error)}
+            try:
+                self._process.send({"type": "error", "id": self.id, "error": head["error"]})
+            except ValueError:  # Even the error is larger than a frame.
+                small = dict(head["error"], message=head["error"]["message"][:200])
+                small.pop("stack", None)
+                self._process.send({"type": "error", "id": self.id, "error": small})
 
 
 _current: contextvars.ContextVar[Optional[Call]] = contextvars.ContextVar(
@@ -215,7 +228,6 @@ class _Handler:
         self.name = name
         self.is_batch = batch is not False
         self.max_batch: Optional[int] = None if isinstance(batch, bool) else batch
-        self.streams = inspect.isgeneratorfunction(function)
         self.streams_async = inspect.isasyncgenfunction(function)
         self.is_async = self.streams_async or inspect.iscoroutinefunction(function)
         self.takes_call = _count_parameters(function) > 1
@@ -287,7 +299,11 @@ class _Process:
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
-        self._send_lock = threading.Lock()
+        # A signal handler or a finalizer may log while this very thread sends a frame.
+        self._send_lock = threading.RLock()
+        self._is_sending = False
+        self._deferred: List[bytes] = []
+        self._is_fork = False
         self._calls: Dict[int, Call] = {}
         self._pending: queue.SimpleQueue[Optional[Tuple[Call, Any]]] = queue.SimpleQueue()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
@@ -301,6 +317,8 @@ class _Process:
 
     def serve(self) -> None:
         _die_with_parent()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._leave_fork)
         hello, _ = self._read_frame()
         if hello.get("type") != "hello" or hello.get("protocol") != PROTOCOL:
             sys.exit(f"The worker speaks another protocol than {PROTOCOL}: {hello}")
@@ -318,6 +336,9 @@ class _Process:
         self._work()
 
     def log(self, call: Optional[Call], level: str, message: str, fields: Dict[str, Any]) -> None:
+        if self._is_fork:
+            print(f"{level}: {message}", file=sys.stderr)
+            return
         head: Dict[str, Any] = {"type": "log", "level": level, "message": message}
         if call is not None and not call._over:
             head["id"] = call.id
@@ -327,6 +348,8 @@ class _Process:
 
     def send(self, head: Dict[str, Any], *value: Any) -> int:
         """Sends a frame and returns its size. Raises ValueError if the value is not JSON."""
+        if self._is_fork:
+            return 0
         text = json.dumps(head, separators=(",", ":"))
         buffers: List[memoryview] = []
         if value:
@@ -349,11 +372,27 @@ class _Process:
             )
         prefix = _PREFIX.pack(len(data), body)
         with self._send_lock:
-            if body == 0:
-                self._socket.sendall(prefix + data)
-            else:
-                _send_all(self._socket, [prefix, *pieces])
+            if self._is_sending:
+                # Copied: between its frames, the outer `send` writes what came in the middle of one.
+                self._deferred.append(b"".join([prefix, *pieces]))
+                return size
+            self._is_sending = True
+            try:
+                if body == 0:
+                    self._socket.sendall(prefix + data)
+                else:
+                    _send_all(self._socket, [prefix, *pieces])
+                while self._deferred:
+                    self._socket.sendall(self._deferred.pop(0))
+            finally:
+                self._is_sending = False
         return size
+
+    def _leave_fork(self) -> None:
+        """A process that a library forks, as those of multiprocessing, has no part in the protocol:
+        its frames would get in between those of this process."""
+        self._is_fork = True
+        self._socket.close()
 
     def forget(self, call: Call) -> None:
         self._calls.pop(call.id, None)
@@ -374,6 +413,10 @@ class _Process:
         kind = head["type"]
         if kind == "call":
             self._begin(head, body)
+        elif kind == "too_deep":
+            message = "the input is nested deeper than json.loads of this Python allows"
+            error = {"type": "NonRetryableError", "message": message, "retry": "never"}
+            self.send({"type": "error", "id": head["id"], "error": error})
         elif kind == "ping":
             self.send({"type": "pong"})
         elif kind == "stop":
@@ -421,13 +464,15 @@ class _Process:
             call.check()
             result = target.function(*target.arguments(value, call))
             del value
-            if inspect.isgenerator(result):
+            # Asked of the result: a decorator may hide that the function is a generator.
+            streams = inspect.isgenerator(result)
+            if streams:
                 result = _drive(result, call)
             elif call._wants == "items":
                 for item in _iterate(target, result):
                     call._emit(item)
                 result = None
-            call._end({"type": "result"}, _check_batch(call, result))
+            call._end({"type": "result"}, _check_batch(call, result, streams))
         except BaseException as error:
             self._fail(call, error)
 
@@ -448,7 +493,8 @@ class _Process:
                     for item in _iterate(target, result):
                         await self._emit_async(call, item)
                     result = None
-            call._end({"type": "result"}, _check_batch(call, result))
+            checked = _check_batch(call, result, target.streams_async)
+            call._end({"type": "result"}, checked)
         except BaseException as error:
             self._fail(call, error)
 
@@ -466,13 +512,19 @@ class _Process:
         return None if streams else collected
 
     async def _emit_async(self, call: Call, item: Any) -> None:
-        if call._credit > 0:
-            call._emit(item)
-            # A generator that never waits must not keep other calls from running.
-            await asyncio.sleep(0)
-        else:
-            context = contextvars.copy_context()
-            await self.loop.run_in_executor(None, context.run, call._emit, item)
+        # No thread waits: the threads of the loop belong to the functions, and an item that another
+        # thread sends could arrive after the end of a cancelled call.
+        event = call._credit_event
+        if event is None:
+            event = call._credit_event = asyncio.Event()
+        while call._credit <= 0:
+            event.clear()
+            # The credit may have arrived before the event was cleared.
+            if call._credit <= 0:
+                await event.wait()
+        call._emit(item)
+        # A generator that never waits must not keep other calls from running.
+        await asyncio.sleep(0)
 
     def _fail(self, call: Call, error: BaseException) -> None:
         is_cancel = isinstance(error, (Cancelled, asyncio.CancelledError, GeneratorExit))
@@ -490,8 +542,16 @@ class _Process:
 
     def _read_frame(self) -> Tuple[Dict[str, Any], memoryview]:
         head_bytes, body_bytes = _PREFIX.unpack(self._read_exactly(_PREFIX.size))
-        head = json.loads(bytes(self._read_exactly(head_bytes)))
-        return head, self._read_exactly(body_bytes)
+        text = bytes(self._read_exactly(head_bytes))
+        body = self._read_exactly(body_bytes)
+        try:
+            return json.loads(text), body
+        except RecursionError:
+            # Only the value of a call can be that deep; its ID is in front of it.
+            found = re.match(rb'\{"type":"call","id":(\d+),', text)
+            if found is None:
+                raise
+            return {"type": "too_deep", "id": int(found[1])}, body
 
     def _read_exactly(self, count: int) -> memoryview:
         whole = memoryview(bytearray(count))
@@ -547,7 +607,7 @@ def _iterate(target: _Handler, result: Any) -> Any:
     return [result]
 
 
-def _check_batch(call: Call, result: Any) -> Any:
+def _check_batch(call: Call, result: Any, streams: bool) -> Any:
     """The results of a batch function as the caller expects them: each has a value or an error."""
     if call._wants != "batch":
         return result
@@ -555,7 +615,7 @@ def _check_batch(call: Call, result: Any) -> Any:
     count = call._inputs
     if not target.is_batch:
         raise NonRetryableError(f"{target.name} is no batch function; declare it with batch=True")
-    if target.streams or target.streams_async:
+    if streams:
         pairs = dict(result)
         if sorted(pairs) != list(range(count)) or len(result) != count:
             raise NonRetryableError(
@@ -585,9 +645,13 @@ def _describe(error: BaseException) -> Dict[str, Any]:
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     stack = "".join(traceback.format_exception(type(error), error, trace))
+    try:
+        message = str(error)[:_MAX_MESSAGE_CHARS]
+    except Exception:  # The author's own class may not be able to tell.
+        message = ""
     return {
         "type": type(error).__name__,
-        "message": str(error) or type(error).__name__,
+        "message": message or type(error).__name__,
         "stack": stack[-_MAX_STACK_CHARS:].rstrip(),
         "retry": retry,
     }
