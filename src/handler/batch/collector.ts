@@ -27,8 +27,8 @@ export interface CollectorOptions {
   onEvent: (event: BatchEvent) => void;
 }
 
-/** Jobs that can share a batch, in the order of their arrival. */
-interface Group {
+/** Waiting jobs with the same key, which can share a batch, in the order of their arrival. */
+interface KeyQueue {
   readonly key: string;
   members: BatchMember[];
   /** Its first job has waited long enough. */
@@ -37,7 +37,7 @@ interface Group {
 }
 
 /** One batch with its reruns. */
-interface Flight {
+interface StartedBatch {
   members: readonly BatchMember[];
   current: BatchRun | undefined;
   isOver: boolean;
@@ -47,10 +47,10 @@ const MAX_KEY_CHARS = 256;
 
 export class BatchCollector {
   readonly #options: CollectorOptions;
-  readonly #byKey = new Map<string, Group>();
+  readonly #byKey = new Map<string, KeyQueue>();
   /** In the order of their first jobs. */
-  #groups: Group[] = [];
-  #flights: Flight[] = [];
+  #queues: KeyQueue[] = [];
+  #started: StartedBatch[] = [];
   #limit;
   #batches = 0;
   #isHeld = false;
@@ -63,8 +63,8 @@ export class BatchCollector {
   /** Jobs that wait for a batch to start. */
   get waiting(): number {
     let waiting = 0;
-    for (let index = 0; index < this.#groups.length; index += 1) {
-      waiting += this.#groups[index]?.members.length ?? 0;
+    for (let index = 0; index < this.#queues.length; index += 1) {
+      waiting += this.#queues[index]?.members.length ?? 0;
     }
     return waiting;
   }
@@ -72,19 +72,19 @@ export class BatchCollector {
   /** Number of further jobs that could start now or after `maxWaitMs`, if the thread has `jobs`. */
   countFree(jobs: number): number {
     const { maxInFlight } = this.#options.settings;
-    let flying = 0;
-    for (let index = 0; index < this.#flights.length; index += 1) {
-      flying += countPresent(this.#flights[index]?.members ?? []);
+    let started = 0;
+    for (let index = 0; index < this.#started.length; index += 1) {
+      started += countPresent(this.#started[index]?.members ?? []);
     }
-    const places = (maxInFlight - this.#flights.length) * this.#limit.jobs;
-    return Math.max(0, places - Math.max(0, jobs - flying));
+    const places = (maxInFlight - this.#started.length) * this.#limit.jobs;
+    return Math.max(0, places - Math.max(0, jobs - started));
   }
 
   /** Time until an incomplete batch starts and takes its free places with it, ms. */
   get fillMs(): number | undefined {
     const { clock, settings } = this.#options;
-    if (this.#isHeld || this.#flights.length >= settings.maxInFlight) return undefined;
-    const first = this.#groups[0]?.members[0];
+    if (this.#isHeld || this.#started.length >= settings.maxInFlight) return undefined;
+    const first = this.#queues[0]?.members[0];
     return first && Math.max(0, first.joinedAt + settings.maxWaitMs - clock.now());
   }
 
@@ -105,9 +105,9 @@ export class BatchCollector {
     this.#isHeld = true;
     return () => {
       this.#isHeld = false;
-      for (let index = 0; index < this.#groups.length; index += 1) {
-        const group = this.#groups[index];
-        if (group) group.isDue = true;
+      for (let index = 0; index < this.#queues.length; index += 1) {
+        const queue = this.#queues[index];
+        if (queue) queue.isDue = true;
       }
       this.#startReady();
     };
@@ -115,17 +115,17 @@ export class BatchCollector {
 
   /** Frees the places of batches whose jobs have all been stopped, although their functions run on. */
   abandonStopped(): void {
-    for (let index = this.#flights.length - 1; index >= 0; index -= 1) {
-      const flight = this.#flights[index];
-      if (flight && !flight.members.some(({ isLive }) => isLive)) this.#land(flight);
+    for (let index = this.#started.length - 1; index >= 0; index -= 1) {
+      const batch = this.#started[index];
+      if (batch && !batch.members.some(({ isLive }) => isLive)) this.#finish(batch);
     }
   }
 
   #mayLeave(member: BatchMember, reason: unknown): 'now' | 'later' {
-    const flight = this.#flights.find(({ members }) => members.includes(member));
-    if (!flight) this.#drop(member);
+    const batch = this.#started.find(({ members }) => members.includes(member));
+    if (!batch) this.#drop(member);
     // A job that waits for its rerun is in no run.
-    return flight?.current?.has(member) ? flight.current.mayLeave(reason) : 'now';
+    return batch?.current?.has(member) ? batch.current.mayLeave(reason) : 'now';
   }
 
   #readKey(input: unknown): string {
@@ -142,93 +142,93 @@ export class BatchCollector {
   // --- waiting jobs ---
 
   #add(member: BatchMember): void {
-    let group = mapGet(this.#byKey, member.key);
-    if (!group) {
-      group = { key: member.key, members: [], isDue: false, cancelTimer: () => undefined };
-      mapSet(this.#byKey, member.key, group);
-      this.#groups[this.#groups.length] = group;
-      this.#await(group, this.#options.settings.maxWaitMs);
+    let queue = mapGet(this.#byKey, member.key);
+    if (!queue) {
+      queue = { key: member.key, members: [], isDue: false, cancelTimer: () => undefined };
+      mapSet(this.#byKey, member.key, queue);
+      this.#queues[this.#queues.length] = queue;
+      this.#await(queue, this.#options.settings.maxWaitMs);
     }
-    group.members[group.members.length] = member;
+    queue.members[queue.members.length] = member;
     this.#startReady();
   }
 
-  #await(group: Group, ms: number): void {
-    group.isDue = false;
-    group.cancelTimer = this.#options.clock.after(ms, () => {
-      group.isDue = true;
+  #await(queue: KeyQueue, ms: number): void {
+    queue.isDue = false;
+    queue.cancelTimer = this.#options.clock.after(ms, () => {
+      queue.isDue = true;
       this.#startReady();
     });
   }
 
   /** A waiting job leaves. */
   #drop(member: BatchMember): void {
-    const group = mapGet(this.#byKey, member.key);
-    const index = group?.members.indexOf(member) ?? -1;
-    if (!group || index === -1) return;
-    this.#regroup(group, [...group.members.slice(0, index), ...group.members.slice(index + 1)]);
+    const queue = mapGet(this.#byKey, member.key);
+    const index = queue?.members.indexOf(member) ?? -1;
+    if (!queue || index === -1) return;
+    this.#replaceJobs(queue, [...queue.members.slice(0, index), ...queue.members.slice(index + 1)]);
     this.#options.onChange();
   }
 
-  /** The group has these jobs from now on; its time is that of the first one. */
-  #regroup(group: Group, members: BatchMember[]): void {
-    const before = group.members[0];
-    group.members = members;
+  /** The queue has these jobs from now on; its time is that of the first one. */
+  #replaceJobs(queue: KeyQueue, members: BatchMember[]): void {
+    const before = queue.members[0];
+    queue.members = members;
     const first = members[0];
     if (first && first === before) return;
-    group.cancelTimer();
-    this.#groups = this.#groups.filter((other) => other !== group);
+    queue.cancelTimer();
+    this.#queues = this.#queues.filter((other) => other !== queue);
     if (!first) {
-      mapDelete(this.#byKey, group.key);
+      mapDelete(this.#byKey, queue.key);
       return;
     }
-    this.#groups = [...this.#groups, group].sort((a, b) => firstTime(a) - firstTime(b));
+    this.#queues = [...this.#queues, queue].sort((a, b) => firstTime(a) - firstTime(b));
     const { clock, settings } = this.#options;
-    this.#await(group, Math.max(0, first.joinedAt + settings.maxWaitMs - clock.now()));
+    this.#await(queue, Math.max(0, first.joinedAt + settings.maxWaitMs - clock.now()));
   }
 
   // --- running batches ---
 
   #startReady(): void {
-    while (!this.#isHeld && this.#flights.length < this.#options.settings.maxInFlight) {
+    while (!this.#isHeld && this.#started.length < this.#options.settings.maxInFlight) {
       const { jobs } = this.#limit;
-      const ready = this.#groups.find(({ isDue, members }) => isDue || members.length >= jobs);
+      const ready = this.#queues.find(({ isDue, members }) => isDue || members.length >= jobs);
       if (!ready) return;
       const members = ready.members.slice(0, jobs);
-      this.#regroup(ready, ready.members.slice(jobs));
+      this.#replaceJobs(ready, ready.members.slice(jobs));
       this.#start(members);
     }
   }
 
   #start(members: BatchMember[]): void {
-    const flight: Flight = { members, current: undefined, isOver: false };
-    this.#flights = [...this.#flights, flight];
+    const batch: StartedBatch = { members, current: undefined, isOver: false };
+    this.#started = [...this.#started, batch];
     this.#options.onChange();
     const { clock, settings } = this.#options;
     const waitMs = clock.now() - (members[0]?.joinedAt ?? 0);
     this.#options.onEvent({ kind: 'started', size: members.length, of: settings.maxSize, waitMs });
-    void this.#fly(flight).then(() => this.#land(flight));
+    void this.#runBatch(batch).then(() => this.#finish(batch));
   }
 
-  #land(flight: Flight): void {
-    if (flight.isOver) return;
-    flight.isOver = true;
-    this.#flights = this.#flights.filter((other) => other !== flight);
+  #finish(batch: StartedBatch): void {
+    if (batch.isOver) return;
+    batch.isOver = true;
+    this.#started = this.#started.filter((other) => other !== batch);
     this.#startReady();
     this.#options.onChange();
   }
 
   /** Runs a batch, and after an error its parts. Never rejects. */
-  async #fly(flight: Flight): Promise<void> {
+  async #runBatch(batch: StartedBatch): Promise<void> {
     const { onEvent } = this.#options;
-    const parts: (readonly BatchMember[])[] = [flight.members];
+    const parts: (readonly BatchMember[])[] = [batch.members];
     for (let part = parts.shift(); part; part = parts.shift()) {
       const members = part.filter(({ isLive }) => isLive);
       if (members.length === 0) continue;
       const run = this.#createRun(members);
-      flight.current = run;
+      batch.current = run;
       const end = await run.execute();
-      flight.current = undefined;
+      batch.current = undefined;
       if (end.kind === 'ended') {
         this.#noteSuccess(members.length);
         continue;
@@ -286,6 +286,6 @@ function countPresent(members: readonly BatchMember[]): number {
   return present;
 }
 
-function firstTime({ members }: Group): number {
+function firstTime({ members }: KeyQueue): number {
   return members[0]?.joinedAt ?? 0;
 }
