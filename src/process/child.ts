@@ -163,7 +163,9 @@ export class ModelChild {
       return;
     }
     if (message.protocol !== PROTOCOL) {
-      throw new FrameError(`it speaks protocol ${message.protocol}, this Millrace ${PROTOCOL}`);
+      throw new FrameError(
+        `it speaks version ${message.protocol}; this Millrace speaks version ${PROTOCOL}`,
+      );
     }
     this.#ready.resolve(message.handlers);
     this.#startHeartbeat();

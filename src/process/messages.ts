@@ -143,7 +143,7 @@ export function readError(error: unknown): ChildError {
 
 function readNames(names: unknown): string[] {
   if (Array.isArray(names) && names.every((name) => typeof name === 'string')) return names;
-  throw new FrameError(`handlers is ${show(names)}; it must be a list of names`);
+  throw new FrameError(`handlers is ${show(names)}; it must be an array of strings`);
 }
 
 function readNumber(head: Members, member: string): number {
@@ -155,7 +155,7 @@ function readNumber(head: Members, member: string): number {
 function readText(head: Members, member: string): string {
   const value = head[member];
   if (typeof value === 'string') return value;
-  throw new FrameError(`${member} is ${show(value)}; it must be a text`);
+  throw new FrameError(`${member} is ${show(value)}; it must be a string`);
 }
 
 function isMembers(value: unknown): value is Members {

@@ -74,7 +74,7 @@ export function completeOptions(options: ModelProcessOptions): CompleteOptions {
     throw new TypeError(`createModelProcess: command is ${show(command)}; name a program`);
   }
   if (!Array.isArray(args) || !args.every((arg) => typeof arg === 'string')) {
-    throw new TypeError(`createModelProcess: args is ${show(args)}; give an array of texts`);
+    throw new TypeError(`createModelProcess: args is ${show(args)}; give an array of strings`);
   }
   const read = (name: keyof typeof RANGES) => readNumber(name, options[name], RANGES[name]);
   return {

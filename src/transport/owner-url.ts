@@ -20,7 +20,7 @@ const PORTS: Readonly<Record<string, string>> = {
 /** `configured`: the URL is that of the configuration. @throws TypeError if it must not be used */
 export function readOwnerUrl(told: string, { carrier, configured }: OwnerUrlRules): string {
   const url = told.length <= MAX_OWNER_URL_LENGTH ? URL.parse(told) : null;
-  if (!url) throw new TypeError(`it is no URL of at most ${MAX_OWNER_URL_LENGTH} characters`);
+  if (!url) throw new TypeError(`it is not a URL of at most ${MAX_OWNER_URL_LENGTH} characters`);
   const isKnown = url.protocol in PORTS && (carrier === 'grpc' || url.protocol.startsWith('http'));
   if (!isKnown) throw new TypeError(`its scheme ${url.protocol} is not one of ${carrier}`);
   if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {

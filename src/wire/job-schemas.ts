@@ -15,7 +15,9 @@ export const jobGroup = wellFormedText
   .min(1)
   .max(LIMITS.groupCharacters)
   .regex(/^\P{Cc}*$/u, 'must not have control characters')
-  .describe('Jobs of one priority take turns by group; default: the group of all jobs without one');
+  .describe(
+    'Group of the job. Within one priority, the groups of an endpoint take turns; jobs without a group form one group together',
+  );
 
 const jobPolicy = z.strictObject({
   executionTimeout: executionTimeoutMs.exactOptional(),

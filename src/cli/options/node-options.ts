@@ -24,13 +24,13 @@ export const nodeOptions = {
   advertiseUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_ADVERTISE_URL',
-    help: 'URL at which workers reach this very node, not through a load balancer: https://node-1.example.com:8080; workers then call the node that owns their endpoint; default: they are told none',
+    help: 'URL at which workers reach this node directly, not through a load balancer: https://node-1.example.com:8080; workers then call the node that owns their endpoint; default: workers use only their --url',
   }),
   advertiseGrpcUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_ADVERTISE_GRPC_URL',
     section: 'advanced',
-    help: 'the same for workers over gRPC: grpcs://node-1.example.com:8090',
+    help: 'gRPC URL at which workers reach this node directly, as --advertise-url for HTTP: grpcs://node-1.example.com:8090',
   }),
   shards: integer({
     ...{ min: 1, max: 256, placeholder: 'N', env: 'MILLRACE_SHARDS', section: 'advanced' },
@@ -39,7 +39,7 @@ export const nodeOptions = {
   replaceWorkersMs: integer({
     ...{ min: 0, max: 86_400_000, placeholder: 'MS', env: 'MILLRACE_REPLACE_WORKERS_MS' },
     section: 'advanced',
-    help: 'time in ms after which workers of endpoints on a node that is gone are replaced on other nodes; 0: never; default: 300000',
+    help: 'time after which the platform replaces the workers of a node that is gone on other nodes, ms; 0: never; default: 300000',
   }),
 };
 

@@ -139,7 +139,7 @@ export class Machines {
     const isGone = this.#options.cluster.view.nodes.every(
       ({ id, isLive }) => !isLive || this.#isKnown(id),
     );
-    if (node === undefined) return { why: 'no node has its container', isGone };
+    if (node === undefined) return { why: 'no node has the container of this pod', isGone };
     return { why: isGone ? `node ${node} is gone` : `node ${node} does not answer`, isGone };
   }
 

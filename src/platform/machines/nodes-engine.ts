@@ -100,7 +100,8 @@ export class NodesEngine implements Engine {
     const { findPod, machines } = this.#options;
     const pod = findPod(id);
     const node = pod ? pod.node : this.#strays.get(id);
-    if (node === undefined) throw new EngineError('unavailable', 'no node has its container');
+    if (node === undefined)
+      throw new EngineError('unavailable', 'no node has the container of this pod');
     return machines.act(node, act);
   }
 

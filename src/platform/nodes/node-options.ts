@@ -19,16 +19,16 @@ export interface NodeOptions {
   /** File that they were read from; the user of pods must not be able to read it. Default: none. */
   secretFile?: string | undefined;
   /**
-   * How clients and workers reach this very node, not through a load balancer: http or https. Workers are told the URL of
-   * the node that owns their endpoint. Default: they are told none.
+   * http or https URL at which clients and workers reach this node directly, not through a load balancer. Workers then call
+   * the node that owns their endpoint. Default: workers use only their configured URL.
    */
   advertiseUrl?: string | undefined;
-  /** The same for workers over gRPC: grpc or grpcs. */
+  /** grpc or grpcs URL at which workers reach this node directly. Default: none. */
   advertiseGrpcUrl?: string | undefined;
   /** Number of shards, which the first start fixes for good. Default 16. */
   shards?: number | undefined;
   /**
-   * Time after which workers of endpoints on a node that is gone are replaced on other nodes, ms; 0: never. Default
+   * Time after which the platform replaces the workers of a node that is gone on other nodes, ms; 0: never. Default
    * 300,000.
    */
   replaceWorkersMs?: number | undefined;

@@ -200,7 +200,7 @@ export function describeGroups(): void {
     expect(groups).toEqual(['a', null, null]);
   });
 
-  it('have another limit from the next look on', async () => {
+  it('have a changed limit from the next take on', async () => {
     const a = await submit('a', 30);
     await take(9, 1);
     expect(idsOf((await take(9, 4)).jobs)).toEqual(a.slice(1, 4));

@@ -27,8 +27,8 @@ it.each([
   ['http', 'http://lb.example.com', 'file:///etc/passwd', 'its scheme file: is not one of http'],
   ['http', 'http://lb.example.com', 'http://user:word@10.0.0.1', 'a user, a query or a fragment'],
   ['http', 'http://lb.example.com', 'http://10.0.0.1/?key=1', 'a user, a query or a fragment'],
-  ['http', 'http://lb.example.com', 'nowhere', 'no URL of at most 512 characters'],
-  ['http', 'http://lb.example.com', `http://${'x'.repeat(512)}`, 'no URL of at most 512'],
+  ['http', 'http://lb.example.com', 'nowhere', 'not a URL of at most 512 characters'],
+  ['http', 'http://lb.example.com', `http://${'x'.repeat(512)}`, 'not a URL of at most 512'],
 ] as const)('over %s, a worker of %s does not follow %s', (carrier, configured, told, why) => {
   expect(() => readOwnerUrl(told, { carrier, configured })).toThrow(why);
 });
