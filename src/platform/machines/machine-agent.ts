@@ -1,6 +1,6 @@
 // Does on this machine what the leader asks for: calls the engine, and keeps the folders of workers. A leader that has
 // been replaced is refused as soon as this node knows of the new one.
-import { type Engine, EngineError } from '../../engine/engine.ts';
+import { type ContainerSpec, type Engine, EngineError } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../worker-folders.ts';
 import type { MachineAct, MachineAnswer, MachineBody } from './machine-messages.ts';
@@ -62,7 +62,7 @@ export class MachineAgent {
     const { engine, readUse, workerFolders } = this.#options;
     switch (act.verb) {
       case 'create':
-        return this.#change(act.spec.id, () => engine.create(act.spec));
+        return this.#change(act.spec.id, () => this.#create(act.spec));
       case 'start':
         return this.#change(act.id, () => engine.start(act.id));
       case 'stop':
@@ -88,6 +88,18 @@ export class MachineAgent {
       case 'tidyFolders':
         return workerFolders?.tidy(readUse);
     }
+  }
+
+  /**
+   * A leader creates a container only if it has seen none. One that is there was made meanwhile for an earlier call,
+   * and the key in it has been revoked since.
+   */
+  async #create(spec: ContainerSpec): Promise<void> {
+    const { engine } = this.#options;
+    const made = await engine.inspect(spec.id);
+    const isUnused = made?.state === 'created' && made.generation === spec.generation;
+    if (isUnused) await engine.remove(spec.id, 'keep');
+    await engine.create(spec);
   }
 
   /** One at a time for each container. */

@@ -7,6 +7,7 @@ import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
 import {
+  type MachineAct,
   type MachineInfo,
   machineBody,
 } from '../../../../src/platform/machines/machine-messages.ts';
@@ -170,6 +171,28 @@ describe('the machines of nodes', () => {
     hosts.other.trouble = undefined;
     await engine.list();
     expect(machines.listPlaces()).toHaveLength(2);
+  });
+});
+
+describe('the agent of a machine', () => {
+  const create = (key: string): MachineAct => ({
+    verb: 'create',
+    spec: { ...specOf('pod_a'), env: { KEY: key } },
+  });
+
+  it('makes a container for the last of two creations, whose key is the valid one', async () => {
+    const { hosts, machines } = await startMachines();
+    await Promise.all(['first', 'second'].map((key) => machines.act('own', create(key))));
+    expect(hosts.own.get('pod_a').spec.env).toEqual({ KEY: 'second' });
+  });
+
+  it('keeps a container that has run', async () => {
+    const { hosts, machines } = await startMachines();
+    await machines.act('own', create('first'));
+    await machines.act('own', { verb: 'start', id: 'pod_a' });
+    hosts.own.end('pod_a', 0);
+    await machines.act('own', create('second'));
+    expect(hosts.own.get('pod_a').spec.env).toEqual({ KEY: 'first' });
   });
 });
 
