@@ -35,11 +35,17 @@ export async function serveTunnel(
   const [, podId = '', port = ''] = /^([^:]+):(\d{1,5})$/.exec(request.url ?? '') ?? [];
   try {
     const address = await findPodPort(podId, Number(port));
+    if (client.destroyed) return;
     if (!address) {
       refuse('404 Not Found');
       return;
     }
     const worker = await dial(address);
+    // Its `close` has passed, so it would not end the connection to the pod.
+    if (client.destroyed) {
+      worker.destroy();
+      return;
+    }
     client.write('HTTP/1.1 200 OK\r\n\r\n');
     await joinTunnel({ client, worker, head, clock });
   } catch (error) {

@@ -1,6 +1,7 @@
 // Connections to ports of pods on the machine of another node.
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { connectToPod } from '../../../../src/api/forwarding/pod-tunnel.ts';
 import { exchange } from '../platform.ts';
@@ -50,4 +51,45 @@ it('need the secret of the nodes', async () => {
   await expect(refused).rejects.toThrow();
   const sent = `CONNECT pod_a:${port} HTTP/1.1\r\nHost: x\r\n\r\n`;
   expect(await exchange(Number(new URL(url).port), [sent])).toBe('');
+});
+
+it('of a node that has given up leave no connection to the pod', async () => {
+  const open = new Set<Socket>();
+  let connections = 0;
+  const server = createServer((socket) => {
+    connections += 1;
+    open.add(socket);
+    socket.on('error', () => {}).on('close', () => open.delete(socket));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    for (const socket of open) socket.destroy();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  const asked = Promise.withResolvers<void>();
+  const found = Promise.withResolvers<void>();
+  const { owner } = await startNodes({
+    forwarding: {
+      findPodPort: async () => {
+        asked.resolve();
+        await found.promise;
+        return { host: '127.0.0.1', port };
+      },
+    },
+  });
+  const client = connect(Number(new URL(owner.nodeUrl).port), '127.0.0.1');
+  client.on('error', () => {});
+  const head = `CONNECT pod_a:${port} HTTP/1.1\r\nHost: x\r\nmillrace-node-secret: ${SECRET}\r\n\r\n`;
+  client.write(head);
+  await asked.promise;
+  client.resetAndDestroy();
+  // The node sees the end of the connection before this one, which is opened later.
+  const { port: other, url } = await startPod();
+  const socket = await connectToPod({ url, podId: 'pod_a', port: other, secrets: [SECRET] });
+  socket.destroy();
+  found.resolve();
+  await setTimeout(500);
+  expect({ connections, open: open.size }).toEqual({ connections: 0, open: 0 });
 });
