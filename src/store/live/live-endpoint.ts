@@ -38,6 +38,8 @@ export class LiveEndpoint {
   readonly newKeys = new Map<string, string>();
   /** Ready jobs to read when the window needs more. */
   nextWindowJobs = FIRST_WINDOW_JOBS;
+  /** Rows that this commit has read in search of takeable jobs. */
+  searchedRows = 0;
   /** Jobs of the window when they were counted last. */
   counted = 0;
   /** The endpoint was removed; nothing of it is left. */

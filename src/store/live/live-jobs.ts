@@ -147,9 +147,15 @@ export class LiveJobs {
     return found;
   }
 
+  /** Rows of the endpoint that this commit has read in search of takeable jobs. */
+  searchedRows(endpointId: string): number {
+    return this.#open(endpointId).searchedRows;
+  }
+
   /** Jobs of the database, which has all changes, as `takeableJobs` has asked for them. */
   loadNeeded(endpointId: string, need: Need, jobs: readonly StoredJob[]): void {
     const live = this.#open(endpointId);
+    live.searchedRows += need.limit;
     for (const job of addNeeded(live, need, jobs)) live.jobs.set(job.id, job);
   }
 
@@ -316,6 +322,7 @@ export class LiveJobs {
       for (const { now } of live.changed.values()) if (now) this.#settleJob(live, now);
       live.changed.clear();
       live.newKeys.clear();
+      live.searchedRows = 0;
       this.#shorten(live, this.#countKept(live));
       if (live.isRemoved) this.#endpoints.delete(live.id);
     }

@@ -25,7 +25,10 @@ import type {
 import { LiveReader } from './live-reader.ts';
 import type { Need } from './takeable-jobs.ts';
 
-/** Jobs that one operation reads in search of takeable ones: some milliseconds. */
+/**
+ * Jobs of an endpoint that one commit reads in search of takeable ones: some milliseconds. Hundreds of takes may share
+ * a commit, and each would go on where the one before it has stopped.
+ */
 const MAX_TAKEABLE_ROWS = 1_024;
 
 /** For use in an operation. The commit ends with `LiveJobs.write`. */
@@ -67,7 +70,8 @@ export class LiveTransaction extends LiveReader implements Transaction {
     for (let rows = 0; ; ) {
       const { isBlocked, jobs, need } = this.live.takeableJobs(request);
       if (!need) return { jobs, isBlocked, hasMore: false };
-      const isOver = rows >= MAX_TAKEABLE_ROWS || (rows > 0 && jobs.length > 0);
+      const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
+      const isOver = isSpent || (rows > 0 && jobs.length > 0);
       if (isOver) return { jobs, isBlocked, hasMore: true };
       yield* this.writeBack();
       this.live.loadNeeded(endpointId, need, yield* this.#readNeeded(endpointId, need));

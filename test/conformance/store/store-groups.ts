@@ -200,6 +200,19 @@ export function describeGroups(): void {
     expect(groups).toEqual(['a', null, null]);
   });
 
+  it('are passed over in several commits, however many takes share one', async () => {
+    await submit('a', 3_000);
+    const [wanted] = await submit(null, 1, { priority: -1 });
+    expect(await take(1, 1)).toMatchObject({ jobs: [{ group: 'a' }] });
+    const together = await Promise.all(Array.from({ length: 8 }, () => take(1, 1)));
+    expect(together.map(({ hasMore, jobs }) => [hasMore, jobs.length])).toEqual(
+      together.map(() => [true, 0]),
+    );
+    let found = await take(1, 1);
+    while (found.hasMore && found.jobs.length === 0) found = await take(1, 1);
+    expect(found.jobs).toMatchObject([{ id: wanted }]);
+  });
+
   it('have a changed limit from the next take on', async () => {
     const a = await submit('a', 30);
     await take(9, 1);
