@@ -15,7 +15,7 @@ const MAX_SOCKETS = 16;
 export interface NodeClientOptions {
   /** The first one is sent. */
   secrets: readonly string[];
-  /** Connections to one node; further calls wait. Default 16. */
+  /** Connections to one node; further calls wait, except long ones. Default 16. */
   maxSockets?: number;
 }
 
@@ -24,6 +24,8 @@ export interface NodeCallOptions {
   timeoutMs: number;
   /** Breaks the call off. */
   signal?: AbortSignal;
+  /** It may take minutes: it gets a connection of its own, so that no other call waits for it. */
+  isLong?: boolean;
 }
 
 export class NodeCallError extends Error {
@@ -40,6 +42,8 @@ export class NodeCallError extends Error {
 export class NodeClient {
   readonly #options: NodeClientOptions;
   readonly #agent: Agent;
+  /** For long calls. */
+  readonly #unlimited = new http.Agent({ keepAlive: false });
 
   constructor(options: NodeClientOptions) {
     this.#options = options;
@@ -52,7 +56,7 @@ export class NodeClient {
     url: string,
     name: string,
     body: unknown,
-    { signal: given, timeoutMs }: NodeCallOptions,
+    { isLong = false, signal: given, timeoutMs }: NodeCallOptions,
   ): Promise<unknown> {
     const json = Buffer.from(JSON.stringify(body ?? null));
     return new Promise((resolve, reject) => {
@@ -68,7 +72,8 @@ export class NodeClient {
       const limit = AbortSignal.timeout(timeoutMs);
       const signal = given ? AbortSignal.any([limit, given]) : limit;
       const target = new URL(CALL_PATH + encodeURIComponent(name), url);
-      const request = http.request(target, { method: 'POST', agent: this.#agent, headers, signal });
+      const agent = isLong ? this.#unlimited : this.#agent;
+      const request = http.request(target, { method: 'POST', agent, headers, signal });
       request.on('error', (error) =>
         fail(limit.aborted ? new Error(`no answer within ${timeoutMs} ms`) : error),
       );
@@ -88,6 +93,7 @@ export class NodeClient {
   /** Breaks open calls. */
   close(): void {
     this.#agent.destroy();
+    this.#unlimited.destroy();
   }
 }
 

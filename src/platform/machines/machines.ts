@@ -28,6 +28,13 @@ const TIMEOUTS_MS: Partial<Record<MachineVerb, number>> = {
   ...{ create: CREATE_MS, list: 5_000, stats: 2_000, tidyFolders: 60_000 },
 };
 const TIMEOUT_MS = 30_000;
+/**
+ * An image that arrives slowly, or a container that stops slowly, must not hold up the calls of other pods. The next
+ * change of the same container waits for it.
+ */
+const LONG: ReadonlySet<MachineVerb> = new Set([
+  ...(['create', 'start', 'stop', 'remove', 'removeVolumes', 'tidyFolders'] as const),
+]);
 /** A machine that has not answered for this long has its pods reported, ms. As long as a node's lease. */
 const SILENT_MS = 8_000;
 
@@ -164,7 +171,7 @@ export class Machines {
       if (machine.nodeId === cluster.id) answer = await own.agent.answer({ act, term });
       else {
         const timeoutMs = TIMEOUTS_MS[act.verb] ?? TIMEOUT_MS + waitOf(act);
-        const options = { timeoutMs, signal: machine.lost.signal };
+        const options = { timeoutMs, signal: machine.lost.signal, isLong: LONG.has(act.verb) };
         answer = machineAnswer.parse(
           await client.call(machine.url, MACHINE_CALL, { term, act }, options),
         );

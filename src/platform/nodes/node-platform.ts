@@ -35,7 +35,7 @@ import { checkWebhookSecrets } from './webhook-secrets-check.ts';
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
 const LEADER_STEP_MS = 20;
-/** Calls of one machine at a time: its containers may be stopping, and images arriving. */
+/** Short calls of one machine at a time. */
 const MACHINE_CALLS = 128;
 
 /** Postgres cuts names after 63 bytes, and a shard appends up to 4: `_255`. */

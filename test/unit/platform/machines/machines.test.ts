@@ -42,13 +42,15 @@ async function startMachines({ otherName = 'other' } = {}) {
       readUse: async () => ({ endpoints: new Set(), pods: new Map() }),
     });
   const otherAgent = agentOf(hosts.other, () => seen.otherTerm);
-  const calls = { lost: false };
+  const calls = { lost: false, creating: Promise.resolve() };
   const { owner } = await startNodes({
     forwarding: {
       async onCall(name, body) {
         if (calls.lost) throw new Error('the call is lost');
         if (name === 'describe') return describeMachine(otherName);
-        return otherAgent.answer(machineBody.parse(body));
+        const parsed = machineBody.parse(body);
+        if (parsed.act.verb === 'create') await calls.creating;
+        return otherAgent.answer(parsed);
       },
     },
   });
@@ -101,6 +103,19 @@ describe('the machines of nodes', () => {
     await expect(refused).rejects.toThrow(
       new EngineError('refused', 'there is no image "missing"'),
     );
+  });
+
+  it('answer while many of their pods wait for slow images', async () => {
+    const { calls, hosts, machines } = await startMachines();
+    const arrived = Promise.withResolvers<void>();
+    calls.creating = arrived.promise;
+    const creations = Array.from({ length: 20 }, (_, index) =>
+      machines.act('other', { verb: 'create', spec: specOf(`pod_${index}`) }),
+    );
+    expect(await machines.act('other', { verb: 'list' })).toEqual([]);
+    arrived.resolve();
+    await Promise.all(creations);
+    expect(hosts.other.containers.size).toBe(20);
   });
 
   it('refuse an older leader once a newer one has called, or is known', async () => {
