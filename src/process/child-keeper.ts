@@ -150,7 +150,7 @@ export class ChildKeeper {
     const kept = this.#createChild();
     const { child } = kept;
     this.#state = { name: 'starting', kept };
-    this.#log.info({ pid: child.pid }, 'model process started');
+    if (child.pid !== undefined) this.#log.info({ pid: child.pid }, 'model process started');
     const startedAt = performance.now();
     const timer = setTimeout(() => {
       child.fail(`was not ready after ${startTimeoutMs} ms (startTimeoutMs)`);

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { createModelProcess, ModelProcessError } from 'millrace/process';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { isRunning, MODEL, startModel } from '../../support/models/model-stand.ts';
+import { isRunning, MODEL, RecordedLog, startModel } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
 
 const caught = (promise: Promise<unknown>) => promise.then(undefined, (error: unknown) => error);
@@ -186,6 +186,13 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     await model.stop();
     expect(isRunning(pid)).toBe(false);
     expect(await call).toBeInstanceOf(ModelProcessError);
+  });
+
+  it('is not logged as started if there is no such program', async () => {
+    const log = new RecordedLog();
+    const model = createModelProcess({ command: '/no/such/program' });
+    await expect(model.start({ log })).rejects.toThrow('could not be started');
+    expect(log.messages).toEqual([]);
   });
 
   it.each([
