@@ -36,16 +36,16 @@ export interface Forwarded {
   address: string;
   /** Whether the client's connection is encrypted. */
   isEncrypted: boolean;
-  /** An earlier attempt may have had its effect. */
-  isRepeated: boolean;
 }
 
 const FORWARDED: unique symbol = Symbol('forwarded');
+const REPEATED: unique symbol = Symbol('repeated');
 const NEW_JOB: unique symbol = Symbol('newJob');
 
 declare module 'node:http' {
   interface IncomingMessage {
     [FORWARDED]?: Forwarded;
+    [REPEATED]?: true;
     [NEW_JOB]?: NewJobId | undefined;
   }
 }
@@ -57,7 +57,11 @@ export function findForwarded(request: IncomingMessage): Forwarded | undefined {
 
 /** Whether an earlier attempt of the request, at another node, may have had its effect. */
 export function isRepeated(request: IncomingMessage): boolean {
-  return request[FORWARDED]?.isRepeated ?? false;
+  return request[REPEATED] ?? false;
+}
+
+export function noteRepeated(request: IncomingMessage): void {
+  request[REPEATED] = true;
 }
 
 /** The ID that the node which received the request has chosen for the new job; undefined without one. */
@@ -87,10 +91,8 @@ export function isNodeHeader(name: string): boolean {
 export function markForwarded(request: IncomingMessage): void {
   const { headers, rawHeaders } = request;
   const [address = '', tls] = String(headers[NODE_HEADERS.client] ?? '').split('+');
-  request[FORWARDED] = {
-    ...{ address, isEncrypted: tls === 'tls' },
-    isRepeated: headers[NODE_HEADERS.repeat] !== undefined,
-  };
+  request[FORWARDED] = { address, isEncrypted: tls === 'tls' };
+  if (headers[NODE_HEADERS.repeat] !== undefined) noteRepeated(request);
   noteNewJob(request, readJob(headers[NODE_HEADERS.job]));
   request.rawHeaders = rawHeaders.filter(
     (_text, at) => !isNodeHeader(rawHeaders[at - (at % 2)] ?? ''),

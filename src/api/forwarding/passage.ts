@@ -11,7 +11,7 @@ import { abortWhenGone } from '../http/problem-reply.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';
 import { describeFinalLook, type FinalLook } from './final-look.ts';
-import { type NewJobId, noteNewJob } from './forwarded.ts';
+import { type NewJobId, noteNewJob, noteRepeated } from './forwarded.ts';
 import type { ForwardingBounds } from './forwarding-bounds.ts';
 import type { NodeFailures } from './node-failures.ts';
 import { firstSecret } from './node-secret.ts';
@@ -110,6 +110,7 @@ export class Passage {
       const place = find();
       if (place.kind === 'here') {
         noteNewJob(this.#request.raw, this.#describeJob());
+        if (this.#mayHaveActed) noteRepeated(this.#request.raw);
         return 'returned';
       }
       if (place.kind === 'none') {

@@ -78,6 +78,48 @@ describe('after the owner has carried a request out and died, another node answe
   });
 });
 
+describe('after the owner has carried a request out and died, the node that received it takes over', () => {
+  /** The dead owner and the node that takes over have one store: the request reaches that node twice. */
+  async function startReplaced({ learn, move, other }: TwoNodes, endpointId?: string) {
+    const dying = await startFake();
+    dying.answer(async (request, response) => {
+      move(other.nodeUrl, endpointId);
+      learn();
+      await passOn(request, other.nodeUrl);
+      response.destroy();
+    });
+    move(dying.url, endpointId);
+    other.placement.learn();
+  }
+
+  it('and answers a retry, which happens once', async () => {
+    const nodes = await startNodes();
+    const { learn, move, other } = nodes;
+    move(other.nodeUrl);
+    learn();
+    const id = await submitJob(other);
+    await (await takeJob(other)).fail('never');
+    await startReplaced(nodes);
+    const retry = () => other.post(`/v2/${ENDPOINT}/retry/${id}`, {});
+    const answer = await retry();
+    expect([answer.status, await readJson(answer)]).toEqual([200, { id, status: 'IN_QUEUE' }]);
+    expect((await retry()).status).toBe(409);
+  });
+
+  it('and answers a removal', async () => {
+    const nodes = await startNodes();
+    const { learn, move, other } = nodes;
+    move(other.nodeUrl, 'control');
+    learn();
+    const created = await other.post('/v1/templates', { name: 't', image: 'alpine' });
+    const { id } = await readJson(created);
+    await startReplaced(nodes, 'control');
+    const remove = () => other.call(`/v1/templates/${id}`, { method: 'DELETE' });
+    expect((await remove()).status).toBe(204);
+    expect((await remove()).status).toBe(404);
+  });
+});
+
 describe('a body of more than 64 KB', () => {
   const text = 'x'.repeat(2_000_000);
 
