@@ -19,7 +19,7 @@ export interface ForwardingOptions {
   listen: { host: string; port: number };
   /** Answers `POST /node/<name>`. Default: every call is unknown. */
   onCall?: ((name: string, body: unknown) => Promise<unknown>) | undefined;
-  /** How workers reach this very node. Default: workers are not told. */
+  /** URL at which workers reach this node directly. Default: workers use only their configured URL. */
   advertised?: AdvertisedUrls | undefined;
   /** Where a port of a pod of this machine is. Default: no pod can be reached. */
   findPodPort?: FindPodPort | undefined;

@@ -39,7 +39,7 @@ export const nodeOptions = {
   replaceWorkersMs: integer({
     ...{ min: 0, max: 86_400_000, placeholder: 'MS', env: 'MILLRACE_REPLACE_WORKERS_MS' },
     section: 'advanced',
-    help: 'time after which the platform replaces the workers of a node that is gone on other nodes, ms; 0: never; default: 300000',
+    help: 'time after which other nodes replace the workers of a node that is gone, ms; 0: never; default: 300000',
   }),
 };
 

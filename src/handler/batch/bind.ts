@@ -1,4 +1,4 @@
-// Turns a batch handler into one for single jobs, whose jobs meet in a collector of this thread.
+// Turns a batch handler into a handler of single jobs: a collector in this thread puts the jobs together.
 import type { LoadedHandler } from '../loading/load.ts';
 import { BatchCollector, type CollectorOptions } from './collector.ts';
 

@@ -1,5 +1,5 @@
-// Does on this machine what the leader asks for: calls the engine, and keeps the folders of workers. A leader that has
-// been replaced is refused as soon as this node knows of the new one.
+// Carries out the leader's commands on this machine: calls the engine, and keeps the folders of workers. As soon as this
+// node knows of a new leader, it refuses the earlier one.
 import { type ContainerSpec, type Engine, EngineError } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../worker-folders.ts';

@@ -1,5 +1,5 @@
 // The work of endpoints across nodes: the leader scales workers, and the owner of each endpoint has its jobs. The leader
-// asks owners for loads and has them drain workers; owners tell it of endpoints that have got jobs.
+// asks the owners for their load and to drain workers. The owners report endpoints that have new jobs.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { NodeClient } from '../../api/forwarding/node-client.ts';
 import type { Place } from '../../api/forwarding/placement.ts';

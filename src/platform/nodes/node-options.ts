@@ -28,8 +28,7 @@ export interface NodeOptions {
   /** Number of shards, which the first start fixes for good. Default 16. */
   shards?: number | undefined;
   /**
-   * Time after which the platform replaces the workers of a node that is gone on other nodes, ms; 0: never. Default
-   * 300,000.
+   * Time after which other nodes replace the workers of a node that is gone, ms; 0: never. Default 300,000.
    */
   replaceWorkersMs?: number | undefined;
 }

@@ -1,4 +1,4 @@
-// Groups of which a window of ready jobs lacks some, because they were at their limit: up to where it has theirs.
+// Groups whose ready jobs a window has only up to a certain place, because the groups were at their limit.
 import type { StoredJob } from '../stored-records.ts';
 import { comparePlaces, type Place, placeOf } from './place.ts';
 

@@ -1,5 +1,5 @@
-// The ready jobs of an endpoint that can be leased without more than a number of leases of one group, from its window,
-// and what the window needs of the database for that.
+// Chooses the ready jobs of an endpoint that can be leased without exceeding the limit of any group, and says which rows
+// the window must read from the database for that.
 import type { StoredJob, TakeableRequest } from '../store.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
 import type { Place } from './place.ts';
