@@ -6,6 +6,7 @@ import type { AttemptContext } from '../attempt/context.ts';
 import { Release } from '../attempt/refusal.ts';
 import type { Job } from '../define.ts';
 import { isDeviceMemoryError } from '../device-memory-errors.ts';
+import { retryAdvice } from '../retry-errors.ts';
 import { BatchMember, type LeaveGate } from './member.ts';
 import { lowerLimit, planReruns, raiseLimit, startLimit } from './policy.ts';
 import { BatchRun, type BatchRunOptions } from './run.ts';
@@ -235,6 +236,12 @@ export class BatchCollector {
       }
       this.#noteThrown(end.thrown, members.length);
       const left = members.filter(({ isLive }) => isLive);
+      if (retryAdvice(end.thrown)?.kind === 'released') {
+        // No member is to blame, so parts would find no culprit; each might wait for a model again.
+        for (const member of left) member.fail(end.thrown);
+        onEvent({ kind: 'failed', size: members.length });
+        continue;
+      }
       const hasStreamed = (member: BatchMember) => member.hasStreamed;
       const plan = planReruns({ size: members.length, left, hasStreamed });
       for (const member of plan.failed) member.fail(end.thrown);

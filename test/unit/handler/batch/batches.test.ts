@@ -6,6 +6,7 @@ import type { BatchEvent } from '../../../../src/handler/batch/settings.ts';
 import type { BatchContext, BatchJob } from '../../../../src/handler/define-batch.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
 import { NonRetryableError } from '../../../../src/handler/retry-errors.ts';
+import { ModelProcessError } from '../../../../src/process/errors.ts';
 import { InlineExecutor } from '../../../../src/worker/execution/inline-executor.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';
 import { fc } from '../../../support/properties.ts';
@@ -289,6 +290,23 @@ describe('a batch that streams', () => {
     job.stop('cancelled');
     expect((await outcomes([job]))[0]).toMatchObject({ kind: 'cancelled' });
   });
+
+  it.each(['neighbour', 'suspect'] as const)(
+    'releases all jobs at once if it throws the error of a %s',
+    async (blame) => {
+      const calls: number[][] = [];
+      const run = record(calls, () => {
+        throw new ModelProcessError('the model does not start', blame);
+      });
+      const { beginAll, clock } = await start(run);
+      const jobs = beginAll(4);
+      await clock.advance(10);
+      expect(await outcomes(jobs)).toMatchObject(
+        Array(4).fill({ kind: 'released', reason: blame }),
+      );
+      expect(calls).toEqual([[0, 1, 2, 3]]);
+    },
+  );
 
   it('releases the jobs that have streamed when it throws, and runs the others again', async () => {
     const calls: number[][] = [];
