@@ -31,8 +31,12 @@ const MAX_TAKE_BYTES = 4 * 1_048_576;
 /** A reason of its own, because abort() without one makes an error with its stack at each take. */
 const SUPERSEDED = 'a newer take of the worker has come';
 
-/** A take that passed over jobs of groups at their limit looks again after this time, ms. */
+/**
+ * A take that passed over jobs of groups at their limit looks again after this time, ms: another limit wakes nobody.
+ * Beyond this number of such takes they look again later, so that together they cost a small part of a processor.
+ */
 const BLOCKED_WAIT_MS = 1_000;
+const BLOCKED_TAKES = 500;
 
 const ENDPOINT_GONE_RETRY_MS = 10_000;
 
@@ -54,6 +58,8 @@ export interface LeasesOptions {
 
 export class Leases {
   readonly #options: LeasesOptions;
+  /** Takes that wait because groups are at their limit. */
+  #blockedTakes = 0;
 
   constructor(options: LeasesOptions) {
     this.#options = options;
@@ -159,11 +165,11 @@ export class Leases {
         if (!hasMore) {
           // A take that gets no job must not consume the single wake-up of a new job.
           const waiter = isBarred ? poll.barred : poll.ready;
-          // Another limit of the groups wakes nobody.
-          const waitMs = isBlocked ? Math.min(leftMs, BLOCKED_WAIT_MS) : leftMs;
-          woken = await waiter.wait(waitMs, ended, () => {
-            next = pollAgain();
-          });
+          const wait = (ms: number) =>
+            waiter.wait(ms, ended, () => {
+              next = pollAgain();
+            });
+          woken = isBlocked ? await this.#waitBlocked(wait, leftMs) : await wait(leftMs);
         }
       } finally {
         poll.ready.close();
@@ -174,6 +180,16 @@ export class Leases {
     // The job that woke this take was already taken.
     if (woken) signals.wakeTaker(endpointId);
     return [];
+  }
+
+  async #waitBlocked(wait: (ms: number) => Promise<boolean>, leftMs: number): Promise<boolean> {
+    this.#blockedTakes += 1;
+    const slowdown = Math.max(1, this.#blockedTakes / BLOCKED_TAKES);
+    try {
+      return await wait(Math.min(leftMs, BLOCKED_WAIT_MS * slowdown));
+    } finally {
+      this.#blockedTakes -= 1;
+    }
   }
 
   /**

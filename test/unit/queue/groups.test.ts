@@ -1,5 +1,5 @@
 // Groups of jobs in a real queue: turns over restarts, delays and retries, and the limit of a group's leases.
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { JobPolicy } from '../../../src/wire/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import type { EndpointSettings } from '../../../src/wire/resources/endpoint.ts';
@@ -151,6 +151,23 @@ describe('groups', () => {
     expect(await hand.take({ max: 5 })).toHaveLength(5);
     await setLimit(8);
     expect(await hand.take({ max: 5 })).toEqual([]);
+  });
+
+  it('at their limit cost little, however many takes wait for them', async () => {
+    await open({ groupConcurrency: 1 });
+    await submit({ group: 'a' }, 3);
+    const hands = [];
+    for (let i = 0; i < 1_500; i++) hands.push(await openHand(`w${i}`));
+    await hands[0]?.takeOne();
+    const takes = hands.map((hand) => hand.take({ waitMs: 10_000 }));
+    await platform.clock.advance(1_000);
+    const write = vi.spyOn(platform.store, 'write');
+    for (let second = 0; second < 6; second++) await platform.clock.advance(1_000);
+    // 500 a second, not 1,500.
+    expect(write.mock.calls.length).toBeGreaterThan(1_000);
+    expect(write.mock.calls.length).toBeLessThan(5_000);
+    await platform.clock.advance(10_000);
+    await Promise.all(takes);
   });
 
   it('at their limit keep no other waiting, however many of their jobs come first', async () => {
