@@ -163,5 +163,10 @@ function isMembers(value: unknown): value is Members {
 }
 
 function show(value: unknown): string {
-  return (JSON.stringify(value) ?? 'undefined').slice(0, 100);
+  try {
+    return (JSON.stringify(value) ?? 'undefined').slice(0, 100);
+  } catch {
+    // Nested too deep for JSON.stringify, or too long for a string.
+    return `${typeof value} that cannot be shown`;
+  }
 }

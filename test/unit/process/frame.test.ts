@@ -94,6 +94,14 @@ describe('a frame that breaks the protocol is refused with its value', () => {
     expect(() => readAll(Buffer.from(bytes ?? [])).map(parseMessage)).toThrow(message);
   });
 
+  it('a value that is nested too deep to be shown', () => {
+    const depth = 100_000;
+    const [bytes] = encodeFrame(`{"type":${'['.repeat(depth)}${']'.repeat(depth)}}`);
+    const read = () => readAll(Buffer.from(bytes ?? [])).map(parseMessage);
+    expect(read).toThrow(FrameError);
+    expect(read).toThrow('has the type object that cannot be shown');
+  });
+
   it.each([
     [[{ path: ['a'], bytes: 20 }], 'attachments exceed the frame'],
     [[{ path: ['a'], bytes: 4 }], 'a frame has 16 bytes of attachments, but describes 8'],
