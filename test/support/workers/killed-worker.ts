@@ -53,7 +53,10 @@ export class KilledWorker {
     }
   }
 
-  leave(): Promise<number | null> {
+  /** @returns the exit code of the supervisor */
+  async leave(): Promise<number | null> {
+    // The last kill may have been a moment ago: before this line, SIGTERM ends a supervisor without an exit code.
+    await this.#supervisor.find(/supervisor started/);
     return this.#supervisor.end();
   }
 
