@@ -8,8 +8,15 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { SetupContext } from 'millrace';
 
 const POLL_MS = 100;
+/** A server that loads its model may accept connections and not answer. */
+const ANSWER_MS = 2_000;
 /** Between SIGTERM and SIGKILL; less than the 5 s that `teardown` has. */
 const STOP_MS = 4_000;
+
+/** What `start` needs of the context of `setup`. */
+type StartContext = Pick<SetupContext, 'signal'> & {
+  log: { info(fields: object, line: string): void };
+};
 
 export class ModelServer {
   readonly #command: (port: number) => readonly string[];
@@ -24,8 +31,8 @@ export class ModelServer {
     this.#readyPath = readyPath;
   }
 
-  /** Resolves when the server is ready. @throws Error if it exits before */
-  async start({ log, signal }: SetupContext): Promise<void> {
+  /** Resolves when the server is ready. @throws Error if it exits before, or `signal` aborts */
+  async start({ log, signal }: StartContext): Promise<void> {
     const port = await findFreePort();
     const [program = '', ...args] = this.#command(port);
     this.url = `http://127.0.0.1:${port}`;
@@ -41,10 +48,16 @@ export class ModelServer {
     for (const output of [child.stdout, child.stderr]) {
       createInterface({ input: output }).on('line', (line) => log.info({ program }, line));
     }
-    while (!(await this.#answers())) {
-      signal.throwIfAborted();
-      this.check();
-      await wait(POLL_MS);
+    try {
+      while (!(await this.#answers(signal))) {
+        signal.throwIfAborted();
+        this.check();
+        await wait(POLL_MS);
+      }
+    } catch (error) {
+      // Nobody calls `teardown` after a setup that failed.
+      await this.stop();
+      throw error;
     }
   }
 
@@ -58,7 +71,7 @@ export class ModelServer {
 
   async stop(): Promise<void> {
     const child = this.#child;
-    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
     const timer = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
@@ -66,9 +79,10 @@ export class ModelServer {
     clearTimeout(timer);
   }
 
-  async #answers(): Promise<boolean> {
+  async #answers(stop: AbortSignal): Promise<boolean> {
+    const signal = AbortSignal.any([stop, AbortSignal.timeout(ANSWER_MS)]);
     try {
-      const response = await fetch(`${this.url}${this.#readyPath}`);
+      const response = await fetch(`${this.url}${this.#readyPath}`, { signal });
       await response.body?.cancel();
       return response.status === 200;
     } catch {
