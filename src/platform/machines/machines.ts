@@ -168,9 +168,10 @@ export class Machines {
     const term = this.#requireTerm();
     let answer: MachineAnswer;
     try {
-      if (machine.nodeId === cluster.id) answer = await own.agent.answer({ act, term });
-      else {
-        const timeoutMs = TIMEOUTS_MS[act.verb] ?? TIMEOUT_MS + waitOf(act);
+      const timeoutMs = TIMEOUTS_MS[act.verb] ?? TIMEOUT_MS + waitOf(act);
+      if (machine.nodeId === cluster.id) {
+        answer = await this.#within(timeoutMs, own.agent.answer({ act, term }));
+      } else {
         const options = { timeoutMs, signal: machine.lost.signal, isLong: LONG.has(act.verb) };
         answer = machineAnswer.parse(
           await client.call(machine.url, MACHINE_CALL, { term, act }, options),
@@ -181,6 +182,15 @@ export class Machines {
     }
     if ('failed' in answer) throw new EngineError(answer.failed.code, answer.failed.message);
     return answer.value;
+  }
+
+  /** An engine that hangs must not keep the pods of other machines waiting. Rejects when the time is over. */
+  #within<T>(ms: number, answer: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const giveUp = () => reject(new Error(`no answer within ${ms} ms`));
+      const cancel = this.#options.clock.after(ms, giveUp);
+      answer.finally(cancel).then(resolve, reject);
+    });
   }
 
   /** A node that was paused may still believe that it leads; its lease tells. */

@@ -1,7 +1,7 @@
 // The machines of nodes as their leader calls them, over the port for nodes: engines in memory, real agents, HTTP.
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { NodeClient } from '../../../../src/api/forwarding/node-client.ts';
-import { systemClock } from '../../../../src/base/clock.ts';
+import { ManualClock, type ResumableClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
@@ -28,7 +28,13 @@ const specOf = (id: string) => ({
 });
 
 /** A leader with a machine of its own, and another node. */
-async function startMachines({ otherName = 'other' } = {}) {
+async function startMachines({
+  clock = systemClock,
+  otherName = 'other',
+}: {
+  clock?: ResumableClock;
+  otherName?: string;
+} = {}) {
   const hosts = { own: new MemoryHost(systemClock), other: new MemoryHost(systemClock) };
   const cluster = {
     id: 'node_own',
@@ -66,7 +72,7 @@ async function startMachines({ otherName = 'other' } = {}) {
   };
   let changes = 0;
   const machines = new Machines({
-    ...{ cluster, client, clock: systemClock, log: silentLog },
+    ...{ cluster, client, clock, log: silentLog },
     own: {
       agent: agentOf(hosts.own, () => seen.ownTerm),
       info: () => describeMachine('own'),
@@ -186,6 +192,27 @@ describe('the machines of nodes', () => {
     hosts.other.trouble = undefined;
     await engine.list();
     expect(machines.listPlaces()).toHaveLength(2);
+  });
+
+  it('do not keep a pass waiting if the engine of the leader itself hangs', async () => {
+    const clock = new ManualClock();
+    const { hosts, machines } = await startMachines({ clock });
+    const engine = new NodesEngine({
+      ...{ kind: 'docker', hasStateVolumes: false, machines, log: silentLog },
+      ...{ findPod: () => ({ node: 'other' }), bind: async () => {}, watchOwn: () => () => {} },
+    });
+    hosts.other.create(specOf('pod_a'));
+    // Of the two engines, the leader's own is the first to be called.
+    const list = vi.spyOn(MemoryEngine.prototype, 'list');
+    onTestFinished(() => list.mockRestore());
+    list.mockImplementationOnce(() => new Promise(() => {}));
+    const listing = engine.list();
+    await expect.poll(() => list.mock.settledResults.length).toBe(2);
+    await clock.advance(5_000);
+    expect((await listing).map(({ id }) => id)).toEqual(['pod_a']);
+    expect(machines.listPlaces().map(({ node }) => node)).toEqual(['other']);
+    await clock.advance(8_000);
+    expect(machines.findUnreachable({ node: 'own' })).toMatchObject({ isGone: false });
   });
 });
 
