@@ -20,6 +20,9 @@ interface StopCause {
   error: unknown;
 }
 
+/** A longer timer of Node would fire at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /** Asks the child to leave the call, and replaces a child that does not. */
 export class CallStop {
   readonly #options: CompleteOptions;
@@ -36,10 +39,13 @@ export class CallStop {
     signal?.addEventListener('abort', this.#abort);
     const limitMs = Math.min(timeoutMs ?? Infinity, options.callTimeoutMs ?? Infinity);
     if (Number.isFinite(limitMs)) {
-      this.#timeout = setTimeout(() => {
-        const error = new ModelTimeoutError(`the call took longer than ${limitMs} ms`);
-        this.#stop({ kind: 'timeout', error });
-      }, limitMs);
+      this.#timeout = setTimeout(
+        () => {
+          const error = new ModelTimeoutError(`the call took longer than ${limitMs} ms`);
+          this.#stop({ kind: 'timeout', error });
+        },
+        Math.min(limitMs, MAX_TIMER_MS),
+      );
     }
     if (signal?.aborted) this.#abort();
   }

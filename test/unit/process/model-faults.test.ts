@@ -51,6 +51,12 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     expect(model.pid).toBe(pid);
   });
 
+  it('does not end a call at once whose timeout is longer than timers allow', async () => {
+    const { model } = await start();
+    const error = await caught(model.call('long_error', 1, { timeoutMs: 3_000_000_000 }));
+    expect(String(error)).toBe('ValueError: x');
+  });
+
   it('shortens the text of an error', async () => {
     const { model } = await start();
     const error = await caught(model.call('long_error', 1_000_000));
