@@ -170,7 +170,11 @@ export class Machines {
     try {
       const timeoutMs = TIMEOUTS_MS[act.verb] ?? TIMEOUT_MS + waitOf(act);
       if (machine.nodeId === cluster.id) {
-        answer = await this.#within(timeoutMs, own.agent.answer({ act, term }));
+        answer = await this.#within(
+          timeoutMs,
+          machine.lost.signal,
+          own.agent.answer({ act, term }),
+        );
       } else {
         const options = { timeoutMs, signal: machine.lost.signal, isLong: LONG.has(act.verb) };
         answer = machineAnswer.parse(
@@ -185,11 +189,18 @@ export class Machines {
   }
 
   /** An engine that hangs must not keep the pods of other machines waiting. Rejects when the time is over. */
-  #within<T>(ms: number, answer: Promise<T>): Promise<T> {
+  #within<T>(ms: number, lost: AbortSignal, answer: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const giveUp = () => reject(new Error(`no answer within ${ms} ms`));
+      const giveUp = () => reject(new Error(`no answer within ${ms} ms, or another node leads`));
       const cancel = this.#options.clock.after(ms, giveUp);
-      answer.finally(cancel).then(resolve, reject);
+      const end = () => {
+        cancel();
+        lost.removeEventListener('abort', end);
+        giveUp();
+      };
+      // Without it, the timer of a creation would keep the process running for long.
+      lost.addEventListener('abort', end);
+      answer.then(resolve, reject).finally(end);
     });
   }
 

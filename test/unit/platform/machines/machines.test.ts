@@ -194,6 +194,17 @@ describe('the machines of nodes', () => {
     expect(machines.listPlaces()).toHaveLength(2);
   });
 
+  it('have all open calls broken off when another node leads', async () => {
+    const { machines } = await startMachines({ clock: new ManualClock() });
+    const list = vi.spyOn(MemoryEngine.prototype, 'list');
+    onTestFinished(() => list.mockRestore());
+    list.mockImplementation(() => new Promise(() => {}));
+    const listing = ['own', 'other'].map((name) => machines.act(name, { verb: 'list' }));
+    await expect.poll(() => list.mock.calls.length).toBe(2);
+    machines.end();
+    for (const each of listing) await expect(each).rejects.toMatchObject(refusal);
+  });
+
   it('do not keep a pass waiting if the engine of the leader itself hangs', async () => {
     const clock = new ManualClock();
     const { hosts, machines } = await startMachines({ clock });
