@@ -29,7 +29,6 @@ const NONE = -1;
 const nothing = () => {};
 
 export class GroupTurns {
-  readonly #endpointId: string;
   readonly #groups: KnownGroups;
   readonly #priorities = new Map<number, PriorityTurns>();
   /** What the database had at the start is here. */
@@ -41,8 +40,7 @@ export class GroupTurns {
   /** What is known of groups with an older number is stale. */
   #version = 0;
 
-  constructor(endpointId: string, groups: KnownGroups) {
-    this.#endpointId = endpointId;
+  constructor(groups: KnownGroups) {
     this.#groups = groups;
   }
 
@@ -69,7 +67,7 @@ export class GroupTurns {
   next({ group, priority }: TurnKey): number | undefined {
     const turns = this.#open(priority);
     if (group === null) return turns.isStale ? undefined : chooseTurn(turns.current, turns.last);
-    const known = this.#groups.find(this, nameOf(this.#endpointId, priority, group));
+    const known = this.#groups.find(this, nameOf(priority, group));
     if (known) {
       const matters = known.last >= turns.current;
       const isStale = known.isStale || known.version !== this.#version;
@@ -92,6 +90,11 @@ export class GroupTurns {
       turns.last = before;
       turns.isStale = isStale;
     };
+  }
+
+  /** The endpoint was removed. */
+  forget(): void {
+    this.#groups.forget(this);
   }
 
   /** No job of the endpoint is queued. @returns how that is undone */
@@ -156,7 +159,7 @@ export class GroupTurns {
       turns.isStale ||= turn === turns.last;
       return undo;
     }
-    const known = this.#groups.find(this, nameOf(this.#endpointId, priority, group));
+    const known = this.#groups.find(this, nameOf(priority, group));
     if (!known || known.last !== turn) return nothing;
     const before = known.isStale;
     known.isStale = true;
@@ -166,12 +169,12 @@ export class GroupTurns {
   }
 
   #note(priority: number, group: string, last: number): () => void {
-    const name = nameOf(this.#endpointId, priority, group);
+    const name = nameOf(priority, group);
     const before = this.#groups.find(this, name);
-    this.#groups.put(name, { owner: this, last, isStale: false, version: this.#version });
+    this.#groups.put(this, name, { last, isStale: false, version: this.#version });
     return () => {
-      if (before) this.#groups.put(name, before);
-      else this.#groups.delete(name);
+      if (before) this.#groups.put(this, name, before);
+      else this.#groups.delete(this, name);
     };
   }
 
@@ -207,6 +210,6 @@ function restore(turns: PriorityTurns): () => void {
   };
 }
 
-function nameOf(endpointId: string, priority: number, group: string): string {
-  return `${endpointId} ${priority} ${group}`;
+function nameOf(priority: number, group: string): string {
+  return `${priority} ${group}`;
 }

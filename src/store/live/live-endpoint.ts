@@ -53,7 +53,7 @@ export class LiveEndpoint {
   constructor(id: string, leased: LeasedJobs, groups: KnownGroups) {
     this.id = id;
     this.#leased = leased;
-    this.turns = new GroupTurns(id, groups);
+    this.turns = new GroupTurns(groups);
   }
 
   /** A copy; undefined if it has to be read. */

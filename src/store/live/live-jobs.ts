@@ -324,7 +324,9 @@ export class LiveJobs {
       live.newKeys.clear();
       live.searchedRows = 0;
       this.#shorten(live, this.#countKept(live));
-      if (live.isRemoved) this.#endpoints.delete(live.id);
+      if (!live.isRemoved) continue;
+      live.turns.forget();
+      this.#endpoints.delete(live.id);
     }
     this.#touched.clear();
     this.unwritten.clear();
