@@ -15,12 +15,15 @@ const MAX_WAIT_MS = 5;
 const TURNS = 20;
 const WARM_UP_TURNS = 4;
 const CALLS_A_TURN = 10;
+const CLIENTS = 32;
 const INPUT = { text: 'hello' };
 
 interface Batches {
   /** 0: a handler of single jobs. */
   size: number;
   waitMs: number;
+  /** Runs before the worker starts. */
+  before?: (stand: PlatformStand) => Promise<void>;
 }
 
 export async function measureBatches(): Promise<Figure[]> {
@@ -45,15 +48,17 @@ async function measureDevice(): Promise<number> {
   return BATCHES / ((performance.now() - startedAt) / 1_000);
 }
 
-function measureRate(size: number): Promise<number> {
+/** With a full queue: while clients submit, they compete with platform and worker for the processors. */
+async function measureRate(size: number): Promise<number> {
+  const warmUp = 4 * size;
   const jobs = BATCHES * size;
-  const clients = 2 * Math.max(8, size);
-  return withBatches({ size, waitMs: MAX_WAIT_MS }, async (stand) => {
-    await stand.submitMany({ clients, jobs: 4 * size, input: INPUT });
-    await stand.waitForCompleted(4 * size);
+  const batches = { size, waitMs: MAX_WAIT_MS };
+  const submit = (stand: PlatformStand) =>
+    stand.submitMany({ clients: CLIENTS, jobs: warmUp + jobs, input: INPUT });
+  return withBatches({ ...batches, before: submit }, async (stand) => {
+    await stand.waitForCompleted(warmUp);
     const startedAt = performance.now();
-    await stand.submitMany({ clients, jobs, input: INPUT });
-    await stand.waitForCompleted(jobs + 4 * size);
+    await stand.waitForCompleted(warmUp + jobs);
     return jobs / ((performance.now() - startedAt) / 1_000);
   });
 }
@@ -89,16 +94,18 @@ async function measureAddedWait(): Promise<Figure[]> {
 }
 
 async function withBatches<T>(
-  { size, waitMs }: Batches,
+  { before, size, waitMs }: Batches,
   measure: (stand: PlatformStand) => Promise<T>,
 ): Promise<T> {
   const platform = await startPlatform([ENDPOINT]);
   const { url, workerKey: key } = platform;
   const env = { BENCH_BATCH_SIZE: String(size), BENCH_BATCH_WAIT_MS: String(waitMs) };
   const handler = 'handlers/device.ts';
+  const stand = new PlatformStand(platform, ENDPOINT);
+  await before?.(stand);
   const worker = spawnWorker({ url, key, endpoint: ENDPOINT, handler, env });
   try {
-    return await measure(new PlatformStand(platform, ENDPOINT));
+    return await measure(stand);
   } finally {
     await stopProcess(worker);
     await platform.stop();

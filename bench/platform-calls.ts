@@ -31,7 +31,8 @@ export async function waitForCompleted(
 ): Promise<void> {
   for (;;) {
     const health = await callPlatform(platform, `/v2/${endpoint}/health`);
-    if (health.includes(`"completed":${count},`)) return;
+    // More, if jobs go on: the count may pass between two calls.
+    if (Number(/"completed":(\d+)/.exec(health)?.[1]) >= count) return;
     await sleep(5);
   }
 }
