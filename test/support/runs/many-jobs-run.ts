@@ -1,14 +1,12 @@
 // Submits many short jobs as fast as the platform takes them, while processes are killed at random, and checks the
 // end of each acknowledged job after a restart.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
 import type { Peril } from '../handlers/perilous.ts';
 import { PlatformProcess } from '../processes.ts';
 import { createRandom } from '../random.ts';
 import { KilledWorker } from '../workers/killed-worker.ts';
 import { ENDPOINT, killAll, TERMS, WORKERS } from './kill-run.ts';
-import { jobRef, persist, readRecord } from './peril-clients.ts';
+import { jobRef, persist, readRecord, untilIdle } from './peril-clients.ts';
 
 export interface ManyJobsRun {
   jobs: number;
@@ -30,7 +28,6 @@ export interface ManyJobsResult {
 
 const CLIENTS = 32;
 const PROGRESS_EVERY = 20_000;
-const POLL_MS = 500;
 const MAX_LINES = 10;
 
 export async function runManyJobs(run: ManyJobsRun): Promise<ManyJobsResult> {
@@ -50,7 +47,7 @@ export async function runManyJobs(run: ManyJobsRun): Promise<ManyJobsResult> {
     const kills: Record<string, number> = {};
     const progress = () => acknowledged;
     await Promise.all([submitting, killAll({ run, platform, workers, random, progress, kills })]);
-    await untilIdle(platform);
+    await untilIdle(platform, [ENDPOINT]);
     const exitCodes = await Promise.all(workers.map((worker) => worker.leave()));
     await platform.process.end('SIGKILL');
     await platform.restart();
@@ -67,18 +64,6 @@ async function forEachNumber(count: number, act: (n: number) => Promise<void>): 
     while (next < count) await act(next++);
   };
   await Promise.all(Array.from({ length: CLIENTS }, client));
-}
-
-const health = z.looseObject({
-  jobs: z.looseObject({ inQueue: z.number(), inProgress: z.number() }),
-});
-
-async function untilIdle(platform: PlatformProcess): Promise<void> {
-  for (;;) {
-    const { jobs } = health.parse(await persist(() => platform.fetch(`/v2/${ENDPOINT}/health`)));
-    if (jobs.inQueue + jobs.inProgress === 0) return;
-    await sleep(POLL_MS);
-  }
 }
 
 async function findWrong(platform: PlatformProcess, ids: readonly string[]): Promise<string[]> {

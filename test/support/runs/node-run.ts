@@ -12,7 +12,17 @@ import { KilledWorker } from '../workers/killed-worker.ts';
 import { TERMS } from './kill-run.ts';
 import { describeFlaw, type EndedJob } from './kill-verdict.ts';
 import { ALL_FAULTS, causeFault, type FaultWorld, type NodeFault } from './node-faults.ts';
-import { type Caller, chooseJob, findChanges, persist, runJobs } from './peril-clients.ts';
+import {
+  type Caller,
+  chooseJob,
+  chooseShortJob,
+  findChanges,
+  lookAtAll,
+  persist,
+  runJobs,
+  submitJobs,
+  untilIdle,
+} from './peril-clients.ts';
 
 export interface NodeRun {
   jobs: number;
@@ -23,6 +33,11 @@ export interface NodeRun {
   /** Longest pause of a node, ms. Default 20,000. */
   longestPauseMs?: number;
   seed: number;
+  /**
+   * Harmless jobs, submitted as fast as the nodes take them, and looked at once all have ended and the nodes have been
+   * killed. Default: clients watch jobs of all kinds.
+   */
+  isFast?: boolean;
 }
 
 export interface NodeResult {
@@ -129,23 +144,29 @@ class Run {
   }
 
   async run(): Promise<NodeResult> {
-    const { jobs, limitMs } = this.#run;
+    const { isFast = false, jobs, limitMs } = this.#run;
     const { nodes, random } = this.#world;
     const workers = Array.from({ length: WORKERS }, (_, index) => this.#startWorker(index));
-    const asked = Array.from({ length: jobs }, (_, n) => chooseJob(n, random));
-    const ended: EndedJob[] = [];
-    const until = Date.now() + limitMs;
-    const clients = { endpoints: ENDPOINTS, asked, ended, until };
+    const choose = isFast ? chooseShortJob : chooseJob;
+    const asked = Array.from({ length: jobs }, (_, n) => choose(n, random));
+    let ended: EndedJob[] = [];
+    const submitted: Omit<EndedJob, 'seen'>[] = [];
     const mayStart = (n: number) => n < jobs * this.#progress;
-    const running = runJobs(this.#caller, { ...clients, mayStart });
-    await Promise.all([running, this.#causeFaults(workers, () => ended.length)]);
+    const clients = { endpoints: ENDPOINTS, asked, mayStart };
+    const running = isFast
+      ? submitJobs(this.#caller, { ...clients, submitted })
+      : runJobs(this.#caller, { ...clients, ended, until: Date.now() + limitMs });
+    const progress = () => ended.length + submitted.length;
+    await Promise.all([running, this.#causeFaults(workers, progress)]);
+    if (isFast) await untilIdle(this.#caller, ENDPOINTS);
     const unserved = await this.#findUnserved();
     const leakedConnections = await this.#countLeaks();
     const handles = nodes.all.map(countHandles);
     this.#exitCodes.push(...(await Promise.all(workers.map((worker) => worker.leave()))));
     await this.#restart();
+    if (isFast) ended = await lookAtAll(this.#caller, submitted);
     const wrong = ended.flatMap((job) => describeFlaw(job) ?? []);
-    const changed = await findChanges(this.#caller, ended);
+    const changed = isFast ? [] : await findChanges(this.#caller, ended);
     if (wrong.length + changed.length > 0) for (const { output } of workers) console.log(output);
     const extraJobs = (await this.#countJobs()) - jobs;
     await Promise.all(nodes.all.map((node) => this.#end(node)));

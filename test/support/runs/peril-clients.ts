@@ -35,6 +35,14 @@ export function chooseJob(n: number, random: () => number): Peril {
   return { do: 'count', count };
 }
 
+const SHORT_STREAM_EVERY = 20;
+
+/** A job that takes no time and harms nothing. */
+export function chooseShortJob(n: number): Peril {
+  const isStream = n % SHORT_STREAM_EVERY === 0;
+  return { do: 'count', count: { n, ms: 0, ...(isStream && { yields: 5 }) } };
+}
+
 interface Clients {
   /** Job n goes to the n-th of them, and then from the first one again. */
   endpoints: readonly string[];
@@ -67,6 +75,77 @@ export async function runJobs(
     }
   };
   await Promise.all(Array.from({ length: CLIENTS }, client));
+}
+
+type Submitting = Pick<Clients, 'asked' | 'endpoints' | 'mayStart'> & {
+  /** Each job once it is acknowledged. */
+  submitted: Omit<EndedJob, 'seen'>[];
+};
+
+/** Submits jobs as fast as the platform takes them. */
+export async function submitJobs(
+  platform: Caller,
+  { asked, endpoints, mayStart, submitted }: Submitting,
+): Promise<void> {
+  let next = 0;
+  await inParallel(async () => {
+    const n = next++;
+    const job = asked[n];
+    if (!job) return false;
+    while (mayStart && !mayStart(n)) await sleep(POLL_MS);
+    const endpoint = endpoints[n % endpoints.length] ?? '';
+    const body = { input: job, idempotencyKey: `job ${n}` };
+    const { id } = jobRef.parse(await persist(() => platform.post(`/v2/${endpoint}/run`, body)));
+    submitted.push({ endpoint, id, asked: job });
+    return true;
+  });
+}
+
+const health = z.looseObject({
+  jobs: z.looseObject({ inQueue: z.number(), inProgress: z.number() }),
+});
+
+/** Resolves when no endpoint has a job that has not ended. */
+export async function untilIdle(platform: Caller, endpoints: readonly string[]): Promise<void> {
+  for (const endpoint of endpoints) {
+    for (;;) {
+      const seen = await persist(() => platform.fetch(`/v2/${endpoint}/health`));
+      const { jobs } = health.parse(seen);
+      if (jobs.inQueue + jobs.inProgress === 0) break;
+      await sleep(POLL_MS);
+    }
+  }
+}
+
+/** The jobs as they are now. Only of streams are the chunks read, because there are so many jobs. */
+export async function lookAtAll(
+  platform: Caller,
+  submitted: readonly Omit<EndedJob, 'seen'>[],
+): Promise<EndedJob[]> {
+  const ended: EndedJob[] = [];
+  let next = 0;
+  await inParallel(async () => {
+    const job = submitted[next++];
+    if (!job) return false;
+    if (job.asked.count.yields !== undefined) {
+      ended.push({ ...job, seen: await look(platform, job) });
+    } else {
+      const record = await readRecord(platform, job);
+      ended.push({ ...job, seen: { record, chunks: [record.output] } });
+    }
+    return true;
+  });
+  return ended;
+}
+
+const FAST_CLIENTS = 32;
+
+/** Several clients repeat `act` until it returns false. */
+async function inParallel(act: () => Promise<boolean>): Promise<void> {
+  const client = async () => {
+    while (await act());
+  };
+  await Promise.all(Array.from({ length: FAST_CLIENTS }, client));
 }
 
 /** Waits for the end of a job; repeats the cancel of a running job that never ends on its own. */
