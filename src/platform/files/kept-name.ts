@@ -1,0 +1,29 @@
+// A name that is created with the data folder and kept in a file there.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { PlatformOptionError } from '../option-error.ts';
+
+export interface KeptName {
+  dataFolder: string;
+  /** Name of the file. */
+  file: string;
+  pattern: RegExp;
+  create: () => string;
+  /** What the file must contain, and why. */
+  requirement: string;
+}
+
+/** @throws PlatformOptionError if the file does not contain a name */
+export function keepName({ create, dataFolder, file, pattern, requirement }: KeptName): string {
+  const path = join(dataFolder, file);
+  try {
+    // If two processes create the file, the first wins.
+    writeFileSync(path, `${create()}\n`, { flag: 'wx' });
+  } catch (error) {
+    const isThere = error instanceof Error && 'code' in error && error.code === 'EEXIST';
+    if (!isThere) throw error;
+  }
+  const name = readFileSync(path, 'utf8').trim();
+  if (pattern.test(name)) return name;
+  throw new PlatformOptionError('unusable', 'dataFolder', `${path}: must contain ${requirement}`);
+}
