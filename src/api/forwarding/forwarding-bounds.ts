@@ -9,8 +9,8 @@ export interface ForwardingBounds {
   /** The same for one user. Default 16 MB. */
   maxUserForwardedBytes: number;
   /**
-   * Bytes of copies of request bodies above 64 KB, so that they can be sent again if a node dies. Without room, no copy is
-   * made. Default 64 MB.
+   * Bytes of copies of request bodies above 64 KB. A copy lets the node send the body again if the owner dies. When the
+   * budget is full, the node makes no copy. Default 64 MB.
    */
   maxCopiedBytes: number;
   /** The same for one user; one body may be larger. Default 16 MB. */

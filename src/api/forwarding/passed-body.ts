@@ -22,7 +22,7 @@ export type PassedBody =
 
 export interface BodyBudget {
   budget: ByteBudget;
-  /** For copies of larger bodies; without room there, none is made. */
+  /** For copies of larger bodies. When it is full, no copy is made. */
   copies: ByteBudget;
   /** Longest wait for the budget, ms. */
   waitMs: number;

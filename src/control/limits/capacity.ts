@@ -109,8 +109,8 @@ export class Capacity {
   }
 
   /**
-   * Chooses the machine for a new pod: of those with room, the one that is least full with it. Ties go to the first
-   * name. `mayTake`: whether the machine of a node comes into question. Default: all do.
+   * Chooses the machine for a new pod: the one that is least full with the pod on it. The first name wins a tie.
+   * `mayTake`: whether the machine of a node may have the pod. Default: every machine may.
    * @returns its node. @throws ProblemError `over_capacity`, `unavailable`
    */
   choose(demand: Amounts, mayTake: (node: string | null) => boolean = () => true): string | null {
@@ -154,10 +154,10 @@ export class Capacity {
     let places = 0;
     let shortage = NO_PLACES;
     for (const place of this.#options.listPlaces()) {
-      const room = this.#headroomAt(place, demand, wanted - places);
-      if (!room) return undefined;
-      places += room.places;
-      shortage = room.shortage;
+      const headroom = this.#headroomAt(place, demand, wanted - places);
+      if (!headroom) return undefined;
+      places += headroom.places;
+      shortage = headroom.shortage;
     }
     return { places, shortage };
   }
