@@ -3,11 +3,11 @@ import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
 import type { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
-import { NodeListener } from './forwarding/node-listener.ts';
 import type { ServedRoute } from './http/guard.ts';
 import { completeBounds, type HttpBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';
 import type { Flows } from './limits/flows.ts';
+import { NodeListener } from './nodes/node-listener.ts';
 import type { WorkerRoutesOptions } from './routes/worker-routes.ts';
 import type { ApiServerOptions } from './server-options.ts';
 

@@ -1,7 +1,7 @@
 // Selects the headers that pass to another node. Pure.
 import type { IncomingMessage } from 'node:http';
+import { describeForwarded, type ForwardedTerms, isNodeHeader } from '../nodes/forwarded.ts';
 import { readTokens } from '../proxy/headers.ts';
-import { describeForwarded, type ForwardedTerms, isNodeHeader } from './forwarded.ts';
 
 /** About one connection, or set anew below. */
 const NOT_FORWARDED = new Set([

@@ -13,15 +13,15 @@ import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
+import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';
+import { readNodeAddress } from '../nodes/node-address.ts';
+import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { composeAnswerHeaders } from '../proxy/headers.ts';
 import { limitRest } from '../proxy/linger.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import { composeNodeHeaders } from './exchange-headers.ts';
 import type { FinalLook } from './final-look.ts';
-import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
-import { readNodeAddress } from './node-address.ts';
 import type { PassedBody } from './passed-body.ts';
-import type { PeerWatch } from './peer-watch.ts';
 
 /** Informational answers before the final one: they are written even if the client does not read. */
 const MAX_HINTS = 20;

@@ -4,8 +4,9 @@ import type { Agent } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ByteBudget } from '../../base/byte-budget.ts';
 import { http } from '../../base/net/node-http.ts';
-import { findNewJob, noteNewJob } from './forwarded.ts';
-import { NodeClient } from './node-client.ts';
+import { findNewJob, noteNewJob } from '../nodes/forwarded.ts';
+import { NodeClient } from '../nodes/node-client.ts';
+import { PeerWatch } from '../nodes/peer-watch.ts';
 import { NodeFailures } from './node-failures.ts';
 import {
   chooseJobId,
@@ -16,7 +17,6 @@ import {
   type PassageOptions,
 } from './passage.ts';
 import { findUsedBody } from './passed-body.ts';
-import { PeerWatch } from './peer-watch.ts';
 import { PlaceWaits } from './place-waits.ts';
 import type { Place } from './placement.ts';
 import { findSubject, isRepeatable, type Subject } from './subject.ts';

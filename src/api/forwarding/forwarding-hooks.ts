@@ -4,7 +4,7 @@ import type { Queues } from '../../queue/queues.ts';
 import { WORKER_HEADERS } from '../../wire/routes.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
-import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from './forwarded.ts';
+import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
 import { endServed } from './served-here.ts';
 

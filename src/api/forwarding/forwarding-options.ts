@@ -1,7 +1,8 @@
 // How a server takes part in a platform of several nodes.
+
+import type { FindPodPort } from '../nodes/pod-tunnel.ts';
 import type { ForwardingBounds } from './forwarding-bounds.ts';
 import type { Placement } from './placement.ts';
-import type { FindPodPort } from './pod-tunnel.ts';
 
 /** URLs under which clients and workers reach one node directly, not through a load balancer. */
 export interface AdvertisedUrls {

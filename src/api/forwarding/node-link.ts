@@ -6,11 +6,11 @@ import { LinkError, type WorkerLink } from '../../wire/link/worker-link.ts';
 import { renewReply, workerWelcome } from '../../wire/link/worker-link-schemas.ts';
 import { fillPath } from '../../wire/route.ts';
 import { WORKER_ROUTES } from '../../wire/routes.ts';
+import { NODE_HEADERS } from '../nodes/forwarded.ts';
+import { readNodeAddress } from '../nodes/node-address.ts';
+import { firstSecret } from '../nodes/node-secret.ts';
 import type { ServedLink } from '../routes/worker-routes.ts';
-import { NODE_HEADERS } from './forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
-import { readNodeAddress } from './node-address.ts';
-import { firstSecret } from './node-secret.ts';
 import {
   encodeJson,
   encodeReports,

@@ -2,7 +2,7 @@
 // that another node has forwarded, and with each hello.
 import type { FastifyInstance } from 'fastify';
 import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes.ts';
-import { findForwarded, NODE_HEADERS } from './forwarded.ts';
+import { findForwarded, NODE_HEADERS } from '../nodes/forwarded.ts';
 import type { AdvertisedUrls } from './forwarding-options.ts';
 
 /** Add it after the guard, which forwards the requests that other nodes serve. */

@@ -1,6 +1,6 @@
 // Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { isEncrypted, readClientAddress } from '../forwarding/forwarded.ts';
+import { isEncrypted, readClientAddress } from '../nodes/forwarded.ts';
 
 /** Headers about one connection, not about the message. */
 const HOP_BY_HOP = [

@@ -8,7 +8,6 @@ import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
-import { findNewJob, isRepeated } from '../forwarding/forwarded.ts';
 import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
@@ -19,6 +18,7 @@ import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
+import { findNewJob, isRepeated } from '../nodes/forwarded.ts';
 import {
   type BoundOperation,
   bindOperations,

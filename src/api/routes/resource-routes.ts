@@ -8,11 +8,11 @@ import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { ResourceOutline } from '../../wire/route.ts';
-import { isRepeated } from '../forwarding/forwarded.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
 import type { QueryValues } from '../http/query.ts';
 import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
+import { isRepeated } from '../nodes/forwarded.ts';
 import { type BoundOperation, bindOperation } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */

@@ -7,13 +7,13 @@ import type { StreamPage } from '../../queue/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job.ts';
 import type { Route } from '../../wire/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';
-import { findNewJob } from '../forwarding/forwarded.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger } from '../http/query.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
+import { findNewJob } from '../nodes/forwarded.ts';
 import { NO_BODY_BYTES } from '../routes/body-scope.ts';
 import {
   type EndpointRoute,

@@ -1,6 +1,6 @@
 // Checks at the start of a node that it has the same engine as the nodes that serve already: whichever leads manages
 // the pods of all.
-import { NodeCallError, type NodeClient } from '../../api/forwarding/node-client.ts';
+import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
 import { callNode } from '../nodes/node-calls.ts';

@@ -1,6 +1,6 @@
 // The machines of the nodes, as the leader sees them: which there are, which are gone, and calls to their agents. Only
 // the node that leads calls them; each call carries its term, so that agents refuse a leader that was replaced.
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';

@@ -1,8 +1,8 @@
 // Pods over nodes: this node's machine with its agent and, while the node leads, the management of all pods. Records
 // of pods are in the leader's store, containers at the engines of the nodes.
 
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
-import { connectToPod } from '../../api/forwarding/pod-tunnel.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
+import { connectToPod } from '../../api/nodes/pod-tunnel.ts';
 import { type ResumableClock, sleep } from '../../base/clock.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import type { Connector } from '../../control/balancing/balanced-worker.ts';

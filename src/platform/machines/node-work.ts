@@ -1,8 +1,8 @@
 // The work of endpoints across nodes: the leader scales workers, and the owner of each endpoint has its jobs. The leader
 // asks the owners for their load and to drain workers. The owners report endpoints that have new jobs.
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
 import type { Place } from '../../api/forwarding/placement.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { Log } from '../../base/log.ts';
 import type { WorkLoad, WorkView } from '../../control/scaling/work-view.ts';
 import type { Queues } from '../../queue/queues.ts';

@@ -1,7 +1,7 @@
 // One node of a cluster: follows the view of the cluster, serves the shards that it owns, and leads while it owns
 // shard 0.
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';

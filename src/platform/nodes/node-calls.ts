@@ -1,6 +1,6 @@
 // What nodes ask of each other, besides forwarding requests.
 import { z } from 'zod';
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { machineBody } from '../machines/machine-messages.ts';

@@ -2,8 +2,8 @@
 // forwards everything else.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readNodeAddress } from '../../api/forwarding/node-address.ts';
-import { NodeClient } from '../../api/forwarding/node-client.ts';
+import { readNodeAddress } from '../../api/nodes/node-address.ts';
+import { NodeClient } from '../../api/nodes/node-client.ts';
 import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';

@@ -1,7 +1,8 @@
 // One count of calls over all nodes: asks the leader for slices of limits, and answers other nodes while this node leads.
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
+
 import type { Place } from '../../api/forwarding/placement.ts';
 import type { CreateRateCounter, RateCount } from '../../api/limits/rate-counter.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { callNode } from './node-calls.ts';

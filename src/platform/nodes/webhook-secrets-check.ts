@@ -2,7 +2,7 @@
 // receivers must be able to verify all of them. Secrets do not leave their node: salted digests do.
 import { createHmac, randomBytes } from 'node:crypto';
 import { z } from 'zod';
-import type { NodeClient } from '../../api/forwarding/node-client.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { Log } from '../../base/log.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import { callNode } from './node-calls.ts';

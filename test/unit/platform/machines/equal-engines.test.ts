@@ -1,6 +1,6 @@
 // A node starts only with the engine of the nodes that serve already.
 import { expect, it, onTestFinished } from 'vitest';
-import { NodeClient } from '../../../../src/api/forwarding/node-client.ts';
+import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { checkEngines } from '../../../../src/platform/machines/equal-engines.ts';
 import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
 

@@ -1,6 +1,6 @@
 // The machines of nodes as their leader calls them, over the port for nodes: engines in memory, real agents, HTTP.
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { NodeClient } from '../../../../src/api/forwarding/node-client.ts';
+import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock, type ResumableClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
