@@ -74,6 +74,20 @@ export const SCALER_ROUTES = {
   },
 } as const satisfies Routes;
 
+const VERSIONS_PATH = `${RESOURCES.endpoints.path}/:endpoint/versions` as const;
+const VERSION_PATH = `${VERSIONS_PATH}/:version` as const;
+
+/** Uploaded handlers of an endpoint. The last route is for the endpoint's workers. */
+export const VERSION_ROUTES = {
+  listVersions: { method: 'GET', path: VERSIONS_PATH, access: 'endpoints:read' },
+  uploadVersion: { method: 'POST', path: VERSIONS_PATH, access: 'endpoints:write' },
+  getVersion: { method: 'GET', path: VERSION_PATH, access: 'endpoints:read' },
+  getVersionArchive: { method: 'GET', path: `${VERSION_PATH}/archive`, access: 'endpoints:read' },
+  deployVersion: { method: 'POST', path: `${VERSION_PATH}/deploy`, access: 'endpoints:write' },
+  removeVersion: { method: 'DELETE', path: VERSION_PATH, access: 'endpoints:write' },
+  fetchVersion: { method: 'GET', path: `${VERSION_PATH}/handler`, access: 'worker' },
+} as const satisfies Routes;
+
 export const CATALOG_ROUTES = {
   listGpuTypes: { method: 'GET', path: '/v2/catalog/gpus', access: 'endpoints:read' },
   listCpuFlavors: { method: 'GET', path: '/v2/catalog/cpus', access: 'endpoints:read' },

@@ -73,7 +73,7 @@ export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): S
 }
 
 /** Worker settings of a declared endpoint, which has no workers of its own. */
-const NO_WORKERS = {
+const NO_DEPLOYMENT: Omit<EndpointDeployment, 'name' | 'templateId'> & { templateId: null } = {
   type: 'QUEUE',
   templateId: null,
   gpuTypeIds: [],
@@ -81,7 +81,7 @@ const NO_WORKERS = {
   workersMax: 0,
   idleTimeout: 5,
   scaler: defaultScaler('QUEUE'),
-} as const;
+};
 
 export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
   const { createdAt, deployment, id, settings } = endpoint;
@@ -92,10 +92,20 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
     maxQueued,
     name = id,
   } = settings;
+  const { rollout, version = null, ...workers } = deployment ?? NO_DEPLOYMENT;
   return {
     ...{ id, name },
-    ...(deployment ?? { ...NO_WORKERS, gpuTypeIds: [] }),
+    source: 'TEMPLATE',
+    ...workers,
+    ...{ version, rollout: describeRollout(rollout) },
     ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued, groupConcurrency },
     createdAt: new Date(createdAt).toISOString(),
   };
+}
+
+/** Callers see no internal deadlines. */
+function describeRollout(stored: EndpointDeployment['rollout']): EndpointRecord['rollout'] {
+  if (!stored) return null;
+  const { checkUntil: _checkUntil, ...rollout } = stored;
+  return rollout;
 }

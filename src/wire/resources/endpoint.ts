@@ -82,6 +82,33 @@ const deploymentFields = {
   scaler: endpointScaler,
 };
 
+export const HANDLER_SOURCES = ['TEMPLATE', 'VERSION'] as const;
+
+/** `CHECKING`: one worker has to load the version. `ROLLING`: the others are being replaced. */
+export const ROLLOUT_STATES = ['CHECKING', 'ROLLING', 'DONE', 'FAILED'] as const;
+export type RolloutState = (typeof ROLLOUT_STATES)[number];
+
+/** The last deployment of a version. */
+export const rollout = z.object({
+  version: z.int().min(1),
+  from: z.int().nullable().describe('Version that ran before; null: none, or the template'),
+  state: z
+    .enum(ROLLOUT_STATES)
+    .describe(
+      '`CHECKING`: one worker has to load the version; `ROLLING`: the other workers are being replaced; ' +
+        '`FAILED`: the version did not load, and the earlier one goes on',
+    ),
+  reason: z
+    .string()
+    .nullable()
+    .describe("Why it failed, with the worker's last output, or what it waits for"),
+  workersReady: z.int().describe('Workers that run the version and have connected'),
+  workersTotal: z.int().describe('All workers, also those of earlier versions'),
+  startedAt: z.iso.datetime(),
+  endedAt: z.iso.datetime().nullable(),
+});
+export type Rollout = z.infer<typeof rollout>;
+
 interface DeploymentParts {
   type: EndpointType;
   workersMin: number;
@@ -117,6 +144,13 @@ export const endpointCreation = z
   .strictObject({
     ...deploymentFields,
     type: z.enum(ENDPOINT_TYPES).default('QUEUE'),
+    source: z
+      .enum(HANDLER_SOURCES)
+      .default('TEMPLATE')
+      .describe(
+        '`TEMPLATE`: workers run the handler, or the image and args, of the template. `VERSION`: they run the ' +
+          'deployed version of the handler, so none starts before one is deployed. Deploying a version sets it',
+      ),
     gpuTypeIds: deploymentFields.gpuTypeIds.default([]),
     workersMin: deploymentFields.workersMin.default(0),
     workersMax: deploymentFields.workersMax.default(3),
@@ -156,6 +190,13 @@ export const endpointUpdate = z.strictObject({
 });
 export type EndpointUpdate = z.infer<typeof endpointUpdate>;
 
+/** A rollout as it is stored. `checkUntil`: when the check worker must have connected, Unix ms. */
+export const storedRollout = z.strictObject({
+  ...rollout.shape,
+  checkUntil: z.number(),
+});
+export type StoredRollout = z.infer<typeof storedRollout>;
+
 /** How the platform runs an endpoint's workers. A declared endpoint has none. */
 export const endpointDeployment = z.strictObject({
   name: z.string(),
@@ -166,6 +207,12 @@ export const endpointDeployment = z.strictObject({
   workersMax: z.int(),
   idleTimeout: z.int(),
   scaler: endpointScaler,
+  /** Left out in endpoints of earlier releases. */
+  source: z.enum(HANDLER_SOURCES).exactOptional(),
+  /** The running version; default: none. */
+  version: z.int().min(1).exactOptional(),
+  /** The last one; default: none. */
+  rollout: storedRollout.exactOptional(),
 });
 export type EndpointDeployment = z.infer<typeof endpointDeployment>;
 
@@ -184,9 +231,36 @@ export const endpointRecord = z.object({
   maxQueued: z.int(),
   groupConcurrency: z.int().nullable(),
   scaler: endpointScaler,
+  source: z.enum(HANDLER_SOURCES).describe('What the workers run'),
+  version: z.int().nullable().describe('Version of the handler that runs; null: none'),
+  rollout: rollout.nullable().describe('The last deployment of a version; null: none'),
   createdAt: z.iso.datetime(),
 });
 export type EndpointRecord = z.infer<typeof endpointRecord>;
+
+export const ENDPOINT_EXAMPLE: EndpointRecord = {
+  id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',
+  name: 'echo',
+  type: 'QUEUE',
+  templateId: 'tpl_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',
+  gpuTypeIds: ['NVIDIA H200'],
+  workersMin: 0,
+  workersMax: 4,
+  idleTimeout: 30,
+  executionTimeout: 600_000,
+  maxAttempts: 3,
+  maxQueued: 100_000,
+  groupConcurrency: null,
+  scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+  source: 'VERSION',
+  version: 2,
+  rollout: {
+    ...{ version: 3, from: 2, state: 'CHECKING', reason: null },
+    ...{ workersReady: 0, workersTotal: 2 },
+    ...{ startedAt: '2026-01-15T09:31:00.000Z', endedAt: null },
+  },
+  createdAt: '2026-01-15T09:30:00.000Z',
+};
 
 export const endpoints = describeResource({
   outline: RESOURCES.endpoints,
@@ -203,22 +277,7 @@ export const endpoints = describeResource({
     delete: { summary: 'Delete an endpoint, its workers, jobs and logs' },
   },
   examples: {
-    record: {
-      id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',
-      name: 'echo',
-      type: 'QUEUE',
-      templateId: 'tpl_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',
-      gpuTypeIds: ['NVIDIA H200'],
-      workersMin: 0,
-      workersMax: 4,
-      idleTimeout: 30,
-      executionTimeout: 600_000,
-      maxAttempts: 3,
-      maxQueued: 100_000,
-      groupConcurrency: null,
-      scaler: { type: 'QUEUE_DELAY', seconds: 4 },
-      createdAt: '2026-01-15T09:30:00.000Z',
-    },
+    record: ENDPOINT_EXAMPLE,
     creation: {
       name: 'echo',
       templateId: 'tpl_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',

@@ -107,7 +107,16 @@ describe('an endpoint that is declared', () => {
     const { clock, endpoints } = await openEndpoints();
     await endpoints.ensureEndpoint('demo');
     expect(endpoints.get('owner', 'demo')).toEqual({
-      ...{ id: 'demo', name: 'demo', type: 'QUEUE', templateId: null, gpuTypeIds: [] },
+      ...{
+        id: 'demo',
+        name: 'demo',
+        type: 'QUEUE',
+        source: 'TEMPLATE',
+        version: null,
+        rollout: null,
+        templateId: null,
+        gpuTypeIds: [],
+      },
       ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
       ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, groupConcurrency: null },
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
@@ -155,6 +164,7 @@ describe('an endpoint that is created', () => {
     const given = { gpuTypeIds: ['big', 'small'], workersMax: 2, maxQueued: 5 };
     const made = await endpoints.create('ada', creation(given));
     expect(made).toEqual({
+      ...{ source: 'TEMPLATE', version: null, rollout: null },
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
       ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
       groupConcurrency: null,
