@@ -1,6 +1,6 @@
 // Thousands of queued jobs change in the same way: one decision and one statement are enough for them.
 import type { StoredJob } from '../store/store.ts';
-import type { Transition } from './transition.ts';
+import type { Transition } from './lifecycle/transition.ts';
 
 /**
  * Whether `Transaction.saveAlike` may make this cancellation for the jobs behind this one too. It writes only the

@@ -15,12 +15,12 @@ import {
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import { decidesForAlike } from './alike-jobs.ts';
-import { type JobEvent, next } from './lifecycle.ts';
+import { type JobEvent, next } from './lifecycle/lifecycle.ts';
+import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
-import type { Decision, Moment, Transition } from './transition.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Most jobs of a slice. */

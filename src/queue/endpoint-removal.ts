@@ -4,8 +4,8 @@ import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
-import type { GpuTotals } from './gpu-totals.ts';
 import type { Presence } from './leases/presence.ts';
+import type { GpuTotals } from './reports/gpu-totals.ts';
 import type { Signals } from './signals.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 

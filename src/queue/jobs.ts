@@ -5,7 +5,7 @@ import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
-import type { JobEvent } from './lifecycle.ts';
+import type { JobEvent } from './lifecycle/lifecycle.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import { measureOutput, readOutput } from './payloads/outputs.ts';
 import type { Positions } from './positions.ts';

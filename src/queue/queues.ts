@@ -3,12 +3,12 @@
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
-import type { GpuTotal } from './gpu-totals.ts';
 import type { Jobs } from './jobs.ts';
 import type { OpenLeases } from './leases/open-leases.ts';
 import type { WorkerLoads } from './leases/worker-loads.ts';
+import type { GpuTotal } from './reports/gpu-totals.ts';
+import type { Streams } from './reports/streams.ts';
 import type { QueueSettings } from './settings.ts';
-import type { Streams } from './streams.ts';
 import type { Submissions } from './submissions.ts';
 import type { DeliveryCounts } from './webhooks/deliveries.ts';
 

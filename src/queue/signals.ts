@@ -4,7 +4,7 @@ import { type Waiter, Waiters } from '../base/waiters.ts';
 import type { JobKey, StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import type { Presence } from './leases/presence.ts';
-import type { Transition } from './transition.ts';
+import type { Transition } from './lifecycle/transition.ts';
 
 /** Time until unused payloads are deleted, ms. So the sweeper does not run for each of them. */
 const UNUSED_MS = 1_000;

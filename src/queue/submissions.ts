@@ -19,10 +19,10 @@ import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
 import { ChosenIds } from './chosen-ids.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { withDueAt } from './lifecycle/transition.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
-import { withDueAt } from './transition.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** Retry-After of a job that was rejected because the queue is full, ms. */

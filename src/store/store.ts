@@ -1,5 +1,5 @@
 // The seam to the database: the records, and the verbs that read and write them. It does not decide
-// which changes are allowed; queue/lifecycle.ts does.
+// which changes are allowed; queue/lifecycle/lifecycle.ts does.
 
 import type { JobStatus } from '../wire/job.ts';
 import type {

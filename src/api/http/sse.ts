@@ -6,7 +6,7 @@ import type { FastifyReply } from 'fastify';
 import type { Log } from '../../base/log.ts';
 import { loadInTurn, ownTurn } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { Position, StreamPage } from '../../queue/streams.ts';
+import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { STREAM_HEADERS } from '../../wire/routes.ts';
 import type { FlowRequest, Loaded } from '../limits/flows.ts';

@@ -4,7 +4,7 @@ import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { Position, StreamPage, StreamRequest } from '../../queue/streams.ts';
+import type { Position, StreamPage, StreamRequest } from '../../queue/reports/streams.ts';
 
 export interface StreamCursorsOptions {
   queue: Queues;

@@ -4,7 +4,7 @@ import Negotiator from 'negotiator';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { Position, StreamPage } from '../../queue/streams.ts';
+import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { JSON_MEDIA_TYPE, joinAsArray } from '../http/byte-reply.ts';

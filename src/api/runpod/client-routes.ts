@@ -3,7 +3,7 @@
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { StreamPage } from '../../queue/streams.ts';
+import type { StreamPage } from '../../queue/reports/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job.ts';
 import type { Route } from '../../wire/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';

@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import type { Step, StoredJob, Transaction } from '../../store/store.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
+import { holdsLiveLease } from '../lifecycle/transition.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
-import { holdsLiveLease } from '../transition.ts';
 import type { HeldLease, PresentWorker } from './presence.ts';
 
 export interface Choice {

@@ -2,7 +2,7 @@
 import type { Reader, Step, StoredJob } from '../../store/store.ts';
 import { ChunkOrderError, joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from '../records.ts';
-import { sliceBatches } from '../streams.ts';
+import { sliceBatches } from '../reports/streams.ts';
 
 /** Estimates the size of the result of `readOutput`. */
 export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<number> {

@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest';
 import { decidesForAlike } from '../../../src/queue/alike-jobs.ts';
-import { next } from '../../../src/queue/lifecycle.ts';
-import { withDueAt } from '../../../src/queue/transition.ts';
+import { next } from '../../../src/queue/lifecycle/lifecycle.ts';
+import { withDueAt } from '../../../src/queue/lifecycle/transition.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { changeAlike } from '../../simulation/memory-tables.ts';
 import { fc } from '../../support/properties.ts';
-import { makeJob, makeLease, momentAt, NOW, settings, T0 } from './job-states.ts';
+import { makeJob, makeLease, momentAt, NOW, settings, T0 } from './lifecycle/job-states.ts';
 
 const RETAINED_UNTIL = NOW + settings.retentionMs.run;
 

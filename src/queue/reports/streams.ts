@@ -1,5 +1,5 @@
 // Reads a job's chunks from a position on and waits for the next ones.
-import type { Clock } from '../base/clock.ts';
+import type { Clock } from '../../base/clock.ts';
 import {
   type ChunkBatch,
   ENDING,
@@ -8,15 +8,15 @@ import {
   type Step,
   type Store,
   type StoredJob,
-} from '../store/store.ts';
-import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
-import { isTerminal, type JobStatus } from '../wire/job.ts';
-import { ProblemError } from '../wire/problem.ts';
-import type { EndpointRemoval } from './endpoint-removal.ts';
-import type { LargePayloads } from './payloads/large-payloads.ts';
-import { SplitOutputs } from './payloads/split-outputs.ts';
-import { hasForeignFormat, hasOutput } from './records.ts';
-import type { Signals } from './signals.ts';
+} from '../../store/store.ts';
+import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
+import { isTerminal, type JobStatus } from '../../wire/job.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { EndpointRemoval } from '../endpoint-removal.ts';
+import type { LargePayloads } from '../payloads/large-payloads.ts';
+import { SplitOutputs } from '../payloads/split-outputs.ts';
+import { hasForeignFormat, hasOutput } from '../records.ts';
+import type { Signals } from '../signals.ts';
 
 /** An output up to this size is one chunk, with `{"output":,"metrics":{}}` around it. */
 const MAX_WHOLE_BYTES = MAX_CHUNK_BYTES - 24;

@@ -1,27 +1,27 @@
 // Handles worker reports: judges each one, applies its effect in the same operation, and answers it.
-import type { Log } from '../base/log.ts';
+import type { Log } from '../../base/log.ts';
 import {
   ENDING,
   type StagedPayload,
   type Step,
   type StoredJob,
   type Transaction,
-} from '../store/store.ts';
-import { isTerminal, LIMITS } from '../wire/job.ts';
+} from '../../store/store.ts';
+import { isTerminal, LIMITS } from '../../wire/job.ts';
 import {
   LinkError,
   type Report,
   type ReportReply,
   type ReportRequest,
-} from '../wire/link/worker-link.ts';
-import { nameTrace } from '../wire/trace-context.ts';
-import type { Changes, StepOn } from './changes.ts';
+} from '../../wire/link/worker-link.ts';
+import { nameTrace } from '../../wire/trace-context.ts';
+import type { Changes, StepOn } from '../changes.ts';
+import type { Presence } from '../leases/presence.ts';
+import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
+import type { LargePayloads } from '../payloads/large-payloads.ts';
+import { boundOutcome, boundUsage } from '../payloads/outcome-bounds.ts';
+import type { QueueSettings } from '../settings.ts';
 import type { GpuTotals } from './gpu-totals.ts';
-import type { Presence } from './leases/presence.ts';
-import { type JobEvent, judgeReport } from './lifecycle.ts';
-import type { LargePayloads } from './payloads/large-payloads.ts';
-import { boundOutcome, boundUsage } from './payloads/outcome-bounds.ts';
-import type { QueueSettings } from './settings.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };
 

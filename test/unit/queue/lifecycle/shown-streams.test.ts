@@ -1,8 +1,8 @@
 // Attempts whose chunks a client has received: clients of another record format see no other attempt.
 import { describe, expect, it } from 'vitest';
-import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
-import type { StoredJob } from '../../../src/store/store.ts';
-import type { Outcome, ReleaseReason } from '../../../src/wire/link/worker-link.ts';
+import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
+import type { Outcome, ReleaseReason } from '../../../../src/wire/link/worker-link.ts';
 import { momentAt, NOW, states } from './job-states.ts';
 
 const error = { code: 'handler_error', message: 'no' } as const;

@@ -1,12 +1,12 @@
 // Laws that hold for every sequence of events: drawn at random, in time that only moves on.
 
 import { describe, expect, it } from 'vitest';
-import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
-import { holdsLiveLease } from '../../../src/queue/transition.ts';
-import type { StoredJob } from '../../../src/store/store.ts';
-import { isTerminal } from '../../../src/wire/job.ts';
-import type { Outcome } from '../../../src/wire/link/worker-link.ts';
-import { fc } from '../../support/properties.ts';
+import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
+import { holdsLiveLease } from '../../../../src/queue/lifecycle/transition.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
+import { isTerminal } from '../../../../src/wire/job.ts';
+import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
+import { fc } from '../../../support/properties.ts';
 import { makeJob, momentAt, settings, T0 } from './job-states.ts';
 
 /** What can happen; the driver makes the event of it that the state allows. */

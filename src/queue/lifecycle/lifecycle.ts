@@ -1,14 +1,14 @@
 // Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
 // state and effects. changes.ts stores them. attempt-end.ts and lease-terms.ts are parts of this file; no
 // other file imports them.
-import type { StoredJob, StoredLease } from '../store/store.ts';
-import { type AttemptError, type AttemptUsage, isTerminal } from '../wire/job.ts';
+import type { StoredJob, StoredLease } from '../../store/store.ts';
+import { type AttemptError, type AttemptUsage, isTerminal } from '../../wire/job.ts';
 import type {
   Outcome,
   ReleaseReason,
   ReportHeader,
   ReportReply,
-} from '../wire/link/worker-link.ts';
+} from '../../wire/link/worker-link.ts';
 import {
   crash,
   fail,

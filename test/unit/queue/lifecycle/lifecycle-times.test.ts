@@ -1,10 +1,10 @@
 // The values in a transition: waits, deadlines, retention, and the record of an attempt.
 import { describe, expect, it } from 'vitest';
-import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
-import type { QueueSettings } from '../../../src/queue/settings.ts';
-import type { Transition } from '../../../src/queue/transition.ts';
-import type { StoredJob } from '../../../src/store/store.ts';
-import type { Outcome } from '../../../src/wire/link/worker-link.ts';
+import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
+import type { Transition } from '../../../../src/queue/lifecycle/transition.ts';
+import type { QueueSettings } from '../../../../src/queue/settings.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
+import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import {
   makeJob,
   makeLease,

@@ -1,6 +1,6 @@
 // Types of a decision about a job, and helpers that build its result.
-import type { StoredJob } from '../store/store.ts';
-import type { QueueSettings } from './settings.ts';
+import type { StoredJob } from '../../store/store.ts';
+import type { QueueSettings } from '../settings.ts';
 
 /** Inputs of a decision besides the job and the event. */
 export interface Moment {

@@ -1,9 +1,9 @@
 // Records when the platform was away: each run of the platform stores how it ended, and the next run
 // reads the note. RunPod workers do not repeat a lost call, so their attempts may have lost chunks then.
 import { z } from 'zod';
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
-import { ENDING, OWNER, type Store, StoreUnavailableError } from '../store/store.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { ENDING, OWNER, type Store, StoreUnavailableError } from '../../store/store.ts';
 
 /** A restart within this time is no absence, ms: workers repeat a call only after that time. */
 const BRIDGED_MS = 2_000;

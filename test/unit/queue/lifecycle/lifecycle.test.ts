@@ -1,8 +1,8 @@
 // The next state of a job for every event in every state, as tables.
 import { describe, expect, it } from 'vitest';
-import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
-import type { StoredJob } from '../../../src/store/store.ts';
-import type { Outcome } from '../../../src/wire/link/worker-link.ts';
+import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
+import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import { describeDecision, momentAt, NOW, type StateName, states } from './job-states.ts';
 
 type Row = Record<StateName, string>;

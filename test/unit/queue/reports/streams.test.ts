@@ -1,6 +1,6 @@
 // Reading a job's chunks: the default cursor, positions, new attempts, and what waits for what.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Position, StreamPage } from '../../../src/queue/streams.ts';
+import type { Position, StreamPage } from '../../../../src/queue/reports/streams.ts';
 import {
   chunksOf,
   completed,
@@ -9,7 +9,7 @@ import {
   Hand,
   NEVER,
   Platform,
-} from '../../conformance/platform.ts';
+} from '../../../conformance/platform.ts';
 
 let platform: Platform;
 let worker: Hand;
