@@ -24,6 +24,7 @@ import { tellOwner } from './forwarding/owner-hints.ts';
 import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import { createBodyReader } from './http/body-reader.ts';
+import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
 import { refuseUnknownParameters } from './http/query-check.ts';
@@ -132,6 +133,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
       if (left !== undefined) problems.send(left, request, reply);
     });
   });
+  allowOrigins(app, options.corsOrigins ?? []);
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);
   const keyWatch = new KeyWatch(options);

@@ -37,6 +37,8 @@ export interface ApiServerOptions {
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
+  /** Origins whose pages may call the API, or `*`. Default: none. */
+  corsOrigins?: readonly string[] | undefined;
   /** Default: users' code cannot read the platform's keys. */
   codeAccess?: CodeAccess | undefined;
   /** Most bytes of JSON in one page of a list. Default 4 MB. */

@@ -39,8 +39,8 @@ type Closers = (() => unknown)[];
 /** @throws PlatformOptionError */
 export async function listen(parts: ListenerParts, closers: Closers): Promise<PlatformUrls> {
   const { clock, compute, data, host, keys, log, port, queue, tls } = parts;
-  const { access, bounds, codeAccess, listBytes, quotas } = parts;
-  const rules = { access, bounds, codeAccess, listBytes, quotas };
+  const { access, bounds, codeAccess, corsOrigins, listBytes, quotas } = parts;
+  const rules = { access, bounds, codeAccess, corsOrigins, listBytes, quotas };
   const version = packageVersion();
   const rateGate = await openRateGate(parts.rateLimits, parts.createCounter);
   const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue, parts.createCounter);

@@ -40,6 +40,11 @@ export interface PlatformOptions {
   /** `keyless-loopback`: callers on this machine need no key. Default `keys`. */
   access?: Access | undefined;
   /**
+   * Origins whose web pages may call the API (CORS), such as `https://app.example.com`; at most 100. `*`, every
+   * page, needs the access `keys`. Default: none.
+   */
+  corsOrigins?: readonly string[] | undefined;
+  /**
    * File with the admin key and the worker key; created with mode 0600 if it is missing. Default:
    * the first start creates both keys, and later starts do not know them.
    */

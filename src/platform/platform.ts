@@ -8,6 +8,7 @@ import type { Queues } from '../queue/queues.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { Compute } from './compute.ts';
+import { checkCorsOrigins } from './cors-origins.ts';
 import { createQueue } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
 import { declare } from './declare-endpoint.ts';
@@ -84,6 +85,7 @@ async function open(
 ): Promise<Omit<RunningPlatform, 'close'>> {
   const { dataFolder, endpoints: names } = options;
   const clock = systemClock;
+  checkCorsOrigins(options);
   const ofNode = checkNodeOptions(options);
   // Before the lock, which creates missing folders for the platform's user only.
   const podUser = await findPodUser(options);

@@ -11,8 +11,8 @@ import { findForeignSign } from './foreign-sign.ts';
 
 /**
  * `keys`: every call needs one. `keyless-loopback`: client calls from this machine need none,
- * unless a web page or a proxy may have sent them. Worker calls need one. A given key always
- * counts.
+ * unless a web page or a proxy may have sent them; an unknown key counts as none. Worker calls need
+ * a key. The scopes of a valid key always apply.
  */
 export type Access = 'keys' | 'keyless-loopback';
 
@@ -48,6 +48,8 @@ export interface GateOptions {
   keys: Keys;
   endpoints: EndpointOwners;
   access: Access;
+  /** With `keyless-loopback`: origins whose pages count as this machine. Default: none. */
+  corsOrigins?: readonly string[] | undefined;
   /** Default: users' code cannot read the platform's keys. */
   codeAccess?: CodeAccess | undefined;
 }
@@ -63,16 +65,23 @@ export class Gate {
 
   /** Identifies the caller. @throws ProblemError `unauthorized` */
   identify(request: FastifyRequest, scope: Scope): KeyHolder {
+    const { access, corsOrigins = [], keys } = this.#options;
     const { authorization } = request.headers;
-    if (authorization !== undefined) return identifyKey(this.#options.keys, authorization);
-    if (this.#options.access === 'keys' || scope === 'worker') {
+    const needsKey = access === 'keys' || scope === 'worker';
+    if (authorization !== undefined) {
+      if (needsKey) return identifyKey(keys, authorization);
+      // Many public clients send a key whether it is needed or not.
+      const holder = findHolder(keys, authorization);
+      if (holder) return holder;
+    }
+    if (needsKey) {
       throw new ProblemError('unauthorized', 'no API key: send "Authorization: Bearer <key>"');
     }
-    const reason = findForeignSign(request);
+    const reason = findForeignSign(request, corsOrigins);
     if (reason === undefined) return LOCAL_HOLDER;
     throw new ProblemError(
       'unauthorized',
-      `calls without an API key are accepted from this machine only: ${reason}`,
+      `calls without a valid API key are accepted from this machine only: ${reason}`,
     );
   }
 
@@ -88,9 +97,13 @@ export class Gate {
 
 /** `presented`: with or without the word Bearer. @throws ProblemError `unauthorized` */
 export function identifyKey(keys: Keys, presented: string): KeyHolder {
-  const holder = keys.authenticate(presented.replace(BEARER, ''));
+  const holder = findHolder(keys, presented);
   if (holder) return holder;
   throw new ProblemError('unauthorized', 'the API key is malformed, unknown or expired');
+}
+
+function findHolder(keys: Keys, presented: string): KeyHolder | undefined {
+  return keys.authenticate(presented.replace(BEARER, ''));
 }
 
 /** @throws ProblemError `not_found` */

@@ -1,6 +1,7 @@
 // Detects signs that a call without a key does not come from a local program. It may come from
 // another network, a web page in a local browser, or a local proxy or tunnel.
 import type { FastifyRequest } from 'fastify';
+import { isOriginAllowed } from './cors.ts';
 
 const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;
 const LOCAL_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
@@ -32,9 +33,12 @@ type Signs = Pick<FastifyRequest, 'headers' | 'raw'>;
 /**
  * Returns why a call without a key may be foreign, or undefined. Host: a name that was made to
  * point here (DNS rebinding). Origin and Sec-Fetch-Site: a page of another site, or of another port
- * of this machine. A form's content type: a page whose browser sends neither header.
+ * of this machine, unless its origin is one of `corsOrigins`. A form's content type: a page whose browser sends neither header.
  */
-export function findForeignSign({ headers, raw }: Signs): string | undefined {
+export function findForeignSign(
+  { headers, raw }: Signs,
+  corsOrigins: readonly string[] = [],
+): string | undefined {
   const { host, origin } = headers;
   if (!LOOPBACK_PEER.test(raw.socket.remoteAddress ?? '')) {
     return 'the call does not come over the loopback interface';
@@ -46,11 +50,13 @@ export function findForeignSign({ headers, raw }: Signs): string | undefined {
     return 'the Host header is not localhost, 127.0.0.1 or [::1]';
   }
   const scheme = 'encrypted' in raw.socket ? 'https' : 'http';
-  if (origin !== undefined && origin.toLowerCase() !== `${scheme}://${host.toLowerCase()}`) {
-    return 'the Origin header names another site';
+  const isListed = isOriginAllowed(origin, corsOrigins);
+  const isOwn = origin?.toLowerCase() === `${scheme}://${host.toLowerCase()}`;
+  if (origin !== undefined && !isOwn && !isListed) {
+    return 'the Origin header names another site; if it is your own page, allow it with --cors';
   }
   const site = headers['sec-fetch-site'];
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') {
+  if (!isListed && site !== undefined && site !== 'same-origin' && site !== 'none') {
     return 'the Sec-Fetch-Site header says that the call comes from another site';
   }
   const forwarding = Object.keys(headers).find(isForwardingHeader);

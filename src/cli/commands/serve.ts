@@ -20,6 +20,7 @@ import { nodeOptions, readNodes } from '../options/node-options.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import {
   catalogOption,
+  corsOption,
   maxAttemptsOption,
   portOption,
   webhookSecretFileOption,
@@ -75,6 +76,7 @@ const options = {
     env: 'MILLRACE_KEY_FILE',
     help: 'file with the admin key and the worker key; created with mode 0600 if missing; each start makes its keys valid again, even revoked ones; default: print both once',
   }),
+  cors: corsOption,
   ...tlsOptions,
   ...grpcOptions,
   ...engineOptions,
@@ -230,6 +232,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
     ...{ dataFolder: resolve(values.data), ...readStore(values), host, port },
     nodes: readNodes(values),
     keyFile: values.keyFile,
+    corsOrigins: values.cors,
     tls,
     grpc: readGrpcPort(values, tls),
     rateLimits: readRateLimits(values.rateLimit),

@@ -11,8 +11,8 @@ import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
-import { maxAttemptsOption, portOption } from '../options/platform-flags.ts';
-import { text, UsageError } from '../options.ts';
+import { corsOption, maxAttemptsOption, portOption } from '../options/platform-flags.ts';
+import { integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { exitOnStoreLoss } from '../store-loss.ts';
@@ -37,6 +37,12 @@ const options = {
     placeholder: 'DIR',
     help: 'folder that keeps jobs across restarts; default: a temporary folder',
   }),
+  retries: integer({
+    min: 0,
+    max: 99,
+    help: 'automatic retries of a failed job: the same as --max-attempts N+1; 0: none',
+  }),
+  cors: corsOption,
   maxAttempts: maxAttemptsOption,
   logLevel: logLevelOption('warn'),
 };
@@ -50,8 +56,8 @@ export const devCommand: Command = {
     'When you change a handler, or a module or Python file in its folder, a new worker starts. As soon as the new ' +
       'worker is ready, the old one finishes its jobs and exits. If the new version cannot be loaded, the old ' +
       'worker continues. A new file becomes an endpoint. If you remove a file, its worker stops.',
-    'On a loopback address, calls from this machine need no key, unless they come through a proxy or from a ' +
-      'page of another site. For each endpoint the command prints a curl command. Its input is the first ' +
+    'On a loopback address, calls from this machine need no key and may carry any, unless they come through a proxy or ' +
+      'from a page of another site, which --cors can allow. For each endpoint the command prints a curl command. Its input is the first ' +
       "line of the handler's opening comment that is a JSON object.",
   ],
   positionals: [
@@ -93,10 +99,11 @@ async function run(args: readonly string[]): Promise<number> {
       host: values.host,
       port: values.port,
       access: isLocal ? 'keyless-loopback' : 'keys',
+      corsOrigins: values.cors,
       log,
       onStoreLost: exitOnStoreLoss(log),
       keyFile: join(data.folder, 'dev.keys'),
-      maxAttempts: values.maxAttempts,
+      maxAttempts: readMaxAttempts(values),
       // Callers on this machine need no key, so private addresses are not secret from them.
       webhooks: { addresses: isLocal ? 'any' : 'public' },
     });
@@ -115,6 +122,14 @@ async function run(args: readonly string[]): Promise<number> {
     signals.release();
   }
   return EXIT.ok;
+}
+
+/** @throws UsageError */
+function readMaxAttempts(given: { maxAttempts: number | undefined; retries: number | undefined }) {
+  const { maxAttempts, retries } = given;
+  if (retries === undefined) return maxAttempts;
+  if (maxAttempts === undefined) return retries + 1;
+  throw new UsageError('--retries and --max-attempts exclude each other; give one');
 }
 
 /** @throws UsageError, CommandError */

@@ -19,6 +19,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   host: '--host',
   port: '--port',
   endpoints: '--endpoint',
+  corsOrigins: '--cors',
   keyFile: '--key-file',
   tls: '--tls-cert, --tls-key',
   'tls.key': '--tls-key',

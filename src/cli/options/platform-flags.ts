@@ -1,5 +1,5 @@
 // Options of every command that runs a platform.
-import { integer, text } from '../options.ts';
+import { integer, list, text } from '../options.ts';
 
 export const portOption = integer({
   min: 0,
@@ -30,4 +30,10 @@ export const catalogOption = text({
   placeholder: 'FILE',
   env: 'MILLRACE_CATALOG',
   help: 'JSON file of GPU types, CPU flavors and prices; default: the devices of this machine at no cost',
+});
+
+export const corsOption = list({
+  placeholder: 'ORIGIN',
+  env: 'MILLRACE_CORS',
+  help: 'origin of a web page that may call the API, such as https://app.example.com; default: none; "*": every page, only if all calls need a key',
 });

@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
+import runpodSdk from 'runpod-sdk';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
@@ -62,12 +63,22 @@ async function untilAnswer(client: Client, wanted: string): Promise<void> {
   while ((await answerOf(client)) !== wanted) await sleep(50);
 }
 
-describe('--max-attempts', () => {
-  it('is set for the endpoint of each handler', async () => {
+describe('--retries and --max-attempts', () => {
+  it.each([
+    ['--retries', '0'],
+    ['--max-attempts', '1'],
+  ])('%s %s is set for the endpoint of each handler', async (...flags) => {
     place.write('handlers/failing.mjs', 'export default () => { throw new Error("no"); };');
-    const dev = await startDev('--max-attempts', '1');
+    const dev = await startDev(...flags);
     const record = await connect(dev, 'failing').runsync({});
     expect(record).toMatchObject({ status: 'FAILED', error: { attempts: [{ attempt: 1 }] } });
+  });
+
+  it('exclude each other', async () => {
+    place.write('handlers/any.mjs', 'export default () => 1;');
+    const both = ['--retries', '1', '--max-attempts', '2'];
+    const { code, stderr } = await place.run(['dev', 'handlers', '--port', '0', ...both]);
+    expect([code, stderr]).toEqual([2, expect.stringContaining('--retries and --max-attempts')]);
   });
 });
 
@@ -232,6 +243,7 @@ describe('dev mode without a key', () => {
     ['no special header', {}],
     ['Host: localhost', { Host: 'localhost:8000' }],
     ['Sec-Fetch-Site: none', { 'Sec-Fetch-Site': 'none' }],
+    ['any key', { Authorization: 'Bearer rpa_SOME_KEY' }],
   ])('answers a call with %s', async (_, headers) => {
     expect(await statusOf(headers)).toBe(200);
   });
@@ -244,14 +256,25 @@ describe('dev mode without a key', () => {
     ['X-Forwarded-For', { 'X-Forwarded-For': '127.0.0.1' }],
     ['Forwarded', { Forwarded: 'for=127.0.0.1' }],
     ['Via', { Via: '1.1 proxy' }],
-    ['a wrong key', { Authorization: `Bearer mr_${'x'.repeat(43)}` }],
   ])('refuses a call with %s', async (_, headers) => {
     expect(await statusOf(headers)).toBe(401);
+  });
+
+  it('serves the public runpod-sdk, which insists on a key', async () => {
+    const sdk = runpodSdk('rpa_SOME_KEY', { baseUrl: `${dev.url}/runpod/v2` });
+    const record = await sdk.endpoint('work')?.runSync({ input: {} });
+    expect(record).toMatchObject({ status: 'COMPLETED', output: 'one' });
   });
 
   it('refuses calls to worker routes', async () => {
     expect(await statusOf({}, '/v2/work/worker/take', 'POST')).toBe(401);
   });
+});
+
+it('--cors * is refused where calls need no key', async () => {
+  place.write('handlers/work.mjs', version('one'));
+  const { code, stderr } = await place.run(['dev', 'handlers', '--port', '0', '--cors', '*']);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--cors: calls from this machine')]);
 });
 
 it('every call on a public address needs the printed key', async () => {

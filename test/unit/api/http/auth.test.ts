@@ -202,8 +202,21 @@ describe('without keys on the same machine', () => {
     expect(response.status).toBe(401);
   });
 
-  it('an unknown key is refused', async () => {
-    const { call } = await start();
-    expect((await call(HEALTH, withKey(`mr_${'x'.repeat(43)}`))).status).toBe(401);
+  it.each([`mr_${'x'.repeat(43)}`, 'Bearer rpa_OTHER', 'Basic dTpw', ''])(
+    'a call with the unknown key "%s" counts as one without a key',
+    async (key) => {
+      const { call, post } = await start();
+      expect((await call(HEALTH, withKey(key))).status).toBe(200);
+      expect((await post('/v2/demo/worker/hello', {}, withKey(key))).status).toBe(401);
+      expect(await send({ Authorization: key, Origin: 'https://evil.example' })).toMatch(
+        /^HTTP\/1.1 401/,
+      );
+    },
+  );
+
+  it('the scopes of a known key apply', async () => {
+    const { keys, post } = await start();
+    const { key } = await keys.issue({ name: 'r', scopes: ['jobs:read'] });
+    expect((await post('/v2/demo/run', { input: {} }, withKey(key))).status).toBe(403);
   });
 });
