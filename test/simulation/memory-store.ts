@@ -1,6 +1,7 @@
 // A store in memory. The conformance suite of stores runs on it and on SQLite; it takes a fraction of the
 // time of SQLite, so that a simulation can play thousands of worlds.
-import { LiveJobs, type LiveJobsOptions } from '../../src/store/live/live-jobs.ts';
+import type { KeptJobsOptions } from '../../src/store/live/kept-jobs.ts';
+import { LiveJobs } from '../../src/store/live/live-jobs.ts';
 import { LiveReader } from '../../src/store/live/live-reader.ts';
 import { LiveTransaction } from '../../src/store/live/live-transaction.ts';
 import {
@@ -19,7 +20,7 @@ interface Operation {
   reject(error: unknown): void;
 }
 
-export interface MemoryStoreOptions extends LiveJobsOptions, MemoryTablesOptions {
+export interface MemoryStoreOptions extends KeptJobsOptions, MemoryTablesOptions {
   /** Whether the next commit fails. Default: none does. */
   failsCommit?: () => boolean;
   /** Called after each commit that was tried. */

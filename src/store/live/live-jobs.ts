@@ -1,7 +1,6 @@
 // The live part of the queue in memory: jobs with a lease, the next ready ones, those that ended recently,
 // and the counters. Operations change it at once; the database gets the last state of each changed job with
 // the commit. Between two commits the database has all of it, so any job may be dropped from memory.
-import { isTerminal } from '../../wire/job.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type {
   JobKey,
@@ -13,35 +12,20 @@ import type {
 } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { type CountsRow, type JobChange, noCounts } from './counts.ts';
+import { KeptJobs, type KeptJobsOptions } from './kept-jobs.ts';
 import { KnownGroups } from './known-groups.ts';
 import { LeasedJobs } from './leased-jobs.ts';
-import { type ChangedJob, FIRST_WINDOW_JOBS, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
+import { type ChangedJob, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
 import { addNeeded, type Found, findTakeable, type Need } from './takeable-jobs.ts';
 import { UnwrittenRows } from './unwritten-rows.ts';
 
-export interface LiveJobsOptions {
-  /** Most ready jobs of an endpoint that are read at once. Default 256. */
-  windowJobs?: number;
-  /** Ready jobs in memory over all endpoints. Default 50,000. */
-  readyJobs?: number;
-  /** Jobs that stay in memory after their end, for their last reports and reads. Default 2,048. */
-  endedJobs?: number;
-}
-
-/** A window may grow to this many times the jobs that are read at once. */
-const WINDOW_GROWTH = 4;
-/** Jobs with a lease that are larger than this are read again when they are needed, characters. */
-const MAX_LEASED_SIZE = 2_000;
-
 export class LiveJobs {
-  readonly #windowJobs: number;
-  readonly #maxWindowed: number;
-  readonly #maxEnded: number;
   readonly #tables: Tables;
   readonly #endpoints = new Map<string, LiveEndpoint>();
   readonly leased = new LeasedJobs();
   readonly inputs = new RecentInputs();
+  readonly #kept: KeptJobs;
   readonly #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
   readonly #touched = new Set<LiveEndpoint>();
@@ -50,26 +34,15 @@ export class LiveJobs {
   readonly #uncounted = new Set<LiveEndpoint>();
   /** How the changes of this commit are undone, the first one first. */
   readonly #undo: (() => void)[] = [];
-  /** Endpoints with a window; the one that was asked last is last. */
-  readonly #windows = new Set<LiveEndpoint>();
-  /** Number of jobs in all windows. */
-  #windowed = 0;
-  readonly #ended: { endpoint: LiveEndpoint; job: StoredJob }[] = [];
-
-  constructor(tables: Tables, options: LiveJobsOptions = {}) {
-    const { windowJobs = 256, readyJobs = 50_000, endedJobs = 2_048 } = options;
+  constructor(tables: Tables, options: KeptJobsOptions = {}) {
     this.#tables = tables;
+    this.#kept = new KeptJobs(this.leased, options);
     this.unwritten = new UnwrittenRows(tables);
-    this.#windowJobs = windowJobs;
-    this.#maxWindowed = readyJobs;
-    this.#maxEnded = endedJobs;
   }
 
   /** Number of ready jobs to read for the window of the endpoint: more each time. */
   windowJobs(endpointId: string): number {
-    const share = Math.floor(this.#maxWindowed / (this.#windows.size + 1));
-    const next = this.#endpoints.get(endpointId)?.nextWindowJobs ?? FIRST_WINDOW_JOBS;
-    return Math.min(this.#windowJobs, Math.max(FIRST_WINDOW_JOBS, Math.min(next, share)));
+    return this.#kept.windowJobs(this.#endpoints.get(endpointId));
   }
 
   endpoint(id: string): StoredEndpoint | undefined {
@@ -128,22 +101,17 @@ export class LiveJobs {
     const live = this.#endpoints.get(endpointId);
     if (!live?.window.isWhole) return undefined;
     if (live.window.size < limit && !live.window.hasAll) return undefined;
-    this.#noteUse(live);
+    this.#kept.noteUse(live);
     return live.window.first(limit);
-  }
-
-  #noteUse(live: LiveEndpoint): void {
-    this.#windows.delete(live);
-    this.#windows.add(live);
   }
 
   /** The best ready jobs that can be leased, and what may have to be loaded for more of them. */
   takeableJobs(request: TakeableRequest): Found {
     const live = this.#open(request.endpointId);
     const found = findTakeable(live, request, this.windowJobs(request.endpointId));
-    this.#noteUse(live);
+    this.#kept.noteUse(live);
     this.#touched.add(live);
-    this.#drop(live, found.dropped);
+    this.#kept.drop(live, found.dropped);
     return found;
   }
 
@@ -164,7 +132,7 @@ export class LiveJobs {
     const live = this.#open(endpointId);
     this.#touched.add(live);
     const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
-    if (!live.window.isWhole) this.#drop(live, live.window.drop());
+    if (!live.window.isWhole) this.#kept.drop(live, live.window.drop());
     for (const job of known) live.jobs.set(job.id, job);
     live.window.load(known, { isAll: jobs.length < limit });
     live.nextWindowJobs = 2 * limit;
@@ -177,7 +145,7 @@ export class LiveJobs {
       const known = live.jobs.get(job.id) ?? job;
       live.jobs.set(job.id, known);
       this.leased.put(known);
-      this.#settleJob(live, known);
+      this.#kept.settleJob(live, known);
     }
     this.leased.isLoaded = true;
   }
@@ -319,11 +287,11 @@ export class LiveJobs {
   /** The commit is over, whether it succeeded or was undone: keeps what stays in memory. */
   settle(): void {
     for (const live of this.#touched) {
-      for (const { now } of live.changed.values()) if (now) this.#settleJob(live, now);
+      for (const { now } of live.changed.values()) if (now) this.#kept.settleJob(live, now);
       live.changed.clear();
       live.newKeys.clear();
       live.searchedRows = 0;
-      this.#shorten(live, this.#countKept(live));
+      this.#kept.settleWindow(live);
       if (!live.isRemoved) continue;
       live.turns.forget();
       this.#endpoints.delete(live.id);
@@ -333,53 +301,7 @@ export class LiveJobs {
     this.#uncounted.clear();
     this.#undo.length = 0;
     this.#groups.trim();
-    this.#dropEnded();
-    for (const live of this.#windows) {
-      if (this.#windowed <= this.#maxWindowed) return;
-      // By half: a window that is dropped whole is read again at the next turn of its endpoint.
-      this.#shorten(live, live.window.size > FIRST_WINDOW_JOBS ? live.window.size >>> 1 : 0);
-    }
-  }
-
-  #countKept({ isRemoved, window }: LiveEndpoint): number {
-    if (isRemoved) return 0;
-    return window.size > WINDOW_GROWTH * this.#windowJobs ? this.#windowJobs : window.size;
-  }
-
-  #settleJob(live: LiveEndpoint, job: StoredJob): void {
-    if (job.lease !== null) {
-      if (measure(job) <= MAX_LEASED_SIZE) return;
-      this.leased.shrink(job);
-      live.jobs.delete(job.id);
-    } else if (!live.window.has(job)) {
-      if (isTerminal(job.status) && measure(job) === 0) this.#ended.push({ endpoint: live, job });
-      else live.jobs.delete(job.id);
-    }
-  }
-
-  /** Jobs that are no longer in the window. */
-  #drop(live: LiveEndpoint, jobs: readonly StoredJob[]): void {
-    for (const { id, lease } of jobs) {
-      if (lease === null && !live.changed.has(id)) live.jobs.delete(id);
-    }
-  }
-
-  #shorten(live: LiveEndpoint, kept: number): void {
-    this.#drop(live, live.window.trim(kept));
-    this.#windowed += live.window.size - live.counted;
-    live.counted = live.window.size;
-    if (live.counted > 0) this.#windows.add(live);
-    else this.#windows.delete(live);
-  }
-
-  #dropEnded(): void {
-    const excess = this.#ended.length - this.#maxEnded;
-    // In larger steps, because a removal from the front moves all others.
-    if (excess < this.#maxEnded) return;
-    for (const { endpoint, job } of this.#ended.splice(0, excess)) {
-      // Unless a retry has changed it.
-      if (endpoint.jobs.get(job.id) === job) endpoint.jobs.delete(job.id);
-    }
+    this.#kept.trim();
   }
 
   #open(id: string): LiveEndpoint {
@@ -390,12 +312,4 @@ export class LiveJobs {
     }
     return live;
   }
-}
-
-/** About the size of what makes a job large, characters. */
-function measure({ attachment, error, history, progress }: StoredJob): number {
-  let size = (progress?.length ?? 0) + (attachment?.handlerData?.length ?? 0);
-  if (error) size += error.message.length + (error.stack?.length ?? 0);
-  for (const { message } of history) size += message.length;
-  return attachment || error || history.length > 0 ? size + 1 : size;
 }

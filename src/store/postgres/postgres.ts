@@ -2,7 +2,8 @@
 // of one transaction each; the next batch gathers meanwhile. Reads and batches take turns.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { leaveCopy } from '../copy/copy-state.ts';
-import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
+import type { KeptJobsOptions } from '../live/kept-jobs.ts';
+import { LiveJobs } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
@@ -18,8 +19,8 @@ import { Turns } from './turns.ts';
 
 export interface PostgresOptions {
   target: PostgresTarget;
-  /** Bounds of the jobs in memory. Default: those of LiveJobsOptions. */
-  live?: LiveJobsOptions;
+  /** Bounds of the jobs in memory. Default: those of KeptJobsOptions. */
+  live?: KeptJobsOptions;
   /** How long operations wait for a lost connection before they are rejected, ms. Default 5,000. */
   waitMs?: number;
   /** How long to wait for a platform that still uses the database, ms. Default 15,000. */

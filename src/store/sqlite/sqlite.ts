@@ -7,7 +7,8 @@ import { LogCopies } from '../disk/log-copies.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
-import { LiveJobs, type LiveJobsOptions } from '../live/live-jobs.ts';
+import type { KeptJobsOptions } from '../live/kept-jobs.ts';
+import { LiveJobs } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
@@ -31,8 +32,8 @@ export interface SqliteOptions extends ConnectionOptions {
   onFailure?: (failure: StoreFailure) => void;
   /** Decides what may be written while the disk is full. Default: everything is attempted. */
   gate?: SpaceGate | undefined;
-  /** Bounds of the jobs in memory. Default: those of LiveJobsOptions. */
-  live?: LiveJobsOptions;
+  /** Bounds of the jobs in memory. Default: those of KeptJobsOptions. */
+  live?: KeptJobsOptions;
 }
 
 /**

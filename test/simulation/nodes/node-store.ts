@@ -2,7 +2,8 @@
 // where memory differs from rows that are loaded anew.
 import { isDeepStrictEqual } from 'node:util';
 import { boundTimes } from '../../../src/platform/nodes/shard-store.ts';
-import { LiveJobs, type LiveJobsOptions } from '../../../src/store/live/live-jobs.ts';
+import type { KeptJobsOptions } from '../../../src/store/live/kept-jobs.ts';
+import { LiveJobs } from '../../../src/store/live/live-jobs.ts';
 import type { MemoryState } from '../../../src/store/live/memory-state.ts';
 import { PostgresDriver } from '../../../src/store/postgres/postgres.ts';
 import type { SessionOptions } from '../../../src/store/postgres/session.ts';
@@ -23,7 +24,7 @@ export interface NodeStoreOptions {
   node: string;
   shard: number;
   endpointIds: readonly string[];
-  live: LiveJobsOptions;
+  live: KeptJobsOptions;
   tables: MemoryTablesOptions;
   connect: NonNullable<SessionOptions['connect']>;
   isOwner: () => Promise<boolean>;

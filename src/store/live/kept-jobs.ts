@@ -1,0 +1,118 @@
+// Which jobs stay in memory between two commits: the windows of ready jobs, small jobs with a lease, and the jobs
+// that ended last. The database has all of them then, so any one may be dropped.
+import { isTerminal } from '../../wire/job.ts';
+import type { StoredJob } from '../store.ts';
+import type { LeasedJobs } from './leased-jobs.ts';
+import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
+
+export interface KeptJobsOptions {
+  /** Most ready jobs of an endpoint that are read at once. Default 256. */
+  windowJobs?: number;
+  /** Ready jobs in memory over all endpoints. Default 50,000. */
+  readyJobs?: number;
+  /** Jobs that stay in memory after their end, for their last reports and reads. Default 2,048. */
+  endedJobs?: number;
+}
+
+/** A window may grow to this many times the jobs that are read at once. */
+const WINDOW_GROWTH = 4;
+/** Jobs with a lease that are larger than this are read again when they are needed, characters. */
+const MAX_LEASED_SIZE = 2_000;
+
+export class KeptJobs {
+  readonly #windowJobs: number;
+  readonly #maxWindowed: number;
+  readonly #maxEnded: number;
+  readonly #leased: LeasedJobs;
+  /** Endpoints with a window; the one that was asked last is last. */
+  readonly #windows = new Set<LiveEndpoint>();
+  /** Number of jobs in all windows. */
+  #windowed = 0;
+  readonly #ended: { endpoint: LiveEndpoint; job: StoredJob }[] = [];
+
+  constructor(leased: LeasedJobs, options: KeptJobsOptions) {
+    const { windowJobs = 256, readyJobs = 50_000, endedJobs = 2_048 } = options;
+    this.#leased = leased;
+    this.#windowJobs = windowJobs;
+    this.#maxWindowed = readyJobs;
+    this.#maxEnded = endedJobs;
+  }
+
+  /** Number of ready jobs to read for the window of the endpoint: more each time. */
+  windowJobs(live: LiveEndpoint | undefined): number {
+    const share = Math.floor(this.#maxWindowed / (this.#windows.size + 1));
+    const next = live?.nextWindowJobs ?? FIRST_WINDOW_JOBS;
+    return Math.min(this.#windowJobs, Math.max(FIRST_WINDOW_JOBS, Math.min(next, share)));
+  }
+
+  /** The window of the endpoint is used, so that it is trimmed after those of other endpoints. */
+  noteUse(live: LiveEndpoint): void {
+    this.#windows.delete(live);
+    this.#windows.add(live);
+  }
+
+  /** Jobs that are no longer in the window. */
+  drop(live: LiveEndpoint, jobs: readonly StoredJob[]): void {
+    for (const { id, lease } of jobs) {
+      if (lease === null && !live.changed.has(id)) live.jobs.delete(id);
+    }
+  }
+
+  /** The database has the job as it is in memory: keeps it, if it has a place there. */
+  settleJob(live: LiveEndpoint, job: StoredJob): void {
+    if (job.lease !== null) {
+      if (measure(job) <= MAX_LEASED_SIZE) return;
+      this.#leased.shrink(job);
+      live.jobs.delete(job.id);
+    } else if (!live.window.has(job)) {
+      if (isTerminal(job.status) && measure(job) === 0) this.#ended.push({ endpoint: live, job });
+      else live.jobs.delete(job.id);
+    }
+  }
+
+  /** The commit that changed the window of the endpoint is over. */
+  settleWindow(live: LiveEndpoint): void {
+    this.#shorten(live, this.#countKept(live));
+  }
+
+  /** Drops the jobs that ended first, and trims windows, those used least recently first. */
+  trim(): void {
+    this.#dropEnded();
+    for (const live of this.#windows) {
+      if (this.#windowed <= this.#maxWindowed) return;
+      // By half: a window that is dropped whole is read again at the next turn of its endpoint.
+      this.#shorten(live, live.window.size > FIRST_WINDOW_JOBS ? live.window.size >>> 1 : 0);
+    }
+  }
+
+  #countKept({ isRemoved, window }: LiveEndpoint): number {
+    if (isRemoved) return 0;
+    return window.size > WINDOW_GROWTH * this.#windowJobs ? this.#windowJobs : window.size;
+  }
+
+  #shorten(live: LiveEndpoint, kept: number): void {
+    this.drop(live, live.window.trim(kept));
+    this.#windowed += live.window.size - live.counted;
+    live.counted = live.window.size;
+    if (live.counted > 0) this.#windows.add(live);
+    else this.#windows.delete(live);
+  }
+
+  #dropEnded(): void {
+    const excess = this.#ended.length - this.#maxEnded;
+    // In larger steps, because a removal from the front moves all others.
+    if (excess < this.#maxEnded) return;
+    for (const { endpoint, job } of this.#ended.splice(0, excess)) {
+      // Unless a retry has changed it.
+      if (endpoint.jobs.get(job.id) === job) endpoint.jobs.delete(job.id);
+    }
+  }
+}
+
+/** About the size of what makes a job large, characters. */
+function measure({ attachment, error, history, progress }: StoredJob): number {
+  let size = (progress?.length ?? 0) + (attachment?.handlerData?.length ?? 0);
+  if (error) size += error.message.length + (error.stack?.length ?? 0);
+  for (const { message } of history) size += message.length;
+  return attachment || error || history.length > 0 ? size + 1 : size;
+}
