@@ -26,19 +26,20 @@ const mayImport: Record<string, readonly string[]> = {
   process: ['handler', 'wire', 'base'],
   store: ['wire', 'base'],
   cluster: ['store', 'wire', 'base'],
+  archive: ['wire', 'base'],
   transport: ['wire', 'base'],
   client: ['wire', 'base'],
   engine: ['wire', 'base'],
   queue: ['store/store.ts', 'wire', 'base'],
   worker: ['handler', 'wire', 'base'],
-  control: ['store/store.ts', 'engine/engine.ts', 'wire', 'base'],
+  control: ['store/store.ts', 'engine/engine.ts', 'archive', 'wire', 'base'],
   api: ['queue', 'control', 'wire', 'base'],
   harness: ['queue', 'store', 'worker', 'handler', 'wire', 'base'],
   conformance: ['platform', 'transport', 'client', 'client.ts', 'wire', 'base'],
   platform: ['api', ...platformParts, 'engine', ...workerFiles],
   cli: [
     ...['api', 'platform', 'store/disk', 'worker', 'transport'],
-    ...['client', 'client.ts', 'conformance', 'wire', 'base'],
+    ...['client', 'client.ts', 'conformance', 'archive', 'wire', 'base'],
   ],
 };
 const modules = Object.keys(mayImport);
