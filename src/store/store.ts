@@ -15,6 +15,7 @@ import type {
   StoredKey,
   StoredResource,
   StoredWorker,
+  VersionKey,
 } from './stored-records.ts';
 
 export type * from './stored-records.ts';
@@ -230,6 +231,10 @@ export interface Reader {
   workers(): Step<StoredWorker[]>;
   resource(key: ResourceKey): Step<StoredResource | undefined>;
   resources(listing: ResourceListing): Step<StoredResource[]>;
+  /** Part `index` (from 0) of the archive of a version. Undefined behind the last part. */
+  versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined>;
+  /** The versions of which there are parts, of all endpoints. */
+  versionsWithParts(): Step<VersionKey[]>;
   /** When the job that has waited longest was queued; delayed ones do not count. */
   oldestQueuedAt(endpointId: string): Step<number | undefined>;
   /**
@@ -254,7 +259,8 @@ export interface Transaction extends Reader {
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): Step<void>;
   /**
-   * Removes the endpoint with its workers, deliveries and resources. Its jobs must be removed before.
+   * Removes the endpoint with its workers, deliveries, decisions and versions. Its jobs must be removed before. Parts of
+   * versions stay: they may be many.
    */
   removeEndpoint(id: string): Step<void>;
   /** Adds a job and counts it at the endpoint. The caller guarantees that the ID is new. */
@@ -298,6 +304,10 @@ export interface Transaction extends Reader {
   /** Adds it or replaces the one that is there. */
   putResource(resource: StoredResource): Step<void>;
   removeResource(key: ResourceKey): Step<void>;
+  /** Stores part `index` of the archive of a version. The row of the version is a resource, written last. */
+  putVersionPart(key: VersionKey, index: number, part: Uint8Array): Step<void>;
+  /** Deletes the last `limit` parts of a version. @returns whether none is left */
+  removeVersionParts(key: VersionKey, limit: number): Step<boolean>;
   putKey(key: StoredKey): Step<void>;
   removeKey(id: string): Step<void>;
 }

@@ -186,6 +186,13 @@ export interface StoredResource {
   body: string;
 }
 
+/** An uploaded version of an endpoint's handler. */
+export interface VersionKey {
+  endpointId: string;
+  /** Counted from 1. */
+  version: number;
+}
+
 export interface ResourceKey {
   kind: string;
   id: string;

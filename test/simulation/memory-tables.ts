@@ -29,6 +29,7 @@ import {
   type StoredWorker,
   type TurnKey,
   type UnusedPayload,
+  type VersionKey,
 } from '../../src/store/store.ts';
 import type { AddedRow, ChangedRow, TableListing, Tables } from '../../src/store/tables.ts';
 
@@ -75,6 +76,7 @@ export class MemoryTables implements Tables {
   readonly #records = new Map<string, readonly Uint8Array[]>();
   readonly #workers = new Map<string, StoredWorker>();
   readonly #resources = new Map<string, StoredResource>();
+  readonly #versionParts = new Map<string, { key: VersionKey; parts: readonly Uint8Array[] }>();
   readonly #keys = new Map<string, StoredKey>();
   readonly #changes: { undo: () => void; redo: () => void }[] = [];
 
@@ -322,7 +324,7 @@ export class MemoryTables implements Tables {
       if (delivery.endpointId === id) yield* this.removeDelivery(delivery);
     }
     for (const resource of [...this.#resources.values()]) {
-      const isOf = resource.kind === 'decision' && resource.parent === id;
+      const isOf = ['decision', 'version'].includes(resource.kind) && resource.parent === id;
       if (isOf) yield* this.removeResource(resource);
     }
     this.#delete(this.#endpoints, id);
@@ -336,6 +338,33 @@ export class MemoryTables implements Tables {
 
   *removeResource(key: ResourceKey): Step<void> {
     this.#delete(this.#resources, nameOfResource(key));
+  }
+
+  *versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined> {
+    return this.#versionParts.get(nameOfVersion(key))?.parts[index];
+  }
+
+  *versionsWithParts(): Step<VersionKey[]> {
+    const names = [...this.#versionParts.keys()].toSorted();
+    return names.flatMap((name) => this.#versionParts.get(name)?.key ?? []);
+  }
+
+  *putVersionPart(key: VersionKey, index: number, part: Uint8Array): Step<void> {
+    const name = nameOfVersion(key);
+    const { parts } = this.#versionParts.get(name) ?? { parts: [] };
+    const { endpointId, version } = key;
+    const after = parts.toSpliced(index, 1, part.slice());
+    this.#set(this.#versionParts, name, { key: { endpointId, version }, parts: after });
+  }
+
+  *removeVersionParts(key: VersionKey, limit: number): Step<boolean> {
+    const name = nameOfVersion(key);
+    const known = this.#versionParts.get(name);
+    if (!known) return true;
+    const left = known.parts.slice(0, Math.max(0, known.parts.length - limit));
+    if (left.length > 0) this.#set(this.#versionParts, name, { ...known, parts: left });
+    else this.#delete(this.#versionParts, name);
+    return known.parts.length < limit;
   }
 
   *removeKey(id: string): Step<void> {
@@ -609,6 +638,11 @@ function nameOf({ endpointId, id }: JobKey): string {
 
 function nameOfStaged({ kind, origin, ...key }: UnusedPayload): string {
   return `${kind} ${nameOf(key)} ${origin}`;
+}
+
+/** In the order of the SQL tables. */
+function nameOfVersion({ endpointId, version }: VersionKey): string {
+  return `${endpointId} ${String(version).padStart(9, '0')}`;
 }
 
 function nameOfResource({ id, kind }: ResourceKey): string {

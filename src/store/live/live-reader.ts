@@ -19,6 +19,7 @@ import type {
   StoredResource,
   StoredWorker,
   UnusedPayload,
+  VersionKey,
 } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { LiveJobs } from './live-jobs.ts';
@@ -217,6 +218,14 @@ export class LiveReader implements Reader {
 
   resources(listing: ResourceListing): Step<StoredResource[]> {
     return this.tables.resources(listing);
+  }
+
+  versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined> {
+    return this.tables.versionPart(key, index);
+  }
+
+  versionsWithParts(): Step<VersionKey[]> {
+    return this.tables.versionsWithParts();
   }
 
   keyByHash(hash: string): Step<StoredKey | undefined> {

@@ -21,6 +21,7 @@ import type {
   Transaction,
   TurnKey,
   UnusedPayload,
+  VersionKey,
 } from '../store.ts';
 import { LiveReader } from './live-reader.ts';
 import type { Need } from './takeable-jobs.ts';
@@ -213,6 +214,14 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   removeResource(key: ResourceKey): Step<void> {
     return this.tables.removeResource(key);
+  }
+
+  putVersionPart(key: VersionKey, index: number, part: Uint8Array): Step<void> {
+    return this.tables.putVersionPart(key, index, part);
+  }
+
+  removeVersionParts(key: VersionKey, limit: number): Step<boolean> {
+    return this.tables.removeVersionParts(key, limit);
   }
 
   putKey(key: StoredKey): Step<void> {

@@ -106,6 +106,17 @@ const failedShards = `
 alter table shard add column failed_on text collate "C";
 `;
 
+/** Archives of uploaded handlers, in parts. */
+const versions = `
+create table version_part (
+  endpoint_id text collate "C" not null,
+  version bigint not null,
+  at bigint not null,
+  bytes bytea not null,
+  primary key (endpoint_id, version, at)
+);
+`;
+
 export interface Migration {
   sql: string;
   /**
@@ -199,4 +210,6 @@ export const MIGRATIONS: readonly Migration[] = [
   { sql: failedShards, oldest: 5 },
   // Programs before it would lease jobs in another order.
   { sql: groups, oldest: 7 },
+  // Programs before it do not read endpoints that have a version.
+  { sql: versions, oldest: 8 },
 ];

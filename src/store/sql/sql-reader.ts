@@ -19,6 +19,7 @@ import type {
   StoredResource,
   StoredWorker,
   UnusedPayload,
+  VersionKey,
 } from '../store.ts';
 import { readRecordPart } from './delivery-record.ts';
 import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
@@ -41,6 +42,7 @@ import {
 } from './rows.ts';
 import { SqlJobReader } from './sql-job-reader.ts';
 import { listUnused } from './unused-payloads.ts';
+import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
@@ -211,6 +213,14 @@ export class SqlReader extends SqlJobReader {
       params: [kind, ...wanted, before ?? Number.MAX_SAFE_INTEGER, limit],
     };
     return rows.map(readResource);
+  }
+
+  versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined> {
+    return readVersionPart(key, index);
+  }
+
+  versionsWithParts(): Step<VersionKey[]> {
+    return listVersionsWithParts();
   }
 
   *keyByHash(hash: string): Step<StoredKey | undefined> {

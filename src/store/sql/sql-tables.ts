@@ -19,6 +19,7 @@ import {
   type StoredResource,
   type StoredWorker,
   type UnusedPayload,
+  type VersionKey,
 } from '../store.ts';
 import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
@@ -35,6 +36,7 @@ import {
   dropPayloads,
   usePayload,
 } from './unused-payloads.ts';
+import { deleteVersionParts, insertVersionPart } from './version-parts.ts';
 
 export class SqlTables extends SqlReader implements Tables {
   readonly rowsAtOnce: number = 1;
@@ -70,7 +72,10 @@ export class SqlTables extends SqlReader implements Tables {
     };
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
-    yield { sql: "delete from resource where kind = 'decision' and parent = ?", params: [id] };
+    yield {
+      sql: "delete from resource where kind in ('decision', 'version') and parent = ?",
+      params: [id],
+    };
     yield { sql: 'delete from endpoint where id = ?', params: [id] };
   }
 
@@ -85,6 +90,14 @@ export class SqlTables extends SqlReader implements Tables {
 
   *removeResource({ id, kind }: ResourceKey): Step<void> {
     yield { sql: 'delete from resource where kind = ? and id = ?', params: [kind, id] };
+  }
+
+  putVersionPart(key: VersionKey, index: number, part: Uint8Array): Step<void> {
+    return insertVersionPart(key, index, part);
+  }
+
+  removeVersionParts(key: VersionKey, limit: number): Step<boolean> {
+    return deleteVersionParts(key, limit);
   }
 
   *removeKey(id: string): Step<void> {

@@ -265,6 +265,17 @@ create index job_grouped on job (endpoint_id, group_key, delayed, priority desc,
 alter table endpoint add column turns text;
 `;
 
+/** Archives of uploaded handlers, in parts. */
+const versions = `
+create table version_part (
+  endpoint_id text not null,
+  version bigint not null,
+  at bigint not null,
+  bytes blob not null,
+  primary key (endpoint_id, version, at)
+);
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -288,4 +299,5 @@ export const MIGRATIONS: readonly string[] = [
   copyState,
   shardsOfEndpoints,
   groups,
+  versions,
 ];

@@ -100,18 +100,20 @@ export function describeEndpoints(): void {
     expect(await shardOf()).toBe(0);
   });
 
-  it('is removed with its workers, deliveries and decisions', async () => {
+  it('is removed with its workers, deliveries, decisions and versions', async () => {
     await store.write(function* (tx) {
       yield* tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 });
       for (const parent of ['ep_b', ENDPOINT]) {
-        const decision = { kind: 'decision' as const, userId: 'owner', parent, position: 1 };
+        const decision = { kind: 'decision', userId: 'owner', parent, position: 1 };
         yield* tx.putResource({ ...decision, id: `of ${parent}`, body: '{}' });
+        yield* tx.putResource({ ...decision, kind: 'version', id: `of ${parent}`, body: '{}' });
       }
       yield* tx.removeEndpoint('ep_b');
     });
     expect(await store.read((tx) => tx.endpoint('ep_b'))).toBeUndefined();
     const decisions = await store.read((tx) => tx.resources({ kind: 'decision', limit: 9 }));
-    expect(decisions.map(({ parent }) => parent)).toEqual([ENDPOINT]);
+    const versions = await store.read((tx) => tx.resources({ kind: 'version', limit: 9 }));
+    expect([...decisions, ...versions].map(({ parent }) => parent)).toEqual([ENDPOINT, ENDPOINT]);
   });
 
   it('returns when its oldest waiting job was queued, regardless of priority', async () => {

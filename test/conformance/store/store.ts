@@ -11,6 +11,7 @@ import { describeList, describeQueue } from './store-queue.ts';
 import { describeRemovals } from './store-removals.ts';
 import { describeResources } from './store-resources.ts';
 import { openForEachTest } from './store-under-test.ts';
+import { describeVersions } from './store-versions.ts';
 import { describeWrites } from './store-writes.ts';
 
 /** Runs the suite on stores from `open`, each of them empty; the suite closes them. */
@@ -30,6 +31,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('deliveries', describeDeliveries);
     describe('an endpoint', describeEndpoints);
     describe('a resource', describeResources);
+    describe('a version', describeVersions);
     describe('workers and keys', describeWorkersAndKeys);
   });
 }

@@ -30,6 +30,7 @@ const RECORD_PARTS_SINCE = 7;
 const PODS_OF_KEYS_SINCE = 10;
 const PODS_OF_WORKERS_SINCE = 11;
 const CAUSE_NAMES_SINCE = 16;
+const VERSIONS_SINCE = 20;
 const POD = 'pod_0192d3a0-0000-7000-8000-000000000012';
 const versions = MIGRATIONS.map((_, index) => index + 1);
 
@@ -148,6 +149,10 @@ function makeOldDatabase(version: number): string {
     const part = version >= RECORD_PARTS_SINCE ? { at: 0 } : {};
     insert(database, 'delivery_record', { endpoint_id, ...record, ...part });
   }
+  if (version >= VERSIONS_SINCE) {
+    const part = { endpoint_id: ENDPOINT, version: 3, at: 0, bytes: Buffer.from('the archive') };
+    insert(database, 'version_part', part);
+  }
   database.close();
   return path;
 }
@@ -174,6 +179,9 @@ async function readAll(path: string) {
           .filter(({ hash }) => !hash.includes(POD.slice(0, -2)))
           .map(({ hash, podId, scopes }) => [hash, scopes, podId]),
         deliveries: yield* tx.dueDeliveries(due),
+        archive: Buffer.from(
+          (yield* tx.versionPart({ endpointId: ENDPOINT, version: 3 }, 0)) ?? [],
+        ).toString(),
         decision: (yield* tx.resource({ kind: 'decision', id: 'd' }))?.body,
         record: Buffer.from((yield* tx.deliveryPart(delivery, 0)) ?? []).toString(),
       };
@@ -206,6 +214,7 @@ function expected(version: number) {
     ],
     deliveries: hasWebhooks ? [delivery] : [],
     decision: version >= RESOURCES_SINCE ? '{"cause":"no_capacity","reason":"no_room"}' : undefined,
+    archive: version >= VERSIONS_SINCE ? 'the archive' : '',
     record: hasWebhooks ? 'the record' : '',
   };
 }
