@@ -1,6 +1,7 @@
 // `millrace serve`: runs the platform until a signal ends it.
 import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
+import { letHeapGrow } from '../../base/heap-growth.ts';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
@@ -178,6 +179,7 @@ export const serveCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
+  letHeapGrow();
   const { values, positionals } = parseOptions(options, args);
   checkArguments([], positionals);
   const tls = readTls(values);
