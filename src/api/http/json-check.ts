@@ -9,7 +9,7 @@ import {
   COMMA,
   QUOTE,
 } from '../../wire/json-bytes.ts';
-import { closerOf, skipScalar, skipSpace, skipText } from './json-tokens.ts';
+import { closerOf, skipScalar, skipSpace, skipText, viewWords, type Words } from './json-tokens.ts';
 
 /**
  * Bytes between two pauses of a scan, at most 1 ms of work. A request takes several turns of the
@@ -149,6 +149,7 @@ const AFTER_VALUE = 5;
 class JsonScan {
   at = 0;
   readonly #json: Uint8Array;
+  readonly #words: Words;
   readonly #maxDepth: number;
   readonly #maxValues: number;
   readonly #watch: ScanWatch | undefined;
@@ -161,6 +162,7 @@ class JsonScan {
 
   constructor(json: Uint8Array, bounds: JsonBounds, watch?: ScanWatch) {
     this.#json = json;
+    this.#words = viewWords(json);
     this.#maxDepth = bounds.maxDepth ?? Infinity;
     this.#maxValues = bounds.maxValues ?? Infinity;
     this.#watch = watch;
@@ -173,7 +175,7 @@ class JsonScan {
   run(limit: number): boolean | undefined {
     while (this.at < limit) {
       if (this.#next === TEXT) {
-        this.at = skipText(this.#json, this.at, limit);
+        this.at = skipText(this.#json, this.#words, this.at, limit);
         if (this.at >= limit && this.at <= this.#json.length) return undefined;
         if (!this.#endText()) return false;
         continue;

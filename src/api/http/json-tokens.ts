@@ -25,8 +25,6 @@ const WORDS = new Map(
 
 const HEX = markBytes('0123456789abcdefABCDEF');
 const ESCAPED = markBytes('"\\/bfnrt');
-/** The bytes that end a text, begin an escape, or may not be in a text. */
-const SPECIAL = markBytes('"\\').fill(1, 0, SPACE);
 
 function markBytes(chars: string): Uint8Array {
   const marks = new Uint8Array(256);
@@ -48,39 +46,56 @@ export function skipSpace(json: Uint8Array, from: number, limit: number): number
   return at;
 }
 
+/** The bytes of a JSON text as words of 4 bytes. */
+export interface Words {
+  view: Int32Array;
+  /** Position of the first word in the text: words begin at multiples of 4 of the memory. */
+  start: number;
+}
+
+/** Shorter texts are not worth a view. */
+const WORTH_BYTES = 1_024;
+const NO_WORDS: Words = { view: new Int32Array(0), start: -1 };
+
+export function viewWords({ buffer, byteOffset, length }: Uint8Array): Words {
+  if (length < WORTH_BYTES) return NO_WORDS;
+  const start = -byteOffset & 3;
+  return { view: new Int32Array(buffer, byteOffset + start, (length - start) >> 2), start };
+}
+
 /** Skips the text of a string up to its closing quote, or to the first character at or after `limit`. */
-export function skipText(json: Uint8Array, from: number, limit: number): number {
+export function skipText(json: Uint8Array, words: Words, from: number, limit: number): number {
+  const { start } = words;
   let at = from;
   for (let byte = json[at]; byte !== undefined && at < limit; byte = json[at]) {
     if (byte === QUOTE) return at;
     if (byte < SPACE) return beyond(json);
     at = byte === BACKSLASH ? skipEscape(json, at) : at + 1;
     // Now and then only, because most strings are short.
-    if (at % 32 === 0) at = skipPlain(json, at, limit);
+    if ((at & 31) === start) at = skipPlain(words, at, limit);
   }
   return at;
 }
 
-/** Skips ordinary bytes of a text, eight at a time: a third of the time for a long text. */
-function skipPlain(json: Uint8Array, from: number, limit: number): number {
+/** Skips ordinary bytes of a text, eight at a time. */
+function skipPlain({ start, view }: Words, from: number, limit: number): number {
   // Never reads behind the end: V8 slows down a function that does.
-  const last = Math.min(limit, json.length) - 8;
-  let at = from;
-  while (at <= last && !isAnySpecial(json, at)) at += 8;
-  return at;
+  const last = Math.min(Math.floor((limit - start) / 4), view.length) - 2;
+  let at = (from - start) >> 2;
+  while (at <= last && ((findSpecial(view, at) | findSpecial(view, at + 1)) & HIGH_BITS) === 0)
+    at += 2;
+  return start + (at << 2);
 }
 
-/** Whether one of eight bytes ends a text, begins an escape, or may not be in a text. */
-function isAnySpecial(json: Uint8Array, at: number): boolean {
-  const first = isSpecial(json, at) | isSpecial(json, at + 1);
-  const second = isSpecial(json, at + 2) | isSpecial(json, at + 3);
-  const third = isSpecial(json, at + 4) | isSpecial(json, at + 5);
-  const fourth = isSpecial(json, at + 6) | isSpecial(json, at + 7);
-  return (first | second | third | fourth) !== 0;
-}
+const HIGH_BITS = 0x80808080;
 
-function isSpecial(json: Uint8Array, at: number): number {
-  return SPECIAL[json[at] ?? 0] ?? 1;
+/** Returns a high bit if a byte of the word ends a text, begins an escape, or may not be in a text. */
+function findSpecial(view: Int32Array, at: number): number {
+  const word = view[at] ?? 0;
+  const quote = word ^ 0x22222222;
+  const backslash = word ^ 0x5c5c5c5c;
+  const isBelowSpace = (word - 0x20202020) & ~word;
+  return isBelowSpace | ((quote - 0x01010101) & ~quote) | ((backslash - 0x01010101) & ~backslash);
 }
 
 function skipEscape(json: Uint8Array, from: number): number {

@@ -96,6 +96,36 @@ describe('bytes', () => {
     }
   });
 
+  it('are judged like JSON.parse wherever a long text begins in the memory', () => {
+    const special = [
+      '\u0000',
+      '\u001f',
+      '\\',
+      '\\n',
+      '"',
+      ' ',
+      '!',
+      '#',
+      '[',
+      ']',
+      '\u007f',
+      'é',
+      '😀',
+    ];
+    for (let offset = 0; offset < 8; offset++) {
+      for (const char of special) {
+        for (let at = 1_200; at < 1_240; at++) {
+          const text = `["${'x'.repeat(at)}${char}${'é'.repeat(20)}"]`;
+          const memory = Buffer.from(' '.repeat(offset) + text);
+          expect([offset, at, char, isJson(memory.subarray(offset))]).toEqual([
+            ...[offset, at, char],
+            isParsed(text),
+          ]);
+        }
+      }
+    }
+  });
+
   it('may be nested deeper than the call stack', () => {
     const depth = 1_000_000;
     expect(check('['.repeat(depth) + ']'.repeat(depth))).toBe(true);
