@@ -5,12 +5,13 @@ import type { Resource } from '../wire/operations/resource.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/route.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
+import type { NamedRecords } from './name-index.ts';
 import type { UserResources } from './user-resources.ts';
 
 /** A described resource with its service, whatever its schemas are. */
 export interface ServedResource {
   resource: Resource;
-  service: UserResources<unknown, unknown>;
+  service: UserResources<unknown, unknown> & NamedRecords;
 }
 
 export interface OpenResources {
@@ -27,7 +28,7 @@ export async function openResources(options: TemplatesOptions): Promise<OpenReso
 /** The service takes what the description's schemas give. */
 function serve<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
-  service: UserResources<z.infer<C>, z.infer<U>>,
+  service: UserResources<z.infer<C>, z.infer<U>> & NamedRecords,
 ): ServedResource {
   return { resource, service };
 }

@@ -21,6 +21,7 @@ import {
 } from './limits/quotas.ts';
 import { cutNewest } from './list-page.ts';
 import { Positions } from './list-positions.ts';
+import { type NamedRecords, NameIndex } from './name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 
 export interface ResourceRules<Creation, Update, Item> {
@@ -55,14 +56,15 @@ interface ResourceEntry<Item> {
   item: Item;
 }
 
-export class StoredResources<Creation, Update, Item extends { id: string }>
-  implements UserResources<Creation, Update, Item>
+export class StoredResources<Creation, Update, Item extends { id: string; name?: string }>
+  implements UserResources<Creation, Update, Item>, NamedRecords
 {
   readonly #options: StoredResourcesOptions<Creation, Update, Item>;
   readonly #kind: string;
   #positions = new Positions(0);
   /** By ID, oldest first. */
   readonly #kept = new Map<string, ResourceEntry<Item>>();
+  readonly #names: NameIndex;
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
 
@@ -70,12 +72,13 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     const { name, quotas = DEFAULT_QUOTAS } = options;
     this.#options = options;
     this.#kind = RESOURCES[name].singular;
+    this.#names = new NameIndex(RESOURCES[name].plural);
     this.#quotas = quotas;
     const countOf = (userId: string) => this.#listOwn(userId).length;
     this.#count = new ResourceCount({ quota: name, limit: quotas[name], countOf });
   }
 
-  static async open<Creation, Update, Item extends { id: string }>(
+  static async open<Creation, Update, Item extends { id: string; name?: string }>(
     options: StoredResourcesOptions<Creation, Update, Item>,
   ): Promise<StoredResources<Creation, Update, Item>> {
     const resources = new StoredResources(options);
@@ -88,7 +91,8 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     const listing = { kind: this.#kind, limit: Number.MAX_SAFE_INTEGER };
     const stored = (await this.#options.store.read((tx) => tx.resources(listing))).reverse();
     this.#kept.clear();
-    for (const each of stored) this.#kept.set(each.id, this.#read(each));
+    this.#names.clear();
+    for (const each of stored) this.#keep(this.#read(each));
     this.#positions = new Positions(stored.at(-1)?.position ?? 0);
   }
 
@@ -96,6 +100,10 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
   find(userId: string, id: string): Item | undefined {
     const kept = this.#kept.get(id);
     return kept?.userId === userId ? kept.item : undefined;
+  }
+
+  resolve(userId: string, idOrName: string): string {
+    return this.#names.resolve(userId, idOrName);
   }
 
   get(userId: string, id: string): Item {
@@ -122,7 +130,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     const release = this.#count.reserve(userId);
     try {
       await store.write((tx) => tx.putResource(stored));
-      this.#kept.set(item.id, kept);
+      this.#keep(kept);
     } finally {
       release();
     }
@@ -145,7 +153,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
       yield* tx.putResource(toStored(after));
       return after;
     });
-    this.#kept.set(id, changed);
+    this.#keep(changed);
     return changed.item;
   }
 
@@ -158,6 +166,13 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
       yield* tx.removeResource(key);
     }, ENDING);
     this.#kept.delete(id);
+    this.#names.remove(id);
+  }
+
+  #keep(entry: ResourceEntry<Item>): void {
+    const { item, userId } = entry;
+    this.#kept.set(item.id, entry);
+    if (item.name !== undefined) this.#names.put(item.id, { userId, name: item.name });
   }
 
   /** Oldest first. */

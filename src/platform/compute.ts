@@ -120,7 +120,7 @@ export class Compute {
       });
     if (!nodes) await pods?.live.load();
     const admit = (userId: string) => pods?.admit(userId);
-    const deploying = engine && { engine: engine.kind, catalog, admit };
+    const deploying = engine && { engine: engine.kind, catalog, templates, admit };
     const endpoints = await Endpoints.open({
       store,
       clock,

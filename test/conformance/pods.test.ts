@@ -13,6 +13,7 @@ import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../src/store/store.ts';
 import { podCreation } from '../../src/wire/resources/pod.ts';
 import { CPU, createCatalog } from '../support/containers/pod-world.ts';
+import { NO_NAMES } from '../support/no-names.ts';
 
 /** A script that prints how often it has run on its disk, and waits. */
 const COUNT = `sh -c 'echo run >> runs; echo "runs: $(wc -l < runs)"; exec sleep 1000'`;
@@ -26,7 +27,7 @@ let reconciler: Reconciler;
 async function open(): Promise<void> {
   const clock = systemClock;
   const catalog = createCatalog();
-  const templates = { find: () => undefined };
+  const templates = { ...NO_NAMES, find: () => undefined };
   store = openSqliteStore({ path: join(folder, 'pods.db') });
   engine = new ProcessEngine({ folder: join(folder, 'pods'), log: silentLog });
   pods = await Pods.open({ store, clock, engine, catalog, templates });

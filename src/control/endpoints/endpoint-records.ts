@@ -83,6 +83,11 @@ const NO_DEPLOYMENT: Omit<EndpointDeployment, 'name' | 'templateId'> & { templat
   scaler: defaultScaler('QUEUE'),
 };
 
+/** The name that its owner gave it; a declared endpoint without one has its ID. */
+export function nameOf({ deployment, id, settings }: LiveEndpoint): string {
+  return deployment?.name ?? settings.name ?? id;
+}
+
 export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
   const { createdAt, deployment, id, settings } = endpoint;
   const {

@@ -21,7 +21,9 @@ import {
   endpointId,
   endpointSettings,
   findDeploymentFaults,
+  isReserved,
 } from '../../wire/resources/endpoint.ts';
+import { RESOURCES } from '../../wire/routes.ts';
 import {
   DEFAULT_QUOTAS,
   type Quotas,
@@ -31,6 +33,7 @@ import {
 } from '../limits/quotas.ts';
 import { cutNewest } from '../list-page.ts';
 import { Positions } from '../list-positions.ts';
+import { type NamedRecords, NameIndex } from '../name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
@@ -38,6 +41,7 @@ import {
   applyUpdate,
   describeEndpoint,
   type LiveEndpoint,
+  nameOf,
   splitCreation,
   splitUpdate,
 } from './endpoint-records.ts';
@@ -57,6 +61,7 @@ export interface EndpointsOptions {
 export interface Deploying {
   engine: Exclude<EngineKind, 'none'>;
   catalog: Pick<Catalog, 'hasGpuType'>;
+  templates: NamedRecords;
   /** @throws ProblemError if the engine is not available to this user */
   admit: (userId: string) => void;
 }
@@ -72,11 +77,12 @@ interface LiveEndpointEntry {
 }
 
 /** A deleted endpoint is invisible to everybody at once, however much is left of it. */
-export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate> {
+export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate>, NamedRecords {
   readonly #options: EndpointsOptions;
   readonly #positions = new Positions(0);
   /** By ID, oldest first. */
   readonly #kept = new Map<string, LiveEndpointEntry>();
+  readonly #names = new NameIndex(RESOURCES.endpoints.plural);
   readonly #listeners = new Set<(change: EndpointEvent) => void>();
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
@@ -140,6 +146,23 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return this.#kept.get(id)?.endpoint.userId;
   }
 
+  /** An ID of the user's own endpoint is not taken for a name. @throws ProblemError `conflict` */
+  resolve(userId: string, idOrName: string): string {
+    const isId = this.ownerOf(idOrName) === userId || isReserved(idOrName);
+    return isId ? idOrName : this.#names.resolve(userId, idOrName);
+  }
+
+  /** Whether an endpoint has this ID, or one of the user this name. */
+  isKnown(userId: string, idOrName: string): boolean {
+    return this.has(idOrName) || this.#names.list(userId, idOrName).length > 0;
+  }
+
+  /** Undefined if the endpoint does not exist. */
+  nameOf(id: string): string | undefined {
+    const endpoint = this.find(id);
+    return endpoint && nameOf(endpoint);
+  }
+
   find(id: string): LiveEndpoint | undefined {
     return this.#kept.get(id)?.endpoint;
   }
@@ -186,11 +209,12 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
   /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` without an engine */
   async create(userId: string, creation: EndpointCreation): Promise<EndpointRecord> {
+    const named = this.#nameTemplate(userId, creation);
     const now = this.#options.clock.now();
     const id = `ep_${createUuidV7(now)}`;
     const endpoint = {
       ...{ id, userId, createdAt: now, shard: this.#chooseShard(id) },
-      ...splitCreation(creation),
+      ...splitCreation(named),
     };
     const check = (tx: Transaction) => this.#check(tx, endpoint, endpoint.deployment);
     this.#checkQuotas(endpoint, creation);
@@ -211,10 +235,11 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
    * @throws ProblemError `not_found`, `invalid`, `quota_exceeded`, `conflict` for settings that a
    * declared endpoint does not have
    */
-  async update(userId: string, id: string, update: EndpointUpdate): Promise<EndpointRecord> {
+  async update(userId: string, id: string, given: EndpointUpdate): Promise<EndpointRecord> {
     this.#require(userId, id);
-    const check = (tx: Transaction, after: LiveEndpoint, given: Partial<EndpointDeployment>) =>
-      this.#check(tx, after, given);
+    const update = this.#nameTemplate(userId, given);
+    const check = (tx: Transaction, after: LiveEndpoint, changed: Partial<EndpointDeployment>) =>
+      this.#check(tx, after, changed);
     const checkQuotas = this.#checkQuotas.bind(this);
     const changed = await this.#options.store.write(function* (tx) {
       const before = yield* tx.endpoint(id);
@@ -251,6 +276,14 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   #checkQuotas({ deployment, settings }: LiveEndpoint, { workersMax }: EndpointUpdate): void {
     if (workersMax !== undefined) requireWorkersMax(this.#quotas, workersMax);
     requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
+  }
+
+  /** A template may be given by its name; stored is its ID. @throws ProblemError `conflict` */
+  #nameTemplate<Given extends { templateId?: string }>(userId: string, given: Given): Given {
+    const { templateId } = given;
+    const { templates } = this.#options.deploying ?? {};
+    if (templateId === undefined || !templates) return given;
+    return { ...given, templateId: templates.resolve(userId, templateId) };
   }
 
   #require(userId: string, id: string): LiveEndpoint {
@@ -295,11 +328,13 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const { createdAt, id } = stored;
     const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
     this.#kept.set(id, { position, endpoint: toLive(stored) });
+    this.#names.put(id, { userId: stored.userId, name: nameOf(stored) });
     this.#notify({ id, kind: 'put' });
   }
 
   #forget(id: string): void {
     this.#kept.delete(id);
+    this.#names.remove(id);
     this.#notify({ id, kind: 'deleted' });
   }
 

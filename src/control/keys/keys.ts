@@ -14,6 +14,7 @@ import {
 } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { Positions } from '../list-positions.ts';
+import type { NamedRecords } from '../name-index.ts';
 import { checkGrant, type KeyGrant } from './key-grant.ts';
 import { type KeysCheck, replaceKey } from './key-rotation.ts';
 import { type HeldKey, type KeyHolder, type KnownKey, KnownKeys } from './known-keys.ts';
@@ -57,7 +58,7 @@ export interface KeysOptions {
 }
 
 /** All keys are in memory, so that authentication does not read the store. */
-export class Keys {
+export class Keys implements NamedRecords {
   readonly #options: KeysOptions;
   readonly #positions = new Positions(0);
   readonly #known = new KnownKeys();
@@ -109,6 +110,11 @@ export class Keys {
 
   find(keyId: string): HeldKey | undefined {
     return this.#known.byId(keyId);
+  }
+
+  /** Keys that have expired have no name: only their IDs find them. */
+  resolve(userId: string, idOrName: string): string {
+    return this.#known.resolve(userId, idOrName, this.#options.clock.now());
   }
 
   /** Unix ms; null: never; undefined for an unknown key. */

@@ -1,4 +1,6 @@
 // All keys in memory, found by hash, by ID and by user.
+import { RESOURCES } from '../../wire/routes.ts';
+import { NameIndex } from '../name-index.ts';
 import type { HeldGrant } from './key-grant.ts';
 
 export interface KeyHolder extends HeldGrant {
@@ -26,6 +28,7 @@ export class KnownKeys {
   /** By hash; the oldest first. */
   readonly #byHash = new Map<string, KnownKey>();
   readonly #byId = new Map<string, KnownKey>();
+  readonly #names = new NameIndex(RESOURCES.keys.plural);
   /** By user, then by hash; the oldest first. */
   readonly #byUser = new Map<string, Map<string, KnownKey>>();
 
@@ -47,6 +50,18 @@ export class KnownKeys {
     return this.#byId.get(keyId);
   }
 
+  /**
+   * The ID of the user's only key with this name that has not expired; `name` without one. @throws
+   * ProblemError `conflict` if several have it
+   */
+  resolve(userId: string, name: string, now: number): string {
+    const good = this.#names.list(userId, name).filter((id) => {
+      const expiresAt = this.#byId.get(id)?.holder.expiresAt ?? null;
+      return expiresAt === null || expiresAt > now;
+    });
+    return this.#names.choose(name, good);
+  }
+
   /** Adds it, or replaces the one with this hash, which keeps its place. */
   put(key: KnownKey): void {
     const { hash, holder } = key;
@@ -54,6 +69,7 @@ export class KnownKeys {
     if (before && before.holder.userId !== holder.userId) this.#removeOfUser(before);
     this.#byHash.set(hash, key);
     this.#byId.set(holder.keyId, key);
+    this.#names.put(holder.keyId, holder);
     const own = this.#byUser.get(holder.userId) ?? new Map<string, KnownKey>();
     this.#byUser.set(holder.userId, own.set(hash, key));
   }
@@ -63,6 +79,7 @@ export class KnownKeys {
     if (!known) return undefined;
     this.#byHash.delete(hash);
     this.#byId.delete(known.holder.keyId);
+    this.#names.remove(known.holder.keyId);
     this.#removeOfUser(known);
     return known;
   }

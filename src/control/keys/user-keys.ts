@@ -5,6 +5,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../../wire/resources/key.ts';
 import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
 import { cutNewest, type PageBounds } from '../list-page.ts';
+import type { NamedRecords } from '../name-index.ts';
 import type { ResourcePage } from '../user-resources.ts';
 import {
   checkGrant,
@@ -17,6 +18,7 @@ import {
   requireRevocable,
 } from './key-grant.ts';
 import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
+import { readGrant } from './scope-grants.ts';
 
 export interface KeyListing extends PageBounds {
   /** Owner of the listed keys. Default: the caller. */
@@ -28,6 +30,8 @@ export interface KeyListing extends PageBounds {
 export interface UserKeysOptions {
   keys: Keys;
   clock: Clock;
+  /** To which scopes may be bound, by ID or name. */
+  endpoints: NamedRecords;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Pick<Quotas, 'keys'> | undefined;
 }
@@ -40,10 +44,11 @@ export class UserKeys {
     this.#options = options;
   }
 
-  /** @throws ProblemError `invalid`, `forbidden`, `quota_exceeded` */
+  /** @throws ProblemError `invalid`, `forbidden`, `conflict`, `quota_exceeded` */
   async issue(caller: Rights, creation: KeyCreation): Promise<IssuedKeyRecord> {
-    const { name, scopes, userId = caller.userId } = creation;
+    const { name, userId = caller.userId } = creation;
     requireUser(caller, userId);
+    const scopes = creation.scopes.map((scope) => this.#nameEndpoint(userId, scope));
     const expiresAt = this.#readEnd(caller, creation);
     const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };
     const checked = checkGrant(grant);
@@ -93,6 +98,13 @@ export class UserKeys {
       const other = 'no other admin key of the operator is good for as long';
       throw new ProblemError('conflict', `key ${id} cannot be revoked: ${other}`);
     });
+  }
+
+  /** A scope may be bound to an endpoint by its name; stored is its ID. @throws ProblemError `conflict` */
+  #nameEndpoint(userId: string, text: string): string {
+    const grant = readGrant(text);
+    if (grant?.endpoint === undefined) return text;
+    return `${grant.scope}:${this.#options.endpoints.resolve(userId, grant.endpoint)}`;
   }
 
   #limit(): KeysCheck {

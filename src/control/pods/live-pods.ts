@@ -4,7 +4,9 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
+import { RESOURCES } from '../../wire/routes.ts';
 import { Positions } from '../list-positions.ts';
+import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
 import { giveGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';
@@ -35,9 +37,11 @@ export interface PromisedGpus {
 }
 
 /** Pods that still exist; removed ones are only in the store. */
-export class LivePods {
+export class LivePods implements NamedRecords {
   readonly #options: LivePodsOptions;
   readonly #pods = new Map<string, PodState>();
+  /** Of pods that are not TERMINATED. */
+  readonly #names = new NameIndex(RESOURCES.pods.plural);
   readonly #seen = new Map<string, Container>();
   readonly #listeners = new Set<PodListener>();
   /** Assigned to a pod, but not in its record yet. */
@@ -78,9 +82,14 @@ export class LivePods {
     this.#term += 1;
     const ids = [...this.#pods.keys()];
     this.#pods.clear();
+    this.#names.clear();
     this.#seen.clear();
     this.#gone.clear();
     for (const id of ids) this.#notify(id, 'record');
+  }
+
+  resolve(userId: string, idOrName: string): string {
+    return this.#names.resolve(userId, idOrName);
   }
 
   get(id: string): PodState | undefined {
@@ -222,13 +231,16 @@ export class LivePods {
   }
 
   #keep(pod: PodState): void {
+    const { spec, status, userId } = pod;
+    if (status === 'TERMINATED') this.#names.remove(pod.id);
+    else this.#names.put(pod.id, { userId, name: spec.name });
     if (!pod.removed) {
       this.#pods.set(pod.id, pod);
       return;
     }
     this.#pods.delete(pod.id);
     this.#seen.delete(pod.id);
-    const { createdAt, endedAt, endpointId, userId } = pod;
+    const { createdAt, endedAt, endpointId } = pod;
     const isWorker = endpointId !== null;
     this.#gone.set(pod.id, { since: endedAt ?? createdAt, userId, isWorker });
   }

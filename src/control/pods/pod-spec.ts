@@ -61,7 +61,7 @@ export function composeSpec(
     registry: registry === undefined ? (template?.registry ?? null) : registry,
     ...{ mounts, ...(gpu && { gpu }), ...(cpu && { cpu }) },
     ...{ cloud, dataCenterId, globalNetworking, locked },
-    template: creation.template ?? null,
+    template: template?.id ?? creation.template ?? null,
     templateVersion: worker?.templateVersion ?? template?.version ?? null,
   };
 }

@@ -16,6 +16,7 @@ import {
   type Place,
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
+import type { NamedRecords } from '../name-index.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
 import { PlaceChoice } from './place-choice.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
@@ -35,7 +36,7 @@ import { PodStats } from './pod-stats.ts';
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';
 
-export interface PodTemplates {
+export interface PodTemplates extends NamedRecords {
   /** Undefined if it does not exist or belongs to another user. */
   find(userId: string, id: string): TemplateRecord | undefined;
 }
@@ -60,7 +61,7 @@ export interface PodsOptions {
   gpusOfNode?: ((node: string) => ReadonlySet<string>) | undefined;
 }
 
-export class Pods {
+export class Pods implements NamedRecords {
   /** For the reconciler: the pods of all users. */
   readonly live: LivePods;
   readonly #options: PodsOptions;
@@ -156,6 +157,10 @@ export class Pods {
     wanted: number,
   ): Headroom | undefined {
     return this.#capacity.headroomFor(demandOf(spec), wanted);
+  }
+
+  resolve(userId: string, idOrName: string): string {
+    return this.live.resolve(userId, idOrName);
   }
 
   /** @throws ProblemError `not_found` */
@@ -294,7 +299,8 @@ export class Pods {
 
   #findTemplate(userId: string, id: string | null): TemplateRecord | undefined {
     if (id === null) return undefined;
-    const template = this.#options.templates.find(userId, id);
+    const { templates } = this.#options;
+    const template = templates.find(userId, templates.resolve(userId, id));
     if (template) return template;
     const error = `template: template ${JSON.stringify(id)} not found`;
     throw new ProblemError('invalid', error, { errors: [error] });

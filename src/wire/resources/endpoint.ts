@@ -11,7 +11,12 @@ const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];
 export const endpointId = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/, 'must be 1 to 64 letters, digits, "-" or "_"')
-  .refine((id) => !RESERVED_ENDPOINT_IDS.includes(id), 'is reserved');
+  .refine((id) => !isReserved(id), 'is reserved');
+
+/** No endpoint is found by it, neither as an ID nor as a name. */
+export function isReserved(idOrName: string): boolean {
+  return RESERVED_ENDPOINT_IDS.includes(idOrName);
+}
 
 /** As many jobs as a platform could lease at once. */
 export const MAX_GROUP_CONCURRENCY = 1_000_000;
@@ -60,7 +65,7 @@ const deploymentFields = {
     .min(1)
     .max(200)
     .describe(
-      'ID of one of your templates; for a load-balancing endpoint with an http port; on the process engine ' +
+      'ID or name of one of your templates; for a load-balancing endpoint with an http port; on the process engine ' +
         'with args or a handler',
     ),
   gpuTypeIds: z

@@ -16,7 +16,7 @@ export const keyCreation = z.strictObject({
     .max(100)
     .describe(
       'Each is `admin`, `worker`, or `jobs`, `endpoints`, `pods` or `keys` with `:read` or `:write`; ' +
-        'the suffix `:<endpoint>` binds it to one endpoint',
+        'the suffix `:<endpoint>` binds it to one endpoint, given by its ID or by the name that it has now',
     ),
   /** Owner of the key. Only the operator may name another user. Default: the caller. */
   userId: z

@@ -131,7 +131,7 @@ export const podCreation = z
       .max(200)
       .nullable()
       .exactOptional()
-      .describe('ID of a template that provides all settings that this request omits'),
+      .describe('ID or name of a template that provides all settings that this request omits'),
     args: containerArgs.exactOptional(),
     disk: diskGb.exactOptional(),
     ports: podPorts.exactOptional(),

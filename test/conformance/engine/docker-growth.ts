@@ -10,6 +10,7 @@ import { OWNER } from '../../../src/store/store.ts';
 import { podCreation } from '../../../src/wire/resources/pod.ts';
 import { docker } from '../../support/containers/docker.ts';
 import { CPU, createCatalog } from '../../support/containers/pod-world.ts';
+import { NO_NAMES } from '../../support/no-names.ts';
 import type { DockerGround } from './docker-ground.ts';
 import { type EngineStage, shell } from './engine-stage.ts';
 
@@ -21,7 +22,7 @@ export function describeGrowth(stage: EngineStage, ground: DockerGround): void {
     const clock = systemClock;
     const catalog = createCatalog();
     const store = openSqliteStore({ path: ':memory:' });
-    const templates = { find: () => undefined };
+    const templates = { ...NO_NAMES, find: () => undefined };
     const pods = await Pods.open({ store, clock, engine, catalog, templates });
     const reconciler = new Reconciler({ pods: pods.live, engine, catalog, clock, log: silentLog });
     await reconciler.start();

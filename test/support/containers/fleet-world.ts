@@ -107,7 +107,7 @@ export class FleetWorld {
     const templates = await openTemplates({ store, clock, engine: engine.kind, catalog });
     const limits = this.#limits;
     const pods = await Pods.open({ store, clock, engine, catalog, templates, limits });
-    const deploying = { engine: engine.kind, catalog, admit: () => {} };
+    const deploying = { engine: engine.kind, catalog, templates, admit: () => {} };
     const endpoints = await Endpoints.open({ store, clock, deploying });
     const decisions = await Decisions.open(store);
     const queue = new Queue({ store, clock, log, random: () => 0.5 });

@@ -16,6 +16,7 @@ import type { Container, ContainerSpec, Engine } from '../../../src/engine/engin
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import { type PodCreation, podCreation } from '../../../src/wire/resources/pod.ts';
+import { NO_NAMES } from '../no-names.ts';
 import { syncAtOnce } from '../sync-at-once.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
@@ -167,7 +168,7 @@ export class PodWorld {
     const path = join(this.folder, 'pods.db');
     const store = openSqliteStore({ path, syncFile: syncAtOnce });
     const catalog = this.#catalog;
-    const templates = { find: () => undefined };
+    const templates = { ...NO_NAMES, find: () => undefined };
     const given = { store, clock, engine, catalog, templates, ...this.#options.pods };
     const pods = await Pods.open(given);
     this.#store = store;

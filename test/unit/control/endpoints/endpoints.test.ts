@@ -6,6 +6,7 @@ import { ProblemError } from '../../../../src/wire/problem.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { errorAt } from '../../../support/answers.ts';
+import { NO_NAMES } from '../../../support/no-names.ts';
 
 const NEW = { before: undefined, limit: 100 };
 
@@ -22,7 +23,8 @@ async function openEndpoints({ engine = 'process' }: World = {}) {
   const admit = (userId: string) => {
     if (userId === 'eve') throw new ProblemError('forbidden', 'nothing is run for eve');
   };
-  const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit } };
+  const deploying =
+    engine === 'none' ? {} : { deploying: { engine, catalog, admit, templates: NO_NAMES } };
   const reopen = () => Endpoints.open({ store, clock, ...deploying });
   const addTemplate = (userId: string, id: string, given: object = {}) => {
     const fields = templateCreation.parse({ name: id, image: 'i', handler: '/h.ts', ...given });

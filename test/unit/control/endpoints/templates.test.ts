@@ -17,9 +17,10 @@ async function open() {
   const engine = 'process';
   const catalog = { judgeRegistry, hasGpuType: () => true };
   const reopen = () => openTemplates({ store, clock, engine, catalog });
-  const deploying = { engine, catalog, admit: () => {} } as const;
+  const templates = await reopen();
+  const deploying = { engine, catalog, templates, admit: () => {} } as const;
   const endpoints = await Endpoints.open({ store, clock, deploying });
-  return { clock, endpoints, reopen, templates: await reopen() };
+  return { clock, endpoints, reopen, templates };
 }
 
 const creation = (given: object = {}) =>

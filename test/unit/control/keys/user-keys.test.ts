@@ -6,6 +6,7 @@ import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { SCOPES } from '../../../../src/wire/scopes.ts';
 import { errorAt } from '../../../support/answers.ts';
+import { NO_NAMES } from '../../../support/no-names.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -32,7 +33,7 @@ async function open() {
   const first = await keys.ensureFirstKeys();
   const operator = keys.authenticate(first?.admin ?? '');
   if (!operator) throw new Error('there is no first key');
-  const userKeys = new UserKeys({ keys, clock });
+  const userKeys = new UserKeys({ keys, clock, endpoints: NO_NAMES });
   const hold = async (grant: Partial<KeyGrant>): Promise<KeyHolder> =>
     (await keys.issue({ name: 'k', scopes: ['admin'], userId: 'ann', ...grant })).holder;
   const reopen = () => Keys.open({ store, clock });
@@ -133,7 +134,7 @@ describe('the keys of a user', () => {
       await clock.advance(1);
       made.unshift((await hold({})).keyId);
     }
-    const userKeys = new UserKeys({ keys: await reopen(), clock });
+    const userKeys = new UserKeys({ keys: await reopen(), clock, endpoints: NO_NAMES });
     const seen: string[] = [];
     for (let before: number | undefined, isLast = false; !isLast; ) {
       const { next, records } = userKeys.list(ann, { ...page, before, limit: 2 });

@@ -11,6 +11,7 @@ import {
   PodWorld,
   type PodWorldOptions,
 } from '../../../support/containers/pod-world.ts';
+import { NO_NAMES } from '../../../support/no-names.ts';
 
 const OWNER = 'owner';
 
@@ -36,6 +37,7 @@ const template: TemplateRecord = {
   createdAt: '2026-01-01T00:00:00.000Z',
 };
 const templates = {
+  ...NO_NAMES,
   find: (userId: string, id: string) =>
     userId === OWNER && id === template.id ? template : undefined,
 };
