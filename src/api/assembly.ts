@@ -6,11 +6,13 @@ import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { UserKeys } from '../control/keys/user-keys.ts';
 import { KeyWatch } from '../control/limits/key-watch.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
+import type { NamedRecords } from '../control/name-index.ts';
 import type { Queues } from '../queue/queues.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
+import { RESOURCES } from '../wire/routes.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import {
@@ -28,6 +30,7 @@ import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
 import { refuseUnknownParameters } from './http/query-check.ts';
+import type { NamedKinds } from './http/record-names.ts';
 import { answerUnknownRoutes } from './http/unknown-routes.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
@@ -142,7 +145,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const forward =
     forwarder && ((...call: Parameters<Forwarder['pass']>) => forwarder.pass(...call));
   if (options.forwarding) lookUpUnknownNames(app, { ...options, ...options.forwarding });
-  guard(app, { ...options, metrics, connections, keyWatch, forward });
+  guard(app, { ...options, metrics, connections, keyWatch, forward, named: listNamed(options) });
   if (options.forwarding) countServed(app, options.forwarding.placement);
   if (options.forwarding?.advertised) tellOwner(app, options.forwarding.advertised);
   refuseUnknownParameters(app);
@@ -219,6 +222,20 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
         ]
       : []),
   ];
+}
+
+/** What paths may name instead of giving its ID. */
+function listNamed({ endpoints, keys, pods, resources }: ApiServerOptions): NamedKinds {
+  const own: [string, NamedRecords | undefined][] = [
+    [RESOURCES.endpoints.singular, endpoints],
+    [RESOURCES.keys.singular, keys],
+    [RESOURCES.pods.singular, pods],
+  ];
+  const stored = resources?.served.map(
+    ({ resource, service }) => [resource.outline.singular, service] as const,
+  );
+  const all = [...own, ...(stored ?? [])];
+  return new Map(all.flatMap(([name, records]) => (records ? [[name, records]] : [])));
 }
 
 /** Unknown paths and methods are answered in the error format of their API. */

@@ -12,6 +12,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { readTarget } from '../http/record-names.ts';
 import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
 import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';
@@ -101,7 +102,7 @@ class Exchange {
       ...{
         ...readNodeAddress(url),
         agent,
-        ...(look ?? { method: request.method, path: request.originalUrl }),
+        ...(look ?? { method: request.method, path: readTarget(request) }),
       },
       headers: composeNodeHeaders(request.raw, {
         ...options,

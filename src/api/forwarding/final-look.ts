@@ -3,6 +3,7 @@
 import type { FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job.ts';
 import { JOB_ROUTES } from '../../wire/routes.ts';
+import { readTarget } from '../http/record-names.ts';
 import { findSubmission } from './subject.ts';
 
 export interface FinalLook {
@@ -19,15 +20,16 @@ export function describeFinalLook(
   request: FastifyRequest,
   jobId: string | undefined,
 ): FinalLook | undefined {
-  const { method, originalUrl, routeOptions } = request;
-  const [path = ''] = originalUrl.split('?', 1);
+  const { method, routeOptions } = request;
+  const target = readTarget(request);
+  const [path = ''] = target.split('?', 1);
   if (jobId !== undefined && findSubmission(request) === 'runsync') {
     return { method: 'GET', path: path.replace(/\/runsync$/, `/status/${jobId}`) };
   }
   const { url = '' } = routeOptions;
   const waits = STATUS_SYNC.test(url) || url.endsWith(JOB_ROUTES.streamJob.path);
   if (!waits || method !== 'GET') return undefined;
-  const query = new URLSearchParams(originalUrl.slice(path.length));
+  const query = new URLSearchParams(target.slice(path.length));
   query.set('wait', String(LIMITS.waitMs.min));
   return { method, path: `${path}?${query}` };
 }

@@ -3,13 +3,13 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Keys } from '../../control/keys/keys.ts';
-import { BEARER, readEndpoint } from '../http/auth.ts';
+import { BEARER, LOCAL_HOLDER, readEndpoint } from '../http/auth.ts';
 import type { Placement } from './placement.ts';
 import { findSubject } from './subject.ts';
 
 export interface LookupOptions {
   keys: Pick<Keys, 'authenticate'>;
-  endpoints: Pick<Endpoints, 'has'>;
+  endpoints: Pick<Endpoints, 'isKnown'>;
   placement: Pick<Placement, 'lookUp'>;
 }
 
@@ -29,9 +29,12 @@ export function isUnknown(
   { authorization, endpoint }: { authorization: string | undefined; endpoint: string | undefined },
   { endpoints, keys }: Pick<LookupOptions, 'endpoints' | 'keys'>,
 ): boolean {
-  const isKnownKey =
-    authorization === undefined || keys.authenticate(authorization.replace(BEARER, ''));
-  return !isKnownKey || (endpoint !== undefined && !endpoints.has(endpoint));
+  const userId =
+    authorization === undefined
+      ? LOCAL_HOLDER.userId
+      : keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+  if (userId === undefined) return true;
+  return endpoint !== undefined && !endpoints.isKnown(userId, endpoint);
 }
 
 /** Add it after the guard, which forwards the requests that other nodes serve. */

@@ -50,7 +50,7 @@ import { StreamBudget } from './stream-budget.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {
   keys: Keys;
-  endpoints: EndpointOwners & Pick<Endpoints, 'has'>;
+  endpoints: EndpointOwners & Pick<Endpoints, 'isKnown' | 'resolve'>;
   log: Log;
   clock: Clock;
   host: string;
@@ -173,10 +173,11 @@ function openStream(
   streams: Set<WorkerStream>,
 ): void {
   try {
-    const endpoint = readEndpoint(call);
-    const { allowance, bounds, clock, log, noteCrash } = options;
+    const { allowance, bounds, clock, endpoints, log, noteCrash } = options;
+    const { userId } = identifyCaller(call, options);
+    const endpoint = endpoints.resolve(userId, readEndpoint(call));
     const caller = admitCaller(call, endpoint, options);
-    const { keyId, podId, userId } = caller;
+    const { keyId, podId } = caller;
     const link = options.linkTo(endpoint, podId, readMetadata(call, METADATA.key));
     if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
@@ -219,17 +220,21 @@ function findUser(headers: IncomingHttpHeaders, keys: Keys): string | undefined 
 
 /** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */
 function admitCaller(call: StreamCall, endpoint: string, options: GrpcServerOptions): KeyHolder {
-  const { endpoints, isClosing, keys } = options;
+  const holder = identifyCaller(call, options);
+  requireOwnEndpoint(holder, endpoint, options.endpoints);
+  requireScope(holder, 'worker', endpoint);
+  return holder;
+}
+
+/** @throws ProblemError `unavailable`, `unauthorized` */
+function identifyCaller(call: StreamCall, { isClosing, keys }: GrpcServerOptions): KeyHolder {
   if (isClosing()) throw describeClosing();
   const presented = readMetadata(call, METADATA.key);
   if (presented === undefined) {
     const how = `send "${METADATA.key}: Bearer <key>" in the metadata`;
     throw new ProblemError('unauthorized', `no API key: ${how}`);
   }
-  const holder = identifyKey(keys, presented);
-  requireOwnEndpoint(holder, endpoint, endpoints);
-  requireScope(holder, 'worker', endpoint);
-  return holder;
+  return identifyKey(keys, presented);
 }
 
 /** @throws ProblemError `invalid` */

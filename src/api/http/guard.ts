@@ -14,6 +14,7 @@ import { findUpgrade } from '../proxy/upgrade.ts';
 import type { ApiMetrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import { Gate, type GateOptions, LOCAL_HOLDER } from './auth.ts';
+import { type NamedKinds, resolveNames } from './record-names.ts';
 
 /** Retry-After for a user with too many connections, ms: others may have ended. */
 const CONNECTIONS_RETRY_MS = 5_000;
@@ -27,6 +28,8 @@ export interface GuardOptions extends GateOptions {
   clock: Clock;
   metrics: ApiMetrics;
   keyWatch: KeyWatch;
+  /** Records that paths may name instead of giving their IDs. */
+  named: NamedKinds;
   /** Passes the request to the node that serves it. Default: this node serves every request. */
   forward?: ((request: FastifyRequest, reply: FastifyReply) => Promise<void>) | undefined;
   /** Default: no limit for users. */
@@ -107,6 +110,8 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
       else if (holder) await countCall(request, reply, holder.keyId);
     });
   }
+
+  resolveNames(app, options.named);
 
   const { forward } = options;
   if (forward) {

@@ -3,7 +3,7 @@
 import { LB_BASE } from '../../wire/routes.ts';
 
 /** A target may be an absolute URL. The ID ends where no ID could continue. */
-const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?${LB_BASE}/[^/?#]+)(.*)$`, 's');
+const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?(${LB_BASE}/[^/?#]+))(.*)$`, 's');
 
 /** Returns the target for the router; all other targets stay unchanged. */
 export function foldTarget(target: string): string {
@@ -16,8 +16,13 @@ export function isBalancedTarget(target: string): boolean {
   return LB_TARGET.test(target);
 }
 
+/** Returns the part of the path that the worker does not see, as the client wrote it. */
+export function cutPrefix(target: string): string {
+  return LB_TARGET.exec(target)?.[2] ?? '';
+}
+
 /** Returns path and query for the worker, unchanged: nothing is decoded, resolved or joined. */
 export function cutTarget(target: string): string {
-  const rest = LB_TARGET.exec(target)?.[2] ?? '';
+  const rest = LB_TARGET.exec(target)?.[3] ?? '';
   return rest.startsWith('/') ? rest : `/${rest}`;
 }

@@ -6,9 +6,9 @@ import { http } from '../../base/net/node-http.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { LB_BASE, LB_ROUTE } from '../../wire/routes.ts';
+import { LB_ROUTE } from '../../wire/routes.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { cutTarget } from './path.ts';
+import { cutPrefix, cutTarget } from './path.ts';
 import { forward } from './proxy.ts';
 import { findUpgrade } from './upgrade.ts';
 
@@ -62,7 +62,7 @@ async function serve(
       const end = await forward({
         ...{ request, reply, gone, log, clock, isTrusted, dispatcher: turn.dispatcher },
         target: cutTarget(request.originalUrl),
-        prefix: `${LB_BASE}/${endpointId}`,
+        prefix: cutPrefix(request.originalUrl),
         headersLimitMs: endpoints.find(endpointId)?.settings.executionTimeoutMs ?? 0,
         upgrade: findUpgrade(request.raw),
       });

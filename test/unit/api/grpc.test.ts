@@ -283,6 +283,15 @@ describe('a stream', () => {
   });
 });
 
+describe('a stream by name', () => {
+  it('reaches its endpoint', async () => {
+    const { open, platform } = await startPort();
+    await platform.endpoints.update('owner', ENDPOINT, { name: 'the-demo' });
+    const stream = open({ [METADATA.endpoint]: 'the-demo' });
+    expect(await stream.ask({ call: 1, hello: HELLO })).toMatchObject({ kind: 'welcome' });
+  });
+});
+
 describe('a stream is refused', () => {
   const cases: [string, (platform: Platform) => Record<string, string>, status, RegExp][] = [
     [

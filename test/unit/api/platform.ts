@@ -97,8 +97,9 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   if (!first) throw new Error('a new store has keys');
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
-  const { served } = await openResources({ store, clock, engine, catalog, quotas });
-  const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit: () => {} } };
+  const { served, templates } = await openResources({ store, clock, engine, catalog, quotas });
+  const deploying =
+    engine === 'none' ? {} : { deploying: { engine, catalog, templates, admit: () => {} } };
   const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
   await endpoints.ensureEndpoint(ENDPOINT);
   const queue = new Queue({ store, clock, log, formats: runpodFormats });

@@ -258,6 +258,8 @@ describe('the platform reports', () => {
     for (let scrape = 0; scrape < 2; scrape++) {
       const text = await (await platform.call('/metrics')).text();
       expect(text).toContain('millrace_queue_depth{endpoint="demo"} 1');
+      const name = 'endpoint="demo",endpoint_name="demo"';
+      expect(text).toContain(`millrace_endpoint_info{${name}} 1`);
       expect(text).toContain('millrace_jobs_ended_total{endpoint="demo",status="COMPLETED"} 1');
       expect(text).toContain('millrace_workers{endpoint="demo",state="idle"} 1');
       expect(text).toContain('millrace_build_info{version="1.2.3"} 1');
