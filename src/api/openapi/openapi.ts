@@ -1,6 +1,7 @@
 // Builds the OpenAPI 3.1 document from the described operations.
 import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
 import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
+import { RESOURCES } from '../../wire/routes.ts';
 import {
   describeAnswers,
   describeContent,
@@ -77,12 +78,15 @@ const PARAMETER = /:([a-z]+)/g;
 
 /** Descriptions of path parameters that are not simply an ID. */
 const PATH_PARAMETERS: Readonly<Record<string, string>> = {
-  key: 'ID of the API key, not the key itself',
+  key: 'ID or name of the API key, not the key itself',
   path: 'Path at the worker',
 };
 
 function describePathParameter(name: string): string {
-  return PATH_PARAMETERS[name] ?? `${name.charAt(0).toUpperCase()}${name.slice(1)} ID`;
+  const hasName = Object.values(RESOURCES).some(({ singular }) => singular === name);
+  const ofNamed = `ID of the ${name}, or its name: a DNS label that no other ${name} of yours has`;
+  const other = `${name.charAt(0).toUpperCase()}${name.slice(1)} ID`;
+  return PATH_PARAMETERS[name] ?? (hasName ? ofNamed : other);
 }
 
 function describe(operation: Operation): JsonSchema {

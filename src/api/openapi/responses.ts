@@ -93,6 +93,8 @@ function listRefusals({ access, answers, body, method, path, query, refusals = [
     ...COMMON_STATUSES,
     ...(access === 'open' ? [] : KEY_STATUSES),
     ...(path.includes(':') ? [404] : []),
+    // Several records have the name.
+    ...(path.includes(':') ? [409] : []),
     // Also for operations without parameters, because unknown ones are refused.
     ...(query || OWN_PATHS.test(path) ? [422] : []),
     ...(body && !isPassedOn ? BODY_STATUSES : []),

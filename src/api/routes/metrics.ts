@@ -84,8 +84,14 @@ function ignoreStoreFailure(error: unknown): void {
 }
 
 /** Returns a function that updates these metrics from the store and the queue. */
-function registerEndpointMetrics({ queue, registry }: MetricsOptions) {
+function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions) {
   const registers = [registry];
+  const info = new Gauge({
+    name: 'millrace_endpoint_info',
+    help: 'Name of each endpoint, as a label of a constant 1.',
+    labelNames: ['endpoint', 'endpoint_name'],
+    registers,
+  });
   const jobs = new Gauge({
     name: 'millrace_jobs',
     help: 'Jobs that have not ended, by status.',
@@ -121,9 +127,10 @@ function registerEndpointMetrics({ queue, registry }: MetricsOptions) {
     const stored = await queue.endpoints();
     const healths = await Promise.all(stored.map(({ id }) => queue.health(id)));
     // No await from here on: a second scrape must not add to half-set counters.
-    for (const metric of [jobs, depth, ended, retried, workers]) metric.reset();
+    for (const metric of [info, jobs, depth, ended, retried, workers]) metric.reset();
     for (const [index, counts] of stored.entries()) {
       const endpoint = counts.id;
+      info.set({ endpoint, endpoint_name: endpoints.nameOf(endpoint) ?? endpoint }, 1);
       jobs.set({ endpoint, status: 'IN_QUEUE' }, counts.inQueue);
       jobs.set({ endpoint, status: 'IN_PROGRESS' }, counts.inProgress);
       depth.set({ endpoint }, counts.inQueue);
