@@ -13,6 +13,7 @@ import type { ServedResource } from '../control/served-resources.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
 import type { Access } from './http/auth.ts';
+import type { ServedRequest } from './http/guard.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
 import type { CatalogServices } from './routes/catalog-routes.ts';
@@ -49,6 +50,8 @@ export interface ApiServerOptions {
   rateGate?: RateGate | undefined;
   /** Default: no limit for workers. */
   workerAllowance?: WorkerAllowance | undefined;
+  /** Called after the end of each response. Default: nothing is. */
+  onAnswered?: ((request: ServedRequest) => void) | undefined;
   /** Version of the package. */
   version: string;
   /** Registry for the metrics of one server. Default: a new one. */

@@ -1,5 +1,6 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers.
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
+import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
@@ -21,6 +22,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   clock: Clock;
   data: DataStore;
   codeAccess: CodeAccess;
+  /** Called after the end of each response. Default: nothing is. */
+  onAnswered?: ((request: ServedRequest) => void) | undefined;
   /** Default: this platform serves every endpoint. */
   forwarding?: ForwardingOptions | undefined;
   /** Counts calls of users and workers. Default: in this process. */
@@ -45,10 +48,11 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
   const rateGate = await openRateGate(parts.rateLimits, parts.createCounter);
   const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue, parts.createCounter);
   const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
-  const { forwarding } = parts;
+  const { forwarding, onAnswered } = parts;
   const rest = {
     ...rules,
     forwarding,
+    onAnswered,
     log,
     clock,
     host,

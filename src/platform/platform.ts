@@ -1,5 +1,6 @@
 // Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
 // other code does.
+import type { ServedRequest } from '../api/http/guard.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';
@@ -34,8 +35,10 @@ export interface RunningPlatform extends PlatformUrls {
   close(): Promise<void>;
 }
 
-/** Replacements of parts of the platform, for checks and tests. */
+/** Replacements and observers of parts of the platform, for `millrace dev`, checks and tests. */
 export interface PlatformSeams {
+  /** Called after the end of each response. */
+  onAnswered?: (request: ServedRequest) => void;
   /** Wraps the link between the carriers and the queue of an endpoint. */
   wrapLink?: (link: WorkerLink, endpointId: string) => WorkerLink;
 }
@@ -115,7 +118,10 @@ async function open(
   const firstKeys = await prepareKeys(keys, options);
   const { engine, trustKeys = false, workerUrl } = options.compute;
   const codeAccess = { engine, trustKeys, podUser: podUser?.name };
-  const urls = await listen({ ...options, queue, keys, compute, clock, data, codeAccess }, closers);
+  const urls = await listen(
+    { ...options, ...seams, queue, keys, compute, clock, data, codeAccess },
+    closers,
+  );
   closers.push(() => compute.stop());
   await compute.start({ queue, keys, url: workerUrl ?? urls.url });
   return { ...urls, firstKeys, queue, keys, endpoints, declareEndpoint };

@@ -34,6 +34,7 @@ export class Attempts {
   readonly #observer: WorkerObserver | undefined;
   readonly #gpus: GpuAccounts | undefined;
   readonly #stuckAfterMs: number;
+  readonly #failureLevel: CompleteWorkerOptions['failureLevel'];
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
@@ -50,6 +51,7 @@ export class Attempts {
     this.#observer = options.observer;
     this.#gpus = gpus;
     this.#stuckAfterMs = options.stuckAfterMs;
+    this.#failureLevel = options.failureLevel;
   }
 
   /** Number of attempts that have or will have a slot. */
@@ -304,7 +306,10 @@ export class Attempts {
   #logFailure(attempt: Attempt, { outcome }: ExecutionEnd): void {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;
-    this.#log.warn({ ...describeAttempt(attempt), code }, `attempt failed: ${message}`);
+    this.#log[this.#failureLevel](
+      { ...describeAttempt(attempt), code },
+      `attempt failed: ${message}`,
+    );
   }
 
   #settle(attempt: Attempt): void {

@@ -60,6 +60,8 @@ export interface WorkerOptions {
   memoryLimitBytes?: number | undefined;
   /** Measures the resident memory of the process, bytes. Default: from the system. */
   readRssBytes?: () => number;
+  /** Level of the log line of a failed attempt. Default `warn`. */
+  failureLevel?: 'debug' | 'warn';
   /** Receives the worker's events. Default: none. */
   observer?: WorkerObserver | undefined;
 }
@@ -80,6 +82,7 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     stuckAfterMs: 10_000,
     memoryLimitBytes: undefined,
     readRssBytes: () => process.memoryUsage.rss(),
+    failureLevel: 'warn',
     observer: undefined,
     ...options,
   };

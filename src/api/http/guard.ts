@@ -11,7 +11,7 @@ import { findExcess, type HeadBounds } from '../limits/head-bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
 import { findForwarded } from '../nodes/forwarded.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
-import type { ApiMetrics } from '../routes/metrics.ts';
+import type { AnsweredRequest, ApiMetrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import { Gate, type GateOptions, LOCAL_HOLDER } from './auth.ts';
 import { type NamedKinds, resolveNames } from './record-names.ts';
@@ -21,12 +21,22 @@ const CONNECTIONS_RETRY_MS = 5_000;
 /** A patient call beyond the limit tries again at least this often, ms. */
 const PATIENT_RETRY_MS = 1_000;
 
+/** One answered request, for an observer. */
+export interface ServedRequest extends AnsweredRequest {
+  /** Without the query. */
+  path: string;
+  /** Undefined without a route. */
+  access: RouteAccess | undefined;
+}
+
 export interface GuardOptions extends GateOptions {
   bounds: HeadBounds & Pick<HttpBounds, 'maxUserConnections'>;
   connections: Pick<Connections, 'noteUser'>;
   queue: Queues;
   clock: Clock;
   metrics: ApiMetrics;
+  /** Called after the end of each response. Default: nothing is. */
+  onAnswered?: ((request: ServedRequest) => void) | undefined;
   keyWatch: KeyWatch;
   /** Records that paths may name instead of giving their IDs. */
   named: NamedKinds;
@@ -129,7 +139,10 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { method, raw, routeOptions } = request;
     const route = routeOptions.url ?? 'none';
-    metrics.note({ method, route, status: reply.statusCode, durationMs: reply.elapsedTime });
+    const answered = { method, route, status: reply.statusCode, durationMs: reply.elapsedTime };
+    metrics.note(answered);
+    const [path = ''] = request.originalUrl.split('?', 1);
+    options.onAnswered?.({ ...answered, path, access: routeOptions.config?.access });
     // A kept-alive connection would delay the end.
     if (queue.isClosing && raw.complete) raw.socket.destroySoon();
     done();

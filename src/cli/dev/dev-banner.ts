@@ -46,7 +46,11 @@ function showExample(source: string): string {
   return JSON.stringify({ input: readExampleInput(source) });
 }
 
-function describeEndpoint(endpoint: BannerEndpoint, { key, url }: BannerOptions): string {
+/** Says where the endpoint is and how to call it. */
+export function describeEndpoint(
+  endpoint: BannerEndpoint,
+  { key, url }: Pick<BannerOptions, 'key' | 'url'>,
+): string {
   const { endpointId, file, isServed } = endpoint;
   const place = relative(process.cwd(), file);
   const state = isServed ? '' : '  (no worker, see the log)';

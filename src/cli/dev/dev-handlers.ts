@@ -18,6 +18,8 @@ export interface DevHandlersOptions {
   workerLogLevel: string;
   /** The machine's devices; each worker may use all of them. */
   devices: readonly Device[];
+  /** Called when a new file has become an endpoint after the start. */
+  onAdded: (endpoint: DevEndpoint) => void;
 }
 
 export class DevHandlers {
@@ -55,9 +57,11 @@ export class DevHandlers {
     const change = { changed, handlerFiles };
     const concerned = this.list().filter(({ file }) => isConcerned(file, change));
     await Promise.all([
-      ...added.map((handler) => {
+      ...added.map(async (handler) => {
         this.#options.log.info({ endpoint: handler.endpointId }, 'handler added');
-        return this.#add(handler);
+        await this.#add(handler);
+        const endpoint = this.#endpoints.get(handler.path);
+        if (endpoint) this.#options.onAdded(endpoint);
       }),
       ...concerned.map((endpoint) => endpoint.reload()),
     ]);

@@ -6,19 +6,20 @@ import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
+import { openPlatform, type PlatformSeams, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import { corsOption, maxAttemptsOption, portOption } from '../options/platform-flags.ts';
-import { integer, text, UsageError } from '../options.ts';
+import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
-import { renderBanner } from './dev-banner.ts';
+import { Activity } from './activity.ts';
+import { describeEndpoint, renderBanner } from './dev-banner.ts';
 import { DevHandlers } from './dev-handlers.ts';
 import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
@@ -44,6 +45,7 @@ const options = {
   }),
   cors: corsOption,
   maxAttempts: maxAttemptsOption,
+  quiet: flag({ help: 'print no line for a request and for a job that completes' }),
   logLevel: logLevelOption('warn'),
 };
 
@@ -59,6 +61,8 @@ export const devCommand: Command = {
     'On a loopback address, calls from this machine need no key and may carry any, unless they come through a proxy or ' +
       'from a page of another site, which --cors can allow. For each endpoint the command prints a curl command. Its input is the first ' +
       "line of the handler's opening comment that is a JSON object.",
+    'Each request and each attempt of a job is one line of standard output. Under a failed attempt is its stack, ' +
+      'without the frames of Millrace and Node. What handlers log goes to standard error.',
   ],
   positionals: [
     { name: '<files or folders…>', help: 'handler modules, or folders of handler modules' },
@@ -94,7 +98,21 @@ async function run(args: readonly string[]): Promise<number> {
   try {
     const isLocal = isLoopback(values.host);
     const log = createTerminalLog(values.logLevel);
-    const platform = await open({
+    // Set before any worker starts, so before any attempt ends.
+    let opened: RunningPlatform | undefined;
+    const activity = new Activity({
+      print: (lines) => void print(lines),
+      readStatus: async (endpointId, id) =>
+        (await opened?.queue.jobs.record({ endpointId, id }))?.status,
+      shown: values.quiet ? 'failures' : 'all',
+      now: () => systemClock.now(),
+      folder: process.cwd(),
+    });
+    const seams: PlatformSeams = {
+      wrapLink: (link, endpointId) => activity.watch(link, endpointId),
+      onAnswered: (request) => activity.noteRequest(request),
+    };
+    const given: PlatformOptions = {
       dataFolder: data.folder,
       host: values.host,
       port: values.port,
@@ -106,7 +124,9 @@ async function run(args: readonly string[]): Promise<number> {
       maxAttempts: readMaxAttempts(values),
       // Callers on this machine need no key, so private addresses are not secret from them.
       webhooks: { addresses: isLocal ? 'any' : 'public' },
-    });
+    };
+    const platform = await open(given, seams);
+    opened = platform;
     try {
       const { firstKeys } = platform;
       if (!firstKeys) throw new Error('the platform has no key file');
@@ -133,9 +153,9 @@ function readMaxAttempts(given: { maxAttempts: number | undefined; retries: numb
 }
 
 /** @throws UsageError, CommandError */
-async function open(options: PlatformOptions): Promise<RunningPlatform> {
+async function open(options: PlatformOptions, seams: PlatformSeams): Promise<RunningPlatform> {
   try {
-    return await openPlatform(options);
+    return await openPlatform(options, seams);
   } catch (error) {
     throw explainPlatformError(error);
   }
@@ -164,6 +184,8 @@ async function serve(options: DevSession): Promise<void> {
     clock,
     log,
     workerLogLevel: logLevel,
+    onAdded: (endpoint) =>
+      void print(`\n${describeEndpoint(endpoint, { key: options.key, url: platform.url })}\n\n`),
   });
   const watch = new FolderWatch({
     folders: paths.map(findWatchedFolder),

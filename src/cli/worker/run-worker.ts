@@ -110,6 +110,8 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     log: isSupervised ? log.child({ worker: workerId }) : log,
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
     observer: metrics?.observer,
+    // `millrace dev` prints failures itself, with their stacks.
+    ...(values.underDev && { failureLevel: 'debug' as const }),
     ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),
   });
   const feed = await openFeed({ isSupervised, values, devices, worker, log });

@@ -122,6 +122,45 @@ describe('handlers', () => {
   });
 });
 
+describe('the output', () => {
+  it('has a line for each request and each attempt, and the stack of a failure', async () => {
+    const handler = `function check(n) { throw new TypeError('no ' + n); }
+      export default function* (job) { yield 1; yield 2; if (job.input.n) check(job.input.n); }`;
+    place.write('handlers/count.mjs', handler);
+    const dev = await startDev('--retries', '1');
+    const client = connect(dev, 'count');
+    const { id } = await client.runsync({});
+    await dev.run.until('stdout', new RegExp(`job count/${id} COMPLETED, \\d+ ms, 2 chunks\n`));
+    await dev.run.until('stdout', /^\S+ POST \/v2\/count\/runsync 200, \d+ ms\n/m);
+    await client.runsync({ n: 7 });
+    const stack =
+      ' {4}TypeError: no 7\\n {8}at check \\(handlers/count.mjs:1:\\d+\\)\\n.*count.mjs.*\\n';
+    const retried = 'attempt 1 failed and is retried, \\d+ ms, 2 chunks\\n';
+    await dev.run.until('stdout', new RegExp(`${retried}${stack}\\d`));
+    await dev.run.until('stdout', new RegExp(`FAILED, \\d+ ms, 2 chunks\\n${stack}\\d`));
+    expect(dev.run.stderr).not.toContain('attempt failed');
+  });
+
+  it('has only failures with --quiet', async () => {
+    const handler = 'export default (job) => { if (job.input.n) throw new Error("no"); };';
+    place.write('handlers/some.mjs', handler);
+    const dev = await startDev('--retries', '0', '--quiet');
+    await connect(dev, 'some').runsync({});
+    await connect(dev, 'some').runsync({ n: 1 });
+    await dev.run.until('stdout', /some\/\S+ FAILED.*\n {4}Error: no\n/);
+    expect(dev.run.stdout).not.toMatch(/COMPLETED|runsync 200/);
+  });
+
+  it('names the URL of a new handler', async () => {
+    place.write('handlers/first.mjs', version('one'));
+    const dev = await startDev();
+    place.write('handlers/second.mjs', `// {"hello":1}\n${version('two')}`);
+    const command = await dev.run.until('stdout', /^second .*second.mjs\n {2}(curl .*)$/m);
+    const answer = execFileSync('sh', ['-c', command], { encoding: 'utf8' });
+    expect(JSON.parse(answer)).toMatchObject({ output: 'two' });
+  });
+});
+
 describe('a change', () => {
   let shared: Workplace;
   let dev: Dev;
