@@ -21,6 +21,7 @@ const ENTRIES = [
   'store/disk/checkpoint-thread',
   'store/disk/integrity-process',
   'worker/execution/thread-entry',
+  'worker/loading/load-check-process',
 ];
 
 /** A module that starts another one by its path: as a process or a thread. */
