@@ -14,6 +14,12 @@ export function printStyled(text: string): void {
   process.stdout.write(text);
 }
 
+/** Width that tables have to fit: that of the terminal. A file or a program gets whole cells. */
+export function readTableWidth({ wide }: { wide: boolean }): number {
+  const { columns, isTTY } = process.stdout;
+  return isTTY && !wide ? columns : Number.POSITIVE_INFINITY;
+}
+
 /** Prints to standard error. */
 export function printNote(text: string): void {
   process.stderr.write(escapeControls(text));

@@ -4,12 +4,13 @@ import { checkArguments } from '../arguments.ts';
 import { EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
 import { parseSharedOptions } from '../option-parser.ts';
 import { flag, type OptionTable, type OptionValues } from '../options.ts';
-import { print } from '../output.ts';
+import { print, readTableWidth } from '../output.ts';
 import { callPlatform, clientOptions, connectCaller } from './client-options.ts';
 
 /** The options of every command that calls a platform. */
 export const callOptions = {
   json: flag({ help: "print the platform's response as one line of JSON" }),
+  wide: flag({ help: 'print whole table cells; by default a table fits the terminal' }),
   ...clientOptions,
 };
 
@@ -25,6 +26,8 @@ export interface ApiRequest<Table extends OptionTable> {
   id: string;
   values: OptionValues<Table>;
   json: boolean;
+  /** Width that tables have to fit. */
+  width: number;
 }
 
 interface ApiVerb<Table extends OptionTable> {
@@ -34,12 +37,14 @@ interface ApiVerb<Table extends OptionTable> {
   id?: string;
   options: Table;
   examples: readonly string[];
+  /** Options of members of the body that have another name: `{ templateId: 'template' }`. */
+  fields?: Readonly<Record<string, string>>;
   /** Returns the text to print. */
   act: (request: ApiRequest<Table>) => Promise<string>;
 }
 
 export function defineApiVerb<Table extends OptionTable>(verb: ApiVerb<Table>): Verb {
-  const { act, description = [], examples, id: idHelp, options, summary } = verb;
+  const { act, description = [], examples, fields, id: idHelp, options, summary } = verb;
   const positionals: readonly Positional[] =
     idHelp === undefined ? [] : [{ name: '<id>', help: idHelp }];
   return {
@@ -51,7 +56,8 @@ export function defineApiVerb<Table extends OptionTable>(verb: ApiVerb<Table>): 
       const { shared, values } = parsed;
       const [id = ''] = words;
       const caller = connectCaller(shared);
-      const shown = await callPlatform(() => act({ caller, id, values, json: shared.json }));
+      const request = { caller, id, values, json: shared.json, width: readTableWidth(shared) };
+      const shown = await callPlatform(() => act(request), { options, fields });
       void print(`${shown}\n`);
       return EXIT.ok;
     },

@@ -2,7 +2,7 @@
 import { ApiCaller } from '../../client/api-caller.ts';
 import { ApiError, type Client, createClient, UnreachableError } from '../../client.ts';
 import { CommandError } from '../command.ts';
-import { text, UsageError } from '../options.ts';
+import { flagName, type OptionTable, text, UsageError } from '../options.ts';
 
 /** Retries of a command; fewer than for programs, because a person waits. */
 const REPEATS = 2;
@@ -45,8 +45,14 @@ function checkUrl<T>(connectTo: () => T): T {
   }
 }
 
-/** Turns refusals and outages into errors without a stack. */
-export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
+export interface BodyFlags {
+  options?: OptionTable;
+  /** Options of members of the body that have another name. */
+  fields?: Readonly<Record<string, string>> | undefined;
+}
+
+/** Turns refusals and outages into errors without a stack, which name the flags of members of the body. */
+export async function callPlatform<T>(call: () => Promise<T>, flags: BodyFlags = {}): Promise<T> {
   try {
     return await call();
   } catch (error) {
@@ -56,6 +62,19 @@ export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
     // The detail of a failed validation may repeat its first error, or all of them.
     const isRepeated = errors.some((each) => detail.includes(each));
     const first = isRepeated ? `${title} (${status}):` : error.message;
-    throw new CommandError([first, ...errors.map((each) => `  ${each}`)].join('\n'));
+    throw new CommandError(
+      [first, ...errors.map((each) => `  ${nameFlag(each, flags)}`)].join('\n'),
+    );
   }
+}
+
+/** `workersMax: must be …` becomes `--workers-max: must be …`. */
+function nameFlag(error: string, { fields = {}, options = {} }: BodyFlags): string {
+  const [path = '', field = ''] = /^([A-Za-z]+)[^:\s]*(?=: )/.exec(error) ?? [];
+  const name = Object.hasOwn(fields, field) ? (fields[field] ?? '') : field;
+  if (!Object.hasOwn(options, name)) return error;
+  const flag = flagName(name);
+  return path === name
+    ? flag + error.slice(path.length)
+    : `${flag} (${path})${error.slice(path.length)}`;
 }

@@ -25,7 +25,10 @@ import { webhookSecretVerb } from './webhook-secret.ts';
 
 const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
-  template: text({ placeholder: 'ID', help: "template for the endpoint's workers" }),
+  template: text({
+    placeholder: 'ID',
+    help: "ID or name of the template for the endpoint's workers",
+  }),
   gpu: list({
     placeholder: 'ID',
     help: 'GPU type of the workers, from `millrace catalog gpus`; repeat in order of preference; the given types replace all earlier ones',
@@ -100,8 +103,9 @@ const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof update
     options: updateOptions,
     compose: (values) => composeFields(values),
     effect: 'Another template or other GPU types replace the workers, new ones ready first.',
-    examples: ['millrace endpoints update ep_01912f4e-… --workers-max 8 --queue-delay 2'],
+    examples: ['millrace endpoints update echo --workers-max 8 --queue-delay 2'],
   },
+  fields: { templateId: 'template', gpuTypeIds: 'gpu' },
 };
 
 const scalerOptions = {
@@ -113,15 +117,16 @@ export const endpointsCommands: CommandGroup = {
   name: 'millrace endpoints',
   description: [
     'An endpoint has a queue of jobs, or balances requests, and scales its workers.',
-    'URLs, keys and commands take the ID of an endpoint. `endpoints create` generates an ID (ep_…); --name is only a ' +
-      'label. `serve --endpoint echo` and `dev` declare endpoints whose ID you choose.',
+    '`endpoints create` generates an ID (ep_…). Commands, URLs and scopes of keys take the ID, or the name if it is a ' +
+      'DNS label and no other endpoint of yours has it. `serve --endpoint echo` and `dev` declare endpoints whose ID ' +
+      'you choose.',
   ],
   verbs: {
     ...defineResourceVerbs(kind),
     delete: defineDeletion('endpoints', ', its workers, jobs and logs'),
     scaler: defineApiVerb({
       summary: 'print the last scaling decisions and their reasons',
-      id: 'endpoint ID',
+      id: 'endpoint ID or name',
       options: scalerOptions,
       examples: ['millrace endpoints scaler ep_01912f4e-… --explain --limit 5'],
       act: showDecisions,
@@ -137,13 +142,13 @@ export const endpointsCommands: CommandGroup = {
 };
 
 async function showDecisions(request: ApiRequest<typeof scalerOptions>): Promise<string> {
-  const { caller, id, json, values } = request;
+  const { caller, id, json, values, width } = request;
   const { cursor, explain, limit } = values;
   const page = await connectEndpoints(caller).decisions(id).page({ cursor, limit });
   const { items: decisions, ...rest } = page;
   if (json) return JSON.stringify({ decisions, ...rest });
   if (decisions.length === 0) return 'no decisions';
-  const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions);
+  const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions, width);
   return addCursor(shown, page.cursor);
 }
 

@@ -14,7 +14,7 @@ import {
   text,
   UsageError,
 } from '../options.ts';
-import { print } from '../output.ts';
+import { print, readTableWidth } from '../output.ts';
 import { formatTable } from '../table.ts';
 import { CALL_EXIT_CODES, callOptions } from './api-verb.ts';
 import { parseObject, readObjectFile } from './body-file.ts';
@@ -25,7 +25,7 @@ import { addCursor, pageOptions, showRecord } from './resource-command.ts';
 const endpoint = requiredText({
   placeholder: 'ID',
   env: 'MILLRACE_ENDPOINT',
-  help: 'ID of the endpoint that has the jobs',
+  help: 'ID or name of the endpoint that has the jobs',
 });
 
 const sharedOptions = { endpoint, ...callOptions };
@@ -36,6 +36,8 @@ interface JobRequest<Table extends OptionTable> {
   job: string;
   values: OptionValues<Table>;
   json: boolean;
+  /** Width that tables have to fit. */
+  width: number;
 }
 
 interface JobVerb<Table extends OptionTable> {
@@ -209,13 +211,15 @@ function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
       const { shared, values } = parsed;
       const [job = ''] = parsed.positionals;
       const client = connect(shared);
-      return await callPlatform(() => act({ client, job, values, json: shared.json }));
+      const width = readTableWidth(shared);
+      const request = { client, job, values, json: shared.json, width };
+      return await callPlatform(() => act(request), { options });
     },
   };
 }
 
 async function listJobs(request: JobRequest<typeof listOptions>): Promise<number> {
-  const { client, json, values } = request;
+  const { client, json, values, width } = request;
   const { cursor, limit, status } = values;
   const page = await client.jobs({
     limit,
@@ -228,7 +232,7 @@ async function listJobs(request: JobRequest<typeof listOptions>): Promise<number
     ...[id, status, new Date(submittedAt).toISOString(), String(attempt), String(executionTime)],
   ]);
   const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS'];
-  return printLine(addCursor(formatTable(titles, rows), page.cursor));
+  return printLine(addCursor(formatTable(titles, rows, width), page.cursor));
 }
 
 function printRecord(record: JobRecord, json: boolean): number {

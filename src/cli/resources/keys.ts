@@ -67,6 +67,7 @@ export const keysCommands: CommandGroup = {
       summary: 'create one key and print it',
       description: [`${PRINTED_ONCE} The new key cannot have more scopes than the key in --key.`],
       options: createOptions,
+      fields: { scopes: 'scope', userId: 'user' },
       examples: [
         'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
         'millrace keys create --name ada --user ada --scope admin --expires-at 2030-01-01T00:00:00Z',
@@ -75,7 +76,7 @@ export const keysCommands: CommandGroup = {
     }),
     show: defineApiVerb({
       summary: 'print one key with its scopes, without its secret',
-      id: 'key ID',
+      id: 'key ID or name',
       options: {},
       examples: ['millrace keys show key_01912f4e-…'],
       act: async ({ caller, id, json }) => showRecord(await connectKeys(caller).get(id), json),
@@ -83,7 +84,7 @@ export const keysCommands: CommandGroup = {
     rotate: defineApiVerb({
       summary: 'replace a key by a new one with the same scopes',
       description: [PRINTED_ONCE],
-      id: 'key ID',
+      id: 'key ID or name',
       options: rotateOptions,
       examples: ['millrace keys rotate key_01912f4e-… --grace-seconds 3600 --json | jq -r .key'],
       act: rotateKey,
@@ -93,7 +94,7 @@ export const keysCommands: CommandGroup = {
       description: [
         'A key in the --key-file of the platform becomes valid again at its next start; replace it in the file first.',
       ],
-      id: 'key ID',
+      id: 'key ID or name',
       options: {},
       examples: ['millrace keys revoke key_01912f4e-…'],
       act: revokeKey,
@@ -113,17 +114,17 @@ async function listKeys(request: ApiRequest<typeof listOptions>): Promise<string
 }
 
 async function createKey(request: ApiRequest<typeof createOptions>): Promise<string> {
-  const { caller, json, values } = request;
+  const { caller, values } = request;
   const { expiresAt, name, scope: scopes, user: userId } = values;
   if (scopes.length === 0) throw new UsageError('--scope SCOPE is required');
   const given = { ...(userId !== undefined && { userId }), ...(expiresAt && { expiresAt }) };
-  return showIssued(await connectKeys(caller).create({ name, scopes, ...given }), json);
+  return showIssued(await connectKeys(caller).create({ name, scopes, ...given }), request);
 }
 
 async function rotateKey(request: ApiRequest<typeof rotateOptions>): Promise<string> {
-  const { caller, id, json, values } = request;
+  const { caller, id, values } = request;
   const { graceSeconds } = values;
-  return showIssued(await connectKeys(caller).rotate(id, { graceSeconds }), json);
+  return showIssued(await connectKeys(caller).rotate(id, { graceSeconds }), request);
 }
 
 async function revokeKey({ caller, id, json }: ApiRequest<OptionTable>): Promise<string> {
@@ -131,7 +132,10 @@ async function revokeKey({ caller, id, json }: ApiRequest<OptionTable>): Promise
   return json ? JSON.stringify({ id, revoked: true }) : `${id}  revoked`;
 }
 
-function showIssued(issued: IssuedKeyRecord, json: boolean): string {
+function showIssued(
+  issued: IssuedKeyRecord,
+  { json, width }: Pick<ApiRequest<OptionTable>, 'json' | 'width'>,
+): string {
   if (json) return JSON.stringify(issued);
-  return `${formatItems([issued], kind)}\nThis key is shown only once:\n${issued.key}`;
+  return `${formatItems([issued], kind, width)}\nThis key is shown only once:\n${issued.key}`;
 }

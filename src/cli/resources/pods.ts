@@ -22,7 +22,7 @@ const createOptions = {
   disk: mark(containerOptions.disk, 'default: that of --template, else 20'),
   template: text({
     placeholder: 'ID',
-    help: 'template whose settings apply where you give none',
+    help: 'ID or name of the template whose settings apply where you give none',
   }),
   gpu: text({
     placeholder: 'ID',
@@ -78,6 +78,7 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
       'disk is wiped, its mounts are kept. So does a larger disk on Docker with disk quotas.',
     examples: ['millrace pods update pod_01912f4e-… --env LEVEL=debug --locked'],
   },
+  fields: { ports: 'port' },
 };
 
 export const podsCommands: CommandGroup = {
@@ -94,7 +95,7 @@ export const podsCommands: CommandGroup = {
     ),
     terminate: defineApiVerb({
       summary: 'remove a pod permanently',
-      id: 'pod ID',
+      id: 'pod ID or name',
       options: {},
       examples: ['millrace pods terminate pod_01912f4e-…'],
       act: async ({ caller, id, json }) => {
@@ -104,7 +105,7 @@ export const podsCommands: CommandGroup = {
     }),
     logs: defineApiVerb({
       summary: "print the end of the pod's output",
-      id: 'pod ID',
+      id: 'pod ID or name',
       options: {
         bytes: integer({
           ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
@@ -131,7 +132,7 @@ function defineStateVerb(
   act: (pods: PodsClient, id: string) => Promise<PodRecord>,
 ): Verb {
   return defineApiVerb({
-    ...{ summary, id: 'pod ID', options: {} },
+    ...{ summary, id: 'pod ID or name', options: {} },
     examples: [`millrace pods ${word} pod_01912f4e-…`],
     act: async ({ caller, id, json }) => {
       const pod = await act(connectPods(caller), id);

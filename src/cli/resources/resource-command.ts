@@ -55,6 +55,8 @@ export interface ResourceCommandSpec<
   columns: ListKind<RecordOf<Name>>['columns'];
   create: BodyOptions<Create>;
   update: BodyOptions<Update>;
+  /** Options of members of the body that have another name: `{ templateId: 'template' }`. */
+  fields?: Readonly<Record<string, string>>;
 }
 
 /** Defines list, create, show and update. */
@@ -65,9 +67,9 @@ export function defineResourceVerbs<
 >(
   kind: ResourceCommandSpec<Name, Create, Update>,
 ): Record<'list' | 'create' | 'show' | 'update', Verb> {
-  const { columns, name } = kind;
+  const { columns, fields, name } = kind;
   const { plural, singular } = RESOURCES[name];
-  const id = `${singular} ID`;
+  const id = `${singular} ID or name`;
   // The platform checks bodies; a command's options may compose an incomplete one.
   const connect = (caller: ApiCaller): Resources<RecordOf<Name>, object, object> =>
     connectResources(caller, name);
@@ -80,7 +82,7 @@ export function defineResourceVerbs<
     }),
     create: defineBodyVerb({
       summary: `create one ${singular} and print it`,
-      body: kind.create,
+      ...{ body: kind.create, fields },
       send: (body, { caller }) => connect(caller).create(body),
     }),
     show: defineApiVerb({
@@ -91,7 +93,7 @@ export function defineResourceVerbs<
     }),
     update: defineBodyVerb({
       ...{ summary: 'change some fields, keep the others', id },
-      body: kind.update,
+      ...{ body: kind.update, fields },
       send: (body, request) => connect(request.caller).update(request.id, body),
     }),
   };
@@ -102,7 +104,7 @@ export function defineDeletion(name: ResourceName, effect: string): Verb {
   const { plural, singular } = RESOURCES[name];
   return defineApiVerb({
     summary: `delete one ${singular}${effect}`,
-    id: `${singular} ID`,
+    id: `${singular} ID or name`,
     options: {},
     examples: [`millrace ${plural} delete <id>`],
     act: async ({ caller, id, json }) => {
@@ -115,16 +117,18 @@ export function defineDeletion(name: ResourceName, effect: string): Verb {
 interface BodyVerb<Table extends OptionTable> {
   summary: string;
   id?: string;
+  fields?: Readonly<Record<string, string>> | undefined;
   body: BodyOptions<Table>;
   send: (body: object, request: { caller: ApiCaller; id: string }) => Promise<object>;
 }
 
 /** Defines a command whose body comes from --file and from other options. */
 function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb {
-  const { body, id, send, summary } = verb;
+  const { body, fields, id, send, summary } = verb;
   return defineApiVerb({
     ...{ summary, examples: body.examples, options: body.options },
     ...(id !== undefined && { id }),
+    ...(fields && { fields }),
     description: [
       ...(body.effect === undefined ? [] : [body.effect]),
       'For fields without an option, use --file; docs/openapi.json and GET /openapi.json list all fields.',
@@ -137,24 +141,35 @@ function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb 
 export async function showList<Item>(
   listed: Listed<Item>,
   kind: ListKind<Item>,
-  { json, values: { cursor, limit } }: Pick<ApiRequest<typeof pageOptions>, 'json' | 'values'>,
+  request: Pick<ApiRequest<typeof pageOptions>, 'json' | 'values' | 'width'>,
 ): Promise<string> {
+  const { json, values, width } = request;
+  const { cursor, limit } = values;
   const page = await listed.page({ cursor, limit });
-  return json ? formatPage(page, kind) : describePage(page, kind);
+  return json ? formatPage(page, kind) : describePage(page, kind, width);
 }
 
 function formatPage<Item>({ items, ...rest }: Page<Item>, { plural }: ListKind<Item>): string {
   return JSON.stringify({ [plural]: items, ...rest });
 }
 
-function describePage<Item>({ cursor, items }: Page<Item>, kind: ListKind<Item>): string {
-  return items.length === 0 ? `no ${kind.plural}` : addCursor(formatItems(items, kind), cursor);
+function describePage<Item>(
+  { cursor, items }: Page<Item>,
+  kind: ListKind<Item>,
+  width: number,
+): string {
+  const isEmpty = items.length === 0;
+  return isEmpty ? `no ${kind.plural}` : addCursor(formatItems(items, kind, width), cursor);
 }
 
 /** Formats items as a table, one row each. */
-export function formatItems<Item>(items: readonly Item[], { columns }: ListKind<Item>): string {
+export function formatItems<Item>(
+  items: readonly Item[],
+  { columns }: ListKind<Item>,
+  width: number,
+): string {
   const rows = items.map((item) => Object.values(columns).map((read) => read(item)));
-  return formatTable(Object.keys(columns), rows);
+  return formatTable(Object.keys(columns), rows, width);
 }
 
 /** Appends how to get the next page, if one exists. */

@@ -3,12 +3,12 @@ import type { DecisionRecord } from '../../wire/resources/decision.ts';
 import { formatTable } from '../table.ts';
 
 /** One row for each decision. */
-export function describeDecisions(decisions: readonly DecisionRecord[]): string {
+export function describeDecisions(decisions: readonly DecisionRecord[], width: number): string {
   const titles = ['TIME', 'DESIRED', 'START', 'DRAIN', 'REASON'];
   const rows = decisions.map(({ at, drain, reason, start, want }) => [
     ...[at, String(want), String(start), String(drain.length), reason],
   ]);
-  return formatTable(titles, rows);
+  return formatTable(titles, rows, width);
 }
 
 /** One paragraph for each decision, with its inputs. */

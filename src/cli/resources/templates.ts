@@ -59,6 +59,7 @@ const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof update
       'ready first. Pods made from the template stay as they are.',
     examples: ['millrace templates update tpl_01912f4e-… --env LEVEL=debug'],
   },
+  fields: { ports: 'port' },
 };
 
 export const templatesCommands: CommandGroup = {

@@ -19,7 +19,9 @@ const options = {
   webhookSecretFile: webhookSecretFileOption,
 };
 
-const positionals = [{ name: '<id>', help: 'endpoint ID' }];
+const positionals = [
+  { name: '<id>', help: 'endpoint ID; not its name, because the platform is not called' },
+];
 
 export const webhookSecretVerb: Verb = {
   summary: "print the secret that verifies the endpoint's webhooks, on the platform's machine",

@@ -35,7 +35,7 @@ export const workerFlags = {
   endpoint: requiredText({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINT',
-    help: 'ID of the endpoint whose jobs the worker takes',
+    help: 'ID or name of the endpoint whose jobs the worker takes; give the ID if the name may change',
   }),
   key: requiredText({
     placeholder: 'KEY',

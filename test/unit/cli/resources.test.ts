@@ -106,10 +106,30 @@ describe('millrace pods', () => {
     expect(await print(podsCommands, 'list')).toBe('no pods\n');
   });
 
+  it('takes names for IDs, and names flags in refusals', async () => {
+    const { print, read } = await open();
+    const template = ['--name', 'base', '--image', 'i', '--handler', 'h.ts'];
+    const { id } = await read(templatesCommands, 'create', ...template);
+    const made = await read(endpointsCommands, 'create', '--name', 'chat', '--template', 'base');
+    expect(made).toMatchObject({ name: 'chat', templateId: id });
+    expect(await read(endpointsCommands, 'update', 'chat', '--workers-max', '2')).toMatchObject({
+      ...{ id: made['id'], workersMax: 2 },
+    });
+    await expect(print(endpointsCommands, 'update', 'chat', '--template', 'none')).rejects.toThrow(
+      '--template (templateId): template "none" not found',
+    );
+    await expect(print(endpointsCommands, 'update', 'chat', '--workers-min', '9')).rejects.toThrow(
+      /--workers-m(in|ax): /,
+    );
+    await expect(print(endpointsCommands, 'update', 'chat', '--gpu', 'x')).rejects.toThrow(
+      '--gpu (gpuTypeIds[0]): GPU type "x" is not in the catalog',
+    );
+  });
+
   it('prints a refusal with all of its errors', async () => {
     const { print } = await open();
     await expect(print(podsCommands, 'create', '--name', 'a')).rejects.toThrow(
-      /422.*\n {2}gpu: exactly one of gpu and cpu/,
+      /422.*\n {2}--gpu: exactly one of gpu and cpu/,
     );
   });
 

@@ -34,3 +34,27 @@ it('escapes control characters and counts the escaped width', () => {
     ['A          B', '\\u001b[2J  b\\u202e'].join('\n'),
   );
 });
+
+const WIDE = [
+  ['ep_1', 'a name of some length', 'why it is so, at length'],
+  ['ep_2', 'short', 'none'],
+];
+
+it('cuts the widest columns until the table fits', () => {
+  expect(formatTable(['ID', 'NAME', 'REASON'], WIDE, 30)).toBe(
+    ['ID    NAME         REASON', 'ep_1  a name of …  why it is …', 'ep_2  short        none'].join(
+      '\n',
+    ),
+  );
+});
+
+it('never cuts the ID or below a title', () => {
+  const titles = ['THE LONGEST ID', 'A TITLE', 'B'];
+  const [head, row] = formatTable(
+    titles,
+    [['x'.repeat(30), 'y'.repeat(30), 'z'.repeat(30)]],
+    10,
+  ).split('\n');
+  expect(head).toBe(`${'THE LONGEST ID'.padEnd(30)}  A TITLE  B`);
+  expect(row).toBe(`${'x'.repeat(30)}  yyyyyy…  zzzzz…`);
+});

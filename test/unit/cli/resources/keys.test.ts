@@ -63,7 +63,7 @@ describe('millrace keys', () => {
     const platform = await startPlatform();
     const refused = run(platform, 'create', '--name', 'x', '--scope', 'root', '--scope', 'all');
     await expect(refused).rejects.toThrow(
-      /^Validation failed \(422\):\n {2}scopes\[0\]: must be [^\n]*\n {2}scopes\[1\]: must be [^\n]*$/,
+      /^Validation failed \(422\):\n {2}--scope \(scopes\[0\]\): must be [^\n]*\n {2}--scope \(scopes\[1\]\): must be [^\n]*$/,
     );
     await expect(run(platform, 'show', 'key_no')).rejects.toThrow('key key_no not found');
   });

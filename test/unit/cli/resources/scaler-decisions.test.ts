@@ -23,7 +23,7 @@ const DECISION: DecisionRecord = {
 };
 
 it('is one row each', () => {
-  expect(describeDecisions([DECISION])).toBe(
+  expect(describeDecisions([DECISION], 200)).toBe(
     [
       'TIME                      DESIRED  START  DRAIN  REASON',
       '2026-01-01T00:00:00.000Z  2        1      1      a job has waited too long',
