@@ -36,6 +36,7 @@ export type {
   ResourcesOf,
 } from './client/resource-calls.ts';
 export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
+export type { DeployOptions, NewVersion, VersionsClient } from './client/versions.ts';
 export {
   type ReceivedWebhook,
   verifyWebhook,
@@ -64,6 +65,7 @@ export type { EndpointHealth, EndpointRecord } from './wire/resources/endpoint.t
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
+export type { VersionRecord } from './wire/resources/version.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */

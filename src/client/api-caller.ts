@@ -25,6 +25,8 @@ export interface ApiCall {
   query?: Readonly<Record<string, string | number | undefined>>;
   /** Body, sent as JSON. */
   body?: unknown;
+  /** Body that is not JSON; instead of `body`. */
+  content?: { bytes: Uint8Array; type: string };
   headers?: Readonly<Record<string, string>>;
   /** The call is idempotent, so it may be retried. Default true. */
   repeatable?: boolean;
@@ -86,8 +88,18 @@ export class ApiCaller {
     return parseAnswer<T>(body);
   }
 
+  /** Returns the bytes of an answer that is not JSON. @throws ApiError, UnreachableError */
+  async bytes(call: ApiCall): Promise<Uint8Array> {
+    return (await this.#repeat(call)).body;
+  }
+
   /** @throws ApiError, UnreachableError, and the signal's reason after an abort */
   async answer(call: ApiCall): Promise<{ body: string; headers: Headers }> {
+    const { body, headers } = await this.#repeat(call);
+    return { body: decode(body), headers };
+  }
+
+  async #repeat(call: ApiCall): Promise<RawAnswer> {
     const { repeats = 5 } = this.#options;
     for (let failures = 1; ; failures++) {
       try {
@@ -104,9 +116,9 @@ export class ApiCaller {
     }
   }
 
-  async #tryOnce(call: ApiCall): Promise<{ body: string; headers: Headers }> {
+  async #tryOnce(call: ApiCall): Promise<RawAnswer> {
     const { key, fetch: send = fetch } = this.#options;
-    const headers = new Headers({ ...call.headers, accept: 'application/json' });
+    const headers = new Headers({ accept: 'application/json', ...call.headers });
     if (key) headers.set('authorization', `Bearer ${key}`);
     const init: RequestInit = { method: call.method ?? 'GET', headers };
     if (call.signal) init.signal = call.signal;
@@ -114,20 +126,34 @@ export class ApiCaller {
       headers.set('content-type', 'application/json');
       init.body = JSON.stringify(call.body);
     }
+    if (call.content) {
+      headers.set('content-type', call.content.type);
+      init.body = new Uint8Array(call.content.bytes);
+    }
     const url = this.#base + call.path + encodeQuery(call.query);
     let response: Response;
-    let body: string;
+    let body: Uint8Array;
     try {
       response = await send(url, init);
-      body = await response.text();
+      body = new Uint8Array(await response.arrayBuffer());
     } catch (cause) {
       throw new UnreachableError(`${this.#base} does not respond: ${describeCause(cause)}`, {
         cause,
       });
     }
     if (response.ok) return { body, headers: response.headers };
-    throw readRefusal(response, body);
+    throw readRefusal(response, decode(body));
   }
+}
+
+interface RawAnswer {
+  body: Uint8Array;
+  headers: Headers;
+}
+
+/** As `Response.text()` does: invalid bytes become U+FFFD. */
+function decode(body: Uint8Array): string {
+  return new TextDecoder().decode(body);
 }
 
 /** Parses JSON of the platform, typed as the route's answer. @throws UnreachableError */

@@ -6,10 +6,13 @@ import { SCALER_ROUTES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { EndpointChange, NewEndpoint } from './requests.ts';
 import { connectList, connectResources, type Listed, type Resources } from './resource-calls.ts';
+import { connectVersions, type VersionsClient } from './versions.ts';
 
 export interface EndpointsClient extends Resources<EndpointRecord, NewEndpoint, EndpointChange> {
   /** Returns the last scaling decisions. */
   decisions(id: string): Listed<DecisionRecord>;
+  /** Versions of the endpoint's handler. */
+  versions(id: string): VersionsClient;
 }
 
 export function connectEndpoints(caller: ApiCaller): EndpointsClient {
@@ -21,5 +24,6 @@ export function connectEndpoints(caller: ApiCaller): EndpointsClient {
         path: fillPath(SCALER_ROUTES.listScalerDecisions, { endpoint }),
         member: 'decisions',
       }),
+    versions: (endpoint) => connectVersions(caller, endpoint),
   };
 }
