@@ -27,9 +27,12 @@ export function describeFinalLook(
     return { method: 'GET', path: path.replace(/\/runsync$/, `/status/${jobId}`) };
   }
   const { url = '' } = routeOptions;
-  const waits = STATUS_SYNC.test(url) || url.endsWith(JOB_ROUTES.streamJob.path);
-  if (!waits || method !== 'GET') return undefined;
   const query = new URLSearchParams(target.slice(path.length));
+  const waits =
+    STATUS_SYNC.test(url) ||
+    url.endsWith(JOB_ROUTES.streamJob.path) ||
+    (url === JOB_ROUTES.getJobStatus.path && query.has('wait'));
+  if (!waits || method !== 'GET') return undefined;
   query.set('wait', String(LIMITS.waitMs.min));
   return { method, path: `${path}?${query}` };
 }

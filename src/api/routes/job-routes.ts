@@ -169,8 +169,10 @@ function handleReading({
     getJobStatus: async (request, reply) => {
       const key = readJobKey(request.params);
       if (request.method === 'HEAD' && request.query['ttl'] !== undefined) refuseHeadWithTtl(reply);
+      const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs);
       await setTtl(queue, request);
-      return sendRecord(reply, { queue, key, show: ({ pieces }) => pieces });
+      const shown: ShownRecord = { queue, key, show: ({ pieces }) => pieces };
+      return waitMs === undefined ? sendRecord(reply, shown) : sendEnd(reply, { ...shown, waitMs });
     },
     getEndpointHealth: async (request, reply) =>
       sendJson(reply, await queue.health(request.params.endpoint)),

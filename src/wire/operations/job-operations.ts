@@ -69,6 +69,12 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         schema: z.int().min(ttlMs.min).max(ttlMs.max).exactOptional(),
         description: 'ms from now after which the job is removed; wants `jobs:write` too',
       },
+      {
+        name: 'wait',
+        schema: z.int().min(waitMs.min).max(waitMs.max).exactOptional(),
+        description:
+          'ms to wait for the end of the job, at most; then the record as it is. Default: no wait',
+      },
     ],
     answers: answerJson(jobRecord, 'The record of the job.', RECORD_EXAMPLE),
   },

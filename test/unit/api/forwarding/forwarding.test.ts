@@ -132,6 +132,7 @@ describe('a client of a node that does not own the endpoint', () => {
   it.each([
     ['runsync', 'POST', `/v2/${ENDPOINT}/runsync`],
     ['runsync of RunPod', 'POST', `/runpod/v2/${ENDPOINT}/runsync?wait=60000`],
+    ['status', 'GET', `/v2/${ENDPOINT}/status/JOB?wait=60000`],
     ['stream', 'GET', `/v2/${ENDPOINT}/stream/JOB?wait=60000`],
     ['status-sync of RunPod', 'GET', `/runpod/v2/${ENDPOINT}/status-sync/JOB`],
   ])('gets the present state when its node stops: %s', async (_name, method, path) => {
