@@ -4,6 +4,8 @@ import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
 import { chooseTrace } from './client/job-trace.ts';
+import { waitForEnd } from './client/job-wait.ts';
+import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
 import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
@@ -36,6 +38,7 @@ export type {
   ResourcesOf,
 } from './client/resource-calls.ts';
 export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
+export type { Inputs, RunAllOptions, RunAllProgress, RunResult } from './client/run-all.ts';
 export type { DeployOptions, NewVersion, VersionsClient } from './client/versions.ts';
 export {
   type ReceivedWebhook,
@@ -57,6 +60,7 @@ export type {
   JobSummary,
   StuckPlace,
 } from './wire/job.ts';
+export { JobFailedError } from './wire/job-failed-error.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { CpuFlavor, GpuType } from './wire/resources/catalog.ts';
@@ -122,6 +126,14 @@ export interface Client {
   runsync(input: object, options?: SubmitOptions & { waitMs?: number }): Promise<JobRecord>;
   /** `ttlMs` sets the time from now after which the job is removed. */
   status(jobId: string, options?: CallOptions & { ttlMs?: number }): Promise<JobRecord>;
+  /** Waits until the job has ended, with any status, however long that takes; `signal` can end the wait. */
+  wait(jobId: string, options?: CallOptions): Promise<JobRecord>;
+  /**
+   * Runs one job for each input, at most `concurrency` at a time, and returns one result for each, in the order of
+   * the inputs. A job that fails rejects only its own result. Reads an iterator no further than it has jobs to start.
+   * @throws RangeError, the signal's reason, and what `inputs` or `onProgress` throw
+   */
+  runAll(inputs: Inputs<object>, options?: RunAllOptions): Promise<RunResult[]>;
   /**
    * Reads the job's chunks from the start, or after a position, until the job has ended. After an
    * outage it continues where it was; it loses and repeats no chunk.
@@ -150,7 +162,7 @@ export function createClient(options: ClientOptions): Client {
   const { endpoint } = options;
   const ofEndpoint = { endpoint };
   const ofJob = (job: string) => ({ endpoint, job });
-  return {
+  const client: Client = {
     run: async (input, { signal, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobReference>({
         ...callOf(JOB_ROUTES.runJob, ofEndpoint),
@@ -174,6 +186,8 @@ export function createClient(options: ClientOptions): Client {
         query: { ttl: ttlMs },
         signal,
       }),
+    wait: (jobId, { signal } = {}) => waitForEnd(caller, ofJob(jobId), signal),
+    runAll: (inputs, runOptions = {}) => runAll(client, inputs, runOptions),
     stream: (jobId, streamOptions = {}) =>
       readStream(caller, fillPath(JOB_ROUTES.streamJob, ofJob(jobId)), streamOptions),
     cancel: (jobId, { signal } = {}) =>
@@ -202,4 +216,5 @@ export function createClient(options: ClientOptions): Client {
     followLog: (jobId, logOptions = {}) =>
       followLog(caller, fillPath(JOB_ROUTES.getJobLog, ofJob(jobId)), logOptions),
   };
+  return client;
 }

@@ -7,5 +7,6 @@ export {
   type HarnessOptions,
   type TestedHandler,
 } from './harness/harness.ts';
-export { HarnessJob, JobFailedError } from './harness/harness-job.ts';
+export { HarnessJob } from './harness/harness-job.ts';
 export { type HandlerRun, type RunHandlerOptions, runHandler } from './harness/run-handler.ts';
+export { JobFailedError } from './wire/job-failed-error.ts';

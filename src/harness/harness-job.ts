@@ -3,19 +3,8 @@ import type { Queue } from '../queue/queue.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, type JobRecord, LIMITS } from '../wire/job.ts';
+import { JobFailedError } from '../wire/job-failed-error.ts';
 import type { Json } from '../wire/json.ts';
-
-/** The job ended with a status other than COMPLETED. */
-export class JobFailedError extends Error {
-  override readonly name = 'JobFailedError';
-  /** The record that `GET /status` returns. */
-  readonly record: JobRecord;
-
-  constructor(record: JobRecord) {
-    super(`job ${record.id} is ${record.status}: ${record.error?.message ?? 'no error given'}`);
-    this.record = record;
-  }
-}
 
 /** One job in the harness. */
 export class HarnessJob {

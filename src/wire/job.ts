@@ -148,7 +148,7 @@ export interface JobError extends AttemptError {
 }
 
 /** The job record of status and runsync. Durations are whole milliseconds. */
-export interface JobRecord {
+export interface JobRecord<Output = unknown> {
   id: string;
   status: JobStatus;
   /** From (re)queueing to the start of the attempt. */
@@ -156,7 +156,7 @@ export interface JobRecord {
   /** Run time of the last attempt, or of the running one so far; 0 before the first. */
   executionTime: number;
   attempt: number;
-  output?: unknown;
+  output?: Output;
   /** Size of a streamed output that is too large for the record; read it from the stream. */
   outputBytes?: number;
   error?: JobError;
