@@ -60,6 +60,18 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'create, list, rotate and revoke API keys',
     load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
+  login: {
+    summary: 'store the URL and the key of a platform as a profile',
+    load: async () => (await import('./commands/login.ts')).loginCommand,
+  },
+  logout: {
+    summary: 'remove a profile from this machine',
+    load: async () => (await import('./commands/login.ts')).logoutCommand,
+  },
+  profiles: {
+    summary: 'list profiles, choose the current one',
+    load: async () => (await import('./commands/profiles.ts')).profilesCommands,
+  },
   store: {
     summary: "check, describe, back up and copy a platform's database",
     load: async () => (await import('./commands/store.ts')).storeCommands,

@@ -3,37 +3,41 @@ import { ApiCaller } from '../../client/api-caller.ts';
 import { ApiError, type Client, createClient, UnreachableError } from '../../client.ts';
 import { CommandError } from '../command.ts';
 import { flagName, type OptionTable, text, UsageError } from '../options.ts';
+import { chooseTarget, type GivenTarget } from './target.ts';
 
 /** Retries of a command; fewer than for programs, because a person waits. */
 const REPEATS = 2;
 
 export const clientOptions = {
   url: text({
-    default: 'http://127.0.0.1:8000',
     placeholder: 'URL',
     env: 'MILLRACE_URL',
-    help: 'URL of the platform; for https with your own certificate authorities set NODE_EXTRA_CA_CERTS=FILE',
+    help: 'URL of the platform; default: that of the profile, else http://127.0.0.1:8000; for https with your own certificate authorities set NODE_EXTRA_CA_CERTS=FILE',
   }),
   key: text({
     placeholder: 'KEY',
     env: 'MILLRACE_KEY',
-    help: 'API key; not needed for `millrace dev` on this machine',
+    help: 'API key; default: that of the profile; not needed for `millrace dev` on this machine',
+  }),
+  profile: text({
+    placeholder: 'NAME',
+    help: 'profile of `millrace login`; default: MILLRACE_PROFILE, else the current one',
   }),
 };
 
-export interface ClientTarget {
-  url: string;
-  key: string | undefined;
+export interface ClientTarget extends GivenTarget {
   endpoint: string;
 }
 
-/** @throws UsageError */
-export function connect({ endpoint, key, url }: ClientTarget): Client {
+/** @throws UsageError, CommandError */
+export function connect({ endpoint, ...given }: ClientTarget): Client {
+  const { key, url } = chooseTarget(given);
   return checkUrl(() => createClient({ endpoint, key, url, repeats: REPEATS }));
 }
 
 /** Returns a caller for operations that belong to no endpoint. @throws UsageError */
-export function connectCaller({ key, url }: Omit<ClientTarget, 'endpoint'>): ApiCaller {
+export function connectCaller(given: GivenTarget): ApiCaller {
+  const { key, url } = chooseTarget(given);
   return checkUrl(() => new ApiCaller({ key, url, repeats: REPEATS }));
 }
 

@@ -9,10 +9,16 @@ import { parseOptions } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { clientOptions } from './client-options.ts';
+import { DEFAULT_URL } from './target.ts';
 
 const options = {
   json: flag({ help: 'print one line of JSON' }),
-  url: { ...clientOptions.url, help: 'URL of the platform, as the worker reaches it' },
+  url: text({
+    default: DEFAULT_URL,
+    placeholder: 'URL',
+    env: 'MILLRACE_URL',
+    help: 'URL of the platform, as the worker reaches it',
+  }),
   key: { ...clientOptions.key, help: 'worker key; required' },
   runpod: flag({ help: 'print the variables for a worker written for RunPod' }),
   workerId: text({

@@ -39,7 +39,7 @@ export class CommandRun {
       env: {
         ...process.env,
         NO_COLOR: '1',
-        ...(temporary && { TMPDIR: temporary }),
+        ...(temporary && { TMPDIR: temporary, XDG_CONFIG_HOME: temporary }),
         ...env,
       },
     });

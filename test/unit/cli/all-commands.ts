@@ -3,6 +3,8 @@ import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
 import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
 import { healthCommand } from '../../../src/cli/commands/health.ts';
 import { initCommand } from '../../../src/cli/commands/init.ts';
+import { loginCommand, logoutCommand } from '../../../src/cli/commands/login.ts';
+import { profilesCommands } from '../../../src/cli/commands/profiles.ts';
 import { runCommand } from '../../../src/cli/commands/run.ts';
 import { serveCommand } from '../../../src/cli/commands/serve.ts';
 import { storeCommands } from '../../../src/cli/commands/store.ts';
@@ -23,6 +25,7 @@ export const groups = [
   jobsCommands,
   keysCommands,
   podsCommands,
+  profilesCommands,
   storeCommands,
   templatesCommands,
 ];
@@ -32,6 +35,8 @@ export const commands = [
   doctorCommand,
   healthCommand,
   initCommand,
+  loginCommand,
+  logoutCommand,
   runCommand,
   serveCommand,
   workerCommand,
