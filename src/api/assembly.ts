@@ -52,6 +52,7 @@ import { SOUND_STORE } from './routes/store-status.ts';
 import { StreamCursors } from './routes/stream-cursors.ts';
 import { handleStream } from './routes/stream-routes.ts';
 import { bindSystem } from './routes/system-routes.ts';
+import { bindVersions } from './routes/version-routes.ts';
 import {
   addReportRoute,
   addWorkerVerbRoutes,
@@ -219,6 +220,7 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
           ),
           ...bindCatalog(resources),
           ...bindScaler({ ...resources, endpoints }),
+          ...bindVersions(resources.versions),
         ]
       : []),
   ];

@@ -10,6 +10,7 @@ import type { Quotas } from '../control/limits/quotas.ts';
 import type { Pods } from '../control/pods/pods.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
 import type { ServedResource } from '../control/served-resources.ts';
+import type { Versions } from '../control/versions/versions.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
 import type { Access } from './http/auth.ts';
@@ -25,7 +26,11 @@ export interface ApiServerOptions {
   keys: Keys;
   endpoints: Endpoints;
   /** Default: no catalog and no stored resources. */
-  resources?: CatalogServices & { served: readonly ServedResource[]; decisions: Decisions };
+  resources?: CatalogServices & {
+    served: readonly ServedResource[];
+    decisions: Decisions;
+    versions: Versions;
+  };
   /** Default: no engine. */
   pods?: Pods | undefined;
   /** Default: no load-balancing endpoints. */

@@ -16,6 +16,8 @@ export interface ContainerSpec {
   args: string;
   /** Process engine: the worker's handler module. */
   handler: string | null;
+  /** Process engine: run this program's worker, which fetches its handler itself. Default: no. */
+  runsVersion?: true;
   /** The whole environment; nothing is inherited from the platform. */
   env: Readonly<Record<string, string>>;
   ports: readonly ContainerPort[];

@@ -14,6 +14,8 @@ import type { Quotas } from '../control/limits/quotas.ts';
 import { Pods } from '../control/pods/pods.ts';
 import { Decisions } from '../control/scaling/decisions.ts';
 import { openResources, type ServedResource } from '../control/served-resources.ts';
+import { inspectUpload } from '../control/versions/inspect-upload.ts';
+import { Versions } from '../control/versions/versions.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { Store } from '../store/store.ts';
@@ -75,6 +77,7 @@ export class Compute {
   readonly templates: Templates;
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
+  readonly versions: Versions;
   readonly #options: ComputeOptions;
   readonly #engineParts: EngineParts | undefined;
   #control: PodControl | undefined;
@@ -93,6 +96,12 @@ export class Compute {
     this.templates = templates;
     this.endpoints = endpoints;
     this.decisions = decisions;
+    this.versions = new Versions({
+      // Other nodes have no copies of versions.
+      store: options.nodes?.store ?? options.store,
+      ...{ clock, log, endpoints, quotas: options.quotas, inspect: inspectUpload },
+      admit: (userId) => pods?.admit(userId),
+    });
     if (!engine || !pods) return;
     const targets = new PodTargets(pods.live);
     const { connectorOf } = options.nodes ?? {};
@@ -159,6 +168,7 @@ export class Compute {
     const shared = { store, clock, log, endpoints };
     const forget = (endpointId: string) => {
       ofQueue.forget(endpointId);
+      void this.versions.sweep();
       void this.#tidyState();
     };
     const drop: EndpointJobs['drop'] = (id, signal) => ofQueue.drop(id, signal);
@@ -172,6 +182,7 @@ export class Compute {
       throw error;
     }
     for (const name of names) await deletion.settled(name);
+    void this.versions.sweep();
     return () => deletion.close();
   }
 

@@ -62,9 +62,9 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
     ...pem,
   };
   try {
-    const { balancer, catalog, decisions, endpoints, pods, served: kept } = compute;
+    const { balancer, catalog, decisions, endpoints, pods, served: kept, versions } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
-    const resources = { catalog, served: kept, heldGpus, decisions };
+    const resources = { catalog, served: kept, heldGpus, decisions, versions };
     const served = { queue, keys, endpoints, pods, balancer, resources, rateGate, workerAllowance };
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());

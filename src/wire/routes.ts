@@ -77,7 +77,7 @@ export const SCALER_ROUTES = {
 const VERSIONS_PATH = `${RESOURCES.endpoints.path}/:endpoint/versions` as const;
 const VERSION_PATH = `${VERSIONS_PATH}/:version` as const;
 
-/** Uploaded handlers of an endpoint. The last route is for the endpoint's workers. */
+/** Uploaded handlers of an endpoint. */
 export const VERSION_ROUTES = {
   listVersions: { method: 'GET', path: VERSIONS_PATH, access: 'endpoints:read' },
   uploadVersion: { method: 'POST', path: VERSIONS_PATH, access: 'endpoints:write' },
@@ -85,6 +85,10 @@ export const VERSION_ROUTES = {
   getVersionArchive: { method: 'GET', path: `${VERSION_PATH}/archive`, access: 'endpoints:read' },
   deployVersion: { method: 'POST', path: `${VERSION_PATH}/deploy`, access: 'endpoints:write' },
   removeVersion: { method: 'DELETE', path: VERSION_PATH, access: 'endpoints:write' },
+} as const satisfies Routes;
+
+/** For the endpoint's workers. */
+export const FETCH_VERSION_ROUTES = {
   fetchVersion: { method: 'GET', path: `${VERSION_PATH}/handler`, access: 'worker' },
 } as const satisfies Routes;
 
@@ -128,6 +132,9 @@ export const STREAM_HEADERS = {
   status: 'Millrace-Status',
   reset: 'Millrace-Reset',
 } as const;
+
+/** Headers of an archive: path of the handler in it, percent-encoded, and its hash. */
+export const ARCHIVE_HEADERS = { entry: 'Millrace-Entry', sha256: 'Millrace-Sha256' } as const;
 
 /**
  * `worker` and `incarnation`: of a report request, they identify the worker. The other verbs identify it in the body.

@@ -29,6 +29,14 @@ const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
     description: 'A new attempt has begun: discard all earlier chunks.',
     schema: { const: 'true' },
   },
+  'Millrace-Entry': {
+    ...{ required: true, description: 'Path of the handler in the archive, percent-encoded.' },
+    schema: STRING,
+  },
+  'Millrace-Sha256': {
+    ...{ required: true, description: 'Hash of the archive, hexadecimal.' },
+    schema: STRING,
+  },
   'Retry-After': {
     ...{ required: true, description: 'Seconds to wait before you repeat the call.' },
     schema: { type: 'integer', minimum: 1 },

@@ -83,13 +83,18 @@ export function toFastifyRoute({ access, method, path }: Route) {
   return { method, url: path, config: { access } };
 }
 
-/** Operations with a body take JSON and no other media type. */
+/** Operations with a body take its media type, JSON by default, and no other one. */
 export function addOperations(app: FastifyInstance, bound: readonly BoundOperation[]): void {
-  const withBody = bound.filter(({ operation }) => operation.body);
+  const withBody = Map.groupBy(
+    bound.filter(({ operation }) => operation.body),
+    ({ operation }) => operation.body?.mediaType ?? JSON_TYPE,
+  );
   const others = bound.filter(({ operation }) => !operation.body);
-  addBodyScope(app, JSON_TYPE, (scope) => {
-    for (const { add } of withBody) add(scope);
-  });
+  for (const [mediaType, some] of withBody) {
+    addBodyScope(app, mediaType, (scope) => {
+      for (const { add } of some) add(scope);
+    });
+  }
   addBodyScope(app, '*', (scope) => {
     for (const { add } of others) add(scope);
   });

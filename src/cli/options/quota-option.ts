@@ -6,11 +6,14 @@ import { text } from '../options.ts';
 import { readNumbers } from './named-numbers.ts';
 
 const BYTES_PER_KB = 1_024;
+const BYTES_PER_MB = 1_048_576;
 const COUNT = { min: 0, max: 1_000_000 };
 const RANGES = {
   ...mapResources(() => COUNT),
   workersMax: { min: 0, max: 1_000 },
   recordKb: { min: 1, max: 1_024 },
+  versions: { min: 1, max: 1_000 },
+  versionMb: { min: 0, max: 1_048_576 },
 };
 
 export const quotaOption = text({
@@ -21,19 +24,24 @@ export const quotaOption = text({
   env: 'MILLRACE_QUOTA',
   help:
     `quotas: ${Object.keys(RESOURCES).join(', ')} of one user (expired keys and worker pods do not count), ` +
-    'workersMax of one endpoint, KB of JSON of one record; beyond a quota 409; quotas that you do not name keep ' +
+    'workersMax of one endpoint, KB of JSON of one record, versions kept of one endpoint, MB of all versions of one ' +
+    'user; beyond a quota 409, beyond versions the oldest is removed; quotas that you do not name keep ' +
     'their defaults',
 });
 
 function describeDefault(name: string): number {
-  const { recordBytes, ...counts } = DEFAULT_QUOTAS;
-  const shown: Record<string, number> = { ...counts, recordKb: recordBytes / BYTES_PER_KB };
+  const { recordBytes, versionBytes, ...counts } = DEFAULT_QUOTAS;
+  const shown: Record<string, number> = {
+    ...counts,
+    ...{ recordKb: recordBytes / BYTES_PER_KB, versionMb: versionBytes / BYTES_PER_MB },
+  };
   return shown[name] ?? 0;
 }
 
 /** @throws UsageError */
 export function readQuotas(given: string): Quotas {
-  const { recordKb, ...counts } = readNumbers('--quota', given, RANGES);
+  const { recordKb, versionMb, ...counts } = readNumbers('--quota', given, RANGES);
   const size = recordKb === undefined ? {} : { recordBytes: recordKb * BYTES_PER_KB };
-  return { ...DEFAULT_QUOTAS, ...counts, ...size };
+  const space = versionMb === undefined ? {} : { versionBytes: versionMb * BYTES_PER_MB };
+  return { ...DEFAULT_QUOTAS, ...counts, ...size, ...space };
 }

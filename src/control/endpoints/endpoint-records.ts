@@ -97,7 +97,12 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
     maxQueued,
     name = id,
   } = settings;
-  const { rollout, version = null, ...workers } = deployment ?? NO_DEPLOYMENT;
+  const {
+    lastVersion: _lastVersion,
+    rollout,
+    version = null,
+    ...workers
+  } = deployment ?? NO_DEPLOYMENT;
   return {
     ...{ id, name },
     source: 'TEMPLATE',

@@ -254,6 +254,27 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return describeEndpoint(changed);
   }
 
+  /**
+   * Changes the deployment of an endpoint that has one, whoever its owner is; `change` and `judge` run in the commit.
+   * @returns the deployment after it @throws ProblemError `not_found`, and the errors of both
+   */
+  async changeDeployment(
+    id: string,
+    change: (before: EndpointDeployment) => EndpointDeployment,
+    judge?: (tx: Transaction) => Step<unknown>,
+  ): Promise<EndpointDeployment> {
+    const changed = await this.#options.store.write(function* (tx) {
+      const before = yield* tx.endpoint(id);
+      if (!before?.deployment || before.deleted) throw unknownEndpoint(id);
+      if (judge) yield* judge(tx);
+      const deployment = change(before.deployment);
+      if (deployment !== before.deployment) yield* tx.putEndpoint({ ...before, deployment });
+      return { ...before, deployment };
+    }, ENDING);
+    this.#learn(changed);
+    return changed.deployment;
+  }
+
   /** Removes its configuration, workers and jobs. @throws ProblemError `not_found` */
   async remove(userId: string, id: string): Promise<void> {
     this.#require(userId, id);
@@ -311,7 +332,8 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     }
     if (templateId !== undefined) {
       const template = yield* readTemplate(tx, userId, templateId);
-      const use = { engine: deploying.engine, type: deployment.type };
+      const { source = 'TEMPLATE', type } = deployment;
+      const use = { engine: deploying.engine, type, source };
       const fault = template
         ? findTemplateFault({ ...use, template })
         : `template ${JSON.stringify(templateId)} not found`;

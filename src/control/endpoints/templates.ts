@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Step, Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { EndpointType } from '../../wire/resources/endpoint.ts';
+import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
 import {
   type TemplateCreation,
   type TemplateRecord,
@@ -46,8 +46,8 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
         if (errors.length > 0) throw new ProblemError('invalid', errors.join('; '), { errors });
       },
       *judgeChange(tx, template) {
-        for (const { id, type } of yield* listUsers(tx, template.id)) {
-          const fault = findTemplateFault({ engine, type, template });
+        for (const { id, ...use } of yield* listUsers(tx, template.id)) {
+          const fault = findTemplateFault({ engine, template, ...use });
           if (fault) throw new ProblemError('conflict', `endpoint ${id} uses it: ${fault}`);
         }
       },
@@ -82,9 +82,11 @@ function change(template: TemplateRecord, update: TemplateUpdate): TemplateRecor
 function* listUsers(
   tx: Transaction,
   templateId: string,
-): Step<{ id: string; type: EndpointType }[]> {
+): Step<{ id: string; type: EndpointType; source: HandlerSource }[]> {
   const endpoints = yield* tx.endpoints();
   return endpoints.flatMap(({ deleted, deployment, id }) =>
-    !deleted && deployment?.templateId === templateId ? [{ id, type: deployment.type }] : [],
+    !deleted && deployment?.templateId === templateId
+      ? [{ id, type: deployment.type, source: deployment.source ?? 'TEMPLATE' }]
+      : [],
   );
 }

@@ -11,12 +11,18 @@ export interface Quotas extends Readonly<Record<CountedQuota, number>> {
   workersMax: number;
   /** Largest record as JSON, bytes. */
   recordBytes: number;
+  /** Versions of the handler of one endpoint; an upload replaces the oldest one that is not in use. */
+  versions: number;
+  /** Archives of all versions of a user together, bytes. */
+  versionBytes: number;
 }
 
 export const DEFAULT_QUOTAS: Quotas = {
   ...mapResources(({ quota }) => quota),
   workersMax: 100,
   recordBytes: 262_144,
+  versions: 20,
+  versionBytes: 2_048 * 1_048_576,
 };
 
 export interface ResourceCountOptions {

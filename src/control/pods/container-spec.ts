@@ -30,9 +30,10 @@ export function createContainerSpec({
   stateVolume,
 }: ContainerSpecSource): ContainerSpec {
   const { endpointId, generation, gpus, id, spec, userId } = pod;
-  const { args, cpu, disk, env, handler, image, ports } = spec;
+  const { args, cpu, disk, env, handler, image, ports, version } = spec;
   return {
     ...{ id, generation, image, args, handler, gpus },
+    ...(version !== undefined && { runsVersion: true }),
     labels: {
       'millrace.user': userId,
       ...(endpointId === null ? {} : { 'millrace.endpoint': endpointId }),

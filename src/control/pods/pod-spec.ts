@@ -32,6 +32,8 @@ export interface WorkerOrigin {
   endpointId: string;
   /** Process engine: the worker's handler module. */
   handler: string | null;
+  /** The version of the handler that it fetches instead. Default: none. */
+  version?: number | undefined;
   templateVersion: number;
 }
 
@@ -55,6 +57,7 @@ export function composeSpec(
     image: composed,
     args: args ?? template?.args ?? '',
     handler: worker?.handler ?? null,
+    ...(worker?.version !== undefined && { version: worker.version }),
     disk: disk ?? template?.disk ?? DEFAULT_DISK_GB,
     ports: ports ?? template?.ports ?? [],
     env: env ?? template?.env ?? {},
@@ -116,11 +119,11 @@ export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
 }
 
 /** The process engine starts no image, so something else must name the program. */
-function checkForProcesses({ args, globalNetworking, handler }: PodSpec): void {
+function checkForProcesses({ args, globalNetworking, handler, version }: PodSpec): void {
   if (globalNetworking) {
     throw refuse('globalNetworking: pods that are processes have no network of their own');
   }
-  if (args.trim() === '' && handler === null) {
+  if (args.trim() === '' && handler === null && version === undefined) {
     throw refuse('args: has to be the command line, because pods here are processes, not images');
   }
 }

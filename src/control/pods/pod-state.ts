@@ -15,6 +15,8 @@ const podSpec = z.object({
   args: z.string(),
   /** Process engine: the worker's handler module. */
   handler: z.string().nullable(),
+  /** The version of the handler that the worker fetches. Default: none. */
+  version: z.int().exactOptional(),
   /** GB. */
   disk: z.int(),
   /** `<port>/<protocol>` each. */

@@ -18,7 +18,7 @@ const PASS_PAUSE_MS = 100;
 const DEFAULT_SILENT_MS = 30_000;
 
 export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods'> {
-  endpoints: Pick<Endpoints, 'all' | 'find' | 'onChange'>;
+  endpoints: Pick<Endpoints, 'all' | 'find' | 'onChange' | 'changeDeployment'>;
   pods: WorkforceOptions['pods'] & Pick<Pods, 'live' | 'onChange'>;
   /** A ready worker that was silent for this long is dead, ms. Default 30,000. */
   silentMs?: number;

@@ -207,9 +207,8 @@ function findEnd(
     const isLost = worker === undefined && now - pod.unreachable.since >= replaceAfterMs;
     return isLost ? pod.unreachable.why : undefined;
   }
-  if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'the worker exited by itself';
-  // The pod would restart a failed container without a pause; a new worker after a pause is better.
-  if (pod.status === 'ERROR' || pod.retryAt !== null) return describeFailure(pod);
+  const fault = findPodFault(pod);
+  if (fault !== undefined) return fault;
   if (isWithoutGpu(pod)) {
     return now - since >= GPU_LIMIT_MS ? 'no GPU became free in time' : undefined;
   }
@@ -218,6 +217,14 @@ function findEnd(
     return now - seenAt >= silentMs ? 'the worker stopped responding' : undefined;
   const runsSince = Math.max(pod.startedAt, since);
   return now - runsSince >= START_LIMIT_MS ? 'the worker did not become ready in time' : undefined;
+}
+
+/** Why the worker in the pod has ended or failed; undefined if it runs or may still start. */
+export function findPodFault(pod: PodState): string | undefined {
+  if (pod.status === 'TERMINATED') return reasonOfUser(pod) ?? 'the worker was removed';
+  if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'the worker exited by itself';
+  // The pod would restart a failed container without a pause; a new worker after a pause is better.
+  return pod.status === 'ERROR' || pod.retryAt !== null ? describeFailure(pod) : undefined;
 }
 
 /** The reason to end a draining worker; undefined if it may continue to drain. */

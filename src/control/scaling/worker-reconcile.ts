@@ -9,14 +9,17 @@ import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
+import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
+import { candidateOf } from '../versions/rollout.ts';
 import type { Decisions } from './decisions.ts';
 import { findLastOutput } from './exit-report.ts';
 import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
 import { LoadPeak } from './load-peak.ts';
 import { decide } from './scaler.ts';
+import { isCheckPod, VersionCheck } from './version-check.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
 import { type EndedWorker, type Observation, WorkerList } from './worker-list.ts';
 
@@ -26,6 +29,7 @@ const LAST_OUTPUT_BYTES = 2_000;
 const MEMORY_PER_VCPU = 2;
 
 export interface WorkforceOptions {
+  endpoints: Pick<Endpoints, 'changeDeployment'>;
   pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'headroomFor'>;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
@@ -72,6 +76,7 @@ interface Started {
 export class Workforce {
   readonly #options: WorkforceOptions;
   readonly #workerList: WorkerList;
+  readonly #versionCheck: VersionCheck;
   readonly #peak = new LoadPeak();
   /** Template and GPU types at the last pass. */
   #origin: string | undefined;
@@ -87,6 +92,7 @@ export class Workforce {
       ...{ silentMs, replaceAfterMs },
       crashes: last?.input.crashes,
     });
+    this.#versionCheck = new VersionCheck(options);
   }
 
   static async open(options: WorkforceOptions, endpointId: string): Promise<Workforce> {
@@ -98,7 +104,10 @@ export class Workforce {
     const { deployment, id, userId } = endpoint;
     const template = this.#options.templates.find(userId, deployment.templateId);
     const load = await views[deployment.type].load(id);
-    const workers = pods.ofEndpoint(id);
+    const all = pods.ofEndpoint(id);
+    const checkPods = all.filter((pod) => isCheckPod(pod, deployment));
+    const workers = all.filter((pod) => !checkPods.includes(pod));
+    const isChecking = candidateOf(deployment) !== undefined;
     this.#noteOrigin(deployment, template);
     const observation = this.#workerList.observe({
       now: clock.now(),
@@ -110,17 +119,28 @@ export class Workforce {
     });
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
+    const awaitsPlace = isChecking && checkPods.length === 0;
     const input = this.#describe(endpoint, { load, observation, template });
-    const decision = decide(input);
+    const decision = decide(awaitsPlace ? reservePlace(input) : input);
     const started = await this.#start(endpoint, template, decision.start);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
     await this.#record(endpoint, { input, decision, started });
-    if (workers.length > 0 || decision.want > 0) return 'busy';
+    await this.#versionCheck.advance(endpoint, {
+      ...{ checkPods, input },
+      connected: new Set(load.workers.map(({ podId }) => podId)),
+      start: () => this.#startCheck(endpoint, template),
+      drain: (podId) => this.#drain(endpoint, podId, input),
+      readLastOutput: (podId) => this.#readLastOutput(endpoint, podId),
+    });
+    if (all.length > 0 || decision.want > 0 || isChecking) return 'busy';
     return load.waiting + load.running === 0 ? 'idle' : 'unserved';
   }
 
-  #noteOrigin({ gpuTypeIds, templateId }: EndpointDeployment, template?: TemplateRecord): void {
-    const origin = JSON.stringify([templateId, template?.version, gpuTypeIds]);
+  #noteOrigin(
+    { gpuTypeIds, templateId, version }: EndpointDeployment,
+    template?: TemplateRecord,
+  ): void {
+    const origin = JSON.stringify([templateId, template?.version, gpuTypeIds, version]);
     if (this.#origin !== undefined && this.#origin !== origin) this.#workerList.forgiveCrashes();
     this.#origin = origin;
   }
@@ -132,7 +152,8 @@ export class Workforce {
     const { workers } = observation;
     const { oldestQueuedAt, running, waiting } = load;
     const headroom = this.#findHeadroom(deployment, template);
-    const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
+    const { gpuTypeIds, scaler, type } = deployment;
+    const { workersMax, workersMin } = limitWorkers(deployment);
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     return {
@@ -175,7 +196,7 @@ export class Workforce {
         ? new Array<null>(number).fill(null)
         : chooseGpuTypes(this.#countFree(gpuTypeIds), number);
     const results = await Promise.allSettled(
-      places.map((gpu) => this.#startOne(endpoint, template, gpu)),
+      places.map((gpu) => this.#startOne(endpoint, template, { gpu })),
     );
     const failed = results.find(
       (result) => result.status === 'rejected' && !isOverCapacity(result.reason),
@@ -191,8 +212,9 @@ export class Workforce {
   async #startOne(
     { deployment, id, userId }: DeployedEndpoint,
     template: TemplateRecord | undefined,
-    gpu: string | null,
+    place: { gpu: string | null; version?: number },
   ): Promise<Started> {
+    const { gpu } = place;
     const creation: PodCreation = {
       name: `${deployment.name.slice(0, 190)} worker`,
       template: deployment.templateId,
@@ -200,12 +222,26 @@ export class Workforce {
       ...{ mounts: {}, cloud: 'SECURE', dataCenterId: null },
       ...{ globalNetworking: false, locked: false },
     };
+    const { version = deployment.version } = place;
     const pod = await this.#options.pods.create(userId, creation, {
       endpointId: id,
-      handler: template?.handler ?? null,
+      handler: version === undefined ? (template?.handler ?? null) : null,
+      version,
       templateVersion: template?.version ?? 0,
     });
     return { pod: pod.id, gpu };
+  }
+
+  async #startCheck(
+    endpoint: DeployedEndpoint,
+    template: TemplateRecord | undefined,
+  ): Promise<void> {
+    const { gpuTypeIds } = endpoint.deployment;
+    const version = candidateOf(endpoint.deployment);
+    if (version === undefined) return;
+    const [gpu = null] =
+      gpuTypeIds.length === 0 ? [] : chooseGpuTypes(this.#countFree(gpuTypeIds), 1);
+    await this.#startOne(endpoint, template, { gpu, version });
   }
 
   /** The smallest size of the first flavor: an endpoint cannot ask for a larger one without a GPU. */
@@ -275,13 +311,30 @@ function isOverCapacity(reason: unknown): boolean {
   return reason instanceof ProblemError && reason.code === 'over_capacity';
 }
 
-/** Whether a new worker would get the same template version and GPU type. */
+/** Before the first deployment, no handler exists that workers could run. */
+function limitWorkers({ source, version, workersMax, workersMin }: EndpointDeployment) {
+  const hasHandler = source !== 'VERSION' || version !== undefined;
+  return hasHandler ? { workersMax, workersMin } : { workersMax: 0, workersMin: 0 };
+}
+
+/** The next free place is the check worker's. */
+function reservePlace(input: ScalerInput): ScalerInput {
+  const { headroom, places } = input;
+  const one = (count: number) => Math.max(0, count - 1);
+  return {
+    ...input,
+    places: places === null ? null : one(places),
+    ...(headroom && { headroom: { ...headroom, places: one(headroom.places) } }),
+  };
+}
+
+/** Whether a new worker would get the same version, template version and GPU type. */
 function isCurrent(
   { spec }: PodState,
-  { gpuTypeIds, templateId }: EndpointDeployment,
+  { gpuTypeIds, templateId, version }: EndpointDeployment,
   template: TemplateRecord | undefined,
 ): boolean {
-  if (!template || spec.template !== templateId) return false;
+  if (!template || spec.template !== templateId || spec.version !== version) return false;
   const isOfType = spec.gpu ? gpuTypeIds.includes(spec.gpu.id) : gpuTypeIds.length === 0;
   return isOfType && spec.templateVersion === template.version;
 }

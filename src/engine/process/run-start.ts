@@ -44,13 +44,14 @@ export interface RunStartOptions {
 
 /** Program and arguments. @throws EngineError `refused` */
 export function makeCommand(
-  { args, handler }: ContainerSpec,
+  { args, handler, runsVersion }: ContainerSpec,
   runHandler: HandlerCommand | undefined,
 ): string[] {
   const words = splitArgs(args);
-  if (handler !== null) {
+  if (handler !== null || runsVersion) {
     if (!runHandler) throw new EngineError('refused', 'this engine cannot run handlers');
-    return [runHandler.execPath, ...runHandler.args, resolve(handler), ...words];
+    const module = handler === null ? [] : [resolve(handler)];
+    return [runHandler.execPath, ...runHandler.args, ...module, ...words];
   }
   const [program] = words;
   if (program === undefined) {
@@ -131,7 +132,7 @@ function describeAll(options: RunStartOptions): Record<string, string> {
   const { devices, folder, number, ports, runHandler } = options;
   const { disk, mount, path, spec, temporary } = folder;
   const run = runFile(path, number);
-  const defaults = spec.handler === null ? undefined : runHandler?.env;
+  const defaults = spec.handler === null && !spec.runsVersion ? undefined : runHandler?.env;
   const folders = { disk, temporary, mount };
   return makeEnvironment({ spec, defaults, run, ports, devices, folders });
 }

@@ -8,6 +8,7 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   ...{ id: z.string(), generation: z.number(), image: z.string(), args: z.string() },
   ...{ labels: z.record(z.string(), z.string()), env: z.record(z.string(), z.string()) },
   handler: z.string().nullable(),
+  runsVersion: z.literal(true).exactOptional(),
   ports: z.array(z.object({ private: z.number(), protocol })),
   diskGb: z.number(),
   registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),

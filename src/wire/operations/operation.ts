@@ -16,6 +16,8 @@ export type HeaderName =
   | 'Millrace-Next'
   | 'Millrace-Status'
   | 'Millrace-Reset'
+  | 'Millrace-Entry'
+  | 'Millrace-Sha256'
   | 'Cache-Control';
 
 export interface Content {

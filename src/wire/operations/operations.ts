@@ -6,6 +6,7 @@ import { endpoints } from '../resources/endpoint.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { templates } from '../resources/template.ts';
+import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
 import type { Operation } from './operation.ts';
 import type { FixedResource } from './resource.ts';
@@ -20,6 +21,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),
   ...Object.values(POD_OPERATIONS),
   ...Object.values(SCALER_OPERATIONS),
+  ...Object.values(VERSION_OPERATIONS),
   ...Object.values(CATALOG_OPERATIONS),
   ...Object.values(KEY_OPERATIONS),
   ...Object.values(SYSTEM_OPERATIONS),

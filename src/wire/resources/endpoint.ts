@@ -88,6 +88,7 @@ const deploymentFields = {
 };
 
 export const HANDLER_SOURCES = ['TEMPLATE', 'VERSION'] as const;
+export type HandlerSource = (typeof HANDLER_SOURCES)[number];
 
 /** `CHECKING`: one worker has to load the version. `ROLLING`: the others are being replaced. */
 export const ROLLOUT_STATES = ['CHECKING', 'ROLLING', 'DONE', 'FAILED'] as const;
@@ -116,6 +117,7 @@ export type Rollout = z.infer<typeof rollout>;
 
 interface DeploymentParts {
   type: EndpointType;
+  source?: HandlerSource;
   workersMin: number;
   workersMax: number;
   /** Undefined: the default of the type. */
@@ -139,9 +141,17 @@ const SCALER_FITS_TYPE: DeploymentRule = {
   holds: ({ scaler, type }) => type !== 'LOAD_BALANCER' || scaler?.type !== 'QUEUE_DELAY',
 };
 
+const SOURCE_FITS_TYPE: DeploymentRule = {
+  path: ['source'],
+  message: 'must be TEMPLATE for a load-balancing endpoint',
+  holds: ({ source, type }) => type !== 'LOAD_BALANCER' || source !== 'VERSION',
+};
+
 /** Finds contradictions between the parts of a deployment. */
 export function findDeploymentFaults(parts: DeploymentParts): DeploymentRule[] {
-  return [WORKERS_IN_ORDER, SCALER_FITS_TYPE].filter(({ holds }) => !holds(parts));
+  return [WORKERS_IN_ORDER, SCALER_FITS_TYPE, SOURCE_FITS_TYPE].filter(
+    ({ holds }) => !holds(parts),
+  );
 }
 
 /** Body of `POST /v1/endpoints`. */
@@ -172,7 +182,8 @@ export const endpointCreation = z
   })
   // Copies, because zod changes its argument.
   .refine(WORKERS_IN_ORDER.holds, { ...WORKERS_IN_ORDER })
-  .refine(SCALER_FITS_TYPE.holds, { ...SCALER_FITS_TYPE });
+  .refine(SCALER_FITS_TYPE.holds, { ...SCALER_FITS_TYPE })
+  .refine(SOURCE_FITS_TYPE.holds, { ...SOURCE_FITS_TYPE });
 export type EndpointCreation = z.infer<typeof endpointCreation>;
 
 /** Body of `PATCH /v1/endpoints/{id}`; omitted members stay unchanged. The type cannot change. */
@@ -214,6 +225,8 @@ export const endpointDeployment = z.strictObject({
   scaler: endpointScaler,
   /** Left out in endpoints of earlier releases. */
   source: z.enum(HANDLER_SOURCES).exactOptional(),
+  /** Number of the last upload; default: none. */
+  lastVersion: z.int().min(1).exactOptional(),
   /** The running version; default: none. */
   version: z.int().min(1).exactOptional(),
   /** The last one; default: none. */

@@ -10,7 +10,7 @@ import {
   PAGE_PARAMETERS,
 } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
-import { VERSION_ROUTES } from '../routes.ts';
+import { FETCH_VERSION_ROUTES, VERSION_ROUTES } from '../routes.ts';
 import { ENDPOINT_EXAMPLE, endpointRecord } from './endpoint.ts';
 
 export const GZIP_TYPE = 'application/gzip';
@@ -77,8 +77,14 @@ const EXAMPLE: VersionRecord = {
   createdBy: 'key_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d72',
 };
 
+const ARCHIVE_BODY = { schema: z.string().meta({ format: 'binary' }), example: '(bytes)' };
+
 const ARCHIVE = {
-  200: { description: 'The archive.', content: { [GZIP_TYPE]: { schema: z.string() } } },
+  200: {
+    description: 'The archive.',
+    headers: ['Millrace-Entry', 'Millrace-Sha256'],
+    content: { [GZIP_TYPE]: ARCHIVE_BODY },
+  },
 } as const;
 
 export const VERSION_OPERATIONS = describeOperations('endpoints', VERSION_ROUTES, {
@@ -111,7 +117,7 @@ export const VERSION_OPERATIONS = describeOperations('endpoints', VERSION_ROUTES
       },
     ],
     body: {
-      ...{ schema: z.string(), mediaType: GZIP_TYPE, maxBytes: ARCHIVE_LIMITS.bytes },
+      ...{ ...ARCHIVE_BODY, mediaType: GZIP_TYPE, maxBytes: ARCHIVE_LIMITS.bytes },
     },
     answers: {
       201: {
@@ -146,6 +152,10 @@ export const VERSION_OPERATIONS = describeOperations('endpoints', VERSION_ROUTES
     answers: ANSWER_NOTHING,
     refusals: [409],
   },
+});
+
+/** Not in the API's description, like all verbs of workers. */
+export const FETCH_VERSION_OPERATIONS = describeOperations('endpoints', FETCH_VERSION_ROUTES, {
   fetchVersion: {
     summary: "Download a version, for the endpoint's workers",
     description: 'The same answer as for `/archive`, with a worker key.',

@@ -24,6 +24,8 @@ import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
+import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
+import { Versions } from '../../../src/control/versions/versions.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
@@ -107,12 +109,15 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const deletion = new EndpointDeletion({ store, clock, log, endpoints, jobs: queue.removal });
   await deletion.start();
   const heldGpus = () => new Set(offers.heldGpus);
+  const admit = () => {};
+  const parts = { store, clock, log, endpoints, quotas, inspect: inspectUpload, admit };
+  const versions = new Versions(parts);
   const { balancing } = settings;
   const balancer = balancing && new Balancer({ ...balancing, endpoints, clock });
   const server = createServer({
     ...{ queue, keys, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
-    resources: { served, catalog, heldGpus, decisions: await Decisions.open(store) },
+    resources: { served, catalog, heldGpus, versions, decisions: await Decisions.open(store) },
     ...(balancer && { balancer }),
     ...settings.server,
   });

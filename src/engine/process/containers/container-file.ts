@@ -15,6 +15,7 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   image: z.string(),
   args: z.string(),
   handler: z.string().nullable(),
+  runsVersion: z.literal(true).exactOptional(),
   env: z.record(z.string(), z.string()),
   ports: z.array(z.object({ private: z.int(), protocol: z.enum(['http', 'tcp', 'udp']) })),
   diskGb: z.number(),

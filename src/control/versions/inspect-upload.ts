@@ -1,0 +1,20 @@
+// Checks the archive of an uploaded version. The reader is loaded with the first upload.
+import type { ArchiveContent } from '../../archive/unpack.ts';
+import { ProblemError } from '../../wire/problem.ts';
+
+/** @throws ProblemError `invalid` that names the path or the limit */
+export async function inspectUpload(archive: Uint8Array): Promise<ArchiveContent> {
+  const [{ inspectArchive }, { ArchiveError }] = await Promise.all([
+    import('../../archive/unpack.ts'),
+    import('../../archive/archive-error.ts'),
+  ]);
+  try {
+    return await inspectArchive(archive);
+  } catch (error) {
+    if (!(error instanceof ArchiveError)) throw error;
+    throw new ProblemError('invalid', `The body is not a valid archive: ${error.message}`, {
+      errors: [`body: ${error.message}`],
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,96 @@
+// Stores archives of versions in parts, one part in a commit, so that jobs wait for one part at most.
+import type { Log } from '../../base/log.ts';
+import { ENDING, type Store, type VersionKey } from '../../store/store.ts';
+
+/** Bytes of one part. */
+const PART_BYTES = 1_048_576;
+/** Parts that one commit deletes. */
+const DELETED_AT_ONCE = 8;
+
+export interface VersionArchivesOptions {
+  /** Only the process that manages endpoints writes it. */
+  store: Store;
+  log: Log;
+}
+
+export class VersionArchives {
+  readonly #options: VersionArchivesOptions;
+  /** Uploads whose version is not stored yet: their parts are not remains. */
+  readonly #underWay = new Set<string>();
+
+  constructor(options: VersionArchivesOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Writes the parts, then runs `finish`, which stores the version. If either fails, removes the parts.
+   * @throws StoreUnavailableError, and the errors of `finish`
+   */
+  async write<T>(key: VersionKey, archive: Uint8Array, finish: () => Promise<T>): Promise<T> {
+    const name = nameOf(key);
+    this.#underWay.add(name);
+    try {
+      for (let at = 0; at < archive.length; at += PART_BYTES) {
+        const part = archive.subarray(at, at + PART_BYTES);
+        const index = at / PART_BYTES;
+        await this.#options.store.write((tx) => tx.putVersionPart(key, index, part));
+      }
+      return await finish();
+    } catch (error) {
+      await this.remove(key);
+      throw error;
+    } finally {
+      this.#underWay.delete(name);
+    }
+  }
+
+  /** Undefined if a part is missing: the version has been removed meanwhile. `bytes`: of the archive. */
+  async read(key: VersionKey, bytes: number): Promise<Uint8Array[] | undefined> {
+    const parts: Uint8Array[] = [];
+    for (let left = bytes; left > 0; ) {
+      const part = await this.#options.store.read((tx) => tx.versionPart(key, parts.length));
+      if (!part || part.length === 0 || part.length > left) return undefined;
+      parts.push(part);
+      left -= part.length;
+    }
+    return parts;
+  }
+
+  /** What it cannot remove, the next start removes. Never rejects. */
+  async remove(key: VersionKey): Promise<void> {
+    const { log, store } = this.#options;
+    try {
+      let isGone = false;
+      while (!isGone) {
+        isGone = await store.write((tx) => tx.removeVersionParts(key, DELETED_AT_ONCE), ENDING);
+      }
+    } catch (error) {
+      log.warn({ ...key, err: error }, 'removing the archive of a version failed');
+    }
+  }
+
+  /** Removes archives without a version: of interrupted uploads and of deleted endpoints. Never rejects. */
+  async sweep(): Promise<void> {
+    const { log, store } = this.#options;
+    try {
+      const remains = await store.read(function* (tx) {
+        const stored = yield* tx.versionsWithParts();
+        const kept: VersionKey[] = [];
+        for (const key of stored) {
+          if (!(yield* tx.resource({ kind: 'version', id: nameOf(key) }))) kept.push(key);
+        }
+        return kept;
+      });
+      const unused = remains.filter((key) => !this.#underWay.has(nameOf(key)));
+      for (const key of unused) await this.remove(key);
+      if (unused.length > 0) log.info({ archives: unused.length }, 'unused archives removed');
+    } catch (error) {
+      log.warn({ err: error }, 'searching unused archives failed');
+    }
+  }
+}
+
+/** ID of the version's resource. */
+export function nameOf({ endpointId, version }: VersionKey): string {
+  return `${endpointId}/${version}`;
+}
