@@ -1,12 +1,20 @@
 // The bundle keeps the modules of different commands apart: each command loads only the packages that
 // it needs.
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '../../../src/base/package-info.ts';
 import { Workplace } from './command-run.ts';
 
 /** Appends the name of each package and module of Node that a process or thread resolves to a file. */
 const RECORDER = `
   import { appendFileSync } from 'node:fs';
   import { registerHooks } from 'node:module';
+  const { getBuiltinModule } = process;
+  process.getBuiltinModule = (name) => {
+    appendFileSync(process.env.LOADED, name + '\\n');
+    return getBuiltinModule(name);
+  };
   registerHooks({
     resolve(specifier, context, next) {
       const found = next(specifier, context);
@@ -53,6 +61,18 @@ describe('the built command', () => {
     expect(names).toContain('pino');
     expect(names).toContain('piscina');
     expect([...names].some((name) => name.endsWith('/thread-entry.js'))).toBe(true);
+    expect(names).toContain('node:crypto');
     expect(PLATFORM.filter((name) => names.has(name))).toEqual([]);
+  });
+
+  it('reads modules of Node and imports none, which would load more of them', () => {
+    const dist = join(packageRoot, 'dist');
+    const files = readdirSync(dist, { recursive: true, encoding: 'utf8' });
+    const code = files.filter((name) => name.endsWith('.js'));
+    expect(code.length).toBeGreaterThan(50);
+    const importing = code.filter((name) =>
+      /^(?:import|export)\b.*["']node:/m.test(readFileSync(join(dist, name), 'utf8')),
+    );
+    expect(importing).toEqual([]);
   });
 });
