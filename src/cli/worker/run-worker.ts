@@ -4,6 +4,7 @@ import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
+import { collectStartGarbage } from '../../base/start-garbage.ts';
 import { type Device, LinkError } from '../../wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
@@ -184,6 +185,7 @@ async function live(
     throw isExplained ? new LifeError(error.message) : error;
   }
   if (worker.state.name === 'ready') parent.reportReady();
+  collectStartGarbage(() => worker.health().running > 0);
   // Not at the end, because a killed worker has none.
   flushCompileCache();
   const end = await worker.ended;

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { launcherPath } from '../../base/package-info.ts';
+import { collectStartGarbage } from '../../base/start-garbage.ts';
 import type { WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
@@ -103,6 +104,7 @@ async function oversee(
   // A device that is bad at the start gets no process.
   watch.start();
   supervisor.start();
+  collectStartGarbage(() => false);
   const end = await supervisor.ended;
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
   if (end.isUnfit) throw new UnfitError(end.reason);

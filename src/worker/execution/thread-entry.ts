@@ -5,6 +5,7 @@ import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
+import { collectStartGarbage } from '../../base/start-garbage.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
 import { bindBatches } from '../../handler/batch/bind.ts';
@@ -122,6 +123,7 @@ class ThreadLane implements ConsoleOwner {
       this.#builtIns.settle();
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
+      collectStartGarbage(() => mapSize(this.#attempts) > 0);
     } catch (error) {
       this.#lines.flush();
       const check = error instanceof CheckError ? error.check : undefined;
