@@ -51,6 +51,22 @@ export async function unpackArchive(
   }
 }
 
+/**
+ * Reads the contents of files of at most `maxBytes` that `isWanted` names into memory.
+ * @throws ArchiveError, and the errors of the source
+ */
+export async function readArchivedFiles(
+  source: ArchiveSource,
+  { isWanted, maxBytes }: { isWanted: (path: string) => boolean; maxBytes: number },
+): Promise<Map<string, Buffer>> {
+  const contents = new Map<string, Buffer>();
+  await readFiles(source, ARCHIVE_LIMITS, async ({ bytes, path }, content) => {
+    const parts = await Array.fromAsync(content);
+    if (bytes <= maxBytes && isWanted(path)) contents.set(path, Buffer.concat(parts));
+  });
+  return contents;
+}
+
 /** Checks a tar.gz archive as unpacking does, and lists its files. @throws ArchiveError, and the errors of the source */
 export function inspectArchive(
   source: ArchiveSource,
