@@ -8,6 +8,7 @@ export const EXIT = {
   usage: 2,
   gaveUp: 3,
   unfit: 4,
+  notLoaded: 5,
   timedOut: 124,
   interrupted: 130,
 } as const;

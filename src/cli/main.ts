@@ -28,6 +28,18 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'run one job through a handler, without a platform',
     load: async () => (await import('./commands/run.ts')).runCommand,
   },
+  deploy: {
+    summary: 'upload a handler with its files as a new version, and run it',
+    load: async () => (await import('./deploy/deploy.ts')).deployCommand,
+  },
+  rollback: {
+    summary: 'deploy an earlier version of a handler again',
+    load: async () => (await import('./deploy/rollback.ts')).rollbackCommand,
+  },
+  diff: {
+    summary: 'compare a handler and its files with the version that runs',
+    load: async () => (await import('./deploy/diff.ts')).diffCommand,
+  },
   serve: {
     summary: 'run the platform: queues, endpoints, pods and their HTTP API',
     load: async () => (await import('./commands/serve.ts')).serveCommand,

@@ -1,6 +1,13 @@
 // Options of commands that call a running platform, and the errors that its refusals become.
 import { ApiCaller } from '../../client/api-caller.ts';
-import { ApiError, type Client, createClient, UnreachableError } from '../../client.ts';
+import {
+  ApiError,
+  type Client,
+  createClient,
+  createPlatform,
+  type Platform,
+  UnreachableError,
+} from '../../client.ts';
 import { CommandError } from '../command.ts';
 import { flagName, type OptionTable, text, UsageError } from '../options.ts';
 import { chooseTarget, type GivenTarget } from './target.ts';
@@ -39,6 +46,19 @@ export function connect({ endpoint, ...given }: ClientTarget): Client {
 export function connectCaller(given: GivenTarget): ApiCaller {
   const { key, url } = chooseTarget(given);
   return checkUrl(() => new ApiCaller({ key, url, repeats: REPEATS }));
+}
+
+export interface PlatformTarget {
+  platform: Platform;
+  url: string;
+  key: string | undefined;
+}
+
+/** Returns the client of a platform, and how to reach it. @throws UsageError, CommandError */
+export function connectPlatform(given: GivenTarget): PlatformTarget {
+  const { key, url } = chooseTarget(given);
+  const platform = checkUrl(() => createPlatform({ key, url, repeats: REPEATS }));
+  return { platform, key, url };
 }
 
 function checkUrl<T>(connectTo: () => T): T {

@@ -23,7 +23,8 @@ import {
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 import { webhookSecretVerb } from './webhook-secret.ts';
 
-const updateOptions = {
+/** Options of the endpoint's fields, also for `millrace deploy`. */
+export const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
   template: text({
     placeholder: 'ID',
@@ -165,7 +166,11 @@ function composeFields(values: FieldValues, type?: EndpointRecord['type']): obje
   });
 }
 
-function composeScaler({ perWorker, queueDelay: seconds }: FieldValues): object | undefined {
+/** @throws UsageError */
+export function composeScaler({
+  perWorker,
+  queueDelay: seconds,
+}: Pick<FieldValues, 'perWorker' | 'queueDelay'>): object | undefined {
   if (perWorker === undefined) {
     return seconds === undefined ? undefined : { type: 'QUEUE_DELAY', seconds };
   }

@@ -8,6 +8,9 @@ import { profilesCommands } from '../../../src/cli/commands/profiles.ts';
 import { runCommand } from '../../../src/cli/commands/run.ts';
 import { serveCommand } from '../../../src/cli/commands/serve.ts';
 import { storeCommands } from '../../../src/cli/commands/store.ts';
+import { deployCommand } from '../../../src/cli/deploy/deploy.ts';
+import { diffCommand } from '../../../src/cli/deploy/diff.ts';
+import { rollbackCommand } from '../../../src/cli/deploy/rollback.ts';
 import { devCommand } from '../../../src/cli/dev/dev.ts';
 import { listCommands } from '../../../src/cli/group.ts';
 import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
@@ -31,12 +34,15 @@ export const groups = [
 ];
 
 export const commands = [
+  deployCommand,
   devCommand,
+  diffCommand,
   doctorCommand,
   healthCommand,
   initCommand,
   loginCommand,
   logoutCommand,
+  rollbackCommand,
   runCommand,
   serveCommand,
   workerCommand,

@@ -1,0 +1,102 @@
+// Prints the result of a deployment, with a command that calls the endpoint, and chooses the exit code.
+import { readFileSync } from 'node:fs';
+import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import { fillPath } from '../../wire/route.ts';
+import { JOB_ROUTES } from '../../wire/routes.ts';
+import { CommandError, EXIT } from '../command.ts';
+import { readExampleInput } from '../dev/dev-banner.ts';
+import { print, printNote } from '../output.ts';
+import { NotLoadedError } from './package-files.ts';
+import type { RolloutEnd } from './rollout.ts';
+
+export interface DeployResult {
+  endpoint: EndpointRecord;
+  /** Name or ID by which the user calls it. */
+  name: string;
+  version: number;
+  /** `unchanged`: the version ran before. `started`: its rollout goes on unwatched. */
+  end: RolloutEnd | { kind: 'unchanged' | 'started' };
+  target: { url: string; key: string | undefined };
+  json: boolean;
+  /** Absolute path of the handler, for its example input. */
+  handler?: string;
+}
+
+/** Returns the exit code. @throws CommandError, NotLoadedError if the version does not run */
+export function finish(result: DeployResult): number {
+  const { end, json, name, version } = result;
+  if (json) void print(`${JSON.stringify(summarize(result))}\n`);
+  switch (end.kind) {
+    case 'failed':
+      throw new NotLoadedError(explainFailure(result, end.reason));
+    case 'replaced':
+      throw new CommandError(
+        `another deployment has replaced this one: version ${end.version} of ${name}`,
+      );
+    case 'interrupted':
+      printNote(
+        `The rollout of version ${version} goes on; see \`millrace endpoints show ${name}\`.\n`,
+      );
+      return EXIT.interrupted;
+    default:
+      if (!json) void print(describe(result));
+      return EXIT.ok;
+  }
+}
+
+function explainFailure({ endpoint, version }: DeployResult, reason: string): string {
+  const running =
+    endpoint.version === null ? 'no version runs' : `version ${endpoint.version} goes on`;
+  return `version ${version} does not run, ${running}: ${reason}`;
+}
+
+function describe(result: DeployResult): string {
+  const { end, name, version } = result;
+  if (end.kind === 'started') {
+    return `The rollout of version ${version} of ${name} has started.\n`;
+  }
+  const state = end.kind === 'unchanged' ? 'is already running' : 'is running';
+  return `Version ${version} of ${name} ${state} at ${locate(result)}\n\n  ${formatCurl(result)}\n  ${formatSubmission(result)}\n`;
+}
+
+function summarize(result: DeployResult): object {
+  const { end, endpoint, name, version } = result;
+  return {
+    ...{ endpoint: endpoint.id, name, version, result: end.kind, url: locate(result) },
+    ...(end.kind === 'failed' && { reason: end.reason, running: endpoint.version }),
+    ...(end.kind === 'replaced' && { replacedBy: end.version }),
+  };
+}
+
+function locate({ name, target }: DeployResult): string {
+  return `${target.url.replace(/\/+$/, '')}/v2/${encodeURIComponent(name)}`;
+}
+
+/** The key stays in the environment, so that the command can be shown to others. */
+function formatCurl({ handler, name, target }: DeployResult): string {
+  const url = target.url.replace(/\/+$/, '') + fillPath(JOB_ROUTES.runJobSync, { endpoint: name });
+  return [
+    `curl -s ${url}`,
+    ...(target.key === undefined ? [] : ['-H "authorization: Bearer $MILLRACE_KEY"']),
+    "-H 'content-type: application/json'",
+    `-d ${quoteJson({ input: readInput(handler) })}`,
+  ].join(' ');
+}
+
+/** Uses the key of the profile too. */
+function formatSubmission({ handler, name }: DeployResult): string {
+  return `millrace jobs submit --endpoint ${name} --input ${quoteJson(readInput(handler))} --wait`;
+}
+
+/** For a POSIX shell. */
+function quoteJson(value: object): string {
+  return `'${JSON.stringify(value).replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function readInput(handler: string | undefined): object {
+  try {
+    return handler === undefined ? {} : readExampleInput(readFileSync(handler, 'utf8'));
+  } catch {
+    return {};
+  }
+}

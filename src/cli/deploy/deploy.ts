@@ -1,0 +1,144 @@
+// `millrace deploy`: packs a handler's project, uploads it as a new version, and rolls it out.
+import type { Platform } from '../../client/platform-client.ts';
+import { type Command, EXIT } from '../command.ts';
+import { parseOptions } from '../option-parser.ts';
+import { flag, type OptionValues, text } from '../options.ts';
+import { print, printNote } from '../output.ts';
+import { clientOptions, connectPlatform } from '../resources/client-options.ts';
+import { finish } from './deploy-result.ts';
+import {
+  findSame,
+  follow,
+  startRollout,
+  type Upload,
+  uploadVersion,
+  withStatus,
+} from './deployment.ts';
+import { checkLoads, describePackage, type PackedProject, packProject } from './package-files.ts';
+import { chooseName, findProject, type Project } from './project.ts';
+import type { RolloutGoal } from './rollout.ts';
+import { DEPLOY_EXIT_CODES, nameOption, rolloutOptions } from './rollout-options.ts';
+import { StatusLine } from './status-line.ts';
+import {
+  changeEndpoint,
+  createEndpoint,
+  findEndpoint,
+  readSettings,
+  targetOptions,
+} from './target.ts';
+import { listVersions } from './version-list.ts';
+
+const options = {
+  name: nameOption,
+  message: text({ placeholder: 'TEXT', help: 'what is new, for the list of versions' }),
+  root: text({
+    placeholder: 'DIR',
+    help: 'folder to pack; default: that of the nearest package.json above the handler, else its own',
+  }),
+  dryRun: flag({ help: 'list the files, check that the handler loads, and send nothing' }),
+  list: flag({ help: "list the endpoint's versions instead" }),
+  force: flag({ help: 'upload and deploy even if the same files are running' }),
+  noCheck: flag({ help: 'do not load the handler on this machine first' }),
+  ...rolloutOptions,
+  ...targetOptions,
+  ...clientOptions,
+};
+
+export const deployCommand: Command = {
+  name: 'millrace deploy',
+  description: [
+    "Packs the handler's project, uploads it as a new version of the endpoint, and replaces the workers. First " +
+      'one worker installs the version and loads the handler. If it cannot, the earlier version goes on.',
+    'An endpoint that does not exist is created. For one that exists, the options of its settings change them ' +
+      'before the version is deployed.',
+    'The archive has the files of the project without those that .millraceignore names, or else .gitignore. ' +
+      'It never has node_modules, .git or the data of a platform, and has .env*, .npmrc, *.pem and *.key only if ' +
+      'a line of .millraceignore with ! names them. The platform installs the packages from package-lock.json, ' +
+      'without install scripts.',
+  ],
+  positionals: [{ name: '[handler]', help: 'handler module, .ts or .js; required without --list' }],
+  options,
+  examples: [
+    'millrace deploy handler.ts',
+    'millrace deploy src/handler.ts --name chat --message "Answer in German" --workers-max 4',
+    'millrace deploy handler.ts --dry-run',
+    'millrace deploy --list --name chat',
+  ],
+  exitCodes: DEPLOY_EXIT_CODES,
+  run,
+};
+
+type Values = OptionValues<typeof options>;
+
+async function run(args: readonly string[]): Promise<number> {
+  const { positionals, values } = parseOptions(options, args);
+  if (values.list) return listVersions(positionals, values);
+  const project = findProject(positionals, values.root);
+  const name = chooseName(values.name, project);
+  // Wrong settings are found before the files are packed.
+  const settings = readSettings(values);
+  const packed = await packProject(project);
+  printNote(`${describePackage(project, packed, { all: values.dryRun })}\n`);
+  if (!values.noCheck) await checkLoads(project, packed);
+  if (values.dryRun) {
+    if (values.json) void print(`${JSON.stringify(describeDryRun(name, project, packed))}\n`);
+    return EXIT.ok;
+  }
+  const { platform, ...target } = connectPlatform(values);
+  const status = new StatusLine();
+  return withStatus(status, async () => {
+    const found = await findEndpoint(platform, name);
+    let endpoint = found ?? (await createEndpoint(platform, name, settings));
+    if (!found) status.note(`created endpoint ${name} (${endpoint.id})`);
+    if (found) {
+      const { changed, ...after } = await changeEndpoint(platform, endpoint, settings);
+      if (changed.length > 0) status.note(`changed ${changed.join(', ')} of ${name}`);
+      endpoint = after.endpoint;
+    }
+    const upload = { packed, entry: project.entry, message: values.message };
+    const { goal, kind } = await begin({ platform, endpoint, upload, status, values });
+    const isWatched = kind === 'rollout' && !values.noFollow;
+    const end = isWatched
+      ? await follow(platform, endpoint, goal, status)
+      : ({ kind: kind === 'rollout' ? 'started' : 'unchanged' } as const);
+    endpoint = isWatched ? await platform.endpoints.get(endpoint.id) : endpoint;
+    const result = { endpoint, name, version: goal.version, end, target };
+    return finish({ ...result, json: values.json, handler: project.handler });
+  });
+}
+
+interface Beginning {
+  platform: Platform;
+  endpoint: Awaited<ReturnType<typeof createEndpoint>>;
+  upload: Upload;
+  status: StatusLine;
+  values: Pick<Values, 'force' | 'timeout'>;
+}
+
+/** Starts the rollout, or finds that none is needed or that it is under way. */
+async function begin({
+  endpoint,
+  platform,
+  status,
+  upload,
+  values,
+}: Beginning): Promise<{ kind: 'unchanged' | 'rollout'; goal: RolloutGoal }> {
+  const same = values.force ? undefined : await findSame(platform, endpoint, upload);
+  if (same?.kind === 'running') {
+    return { kind: 'unchanged', goal: { version: same.version, startedAt: '' } };
+  }
+  if (same?.kind === 'followed') {
+    const { version } = same;
+    status.note(`version ${version} has the same files and is being deployed`);
+    return { kind: 'rollout', goal: { version, startedAt: endpoint.rollout?.startedAt ?? '' } };
+  }
+  if (same) status.note(`version ${same.version} has the same files`);
+  const { version } = same ?? (await uploadVersion(platform, endpoint, upload, status));
+  const { timeout } = values;
+  return { kind: 'rollout', goal: await startRollout(platform, endpoint, { version, timeout }) };
+}
+
+function describeDryRun(name: string, { entry, folder }: Project, packed: PackedProject): object {
+  const { bytes, files, sha256, unpackedBytes } = packed;
+  return { name, folder, entry, bytes: bytes.length, unpackedBytes, sha256, files };
+}

@@ -1,0 +1,129 @@
+// Packs the files of a project, says what is in the archive, and checks that a worker could load the
+// handler from it.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { PackedArchive } from '../../archive/pack.ts';
+import type { Omission, OmissionReason, ProjectFiles } from '../../archive/project-files.ts';
+import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
+import { CommandError, EXIT } from '../command.ts';
+import { inheritEnvironment } from '../config.ts';
+import { formatSize } from './byte-size.ts';
+import type { Project } from './project.ts';
+
+/** Number of files that a summary names. */
+const NAMED_FILES = 3;
+const NAMED_OMISSIONS = 5;
+
+const REASONS: Readonly<Record<OmissionReason, string>> = {
+  ignored: 'ignored',
+  secret: 'perhaps secret',
+  tool: 'packages, version control or platform data',
+};
+
+/** The handler does not load, here or on the platform. */
+export class NotLoadedError extends CommandError {
+  override readonly exitCode: number = EXIT.notLoaded;
+}
+
+export interface PackedProject extends PackedArchive {
+  listed: ProjectFiles;
+}
+
+/** @throws CommandError if the files break a limit or a rule, or do not contain the handler */
+export async function packProject({ entry, folder }: Project): Promise<PackedProject> {
+  const { listProjectFiles } = await import('../../archive/project-files.ts');
+  const { packFiles } = await import('../../archive/pack.ts');
+  return explainArchive(async () => {
+    const listed = await listProjectFiles(folder);
+    checkSelection(listed, entry);
+    const packed = await packFiles(
+      folder,
+      listed.files.map(({ path }) => path),
+    );
+    return { ...packed, listed };
+  });
+}
+
+/** Turns broken rules of archives, and files that cannot be read, into errors without a stack. */
+export async function explainArchive<T>(act: () => Promise<T>): Promise<T> {
+  const { ArchiveError } = await import('../../archive/archive-error.ts');
+  try {
+    return await act();
+  } catch (error) {
+    const isFileError = error instanceof Error && 'syscall' in error;
+    if (error instanceof ArchiveError || isFileError) throw new CommandError(error.message);
+    throw error;
+  }
+}
+
+function checkSelection({ files, ignoreFile, omissions }: ProjectFiles, entry: string): void {
+  if (!files.some(({ path }) => path === entry)) {
+    const omission = omissions.find(({ path }) => path === entry || entry.startsWith(path));
+    const reason = omission?.reason === 'ignored' ? ` by ${ignoreFile}` : '';
+    throw new CommandError(
+      `${entry} is left out of the archive${reason}; write a .millraceignore, which counts instead of .gitignore`,
+    );
+  }
+  const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
+  if (bytes <= ARCHIVE_LIMITS.unpackedBytes) return;
+  throw new CommandError(
+    `The files have ${formatSize(bytes)}, and the limit is ${formatSize(ARCHIVE_LIMITS.unpackedBytes)}. ` +
+      `The largest: ${nameLargest(files)}. Leave files out with .millraceignore; load models at the start of the handler`,
+  );
+}
+
+/** Some lines; with `all`, one for each file. */
+export function describePackage(
+  { entry, folder }: Project,
+  packed: PackedProject,
+  { all }: { all: boolean },
+): string {
+  const { bytes, files, listed, unpackedBytes } = packed;
+  const sizes = `${formatSize(unpackedBytes)}, ${formatSize(bytes.length)} packed`;
+  const count = files.length === 1 ? '1 file' : `${files.length} files`;
+  const lines = [`${folder}: ${count}, ${sizes}, handler ${entry}`];
+  if (all) lines.push(...files.map((file) => `  ${file.path}  ${formatSize(file.bytes)}`));
+  else if (files.length > 1) lines.push(`  largest: ${nameLargest(files)}`);
+  lines.push(...describeOmissions(listed.omissions));
+  return lines.join('\n');
+}
+
+function describeOmissions(omissions: readonly Omission[]): string[] {
+  const groups = Map.groupBy(omissions, ({ reason }) => reason);
+  return [...groups].map(([reason, all]) => {
+    const named = all.slice(0, NAMED_OMISSIONS).map(({ path }) => path);
+    const more = all.length > named.length ? ` and ${all.length - named.length} more` : '';
+    return `  left out (${REASONS[reason]}): ${named.join(', ')}${more}`;
+  });
+}
+
+function nameLargest(files: readonly { path: string; bytes: number }[]): string {
+  return files
+    .toSorted((one, other) => other.bytes - one.bytes)
+    .slice(0, NAMED_FILES)
+    .map(({ bytes, path }) => `${path} ${formatSize(bytes)}`)
+    .join(', ');
+}
+
+/** Loads the handler from a copy of the packed files. @throws NotLoadedError */
+export async function checkLoads(project: Project, packed: PackedProject): Promise<void> {
+  const { unpackArchive } = await import('../../archive/unpack.ts');
+  const { findLoadProblem } = await import('../../worker/loading/load-check.ts');
+  const temporary = await mkdtemp(join(tmpdir(), 'millrace-deploy-'));
+  try {
+    const copy = join(temporary, 'project');
+    await unpackArchive(packed.bytes, copy);
+    const { entry, folder } = project;
+    // The handler's code is the author's own, but needs no keys of the platform to load.
+    const env = inheritEnvironment({ MILLRACE_KEY: undefined, RUNPOD_AI_API_KEY: undefined });
+    const problem = await findLoadProblem({ copy, project: folder, entry, env });
+    if (problem === undefined) return;
+    const { ignoreFile, omissions } = packed.listed;
+    const missing = omissions.find(({ path }) => problem.includes(join(folder, path)));
+    const hint = missing ? `; ${missing.path} is left out (${ignoreFile})` : '';
+    throw new NotLoadedError(`The handler does not load: ${problem}${hint}`);
+  } finally {
+    await rm(temporary, { recursive: true, force: true });
+  }
+}

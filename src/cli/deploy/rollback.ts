@@ -1,0 +1,77 @@
+// `millrace rollback`: deploys an earlier version of an endpoint's handler again.
+import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import { type Command, CommandError } from '../command.ts';
+import { parseOptions } from '../option-parser.ts';
+import { UsageError } from '../options.ts';
+import { clientOptions, connectPlatform } from '../resources/client-options.ts';
+import { finish } from './deploy-result.ts';
+import { follow, startRollout, withStatus } from './deployment.ts';
+import { needName } from './project.ts';
+import { isUnderWay } from './rollout.ts';
+import { DEPLOY_EXIT_CODES, nameOption, rolloutOptions } from './rollout-options.ts';
+import { StatusLine } from './status-line.ts';
+import { needEndpoint } from './target.ts';
+
+const options = { name: nameOption, ...rolloutOptions, ...clientOptions };
+
+export const rollbackCommand: Command = {
+  name: 'millrace rollback',
+  description: [
+    'Deploys a version that the platform still has, in the same way as a new one: if it does not load, the ' +
+      'running version goes on. `millrace deploy --list` prints the versions.',
+  ],
+  positionals: [
+    { name: '[version]', help: 'number of the version; default: the one that ran before' },
+  ],
+  options,
+  examples: ['millrace rollback --name chat', 'millrace rollback 3 --name chat'],
+  exitCodes: DEPLOY_EXIT_CODES,
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { positionals, values } = parseOptions(options, args);
+  const given = readVersion(positionals);
+  const name = needName(values.name);
+  const { json, noFollow, timeout } = values;
+  const { platform, ...target } = connectPlatform(values);
+  const status = new StatusLine();
+  return withStatus(status, async () => {
+    let endpoint = await needEndpoint(platform, name);
+    const version = given ?? chooseEarlier(endpoint);
+    const common = { name, version, target, json };
+    if (version === endpoint.version && !isUnderWay(endpoint.rollout)) {
+      return finish({ ...common, endpoint, end: { kind: 'unchanged' } });
+    }
+    const goal = await startRollout(platform, endpoint, { version, timeout });
+    if (noFollow) return finish({ ...common, endpoint, end: { kind: 'started' } });
+    const end = await follow(platform, endpoint, goal, status);
+    endpoint = await platform.endpoints.get(endpoint.id);
+    return finish({ ...common, endpoint, end });
+  });
+}
+
+/** @throws UsageError */
+function readVersion([given, surplus]: readonly string[]): number | undefined {
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
+  if (given === undefined) return undefined;
+  if (/^[1-9]\d{0,8}$/.test(given)) return Number(given);
+  throw new UsageError(`${given}: a version is a whole number from 1`);
+}
+
+/**
+ * While a rollout is under way, the version that it replaces; else the one that ran before the running one.
+ * @throws CommandError if there is none
+ */
+export function chooseEarlier({
+  name,
+  rollout,
+  version,
+}: Pick<EndpointRecord, 'name' | 'rollout' | 'version'>): number {
+  if (isUnderWay(rollout) && version !== null) return version;
+  const earlier = rollout?.state === 'DONE' && rollout.version === version ? rollout.from : null;
+  if (earlier !== null) return earlier;
+  throw new CommandError(
+    `the platform does not know which version of ${name} ran before; give its number, from \`millrace deploy --list\``,
+  );
+}

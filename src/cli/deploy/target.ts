@@ -1,0 +1,129 @@
+// Finds the endpoint of a deployment, or creates it with its template, and applies its settings.
+import { isDeepStrictEqual } from 'node:util';
+import type { Platform } from '../../client/platform-client.ts';
+import { ApiError } from '../../client.ts';
+import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import { CommandError } from '../command.ts';
+import { integer, type OptionValues } from '../options.ts';
+import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
+import { composeScaler, updateOptions } from '../resources/endpoints.ts';
+
+const DEFAULT_IMAGE = 'millrace-worker';
+const NOT_FOUND = 404;
+
+const { gpu, idleTimeout, maxAttempts, perWorker, queueDelay, workersMax, workersMin } =
+  updateOptions;
+
+/** Settings of the endpoint and its template. */
+export const targetOptions = {
+  ...{ gpu, workersMin, workersMax, idleTimeout, queueDelay, perWorker, maxAttempts },
+  env: {
+    ...containerOptions.env,
+    help: 'environment variable of the workers; the given variables replace all earlier ones',
+  },
+  image: {
+    ...containerOptions.image,
+    help: `Docker: image of the workers, with millrace; default: ${DEFAULT_IMAGE}`,
+  },
+  disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: "size of a worker's disk, GB" }),
+} as const;
+
+export interface TargetSettings {
+  endpoint: Readonly<Record<string, unknown>>;
+  template: Readonly<Record<string, unknown>>;
+}
+
+/** Only what the options give. @throws UsageError */
+export function readSettings(values: OptionValues<typeof targetOptions>): TargetSettings {
+  const { disk, env, gpu: gpuTypes, image } = values;
+  const none = { name: undefined, args: undefined, port: [], registry: undefined };
+  return {
+    endpoint: keepGiven({
+      workersMin: values.workersMin,
+      workersMax: values.workersMax,
+      idleTimeout: values.idleTimeout,
+      maxAttempts: values.maxAttempts,
+      gpuTypeIds: gpuTypes.length > 0 ? gpuTypes : undefined,
+      scaler: composeScaler(values),
+    }),
+    template: keepGiven(readContainerFlags({ ...none, disk, env, image })),
+  };
+}
+
+function keepGiven(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+}
+
+/** Undefined if you have no endpoint of this name or ID. */
+export async function findEndpoint(
+  platform: Platform,
+  name: string,
+): Promise<EndpointRecord | undefined> {
+  try {
+    return await platform.endpoints.get(name);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === NOT_FOUND) return undefined;
+    throw error;
+  }
+}
+
+/** @throws CommandError if there is none */
+export async function needEndpoint(platform: Platform, name: string): Promise<EndpointRecord> {
+  const endpoint = await findEndpoint(platform, name);
+  if (endpoint) return endpoint;
+  throw new CommandError(`you have no endpoint ${name}; \`millrace deploy\` creates one`);
+}
+
+/** Creates the endpoint without a version, so that it has no workers yet. */
+export async function createEndpoint(
+  platform: Platform,
+  name: string,
+  settings: TargetSettings,
+): Promise<EndpointRecord> {
+  const template = await platform.templates.create({
+    ...{ name, image: DEFAULT_IMAGE },
+    ...settings.template,
+  });
+  try {
+    const more = { templateId: template.id, source: 'VERSION' as const };
+    return await platform.endpoints.create({ name, ...settings.endpoint, ...more });
+  } catch (error) {
+    // The first error says why; a template that stays does no harm.
+    await platform.templates.delete(template.id).catch(() => {});
+    throw error;
+  }
+}
+
+/** Changes the settings that differ. Resolves with the endpoint and what has changed. */
+export async function changeEndpoint(
+  platform: Platform,
+  endpoint: EndpointRecord,
+  settings: TargetSettings,
+): Promise<{ endpoint: EndpointRecord; changed: string[] }> {
+  const { id, templateId } = endpoint;
+  if (templateId === null) {
+    throw new CommandError(
+      `${id} has no workers of its own, because \`serve --endpoint\` declares it; choose another --name`,
+    );
+  }
+  const changes = keepDifferent(settings.endpoint, endpoint);
+  const changed = Object.keys(changes);
+  if (Object.keys(settings.template).length > 0) {
+    const found = await platform.templates.get(templateId);
+    const ofTemplate = keepDifferent(settings.template, found);
+    changed.push(...Object.keys(ofTemplate));
+    if (Object.keys(ofTemplate).length > 0) await platform.templates.update(templateId, ofTemplate);
+  }
+  if (Object.keys(changes).length === 0) return { endpoint, changed };
+  return { endpoint: await platform.endpoints.update(id, changes), changed };
+}
+
+function keepDifferent(
+  given: Readonly<Record<string, unknown>>,
+  found: object,
+): Record<string, unknown> {
+  const all = Object.entries(given);
+  return Object.fromEntries(
+    all.filter(([name, value]) => !isDeepStrictEqual(value, Reflect.get(found, name))),
+  );
+}
