@@ -1,8 +1,9 @@
 // The operations of clients on existing jobs: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
-import type { JobKey, Step, Store, StoredJob, Transaction } from '../store/store.ts';
+import type { JobKey, Reader, Step, Store, StoredJob, Transaction } from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
+import type { WaitReason } from '../wire/wait-reason.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
@@ -13,11 +14,18 @@ import { type ComposeRecord, composeRecord, toSummary } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
+import type { WaitFacts } from './waits/wait-reason.ts';
+import type { Waits } from './waits/waits.ts';
 
 /** Past participles for the error messages. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
 
-type Shown = [job: StoredJob, now: number, output: Uint8Array | undefined];
+type Shown = [
+  job: StoredJob,
+  now: number,
+  output: Uint8Array | undefined,
+  waitReason: WaitReason | undefined,
+];
 
 /** A snapshot of a job; formats it for the clients of one API. */
 export class ReadRecord implements JobRef {
@@ -73,6 +81,7 @@ export interface JobsOptions {
   positions: Positions;
   payloads: LargePayloads;
   settings: QueueSettings;
+  waits: Waits;
   closing: AbortSignal;
 }
 
@@ -89,17 +98,20 @@ export class Jobs {
   }
 
   async record(key: JobKey): Promise<ReadRecord> {
-    const { clock, payloads, removal, settings, store } = this.#options;
+    const { clock, payloads, removal, settings, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
     const found = await store.read(function* (tx) {
       const job = yield* tx.job(key);
-      return job && { job, output: yield* readOutput(tx, job, bounds) };
+      if (!job) return undefined;
+      const group = yield* readGroup(tx, job);
+      return { job, group, output: yield* readOutput(tx, job, bounds) };
     });
-    const { job, output } = found ?? raiseNoJob(key);
-    if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output);
+    const { group, job, output } = found ?? raiseNoJob(key);
+    const waitReason = job.status === 'IN_QUEUE' ? await waits.describe(job, group) : undefined;
+    if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output, waitReason);
     const large = (await payloads.read('output', key, output)) ?? raiseNoJob(key);
-    return new ReadRecord(job, clock.now(), large);
+    return new ReadRecord(job, clock.now(), large, waitReason);
   }
 
   /** Estimates the size of the record without reading the output. */
@@ -236,6 +248,17 @@ export class Jobs {
     }
     return { id: key.id, status: decision.job.status };
   }
+}
+
+/** The limit of the group of a queued job, and its use. */
+function* readGroup(
+  tx: Reader,
+  { endpointId, group, status }: StoredJob,
+): Step<WaitFacts['group']> {
+  if (status !== 'IN_QUEUE' || group === null) return undefined;
+  const limit = (yield* tx.endpoint(endpointId))?.settings.groupConcurrency;
+  if (limit === undefined) return undefined;
+  return { limit, leases: yield* tx.countGroupLeases(endpointId, group) };
 }
 
 function raiseNoJob({ id }: JobKey): never {

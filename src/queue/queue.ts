@@ -28,6 +28,7 @@ import { type Arrivals, Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
 import { Absence } from './time/absence.ts';
 import { RecordedTime } from './time/recorded-time.ts';
+import { type FindScaling, Waits } from './waits/waits.ts';
 import { Deliveries } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
@@ -45,6 +46,8 @@ export interface QueueOptions {
   formats?: RecordFormats;
   /** Closed with the queue. Default: nothing is sent, but deliveries are stored. */
   webhooks?: WebhookSender;
+  /** What the scaler knows of an endpoint's workers. Default: the platform starts no workers. */
+  findScaling?: FindScaling;
 }
 
 export class Queue implements Queues {
@@ -66,7 +69,7 @@ export class Queue implements Queues {
   #sweeping: Promise<void> = Promise.resolve();
 
   constructor(options: QueueOptions) {
-    const { clock, formats = {}, log, random = Math.random } = options;
+    const { clock, findScaling = () => 'none', formats = {}, log, random = Math.random } = options;
     this.#recordedTime = new RecordedTime(options);
     const { store } = this.#recordedTime;
     const settings = completeSettings(options.settings);
@@ -93,7 +96,8 @@ export class Queue implements Queues {
     const payloads = new LargePayloads({ store, clock, settings, onUnused });
     this.#parts = { ...shared, arrivals, removal, positions, payloads, gpuTotals, closing };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
-    this.jobs = new Jobs(this.#parts);
+    const waits = new Waits({ clock, presence, settings, findScaling });
+    this.jobs = new Jobs({ ...this.#parts, waits });
     this.streams = new Streams(this.#parts);
     this.#absence = new Absence({ store, clock, log });
     this.openLeases = new OpenLeases({ store, absence: this.#absence });
@@ -225,8 +229,8 @@ export class Queue implements Queues {
     const endpoint = await store.read((tx) => readEndpoint(tx, endpointId));
     const workers = { idle: 0, running: 0 };
     const aliveSince = clock.now() - settings.leaseMs;
-    for (const worker of presence.all()) {
-      if (worker.endpointId !== endpointId || worker.seenAt < aliveSince) continue;
+    for (const worker of presence.ofEndpoint(endpointId)) {
+      if (worker.seenAt < aliveSince) continue;
       if (worker.leases.size > 0) workers.running++;
       // A draining worker takes no jobs.
       else if (!worker.draining) workers.idle++;

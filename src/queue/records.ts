@@ -2,6 +2,7 @@
 import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobSummary } from '../wire/job.ts';
+import type { WaitReason } from '../wire/wait-reason.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
 export function delayTime(job: StoredJob, now: number): number {
@@ -39,6 +40,7 @@ export type ComposeRecord = <Output>(
   job: StoredJob,
   now: number,
   output: Output | undefined,
+  waitReason?: WaitReason,
 ) => (Output | Uint8Array)[];
 
 /** Record formats besides Millrace's own, by the name in a job's attachment. */
@@ -53,12 +55,14 @@ export function composeRecord<Output>(
   job: StoredJob,
   now: number,
   output: Output | undefined,
+  waitReason?: WaitReason,
 ): (Output | Uint8Array)[] {
   const head = describeJob(job, now, output);
   head['attempt'] = job.attempt;
   if (job.group !== null) head['group'] = job.group;
   if (job.error) head['error'] = job.error;
   if (job.usage) head['usage'] = job.usage;
+  if (waitReason) head['waitReason'] = waitReason;
   const progress = progressOf(job);
   return addMembers<Output | Uint8Array>(head, {
     ...(progress && { progress }),

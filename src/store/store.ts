@@ -187,6 +187,8 @@ export interface Reader {
   queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]>;
   /** Jobs whose lease, valid or expired, names the worker. */
   jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]>;
+  /** Number of valid leases of the group. */
+  countGroupLeases(endpointId: string, group: string): Step<number>;
   /** Every job that has a lease, over all endpoints. */
   leasedJobs(): Step<StoredJob[]>;
   dueJobs(now: number, limit: number): Step<StoredJob[]>;

@@ -46,6 +46,7 @@ export interface Tables
     | 'nextDueAt'
     | 'nextTurn'
     | 'takeableJobs'
+    | 'countGroupLeases'
   > {
   /** Like `Reader.jobs`. The status is never IN_PROGRESS: LeasedJobs lists those jobs. */
   jobs(listing: TableListing): Step<StoredJob[]>;

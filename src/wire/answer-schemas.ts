@@ -15,6 +15,7 @@ import {
 import type { Json } from './json.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
 import type { EndpointHealth } from './resources/endpoint.ts';
+import { WAIT_CODES, type WaitReason } from './wait-reason.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);
@@ -76,6 +77,16 @@ const attemptUsage = z.object({
     .describe('Absent without a GPU; a figure that nothing measured is absent'),
 }) satisfies z.ZodType<AttemptUsage>;
 
+const waitReason = z.object({
+  code: z.enum(WAIT_CODES),
+  message: z.string(),
+  since: z.int().exactOptional().describe('Since when, Unix ms'),
+  until: z
+    .int()
+    .exactOptional()
+    .describe('When the wait ends or the next worker start is tried, Unix ms'),
+}) satisfies z.ZodType<WaitReason>;
+
 export const jobRecord = z.object({
   id: z.string(),
   status: jobStatus,
@@ -108,6 +119,9 @@ export const jobRecord = z.object({
   usage: attemptUsage
     .exactOptional()
     .describe('What the last attempt used; set once it has ended, if its worker measures it'),
+  waitReason: waitReason
+    .exactOptional()
+    .describe('Why the job waits; set only while its status is IN_QUEUE'),
 }) satisfies z.ZodType<JobRecord>;
 
 const jobSummary = z.object({

@@ -1,6 +1,8 @@
 // A job as clients see it: statuses, record, submission request and limits. Workers load this file,
 // so the zod schemas are in job-schemas.ts.
 
+import type { WaitReason } from './wait-reason.ts';
+
 export const JOB_STATUSES = [
   'IN_QUEUE',
   'IN_PROGRESS',
@@ -165,6 +167,8 @@ export interface JobRecord<Output = unknown> {
   progress?: unknown;
   /** Of the last attempt, once it has ended; absent if the worker reported none. */
   usage?: AttemptUsage;
+  /** Only while the job is IN_QUEUE; absent on old platforms. */
+  waitReason?: WaitReason;
 }
 
 /** One row of the job list. Times are Unix ms. */

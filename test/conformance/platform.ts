@@ -74,6 +74,7 @@ export interface PlatformOptions {
   webhooks?: () => WebhookSender;
   /** Default: a new store in memory. */
   store?: Store;
+  findScaling?: QueueOptions['findScaling'];
 }
 
 export class Platform {
@@ -91,8 +92,16 @@ export class Platform {
 
   #createQueue(): Queue {
     const { clock, store } = this;
-    const { settings = {}, webhooks } = this.#options;
-    const plain = { store, clock, log: silentLog, settings, random: () => 0.5 };
+    const { findScaling, settings = {}, webhooks } = this.#options;
+    const random = () => 0.5;
+    const plain = {
+      store,
+      clock,
+      log: silentLog,
+      settings,
+      random,
+      ...(findScaling && { findScaling }),
+    };
     const options = webhooks ? { ...plain, webhooks: webhooks() } : plain;
     return new ObservedQueue(options, (verb, answer) => {
       for (const resolve of this.#expected.get(verb)?.splice(0) ?? []) resolve(answer);

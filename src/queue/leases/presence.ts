@@ -40,7 +40,8 @@ export interface PresentWorker {
 }
 
 export class Presence {
-  readonly #workers = new Map<string, PresentWorker>();
+  /** By endpoint, then by ID. */
+  readonly #workers = new Map<string, Map<string, PresentWorker>>();
   /** The worker that finishes its other jobs first, by job that must run alone. */
   readonly #emptying = new Map<string, PresentWorker>();
 
@@ -49,8 +50,7 @@ export class Presence {
    * outcome the new incarnation will deliver.
    */
   arrive(worker: StoredWorker, now: number, delivering: StoredJob[] = []): PresentWorker {
-    const name = nameOf(worker.endpointId, worker.id);
-    const before = this.#workers.get(name);
+    const before = this.find(worker.endpointId, worker.id);
     before?.openTake?.abort();
     const again = before?.incarnation === worker.incarnation ? before : undefined;
     const present: PresentWorker = {
@@ -68,20 +68,23 @@ export class Presence {
       takeSeq: 0,
       openTake: undefined,
     };
-    this.#workers.set(name, present);
+    const ofEndpoint = this.#workers.get(worker.endpointId) ?? new Map<string, PresentWorker>();
+    this.#workers.set(worker.endpointId, ofEndpoint.set(worker.id, present));
     for (const job of delivering) hold(present, job, { delivering: true });
     return present;
   }
 
   leave(worker: PresentWorker): void {
     worker.openTake?.abort();
-    const name = nameOf(worker.endpointId, worker.id);
     // A new incarnation may have arrived meanwhile.
-    if (this.#workers.get(name) === worker) this.#workers.delete(name);
+    if (this.find(worker.endpointId, worker.id) !== worker) return;
+    const ofEndpoint = this.#workers.get(worker.endpointId);
+    ofEndpoint?.delete(worker.id);
+    if (ofEndpoint?.size === 0) this.#workers.delete(worker.endpointId);
   }
 
   find(endpointId: string, workerId: string): PresentWorker | undefined {
-    return this.#workers.get(nameOf(endpointId, workerId));
+    return this.#workers.get(endpointId)?.get(workerId);
   }
 
   /** Returns the worker of a call. @throws LinkError `unknown_worker`, `stale_incarnation` */
@@ -99,8 +102,12 @@ export class Presence {
     return worker;
   }
 
-  all(): Iterable<PresentWorker> {
-    return this.#workers.values();
+  *all(): Iterable<PresentWorker> {
+    for (const ofEndpoint of this.#workers.values()) yield* ofEndpoint.values();
+  }
+
+  ofEndpoint(endpointId: string): Iterable<PresentWorker> {
+    return this.#workers.get(endpointId)?.values() ?? [];
   }
 
   /**

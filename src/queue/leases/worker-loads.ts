@@ -69,8 +69,8 @@ export class WorkerLoads {
   }
 
   ofPod(endpointId: string, podId: string): PresentWorker[] {
-    return [...this.#options.presence.all()].filter(
-      (worker) => worker.endpointId === endpointId && worker.podId === podId,
+    return [...this.#options.presence.ofEndpoint(endpointId)].filter(
+      (worker) => worker.podId === podId,
     );
   }
 
@@ -93,9 +93,7 @@ export class WorkerLoads {
   #listWorkers(endpointId: string): PresentWorker[] {
     const { clock, presence, settings } = this.#options;
     const aliveSince = clock.now() - settings.leaseMs;
-    return [...presence.all()].filter(
-      (worker) => worker.endpointId === endpointId && worker.seenAt >= aliveSince,
-    );
+    return [...presence.ofEndpoint(endpointId)].filter(({ seenAt }) => seenAt >= aliveSince);
   }
 }
 

@@ -92,6 +92,11 @@ export class LiveReader implements Reader {
     return yield* this.tables.jobsOfWorker(endpointId, workerId);
   }
 
+  *countGroupLeases(endpointId: string, group: string): Step<number> {
+    yield* this.loadLeased();
+    return this.live.leased.countOfGroup(endpointId, group);
+  }
+
   *leasedJobs(): Step<StoredJob[]> {
     yield* this.loadLeased();
     const jobs = yield* this.#readAll([...this.live.leased.keys()]);

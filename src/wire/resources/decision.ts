@@ -61,7 +61,7 @@ const scalerInput = z.object({
 export type ScalerInput = z.infer<typeof scalerInput>;
 
 /** Why the decision was made; a new cause is worth a record. */
-const SCALER_CAUSES = [
+export const SCALER_CAUSES = [
   'first',
   'delay',
   'count',

@@ -90,6 +90,17 @@ export function describeGroups(): void {
     expect(await lease(9)).toEqual([null, 'a', null, 'a', null, null]);
   });
 
+  it('count their valid leases', async () => {
+    const [first = ''] = await submit('a', 3);
+    await submit('b');
+    const count = (group: string) => store.read((tx) => tx.countGroupLeases(ENDPOINT, group));
+    expect(await count('a')).toBe(0);
+    await lease(3);
+    expect([await count('a'), await count('b'), await count('c')]).toEqual([2, 1, 0]);
+    await end(first);
+    expect(await count('a')).toBe(1);
+  });
+
   it('keep their turn after an operation that failed', async () => {
     await submit('a', 2);
     const refused = store.write(function* (tx) {

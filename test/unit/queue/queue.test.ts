@@ -47,6 +47,7 @@ describe('a record', () => {
       delayTime: 1_234,
       executionTime: 0,
       attempt: 0,
+      waitReason: { code: 'worker_ready', message: expect.stringContaining('4 slots free') },
     });
   });
 
@@ -250,6 +251,7 @@ describe('cancel and retry', () => {
       delayTime: 0,
       executionTime: 0,
       attempt: 1,
+      waitReason: { code: 'worker_ready', message: expect.any(String) },
       workerId: 'w1',
     });
     const again = await worker.takeOne();

@@ -1,0 +1,158 @@
+// Decides why a queued job waits: a pure function of the job, its endpoint's workers and the scaler's last decision.
+import type { StoredJob } from '../../store/store.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling-facts.ts';
+import type { WaitReason } from '../../wire/wait-reason.ts';
+
+/** The workers of an endpoint as its queue sees them. */
+export interface WorkerFacts {
+  /** Workers that called within a lease and do not drain. */
+  alive: number;
+  /** Slots of these that no job has. */
+  freeSlots: number;
+  /** Number of these without any job. */
+  empty: number;
+  /** Workers that called within a lease and drain. */
+  draining: number;
+  /** Last call of the workers that are silent for longer than a lease, Unix ms; null without one. */
+  silentSince: number | null;
+}
+
+export interface WaitFacts {
+  workers: WorkerFacts;
+  scaling: KnownScaling;
+  /** Undefined if the job has no group, or groups have no limit. */
+  group: { limit: number; leases: number } | undefined;
+}
+
+/** Why a job that is IN_QUEUE waits. The first reason that holds is the one that the caller can act on. */
+export function describeWait(job: StoredJob, facts: WaitFacts, now: number): WaitReason {
+  return findOwnReason(job, facts, now) ?? findEndpointReason(job.endpointId, facts, now);
+}
+
+function findOwnReason(
+  job: StoredJob,
+  { group, workers }: WaitFacts,
+  now: number,
+): WaitReason | undefined {
+  if (job.delayed && job.availableAt > now) return describePause(job);
+  if (group && group.leases >= group.limit) {
+    const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
+    return { code: 'group_at_limit', message };
+  }
+  if (job.solo && workers.alive > 0 && workers.empty === 0) {
+    const message =
+      'The job runs alone, because an earlier attempt ended its process or ran out of memory. A worker must finish its other jobs first.';
+    return { code: 'runs_alone', message, since: job.queuedAt };
+  }
+  return undefined;
+}
+
+function describePause({ availableAt, failures, history, queuedAt, submittedAt }: StoredJob) {
+  const last = history.at(-1);
+  const until = availableAt;
+  if (failures === 0 || !last) {
+    const message = `The job was submitted with a delay and starts at ${isoTime(until)} at the earliest.`;
+    return { code: 'delayed', message, since: submittedAt, until } as const;
+  }
+  const message = `Attempt ${last.attempt} failed with ${last.code}: ${endSentence(last.message)} The next attempt starts at ${isoTime(until)} at the earliest.`;
+  return { code: 'backing_off', message, since: queuedAt, until } as const;
+}
+
+function findEndpointReason(endpointId: string, facts: WaitFacts, now: number): WaitReason {
+  const { scaling, workers } = facts;
+  if (workers.freeSlots > 0) {
+    const message = `${count(workers.alive, 'worker')} connected, ${count(workers.freeSlots, 'slot')} free: the job starts in its turn.`;
+    return { code: 'worker_ready', message };
+  }
+  if (typeof scaling === 'object') return explainScaling(scaling, workers, now);
+  if (workers.alive > 0) return describeBusy(workers);
+  return describeAbsence(endpointId, facts);
+}
+
+function describeBusy(workers: WorkerFacts): WaitReason {
+  return { code: 'workers_busy', message: `${tellBusy(workers)}.` };
+}
+
+function describeAbsence(endpointId: string, { scaling, workers }: WaitFacts): WaitReason {
+  const { draining, silentSince } = workers;
+  const remedy =
+    scaling === 'none'
+      ? ` Start one: millrace worker <handler> --endpoint ${endpointId}.`
+      : ' The scaler has not decided yet.';
+  if (draining > 0) {
+    const message = `No worker takes jobs: ${count(draining, 'connected worker')} draining.${remedy}`;
+    return { code: 'no_worker', message };
+  }
+  if (silentSince === null) {
+    return { code: 'no_worker', message: `No worker is connected.${remedy}` };
+  }
+  const message = `No worker is connected; the last call came at ${isoTime(silentSince)}.${remedy}`;
+  return { code: 'no_worker', message, since: silentSince };
+}
+
+/** No worker has a free slot. */
+function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number): WaitReason {
+  const { cause, since, starting, workersMax } = scaling;
+  const reason = `${capitalize(scaling.reason)}.`;
+  if (workersMax === 0) {
+    const message = 'workersMax of the endpoint is 0, so it has no workers.';
+    return { code: 'at_maximum', message, since };
+  }
+  if (scaling.crashes.streak > 0 && workers.alive === 0) return describeCrashes(scaling, now);
+  if (cause === 'no_gpu' || cause === 'no_capacity') return { code: cause, message: reason, since };
+  if (starting) return describeStart(starting);
+  if (scaling.workers >= workersMax) {
+    const busy = workers.alive > 0 ? tellBusy(workers) : 'No worker takes jobs';
+    const ends = workers.draining > 0 ? `, ${workers.draining} of them draining` : '';
+    const message = `${busy}. The endpoint has ${count(scaling.workers, 'worker')}${ends}; workersMax is ${workersMax}.`;
+    return { code: 'at_maximum', message, since };
+  }
+  if (workers.alive > 0) {
+    return { code: 'workers_busy', message: `${tellBusy(workers)}. Scaler: ${scaling.reason}.` };
+  }
+  return { code: 'no_worker', message: `No worker is connected. Scaler: ${scaling.reason}.` };
+}
+
+function describeCrashes({ crashes, since }: ScalingFacts, now: number): WaitReason {
+  const { isHandler, notBefore, reason, streak } = crashes;
+  const what = isHandler ? 'could not load the handler' : 'failed before it was ready';
+  const who = streak === 1 ? 'A worker' : `${streak} workers in a row; the last one`;
+  const next =
+    notBefore > now
+      ? `The next one starts at ${isoTime(notBefore)} at the earliest.`
+      : 'The next one is being tried.';
+  const message = `${who} ${what}: ${endSentence(reason ?? 'reason unknown')} ${next}`;
+  const code = isHandler ? 'handler_not_loaded' : 'crashed';
+  return { code, message, since, ...(notBefore > now && { until: notBefore }) };
+}
+
+function describeStart({
+  isPulling,
+  podId,
+  reason,
+  since,
+}: NonNullable<ScalingFacts['starting']>): WaitReason {
+  const detail = reason === null ? '' : `: ${reason}`;
+  const message = `Worker ${podId} has been starting since ${isoTime(since)}${detail}.`;
+  return { code: isPulling ? 'image_pull' : 'worker_starting', message, since };
+}
+
+function tellBusy({ alive }: WorkerFacts): string {
+  return alive === 1 ? 'The only worker runs other jobs' : `All ${alive} workers run other jobs`;
+}
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+function endSentence(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function isoTime(at: number): string {
+  return new Date(at).toISOString();
+}

@@ -1,0 +1,38 @@
+// What the scaler knows of an endpoint's workers: the part of a wait reason that the endpoint's queue does not have.
+import { z } from 'zod';
+import { SCALER_CAUSES } from './decision.ts';
+
+/** All times are Unix ms. */
+export const scalingFacts = z.object({
+  workersMax: z.int(),
+  /** Workers that count towards `workersMax`, draining ones included. */
+  workers: z.int(),
+  /** Cause and reason of the last decision, and since when the cause holds. */
+  cause: z.enum(SCALER_CAUSES),
+  reason: z.string(),
+  since: z.number(),
+  crashes: z.object({
+    /** Workers in a row that failed before they were ready. */
+    streak: z.int(),
+    /** No worker starts before this time. */
+    notBefore: z.number(),
+    /** Why the last one failed. */
+    reason: z.string().nullable(),
+    /** It could not load the handler. */
+    isHandler: z.boolean(),
+  }),
+  /** The worker that has been starting for the longest time; null if none starts. */
+  starting: z
+    .object({
+      podId: z.string(),
+      since: z.number(),
+      isPulling: z.boolean(),
+      /** Why its pod waits, if known. */
+      reason: z.string().nullable(),
+    })
+    .nullable(),
+});
+export type ScalingFacts = z.infer<typeof scalingFacts>;
+
+/** `none`: the platform starts no workers of the endpoint. `unknown`: the scaler has not decided, or does not answer. */
+export type KnownScaling = ScalingFacts | 'none' | 'unknown';

@@ -1,0 +1,233 @@
+// Why a queued job waits: each code, and which one is given if several hold.
+import { describe, expect, it } from 'vitest';
+import type { PresentWorker } from '../../../../src/queue/leases/presence.ts';
+import { describeWait, type WaitFacts } from '../../../../src/queue/waits/wait-reason.ts';
+import { countWorkers } from '../../../../src/queue/waits/waits.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
+import type { ScalingFacts } from '../../../../src/wire/resources/scaling-facts.ts';
+import { WAIT_CODES, type WaitReason } from '../../../../src/wire/wait-reason.ts';
+import { makeJob, NOW, T0 } from '../lifecycle/job-states.ts';
+
+const NONE: WaitFacts['workers'] = {
+  ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, silentSince: null },
+};
+const BUSY = { ...NONE, alive: 2 };
+const FREE = { ...NONE, alive: 2, freeSlots: 1, empty: 1 };
+
+function scalingOf(changes: Partial<ScalingFacts>): ScalingFacts {
+  return {
+    ...{ workersMax: 3, workers: 2, cause: 'enough', reason: '1 job waiting', since: T0 },
+    crashes: { streak: 0, notBefore: 0, reason: null, isHandler: false },
+    starting: null,
+    ...changes,
+  };
+}
+
+const starting = { podId: 'pod_1', since: T0, isPulling: false, reason: null };
+const crashes = { streak: 2, notBefore: NOW + 4_000, reason: 'out of luck', isHandler: false };
+const failed = { attempt: 1, code: 'handler_error', message: 'no', workerId: 'w', endedAt: T0 };
+
+interface Case {
+  job?: Partial<StoredJob>;
+  facts?: Partial<WaitFacts>;
+  is: Partial<WaitReason>;
+}
+
+const CASES: Record<string, Case> = {
+  'a delay that is not over': {
+    job: { delayed: true, availableAt: NOW + 9_000 },
+    facts: { workers: FREE },
+    is: {
+      ...{ code: 'delayed', since: T0, until: NOW + 9_000 },
+      message:
+        'The job was submitted with a delay and starts at 2026-01-01T00:01:14.000Z at the earliest.',
+    },
+  },
+  'a delay that is just over': {
+    job: { delayed: true, availableAt: NOW },
+    facts: { workers: FREE },
+    is: { code: 'worker_ready' },
+  },
+  'a failed attempt': {
+    job: {
+      ...{ delayed: true, availableAt: NOW + 9_000, queuedAt: NOW, failures: 1 },
+      history: [{ ...failed, code: 'handler_error' }],
+    },
+    is: {
+      ...{ code: 'backing_off', since: NOW, until: NOW + 9_000 },
+      message:
+        'Attempt 1 failed with handler_error: no. The next attempt starts at 2026-01-01T00:01:14.000Z at the earliest.',
+    },
+  },
+  'a group at its limit': {
+    job: { group: 'a' },
+    facts: { workers: FREE, group: { limit: 2, leases: 2 } },
+    is: {
+      code: 'group_at_limit',
+      message: 'Group a has 2 running jobs, and groupConcurrency of the endpoint is 2.',
+    },
+  },
+  'a group below its limit': {
+    job: { group: 'a' },
+    facts: { workers: FREE, group: { limit: 2, leases: 1 } },
+    is: { code: 'worker_ready' },
+  },
+  'a job that runs alone, and busy workers': {
+    job: { solo: true },
+    facts: { workers: { ...FREE, empty: 0 } },
+    is: { code: 'runs_alone' },
+  },
+  'a job that runs alone, and an empty worker': {
+    job: { solo: true },
+    facts: { workers: FREE },
+    is: { code: 'worker_ready' },
+  },
+  'a job that runs alone, and no worker': {
+    job: { solo: true },
+    is: { code: 'no_worker' },
+  },
+  'no worker of the platform': {
+    is: {
+      code: 'no_worker',
+      message: 'No worker is connected. Start one: millrace worker <handler> --endpoint e.',
+    },
+  },
+  'a worker that is silent': {
+    facts: { workers: { ...NONE, silentSince: T0 } },
+    is: {
+      ...{ code: 'no_worker', since: T0 },
+      message:
+        'No worker is connected; the last call came at 2026-01-01T00:00:00.000Z. Start one: millrace worker <handler> --endpoint e.',
+    },
+  },
+  'only draining workers': {
+    facts: { workers: { ...NONE, draining: 1 } },
+    is: { code: 'no_worker', message: expect.stringContaining('1 connected worker draining') },
+  },
+  'workers without a free slot': {
+    facts: { workers: BUSY },
+    is: { code: 'workers_busy', message: 'All 2 workers run other jobs.' },
+  },
+  'a scaler that has not decided': {
+    facts: { scaling: 'unknown' },
+    is: {
+      code: 'no_worker',
+      message: 'No worker is connected. The scaler has not decided yet.',
+    },
+  },
+  'a scaler that finds its workers enough': {
+    facts: { workers: BUSY, scaling: scalingOf({}) },
+    is: {
+      code: 'workers_busy',
+      message: 'All 2 workers run other jobs. Scaler: 1 job waiting.',
+    },
+  },
+  'an endpoint that is switched off': {
+    facts: { scaling: scalingOf({ workersMax: 0, workers: 0, cause: 'at_maximum' }) },
+    is: {
+      code: 'at_maximum',
+      message: 'workersMax of the endpoint is 0, so it has no workers.',
+    },
+  },
+  'as many busy workers as are allowed': {
+    facts: { workers: BUSY, scaling: scalingOf({ workersMax: 2 }) },
+    is: {
+      code: 'at_maximum',
+      message: 'All 2 workers run other jobs. The endpoint has 2 workers; workersMax is 2.',
+    },
+  },
+  'as many draining workers as are allowed': {
+    facts: { workers: { ...NONE, draining: 1 }, scaling: scalingOf({ workersMax: 1, workers: 1 }) },
+    is: {
+      code: 'at_maximum',
+      message:
+        'No worker takes jobs. The endpoint has 1 worker, 1 of them draining; workersMax is 1.',
+    },
+  },
+  'a worker that starts': {
+    facts: { scaling: scalingOf({ workers: 1, starting }) },
+    is: {
+      ...{ code: 'worker_starting', since: T0 },
+      message: 'Worker pod_1 has been starting since 2026-01-01T00:00:00.000Z.',
+    },
+  },
+  'a worker that starts beside busy ones': {
+    facts: { workers: BUSY, scaling: scalingOf({ workers: 3, starting }) },
+    is: { code: 'worker_starting' },
+  },
+  'an image that is being pulled': {
+    facts: { scaling: scalingOf({ starting: { ...starting, isPulling: true, reason: 'slow' } }) },
+    is: { code: 'image_pull', message: expect.stringMatching(/: slow\.$/) },
+  },
+  'workers that crash': {
+    facts: { scaling: scalingOf({ crashes, cause: 'crashed' }) },
+    is: {
+      ...{ code: 'crashed', since: T0, until: NOW + 4_000 },
+      message:
+        '2 workers in a row; the last one failed before it was ready: out of luck. The next one starts at 2026-01-01T00:01:09.000Z at the earliest.',
+    },
+  },
+  'a worker on trial after a crash': {
+    facts: { scaling: scalingOf({ crashes: { ...crashes, streak: 1, notBefore: NOW }, starting }) },
+    is: {
+      code: 'crashed',
+      message: 'A worker failed before it was ready: out of luck. The next one is being tried.',
+    },
+  },
+  'workers that cannot load the handler': {
+    facts: { scaling: scalingOf({ crashes: { ...crashes, isHandler: true }, cause: 'crashed' }) },
+    is: { code: 'handler_not_loaded', message: expect.stringContaining('out of luck') },
+  },
+  'a worker that crashed beside others that run': {
+    facts: { workers: BUSY, scaling: scalingOf({ crashes }) },
+    is: { code: 'workers_busy' },
+  },
+  'no free GPU': {
+    facts: { scaling: scalingOf({ cause: 'no_gpu', reason: 'no GPU is free' }) },
+    is: { code: 'no_gpu', message: 'No GPU is free.', since: T0 },
+  },
+  'a full machine': {
+    facts: { workers: BUSY, scaling: scalingOf({ cause: 'no_capacity', reason: 'it is full' }) },
+    is: { code: 'no_capacity', message: 'It is full.' },
+  },
+};
+
+describe('a queued job waits because of', () => {
+  it.each(Object.entries(CASES))('%s', (_, { facts, is, job }) => {
+    const all: WaitFacts = { workers: NONE, scaling: 'none', group: undefined, ...facts };
+    expect(describeWait(makeJob(job), all, NOW)).toMatchObject(is);
+  });
+
+  it('each code of the list', () => {
+    const given = Object.values(CASES).map(({ is }) => is.code);
+    expect(WAIT_CODES.filter((code) => !given.includes(code))).toEqual([]);
+  });
+});
+
+describe('the workers of an endpoint', () => {
+  const lease = { endpointId: 'e', id: 'job', token: 't', takeId: 'k', deadlineAt: 0 };
+  const held = { ...lease, solo: false, delivering: false, lost: false };
+
+  function worker(changes: Partial<PresentWorker>) {
+    return { draining: false, leases: new Map(), seenAt: NOW, slots: 2, ...changes };
+  }
+
+  it('are counted by what they can take', () => {
+    const all = [
+      worker({}),
+      worker({ leases: new Map([['t', held]]) }),
+      worker({ leases: new Map([['t', { ...held, solo: true }]]) }),
+      worker({ draining: true }),
+      worker({ seenAt: NOW - 20_000 }),
+      worker({ seenAt: NOW - 30_000, draining: true }),
+    ];
+    expect(countWorkers(all, NOW - 15_000)).toEqual({
+      ...{ alive: 3, freeSlots: 3, empty: 1, draining: 1, silentSince: NOW - 20_000 },
+    });
+  });
+
+  it('cannot take less than nothing', () => {
+    const leases = new Map(['a', 'b', 'c'].map((token) => [token, held]));
+    expect(countWorkers([worker({ leases })], 0)).toMatchObject({ alive: 1, freeSlots: 0 });
+  });
+});
