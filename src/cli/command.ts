@@ -1,5 +1,6 @@
 // Defines commands of the `millrace` program and their shared exit codes. A command is `millrace
 // <command>`, or belongs to a group: `millrace <noun> <verb>`.
+import { EXIT_HANDLER_NOT_LOADED } from '../wire/worker-exit.ts';
 import type { OptionTable } from './options.ts';
 
 export const EXIT = {
@@ -8,7 +9,7 @@ export const EXIT = {
   usage: 2,
   gaveUp: 3,
   unfit: 4,
-  notLoaded: 5,
+  notLoaded: EXIT_HANDLER_NOT_LOADED,
   timedOut: 124,
   interrupted: 130,
 } as const;
@@ -17,6 +18,11 @@ export const EXIT = {
 export class CommandError extends Error {
   override readonly name = 'CommandError';
   readonly exitCode: number = EXIT.failed;
+}
+
+/** The handler cannot be loaded: another process would fail in the same way. */
+export class NotLoadedError extends CommandError {
+  override readonly exitCode: number = EXIT.notLoaded;
 }
 
 /** This machine cannot run the handler; another machine may. */

@@ -54,12 +54,10 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
   } catch (error) {
     if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
     const isFinal = !(error instanceof SetupError);
-    const isUnfit = error instanceof UnfitHandlerError;
-    channel.send({ type: 'failed', reason: error.message, isFinal, isUnfit });
+    const exitCode = error instanceof CommandError ? error.exitCode : EXIT.failed;
+    channel.send({ type: 'failed', reason: error.message, isFinal, exitCode });
     // The parent reports the reason; `dev` shows this process's log, which has it.
-    if (isSupervised || (values.underDev && error instanceof LifeError)) {
-      return isUnfit ? EXIT.unfit : EXIT.failed;
-    }
+    if (isSupervised || (values.underDev && error instanceof LifeError)) return exitCode;
     throw error;
   } finally {
     await channel.close();
@@ -159,6 +157,10 @@ class UnfitHandlerError extends LifeError {
   }
 }
 
+class LoadError extends LifeError {
+  override readonly exitCode: number = EXIT.notLoaded;
+}
+
 /** Another process may succeed. */
 class SetupError extends LifeError {}
 
@@ -181,8 +183,8 @@ async function live(
     if (error instanceof HandlerNotLoadedError && error.stage === 'setup') {
       throw new SetupError(error.message);
     }
-    const isExplained = error instanceof HandlerNotLoadedError || error instanceof LinkError;
-    throw isExplained ? new LifeError(error.message) : error;
+    if (error instanceof HandlerNotLoadedError) throw new LoadError(error.message);
+    throw error instanceof LinkError ? new LifeError(error.message) : error;
   }
   if (worker.state.name === 'ready') parent.reportReady();
   collectStartGarbage(() => worker.health().running > 0);

@@ -35,11 +35,12 @@ export const workerCommand: Command = {
     {
       code: EXIT.failed,
       meaning:
-        'the handler cannot be loaded, the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second SIGTERM or SIGHUP came',
+        'the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second SIGTERM or SIGHUP came',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
     { code: EXIT.gaveUp, meaning: 'crash loop: no worker process became ready' },
     { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
+    { code: EXIT.notLoaded, meaning: 'the handler cannot be loaded' },
     { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
   ],
   run,

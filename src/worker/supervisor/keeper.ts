@@ -53,7 +53,7 @@ export type KeeperState =
       /** The process said that another attempt would not help. */
       readonly isFinal: boolean;
       /** A check failed: this machine is unfit. */
-      readonly isUnfit: boolean;
+      readonly exitCode: number | undefined;
       readonly cancel: () => void;
     }
   | { readonly name: 'quarantined'; readonly reason: string }
@@ -294,8 +294,8 @@ export class Keeper implements WatchedWorker, FedWorker {
     }
     const until = this.#clock.now() + waitMs;
     const cancel = this.#clock.after(waitMs, () => this.#launch());
-    const isUnfit = failure?.isUnfit ?? false;
-    this.#change({ name: 'waiting', reason, until, isGivenUp, isFinal, isUnfit, cancel });
+    const exitCode = failure?.exitCode;
+    this.#change({ name: 'waiting', reason, until, isGivenUp, isFinal, exitCode, cancel });
   }
 
   /**

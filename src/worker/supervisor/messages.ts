@@ -11,10 +11,10 @@ export type FromWorker =
   /** Sent every BEAT_MS: the event loop runs. `ended`: attempts since the start. */
   | { type: 'beat'; running: number; ended: number }
   /**
-   * The worker cannot continue. `isFinal`: another process would fail too. `isUnfit`: the machine
-   * is unfit.
+   * The worker cannot continue. `isFinal`: another process would fail too. `exitCode`: of the supervisor, if
+   * it gives up for this reason.
    */
-  | { type: 'failed'; reason: string; isFinal: boolean; isUnfit: boolean }
+  | { type: 'failed'; reason: string; isFinal: boolean; exitCode: number }
   /** The worker exits so that a new process replaces it. */
   | { type: 'recycling'; reason: string }
   /** The platform drained the worker: it must not be replaced. */

@@ -40,8 +40,8 @@ export type SupervisorEnd =
       readonly name: 'gave_up';
       readonly reason: string;
       readonly isFinal: boolean;
-      /** A check failed: this machine is unfit. */
-      readonly isUnfit: boolean;
+      /** That the last process asked for. */
+      readonly exitCode: number | undefined;
     };
 
 export class Supervisor {
@@ -115,9 +115,9 @@ export class Supervisor {
     const [first] = givenUp;
     if (givenUp.length < states.length || first?.name !== 'waiting') return;
     this.#isStopping = true;
-    const { isFinal, isUnfit, reason } = first;
+    const { exitCode, isFinal, reason } = first;
     void Promise.all(this.keepers.map((keeper) => keeper.stop())).then(() => {
-      this.#end({ name: 'gave_up', reason, isFinal, isUnfit });
+      this.#end({ name: 'gave_up', reason, isFinal, exitCode });
     });
   }
 }

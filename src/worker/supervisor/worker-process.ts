@@ -50,7 +50,7 @@ export class WorkerProcess {
   /** Known before its first call to the platform. */
   identity: WorkerIdentity | undefined;
   /** The reason that the process gave for its exit. */
-  failure: { reason: string; isFinal: boolean; isUnfit?: boolean } | undefined;
+  failure: { reason: string; isFinal: boolean; exitCode?: number } | undefined;
   /** Why the process asked to be replaced; undefined if it did not. */
   recycling: string | undefined;
   /** The platform has drained it. */
@@ -152,7 +152,7 @@ export class WorkerProcess {
         this.failure = {
           reason: message.reason,
           isFinal: message.isFinal,
-          isUnfit: message.isUnfit,
+          exitCode: message.exitCode,
         };
         return;
       case 'recycling':

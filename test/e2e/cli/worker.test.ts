@@ -147,10 +147,10 @@ describe('a worker', () => {
     expect(stderr).toMatch(/millrace worker: --worker-id: .*"a b"/);
   });
 
-  it('whose handler cannot be loaded exits with 1 and the reason', async () => {
+  it('whose handler cannot be loaded exits with 5 and the reason', async () => {
     place.write('broken.mjs', 'export const nothing = 1;');
     const { code, stderr } = await place.run(['worker', 'broken.mjs'], { env });
-    expect(code).toBe(1);
+    expect(code).toBe(5);
     expect(stderr).toContain('broken.mjs: no default export');
   });
 

@@ -41,7 +41,7 @@ function running(ending?: 'recycle' | 'quarantine' | 'stop', isReady = true): Ke
 
 function waiting(isGivenUp: boolean): KeeperState {
   const reason = 'no model';
-  const rest = { isFinal: false, isUnfit: false, cancel: () => {} };
+  const rest = { isFinal: false, exitCode: undefined, cancel: () => {} };
   return { name: 'waiting', reason, until: 1, isGivenUp, ...rest };
 }
 

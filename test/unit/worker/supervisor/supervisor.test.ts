@@ -211,7 +211,7 @@ describe('a supervisor', () => {
       name: 'gave_up',
       reason: 'no model',
       isFinal: false,
-      isUnfit: false,
+      exitCode: undefined,
     });
     expect(launched).toHaveLength(3);
   });

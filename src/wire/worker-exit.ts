@@ -1,0 +1,4 @@
+// Exit codes of `millrace worker` that the platform understands when a pod ends.
+
+/** The handler cannot be loaded: another worker would fail in the same way. */
+export const EXIT_HANDLER_NOT_LOADED = 5;
