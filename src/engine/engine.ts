@@ -122,10 +122,10 @@ export interface Engine {
   /**
    * Creates the container and its disk without starting it; pulls the image if necessary. An
    * existing container of the same ID and generation stays unchanged; one of another generation
-   * must be removed first.
+   * must be removed first. `onPull` is called if the image has to be pulled; not over nodes.
    * @throws EngineError
    */
-  create(spec: ContainerSpec): Promise<void>;
+  create(spec: ContainerSpec, onPull?: () => void): Promise<void>;
   /**
    * Starts it with its existing disk. Does nothing if it runs. A missing command is `refused`, or
    * shows as exit code 127 (126: not executable). @throws EngineError

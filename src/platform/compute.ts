@@ -19,6 +19,7 @@ import { Versions } from '../control/versions/versions.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { Store } from '../store/store.ts';
+import type { KnownScaling } from '../wire/resources/scaling-facts.ts';
 import { PodControl, type WorkerHost } from './pod-control.ts';
 import type { FolderUse, WorkerFolders } from './worker-folders.ts';
 import { WorkerVolumes } from './worker-volumes.ts';
@@ -215,6 +216,12 @@ export class Compute {
       ...{ keys, host },
     });
     await this.#control.start();
+  }
+
+  /** What the scaler of this process knows of the endpoint's workers. */
+  scalingOf(endpointId: string): KnownScaling {
+    if (this.#control) return this.#control.scalingOf(endpointId);
+    return this.endpoints.find(endpointId)?.deployment ? 'unknown' : 'none';
   }
 
   /** Pods may have become reachable or unreachable. */

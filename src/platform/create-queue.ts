@@ -4,6 +4,7 @@ import type { ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
 import { Queue } from '../queue/queue.ts';
+import type { FindScaling } from '../queue/waits/waits.ts';
 import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
 import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
 import type { Store } from '../store/store.ts';
@@ -17,14 +18,16 @@ export interface QueueParts
   clock: ResumableClock;
   /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
   wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
+  findScaling: FindScaling;
 }
 
 /** @throws PlatformOptionError */
 export function createQueue(options: QueueParts): Queue {
-  const { clock, log, settings, store, wrapLink } = options;
+  const { clock, findScaling, log, settings, store, wrapLink } = options;
   const webhooks = createWebhookSender(options);
   const formats = runpodFormats;
-  const queue = new Queue({ store, clock, log, webhooks, formats, ...(settings && { settings }) });
+  const parts = { store, clock, log, webhooks, formats, findScaling };
+  const queue = new Queue({ ...parts, ...(settings && { settings }) });
   if (!wrapLink) return queue;
   const link = queue.link.bind(queue);
   queue.link = (endpointId, podId) => wrapLink(link(endpointId, podId), endpointId);

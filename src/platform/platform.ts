@@ -109,7 +109,10 @@ async function open(
   const compute = await openCompute({ ...options, store, clock, podUser });
   closers.push(() => compute.close());
   const { endpoints } = compute;
-  const queue = createQueue({ ...options, store, clock, ...seams });
+  const queue = createQueue({
+    ...{ ...options, store, clock, ...seams },
+    findScaling: (id) => compute.scalingOf(id),
+  });
   closers.push(() => queue.close());
   await queue.start();
   closers.push(await compute.startDeletion(queue.removal, names));

@@ -15,6 +15,7 @@ import { Fleet } from '../control/scaling/fleet.ts';
 import type { WorkView } from '../control/scaling/work-view.ts';
 import { type GoneWorker, WorkerPods } from '../control/scaling/worker-pods.ts';
 import type { Engine } from '../engine/engine.ts';
+import type { KnownScaling } from '../wire/resources/scaling-facts.ts';
 
 /** What workers in pods need from the machine that they run on, and from the queue of their endpoint. */
 export interface WorkerHost {
@@ -108,6 +109,10 @@ export class PodControl {
       () => this.#fleet.start(),
     ];
     for (const step of steps) if (!this.#isClosed) await step();
+  }
+
+  scalingOf(endpointId: string): KnownScaling {
+    return this.#fleet.scalingOf(endpointId);
   }
 
   /** Pods may have become reachable or unreachable. */

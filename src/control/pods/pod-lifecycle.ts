@@ -217,10 +217,11 @@ function observeRunning(pod: PodState, own: Container, now: number): PodState {
 /** The container has exited by itself. */
 function observeEnd(pod: PodState, own: Container, now: number): PodState {
   const endedAt = own.endedAt ?? now;
-  const ended = { ...pod, endedRun: runOf(own), startedAt: own.startedAt ?? pod.startedAt };
+  const over = { ...pod, endedRun: runOf(own), startedAt: own.startedAt ?? pod.startedAt };
   if (own.exitCode === 0) {
-    return { ...end(ended, endedAt), status: 'EXITED', desired: 'stopped', gpus: [] };
+    return { ...end(over, endedAt), status: 'EXITED', desired: 'stopped', gpus: [] };
   }
+  const ended = { ...over, exitCode: own.exitCode };
   const how = own.outOfMemory ? 'it ran out of memory' : `it exited with code ${own.exitCode}`;
   const wasWell = own.startedAt !== null && endedAt - own.startedAt >= WELL_AFTER_MS;
   const failures = wasWell ? 1 : pod.failures + 1;
@@ -253,6 +254,18 @@ export function giveUp(pod: PodState, reason: string, now: number): PodState {
 /** The engine does not respond, or nothing is free: the pod stays as it is. */
 export function noteDelay(pod: PodState, reason: string): PodState {
   return change(pod, { reason });
+}
+
+const PULL = 'its image is being pulled: ';
+
+/** Its container is created when the image is there. */
+export function notePull(pod: PodState, image: string): PodState {
+  return pod.desired === 'running' ? change(pod, { reason: `${PULL}${image}` }) : pod;
+}
+
+/** The image that is being pulled for the pod. */
+export function findPull({ reason }: Pick<PodState, 'reason'>): string | undefined {
+  return reason?.startsWith(PULL) ? reason.slice(PULL.length) : undefined;
 }
 
 export function giveGpus(pod: PodState, gpus: readonly string[]): PodState {

@@ -63,6 +63,8 @@ export const podState = z.object({
   gpus: z.array(z.string()),
   /** Unclean exits in a row. */
   failures: z.int().min(0),
+  /** Of the last unclean exit. */
+  exitCode: z.int().nullable().exactOptional(),
   /** No start before this time. */
   retryAt: z.number().nullable(),
   /** For people; null without a reason. */

@@ -9,6 +9,7 @@ import type { LivePods } from './live-pods.ts';
 import {
   giveUp,
   noteDelay,
+  notePull,
   type PodStep,
   settleRemoval,
   type Unreachable,
@@ -133,7 +134,17 @@ export class PodSteps {
     const { catalog, environmentOf, stateVolumeOf } = this.#options;
     const stateVolume = await stateVolumeOf?.(pod);
     const environment = (await environmentOf?.(pod)) ?? {};
-    await engine.create(createContainerSpec({ pod, catalog, environment, stateVolume }));
+    const spec = createContainerSpec({ pod, catalog, environment, stateVolume });
+    await engine.create(spec, () => void this.#notePull(pod));
+  }
+
+  /** Never rejects: the note only explains the wait. */
+  async #notePull({ generation, id }: PodState): Promise<void> {
+    const note = (pod: PodState) =>
+      pod.generation === generation ? notePull(pod, pod.spec.image) : pod;
+    await this.write(id, note).catch((error: unknown) => {
+      this.#options.log.debug({ pod: id, err: error }, 'noting the pull of an image failed');
+    });
   }
 
   async #settleRemoval(id: string): Promise<void> {

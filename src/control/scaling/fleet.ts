@@ -3,6 +3,7 @@
 
 import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Pods } from '../pods/pods.ts';
 import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worker-reconcile.ts';
@@ -33,6 +34,7 @@ export class Fleet {
   readonly #dueAt = new Map<string, number>();
   readonly #passedAt = new Map<string, number>();
   readonly #workforces = new Map<string, Promise<Workforce>>();
+  readonly #scaling = new Map<string, ScalingFacts>();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
   #running: Promise<void> = Promise.resolve();
@@ -71,6 +73,12 @@ export class Fleet {
     this.#closing.abort();
     for (const close of this.#closers.splice(0)) close();
     await this.#running;
+  }
+
+  /** What the scaler knows of the endpoint's workers, for the reason why its jobs wait. */
+  scalingOf(endpointId: string): KnownScaling {
+    if (!this.#options.endpoints.find(endpointId)?.deployment) return 'none';
+    return this.#scaling.get(endpointId) ?? 'unknown';
   }
 
   /** Something has changed at the endpoint; may be called for every job, and for any endpoint. */
@@ -119,6 +127,7 @@ export class Fleet {
       if (!isDeployed(endpoint)) return await this.#leave(id);
       const workforce = await this.#workforceOf(id);
       const outlook = await workforce.reconcile(endpoint);
+      if (workforce.facts) this.#scaling.set(id, workforce.facts);
       if (outlook === 'idle') this.#rest(id);
       if (outlook === 'busy') this.#setDue(id, clock.now() + PASS_EVERY_MS);
     } catch (error) {
@@ -138,6 +147,7 @@ export class Fleet {
   async #leave(id: string): Promise<void> {
     const { pods } = this.#options;
     this.#workforces.delete(id);
+    this.#scaling.delete(id);
     this.#passedAt.delete(id);
     await Promise.all(pods.ofEndpoint(id).map((pod) => pods.endWorker(pod.id)));
   }

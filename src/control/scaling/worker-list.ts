@@ -4,6 +4,7 @@
 
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointType } from '../../wire/resources/endpoint.ts';
+import { EXIT_HANDLER_NOT_LOADED } from '../../wire/worker-exit.ts';
 import { reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import type { SeenWorker } from './work-view.ts';
@@ -21,6 +22,12 @@ const DRAIN_SLACK_MS = 60_000;
 export type Crashes = ScalerInput['crashes'];
 
 const NO_CRASHES: Crashes = { streak: 0, notBefore: 0, reason: null };
+
+interface CrashNote {
+  /** Workers in a row. Default: one more. */
+  streak?: number | undefined;
+  isHandler?: boolean;
+}
 
 export interface WorkerListOptions {
   /** Unix ms. Earlier pods belong to an earlier run of the platform; their history is unknown. */
@@ -99,9 +106,14 @@ export class WorkerList {
   }
 
   /** A worker crashed, or could not be created; `streak` of them in a row. */
-  noteCrash(reason: string, now: number, streak = this.#crashes.streak + 1): void {
+  noteCrash(
+    reason: string,
+    now: number,
+    { isHandler = false, streak = this.#crashes.streak + 1 }: CrashNote = {},
+  ): void {
     const pauseMs = Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(streak - 1, 30));
-    this.#crashes = { streak, notBefore: now + pauseMs, reason };
+    const notBefore = now + pauseMs;
+    this.#crashes = { streak, notBefore, reason, ...(isHandler && { isHandler }) };
   }
 
   /** Replaces the reason of the last crash by a more precise one. */
@@ -125,7 +137,9 @@ export class WorkerList {
       entry.isEnded = true;
       observation.ended.push(end);
       if (end.isCrash) {
-        this.noteCrash(end.reason, input.now, entry.seenAt === null ? undefined : 1);
+        const streak = entry.seenAt === null ? undefined : 1;
+        const isHandler = pod.exitCode === EXIT_HANDLER_NOT_LOADED;
+        this.noteCrash(end.reason, input.now, { streak, isHandler });
       }
     } else if (entry.drainingSince !== null && seen?.draining === false) {
       observation.undrained.push(pod.id);

@@ -7,6 +7,7 @@ import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { DecisionRecord, ScalerDecision, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
+import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
@@ -19,6 +20,7 @@ import { findLastOutput } from './exit-report.ts';
 import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
 import { LoadPeak } from './load-peak.ts';
 import { decide } from './scaler.ts';
+import { describeScaling } from './scaling-facts.ts';
 import { isCheckPod, VersionCheck } from './version-check.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
 import { type EndedWorker, type Observation, WorkerList } from './worker-list.ts';
@@ -82,6 +84,8 @@ export class Workforce {
   #origin: string | undefined;
   #last: Pick<DecisionRecord, 'cause' | 'want'> | undefined;
   #lastStartAt: number | null = null;
+  /** What the last pass found; undefined before the first. */
+  #facts: ScalingFacts | undefined;
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -97,6 +101,11 @@ export class Workforce {
 
   static async open(options: WorkforceOptions, endpointId: string): Promise<Workforce> {
     return new Workforce(options, await options.decisions.last(endpointId));
+  }
+
+  /** For the reason why jobs wait; undefined before the first pass. */
+  get facts(): ScalingFacts | undefined {
+    return this.#facts;
   }
 
   async reconcile(endpoint: DeployedEndpoint): Promise<Outlook> {
@@ -124,6 +133,10 @@ export class Workforce {
     const decision = decide(awaitsPlace ? reservePlace(input) : input);
     const started = await this.#start(endpoint, template, decision.start);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
+    this.#facts = describeScaling({
+      ...{ decision, input, before: this.#facts },
+      pods: pods.ofEndpoint(id),
+    });
     await this.#record(endpoint, { input, decision, started });
     await this.#versionCheck.advance(endpoint, {
       ...{ checkPods, input },

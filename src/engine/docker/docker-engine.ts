@@ -89,12 +89,12 @@ export class DockerEngine implements Engine {
     this.#watch = new EventWatch({ client, platform, clock, log, listIds });
   }
 
-  create(spec: ContainerSpec): Promise<void> {
+  create(spec: ContainerSpec, onPull?: () => void): Promise<void> {
     return begin(async () => {
       splitArgs(spec.args);
       checkVendor(spec.gpus);
       const known = await this.#inspect(spec.id);
-      if (!known) await this.#make(spec);
+      if (!known) await this.#make(spec, onPull);
       const made = known ?? (await this.#inspect(spec.id));
       if (!made) throw new EngineError('unavailable', `container of ${spec.id} not found`);
       const { generation } = made.container;
@@ -243,9 +243,9 @@ export class DockerEngine implements Engine {
     return known?.startedAt === startedAt ? known : { at: startedAt, cpuNs: 0 };
   }
 
-  async #make(spec: ContainerSpec): Promise<void> {
+  async #make(spec: ContainerSpec, onPull?: () => void): Promise<void> {
     const gpuTerms = await this.#creator.describeGpuTerms(spec);
-    await this.#images.provide(spec.image, spec.registry);
+    await this.#images.provide(spec.image, spec.registry, onPull);
     await this.#networks.provide(spec.network);
     await this.#volumes.provide(spec);
     const giveUpAt = this.#clock.now() + SETTLE_MS;

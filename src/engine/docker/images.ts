@@ -26,8 +26,8 @@ export class Images {
     this.#log = log;
   }
 
-  /** Resolves when the image is present. @throws EngineError */
-  async provide(image: string, login: RegistryLogin | null): Promise<void> {
+  /** Resolves when the image is present. `onPull` is called if it has to be pulled. @throws EngineError */
+  async provide(image: string, login: RegistryLogin | null, onPull?: () => void): Promise<void> {
     const isThere = await this.#client.find((docker) =>
       docker.getImage(encodePath(image)).inspect(),
     );
@@ -37,6 +37,7 @@ export class Images {
       throw new EngineError('refused', `the image ${image} is not pulled: ${detail}`);
     }
     this.#log.info({ image }, 'pulling image');
+    onPull?.();
     await this.#pull(image, login);
   }
 

@@ -3,7 +3,7 @@ import type { NodeCallHandlers } from '../nodes/node-calls.ts';
 
 export type MachineCallHandlers = Pick<
   NodeCallHandlers,
-  'describe' | 'machine' | 'work' | 'load' | 'drain' | 'endPod' | 'use'
+  'describe' | 'machine' | 'work' | 'load' | 'scaling' | 'drain' | 'endPod' | 'use'
 >;
 
 /** For handlers that do not exist yet when other nodes begin to call. */
@@ -13,6 +13,7 @@ export function forwardMachineCalls(find: () => MachineCallHandlers): MachineCal
     machine: (body) => find().machine(body),
     work: (body) => find().work(body),
     load: (body) => find().load(body),
+    scaling: (body) => find().scaling(body),
     drain: (body) => find().drain(body),
     endPod: (body) => find().endPod(body),
     use: (body) => find().use(body),

@@ -13,6 +13,7 @@ import type { Engine } from '../../engine/engine.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 import { Compute } from '../compute.ts';
 import { readNodeName } from '../files/node-name.ts';
 import { type Machine, openMachine } from '../machine.ts';
@@ -20,6 +21,7 @@ import { callNode } from '../nodes/node-calls.ts';
 import type { NodePlatformOptions } from '../nodes/node-options.ts';
 import type { WorkerHost } from '../pod-control.ts';
 import type { FolderUse } from '../worker-folders.ts';
+import { LeaderScaling } from './leader-scaling.ts';
 import { MachineAgent } from './machine-agent.ts';
 import type { MachineCallHandlers } from './machine-calls.ts';
 import { MachineCatalog } from './machine-catalog.ts';
@@ -67,7 +69,7 @@ export class NodeCompute {
   #catalog: MachineCatalog | undefined;
   /** Counts the times that this node began to lead, and ended. */
   #turn = 0;
-  #serving: { parts: ServingParts; work: NodeWork } | undefined;
+  #serving: { parts: ServingParts; work: NodeWork; scaling: LeaderScaling } | undefined;
 
   private constructor(options: NodeComputeOptions, machine: Machine) {
     const { compute, dataFolder } = options.platform;
@@ -111,11 +113,20 @@ export class NodeCompute {
 
   /** Answers other nodes from now on. */
   serve(parts: ServingParts): void {
-    const { client, platform } = this.#options;
+    const { client, clock, platform } = this.#options;
     const isDeployed = (id: string) => this.compute.endpoints.find(id)?.deployment != null;
     if (!this.#parts) return;
     const work = new NodeWork({ ...parts, client, isDeployed, log: platform.log });
-    this.#serving = { parts, work };
+    const { findLeader } = parts;
+    const own = (id: string) => this.compute.scalingOf(id);
+    const scaling = new LeaderScaling({ client, clock, findLeader, own });
+    this.#serving = { parts, work, scaling };
+  }
+
+  /** What the scaler knows of the endpoint's workers, on whichever node it runs. Never rejects. */
+  scalingOf(endpointId: string): KnownScaling | Promise<KnownScaling> {
+    if (!this.compute.endpoints.find(endpointId)?.deployment) return 'none';
+    return this.#serving?.scaling.find(endpointId) ?? 'unknown';
   }
 
   follow(view: ClusterView): void {
@@ -180,6 +191,11 @@ export class NodeCompute {
     },
     load: async ({ endpointId }) =>
       this.#requireServing().parts.queues.workerLoads.load(endpointId),
+    scaling: async ({ endpointId }) => {
+      this.#requireLead();
+      const scaling = this.compute.scalingOf(endpointId);
+      return typeof scaling === 'object' ? scaling : undefined;
+    },
     drain: async ({ endpointId, podId }) =>
       this.#requireServing().parts.queues.workerLoads.drain(endpointId, podId),
     endPod: async (ended) => this.#requireServing().work.endPodHere(ended),

@@ -113,7 +113,11 @@ export async function openNode(
       return opened;
     },
     noteClosed: (shard) => status.noteClosed(shard),
-    createQueue: (store) => createQueue({ ...options, store, clock, wrapLink }),
+    createQueue: (store) =>
+      createQueue({
+        ...{ ...options, store, clock, wrapLink },
+        findScaling: (id) => ofPods.scalingOf(id),
+      }),
     leader: {
       async begin(queue, lost) {
         // Before deletions of endpoints, which end their workers.

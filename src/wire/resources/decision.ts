@@ -52,6 +52,8 @@ const scalerInput = z.object({
     notBefore: z.number(),
     /** Reason of the last failure. */
     reason: z.string().nullable(),
+    /** The last one could not load the handler. */
+    isHandler: z.boolean().exactOptional(),
   }),
   /** Number of free GPUs of the endpoint's types; null for workers without a GPU. */
   places: z.int().nullable(),

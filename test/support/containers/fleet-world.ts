@@ -18,9 +18,11 @@ import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
+import type { JobRecord } from '../../../src/wire/job.ts';
 import type { Device, Lease } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';
+import type { WaitReason } from '../../../src/wire/wait-reason.ts';
 import { completed, Hand } from '../../conformance/platform.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
@@ -110,7 +112,8 @@ export class FleetWorld {
     const deploying = { engine: engine.kind, catalog, templates, admit: () => {} };
     const endpoints = await Endpoints.open({ store, clock, deploying });
     const decisions = await Decisions.open(store);
-    const queue = new Queue({ store, clock, log, random: () => 0.5 });
+    const findScaling = (id: string) => this.#running?.fleet.scalingOf(id) ?? 'unknown';
+    const queue = new Queue({ store, clock, log, random: () => 0.5, findScaling });
     await queue.start();
     const url = () => 'http://platform.test';
     const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
@@ -207,6 +210,16 @@ export class FleetWorld {
     const worker = this.#workers.get(podId);
     if (!worker) throw new Error(`there is no worker in ${podId}`);
     return worker;
+  }
+
+  /** Why the endpoint's newest job waits. */
+  async explainWait(endpointId: string): Promise<Partial<WaitReason>> {
+    const { jobs } = this.platform.queue;
+    const listing = { endpointId, status: undefined, before: undefined, limit: 1 };
+    const [job] = (await jobs.list(listing)).jobs;
+    const { body } = await jobs.record({ endpointId, id: job?.id ?? '' });
+    const { waitReason }: JobRecord = JSON.parse(body.toString());
+    return waitReason ?? {};
   }
 
   async countJobs(endpointId: string) {

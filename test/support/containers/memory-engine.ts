@@ -1,6 +1,6 @@
 // An engine whose containers are entries in a map; their arguments and the test decide what they
 // do. The host outlives its engines, as a machine outlives its platform.
-import type { Clock } from '../../../src/base/clock.ts';
+import { type Clock, sleep } from '../../../src/base/clock.ts';
 import {
   type Container,
   type ContainerSpec,
@@ -28,6 +28,8 @@ export class MemoryHost {
   limitsDisks = true;
   /** Containers ignore stops. */
   isStubborn = false;
+  /** How long a new image is pulled, ms; 0: it is there. */
+  pullMs = 0;
   /** Grace period of each container's last stop. */
   readonly graces = new Map<string, number>();
   readonly #clock: Clock;
@@ -36,6 +38,10 @@ export class MemoryHost {
 
   constructor(clock: Clock) {
     this.#clock = clock;
+  }
+
+  wait(ms: number): Promise<unknown> {
+    return sleep(this.#clock, ms);
   }
 
   get(id: string): Entry {
@@ -137,7 +143,11 @@ export class MemoryEngine implements Engine {
     this.kind = kind;
   }
 
-  create(spec: ContainerSpec): Promise<void> {
+  async create(spec: ContainerSpec, onPull?: () => void): Promise<void> {
+    if (this.host.pullMs > 0) {
+      onPull?.();
+      await this.host.wait(this.host.pullMs);
+    }
     return this.#try(() => this.host.create(spec));
   }
 

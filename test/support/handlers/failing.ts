@@ -1,0 +1,4 @@
+// Fails each job.
+export default function run(): never {
+  throw new Error('this job fails');
+}
