@@ -104,6 +104,10 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'check this machine: Node, memory, disk, GPUs, and the GPUs of each worker',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
+  completion: {
+    summary: 'print a script that completes command lines in bash, zsh or fish',
+    load: async () => (await import('./commands/completion.ts')).createCompletionCommand(COMMANDS),
+  },
 };
 
 /** Runs one command line, without the program's name; resolves with the exit code. */

@@ -33,6 +33,8 @@ export interface Option<T> {
   readonly defaultText: string | undefined;
   /** Allowed numbers in the form that the help shows. */
   readonly rangeText?: string;
+  /** All values, if they are few. */
+  readonly choices?: readonly string[];
   readonly required: boolean;
   /** Returns the value; an Error says what the value must be. */
   readonly parse: (texts: readonly string[]) => T;
@@ -159,6 +161,7 @@ export function choice<Word extends string>(
     kind: 'value',
     placeholder: options.placeholder ?? choices.join('|'),
     defaultText: options.default,
+    choices,
     required: false,
     fallback: options.default,
     parse: (texts) => {

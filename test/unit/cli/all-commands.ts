@@ -1,4 +1,5 @@
 // Every command and group of commands.
+import { createCompletionCommand } from '../../../src/cli/commands/completion.ts';
 import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
 import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
 import { healthCommand } from '../../../src/cli/commands/health.ts';
@@ -35,6 +36,7 @@ export const groups = [
 
 export const commands = [
   deployCommand,
+  createCompletionCommand({}),
   devCommand,
   diffCommand,
   doctorCommand,
