@@ -18,6 +18,7 @@ import type {
   VersionKey,
 } from './stored-records.ts';
 
+export { numberGpuType } from './outgrown-gpu.ts';
 export type * from './stored-records.ts';
 export { NO_TURN } from './stored-records.ts';
 
@@ -118,8 +119,20 @@ export type TurnKey = Pick<StoredJob, 'endpointId' | 'priority' | 'group'>;
 export interface TakeableRequest {
   endpointId: string;
   limit: number;
-  /** Most leases of one group. */
-  groupLimit: number;
+  /** Most leases of one group. Default: any number. */
+  groupLimit?: number | undefined;
+  /** Whether jobs that have outgrown the GPU type with this number may be leased. Default: none. */
+  acceptsOutgrown?: ((gpuType: number) => boolean) | undefined;
+}
+
+/** Ready jobs that have outgrown a GPU type. */
+export interface OutgrownLoad {
+  /** Number of the type, as `numberGpuType` returns it. */
+  gpuType: number;
+  /** Exact up to 1,000. */
+  waiting: number;
+  /** When the one that has waited longest was queued, Unix ms; of the first 16 in their order. */
+  oldestQueuedAt: number;
 }
 
 export interface TakeableJobs {
@@ -181,7 +194,7 @@ export interface Reader {
   jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined>;
   /** Without errors, histories, progress and attachments: of 1,000 jobs they can be hundreds of MB. */
   jobs(listing: JobListing): Step<StoredJob[]>;
-  /** IN_QUEUE and not delayed, the best first. */
+  /** Jobs that any worker may take, the best first: IN_QUEUE, not delayed, and without an outgrown GPU type. */
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
   /** IN_QUEUE, delayed or not, by position. `upTo`: the last position; default: none. */
   queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]>;
@@ -237,13 +250,15 @@ export interface Reader {
   versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined>;
   /** The versions of which there are parts, of all endpoints. */
   versionsWithParts(): Step<VersionKey[]>;
-  /** When the job that has waited longest was queued; delayed ones do not count. */
+  /** When the job that has waited longest was queued, of those that any worker may take. */
   oldestQueuedAt(endpointId: string): Step<number | undefined>;
   /**
-   * Number of jobs that could be taken now: exact up to `limit`, or if no job is delayed; otherwise
+   * Number of jobs that any worker may take now: exact up to `limit`, or if these are all queued jobs; otherwise
    * `limit`.
    */
   countReady(endpointId: string, limit: number): Step<number>;
+  /** The other jobs that could be taken now, by the GPU type that they have outgrown. */
+  outgrownLoads(endpointId: string): Step<OutgrownLoad[]>;
   keyByHash(hash: string): Step<StoredKey | undefined>;
   keys(): Step<StoredKey[]>;
   /** The oldest first. */
@@ -256,7 +271,7 @@ export interface Transaction extends Reader {
    * lower turns are leased first.
    */
   nextTurn(key: TurnKey): Step<number>;
-  /** The best ready jobs that can be leased without more than `groupLimit` leases of a group. */
+  /** The best ready jobs that a worker may take, without more than `groupLimit` leases of a group. */
   takeableJobs(request: TakeableRequest): Step<TakeableJobs>;
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): Step<void>;

@@ -34,6 +34,15 @@ export interface ChangedRow {
   output: Uint8Array | undefined;
 }
 
+/** Ready jobs that have outgrown one GPU type. */
+export interface OutgrownRange {
+  endpointId: string;
+  gpuType: number;
+  /** This place is included. Undefined: from the first one on. */
+  from: Place | undefined;
+  limit: number;
+}
+
 export interface Tables
   extends Omit<
     Transaction,
@@ -79,6 +88,8 @@ export interface Tables
   readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]>;
   /** Like `Reader.readyJobs`, of one group. */
   readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]>;
+  /** In the order of the queue. */
+  outgrownJobs(range: OutgrownRange): Step<StoredJob[]>;
   /** Like `Transaction.putOutput`, for a job that has no output. */
   addOutput(key: JobKey, output: Payload): Step<void>;
   /** The payload must not exist yet. */

@@ -109,6 +109,12 @@ export const jobRecord = z.object({
           workerId: z.string(),
           endedAt: z.int().describe('Unix ms'),
           usage: attemptUsage.exactOptional(),
+          outgrownGpuType: z
+            .string()
+            .exactOptional()
+            .describe(
+              'GPU type on which the attempt ran out of memory; set if the next attempt needed a later type',
+            ),
         }),
       ),
     })

@@ -140,6 +140,11 @@ export interface FailedAttempt {
   endedAt: number;
   /** Absent if the worker reported none. */
   usage?: AttemptUsage;
+  /**
+   * GPU type on which the attempt ran out of memory. Set if the next attempt needs a later type of the endpoint's
+   * `gpuTypeIds`.
+   */
+  outgrownGpuType?: string;
 }
 
 /**

@@ -3,6 +3,8 @@
 
 import { type Counts, type CountsRow, noCounts } from '../../src/store/live/counts.ts';
 import { comparePlaces, type Place } from '../../src/store/live/place.ts';
+import { isReady } from '../../src/store/live/ready-window.ts';
+import { outgrownNumber } from '../../src/store/outgrown-gpu.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type AlikeRange,
@@ -13,6 +15,7 @@ import {
   type EndpointBase,
   type JobKey,
   type LogRange,
+  type OutgrownLoad,
   OWNER,
   type Payload,
   type ReceiverKey,
@@ -31,7 +34,13 @@ import {
   type UnusedPayload,
   type VersionKey,
 } from '../../src/store/store.ts';
-import type { AddedRow, ChangedRow, TableListing, Tables } from '../../src/store/tables.ts';
+import type {
+  AddedRow,
+  ChangedRow,
+  OutgrownRange,
+  TableListing,
+  Tables,
+} from '../../src/store/tables.ts';
 
 const COUNTERS = [
   'inQueue',
@@ -134,8 +143,7 @@ export class MemoryTables implements Tables {
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    const ready = this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed);
-    return ready.sort(comparePlaces).slice(0, limit);
+    return this.#select(endpointId, isReady).sort(comparePlaces).slice(0, limit);
   }
 
   *readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]> {
@@ -146,6 +154,22 @@ export class MemoryTables implements Tables {
   *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
     const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
     return ready.filter((job) => job.group === group).slice(0, limit);
+  }
+
+  *outgrownJobs({ endpointId, from, gpuType, limit }: OutgrownRange): Step<StoredJob[]> {
+    const outgrown = this.#select(endpointId, (job) => outgrownNumber(job) === gpuType);
+    const behind = outgrown.filter((job) => !from || comparePlaces(job, from) >= 0);
+    return behind.sort(comparePlaces).slice(0, limit);
+  }
+
+  *outgrownLoads(endpointId: string): Step<OutgrownLoad[]> {
+    const outgrown = this.#select(endpointId, (job) => outgrownNumber(job) > 0);
+    const loads = [...Map.groupBy(outgrown, outgrownNumber)].map(([gpuType, jobs]) => {
+      const first = jobs.sort(comparePlaces).slice(0, 16);
+      const oldestQueuedAt = Math.min(...first.map(({ queuedAt }) => queuedAt));
+      return { gpuType, waiting: Math.min(jobs.length, 1_000), oldestQueuedAt };
+    });
+    return sortBy(loads, ({ gpuType }) => gpuType);
   }
 
   *turns(endpointId: string): Step<string | null> {
@@ -273,14 +297,14 @@ export class MemoryTables implements Tables {
   }
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
-    const ready = this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed);
+    const ready = this.#select(endpointId, isReady);
     const times = ready.map(({ queuedAt }) => queuedAt);
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
   *countReady(endpointId: string, limit: number): Step<number> {
     const queued = this.#select(endpointId, (job) => job.status === 'IN_QUEUE');
-    const ready = queued.filter(({ delayed }) => !delayed).length;
+    const ready = queued.filter(isReady).length;
     return ready === queued.length ? ready : Math.min(ready, limit);
   }
 

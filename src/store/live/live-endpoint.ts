@@ -1,4 +1,6 @@
 // What is in memory of one endpoint: its counters, its live jobs, and what the database does not have yet.
+
+import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
 import { type Counts, count, isZero, type JobChange, noCounts } from './counts.ts';
@@ -42,6 +44,8 @@ export class LiveEndpoint {
   searchedRows = 0;
   /** Jobs of the window when they were counted last. */
   counted = 0;
+  /** Numbers of the GPU types that ready jobs may have outgrown, or more. Undefined: not read yet. */
+  outgrown: Set<number> | undefined;
   /** The endpoint was removed; nothing of it is left. */
   isRemoved = false;
   readonly #leased: LeasedJobs;
@@ -160,6 +164,8 @@ export class LiveEndpoint {
     else this.jobs.delete(id);
     this.window.replace(before, after);
     this.#leased.replace(before, after);
+    const outgrown = after ? outgrownNumber(after) : 0;
+    if (outgrown > 0) this.outgrown?.add(outgrown);
     const group = before?.group ?? null;
     if (group !== null && before && holdsValidLease(before)) this.window.noteRoom(group);
     this.#noteKey(before, after);

@@ -2,14 +2,7 @@
 // and the counters. Operations change it at once; the database gets the last state of each changed job with
 // the commit. Between two commits the database has all of it, so any job may be dropped from memory.
 import type { InlinePayloads } from '../sql/job-row.ts';
-import type {
-  JobKey,
-  Step,
-  StoredEndpoint,
-  StoredJob,
-  TakeableRequest,
-  TurnKey,
-} from '../store.ts';
+import type { JobKey, Step, StoredEndpoint, StoredJob, TurnKey } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { type CountsRow, type JobChange, noCounts } from './counts.ts';
 import { KeptJobs, type KeptJobsOptions } from './kept-jobs.ts';
@@ -17,7 +10,13 @@ import { KnownGroups } from './known-groups.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import { type ChangedJob, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
-import { addNeeded, type Found, findTakeable, type Need } from './takeable-jobs.ts';
+import {
+  addNeeded,
+  type Found,
+  findTakeable,
+  type LimitedRequest,
+  type Need,
+} from './takeable-jobs.ts';
 import { UnwrittenRows } from './unwritten-rows.ts';
 
 export class LiveJobs {
@@ -106,13 +105,20 @@ export class LiveJobs {
   }
 
   /** The best ready jobs that can be leased, and what may have to be loaded for more of them. */
-  takeableJobs(request: TakeableRequest): Found {
+  takeableJobs(request: LimitedRequest): Found {
     const live = this.#open(request.endpointId);
     const found = findTakeable(live, request, this.windowJobs(request.endpointId));
     this.#kept.noteUse(live);
     this.#touched.add(live);
     this.#kept.drop(live, found.dropped);
     return found;
+  }
+
+  /** The endpoint's part, in which this commit searches. */
+  search(endpointId: string): LiveEndpoint {
+    const live = this.#open(endpointId);
+    this.#touched.add(live);
+    return live;
   }
 
   /** Rows of the endpoint that this commit has read in search of takeable jobs. */

@@ -6,6 +6,7 @@ import type {
   JobKey,
   JobListing,
   LogRange,
+  OutgrownLoad,
   Reader,
   ReceiverKey,
   ResourceKey,
@@ -136,6 +137,11 @@ export class LiveReader implements Reader {
   *countReady(endpointId: string, limit: number): Step<number> {
     yield* this.writeBack();
     return yield* this.tables.countReady(endpointId, limit);
+  }
+
+  *outgrownLoads(endpointId: string): Step<OutgrownLoad[]> {
+    yield* this.writeBack();
+    return yield* this.tables.outgrownLoads(endpointId);
   }
 
   /** All jobs with a lease are in memory from now on. */

@@ -24,7 +24,8 @@ import type {
   VersionKey,
 } from '../store.ts';
 import { LiveReader } from './live-reader.ts';
-import type { Need } from './takeable-jobs.ts';
+import { findOutgrown, loadOutgrown } from './outgrown-jobs.ts';
+import { type LimitedRequest, mergeTakeable, type Need } from './takeable-jobs.ts';
 
 /**
  * Jobs of an endpoint that one commit reads in search of takeable ones: some milliseconds. Hundreds of takes may share
@@ -66,7 +67,28 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   *takeableJobs(request: TakeableRequest): Step<TakeableJobs> {
-    yield* this.loadLeased();
+    const { acceptsOutgrown, endpointId, groupLimit, limit } = request;
+    if (groupLimit !== undefined) yield* this.loadLeased();
+    const ready: TakeableJobs =
+      groupLimit === undefined
+        ? { jobs: yield* this.readyJobs(endpointId, limit), isBlocked: false, hasMore: false }
+        : yield* this.#findReady({ endpointId, groupLimit, limit });
+    if (!acceptsOutgrown) return ready;
+    const live = this.live.search(endpointId);
+    if (!live.outgrown) {
+      yield* this.writeBack();
+      yield* loadOutgrown(this.tables, live);
+    }
+    const gpuTypes = [...(live.outgrown ?? [])].filter(acceptsOutgrown);
+    if (gpuTypes.length === 0) return ready;
+    const room = (group: string) => (groupLimit === undefined ? limit : live.room(group));
+    yield* this.writeBack();
+    const search = { gpuTypes, limit, room, maxRows: MAX_TAKEABLE_ROWS };
+    const outgrown = yield* findOutgrown(this.tables, live, search);
+    return mergeTakeable(ready, outgrown, { limit, room });
+  }
+
+  *#findReady(request: LimitedRequest): Step<TakeableJobs> {
     const { endpointId } = request;
     for (let rows = 0; ; ) {
       const { isBlocked, jobs, need } = this.live.takeableJobs(request);

@@ -1,4 +1,5 @@
 // The ready jobs of one endpoint that are next, in their order, as far as they are in memory.
+import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { StoredJob } from '../stored-records.ts';
 import { comparePlaces, type Place, placeOf } from './place.ts';
 import { type Room, ShortGroups } from './short-groups.ts';
@@ -216,6 +217,7 @@ export class ReadyWindow {
   }
 }
 
+/** Whether any worker may take the job. */
 export function isReady(job: StoredJob): boolean {
-  return job.status === 'IN_QUEUE' && !job.delayed;
+  return job.status === 'IN_QUEUE' && !job.delayed && outgrownNumber(job) === 0;
 }

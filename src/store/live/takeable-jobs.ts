@@ -1,8 +1,16 @@
 // Chooses the ready jobs of an endpoint that can be leased without exceeding the limit of any group, and says which rows
 // the window must read from the database for that.
-import type { StoredJob, TakeableRequest } from '../store.ts';
+import type { StoredJob, TakeableJobs } from '../store.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
-import type { Place } from './place.ts';
+import { comparePlaces, type Place } from './place.ts';
+import type { Room } from './short-groups.ts';
+
+export interface LimitedRequest {
+  endpointId: string;
+  limit: number;
+  /** Most leases of one group. */
+  groupLimit: number;
+}
 
 /** The first jobs of a group, or those from a place on, in the order of the queue. */
 export interface Need {
@@ -27,7 +35,7 @@ const MAX_PASSED = 64;
 /** `windowJobs`: number of jobs to read when the window ends too early. */
 export function findTakeable(
   live: LiveEndpoint,
-  { groupLimit, limit }: TakeableRequest,
+  { groupLimit, limit }: LimitedRequest,
   windowJobs: number,
 ): Found {
   const { window } = live;
@@ -57,4 +65,30 @@ export function addNeeded(live: LiveEndpoint, need: Need, jobs: readonly StoredJ
   if (need.ofGroup !== undefined) return live.window.fill(need.ofGroup, known, end);
   live.nextWindowJobs = 2 * need.limit;
   return live.window.extend(known, (group) => live.room(group), end);
+}
+
+/** The jobs that fit into the room of their groups, in their order. */
+export function fitGroups(jobs: readonly StoredJob[], room: Room): StoredJob[] {
+  const left = new Map<string, number>();
+  return jobs.filter(({ group }) => {
+    if (group === null) return true;
+    const free = left.get(group) ?? room(group);
+    left.set(group, free - 1);
+    return free > 0;
+  });
+}
+
+/** The best of both, in one order. */
+export function mergeTakeable(
+  one: TakeableJobs,
+  other: TakeableJobs,
+  { limit, room }: { limit: number; room: Room },
+): TakeableJobs {
+  if (other.jobs.length === 0 && !other.isBlocked && !other.hasMore) return one;
+  const jobs = [...one.jobs, ...other.jobs].sort(comparePlaces);
+  return {
+    jobs: fitGroups(jobs, room).slice(0, limit),
+    isBlocked: one.isBlocked || other.isBlocked,
+    hasMore: one.hasMore || other.hasMore,
+  };
 }

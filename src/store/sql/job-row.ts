@@ -1,5 +1,6 @@
 // Maps a job to its row and back.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
+import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
 
@@ -65,6 +66,12 @@ export const jobColumns = [
  */
 const USAGE_MARK = '\x1e';
 
+/**
+ * The column `delayed` is 0 for ready jobs, 1 for delayed ones, and more for ready jobs that have outgrown a GPU type:
+ * the number of the type. The index of queued jobs has it before the order, so each of these is a queue of its own.
+ */
+const DELAYED = 1;
+
 export function listJobValues(job: StoredJob): SqlValue[] {
   const { lease, error, history } = job;
   return [
@@ -77,7 +84,7 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.submittedAt,
     job.queuedAt,
     job.availableAt,
-    job.delayed ? 1 : 0,
+    job.delayed ? DELAYED : outgrownNumber(job),
     job.expiresAt,
     job.ttlMs,
     job.executionTimeoutMs,
@@ -173,7 +180,7 @@ export function readJob(row: Row): StoredJob {
     submittedAt: number(row, 'submitted_at'),
     queuedAt: number(row, 'queued_at'),
     availableAt: number(row, 'available_at'),
-    delayed: flag(row, 'delayed'),
+    delayed: number(row, 'delayed') === DELAYED,
     expiresAt: number(row, 'expires_at'),
     ttlMs: number(row, 'ttl_ms'),
     executionTimeoutMs: number(row, 'execution_timeout_ms'),

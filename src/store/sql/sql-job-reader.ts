@@ -1,8 +1,8 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job.ts';
 import type { Place } from '../live/place.ts';
-import type { AlikeRange, JobKey, Step, StoredJob, TurnKey } from '../store.ts';
-import type { TableListing } from '../tables.ts';
+import type { AlikeRange, JobKey, OutgrownLoad, Step, StoredJob, TurnKey } from '../store.ts';
+import type { OutgrownRange, TableListing } from '../tables.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
 import { number, numberOrNull, readFirst, textOrNull } from './rows.ts';
 
@@ -19,6 +19,18 @@ const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
 const NEWEST = 256;
 /** Oldest queued jobs among which one that is not delayed is looked for. */
 const OLDEST = 16;
+/** Jobs that have outgrown a GPU type are counted up to this number: no endpoint has more workers. */
+const MAX_COUNTED = 1_000;
+/** Value of the column `delayed` of jobs that any worker may take. */
+const READY = 0;
+
+/** A part of the jobs with one value of the column `delayed`: see job-row.ts. */
+interface QueueRange {
+  endpointId: string;
+  delayed: number;
+  from: Place | undefined;
+  limit: number;
+}
 
 export class SqlJobReader {
   *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
@@ -47,29 +59,40 @@ export class SqlJobReader {
     return rows.map(readJob);
   }
 
-  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
-        order by priority desc, turn, position limit ?`,
-      params: [endpointId, limit],
-    };
-    return rows.map(readJob);
+  readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    return this.#queueFrom({ endpointId, delayed: READY, from: undefined, limit });
   }
 
-  *readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]> {
-    const { position, priority, turn } = place;
+  readyJobsFrom(endpointId: string, from: Place, limit: number): Step<StoredJob[]> {
+    return this.#queueFrom({ endpointId, delayed: READY, from, limit });
+  }
+
+  outgrownJobs({ gpuType, ...range }: OutgrownRange): Step<StoredJob[]> {
+    return this.#queueFrom({ ...range, delayed: gpuType });
+  }
+
+  *#queueFrom({ delayed, endpointId, from, limit }: QueueRange): Step<StoredJob[]> {
+    if (!from) {
+      const rows = yield {
+        sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
+          order by priority desc, turn, position limit ?`,
+        params: [endpointId, delayed, limit],
+      };
+      return rows.map(readJob);
+    }
+    const { position, priority, turn } = from;
     // Two queries: an index of ascending and descending columns has no range for one.
     const same = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
         and priority = ? and (turn, position) >= (?, ?) order by turn, position limit ?`,
-      params: [endpointId, priority, turn, position, limit],
+      params: [endpointId, delayed, priority, turn, position, limit],
     };
     const jobs = same.map(readJob);
     if (jobs.length === limit) return jobs;
     const rest = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
         and priority < ? order by priority desc, turn, position limit ?`,
-      params: [endpointId, priority, limit - jobs.length],
+      params: [endpointId, delayed, priority, limit - jobs.length],
     };
     return [...jobs, ...rest.map(readJob)];
   }
@@ -198,7 +221,7 @@ export class SqlJobReader {
     const rows = yield {
       sql: `select case
           when exists (select 1 from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 1)
+            where endpoint_id = ? and status = 'IN_QUEUE' and delayed > 0)
           then (select count(*) from (select 1 from job
             where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0 limit ?) as ready)
           else coalesce((select in_queue from endpoint where id = ?), 0)
@@ -206,5 +229,32 @@ export class SqlJobReader {
       params: [endpointId, endpointId, limit, endpointId],
     };
     return readFirst(rows, (row) => number(row, 'count')) ?? 0;
+  }
+
+  *outgrownLoads(endpointId: string): Step<OutgrownLoad[]> {
+    // Steps through the index from type to type, and reads a bounded number of entries of each.
+    const rows = yield {
+      sql: `with recursive each (gpu_type) as (
+          select min(delayed) from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and delayed > 1
+          union all
+          select (select min(delayed) from job
+              where endpoint_id = ? and status = 'IN_QUEUE' and delayed > each.gpu_type)
+            from each where each.gpu_type is not null
+        )
+        select gpu_type,
+          (select count(*) from (select 1 from job where endpoint_id = ? and status = 'IN_QUEUE'
+              and delayed = each.gpu_type limit ?) as counted) as waiting,
+          (select min(queued_at) from (select queued_at from job where endpoint_id = ?
+              and status = 'IN_QUEUE' and delayed = each.gpu_type
+              order by priority desc, turn, position limit ?) as first) as queued_at
+        from each where gpu_type is not null`,
+      params: [endpointId, endpointId, endpointId, MAX_COUNTED, endpointId, OLDEST],
+    };
+    return rows.map((row) => ({
+      gpuType: number(row, 'gpu_type'),
+      waiting: number(row, 'waiting'),
+      oldestQueuedAt: number(row, 'queued_at'),
+    }));
   }
 }

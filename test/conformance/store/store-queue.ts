@@ -1,9 +1,14 @@
 // Queries for jobs: the queue, leases, due times, the list.
 import { expect, it } from 'vitest';
-import type { StoredJob } from '../../../src/store/store.ts';
-import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
+import { numberGpuType, type StoredJob } from '../../../src/store/store.ts';
+import { type FailedAttempt, JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
 import { idsOf, readJob, save, store } from './store-under-test.ts';
 import { addJobs, ENDPOINT, makeJob, makeLease } from './stored-jobs.ts';
+
+const FAILURE: FailedAttempt = {
+  ...{ attempt: 1, code: 'gpu_out_of_memory', message: 'CUDA out of memory' },
+  ...{ workerId: 'w', endedAt: 1 },
+};
 
 export function describeQueue(): void {
   const mixed = [
@@ -66,6 +71,74 @@ export function describeQueue(): void {
     await save(running, { status: 'IN_QUEUE' });
     const jobs = await store.read((tx) => tx.readyJobs(ENDPOINT, 10));
     expect(idsOf(jobs)).toEqual(['delayed', 'urgent', 'less urgent', 'running', 'early', 'late']);
+  });
+
+  it('keeps jobs that have outgrown a GPU type apart, in their order', async () => {
+    const outgrew = (type: string) => ({
+      history: [{ ...FAILURE, outgrownGpuType: type }, FAILURE],
+      failures: 2,
+    });
+    await addJobs(store, [
+      makeJob({ id: 'plain', position: 9 }),
+      makeJob({ id: 'second', position: 4, queuedAt: 400, ...outgrew('L4') }),
+      makeJob({ id: 'first', position: 7, priority: 2, queuedAt: 500, ...outgrew('L4') }),
+      makeJob({ id: 'third', position: 5, queuedAt: 300, ...outgrew('L4') }),
+      makeJob({ id: 'of another type', position: 1, queuedAt: 200, ...outgrew('L40S') }),
+      makeJob({ id: 'waiting', position: 1, delayed: true, ...outgrew('L4') }),
+      makeJob({ id: 'running', position: 1, status: 'IN_PROGRESS', ...outgrew('L4') }),
+    ]);
+    expect(idsOf(await store.read((tx) => tx.readyJobs(ENDPOINT, 10)))).toEqual(['plain']);
+    expect(await store.read((tx) => tx.countReady(ENDPOINT, 10))).toBe(1);
+    const loads = await store.read((tx) => tx.outgrownLoads(ENDPOINT));
+    const [l4, l40s] = [numberGpuType('L4'), numberGpuType('L40S')];
+    expect(new Set(loads)).toEqual(
+      new Set([
+        { gpuType: l4, waiting: 3, oldestQueuedAt: 300 },
+        { gpuType: l40s, waiting: 1, oldestQueuedAt: 200 },
+      ]),
+    );
+    const take = async (limit: number, accepted: number[]) => {
+      const acceptsOutgrown = (type: number) => accepted.includes(type);
+      const request = { endpointId: ENDPOINT, limit, acceptsOutgrown };
+      return idsOf((await store.write((tx) => tx.takeableJobs(request))).jobs);
+    };
+    expect(await take(10, [])).toEqual(['plain']);
+    expect(await take(10, [l4])).toEqual(['first', 'second', 'third', 'plain']);
+    expect(await take(2, [l4, l40s])).toEqual(['first', 'of another type']);
+    const released = await readJob('running');
+    if (!released) throw new Error('it was inserted');
+    await save(released, { status: 'IN_QUEUE' });
+    expect(await take(2, [l4])).toEqual(['first', 'running']);
+    const [first, second] = [await readJob('first'), await readJob('of another type')];
+    if (!first || !second) throw new Error('they were inserted');
+    expect(first.delayed).toBe(false);
+    await save(second, { status: 'IN_PROGRESS' });
+    expect(await take(10, [l40s])).toEqual(['plain']);
+    await save(first, { history: [] });
+    expect(idsOf(await store.read((tx) => tx.readyJobs(ENDPOINT, 10)))).toEqual(['first', 'plain']);
+  });
+
+  it('leases jobs that have outgrown a GPU type within the limit of their groups', async () => {
+    const history = [{ ...FAILURE, outgrownGpuType: 'L4' }];
+    const many = Array.from({ length: 40 }, (_, i) =>
+      makeJob({ id: `a${i}`, group: 'a', turn: i, position: i, history }),
+    );
+    await addJobs(store, [
+      ...many,
+      makeJob({ id: 'b', group: 'b', turn: 39, position: 41, history }),
+      makeJob({ id: 'ready', group: 'a', turn: 5, position: 90 }),
+      makeJob({ id: 'held', group: 'a', status: 'IN_PROGRESS', lease: makeLease() }),
+    ]);
+    const take = (limit: number, groupLimit: number) =>
+      store.write((tx) =>
+        tx.takeableJobs({
+          ...{ endpointId: ENDPOINT, limit, groupLimit },
+          acceptsOutgrown: () => true,
+        }),
+      );
+    expect(await take(4, 1)).toMatchObject({ jobs: [{ id: 'b' }], isBlocked: true });
+    expect(idsOf((await take(4, 3)).jobs)).toEqual(['a0', 'a1', 'b']);
+    expect(idsOf((await take(7, 8)).jobs)).toEqual(['a0', 'a1', 'a2', 'a3', 'a4', 'a5', 'ready']);
   });
 
   it('returns the jobs that each worker has leased, running or ended', async () => {

@@ -78,6 +78,16 @@ const reads: [string, () => Step<unknown>, string][] = [
     () => reader.oldestQueuedAt('e'),
     'job_by_status (endpoint_id=? AND status=?)',
   ],
+  [
+    'outgrownJobs',
+    () => reader.outgrownJobs({ endpointId: 'e', gpuType: 7, from: undefined, limit: 5 }),
+    'job_queued (endpoint_id=? AND delayed=?)',
+  ],
+  [
+    'outgrownLoads',
+    () => reader.outgrownLoads('e'),
+    'COVERING INDEX job_queued (endpoint_id=? AND delayed>?)',
+  ],
   ['dueJobs', () => reader.dueJobs(1, 5), 'job_due (due_at<?)'],
   ['nextDueAt', () => reader.nextDueAt(), 'job_due'],
   [
