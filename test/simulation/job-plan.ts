@@ -13,7 +13,12 @@ export interface JobPlan {
   fate: 'ends' | 'overruns' | 'kills';
   /** Ignores the abort signal. */
   isDeaf: boolean;
+  /** The first of the world's GPU types that has enough memory for the job. Default: the first one. */
+  gpu?: number;
 }
+
+/** In the order of the endpoint. */
+export const GPU_TYPES = ['small', 'medium', 'large'];
 
 /** Equal to the grace period of the executor. */
 const GRACE_MS = 2_000;
@@ -25,17 +30,25 @@ export interface PlanChoice {
   n: number;
   /** Share of jobs that kill their process, 0 to 1. */
   killerShare: number;
+  /** Some jobs need a later GPU type. Default: false. */
+  hasGpus?: boolean;
 }
 
-export function choosePlan({ n, killerShare }: PlanChoice, random: () => number): JobPlan {
+export function choosePlan(
+  { hasGpus = false, n, killerShare }: PlanChoice,
+  random: () => number,
+): JobPlan {
   const below = (limit: number) => Math.floor(random() * limit);
   const dice = random();
   const fate = dice < killerShare ? 'kills' : dice > 0.94 ? 'overruns' : 'ends';
+  // Takes no random number. With one more failure, three attempts would not be enough.
+  const gpu = hasGpus && n % 2 === 0 && fate === 'ends' ? (n / 2) % GPU_TYPES.length : 0;
   return {
+    ...(gpu > 0 && { gpu }),
     n,
     chunks: 1 + below(4),
     stepMs: fate === 'overruns' ? SHORT_TIMEOUT_MS + below(3_000) : 10 + below(4_000),
-    failures: below(5) === 0 ? 1 : 0,
+    failures: below(5) === 0 && gpu === 0 ? 1 : 0,
     fate,
     isDeaf: below(10) === 0,
   };
@@ -45,10 +58,12 @@ export interface HandlerWorld {
   clock: Clock;
   /** Kills the process of the handler at once. */
   killProcess: () => void;
+  /** Index of the type of its GPU; undefined in a world without GPUs. */
+  gpu: number | undefined;
 }
 
 /** Creates the handler of one process. */
-export function createHandler({ clock, killProcess }: HandlerWorld) {
+export function createHandler({ clock, gpu, killProcess }: HandlerWorld) {
   return async function* handle({ input: plan }: Job<JobPlan>, ctx: Context) {
     const { attempt, signal } = ctx;
     // The inline executor cannot kill a thread: after the grace period a job no longer kills its process.
@@ -69,6 +84,7 @@ export function createHandler({ clock, killProcess }: HandlerWorld) {
       if (clock.now() < threadDiesAt) killProcess();
       await new Promise(() => undefined);
     }
+    if (gpu !== undefined && gpu < (plan.gpu ?? 0)) throw new Error('CUDA out of memory');
     if (attempt <= plan.failures) throw new Error(`failure ${attempt}`);
     return { n: plan.n, attempt };
   };

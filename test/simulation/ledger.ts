@@ -5,6 +5,7 @@ import type { StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { RemainingReports } from '../../src/worker/reports/attempt-reports.ts';
+import { GPU_TYPES } from './job-plan.ts';
 
 const LEASE_MS = 15_000;
 const MAX_RELEASES = 10;
@@ -41,6 +42,8 @@ export const EVENTS = [
   'commit_failed',
   'of_group',
   'passed_over',
+  'outgrown',
+  'on_later_gpu',
 ] as const;
 export type WorldEvent = (typeof EVENTS)[number];
 
@@ -60,6 +63,8 @@ export class Ledger {
   readonly acknowledged = new Map<string, Map<number, string>>();
   /** By job: the attempt whose completion was on the disk of a process when the process died. */
   readonly survived = new Map<string, number>();
+  /** Index of the GPU type of each worker in the endpoint's order; empty without GPUs. */
+  readonly gpus = new Map<string, number>();
   /** IDs of jobs that a client retried. */
   readonly retried = new Set<string>();
   readonly #clock: Clock;
@@ -209,6 +214,7 @@ export class Ledger {
       const passed = [...this.#ready.values()].some((other) => !this.#hasRoom(other));
       if (passed) this.count('passed_over');
     }
+    this.#noteGpu(before, after);
     if (after.attempt !== before.attempt + 1) this.#complain(before, after, 'skipped an attempt');
     const isHeld = before.status === 'IN_PROGRESS' || before.lease?.lost === null;
     if (isHeld) this.#complain(before, after, 'a second live lease');
@@ -222,6 +228,17 @@ export class Ledger {
     const paidFor = after.failures + after.releases + notes.uncounted + 1;
     const attempts = after.attempt - notes.attemptsBefore;
     if (attempts > paidFor) this.#complain(before, after, `${attempts} attempts for ${paidFor}`);
+  }
+
+  /** A job never returns to a GPU type on which it ran out of memory, nor to an earlier one. */
+  #noteGpu(before: StoredJob, after: StoredJob): void {
+    const outgrown = before.history.flatMap(({ outgrownGpuType: type }) =>
+      type === undefined ? [] : GPU_TYPES.indexOf(type),
+    );
+    if (outgrown.length === 0) return;
+    const gpu = this.gpus.get(after.lease?.workerId ?? '') ?? -1;
+    if (gpu > Math.max(...outgrown)) this.count('on_later_gpu');
+    else this.#complain(before, after, `has outgrown ${Math.max(...outgrown)}, and got GPU ${gpu}`);
   }
 
   #noteEnd(notes: JobNotes, before: StoredJob, after: StoredJob): void {
@@ -253,7 +270,9 @@ export class Ledger {
     if (before.lease?.lost && after.lease?.lost === null) this.count('revived');
     const isSame = before.lease !== null && before.lease.token === after.lease?.token;
     if (isSame && before.lease?.incarnation !== after.lease?.incarnation) this.count('inherited');
-    const code = after.history.length > before.history.length && after.history.at(-1)?.code;
+    const isLonger = after.history.length > before.history.length;
+    if (isLonger && after.history.at(-1)?.outgrownGpuType !== undefined) this.count('outgrown');
+    const code = isLonger && after.history.at(-1)?.code;
     if (code === 'lease_expired' || code === 'worker_crashed') this.count(code);
   }
 

@@ -32,7 +32,7 @@ export interface PlayedSeed {
 }
 
 /** So few that the queue has to page jobs in and drop them all the time. */
-const FEW_LIVE_JOBS = { windowJobs: 3, readyJobs: 6, endedJobs: 2 };
+export const FEW_LIVE_JOBS = { windowJobs: 3, readyJobs: 6, endedJobs: 2 };
 
 export function openSqlite(): Store {
   return openSqliteStore({ path: ':memory:', cacheBytes: 1_048_576, live: FEW_LIVE_JOBS });
@@ -60,6 +60,7 @@ export class SeedPlayer {
       random,
       isSheltered: Math.floor(random() * SHELTERED_ONE_IN) === 0,
       groupLimit: seed % 2 === 0 ? undefined : 1 + (seed % 3),
+      hasGpus: seed % 5 < 2,
     });
     const giveBack = world.clock.takeOver(random);
     try {

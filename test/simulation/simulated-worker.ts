@@ -7,7 +7,7 @@ import { InlineExecutor } from '../../src/worker/execution/inline-executor.ts';
 import { MemoryOutbox } from '../../src/worker/outbox/outbox.ts';
 import { createWorker, type Worker } from '../../src/worker/worker.ts';
 import { FlakyLink, type Weather } from './flaky-link.ts';
-import { createHandler } from './job-plan.ts';
+import { createHandler, GPU_TYPES } from './job-plan.ts';
 import { type Disk, KeptOutbox, readUndelivered } from './kept-outbox.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
@@ -31,6 +31,8 @@ export interface SimulatedWorkerOptions {
   hasDisk: boolean;
   /** The supervisor says bye for dead processes. */
   isSupervised: boolean;
+  /** Index of the type of its GPU; undefined: none. */
+  gpu: number | undefined;
 }
 
 interface Process {
@@ -124,13 +126,13 @@ export class SimulatedWorker {
 
   #start(): void {
     if (this.#isClosed) return;
-    const { clock, hasDisk, id: workerId, random } = this.#options;
+    const { clock, gpu, hasDisk, id: workerId, random } = this.#options;
     const incarnation = ++this.#incarnation;
     const link = this.#createLink();
     const killProcess = () => {
       if (this.#process?.incarnation === incarnation) this.kill();
     };
-    const handler = readHandler(createHandler({ clock, killProcess }), 'simulated');
+    const handler = readHandler(createHandler({ clock, gpu, killProcess }), 'simulated');
     const disk = this.#disk;
     const outbox = hasDisk ? new KeptOutbox({ disk, clock, random }) : new MemoryOutbox();
     const worker = createWorker({
@@ -140,7 +142,7 @@ export class SimulatedWorker {
       workerId,
       incarnation,
       version: 'simulated',
-      devices: [CPU],
+      devices: [gpu === undefined ? CPU : describeGpu(gpu)],
       clock,
     });
     this.#process = { incarnation, link, outbox, worker };
@@ -148,4 +150,9 @@ export class SimulatedWorker {
       // The worker was killed or drained before it had started.
     });
   }
+}
+
+function describeGpu(gpu: number): Device {
+  const gpuTypeId = GPU_TYPES[gpu];
+  return { ...CPU, kind: 'gpu', ...(gpuTypeId !== undefined && { gpuTypeId }) };
 }

@@ -8,7 +8,7 @@ import { MemoryStore } from './memory-store.ts';
 import { NODE_EVENTS } from './nodes/node-events.ts';
 import { playNodes } from './nodes/play-nodes.ts';
 import { playSeeds } from './play-seeds.ts';
-import { openSqlite, SeedPlayer } from './run-seed.ts';
+import { FEW_LIVE_JOBS, openSqlite, SeedPlayer } from './run-seed.ts';
 
 const isRepeated = process.env['SEED'] !== undefined;
 const isSoak = process.env['SEEDS'] !== undefined;
@@ -37,13 +37,14 @@ describe('queue and workers under simulated faults', () => {
 
   it('behave the same for the same seed on both stores', async () => {
     const player = new SeedPlayer();
-    const sqlite = openSqlite();
     for (let seed = first; seed < first + COMPARED; seed++) {
-      const inMaps = await player.play(seed, new MemoryStore());
+      // New stores with the same windows: with others, a search for jobs of groups stops elsewhere.
+      const sqlite = openSqlite();
+      const inMaps = await player.play(seed, new MemoryStore(FEW_LIVE_JOBS));
       const onSqlite = await player.play(seed, sqlite);
+      await sqlite.close();
       expect(onSqlite.trace, `SEED=${seed}`).toEqual(inMaps.trace);
     }
-    await sqlite.close();
   });
 });
 

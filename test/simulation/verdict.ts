@@ -72,11 +72,14 @@ function* judgeEnd(
 }
 
 /** A job may fail after three attempts, each lost with its process or failed as planned. */
-function mayFail({ failures }: JobPlan, { error }: JobRecord): boolean {
+function mayFail({ failures, gpu = 0 }: JobPlan, { error }: JobRecord): boolean {
   const codes = error?.attempts.map(({ code }) => code) ?? [];
   const handlerErrors = codes.filter((code) => code === 'handler_error').length;
   const losses = codes.filter((code) => LOSSES.has(code)).length;
-  return handlerErrors <= failures && handlerErrors + losses === codes.length && codes.length === 3;
+  // At most once on each type that is too small.
+  const gpus = codes.filter((code) => code === 'gpu_out_of_memory').length;
+  const isPlanned = handlerErrors <= failures && gpus <= gpu;
+  return isPlanned && handlerErrors + losses + gpus === codes.length && codes.length === 3;
 }
 
 /** The job reflects every acknowledged outcome, unless a client cancelled or retried it. */

@@ -7,9 +7,9 @@ import { type Store, StoreUnavailableError, type UnusedPayload } from '../../src
 import type { JobRecord } from '../../src/wire/job.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
-import { endpointSettings } from '../../src/wire/resources/endpoint.ts';
+import { type EndpointDeployment, endpointSettings } from '../../src/wire/resources/endpoint.ts';
 import { CALM, type Weather } from './flaky-link.ts';
-import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
+import { choosePlan, GPU_TYPES, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';
 import { MemoryStore } from './memory-store.ts';
 import { SimulatedWorker } from './simulated-worker.ts';
@@ -20,6 +20,14 @@ import { watchStore } from './watched-store.ts';
 const JOB_LIMIT_MS = 36_000_000;
 const PRIORITIES = 3;
 const STREAMED_SHARE = 0.25;
+
+/** Nothing starts its workers. */
+const DEPLOYMENT: EndpointDeployment = {
+  ...{ name: 'simulated', type: 'QUEUE', templateId: 'none', gpuTypeIds: GPU_TYPES },
+  ...{ workersMin: 0, workersMax: 0, idleTimeout: 1 },
+  scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+  retryOutOfMemoryOn: 'NEXT_GPU_TYPE',
+};
 
 interface ClientJob {
   plan: JobPlan;
@@ -37,6 +45,8 @@ export interface WorldOptions {
   isSheltered: boolean;
   /** Most leases of one group of jobs. Default: any number. */
   groupLimit?: number | undefined;
+  /** Workers have GPUs of several types, and jobs may need a later type. Default: false. */
+  hasGpus?: boolean;
 }
 
 export class World {
@@ -53,12 +63,15 @@ export class World {
   readonly #workers: SimulatedWorker[] = [];
   readonly #over = new AbortController();
   readonly #groupLimit: number | undefined;
+  readonly #hasGpus: boolean;
   #workerCount = 0;
   /** Difference between the platform's wall clock and the time of the world, ms. */
   #wallOffsetMs = 0;
   #link: WorkerLink | undefined;
 
-  constructor({ store, endpointId, groupLimit, random, isSheltered }: WorldOptions) {
+  constructor(options: WorldOptions) {
+    const { store, endpointId, groupLimit, hasGpus = false, random, isSheltered } = options;
+    this.#hasGpus = hasGpus;
     this.ledger = new Ledger(this.clock, { groupLimit });
     this.#groupLimit = groupLimit;
     this.#restartStore = () => {
@@ -91,15 +104,19 @@ export class World {
       maxAttempts: 3,
       ...(this.#groupLimit !== undefined && { groupConcurrency: this.#groupLimit }),
     });
-    const endpoint = { id: this.endpointId, settings, createdAt: this.clock.now() };
+    const deployment = this.#hasGpus ? DEPLOYMENT : null;
+    const endpoint = { id: this.endpointId, settings, deployment, createdAt: this.clock.now() };
     await this.clock.finish(this.#store.write((tx) => tx.putEndpoint(endpoint)));
     await this.#open();
-    for (let i = 0; i < workers; i++) this.#workers.push(this.#createWorker());
+    for (let i = 0; i < workers; i++) this.#workers.push(this.#createWorker(i));
   }
 
   async submit(): Promise<void> {
     const killerShare = this.isSheltered ? 0.15 : 0.05;
-    const plan = choosePlan({ n: this.jobs.size, killerShare }, this.random);
+    const plan = choosePlan(
+      { n: this.jobs.size, killerShare, hasGpus: this.#hasGpus },
+      this.random,
+    );
     const executionTimeout = plan.fate === 'overruns' ? SHORT_TIMEOUT_MS : TIMEOUT_MS;
     const { endpointId } = this;
     const submission = {
@@ -186,7 +203,7 @@ export class World {
     const worker = this.#workers[index];
     if (!worker) return;
     void worker.drain();
-    this.#workers[index] = this.#createWorker();
+    this.#workers[index] = this.#createWorker(index);
   }
 
   /** Removes everything except the endpoint from the store. */
@@ -257,10 +274,14 @@ export class World {
     return { now, startFrom, monotonic, after: (ms, act) => clock.after(ms, act) };
   }
 
-  #createWorker(): SimulatedWorker {
+  /** The first worker has the last type, so that some worker can run each job. */
+  #createWorker(index: number): SimulatedWorker {
     const { clock, random } = this;
+    const gpu = this.#hasGpus ? Math.max(0, GPU_TYPES.length - 1 - index) : undefined;
+    const id = `w${this.#workerCount++}`;
+    if (gpu !== undefined) this.ledger.gpus.set(id, gpu);
     return new SimulatedWorker({
-      id: `w${this.#workerCount++}`,
+      ...{ id, gpu },
       clock,
       random,
       weather: () => this.weather,

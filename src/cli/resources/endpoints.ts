@@ -5,6 +5,7 @@ import {
   ENDPOINT_TYPES,
   type EndpointRecord,
   MAX_GROUP_CONCURRENCY,
+  OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
 import type { CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
@@ -56,6 +57,10 @@ export const updateOptions = {
     ...{ min: 1, max: MAX_GROUP_CONCURRENCY },
     help: 'most jobs of one group that workers run at once; to remove the limit, give null in --file',
   }),
+  retryOutOfMemoryOn: choice({
+    choices: OUT_OF_MEMORY_RETRIES,
+    help: 'workers that may take a job after it ran out of GPU memory: those of a later type in the order of --gpu, or any',
+  }),
   file: bodyFileOption,
 };
 
@@ -77,6 +82,7 @@ const createOptions = {
     ...{ min: 1, max: MAX_GROUP_CONCURRENCY },
     help: 'most jobs of one group that workers run at once; default: any number',
   }),
+  retryOutOfMemoryOn: mark(updateOptions.retryOutOfMemoryOn, 'default: ANY_GPU_TYPE'),
   type: choice({ choices: ENDPOINT_TYPES, help: 'endpoint type; default: QUEUE' }),
 };
 
@@ -157,10 +163,10 @@ type FieldValues = OptionValues<typeof updateOptions>;
 
 function composeFields(values: FieldValues, type?: EndpointRecord['type']): object {
   const { file, gpu, groupConcurrency, idleTimeout, maxAttempts, name } = values;
-  const { template: templateId, workersMax, workersMin } = values;
+  const { retryOutOfMemoryOn, template: templateId, workersMax, workersMin } = values;
   return composeBody(file, {
     ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
-    groupConcurrency,
+    ...{ groupConcurrency, retryOutOfMemoryOn },
     gpuTypeIds: gpu.length > 0 ? gpu : undefined,
     scaler: composeScaler(values),
   });

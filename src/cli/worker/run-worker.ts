@@ -85,7 +85,8 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   const { channel, handlerPath, isSupervised, onStuck, values } = terms;
   const log = createTerminalLog(values.logLevel);
   const link = await openLink(values, log);
-  const devices = readDevices() ?? (await detectDevices(values, log));
+  const found = readDevices() ?? (await detectDevices(values, log));
+  const devices = found.map((device) => addType(device, values.gpuType));
   const executor = new ThreadExecutor({
     handlerPath,
     endpointId: values.endpoint,
@@ -123,7 +124,8 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   let abandoned: AbandonedFolders | undefined;
   let port: HealthServer | undefined;
   try {
-    abandoned = await startAbandonedFolders({ values, workerId, version, devices, log });
+    // Without a type: an earlier worker may have had other GPUs.
+    abandoned = await startAbandonedFolders({ values, workerId, version, devices: found, log });
     const isServed = !isSupervised && !values.underDev;
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
     feed?.start();
@@ -250,6 +252,10 @@ function readDevices(): Device[] | undefined {
   const given = readVariable(DEVICE_SET_VARIABLE);
   // The supervisor wrote this JSON.
   return given === undefined ? undefined : (JSON.parse(given) as Device[]);
+}
+
+function addType(device: Device, gpuTypeId: string | undefined): Device {
+  return device.kind === 'gpu' && gpuTypeId !== undefined ? { ...device, gpuTypeId } : device;
 }
 
 /** Returns all devices that the environment shows, because the process is not pinned. */

@@ -140,6 +140,12 @@ export const workerFlags = {
     env: 'MILLRACE_POD_ID',
     help: 'pod that the worker runs in, recorded in the state folder; default: --state-owner',
   }),
+  gpuType: text({
+    placeholder: 'ID',
+    section: 'advanced',
+    env: 'MILLRACE_GPU_TYPE',
+    help: "GPU type of the worker's GPUs in the platform's catalog, set by a platform that starts the worker; default: none",
+  }),
   stateOwner: text({
     placeholder: 'ID',
     section: 'advanced',

@@ -21,12 +21,25 @@ export function splitCreation(creation: EndpointCreation): {
   deployment: EndpointDeployment;
   settings: EndpointSettings;
 } {
-  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, scaler, ...rest } = creation;
+  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, scaler, ...workers } =
+    creation;
+  const { retryOutOfMemoryOn, ...rest } = workers;
   const settings = {
     ...{ executionTimeoutMs: executionTimeout, maxAttempts, maxQueued },
     ...(groupConcurrency !== null && { groupConcurrency }),
   };
-  return { deployment: { ...rest, scaler: scaler ?? defaultScaler(rest.type) }, settings };
+  const deployment = {
+    ...{ ...rest, scaler: scaler ?? defaultScaler(rest.type) },
+    ...keepRetry(retryOutOfMemoryOn),
+  };
+  return { deployment, settings };
+}
+
+/** The default is not stored. */
+function keepRetry(
+  retryOutOfMemoryOn: EndpointCreation['retryOutOfMemoryOn'],
+): Pick<EndpointDeployment, 'retryOutOfMemoryOn'> {
+  return retryOutOfMemoryOn === 'ANY_GPU_TYPE' ? {} : { retryOutOfMemoryOn };
 }
 
 function defaultScaler(type: EndpointType): EndpointScaler {
@@ -61,7 +74,11 @@ export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): S
   if (groupConcurrency === null) delete changed.settings.groupConcurrency;
   else if (groupConcurrency !== undefined) changed.settings.groupConcurrency = groupConcurrency;
   if (endpoint.deployment) {
-    return { ...changed, deployment: { ...endpoint.deployment, ...deployment } };
+    const { retryOutOfMemoryOn = 'ANY_GPU_TYPE', ...rest } = {
+      ...endpoint.deployment,
+      ...deployment,
+    };
+    return { ...changed, deployment: { ...rest, ...keepRetry(retryOutOfMemoryOn) } };
   }
   const { name, ...workers } = deployment;
   const [first] = Object.keys(workers);
@@ -106,6 +123,7 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
   return {
     ...{ id, name },
     source: 'TEMPLATE',
+    retryOutOfMemoryOn: 'ANY_GPU_TYPE',
     ...workers,
     ...{ version, rollout: describeRollout(rollout) },
     ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued, groupConcurrency },

@@ -19,6 +19,7 @@ import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
 import { endLeases } from './departures.ts';
+import { acceptOutgrown } from './gpu-order.ts';
 import { completeLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
 import type { Presence, PresentWorker } from './presence.ts';
 
@@ -238,7 +239,7 @@ export class Leases {
       const leases: GivenLease[] = [];
       let inputBytes = 0;
       const limit = request.max + presence.claimedCount;
-      const { hasMore, isBlocked, jobs } = yield* findJobs(tx, worker.endpointId, limit);
+      const { hasMore, isBlocked, jobs } = yield* findJobs(tx, worker, limit);
       signals.noteBlocked(worker.endpointId, isBlocked);
       for (const job of jobs) {
         // The lease expired while this take waited: the worker still runs the job.
@@ -307,10 +308,16 @@ interface Handover {
 
 const NOTHING: Handover = { leases: [], isBarred: false, isBlocked: false, hasMore: false };
 
-/** The best ready jobs, within the endpoint's limit for each group. */
-function* findJobs(tx: Transaction, endpointId: string, limit: number): Step<TakeableJobs> {
-  const groupLimit = (yield* tx.endpoint(endpointId))?.settings.groupConcurrency;
-  if (groupLimit !== undefined) return yield* tx.takeableJobs({ endpointId, limit, groupLimit });
-  const jobs = yield* tx.readyJobs(endpointId, limit);
-  return { jobs, isBlocked: false, hasMore: false };
+/** The best ready jobs that the worker may take, within the endpoint's limit for each group. */
+function* findJobs(
+  tx: Transaction,
+  { endpointId, gpuType }: PresentWorker,
+  limit: number,
+): Step<TakeableJobs> {
+  const endpoint = yield* tx.endpoint(endpointId);
+  const groupLimit = endpoint?.settings.groupConcurrency;
+  const deployment = endpoint?.deployment ?? null;
+  // Without a deployment, no job has outgrown a GPU type.
+  const acceptsOutgrown = deployment === null ? undefined : acceptOutgrown(deployment, gpuType);
+  return yield* tx.takeableJobs({ endpointId, limit, groupLimit, acceptsOutgrown });
 }

@@ -2,6 +2,7 @@
 // at start.
 import type { JobKey, StoredJob, StoredWorker } from '../../store/store.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
+import { findGpuType } from './gpu-order.ts';
 
 export interface HeldLease extends JobKey {
   token: string;
@@ -22,6 +23,8 @@ export interface PresentWorker {
   podId: string | null;
   incarnation: number;
   slots: number;
+  /** Type of its GPUs; null if unknown. */
+  gpuType: string | null;
   /** Version from its hello. */
   version: string;
   /** Time of its last call, Unix ms. */
@@ -59,6 +62,7 @@ export class Presence {
       podId: worker.podId,
       incarnation: worker.incarnation,
       slots: worker.slots,
+      gpuType: findGpuType(worker.devices),
       version: worker.version,
       seenAt: now,
       draining: again?.draining ?? false,

@@ -1,8 +1,15 @@
 // Reports the load and the workers of an endpoint, for scaling decisions.
 import type { Clock } from '../../base/clock.ts';
-import type { Step, Store } from '../../store/store.ts';
+import {
+  numberGpuType,
+  type OutgrownLoad,
+  type Step,
+  type Store,
+  type StoredEndpoint,
+} from '../../store/store.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
+import { listLaterTypes } from './gpu-order.ts';
 import type { Presence, PresentWorker } from './presence.ts';
 
 /** Upper bound of the count: no endpoint has so many workers. */
@@ -14,8 +21,19 @@ export interface QueueLoad {
   running: number;
   /** When the oldest waiting job was queued, Unix ms. */
   oldestQueuedAt: number | null;
+  /** Those of the waiting jobs that only workers of a later GPU type may take. Absent: none. */
+  outgrown?: OutgrownJobs[];
   /** Workers that have called within a lease. */
   workers: WorkerLoad[];
+}
+
+/** Jobs that ran out of memory on a GPU type of the endpoint, and need a later one of its list. */
+export interface OutgrownJobs {
+  gpuType: string;
+  /** Exact up to 1,000. */
+  waiting: number;
+  /** When about the oldest was queued, Unix ms. */
+  oldestQueuedAt: number;
 }
 
 export interface WorkerLoad {
@@ -50,9 +68,11 @@ export class WorkerLoads {
   async load(endpointId: string): Promise<QueueLoad> {
     const counts = await this.#options.store.read(function* (tx): Step<Omit<QueueLoad, 'workers'>> {
       const endpoint = yield* tx.endpoint(endpointId);
-      const oldest = endpoint?.inQueue ? yield* tx.oldestQueuedAt(endpointId) : undefined;
-      const waiting = oldest === undefined ? 0 : yield* tx.countReady(endpointId, MAX_READY);
-      return { waiting, running: endpoint?.inProgress ?? 0, oldestQueuedAt: oldest ?? null };
+      if (!endpoint?.inQueue) return addUp([], 0, undefined, endpoint);
+      const oldest = yield* tx.oldestQueuedAt(endpointId);
+      const ready = oldest === undefined ? 0 : yield* tx.countReady(endpointId, MAX_READY);
+      const apart = endpoint.deployment === null ? [] : yield* tx.outgrownLoads(endpointId);
+      return addUp(apart, ready, oldest, endpoint);
     });
     return { ...counts, workers: this.#listWorkers(endpointId).map(describe) };
   }
@@ -95,6 +115,36 @@ export class WorkerLoads {
     const aliveSince = clock.now() - settings.leaseMs;
     return [...presence.ofEndpoint(endpointId)].filter(({ seenAt }) => seenAt >= aliveSince);
   }
+}
+
+function addUp(
+  apart: readonly OutgrownLoad[],
+  ready: number,
+  oldest: number | undefined,
+  endpoint: StoredEndpoint | undefined,
+): Omit<QueueLoad, 'workers'> {
+  const times = [
+    ...apart.map(({ oldestQueuedAt }) => oldestQueuedAt),
+    ...(oldest === undefined ? [] : [oldest]),
+  ];
+  const outgrown = nameTypes(apart, endpoint?.deployment ?? null);
+  return {
+    waiting: apart.reduce((sum, { waiting }) => sum + waiting, ready),
+    running: endpoint?.inProgress ?? 0,
+    oldestQueuedAt: times.length === 0 ? null : Math.min(...times),
+    ...(outgrown.length > 0 && { outgrown }),
+  };
+}
+
+/** Without jobs that any worker may take, because the endpoint has no later type. */
+function nameTypes(
+  apart: readonly OutgrownLoad[],
+  deployment: StoredEndpoint['deployment'],
+): OutgrownJobs[] {
+  return (deployment?.gpuTypeIds ?? []).flatMap((gpuType) => {
+    const load = apart.find((each) => each.gpuType === numberGpuType(gpuType));
+    return load && listLaterTypes(deployment, gpuType).length > 0 ? [{ ...load, gpuType }] : [];
+  });
 }
 
 export function drainWorker(worker: PresentWorker, signals: Signals): void {

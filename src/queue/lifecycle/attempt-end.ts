@@ -11,6 +11,8 @@ interface FailOptions {
   final?: boolean;
   /** Wait before the next attempt, ms. Default: by the number of failures. */
   waitMs?: number | undefined;
+  /** The next attempt needs a later GPU type than this one. */
+  outgrown?: string | undefined;
 }
 
 /** Counts a failure: the job is retried after a wait, or FAILED. */
@@ -20,12 +22,15 @@ export function fail(
   options: FailOptions,
   moment: Moment,
 ): Transition {
-  const failed = withFailure(job, error, moment);
+  const { outgrown } = options;
+  const failed = withFailure(job, error, moment, outgrown);
   if (options.final || failed.failures >= job.maxAttempts || wouldRepeatStream(job)) {
     return change(settle(failed, 'FAILED', moment, error));
   }
   const { random, settings } = moment;
-  const waitMs = options.waitMs ?? backoffMs(failed.failures, { ...settings.retry, random });
+  const wait = () => backoffMs(failed.failures, { ...settings.retry, random });
+  // On other hardware a wait gains nothing.
+  const waitMs = options.waitMs ?? (outgrown === undefined ? wait() : 0);
   return change(requeue(failed, waitMs, moment), { retried: 1 });
 }
 
@@ -131,7 +136,12 @@ export function crash(
 }
 
 /** Adds the attempt to the history and counts it. */
-export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment): StoredJob {
+export function withFailure(
+  job: StoredJob,
+  error: AttemptError,
+  { now }: Moment,
+  outgrown?: string,
+): StoredJob {
   const attempt: FailedAttempt = {
     attempt: job.attempt,
     code: error.code,
@@ -139,6 +149,7 @@ export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment
     workerId: job.workerId ?? '',
     endedAt: now,
     ...(job.usage && { usage: job.usage }),
+    ...(outgrown !== undefined && { outgrownGpuType: outgrown }),
   };
   return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
 }

@@ -44,7 +44,7 @@ export type JobEvent =
   | { type: 'chunks'; seq: number; count: number; bytes: number }
   | { type: 'progress'; seq: number; value: string }
   | { type: 'log'; seq: number; bytes: number; dropped: number }
-  | { type: 'outcome'; seq: number; outcome: Outcome; usage?: AttemptUsage | null }
+  | ({ type: 'outcome' } & OutcomeEvent)
   /** The worker's process is dead. `alone`: it ran nothing else. */
   | { type: 'crashed'; alone: boolean; detail: string }
   /** The worker has drained. */
@@ -196,11 +196,13 @@ interface OutcomeEvent {
   seq: number;
   outcome: Outcome;
   usage?: AttemptUsage | null | undefined;
+  /** The attempt ran out of memory on this GPU type, and the endpoint has a later one for the next attempt. */
+  outgrown?: string | undefined;
 }
 
 function settleByOutcome(
   job: StoredJob,
-  { outcome, seq, usage = null }: OutcomeEvent,
+  { outcome, outgrown, seq, usage = null }: OutcomeEvent,
   moment: Moment,
 ): Transition {
   const executionMs =
@@ -224,7 +226,7 @@ function settleByOutcome(
       const waitMs = retry === 'after' ? outcome.retryAfterMs : undefined;
       if (isLoss(error) && retry === 'default') return counted(lose(live, error, moment));
       const isolated = isolate(live, error.code);
-      return counted(fail(isolated, error, { final: retry === 'never', waitMs }, moment));
+      return counted(fail(isolated, error, { final: retry === 'never', waitMs, outgrown }, moment));
     }
     case 'timed_out': {
       const timedOut = withFailure(live, outcome.error, moment);

@@ -16,6 +16,7 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { Changes, StepOn } from '../changes.ts';
+import { listLaterTypes } from '../leases/gpu-order.ts';
 import type { Presence } from '../leases/presence.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
@@ -104,7 +105,8 @@ export class Reports {
   }
 
   #apply(endpointId: string, report: Report, output?: StagedPayload): Promise<ReportReply> {
-    const { changes, settings } = this.#options;
+    const { changes, presence, settings } = this.#options;
+    const gpuTypeOf = (workerId: string) => presence.find(endpointId, workerId)?.gpuType ?? null;
     return changes.commit(
       function* (tx, step) {
         const job = yield* tx.job({ endpointId, id: report.jobId });
@@ -113,7 +115,8 @@ export class Reports {
         if (report.kind === 'chunks' && report.first !== job.chunkCount) {
           throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
         }
-        yield* applyReport(tx, step, { job, report, settings, output });
+        const outgrown = yield* findOutgrownType(tx, job, report, gpuTypeOf);
+        yield* applyReport(tx, step, { job, report, settings, output, outgrown });
         return APPLIED;
       },
       output ? 0 : report.body.length,
@@ -161,14 +164,30 @@ interface Application {
   /** The output, if it is stored already. */
   output: StagedPayload | undefined;
   settings: QueueSettings;
+  /** GPU type than which the next attempt needs a later one. */
+  outgrown: string | undefined;
+}
+
+/** The GPU type of the worker, if the attempt ran out of memory there and the endpoint has a later type to try. */
+function* findOutgrownType(
+  tx: Transaction,
+  { endpointId, lease }: StoredJob,
+  report: Report,
+  gpuTypeOf: (workerId: string) => string | null,
+): Step<string | undefined> {
+  if (report.kind !== 'outcome' || report.outcome.kind !== 'failed' || !lease) return undefined;
+  if (report.outcome.error.code !== 'gpu_out_of_memory') return undefined;
+  const gpuType = gpuTypeOf(lease.workerId);
+  const deployment = (yield* tx.endpoint(endpointId))?.deployment ?? null;
+  return listLaterTypes(deployment, gpuType).length > 0 ? (gpuType ?? undefined) : undefined;
 }
 
 function* applyReport(
   tx: Transaction,
   step: StepOn,
-  { job, output, report, settings }: Application,
+  { job, outgrown, output, report, settings }: Application,
 ): Step<void> {
-  const decision = yield* step(job, toEvent(job, report, settings));
+  const decision = yield* step(job, toEvent(job, report, settings, outgrown));
   if ('refused' in decision)
     throw new Error(`report ${report.seq} of ${job.id}: ${decision.refused}`);
   const { kind, body } = report;
@@ -198,6 +217,7 @@ function toEvent(
   job: StoredJob,
   report: Report,
   { maxLogBytes, maxOutputBytes }: QueueSettings,
+  outgrown: string | undefined,
 ): JobEvent {
   const { seq, body } = report;
   switch (report.kind) {
@@ -213,7 +233,7 @@ function toEvent(
     case 'outcome': {
       const size = { bytes: body.length, maxBytes: maxOutputBytes };
       const outcome = boundOutcome(report.outcome, size);
-      return { type: 'outcome', seq, outcome, usage: boundUsage(report.usage) };
+      return { type: 'outcome', seq, outcome, usage: boundUsage(report.usage), outgrown };
     }
   }
 }

@@ -96,6 +96,7 @@ const device = z.object({
   uuid: name,
   name,
   memoryBytes: z.int().min(0),
+  gpuTypeId: name.exactOptional(),
 }) satisfies z.ZodType<Device>;
 
 export const workerHello = z.object({

@@ -85,6 +85,8 @@ export interface Device {
   uuid: string;
   name: string;
   memoryBytes: number;
+  /** ID of its GPU type in the platform's catalog, if the platform started the worker. */
+  gpuTypeId?: string;
 }
 
 /** Version of workers that use RunPod's protocol, which has no outbox. */

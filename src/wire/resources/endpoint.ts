@@ -57,6 +57,10 @@ export const endpointScaler = z.discriminatedUnion('type', [
 ]);
 export type EndpointScaler = z.infer<typeof endpointScaler>;
 
+/** After an attempt that ran out of GPU memory: the workers on which the next one may run. */
+export const OUT_OF_MEMORY_RETRIES = ['ANY_GPU_TYPE', 'NEXT_GPU_TYPE'] as const;
+const retryOutOfMemoryOn = z.enum(OUT_OF_MEMORY_RETRIES);
+
 const workerCount = z.int().min(0).max(1_000);
 const deploymentFields = {
   name: resourceName,
@@ -84,6 +88,10 @@ const deploymentFields = {
   groupConcurrency: groupConcurrency
     .nullable()
     .describe('Most jobs of one `policy.group` that workers run at once; null: any number'),
+  retryOutOfMemoryOn: retryOutOfMemoryOn.describe(
+    'After an attempt that ran out of GPU memory: `NEXT_GPU_TYPE` lets only workers of a later type in `gpuTypeIds` take ' +
+      'the job, and starts one; the attempt counts. After the last type, or with `ANY_GPU_TYPE`, any worker may take it',
+  ),
   scaler: endpointScaler,
 };
 
@@ -174,6 +182,7 @@ export const endpointCreation = z
     maxAttempts: deploymentFields.maxAttempts.default(3),
     maxQueued: deploymentFields.maxQueued.default(100_000),
     groupConcurrency: deploymentFields.groupConcurrency.default(null),
+    retryOutOfMemoryOn: deploymentFields.retryOutOfMemoryOn.default('ANY_GPU_TYPE'),
     scaler: endpointScaler
       .exactOptional()
       .describe(
@@ -200,6 +209,7 @@ export const endpointUpdate = z.strictObject({
   maxAttempts: deploymentFields.maxAttempts.exactOptional(),
   maxQueued: deploymentFields.maxQueued.exactOptional(),
   groupConcurrency: deploymentFields.groupConcurrency.exactOptional(),
+  retryOutOfMemoryOn: deploymentFields.retryOutOfMemoryOn.exactOptional(),
   scaler: endpointScaler
     .exactOptional()
     .describe('must be REQUEST_COUNT for a load-balancing endpoint'),
@@ -222,6 +232,8 @@ export const endpointDeployment = z.strictObject({
   workersMin: z.int(),
   workersMax: z.int(),
   idleTimeout: z.int(),
+  /** Left out for ANY_GPU_TYPE: earlier versions do not know it. */
+  retryOutOfMemoryOn: retryOutOfMemoryOn.exactOptional(),
   scaler: endpointScaler,
   /** Left out in endpoints of earlier releases. */
   source: z.enum(HANDLER_SOURCES).exactOptional(),
@@ -248,6 +260,7 @@ export const endpointRecord = z.object({
   maxAttempts: z.int(),
   maxQueued: z.int(),
   groupConcurrency: z.int().nullable(),
+  retryOutOfMemoryOn,
   scaler: endpointScaler,
   source: z.enum(HANDLER_SOURCES).describe('What the workers run'),
   version: z.int().nullable().describe('Version of the handler that runs; null: none'),
@@ -269,6 +282,7 @@ export const ENDPOINT_EXAMPLE: EndpointRecord = {
   maxAttempts: 3,
   maxQueued: 100_000,
   groupConcurrency: null,
+  retryOutOfMemoryOn: 'ANY_GPU_TYPE',
   scaler: { type: 'QUEUE_DELAY', seconds: 4 },
   source: 'VERSION',
   version: 2,

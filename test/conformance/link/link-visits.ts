@@ -43,6 +43,18 @@ export function describeVisits(stage: LinkStage): void {
     });
   });
 
+  describe('the devices of a worker', () => {
+    it('are stored as it names them, with the GPU type of the platform', async () => {
+      const { platform } = stage;
+      const gpu = { kind: 'gpu', index: 1, uuid: 'GPU-1', name: 'NVIDIA L4', memoryBytes: 2 ** 40 };
+      const devices = [{ ...gpu, gpuTypeId: 'l4' }, gpu];
+      const hand = await stage.worker();
+      await hand.hello([], PROTOCOL_VERSION, { devices });
+      const stored = await platform.store.read((tx) => tx.worker(ENDPOINT, hand.id));
+      expect(stored?.devices).toEqual(devices);
+    });
+  });
+
   describe('the S3 configuration of a client', () => {
     it('is in the lease of each of its attempts and of no other job', async () => {
       const { platform } = stage;

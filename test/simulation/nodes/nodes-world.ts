@@ -218,7 +218,7 @@ export class NodesWorld {
     const ledger = this.#ledger(endpointId);
     const link = this.#createLink(endpointId);
     return new SimulatedWorker({
-      id: `w${this.#workerCount++}`,
+      ...{ id: `w${this.#workerCount++}`, gpu: undefined },
       ...{ clock, random, weather: () => this.weather, platform: () => link },
       onReply: (report, reply) => ledger.noteReply(report, reply),
       onDeath: (left) => ledger.noteLeft([...left.values()]),

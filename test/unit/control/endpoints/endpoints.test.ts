@@ -121,6 +121,7 @@ describe('an endpoint that is declared', () => {
       },
       ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
       ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, groupConcurrency: null },
+      retryOutOfMemoryOn: 'ANY_GPU_TYPE',
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
@@ -169,7 +170,7 @@ describe('an endpoint that is created', () => {
       ...{ source: 'TEMPLATE', version: null, rollout: null },
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
       ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
-      groupConcurrency: null,
+      ...{ groupConcurrency: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE' },
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
@@ -179,6 +180,19 @@ describe('an endpoint that is created', () => {
       expect(some.ownerOf(made.id)).toBe('ada');
       expect(some.all()).toMatchObject([{ id: made.id, userId: 'ada' }]);
     }
+  });
+
+  it('stores where jobs that ran out of GPU memory run next only if it is not the default', async () => {
+    const { endpoints } = await openEndpoints();
+    const retryOutOfMemoryOn = 'NEXT_GPU_TYPE';
+    const { id } = await endpoints.create('ada', creation({ retryOutOfMemoryOn }));
+    expect(endpoints.get('ada', id)).toMatchObject({ retryOutOfMemoryOn });
+    expect(endpoints.find(id)?.deployment).toMatchObject({ retryOutOfMemoryOn });
+    await endpoints.update('ada', id, { workersMax: 2 });
+    expect(endpoints.get('ada', id)).toMatchObject({ retryOutOfMemoryOn });
+    await endpoints.update('ada', id, { retryOutOfMemoryOn: 'ANY_GPU_TYPE' });
+    expect(endpoints.get('ada', id)).toMatchObject({ retryOutOfMemoryOn: 'ANY_GPU_TYPE' });
+    expect(endpoints.find(id)?.deployment).not.toHaveProperty('retryOutOfMemoryOn');
   });
 
   it('is scaled by requests if it balances load', async () => {
