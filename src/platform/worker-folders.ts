@@ -78,6 +78,8 @@ export class WorkerFolders {
   ): Promise<void> {
     const folder = this.locate(endpointId);
     for (const worker of await list(folder)) {
+      // Not a worker's: versions of the handler, for the next workers.
+      if (worker.startsWith('.')) continue;
       const own = join(folder, worker);
       const podId = (await readForeignIdentity(own))?.podId;
       const left = await readUndelivered(own, this.#options.log);

@@ -4,7 +4,12 @@ import { setFlagsFromString } from 'node:v8';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
-import { DEVICE_SET_VARIABLE, parseWorkerFlags, workerFlags } from './worker-flags.ts';
+import {
+  DEVICE_SET_VARIABLE,
+  parseWorkerFlags,
+  type WorkerFlags,
+  workerFlags,
+} from './worker-flags.ts';
 
 export const workerCommand: Command = {
   name: 'millrace worker',
@@ -22,7 +27,9 @@ export const workerCommand: Command = {
     'On SIGTERM or SIGINT the worker takes no more jobs, waits for running jobs, releases the rest and ' +
       'exits. A second signal, a second or more later, makes it exit at once.',
   ],
-  positionals: [{ name: '<handler>', help: 'handler module, .ts or .js' }],
+  positionals: [
+    { name: '<handler>', help: 'handler module, .ts or .js; not used with --handler-version' },
+  ],
   options: workerFlags,
   examples: [
     'MILLRACE_KEY=mr_… millrace worker handler.ts --url http://10.0.0.5:8000 --endpoint echo',
@@ -49,7 +56,7 @@ export const workerCommand: Command = {
 async function run(args: readonly string[]): Promise<number> {
   withholdKeys();
   const { values, positionals } = parseWorkerFlags(args);
-  const handlerPath = findHandlerFile(positionals);
+  const handlerPath = await findHandler(positionals, values);
   // In a worker process, the supervisor has already checked the machine.
   if (readVariable(DEVICE_SET_VARIABLE) === undefined && !values.underDev) {
     const { checkMachine } = await import('./fitness.ts');
@@ -63,4 +70,12 @@ async function run(args: readonly string[]): Promise<number> {
   for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag);
   const { superviseWorkers } = await import('./supervise.ts');
   return superviseWorkers({ handlerPath, values, args });
+}
+
+/** The image names a handler of its own as its command, so a version takes precedence. */
+async function findHandler(positionals: readonly string[], values: WorkerFlags): Promise<string> {
+  const { handlerVersion } = values;
+  if (handlerVersion === undefined) return findHandlerFile(positionals);
+  const { provideVersion } = await import('./handler-version.ts');
+  return provideVersion({ ...values, handlerVersion });
 }

@@ -126,7 +126,8 @@ export class VersionCheck {
     const [pod] = checkPods;
     // Before the pod is ended: its log is removed with the container.
     const output = pod && (await readLastOutput(pod.id));
-    const reason = output === undefined ? fault : `${fault}: ${output}`;
+    const detailed = output === undefined ? fault : `${fault}: ${output}`;
+    const reason = shortenPaths(detailed, endpoint);
     const now = clock.now();
     await this.#change(endpoint, (deployment) => failCheck(deployment, { now, reason }));
     const { version } = endpoint.deployment.rollout ?? {};
@@ -174,6 +175,15 @@ export class VersionCheck {
       return isSame ? change(deployment) : deployment;
     });
   }
+}
+
+/** Paths as the author knows them, without the folder of the worker's cache. */
+function shortenPaths(text: string, { deployment, id }: DeployedEndpoint): string {
+  const folder = `${id}-${deployment.rollout?.version}/files/`;
+  const words = text.split(' ');
+  return words
+    .map((word) => word.slice(word.indexOf(folder) < 0 ? 0 : word.indexOf(folder) + folder.length))
+    .join(' ');
 }
 
 /** One worker at a time, the least useful first. */

@@ -1,0 +1,111 @@
+// Downloads a version of the handler from the platform with the worker's key. Waits while the platform cannot be
+// reached, as the worker does.
+import { createHash } from 'node:crypto';
+import { request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { backoffMs } from '../../base/backoff.ts';
+import { sleep, systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
+import { fillPath } from '../../wire/route.ts';
+import { ARCHIVE_HEADERS, FETCH_VERSION_ROUTES } from '../../wire/routes.ts';
+import { CommandError } from '../command.ts';
+import { UsageError } from '../options.ts';
+import { planLink } from './platform-link.ts';
+import type { WorkerFlags } from './worker-flags.ts';
+
+/** No byte for this long: the call is repeated, ms. */
+const STALL_MS = 30_000;
+const PACE = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
+/** Bytes of a refusal that are read. */
+const MAX_REFUSAL_BYTES = 65_536;
+
+export interface DownloadedVersion {
+  archive: Uint8Array;
+  /** Path of the handler in the archive. */
+  entry: string;
+}
+
+interface Answer {
+  status: number;
+  headers: NodeJS.Dict<string | string[]>;
+  body: Buffer;
+}
+
+/** @throws UsageError, CommandError if the platform refuses, or sends another archive than it says */
+export async function downloadVersion(
+  values: WorkerFlags & { handlerVersion: number },
+  log: Log,
+): Promise<DownloadedVersion> {
+  const url = findUrl(values);
+  for (let failures = 1; ; failures++) {
+    const answer = await ask(url, values).catch((error: unknown) => String(error));
+    if (typeof answer !== 'string' && !isPassing(answer)) return readAnswer(answer, values);
+    const reason = typeof answer === 'string' ? answer : `the platform answers ${answer.status}`;
+    const waitMs = backoffMs(failures, PACE);
+    log.warn({ version: values.handlerVersion, reason, waitMs }, 'version not loaded, retrying');
+    await sleep(systemClock, waitMs);
+  }
+}
+
+/** @throws UsageError */
+function findUrl({ endpoint, handlerVersion, url }: WorkerFlags & { handlerVersion: number }): URL {
+  const base = URL.parse(url);
+  if (!base || !/^https?:$/.test(base.protocol)) {
+    throw new UsageError(`--handler-version needs an http or https --url, got ${url}`);
+  }
+  const version = String(handlerVersion);
+  const path = fillPath(FETCH_VERSION_ROUTES.fetchVersion, { endpoint, version });
+  base.pathname = base.pathname.replace(/\/+$/, '') + path;
+  return base;
+}
+
+function ask(url: URL, values: WorkerFlags): Promise<Answer> {
+  const { tls } = planLink(values);
+  const send = url.protocol === 'https:' ? requestHttps : requestHttp;
+  const headers = { authorization: `Bearer ${values.key}` };
+  return new Promise((resolve, reject) => {
+    const request = send(url, { headers, ...tls }, (response) => {
+      const { headers: answered, statusCode: status = 0 } = response;
+      const maxBytes = status === 200 ? ARCHIVE_LIMITS.bytes : MAX_REFUSAL_BYTES;
+      const parts: Buffer[] = [];
+      let bytes = 0;
+      response.on('data', (part: Buffer) => {
+        bytes += part.length;
+        if (bytes <= maxBytes) parts.push(part);
+        else request.destroy(new Error(`the answer has more than ${maxBytes} bytes`));
+      });
+      response.on('error', reject);
+      response.on('end', () => {
+        if (response.complete) resolve({ status, headers: answered, body: Buffer.concat(parts) });
+        else reject(new Error('the answer broke off'));
+      });
+    });
+    request.setTimeout(STALL_MS, () => {
+      request.destroy(new Error(`no byte arrived for ${STALL_MS / 1_000} s`));
+    });
+    request.on('error', reject);
+    request.end();
+  });
+}
+
+function isPassing({ status }: Answer): boolean {
+  return status >= 500 || status === 429 || status === 408;
+}
+
+/** @throws CommandError */
+function readAnswer(
+  { body, headers, status }: Answer,
+  { endpoint, handlerVersion }: WorkerFlags,
+): DownloadedVersion {
+  const what = `version ${handlerVersion} of endpoint ${endpoint}`;
+  if (status !== 200) {
+    throw new CommandError(`the platform refuses ${what}: ${status} ${body.toString('utf8')}`);
+  }
+  const hash = headers[ARCHIVE_HEADERS.sha256.toLowerCase()];
+  const entry = headers[ARCHIVE_HEADERS.entry.toLowerCase()];
+  if (typeof entry !== 'string' || hash !== createHash('sha256').update(body).digest('hex')) {
+    throw new CommandError(`${what} is damaged: its hash is not the one that the platform names`);
+  }
+  return { archive: body, entry: decodeURIComponent(entry) };
+}
