@@ -14,7 +14,7 @@ import { createQueue } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
 import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
-import { lockDataFolder } from './files/data-lock.ts';
+import { checkDataFolder, lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { openMachine } from './machine.ts';
@@ -90,6 +90,7 @@ async function open(
   const clock = systemClock;
   checkCorsOrigins(options);
   const ofNode = checkNodeOptions(options);
+  if (dataFolder !== undefined) checkDataFolder(dataFolder);
   // Before the lock, which creates missing folders for the platform's user only.
   const podUser = await findPodUser(options);
   if (dataFolder !== undefined) {

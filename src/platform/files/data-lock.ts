@@ -1,7 +1,7 @@
 // Locks a data folder, or a single database file, for one process. It is an operating system lock on a file, held
 // through SQLite. It ends with the process, even if the process crashes.
-import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { accessSync, constants, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { makeFolder } from '../../base/make-folder.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
@@ -11,6 +11,32 @@ const OWNER_ONLY = 0o700;
 
 export interface DataLock {
   release(): void;
+}
+
+/**
+ * Refuses a path at which no data folder can be, before anything is created.
+ * @throws PlatformOptionError that names the path
+ */
+export function checkDataFolder(folder: string): void {
+  for (let at = folder; ; at = dirname(at)) {
+    const stats = statSync(at, { throwIfNoEntry: false });
+    if (!stats && dirname(at) !== at) continue;
+    if (stats && !stats.isDirectory()) throw refuse(`${folder} cannot be used: ${at} is a file`);
+    try {
+      accessSync(at, constants.W_OK);
+    } catch {
+      throw refuse(`${folder} cannot be used: you may not write in ${at}`);
+    }
+    return;
+  }
+}
+
+/** PID of the process that has locked the folder; undefined if none has, or it could not note its PID. */
+export function findHolder(folder: string): number | undefined {
+  const database = openExclusive(join(folder, 'lock.db'));
+  database?.close();
+  const pid = database ? Number.NaN : Number(readPid(join(folder, 'lock.pid')));
+  return Number.isSafeInteger(pid) && pid > 0 ? pid : undefined;
 }
 
 /**
@@ -102,9 +128,15 @@ function isBusy(error: unknown): boolean {
 }
 
 function readHolder(holderFile: string): string {
+  const pid = readPid(holderFile);
+  return pid === '' ? 'another process' : `another process (pid ${pid})`;
+}
+
+/** Empty if the file cannot be read. */
+function readPid(holderFile: string): string {
   try {
-    return `another process (pid ${readFileSync(holderFile, 'utf8').trim()})`;
+    return readFileSync(holderFile, 'utf8').trim();
   } catch {
-    return 'another process';
+    return '';
   }
 }
