@@ -6,9 +6,7 @@ import { followLog, type LogOptions, type LogPage, readLogPage } from './client/
 import { chooseTrace } from './client/job-trace.ts';
 import { waitForEnd } from './client/job-wait.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
-import type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
 import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
-import type { Json } from './wire/json.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
 import { JOB_ROUTES } from './wire/routes.ts';
@@ -50,7 +48,6 @@ export {
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-reassembly.ts';
-export type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
 export type {
   AttemptUsage,
   ErrorCode,
@@ -119,41 +116,29 @@ export interface JobList {
  * answer arrives. Reading calls are retried over short outages; `run` and `runsync` only with an
  * `idempotencyKey`, because without one a retry could start a second job.
  */
-export interface Client<Handler = unknown> {
+export interface Client {
   /** Queues a job; fetch its result with `status` or `stream`. `input` is at most 10 MB of JSON. */
-  run(input: InputOf<Handler>, options?: SubmitOptions): Promise<JobReference>;
+  run(input: object, options?: SubmitOptions): Promise<JobReference>;
   /**
    * Queues a job and waits for its end, at most `waitMs` (1,000 to 300,000, default 90,000). After
    * that, it returns the current record and the job continues. `input` is at most 20 MB of JSON.
    */
-  runsync(
-    input: InputOf<Handler>,
-    options?: SubmitOptions & { waitMs?: number },
-  ): Promise<JobRecord<OutputOf<Handler>>>;
+  runsync(input: object, options?: SubmitOptions & { waitMs?: number }): Promise<JobRecord>;
   /** `ttlMs` sets the time from now after which the job is removed. */
-  status(
-    jobId: string,
-    options?: CallOptions & { ttlMs?: number },
-  ): Promise<JobRecord<OutputOf<Handler>>>;
+  status(jobId: string, options?: CallOptions & { ttlMs?: number }): Promise<JobRecord>;
   /** Waits until the job has ended, with any status, however long that takes; `signal` can end the wait. */
-  wait(jobId: string, options?: CallOptions): Promise<JobRecord<OutputOf<Handler>>>;
+  wait(jobId: string, options?: CallOptions): Promise<JobRecord>;
   /**
    * Runs one job for each input, at most `concurrency` at a time, and returns one result for each, in the order of
    * the inputs. A job that fails rejects only its own result. Reads an iterator no further than it has jobs to start.
    * @throws RangeError, the signal's reason, and what `inputs` or `onProgress` throw
    */
-  runAll(
-    inputs: Inputs<InputOf<Handler>>,
-    options?: RunAllOptions<OutputOf<Handler>>,
-  ): Promise<RunResult<OutputOf<Handler>>[]>;
+  runAll(inputs: Inputs<object>, options?: RunAllOptions): Promise<RunResult[]>;
   /**
    * Reads the job's chunks from the start, or after a position, until the job has ended. After an
    * outage it continues where it was; it loses and repeats no chunk.
    */
-  stream(
-    jobId: string,
-    options?: StreamOptions,
-  ): AsyncGenerator<StreamChunk<ChunkOf<Handler, Json>>, void, void>;
+  stream(jobId: string, options?: StreamOptions): AsyncGenerator<StreamChunk, void, void>;
   /** @throws ApiError 409 if the job has ended in another state */
   cancel(jobId: string, options?: CallOptions): Promise<JobReference>;
   /** Queues a FAILED or TIMED_OUT job again. @throws ApiError 409 for any other job */
@@ -171,16 +156,13 @@ export interface Client<Handler = unknown> {
   followLog(jobId: string, options?: LogOptions): AsyncGenerator<LogPage, void, void>;
 }
 
-/**
- * `createClient<typeof handler>(…)` types inputs, outputs and chunks: `Handler` is the type of a handler or of its
- * module, `typeof import('./handler.ts')`. @throws TypeError if the URL is invalid, or neither http nor https
- */
-export function createClient<Handler = unknown>(options: ClientOptions): Client<Handler> {
+/** @throws TypeError if the URL is invalid, or neither http nor https */
+export function createClient(options: ClientOptions): Client {
   const caller = new ApiCaller(options);
   const { endpoint } = options;
   const ofEndpoint = { endpoint };
   const ofJob = (job: string) => ({ endpoint, job });
-  const client: Client<Handler> = {
+  const client: Client = {
     run: async (input, { signal, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobReference>({
         ...callOf(JOB_ROUTES.runJob, ofEndpoint),
@@ -190,7 +172,7 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
         signal,
       }),
     runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) =>
-      caller.json<JobRecord<OutputOf<Handler>>>({
+      caller.json<JobRecord>({
         ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),
         headers: await chooseTrace({ traceparent, tracestate }),
         query: { wait: waitMs },
@@ -199,7 +181,7 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
         signal,
       }),
     status: (jobId, { signal, ttlMs } = {}) =>
-      caller.json<JobRecord<OutputOf<Handler>>>({
+      caller.json<JobRecord>({
         ...callOf(JOB_ROUTES.getJobStatus, ofJob(jobId)),
         query: { ttl: ttlMs },
         signal,

@@ -44,6 +44,10 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'run the platform: queues, endpoints, pods and their HTTP API',
     load: async () => (await import('./commands/serve.ts')).serveCommand,
   },
+  down: {
+    summary: 'stop the platform of a data folder and its pods on this machine',
+    load: async () => (await import('./commands/down.ts')).downCommand,
+  },
   worker: {
     summary: 'run a worker: take jobs from one endpoint and run them',
     load: async () => (await import('./worker/worker.ts')).workerCommand,

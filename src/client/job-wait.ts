@@ -7,13 +7,13 @@ import { type ApiCaller, callOf } from './api-caller.ts';
 const REQUEST_WAIT_MS = 30_000;
 
 /** @throws ApiError, UnreachableError, the signal's reason */
-export async function waitForEnd<Output>(
+export async function waitForEnd(
   caller: ApiCaller,
   job: { endpoint: string; job: string },
   signal: AbortSignal | undefined,
-): Promise<JobRecord<Output>> {
+): Promise<JobRecord> {
   for (;;) {
-    const record = await caller.json<JobRecord<Output>>({
+    const record = await caller.json<JobRecord>({
       ...callOf(JOB_ROUTES.getJobStatus, job),
       query: { wait: REQUEST_WAIT_MS },
       signal,

@@ -83,14 +83,10 @@ export interface BatchOptions<Input = unknown> {
   key?: (input: Input) => string;
 }
 
-export interface BatchHandlerDefinition<
-  Input extends Schema,
-  Output extends Schema,
-  Result = BatchProduced<InferInput<Output>>,
-> {
+export interface BatchHandlerDefinition<Input extends Schema, Output extends Schema> {
   batch: BatchOptions<InferOutput<Input>>;
   /** Runs all jobs of a batch. It may be called again for some of them if it throws. */
-  run: (jobs: readonly BatchJob<InferOutput<Input>>[], ctx: BatchContext) => Result;
+  run: BatchFunction<InferOutput<Input>, InferInput<Output>>;
   /** Validates each input before the job enters a batch; the handler gets the result. */
   input?: Input;
   /** Validates each job's output and, for a stream, each yielded one. */
@@ -107,10 +103,6 @@ export interface BatchHandlerDefinition<
 export function defineBatchHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,
-  // Keeps the type that `run` returns, for clients and tests.
-  Result extends BatchProduced<InferInput<Output>> = BatchProduced<InferInput<Output>>,
->(
-  definition: BatchHandlerDefinition<Input, Output, Result>,
-): BatchHandlerDefinition<Input, Output, Result> {
+>(definition: BatchHandlerDefinition<Input, Output>): BatchHandlerDefinition<Input, Output> {
   return definition;
 }

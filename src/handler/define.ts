@@ -127,13 +127,9 @@ export type Produced<Output> =
   | Generator<Output | ChunkWithMetrics<Output>, Returned<Output>, void>
   | AsyncIterable<Output | ChunkWithMetrics<Output>>;
 
-export interface HandlerDefinition<
-  Input extends Schema,
-  Output extends Schema,
-  Result = Produced<InferInput<Output>>,
-> {
+export interface HandlerDefinition<Input extends Schema, Output extends Schema> {
   /** The handler itself; with an `output` schema, it must return or yield matching values. */
-  run: (job: Job<InferOutput<Input>>, ctx: Context) => Result;
+  run: (job: Job<InferOutput<Input>>, ctx: Context) => Produced<InferInput<Output>>;
   /** Validates the input; the handler gets the result. */
   input?: Input;
   /** Validates the returned value and, for a generator, each yielded one. */
@@ -150,8 +146,6 @@ export interface HandlerDefinition<
 export function defineHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,
-  // Keeps the type that `run` returns, for clients and tests.
-  Result extends Produced<InferInput<Output>> = Produced<InferInput<Output>>,
->(definition: HandlerDefinition<Input, Output, Result>): HandlerDefinition<Input, Output, Result> {
+>(definition: HandlerDefinition<Input, Output>): HandlerDefinition<Input, Output> {
   return definition;
 }

@@ -101,7 +101,12 @@ export class Jobs {
     const { clock, payloads, removal, settings, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
-    const found = await store.read((tx) => readShown(tx, key, bounds));
+    const found = await store.read(function* (tx) {
+      const job = yield* tx.job(key);
+      if (!job) return undefined;
+      const group = yield* readGroup(tx, job);
+      return { job, group, output: yield* readOutput(tx, job, bounds) };
+    });
     const { group, job, output } = found ?? raiseNoJob(key);
     const waitReason = job.status === 'IN_QUEUE' ? await waits.describe(job, group) : undefined;
     if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output, waitReason);
@@ -243,24 +248,6 @@ export class Jobs {
     }
     return { id: key.id, status: decision.job.status };
   }
-}
-
-/** What a record shows. */
-interface ShownJob {
-  job: StoredJob;
-  group: WaitFacts['group'];
-  output: Uint8Array | number | undefined;
-}
-
-function* readShown(
-  tx: Reader,
-  key: JobKey,
-  bounds: Parameters<typeof readOutput>[2],
-): Step<ShownJob | undefined> {
-  const job = yield* tx.job(key);
-  if (!job) return undefined;
-  const group = yield* readGroup(tx, job);
-  return { job, group, output: yield* readOutput(tx, job, bounds) };
 }
 
 /** The limit of the group of a queued job, and its use. */

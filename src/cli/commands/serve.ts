@@ -10,6 +10,7 @@ import type { PlatformOptions, PlatformTls } from '../../platform/platform-optio
 import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';
+import { tellLeftPods } from '../left-pods.ts';
 import { exitOnNodeEnd } from '../node-end.ts';
 import { parseOptions } from '../option-parser.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
@@ -154,7 +155,8 @@ export const serveCommand: Command = {
       '--key-file as the lines MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=…. With --endpoint, the worker ' +
       'key works only for the declared endpoints.',
     'On SIGTERM or SIGINT the platform answers its long polls and streams, then exits. A second signal, a ' +
-      'second or more later, ends it at once. Neither signal loses anything acknowledged.',
+      'second or more later, ends it at once. Neither signal loses anything acknowledged. Pods keep running; ' +
+      '`millrace down` stops the platform and its pods.',
   ],
   positionals: [],
   options,
@@ -206,6 +208,8 @@ async function run(args: readonly string[]): Promise<number> {
     await platform.close();
     signals.release();
   }
+  const { dockerHost, engine } = values;
+  await tellLeftPods({ kind: engine, dockerHost, dataFolder: resolve(values.data), log });
   return EXIT.ok;
 }
 

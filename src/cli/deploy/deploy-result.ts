@@ -3,10 +3,9 @@ import { readFileSync } from 'node:fs';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import { fillPath } from '../../wire/route.ts';
 import { JOB_ROUTES } from '../../wire/routes.ts';
-import { CommandError, EXIT } from '../command.ts';
+import { CommandError, EXIT, NotLoadedError } from '../command.ts';
 import { readExampleInput } from '../dev/dev-banner.ts';
 import { print, printNote } from '../output.ts';
-import { NotLoadedError } from './package-files.ts';
 import type { RolloutEnd } from './rollout.ts';
 
 export interface DeployResult {

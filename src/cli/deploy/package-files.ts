@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { PackedArchive } from '../../archive/pack.ts';
 import type { Omission, OmissionReason, ProjectFiles } from '../../archive/project-files.ts';
 import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
-import { CommandError, EXIT } from '../command.ts';
+import { CommandError, NotLoadedError } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { formatSize } from './byte-size.ts';
 import type { Project } from './project.ts';
@@ -20,11 +20,6 @@ const REASONS: Readonly<Record<OmissionReason, string>> = {
   secret: 'perhaps secret',
   tool: 'packages, version control or platform data',
 };
-
-/** The handler does not load, here or on the platform. */
-export class NotLoadedError extends CommandError {
-  override readonly exitCode: number = EXIT.notLoaded;
-}
 
 export interface PackedProject extends PackedArchive {
   listed: ProjectFiles;

@@ -11,7 +11,6 @@ import {
   StoreUnavailableError,
   type WriteOptions,
 } from '../store.ts';
-import { CallersWrite, type PendingWrite } from './pending-write.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
 
 /**
@@ -19,6 +18,17 @@ import type { SqliteConnection } from './sqlite-connection.ts';
  */
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
+
+interface PendingWrite {
+  readonly options: WriteOptions;
+  /** It gets a transaction of its own. */
+  isAlone: boolean;
+  /** Runs the steps. Throws what they throw. */
+  run(): void;
+  /** Resolves or rejects the caller's promise. */
+  settle: () => void;
+  reject(error: unknown): void;
+}
 
 /** State of the open transaction. */
 interface Batch {
@@ -100,13 +110,20 @@ export class GroupCommit {
     if (lost) return Promise.reject(lost);
     if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
-      this.#queue.push(new CallersWrite({ start, options }, resolve, reject));
+      const operation: PendingWrite = {
+        options,
+        isAlone: false,
+        run: () => {
+          const value = this.#connection.runSteps(start(), (query) => this.#run(query));
+          operation.settle = () => resolve(value);
+        },
+        settle: () => {},
+        reject,
+      };
+      this.#queue.push(operation);
       this.#schedule();
     });
   }
-
-  readonly #runSteps = <T>(steps: Step<T>): T => this.#connection.runSteps(steps, this.#runQuery);
-  readonly #runQuery = (query: Query): Row[] => this.#run(query);
 
   /** Commits all requested operations. Never rejects. */
   async flush(): Promise<void> {
@@ -243,7 +260,7 @@ export class GroupCommit {
     const memory = this.#memory;
     if (!memory) return;
     try {
-      this.#runSteps(memory.write());
+      this.#connection.runSteps(memory.write(), (query) => this.#run(query));
     } catch (error) {
       if (!batch.failure) batch.refusal = error;
       throw error;
@@ -268,9 +285,9 @@ export class GroupCommit {
     const { hasSavepoints } = batch;
     if (hasSavepoints) this.#connection.execute('savepoint operation');
     try {
-      operation.run(this.#runSteps);
+      operation.run();
     } catch (error) {
-      operation.fail(error);
+      operation.settle = () => operation.reject(error);
       this.#memory?.undoTo(mark);
       if (!batch.failure) this.#undo(batch, before);
     }

@@ -2,6 +2,7 @@
 import { createCompletionCommand } from '../../../src/cli/commands/completion.ts';
 import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
 import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
+import { downCommand } from '../../../src/cli/commands/down.ts';
 import { healthCommand } from '../../../src/cli/commands/health.ts';
 import { initCommand } from '../../../src/cli/commands/init.ts';
 import { loginCommand, logoutCommand } from '../../../src/cli/commands/login.ts';
@@ -40,6 +41,7 @@ export const commands = [
   devCommand,
   diffCommand,
   doctorCommand,
+  downCommand,
   healthCommand,
   initCommand,
   loginCommand,

@@ -3,10 +3,10 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { NotLoadedError } from '../../../../src/cli/command.ts';
 import {
   checkLoads,
   describePackage,
-  NotLoadedError,
   packProject,
 } from '../../../../src/cli/deploy/package-files.ts';
 import { chooseName, findProject } from '../../../../src/cli/deploy/project.ts';
