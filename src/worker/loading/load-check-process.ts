@@ -9,7 +9,8 @@ import { loadHandler } from '../../handler/loading/load.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import type { LoadReport, UndeclaredImport } from './load-check.ts';
 
-const OWN_NAME = 'millrace';
+/** Every worker has these, even if the project does not. */
+const PROVIDED = ['millrace', 'zod'];
 const LISTS = ['dependencies', 'optionalDependencies', 'peerDependencies'];
 
 const [copy = '', project = '', entry = ''] = process.argv.slice(2);
@@ -32,14 +33,13 @@ registerHooks({
       const found = createRequire(parentURL).resolve(specifier);
       return { url: pathToFileURL(found).href, shortCircuit: true };
     };
-    if (packageName !== OWN_NAME) {
+    if (!PROVIDED.includes(packageName)) {
       if (!declared.has(packageName)) undeclared.push({ file, packageName });
       return resolveFrom(join(project, file));
     }
     try {
       return resolveFrom(join(project, file));
     } catch {
-      // The worker's own copy is there even if the project has none.
       return resolveFrom(fileURLToPath(import.meta.url));
     }
   },
