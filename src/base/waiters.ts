@@ -49,6 +49,11 @@ export class Waiters {
     };
   }
 
+  /** Whether a waiter of the key is open. */
+  has(key: string): boolean {
+    return this.#entries.has(key);
+  }
+
   /**
    * Wakes up to `count` waiters, the longest waiting first. Waiters that are still checking are
    * asked to check again and do not count, because they may have checked too early.

@@ -7,6 +7,7 @@ import type { WaitReason } from '../wire/wait-reason.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
+import type { FreshOutputs } from './payloads/fresh-outputs.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import { measureOutput, readOutput } from './payloads/outputs.ts';
 import type { Positions } from './positions.ts';
@@ -80,6 +81,7 @@ export interface JobsOptions {
   removal: EndpointRemoval;
   positions: Positions;
   payloads: LargePayloads;
+  outputs: FreshOutputs;
   settings: QueueSettings;
   waits: Waits;
   closing: AbortSignal;
@@ -98,7 +100,7 @@ export class Jobs {
   }
 
   async record(key: JobKey): Promise<ReadRecord> {
-    const { clock, payloads, removal, settings, store, waits } = this.#options;
+    const { clock, outputs, payloads, removal, settings, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
     const found = await store.read(function* (tx) {
@@ -110,7 +112,8 @@ export class Jobs {
     const { group, job, output } = found ?? raiseNoJob(key);
     const waitReason = job.status === 'IN_QUEUE' ? await waits.describe(job, group) : undefined;
     if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output, waitReason);
-    const large = (await payloads.read('output', key, output)) ?? raiseNoJob(key);
+    const large =
+      outputs.take(job) ?? (await payloads.read('output', key, output)) ?? raiseNoJob(key);
     return new ReadRecord(job, clock.now(), large, waitReason);
   }
 

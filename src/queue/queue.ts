@@ -15,6 +15,7 @@ import { OpenLeases } from './leases/open-leases.ts';
 import { Presence, type PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, WorkerLoads } from './leases/worker-loads.ts';
+import { FreshOutputs } from './payloads/fresh-outputs.ts';
 import { LargePayloads } from './payloads/large-payloads.ts';
 import { Positions } from './positions.ts';
 import type { Queues, WebhookCounts } from './queues.ts';
@@ -94,7 +95,9 @@ export class Queue implements Queues {
     const shared = { store, clock, log, settings, presence, signals, changes };
     const positions = new Positions(clock);
     const payloads = new LargePayloads({ store, clock, settings, onUnused });
-    this.#parts = { ...shared, arrivals, removal, positions, payloads, gpuTotals, closing };
+    const outputs = new FreshOutputs(clock);
+    const own = { arrivals, removal, positions, payloads, outputs, gpuTotals, closing };
+    this.#parts = { ...shared, ...own };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     const waits = new Waits({ clock, presence, settings, findScaling });
     this.jobs = new Jobs({ ...this.#parts, waits });

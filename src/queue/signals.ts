@@ -29,6 +29,8 @@ export class Signals {
   takersBarred = (endpointId: string): Waiter => this.#waiters.open(`barred ${endpointId}`);
   jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
+  isEndAwaited = ({ endpointId, id }: JobKey): boolean =>
+    this.#waiters.has(`end ${endpointId}/${id}`);
   workerCalled = (endpointId: string, workerId: string): Waiter =>
     this.#waiters.open(`worker ${endpointId}/${workerId}`);
 

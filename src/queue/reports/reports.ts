@@ -19,15 +19,19 @@ import type { Changes, StepOn } from '../changes.ts';
 import { listLaterTypes } from '../leases/gpu-order.ts';
 import type { Presence } from '../leases/presence.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
+import type { FreshOutputs } from '../payloads/fresh-outputs.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import { boundOutcome, boundUsage } from '../payloads/outcome-bounds.ts';
 import type { QueueSettings } from '../settings.ts';
+import type { Signals } from '../signals.ts';
 import type { GpuTotals } from './gpu-totals.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };
 
 export interface ReportsOptions {
   payloads: LargePayloads;
+  outputs: FreshOutputs;
+  signals: Signals;
   presence: Presence;
   changes: Changes;
   settings: QueueSettings;
@@ -91,16 +95,24 @@ export class Reports {
   }
 
   async #applyLarge(endpointId: string, report: Report, incarnation: number): Promise<ReportReply> {
-    const { payloads } = this.#options;
+    const { outputs, payloads, signals } = this.#options;
     const upload = await this.#upload(endpointId, report, incarnation);
     if (!upload) {
       const owner = { endpointId, kind: 'output' } as const;
       return payloads.inTurn(owner, () => this.#apply(endpointId, report));
     }
+    const key = { endpointId, id: report.jobId };
+    const offer = signals.isEndAwaited(key)
+      ? outputs.offer({ ...key, attempt: report.attempt }, report.body)
+      : undefined;
+    let isApplied = false;
     try {
-      return await this.#apply(endpointId, report, upload);
+      const reply = await this.#apply(endpointId, report, upload);
+      isApplied = reply.answer === 'applied';
+      return reply;
     } finally {
       payloads.release(upload);
+      await offer?.end(isApplied);
     }
   }
 

@@ -1,7 +1,7 @@
 // Large inputs and outputs: stored in parts before the operation that needs them, and deleted if none uses
 // them.
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import {
   completed,
@@ -215,6 +215,40 @@ describe('a large output', () => {
     expect(reply).toEqual({ answer: 'applied' });
     expect((await platform.record(id)).output).toEqual(JSON.parse(LARGE));
     expect(await listUnused()).toEqual([]);
+  });
+
+  it('goes to the client that waits for it without being read back', async () => {
+    const id = await submit();
+    const read = vi.spyOn(LargePayloads.prototype, 'read');
+    const key = { endpointId: ENDPOINT, id };
+    const lease = await worker.takeOne();
+    const outputReads = () => read.mock.calls.filter(([kind]) => kind === 'output').length;
+    const waiting = platform.queue.jobs.waitForEnd(key, 60_000, new AbortController().signal);
+    expect(await worker.finish(lease, completed, { body: LARGE })).toEqual({ answer: 'applied' });
+    expect(JSON.parse((await waiting).body.toString()).output).toEqual(JSON.parse(LARGE));
+    expect(outputReads()).toBe(0);
+    expect((await platform.record(id)).output).toEqual(JSON.parse(LARGE));
+    expect(outputReads()).toBe(1);
+    read.mockRestore();
+  });
+
+  it('is not kept for a client that has gone', async () => {
+    const id = await submit();
+    const key = { endpointId: ENDPOINT, id };
+    const lease = await worker.takeOne();
+    const gone = new AbortController();
+    const waiting = platform.queue.jobs.untilEnd(key, 60_000, gone.signal);
+    const reported = worker.finish(lease, completed, { body: LARGE });
+    await waiting;
+    let isReported = false;
+    void reported.then(() => {
+      isReported = true;
+    });
+    for (let turn = 0; turn < 20; turn++) await nextTurn();
+    expect(isReported).toBe(false);
+    await platform.clock.advance(50);
+    expect(await reported).toEqual({ answer: 'applied' });
+    expect((await platform.record(id)).output).toEqual(JSON.parse(LARGE));
   });
 
   it('is deleted if the job is cancelled while it is stored', async () => {
