@@ -70,6 +70,7 @@ export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
+export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/wait-reason.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */

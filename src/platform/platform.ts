@@ -6,6 +6,7 @@ import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Queues } from '../queue/queues.ts';
+import type { FindScaling } from '../queue/waits/waits.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { Compute } from './compute.ts';
@@ -41,6 +42,8 @@ export interface PlatformSeams {
   onAnswered?: (request: ServedRequest) => void;
   /** Wraps the link between the carriers and the queue of an endpoint. */
   wrapLink?: (link: WorkerLink, endpointId: string) => WorkerLink;
+  /** What is known of the workers of an endpoint that the platform does not start. */
+  findScaling?: FindScaling;
 }
 
 type Closers = (() => unknown)[];
@@ -112,7 +115,7 @@ async function open(
   const { endpoints } = compute;
   const queue = createQueue({
     ...{ ...options, store, clock, ...seams },
-    findScaling: (id) => compute.scalingOf(id),
+    findScaling: seams.findScaling ?? ((id) => compute.scalingOf(id)),
   });
   closers.push(() => queue.close());
   await queue.start();

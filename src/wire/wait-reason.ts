@@ -27,6 +27,8 @@ export const WAIT_CODES = [
   'crashed',
   /** Workers cannot load the handler. */
   'handler_not_loaded',
+  /** No version of the handler is deployed. */
+  'no_version',
   /** No GPU of the endpoint's types is free. */
   'no_gpu',
   /** No machine has room for another worker. */

@@ -4,11 +4,14 @@ import { backoffMs } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
+import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 import {
   describeEnd,
   type ProcessEnd,
   type WorkerProcess,
 } from '../../worker/supervisor/worker-process.ts';
+import { EXIT } from '../command.ts';
+import { type DevFailure, type DevWorkerState, describeDevScaling } from './dev-scaling.ts';
 import { startDevWorker } from './dev-worker.ts';
 
 const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
@@ -41,6 +44,8 @@ export class DevEndpoint {
   #current: WorkerProcess | undefined;
   /** The worker that loads the handler and will replace the current one. */
   #candidate: WorkerProcess | undefined;
+  #starting: DevWorkerState['starting'];
+  #failure: DevFailure | undefined;
   #starts = 0;
   #crashes = 0;
   #cancelRestart: () => void = () => {};
@@ -57,6 +62,12 @@ export class DevEndpoint {
     return this.#current !== undefined;
   }
 
+  /** For the reason why jobs wait. */
+  get scaling(): KnownScaling {
+    const starting = this.#candidate ? this.#starting : undefined;
+    return describeDevScaling({ isServed: this.isServed, starting, failure: this.#failure });
+  }
+
   /**
    * Starts a worker for the current version of the file. When it takes jobs, the previous worker
    * drains; if it cannot be started, the previous worker stays. Resolves when that is decided.
@@ -70,7 +81,8 @@ export class DevEndpoint {
     const isReady = await candidate.ready;
     if (this.#candidate !== candidate) return;
     this.#candidate = undefined;
-    if (!isReady) return this.#explainFailure();
+    if (!isReady) return this.#explainFailure(candidate);
+    this.#failure = undefined;
     const before = this.#current;
     this.#current = candidate;
     if (before) {
@@ -92,12 +104,14 @@ export class DevEndpoint {
   #start(): WorkerProcess {
     const { clock, devices, endpointId, file, url, workerKey, workerLogLevel } = this.#options;
     this.#starts += 1;
+    const workerId = `dev-${endpointId}-${this.#options.nextWorkerNumber()}`;
+    this.#starting = { workerId, since: clock.now() };
     const worker = startDevWorker({
       file,
       endpointId,
       url,
       key: workerKey,
-      workerId: `dev-${endpointId}-${this.#options.nextWorkerNumber()}`,
+      workerId,
       logLevel: workerLogLevel,
       devices,
     });
@@ -115,6 +129,9 @@ export class DevEndpoint {
     if (!wasCurrent || this.#isStopping) return;
     this.#crashes = livedMs >= WELL_AFTER_MS ? 1 : this.#crashes + 1;
     const waitMs = backoffMs(this.#crashes, RESTART_PACE);
+    const since = this.#options.clock.now();
+    const reason = describeEnd(end);
+    this.#failure = { reason, isHandler: false, since, restartAt: since + Math.ceil(waitMs) };
     this.#log.error({ ...end, restartInMs: waitMs }, 'worker process exited');
     if (this.#candidate) return;
     this.#cancelRestart = this.#options.clock.after(waitMs, () => void this.reload());
@@ -132,7 +149,12 @@ export class DevEndpoint {
     }
   }
 
-  #explainFailure(): void {
+  #explainFailure({ failure }: WorkerProcess): void {
+    this.#failure = {
+      reason: failure?.reason ?? 'its worker ended before it was ready',
+      isHandler: failure?.exitCode === EXIT.notLoaded,
+      ...{ since: this.#options.clock.now(), restartAt: null },
+    };
     const instead = this.#current
       ? 'the previous version continues to serve'
       : 'its jobs wait until the file changes';

@@ -5,6 +5,7 @@ import type { Log } from '../../base/log.ts';
 import { PlatformOptionError } from '../../platform/option-error.ts';
 import type { RunningPlatform } from '../../platform/platform.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
+import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 import { DevEndpoint } from './dev-endpoint.ts';
 import { findHandlers, type HandlerFile } from './handler-files.ts';
 
@@ -43,6 +44,12 @@ export class DevHandlers {
 
   list(): DevEndpoint[] {
     return [...this.#endpoints.values()].sort((a, b) => (a.endpointId < b.endpointId ? -1 : 1));
+  }
+
+  /** What is known of the worker of the endpoint, for the reason why its jobs wait. */
+  scalingOf(endpointId: string): KnownScaling {
+    const all = [...this.#endpoints.values()];
+    return all.find((endpoint) => endpoint.endpointId === endpointId)?.scaling ?? 'none';
   }
 
   /** Adds, removes and reloads handlers after these modules were changed. */

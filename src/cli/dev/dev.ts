@@ -100,6 +100,7 @@ async function run(args: readonly string[]): Promise<number> {
     const log = createTerminalLog(values.logLevel);
     // Set before any worker starts, so before any attempt ends.
     let opened: RunningPlatform | undefined;
+    let handlers: DevHandlers | undefined;
     const activity = new Activity({
       print: (lines) => void print(lines),
       readStatus: async (endpointId, id) =>
@@ -111,6 +112,7 @@ async function run(args: readonly string[]): Promise<number> {
     const seams: PlatformSeams = {
       wrapLink: (link, endpointId) => activity.watch(link, endpointId),
       onAnswered: (request) => activity.noteRequest(request),
+      findScaling: (endpointId) => handlers?.scalingOf(endpointId) ?? 'unknown',
     };
     const given: PlatformOptions = {
       dataFolder: data.folder,
@@ -133,7 +135,10 @@ async function run(args: readonly string[]): Promise<number> {
       const key = isLocal ? undefined : firstKeys.admin;
       const { logLevel } = values;
       const terms = { platform, paths: positionals, key, workerKey: firstKeys.worker, logLevel };
-      await serve({ ...terms, signals, dataNote: data.note });
+      const onHandlers = (given: DevHandlers) => {
+        handlers = given;
+      };
+      await serve({ ...terms, signals, dataNote: data.note, onHandlers });
     } finally {
       await platform.close();
     }
@@ -170,6 +175,7 @@ interface DevSession {
   logLevel: string;
   signals: StopSignals;
   dataNote: string;
+  onHandlers: (handlers: DevHandlers) => void;
 }
 
 async function serve(options: DevSession): Promise<void> {
@@ -187,6 +193,7 @@ async function serve(options: DevSession): Promise<void> {
     onAdded: (endpoint) =>
       void print(`\n${describeEndpoint(endpoint, { key: options.key, url: platform.url })}\n\n`),
   });
+  options.onHandlers(handlers);
   const watch = new FolderWatch({
     folders: paths.map(findWatchedFolder),
     clock,

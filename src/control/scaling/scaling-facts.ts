@@ -1,28 +1,45 @@
 // Sums up a reconcile pass for the reason why jobs wait. Pure.
 import type { ScalerDecision, ScalerInput } from '../../wire/resources/decision.ts';
+import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import { findPull } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
+import { isCheckPod } from './version-check.ts';
 
 export interface ScalingPass {
+  deployment: EndpointDeployment;
   input: ScalerInput;
   decision: ScalerDecision;
-  /** Pods of the endpoint after the pass. */
+  /** Pods of the endpoint after the pass, check workers included. */
   pods: readonly PodState[];
   /** Those of the pass before. */
   before: ScalingFacts | undefined;
 }
 
-export function describeScaling({ before, decision, input, pods }: ScalingPass): ScalingFacts {
+export function describeScaling(pass: ScalingPass): ScalingFacts {
+  const { before, decision, deployment, input, pods } = pass;
   const { cause, reason } = decision;
-  const { crashes, now, workersMax } = input;
+  const { crashes, now } = input;
   const { notBefore, streak, isHandler = false } = crashes;
   return {
-    ...{ workersMax, workers: pods.filter(({ desired }) => desired !== 'gone').length },
+    workersMax: deployment.workersMax,
+    workers: pods.filter((pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment)).length,
+    unversioned: describeMissingVersion(deployment),
     ...{ cause, reason, since: before?.cause === cause ? before.since : now },
     crashes: { streak, notBefore, isHandler, reason: crashes.reason },
     starting: findStarting(input, pods),
   };
+}
+
+function describeMissingVersion({
+  rollout,
+  source,
+  version,
+}: EndpointDeployment): ScalingFacts['unversioned'] {
+  if (source !== 'VERSION' || version !== undefined) return null;
+  if (!rollout) return { rollout: null };
+  const { reason, state } = rollout;
+  return { rollout: { version: rollout.version, isFailed: state === 'FAILED', reason } };
 }
 
 /** Pods that the pass has started are no workers of its input yet. */

@@ -134,7 +134,7 @@ export class Workforce {
     const started = await this.#start(endpoint, template, decision.start);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
     this.#facts = describeScaling({
-      ...{ decision, input, before: this.#facts },
+      ...{ deployment, decision, input, before: this.#facts },
       pods: pods.ofEndpoint(id),
     });
     await this.#record(endpoint, { input, decision, started });

@@ -94,6 +94,7 @@ function describeAbsence(endpointId: string, { scaling, workers }: WaitFacts): W
 function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number): WaitReason {
   const { cause, since, starting, workersMax } = scaling;
   const reason = `${capitalize(scaling.reason)}.`;
+  if (scaling.unversioned) return describeMissingVersion(scaling);
   if (workersMax === 0) {
     const message = 'workersMax of the endpoint is 0, so it has no workers.';
     return { code: 'at_maximum', message, since };
@@ -113,17 +114,41 @@ function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number
   return { code: 'no_worker', message: `No worker is connected. Scaler: ${scaling.reason}.` };
 }
 
+function describeMissingVersion({ since, starting, unversioned }: ScalingFacts): WaitReason {
+  const rollout = unversioned?.rollout;
+  if (!rollout) {
+    const message = 'No version of the handler is deployed, so no worker starts. Deploy one.';
+    return { code: 'no_version', message, since };
+  }
+  const { isFailed, reason, version } = rollout;
+  if (isFailed) {
+    const message = `Version ${version} of the handler did not load, and no other one is deployed: ${endSentence(reason ?? 'reason unknown')}`;
+    return { code: 'handler_not_loaded', message, since };
+  }
+  if (starting) return describeStart(starting);
+  const detail =
+    reason === null ? 'Its first worker starts soon.' : endSentence(capitalize(reason));
+  return { code: 'no_version', message: `Version ${version} is being deployed. ${detail}`, since };
+}
+
 function describeCrashes({ crashes, since }: ScalingFacts, now: number): WaitReason {
   const { isHandler, notBefore, reason, streak } = crashes;
   const what = isHandler ? 'could not load the handler' : 'failed before it was ready';
   const who = streak === 1 ? 'A worker' : `${streak} workers in a row; the last one`;
-  const next =
-    notBefore > now
-      ? `The next one starts at ${isoTime(notBefore)} at the earliest.`
-      : 'The next one is being tried.';
-  const message = `${who} ${what}: ${endSentence(reason ?? 'reason unknown')} ${next}`;
+  const message = `${who} ${what}: ${endSentence(reason ?? 'reason unknown')} ${describeRetry(notBefore, now)}`;
   const code = isHandler ? 'handler_not_loaded' : 'crashed';
-  return { code, message, since, ...(notBefore > now && { until: notBefore }) };
+  return {
+    code,
+    message,
+    since,
+    ...(notBefore !== null && notBefore > now && { until: notBefore }),
+  };
+}
+
+function describeRetry(notBefore: number | null, now: number): string {
+  if (notBefore === null) return 'The next one starts when the handler changes.';
+  if (notBefore <= now) return 'The next one is being tried.';
+  return `The next one starts at ${isoTime(notBefore)} at the earliest.`;
 }
 
 function describeStart({

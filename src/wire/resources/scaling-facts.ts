@@ -5,6 +5,15 @@ import { SCALER_CAUSES } from './decision.ts';
 /** All times are Unix ms. */
 export const scalingFacts = z.object({
   workersMax: z.int(),
+  /** Set if no version of the handler is deployed yet, so that no worker starts. */
+  unversioned: z
+    .object({
+      /** The last deployment; null without one. `reason`: why it failed. */
+      rollout: z
+        .object({ version: z.int(), isFailed: z.boolean(), reason: z.string().nullable() })
+        .nullable(),
+    })
+    .nullable(),
   /** Workers that count towards `workersMax`, draining ones included. */
   workers: z.int(),
   /** Cause and reason of the last decision, and since when the cause holds. */
@@ -14,8 +23,8 @@ export const scalingFacts = z.object({
   crashes: z.object({
     /** Workers in a row that failed before they were ready. */
     streak: z.int(),
-    /** No worker starts before this time. */
-    notBefore: z.number(),
+    /** No worker starts before this time; null: none starts before the handler changes. */
+    notBefore: z.number().nullable(),
     /** Why the last one failed. */
     reason: z.string().nullable(),
     /** It could not load the handler. */

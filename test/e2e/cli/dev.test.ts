@@ -94,6 +94,21 @@ describe('handlers', () => {
     expect(shell(last)).toContain('data: {"output":"a","metrics":{}}');
   });
 
+  it('that cannot be loaded say so in the record of a job, which runs once they are fixed', async () => {
+    place.write('handlers/broken.mjs', "throw new Error('no luck');");
+    const client = connect(await startDev(), 'broken');
+    const { id } = await client.run({});
+    const { waitReason } = await client.status(id);
+    expect(waitReason).toMatchObject({
+      code: 'handler_not_loaded',
+      message: expect.stringMatching(
+        /no luck[\s\S]*The next one starts when the handler changes\.$/,
+      ),
+    });
+    place.write('handlers/broken.mjs', version('fixed'));
+    while ((await client.status(id)).status !== 'COMPLETED') await sleep(50);
+  });
+
   it('that cannot be loaded are reported once, and the others are served', async () => {
     place.write('handlers/broken.mjs', "import './none.mjs';");
     place.write('handlers/good.mjs', version('one'));

@@ -102,6 +102,14 @@ it('an image that is being pulled, in the record of the pod too', async () => {
   await world.until(async () => (await world.countJobs(id)).completed === 1);
 });
 
+it('a version that nobody has deployed', async () => {
+  const world = await openWorld();
+  const id = await world.createEndpoint({ source: 'VERSION' });
+  await world.submit(id);
+  await world.run(1_000);
+  expect(await world.explainWait(id)).toMatchObject({ code: 'no_version' });
+});
+
 it('nothing any more once the endpoint is deployed no longer', async () => {
   const world = await openWorld();
   const id = await world.createEndpoint();

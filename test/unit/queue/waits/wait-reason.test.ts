@@ -18,7 +18,7 @@ function scalingOf(changes: Partial<ScalingFacts>): ScalingFacts {
   return {
     ...{ workersMax: 3, workers: 2, cause: 'enough', reason: '1 job waiting', since: T0 },
     crashes: { streak: 0, notBefore: 0, reason: null, isHandler: false },
-    starting: null,
+    ...{ starting: null, unversioned: null },
     ...changes,
   };
 }
@@ -181,6 +181,45 @@ const CASES: Record<string, Case> = {
   'a worker that crashed beside others that run': {
     facts: { workers: BUSY, scaling: scalingOf({ crashes }) },
     is: { code: 'workers_busy' },
+  },
+  'workers that cannot load the handler, until it changes': {
+    facts: { scaling: scalingOf({ crashes: { ...crashes, isHandler: true, notBefore: null } }) },
+    is: {
+      code: 'handler_not_loaded',
+      message: expect.stringMatching(/The next one starts when the handler changes\.$/),
+    },
+  },
+  'an endpoint without a version': {
+    facts: { scaling: scalingOf({ unversioned: { rollout: null } }) },
+    is: { code: 'no_version', message: expect.stringContaining('Deploy one') },
+  },
+  'a first version that did not load': {
+    facts: {
+      scaling: scalingOf({
+        unversioned: { rollout: { version: 1, isFailed: true, reason: 'no such file' } },
+      }),
+    },
+    is: {
+      code: 'handler_not_loaded',
+      message: 'Version 1 of the handler did not load, and no other one is deployed: no such file.',
+    },
+  },
+  'a first version whose worker starts': {
+    facts: {
+      scaling: scalingOf({
+        starting,
+        unversioned: { rollout: { version: 1, isFailed: false, reason: null } },
+      }),
+    },
+    is: { code: 'worker_starting' },
+  },
+  'a first version without a place for its worker': {
+    facts: {
+      scaling: scalingOf({
+        unversioned: { rollout: { version: 1, isFailed: false, reason: 'no GPU is free' } },
+      }),
+    },
+    is: { code: 'no_version', message: 'Version 1 is being deployed. No GPU is free.' },
   },
   'no free GPU': {
     facts: { scaling: scalingOf({ cause: 'no_gpu', reason: 'no GPU is free' }) },
