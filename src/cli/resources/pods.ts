@@ -11,6 +11,7 @@ import {
   readContainerFlags,
   replacedListOptions,
 } from './container-flags.ts';
+import { podLogVerb } from './pod-log.ts';
 import { defineResourceVerbs, type ResourceCommandSpec } from './resource-command.ts';
 
 const locked = flag({ help: 'let the platform refuse to stop, restart or terminate the pod' });
@@ -103,26 +104,12 @@ export const podsCommands: CommandGroup = {
         return json ? JSON.stringify({ id, terminated: true }) : `${id}  terminated`;
       },
     }),
-    logs: defineApiVerb({
-      summary: "print the end of the pod's output",
-      id: 'pod ID or name',
-      options: {
-        bytes: integer({
-          ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
-          help: 'print at most this many bytes from the end',
-        }),
-      },
-      examples: ['millrace pods logs pod_01912f4e-… --bytes 2000'],
-      act: async ({ caller, id, json, values }) => {
-        const log = await connectPods(caller).log(id, { maxBytes: values.bytes });
-        return json ? JSON.stringify({ id, log }) : log.replace(/\n$/, '');
-      },
-    }),
+    logs: podLogVerb,
   },
   examples: [
     'millrace pods create --name notes --image busybox --args "sleep 600" --cpu cpu',
     'millrace pods restart pod_01912f4e-…',
-    'millrace pods logs pod_01912f4e-… --bytes 2000',
+    'millrace pods logs notes -f',
   ],
 };
 
