@@ -14,12 +14,14 @@ import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
 import { mark } from './container-flags.ts';
 import { environmentVerb } from './endpoint-environment.ts';
+import { readState } from './endpoint-state.ts';
 import {
   addCursor,
   defineDeletion,
   defineResourceVerbs,
   pageOptions,
   type ResourceCommandSpec,
+  showRecord,
 } from './resource-command.ts';
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 import { webhookSecretVerb } from './webhook-secret.ts';
@@ -130,6 +132,23 @@ export const endpointsCommands: CommandGroup = {
   ],
   verbs: {
     ...defineResourceVerbs(kind),
+    show: defineApiVerb({
+      summary: 'print one endpoint with its state: jobs, workers, pods, last scaling decision',
+      description: [
+        'The record says what the endpoint should be, and `live` what it is now. A part of `live` that the key may not ' +
+          'read is left out.',
+      ],
+      id: 'endpoint ID or name',
+      options: {},
+      examples: [
+        'millrace endpoints show echo',
+        'millrace endpoints show echo --json | jq .live.jobs',
+      ],
+      act: async ({ caller, id, json }) => {
+        const record = await connectEndpoints(caller).get(id);
+        return showRecord({ ...record, live: await readState(caller, record.id) }, json);
+      },
+    }),
     delete: defineDeletion('endpoints', ', its workers, jobs and logs'),
     scaler: defineApiVerb({
       summary: 'print the last scaling decisions and their reasons',

@@ -50,6 +50,13 @@ describe('millrace templates, endpoints and jobs', () => {
     const submitted = ['--input', '{"n":7,"ms":1}', '--wait', '--endpoint', endpoint];
     expect(await print('jobs', 'submit', ...submitted)).toContain('"status": "COMPLETED"');
     expect(await print('pods', 'list')).toContain(endpoint);
+    expect(await read('endpoints', 'show', 'square')).toMatchObject({
+      id: endpoint,
+      live: {
+        ...{ jobs: { completed: 1 }, workers: { running: 0 }, pods: [{ status: 'RUNNING' }] },
+        lastDecision: { want: 1, reason: expect.any(String) },
+      },
+    });
     const explained = await print('endpoints', 'scaler', endpoint, '--explain');
     expect(explained).toMatch(/^\S+Z {2}1 wanted \(first\): /m);
     expect(explained).toMatch(/^ {2}started {3}pod_/m);
@@ -71,5 +78,23 @@ describe('millrace pods', () => {
     expect(await print('pods', 'terminate', String(id))).toBe(`${id}  terminated\n`);
     const refused = await place.run(['pods', 'start', String(id)], { env });
     expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('409') });
+  });
+
+  it('print their output until they stop', async () => {
+    const [cpu] = JSON.parse(await print('catalog', 'cpus', '--json')).cpus;
+    const count = 'let n=0;setInterval(()=>console.log("line "+ ++n),50)';
+    const pod = ['--name', 'counter', '--image', 'none', '--cpu', cpu.id, '--memory', '1'];
+    await read('pods', 'create', ...pod, `--args=${process.execPath} -e '${count}'`);
+    await untilPod('counter', 'RUNNING');
+    const log = place.start(['pods', 'logs', 'counter', '-f'], { env });
+    await log.until('stdout', /line 60\n/);
+    await print('pods', 'stop', 'counter');
+    const { code, stderr, stdout } = await log.ended;
+    expect([code, stderr]).toEqual([0, '']);
+    const numbers = [...stdout.matchAll(/^line (\d+)$/gm)].map(([, n]) => Number(n));
+    expect(numbers).toEqual(numbers.map((_, at) => at + 1));
+    expect(numbers.length).toBeGreaterThanOrEqual(60);
+    const both = await place.run(['pods', 'logs', 'counter', '-f', '--json'], { env });
+    expect(both).toMatchObject({ code: 2, stderr: expect.stringContaining('exclude each other') });
   });
 });

@@ -1,0 +1,52 @@
+// The state of an endpoint beside its record: counts of jobs and workers, its pods, and its last scaling decision.
+import { type ApiCaller, ApiError, callOf } from '../../client/api-caller.ts';
+import { connectEndpoints } from '../../client/endpoints.ts';
+import { connectPods } from '../../client/pods.ts';
+import type { EndpointHealth } from '../../wire/resources/endpoint.ts';
+import type { PodRecord } from '../../wire/resources/pod.ts';
+import { JOB_ROUTES } from '../../wire/routes.ts';
+
+/** The newest pods of the user, among which those of the endpoint are. */
+const PODS_READ = 1_000;
+const FORBIDDEN = 403;
+/** The platform has no engine. */
+const CONFLICT = 409;
+
+interface EndpointState {
+  jobs: EndpointHealth['jobs'] | undefined;
+  workers: EndpointHealth['workers'] | undefined;
+  /** Those of its workers that are not TERMINATED, the newest first. */
+  pods: Pick<PodRecord, 'id' | 'status' | 'reason'>[] | undefined;
+  /** Null without one. */
+  lastDecision: { at: string; want: number; reason: string } | null | undefined;
+}
+
+/** Members that the key may not read are undefined. @throws ApiError, UnreachableError */
+export async function readState(caller: ApiCaller, endpoint: string): Promise<EndpointState> {
+  const health = callOf(JOB_ROUTES.getEndpointHealth, { endpoint });
+  const [counts, pods, decisions] = await Promise.all([
+    readIfAllowed(() => caller.json<EndpointHealth>(health)),
+    readIfAllowed(() => connectPods(caller).page({ limit: PODS_READ })),
+    readIfAllowed(() => connectEndpoints(caller).decisions(endpoint).page({ limit: 1 })),
+  ]);
+  const own = pods?.items.filter(
+    (pod) => pod.endpointId === endpoint && pod.status !== 'TERMINATED',
+  );
+  const [last] = decisions?.items ?? [];
+  return {
+    jobs: counts?.jobs,
+    workers: counts?.workers,
+    pods: own?.map(({ id, reason, status }) => ({ id, status, reason })),
+    lastDecision: last ? { at: last.at, want: last.want, reason: last.reason } : decisions && null,
+  };
+}
+
+async function readIfAllowed<T>(read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    const isDenied = error instanceof ApiError && [FORBIDDEN, CONFLICT].includes(error.status);
+    if (isDenied) return undefined;
+    throw error;
+  }
+}
