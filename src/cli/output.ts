@@ -10,8 +10,10 @@ export function print(text: string): Promise<void> {
 }
 
 /** Prints text with colours to standard output; the caller has escaped all untrusted parts. */
-export function printStyled(text: string): void {
-  process.stdout.write(text);
+export function printStyled(text: string): Promise<void> {
+  return new Promise((resolve) => {
+    process.stdout.write(text, () => resolve());
+  });
 }
 
 /** Width that tables have to fit: that of the terminal. A file or a program gets whole cells. */

@@ -1,15 +1,23 @@
-// Prints the chunks, output, progress and log of `millrace run`, as lines or as events for
-// programs. It reports when chunks are written, so that the generator can wait.
-
-import type { Chunk } from '../../wire/chunk/chunk.ts';
+// Prints the chunks, output, progress and log of `millrace run`: for a person at a terminal, as lines
+// of JSON, or as events for programs. It reports when chunks are written, so that the generator can wait.
+import { styleText } from 'node:util';
+import { escapeControls } from '../../base/text/printable.ts';
+import type { Chunk, Metrics } from '../../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../wire/chunk/chunk-joiner.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionEnd, ExecutionSink } from '../../worker/execution/executor.ts';
-import { print, printNote } from '../output.ts';
+import { print, printNote, printStyled } from '../output.ts';
+import { showOwnStack } from '../own-stack.ts';
 import { showLogLines } from '../terminal-log.ts';
 
+/**
+ * `terminal`: values with their metrics, then what the generator returned and the times. `lines`: each value as one
+ * line of JSON.
+ */
+export type RunFormat = 'terminal' | 'lines' | 'events';
+
 export interface RunOutputOptions {
-  format: 'lines' | 'events';
+  format: RunFormat;
 }
 
 const STATUSES: Readonly<Record<Outcome['kind'], string>> = {
@@ -22,7 +30,9 @@ const STATUSES: Readonly<Record<Outcome['kind'], string>> = {
 
 /** Standard output and the log, which all jobs share. */
 export class RunOutput {
-  readonly #format: 'lines' | 'events';
+  readonly #format: RunFormat;
+  /** Time in which the handler was loaded and set up, ms; undefined until then. */
+  loadMs: number | undefined;
   #written: Promise<void> = Promise.resolve();
   #isBroken = false;
   #broken: () => void = () => {};
@@ -36,7 +46,7 @@ export class RunOutput {
     });
   }
 
-  get format(): 'lines' | 'events' {
+  get format(): RunFormat {
     return this.#format;
   }
 
@@ -57,7 +67,7 @@ export class RunOutput {
 
   /** NDJSON. */
   log(lines: Uint8Array): void {
-    if (this.#format === 'lines') {
+    if (this.#format !== 'events') {
       showLogLines(lines);
       return;
     }
@@ -67,8 +77,17 @@ export class RunOutput {
   }
 
   print(line: string): void {
+    this.#write(print, line);
+  }
+
+  /** The caller has escaped all untrusted parts. */
+  printStyled(line: string): void {
+    this.#write(printStyled, line);
+  }
+
+  #write(write: (text: string) => Promise<void>, line: string): void {
     if (this.#isBroken) return;
-    this.#written = Promise.all([this.#written, print(`${line}\n`)]).then(() => {});
+    this.#written = Promise.all([this.#written, write(`${line}\n`)]).then(() => {});
   }
 }
 
@@ -98,10 +117,32 @@ export class JobOutput {
 
   /** Prints the outcome; resolves when everything is written. */
   async finish({ outcome, output }: ExecutionEnd): Promise<void> {
-    if (this.#output.format === 'events') this.#print(describeEnd(outcome, output));
-    else if (outcome.kind !== 'completed') this.#note(explainEnd(outcome));
-    else if (output && this.#chunks === 0) this.#printValue(Buffer.from(output).toString());
+    const { format, loadMs } = this.#output;
+    if (format === 'events') {
+      this.#print(describeEnd(outcome, output, { chunks: this.#chunks, loadMs }));
+    } else {
+      if (outcome.kind !== 'completed') this.#note(explainEnd(outcome));
+      else if (output) this.#printOutput(Buffer.from(output).toString());
+      if (format === 'terminal') this.#printSummary(outcome);
+    }
     await this.#output.written;
+  }
+
+  /** A returned value. After chunks it is named, because it is none of them. */
+  #printOutput(json: string): void {
+    if (this.#output.format === 'terminal') {
+      this.#printValue(this.#chunks === 0 ? json : `returned ${json}`);
+    } else if (this.#index !== undefined && this.#chunks > 0) {
+      this.#output.print(`{"index":${this.#index},"returned":${json}}`);
+    } else this.#printValue(json);
+  }
+
+  #printSummary(outcome: Outcome): void {
+    const { loadMs = 0 } = this.#output;
+    const ran = `${STATUSES[outcome.kind]} in ${Math.round(readMs(outcome))} ms`;
+    const count = this.#chunks;
+    const chunks = count === 0 ? '' : `, ${count} ${count === 1 ? 'chunk' : 'chunks'}`;
+    this.#note(`${ran}${chunks}; the handler was loaded in ${Math.round(loadMs)} ms`);
   }
 
   #showChunks({ bytes, sizes }: ChunkMessage): void {
@@ -113,8 +154,9 @@ export class JobOutput {
       const chunk = this.#joiner.push(piece);
       if (!chunk) continue;
       this.#chunks += 1;
-      if (this.#output.format === 'lines') this.#printValue(JSON.stringify(chunk.output));
-      else this.#print(JSON.stringify({ type: 'chunk', ...chunk }));
+      if (this.#output.format === 'events')
+        this.#print(JSON.stringify({ type: 'chunk', ...chunk }));
+      else this.#printValue(JSON.stringify(chunk.output), chunk.metrics);
     }
     void this.#output.written.then(() => this.#delivered(bytes.length));
   }
@@ -125,7 +167,16 @@ export class JobOutput {
     else this.#note(`progress: ${json}`);
   }
 
-  #printValue(json: string): void {
+  #printValue(json: string, metrics: Metrics = {}): void {
+    if (this.#output.format === 'terminal') {
+      const prefix = this.#index === undefined ? '' : `[${this.#index}] `;
+      const figures = Object.entries(metrics).map(([name, value]) => `  ${name}=${value}`);
+      const shown = escapeControls(figures.join(''));
+      this.#output.printStyled(
+        `${prefix}${escapeControls(json)}${shown === '' ? '' : styleText('gray', shown)}`,
+      );
+      return;
+    }
     this.#output.print(
       this.#index === undefined ? json : `{"index":${this.#index},"output":${json}}`,
     );
@@ -142,11 +193,21 @@ export class JobOutput {
   }
 }
 
-function describeEnd(outcome: Outcome, output: Uint8Array | undefined): string {
-  const executionTime = 'executionMs' in outcome ? Math.round(outcome.executionMs) : 0;
+function readMs(outcome: Outcome): number {
+  return 'executionMs' in outcome ? outcome.executionMs : 0;
+}
+
+function describeEnd(
+  outcome: Outcome,
+  output: Uint8Array | undefined,
+  { chunks, loadMs = 0 }: { chunks: number; loadMs: number | undefined },
+): string {
+  const executionTime = Math.round(readMs(outcome));
+  const loadTime = Math.round(loadMs);
   const status = STATUSES[outcome.kind];
   const error = 'error' in outcome ? { error: outcome.error } : {};
-  const text = JSON.stringify({ type: 'result', status, executionTime, ...error });
+  const head = { type: 'result', status, executionTime, loadTime, chunks };
+  const text = JSON.stringify({ ...head, ...error });
   if (!output) return text;
   return `${text.slice(0, -1)},"output":${Buffer.from(output).toString()}}`;
 }
@@ -155,6 +216,7 @@ function explainEnd(outcome: Outcome): string {
   if (outcome.kind === 'cancelled') return 'millrace run: the job was cancelled';
   if (!('error' in outcome)) return 'millrace run: the job did not run';
   const { code, message, stack } = outcome.error;
-  const own = stack?.includes(message) ? stack : [message, stack].filter(Boolean).join('\n');
+  const shown = stack === undefined ? undefined : showOwnStack(stack, { folder: process.cwd() });
+  const own = shown?.includes(message) ? shown : [message, shown].filter(Boolean).join('\n');
   return `millrace run: ${STATUSES[outcome.kind]} (${code}): ${own}`;
 }

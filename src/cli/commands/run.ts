@@ -13,14 +13,17 @@ import { flag, integer, text, UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
-import { RunOutput } from './run-output.ts';
+import { type RunFormat, RunOutput } from './run-output.ts';
 
 const options = {
   input: text({
     placeholder: 'JSON',
-    help: 'input of the job, a JSON object; for a batch handler also an array of inputs; default: {}',
+    help: 'input of the job, a JSON object; for a batch handler also an array of inputs; "-": read it from standard input; default: {}',
   }),
-  inputFile: text({ placeholder: 'FILE', help: 'file that contains the input' }),
+  inputFile: text({
+    placeholder: 'FILE',
+    help: 'file that contains the input; "-": standard input',
+  }),
   testInput: text({
     placeholder: 'JSON',
     help: 'a whole job, {"input":…}; also spelled --test_input; default, if no input is given: ./test_input.json if it exists',
@@ -38,12 +41,14 @@ export const runCommand: Command = {
   name: 'millrace run',
   description: [
     'Loads the handler, runs one attempt of one job and prints its output. A streaming handler prints each ' +
-      'chunk as one line of JSON as soon as the handler yields it. Progress and the log go to standard error.',
+      'chunk as one line of JSON as soon as the handler yields it. If its generator also returns a value, that value is ' +
+      'the last line. Progress and the log go to standard error. On a terminal, chunks are shown with their metrics, and the ' +
+      'times follow.',
     'With --json each line of standard output is an event: {"type":"chunk","output":…,"metrics":…}, ' +
       '{"type":"progress","value":…}, {"type":"log","entry":…}, and finally ' +
-      '{"type":"result","status":"COMPLETED","output":…,"executionTime":12} or ' +
-      '{"type":"result","status":"FAILED","error":…,"executionTime":12}. The result of a stream has an ' +
-      'output only if the generator returned a value.',
+      '{"type":"result","status":"COMPLETED","executionTime":12,"loadTime":80,"chunks":0,"output":…} or ' +
+      '{"type":"result","status":"FAILED","executionTime":12,"loadTime":80,"chunks":0,"error":…}. Times are in ms; loadTime is ' +
+      'that of the module and its setup. The result of a stream has an output only if the generator returned a value.',
     'A batch handler also accepts an array of inputs. Each is the input of one job. Each line then names the index ' +
       'of its input: {"index":0,"output":…}. The exit code is the highest of all jobs.',
   ],
@@ -78,12 +83,13 @@ async function run(args: readonly string[]): Promise<number> {
   );
   const asked = await readJob({ ...values, fromStdin });
   const signals = listenForStop();
-  const output = new RunOutput({ format: values.json ? 'events' : 'lines' });
+  const output = new RunOutput({ format: chooseFormat(values.json) });
   const devices = await findUsableDevices(createTerminalLog('warn'));
   const logDestination = { write: (lines: Uint8Array) => output.log(lines) };
   const executor = new ThreadExecutor({ handlerPath, devices, logDestination });
   forceOnSecond(signals);
   try {
+    const startedAt = performance.now();
     const loading = executor.start();
     const interrupted = signals.first.then(() => 'interrupted' as const);
     const config = await Promise.race([loading, interrupted]);
@@ -91,6 +97,7 @@ async function run(args: readonly string[]): Promise<number> {
       loading.catch(() => {});
       return EXIT.interrupted;
     }
+    output.loadMs = performance.now() - startedAt;
     if (asked.isList && !config.batch) {
       throw new UsageError(
         'the input is an array, which only a batch handler accepts; give one JSON object',
@@ -119,6 +126,11 @@ async function run(args: readonly string[]): Promise<number> {
     await executor.stop();
     signals.release();
   }
+}
+
+function chooseFormat(json: boolean): RunFormat {
+  if (json) return 'events';
+  return process.stdout.isTTY ? 'terminal' : 'lines';
 }
 
 function isText(value: string | undefined): value is string {
@@ -163,6 +175,9 @@ interface AskedJobs {
 /** Read from the current folder if no input is given. */
 const TEST_INPUT_FILE = 'test_input.json';
 
+/** Stands for standard input. */
+const STDIN = '-';
+
 async function readJob(source: InputSource): Promise<AskedJobs> {
   const { fromStdin, input, inputFile, testInput } = source;
   const given = [input, inputFile, testInput, fromStdin || undefined].filter(
@@ -172,11 +187,13 @@ async function readJob(source: InputSource): Promise<AskedJobs> {
     throw new UsageError('--input, --input-file, --test-input and - exclude each other; give one');
   }
   if (testInput !== undefined) return readTestJob('--test-input', testInput);
+  if (fromStdin || input === STDIN || inputFile === STDIN) {
+    return readInputs('standard input', await readText(process.stdin));
+  }
   if (input !== undefined) return readInputs('--input', input);
   if (inputFile !== undefined) {
     return readInputs('--input-file', readFile('--input-file', inputFile));
   }
-  if (fromStdin) return readInputs('-', await readText(process.stdin));
   if (!existsSync(TEST_INPUT_FILE)) return { inputs: [Buffer.from('{}')], isList: false };
   return readTestJob(TEST_INPUT_FILE, readFile(TEST_INPUT_FILE, TEST_INPUT_FILE));
 }

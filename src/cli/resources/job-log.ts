@@ -33,6 +33,6 @@ function printLines(lines: string, isPretty: boolean): void {
     return;
   }
   for (const line of lines.split('\n')) {
-    if (line !== '') printStyled(`${formatLogLine(line)}\n`);
+    if (line !== '') void printStyled(`${formatLogLine(line)}\n`);
   }
 }

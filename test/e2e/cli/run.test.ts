@@ -1,5 +1,8 @@
 // `millrace run`: one job, what it prints and its exit codes.
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
+import { resolve } from 'node:path';
+import { promisify, stripVTControlCharacters } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Workplace } from './command-run.ts';
 
@@ -15,6 +18,8 @@ const hang = `export default async (job, ctx) => {
   await new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
   throw ctx.signal.reason;
 };`;
+
+const execute = promisify(execFile);
 
 let place: Workplace;
 
@@ -36,6 +41,8 @@ describe('the input', () => {
     ['--input', ['--input', JSON.stringify(input)], ''],
     ['a file', ['--input-file', 'input.json'], ''],
     ['standard input', ['-'], JSON.stringify(input)],
+    ['standard input with --input -', ['--input', '-'], JSON.stringify(input)],
+    ['standard input with --input-file -', ['--input-file', '-'], JSON.stringify(input)],
   ])('is read from %s', async (_, args, stdin) => {
     const run = await place.run(['run', 'echo.mjs', ...args], { stdin });
     expect(run).toEqual({ code: 0, stdout: `${JSON.stringify(input)}\n`, stderr: '' });
@@ -170,6 +177,46 @@ describe('a stream', () => {
     run.child.stdout.destroy();
     expect((await run.ended).code).not.toBe(0);
   });
+});
+
+describe('the value that a generator returns', () => {
+  const summing = `export default function* (job, ctx) {
+    yield ctx.chunk('a', { tokens: 3 });
+    yield 'b';
+    return { sum: 2 };
+  }`;
+
+  it('is the last line', async () => {
+    place.write('sum.mjs', summing);
+    const run = await place.run(['run', 'sum.mjs']);
+    expect(run).toEqual({ code: 0, stdout: '"a"\n"b"\n{"sum":2}\n', stderr: '' });
+  });
+
+  it('is the output of the result with --json, with the times', async () => {
+    place.write('sum.mjs', summing);
+    const { stdout } = await place.run(['run', 'sum.mjs', '--json']);
+    expect(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')).toEqual({
+      ...{ type: 'result', status: 'COMPLETED', output: { sum: 2 }, chunks: 2 },
+      ...{ executionTime: expect.any(Number), loadTime: expect.any(Number) },
+    });
+  });
+
+  it('is named on a terminal, beside metrics and times', async () => {
+    place.write('sum.mjs', summing);
+    const spawn = 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)';
+    const launcher = resolve(import.meta.dirname, '../../../bin/millrace.js');
+    const command = [process.execPath, launcher, 'run', 'sum.mjs'];
+    const { stdout } = await execute('python3', ['-c', spawn, ...command], { cwd: place.folder });
+    const [a, b, returned, summary] = stripVTControlCharacters(stdout).split('\r\n');
+    expect([a, b, returned]).toEqual(['"a"  tokens=3', '"b"', 'returned {"sum":2}']);
+    expect(summary).toMatch(/^COMPLETED in \d+ ms, 2 chunks; the handler was loaded in \d+ ms$/);
+  });
+});
+
+it('the stack of a failure has no frame of Millrace', async () => {
+  place.write('fail.mjs', fail);
+  const { stderr } = await place.run(['run', 'fail.mjs']);
+  expect(stderr).toMatch(/RangeError: no luck\n {4}at .*fail\.mjs:1:\d+\)?\n$/);
 });
 
 describe('the exit code', () => {
