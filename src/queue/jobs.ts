@@ -1,11 +1,20 @@
 // The operations of clients on existing jobs: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
-import type { JobKey, Reader, Step, Store, StoredJob, Transaction } from '../store/store.ts';
+import {
+  findOutgrownGpu,
+  type JobKey,
+  type Reader,
+  type Step,
+  type Store,
+  type StoredJob,
+  type Transaction,
+} from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WaitReason } from '../wire/wait-reason.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { listLaterTypes } from './leases/gpu-order.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
 import type { FreshOutputs } from './payloads/fresh-outputs.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
@@ -106,11 +115,11 @@ export class Jobs {
     const found = await store.read(function* (tx) {
       const job = yield* tx.job(key);
       if (!job) return undefined;
-      const group = yield* readGroup(tx, job);
-      return { job, group, output: yield* readOutput(tx, job, bounds) };
+      const facts = job.status === 'IN_QUEUE' ? yield* readWait(tx, job) : undefined;
+      return { job, facts, output: yield* readOutput(tx, job, bounds) };
     });
-    const { group, job, output } = found ?? raiseNoJob(key);
-    const waitReason = job.status === 'IN_QUEUE' ? await waits.describe(job, group) : undefined;
+    const { facts, job, output } = found ?? raiseNoJob(key);
+    const waitReason = facts && (await waits.describe(job, facts));
     if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output, waitReason);
     const large =
       outputs.take(job) ?? (await payloads.read('output', key, output)) ?? raiseNoJob(key);
@@ -254,14 +263,20 @@ export class Jobs {
 }
 
 /** The limit of the group of a queued job, and its use. */
-function* readGroup(
-  tx: Reader,
-  { endpointId, group, status }: StoredJob,
-): Step<WaitFacts['group']> {
-  if (status !== 'IN_QUEUE' || group === null) return undefined;
-  const limit = (yield* tx.endpoint(endpointId))?.settings.groupConcurrency;
-  if (limit === undefined) return undefined;
-  return { limit, leases: yield* tx.countGroupLeases(endpointId, group) };
+function* readWait(tx: Reader, job: StoredJob): Step<Pick<WaitFacts, 'group' | 'laterGpus'>> {
+  const { endpointId, group } = job;
+  const outgrown = findOutgrownGpu(job);
+  if (group === null && outgrown === undefined) return { group: undefined };
+  const endpoint = yield* tx.endpoint(endpointId);
+  const types = listLaterTypes(endpoint?.deployment ?? null, outgrown ?? null);
+  const limit = endpoint?.settings.groupConcurrency;
+  return {
+    group:
+      group === null || limit === undefined
+        ? undefined
+        : { limit, leases: yield* tx.countGroupLeases(endpointId, group) },
+    ...(outgrown !== undefined && types.length > 0 && { laterGpus: { outgrown, types } }),
+  };
 }
 
 function raiseNoJob({ id }: JobKey): never {

@@ -18,7 +18,7 @@ import type {
   VersionKey,
 } from './stored-records.ts';
 
-export { numberGpuType } from './outgrown-gpu.ts';
+export { findOutgrownGpu, numberGpuType } from './outgrown-gpu.ts';
 export type * from './stored-records.ts';
 export { NO_TURN } from './stored-records.ts';
 

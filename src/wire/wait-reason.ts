@@ -9,6 +9,8 @@ export const WAIT_CODES = [
   'backing_off',
   /** As many jobs of its group run as the endpoint allows. */
   'group_at_limit',
+  /** It ran out of memory on a GPU type, and no worker of a later type of the endpoint's list is connected. */
+  'later_gpu_type',
   /** It must run alone in its process, and every worker still runs other jobs. */
   'runs_alone',
   /** A worker has a free slot and takes the job in its turn. */

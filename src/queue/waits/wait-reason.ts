@@ -22,6 +22,14 @@ export interface WaitFacts {
   scaling: KnownScaling;
   /** Undefined if the job has no group, or groups have no limit. */
   group: { limit: number; leases: number } | undefined;
+  /** Undefined if any worker may take the job. Otherwise `workers` are those of the later types. */
+  laterGpus?: LaterGpus | undefined;
+}
+
+/** The GPU type on which the job ran out of memory, and the endpoint's types after it. */
+export interface LaterGpus {
+  outgrown: string;
+  types: readonly string[];
 }
 
 /** Why a job that is IN_QUEUE waits. The first reason that holds is the one that the caller can act on. */
@@ -31,13 +39,19 @@ export function describeWait(job: StoredJob, facts: WaitFacts, now: number): Wai
 
 function findOwnReason(
   job: StoredJob,
-  { group, workers }: WaitFacts,
+  { group, laterGpus, scaling, workers }: WaitFacts,
   now: number,
 ): WaitReason | undefined {
   if (job.delayed && job.availableAt > now) return describePause(job);
   if (group && group.leases >= group.limit) {
     const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
     return { code: 'group_at_limit', message };
+  }
+  if (laterGpus && workers.alive === 0) {
+    const { outgrown, types } = laterGpus;
+    const scaler = typeof scaling === 'object' ? ` Scaler: ${endSentence(scaling.reason)}` : '';
+    const message = `The job ran out of memory on ${outgrown} and needs a worker of a later GPU type of the endpoint (${types.join(', ')}). None is connected.${scaler}`;
+    return { code: 'later_gpu_type', message, since: job.queuedAt };
   }
   if (job.solo && workers.alive > 0 && workers.empty === 0) {
     const message =

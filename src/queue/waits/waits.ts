@@ -31,11 +31,25 @@ export class Waits {
   }
 
   /** Of a job that is IN_QUEUE. */
-  async describe(job: StoredJob, group: WaitFacts['group']): Promise<WaitReason> {
+  async describe(
+    job: StoredJob,
+    facts: Pick<WaitFacts, 'group' | 'laterGpus'> = { group: undefined },
+  ): Promise<WaitReason> {
     const { clock, findScaling } = this.#options;
+    const { laterGpus } = facts;
     const scaling = await findScaling(job.endpointId);
-    const workers = this.#countWorkers(job.endpointId);
-    return describeWait(job, { workers, scaling, group }, clock.now());
+    const workers = laterGpus
+      ? this.#countOfTypes(job.endpointId, laterGpus.types)
+      : this.#countWorkers(job.endpointId);
+    return describeWait(job, { workers, scaling, ...facts }, clock.now());
+  }
+
+  #countOfTypes(endpointId: string, types: readonly string[]): WorkerFacts {
+    const { clock, presence, settings } = this.#options;
+    const able = [...presence.ofEndpoint(endpointId)].filter(
+      ({ gpuType }) => gpuType !== null && types.includes(gpuType),
+    );
+    return countWorkers(able, clock.now() - settings.leaseMs);
   }
 
   #countWorkers(endpointId: string): WorkerFacts {

@@ -33,7 +33,24 @@ interface Case {
   is: Partial<WaitReason>;
 }
 
+const laterGpus = { outgrown: 'l4', types: ['h200'] };
+
 const CASES: Record<string, Case> = {
+  'memory that was not enough, without a worker of a later GPU type': {
+    job: { solo: true, queuedAt: T0 },
+    facts: { laterGpus, scaling: scalingOf({ cause: 'next_gpu', reason: 'starting 1 worker' }) },
+    is: {
+      ...{ code: 'later_gpu_type', since: T0 },
+      message:
+        'The job ran out of memory on l4 and needs a worker of a later GPU type of the endpoint (h200). None is connected. Scaler: starting 1 worker.',
+    },
+  },
+  'memory that was not enough, with a free worker of a later GPU type': {
+    job: { solo: true },
+    facts: { laterGpus, workers: FREE },
+    is: { code: 'worker_ready' },
+  },
+
   'a delay that is not over': {
     job: { delayed: true, availableAt: NOW + 9_000 },
     facts: { workers: FREE },
