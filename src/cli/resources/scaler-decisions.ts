@@ -22,6 +22,7 @@ function explain({ at, cause, drain, input, reason, started, want }: DecisionRec
     load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
   const facts: [label: string, fact: string | undefined][] = [
     ['load', `${load.waiting} waiting${oldest}; ${load.running} running; recent peak ${load.peak}`],
+    ['later GPU', describeOutgrown(load.outgrown)],
     ['workers', describeWorkers(workers)],
     ['limits', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
     ['GPUs', places === null ? undefined : `free for ${places} workers`],
@@ -31,6 +32,13 @@ function explain({ at, cause, drain, input, reason, started, want }: DecisionRec
   ];
   const lines = facts.flatMap(([label, fact]) => (fact ? [`  ${label.padEnd(10)}${fact}`] : []));
   return [`${at}  ${want} wanted (${cause}): ${reason}`, ...lines].join('\n');
+}
+
+function describeOutgrown(
+  outgrown: DecisionRecord['input']['load']['outgrown'] = [],
+): string | undefined {
+  const jobs = outgrown.map(({ gpuType, waiting }) => `${waiting} ran out of memory on ${gpuType}`);
+  return jobs.length === 0 ? undefined : jobs.join(', ');
 }
 
 function describeWorkers(workers: DecisionRecord['input']['workers']): string {

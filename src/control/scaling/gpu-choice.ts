@@ -30,8 +30,15 @@ function countAwaited(type: string, pods: readonly PodState[]): number {
   return waiting.reduce((sum, { spec }) => sum + (spec.gpu?.count ?? 0), 0);
 }
 
-/** Returns a type for each of at most `count` workers; fewer if too few devices are free. */
-export function chooseGpuTypes(free: ReadonlyMap<string, number>, count: number): string[] {
-  const offered = [...free].flatMap(([type, number]) => new Array<string>(number).fill(type));
-  return offered.slice(0, count);
+/** Returns a type for each of at most `count` workers, `first` ones first; fewer if too few devices are free. */
+export function chooseGpuTypes(
+  free: ReadonlyMap<string, number>,
+  count: number,
+  first: readonly string[] = [],
+): string[] {
+  const offered = [...free].flatMap(([type, number]) => {
+    const left = number - first.filter((each) => each === type).length;
+    return new Array<string>(Math.max(0, left)).fill(type);
+  });
+  return [...first, ...offered].slice(0, count);
 }

@@ -23,6 +23,8 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `${describeWait(input)}: ${more}`;
     case 'count':
       return `${describeLoad(input)}, ${describeShare(input)}: ${more}`;
+    case 'next_gpu':
+      return `jobs need a later GPU type: ${more}`;
     case 'minimum':
       return `workersMin is ${workersMin}: ${more}`;
     case 'rolling':

@@ -6,27 +6,16 @@ import type {
   ScalerDecision,
   ScalerInput,
 } from '../../wire/resources/decision.ts';
+import { addNextGpus } from './next-gpu.ts';
+import {
+  type Demand,
+  groupWorkers,
+  maximumOf,
+  measureDemand,
+  pick,
+  type WorkerGroups,
+} from './scaler-demand.ts';
 import { describeCause } from './scaler-reasons.ts';
-
-/** The number of workers that the load alone requires. */
-interface Demand {
-  /** Workers. */
-  need: number;
-  cause: ScalerCause;
-}
-
-/** The workers as the rules see them. */
-interface WorkerGroups {
-  /** All except draining workers. */
-  alive: readonly ScaledWorker[];
-  starting: readonly ScaledWorker[];
-  busy: readonly ScaledWorker[];
-  /** Alive, with the endpoint's current template and GPU types. */
-  current: readonly ScaledWorker[];
-  /** Alive, but with an old template or GPU type: due for replacement. */
-  stale: readonly ScaledWorker[];
-  draining: readonly ScaledWorker[];
-}
 
 /**
  * Never more than `workersMax` workers, draining ones included; one more is allowed while outdated
@@ -35,6 +24,16 @@ interface WorkerGroups {
  * during that whole time.
  */
 export function decide(input: ScalerInput): ScalerDecision {
+  const { load } = input;
+  const { outgrown = [] } = load;
+  if (outgrown.length === 0) return decideForAny(input);
+  const apart = outgrown.reduce((sum, { waiting }) => sum + waiting, 0);
+  const waiting = Math.max(0, load.waiting - apart);
+  return addNextGpus(input, decideForAny({ ...input, load: { ...load, waiting } }));
+}
+
+/** For jobs that any worker may take. */
+function decideForAny(input: ScalerInput): ScalerDecision {
   const groups = groupWorkers(input.workers);
   const demand = measureDemand(input, groups);
   const want = Math.min(
@@ -49,52 +48,6 @@ export function decide(input: ScalerInput): ScalerDecision {
   const moves = { start: scaleUp.start, drains: drain.length };
   const reason = describeCause(cause, { ...facts, ...moves });
   return { want, start: scaleUp.start, drain, cause, reason };
-}
-
-function groupWorkers(workers: readonly ScaledWorker[]): WorkerGroups {
-  const alive = workers.filter(({ state }) => state !== 'draining');
-  return {
-    alive,
-    starting: alive.filter(({ state }) => state === 'starting'),
-    busy: alive.filter(({ jobs }) => jobs > 0),
-    current: alive.filter(({ isCurrent }) => isCurrent),
-    stale: alive.filter(({ isCurrent }) => !isCurrent),
-    draining: workers.filter(({ state }) => state === 'draining'),
-  };
-}
-
-// --- demand --------------------------------------------------------------------------------------
-
-function measureDemand(input: ScalerInput, groups: WorkerGroups): Demand {
-  const { load, scaler } = input;
-  if (scaler.type === 'REQUEST_COUNT') {
-    const need = Math.ceil((load.waiting + load.running) / scaler.perWorker);
-    return { need, cause: need > 0 && groups.alive.length === 0 ? 'first' : 'count' };
-  }
-  if (load.waiting === 0) return { need: 0, cause: 'enough' };
-  if (groups.alive.length === 0) return { need: 1, cause: 'first' };
-  const have = countStanding(input, groups);
-  const waitedMs = input.now - (load.oldestQueuedAt ?? input.now);
-  const isLate = waitedMs > scaler.seconds * 1_000;
-  if (!isLate || !hasLastArrived(input, groups)) return { need: have, cause: 'enough' };
-  // More workers than jobs would leave some of them idle.
-  const useful = Math.min(2 * have, load.waiting + groups.busy.length);
-  return { need: Math.max(have, useful), cause: useful > have ? 'delay' : 'enough' };
-}
-
-/** During a replacement the endpoint has more workers than the load has asked for. */
-function countStanding({ lastWant }: ScalerInput, { alive, stale }: WorkerGroups): number {
-  if (stale.length === 0 || lastWant === null) return alive.length;
-  return Math.max(1, Math.min(lastWant, alive.length));
-}
-
-/** Starting workers may be enough, but the decision waits for them only `seconds`. */
-function hasLastArrived(
-  { lastStartAt, now, scaler }: ScalerInput,
-  { starting }: WorkerGroups,
-): boolean {
-  if (starting.length === 0 || lastStartAt === null) return true;
-  return scaler.type === 'QUEUE_DELAY' && now - lastStartAt >= scaler.seconds * 1_000;
 }
 
 // --- scaling up ----------------------------------------------------------------------------------
@@ -126,12 +79,6 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
 
 function isOutOfCapacity({ block }: ScaleUp): boolean {
   return block === 'no_gpu' || block === 'no_capacity';
-}
-
-/** One more than the maximum, so that a new worker is ready before an old one drains. */
-function maximumOf({ workers, workersMax }: ScalerInput): number {
-  const isRolling = workers.some(({ isCurrent }) => !isCurrent);
-  return isRolling && workersMax > 0 ? workersMax + 1 : workersMax;
 }
 
 // --- draining ------------------------------------------------------------------------------------
@@ -196,25 +143,6 @@ function countKept(
 ): number {
   if (type !== 'LOAD_BALANCER' || scaler.type !== 'REQUEST_COUNT') return ready.length;
   return Math.max(1, want, Math.ceil((2 * load.peak) / scaler.perWorker));
-}
-
-/**
- * Picks those whose loss costs least: starting, then idle for longest, then with the fewest jobs.
- */
-function pick(workers: readonly ScaledWorker[], count: number): ScaledWorker[] {
-  if (count <= 0) return [];
-  return [...workers].sort(compareUse).slice(0, count);
-}
-
-function compareUse(one: ScaledWorker, other: ScaledWorker): number {
-  const rank = ({ idleSince, isCurrent, state }: ScaledWorker) =>
-    (isCurrent ? 4 : 0) + (state === 'starting' ? 0 : idleSince !== null ? 1 : 2);
-  return (
-    rank(one) - rank(other) ||
-    (one.idleSince ?? 0) - (other.idleSince ?? 0) ||
-    one.jobs - other.jobs ||
-    (one.id < other.id ? -1 : 1)
-  );
 }
 
 // --- cause ---------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 // The fleet's view of an endpoint's load and workers, from a queue or a balancer.
+import type { ScalerInput } from '../../wire/resources/decision.ts';
 
 export interface WorkView {
   load(endpointId: string): Promise<WorkLoad>;
@@ -13,6 +14,8 @@ export interface WorkLoad {
   running: number;
   /** When the oldest waiting job was queued, Unix ms. */
   oldestQueuedAt: number | null;
+  /** Those of the waiting jobs that need a GPU type after this one in the endpoint's list. Absent: none. */
+  outgrown?: ScalerInput['load']['outgrown'];
   /** The ready workers. */
   workers: readonly SeenWorker[];
 }

@@ -151,6 +151,7 @@ export class WorkerList {
       jobs: seen?.jobs ?? 0,
       idleSince: entry.idleSince,
       isCurrent: input.isCurrent(pod),
+      ...(pod.spec.gpu && { gpuType: pod.spec.gpu.id }),
       ...(reason !== null && { reason }),
     });
   }

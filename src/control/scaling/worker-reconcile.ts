@@ -131,7 +131,7 @@ export class Workforce {
     const awaitsPlace = isChecking && checkPods.length === 0;
     const input = this.#describe(endpoint, { load, observation, template });
     const decision = decide(awaitsPlace ? reservePlace(input) : input);
-    const started = await this.#start(endpoint, template, decision.start);
+    const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
     this.#facts = describeScaling({
       ...{ deployment, decision, input, before: this.#facts },
@@ -163,22 +163,24 @@ export class Workforce {
     { load, observation, template }: ReconcileInput,
   ): ScalerInput {
     const { workers } = observation;
-    const { oldestQueuedAt, running, waiting } = load;
+    const { oldestQueuedAt, outgrown, running, waiting } = load;
     const headroom = this.#findHeadroom(deployment, template);
     const { gpuTypeIds, scaler, type } = deployment;
     const { workersMax, workersMin } = limitWorkers(deployment);
+    const free = this.#countFree(gpuTypeIds);
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     return {
       ...{ now, type, workersMin, workersMax, idleTimeoutMs, scaler, workers },
       load: {
-        ...{ waiting, running, oldestQueuedAt },
+        ...{ waiting, running, oldestQueuedAt, ...(outgrown && { outgrown }) },
         peak: this.#peak.note(waiting + running, now, idleTimeoutMs),
       },
       lastStartAt: this.#lastStartAt,
       lastWant: this.#last?.want ?? null,
       crashes: this.#workerList.crashes,
-      places: gpuTypeIds.length === 0 ? null : sum(this.#countFree(gpuTypeIds).values()),
+      places: gpuTypeIds.length === 0 ? null : sum(free.values()),
+      ...(outgrown && { gpus: [...free].map(([id, count]) => ({ id, free: count })) }),
       ...(headroom && { headroom }),
     };
   }
@@ -198,7 +200,7 @@ export class Workforce {
   async #start(
     endpoint: DeployedEndpoint,
     template: TemplateRecord | undefined,
-    number: number,
+    { start: number, startOn = [] }: ScalerDecision,
   ): Promise<Started[]> {
     if (number === 0) return [];
     const { clock, log } = this.#options;
@@ -207,7 +209,7 @@ export class Workforce {
     const places: (string | null)[] =
       gpuTypeIds.length === 0
         ? new Array<null>(number).fill(null)
-        : chooseGpuTypes(this.#countFree(gpuTypeIds), number);
+        : chooseGpuTypes(this.#countFree(gpuTypeIds), number, startOn);
     const results = await Promise.allSettled(
       places.map((gpu) => this.#startOne(endpoint, template, { gpu })),
     );

@@ -113,6 +113,9 @@ export type UseAnswer = z.infer<typeof useAnswer>;
 /** Load of an endpoint's queue. */
 export const workLoad = z.object({
   ...{ waiting: z.number(), running: z.number(), oldestQueuedAt: z.number().nullable() },
+  outgrown: z
+    .array(z.object({ gpuType: z.string(), waiting: z.number(), oldestQueuedAt: z.number() }))
+    .exactOptional(),
   workers: z.array(
     z.object({
       podId: z.string().nullable(),

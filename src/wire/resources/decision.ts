@@ -18,6 +18,8 @@ const scaledWorker = z.object({
   idleSince: z.number().nullable(),
   /** Has the current template and GPU type; otherwise it is due for replacement. */
   isCurrent: z.boolean(),
+  /** Not set for workers without a GPU. */
+  gpuType: z.string().exactOptional(),
   /** Set if a user has stopped or terminated the worker. */
   reason: z.string().exactOptional(),
 });
@@ -39,6 +41,10 @@ const scalerInput = z.object({
     oldestQueuedAt: z.number().nullable(),
     /** Highest number of waiting and running jobs at one time during the last idle timeout. */
     peak: z.int(),
+    /** Waiting jobs that ran out of memory on a GPU type and need a later one of the endpoint's list. */
+    outgrown: z
+      .array(z.object({ gpuType: z.string(), waiting: z.int(), oldestQueuedAt: z.number() }))
+      .exactOptional(),
   }),
   workers: z.array(scaledWorker),
   /** When the last worker was started. */
@@ -57,6 +63,8 @@ const scalerInput = z.object({
   }),
   /** Number of free GPUs of the endpoint's types; null for workers without a GPU. */
   places: z.int().nullable(),
+  /** The endpoint's GPU types in their order, with the number of free ones; set if some jobs need a later type. */
+  gpus: z.array(z.object({ id: z.string(), free: z.int() })).exactOptional(),
   /** Workers that fit on the machine; left out: all that are wanted. */
   headroom: z.object({ places: z.int(), shortage: z.string() }).exactOptional(),
 });
@@ -67,6 +75,7 @@ export const SCALER_CAUSES = [
   'first',
   'delay',
   'count',
+  'next_gpu',
   'minimum',
   'rolling',
   'idle',
@@ -85,6 +94,8 @@ const scalerDecision = z.object({
   want: z.int(),
   /** Workers to start now. */
   start: z.int(),
+  /** GPU types of the first ones of these, if jobs need later types; the others get any type. */
+  startOn: z.array(z.string()).exactOptional(),
   /** Workers to drain now. */
   drain: z.array(z.string()),
   cause: z.enum(SCALER_CAUSES),

@@ -19,7 +19,7 @@ import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import type { JobRecord } from '../../../src/wire/job.ts';
-import type { Device, Lease } from '../../../src/wire/link/worker-link.ts';
+import type { Device, Lease, Outcome } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';
 import type { WaitReason } from '../../../src/wire/wait-reason.ts';
@@ -27,6 +27,10 @@ import { completed, Hand } from '../../conformance/platform.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
 const STEP_MS = 50;
+const OUT_OF_MEMORY: Outcome = {
+  ...{ kind: 'failed', executionMs: 1, retry: 'default' },
+  error: { code: 'gpu_out_of_memory', message: 'CUDA out of memory' },
+};
 const GB = 2 ** 30;
 
 export interface FleetWorldOptions {
@@ -65,7 +69,7 @@ export class FleetWorld {
   readonly store: Store = openSqliteStore({ path: ':memory:' });
   readonly requests: Requests = { open: 0, workers: [], drained: [] };
   /** Behaviour of new workers; the test may change it. */
-  readonly habits: { bootMs: number; jobMs: number; isMute: boolean };
+  readonly habits: { bootMs: number; jobMs: number; isMute: boolean; tooSmall: readonly string[] };
   readonly catalog: Catalog;
   /** Highest number of running pods at one time. */
   most = 0;
@@ -83,7 +87,7 @@ export class FleetWorld {
   }: FleetWorldOptions = {}) {
     this.#stateIn = stateIn;
     this.#limits = limits;
-    this.habits = { bootMs, jobMs, isMute: false };
+    this.habits = { bootMs, jobMs, isMute: false, tooSmall: [] };
     const machine = { vcpus: 4, memoryBytes: 8 * GB };
     const sources = { file: undefined, devices: gpus, machine, readPassword: () => '' };
     this.catalog = new Catalog(composeCatalog(sources));
@@ -267,6 +271,7 @@ export class ContainerWorker {
   readonly #podId: string;
   readonly #habits: FleetWorld['habits'];
   readonly #hand: Hand;
+  readonly #gpuType: string | undefined;
   readonly #dead = new AbortController();
   readonly #takes = new AbortController();
   #lease: Lease | undefined;
@@ -279,6 +284,7 @@ export class ContainerWorker {
     this.#habits = habits;
     const { env } = world.host.get(podId).spec;
     const { MILLRACE_ENDPOINT = '', MILLRACE_KEY = '', MILLRACE_WORKER_ID = '' } = env;
+    this.#gpuType = env['MILLRACE_GPU_TYPE'];
     const openLink = () => {
       const { keys, queue } = world.platform;
       return queue.link(MILLRACE_ENDPOINT, keys.authenticate(MILLRACE_KEY)?.podId);
@@ -297,7 +303,10 @@ export class ContainerWorker {
 
   async #live(): Promise<void> {
     await sleep(this.#world.clock, this.#habits.bootMs, this.#dead.signal);
-    await this.#persist(() => this.#hand.hello());
+    const gpuTypeId = this.#gpuType;
+    const gpu = { kind: 'gpu', index: 0, uuid: 'GPU', name: 'GPU', memoryBytes: 1, gpuTypeId };
+    const devices = gpuTypeId === undefined ? [] : [gpu];
+    await this.#persist(() => this.#hand.hello([], undefined, { devices }));
     void this.#renew();
     while (!this.#isDraining && !this.#dead.signal.aborted) await this.#workOnce();
     this.#hasLeft = true;
@@ -312,8 +321,14 @@ export class ContainerWorker {
     for (const lease of leases ?? []) {
       this.#lease = lease;
       await sleep(clock, this.#habits.jobMs, this.#dead.signal);
-      const reply = await this.#persist(() => this.#hand.finish(lease, completed, { body: '1' }));
+      const isTooSmall = this.#habits.tooSmall.includes(this.#gpuType ?? '');
+      const reply = await this.#persist(() =>
+        isTooSmall
+          ? this.#hand.finish(lease, OUT_OF_MEMORY)
+          : this.#hand.finish(lease, completed, { body: '1' }),
+      );
       this.#lease = undefined;
+      if (isTooSmall) continue;
       if (reply?.answer === 'applied') this.finished++;
     }
   }

@@ -107,6 +107,64 @@ describe('GPUs', () => {
   });
 });
 
+describe('jobs that run out of memory on a GPU type', () => {
+  const gpus = [...makeGpus('A', 2), ...makeGpus('B', 1)];
+  const gpuTypeIds = ['A', 'B'];
+  const endpoint = { gpuTypeIds, retryOutOfMemoryOn: 'NEXT_GPU_TYPE' as const };
+  const typesOf = (world: FleetWorld, id: string) =>
+    world.listPods(id).map(({ spec }) => spec.gpu?.id);
+
+  it('get a worker of the next type, though the first one is free', async () => {
+    const world = await openWorld({ gpus });
+    world.habits.tooSmall = ['A'];
+    const id = await world.createEndpoint({ ...endpoint, idleTimeout: 60 });
+    await world.submit(id, 3);
+    await world.until(async () => (await world.countJobs(id)).completed === 3);
+    expect(typesOf(world, id)).toContain('B');
+    const started = (await world.explain(id)).find(({ cause }) => cause === 'next_gpu');
+    expect(started).toMatchObject({ startOn: ['B'], started: [{ gpu: 'B' }] });
+    expect(started?.reason).toMatch(/^\d jobs? ran out of memory on A: starting 1 worker/);
+    for (const { drain, input, start, want } of await world.explain(id)) {
+      expect(decide(input)).toMatchObject({ drain, start, want });
+    }
+  });
+
+  it('wait with a reason while no GPU of the next type is free', async () => {
+    const world = await openWorld({ gpus });
+    world.habits.tooSmall = ['A'];
+    const other = await world.createEndpoint({ gpuTypeIds: ['B'], workersMin: 1 });
+    await world.run(2_000);
+    const id = await world.createEndpoint(endpoint);
+    await world.submit(id);
+    await world.until(async () => (await world.explain(id))[0]?.cause === 'no_gpu');
+    expect((await world.explain(id))[0]?.reason).toBe(
+      '1 job ran out of memory on A, but no GPU of a later type is free: B',
+    );
+    expect(await world.explainWait(id)).toMatchObject({
+      code: 'later_gpu_type',
+      message: expect.stringContaining('ran out of memory on A and needs a worker of a later'),
+    });
+    await world.run(60_000);
+    expect(await world.countJobs(id)).toMatchObject({ inQueue: 1, completed: 0 });
+    await world.platform.endpoints.update(OWNER, other, { workersMin: 0 });
+    await world.until(async () => (await world.countJobs(id)).completed === 1);
+  });
+
+  it('replace the only worker that the endpoint may have, also under load', async () => {
+    const world = await openWorld({ gpus });
+    world.habits.tooSmall = ['A'];
+    const id = await world.createEndpoint({ ...endpoint, workersMin: 1, workersMax: 1 });
+    await world.run(2_000);
+    expect(typesOf(world, id)).toEqual(['A']);
+    await world.submit(id, 5);
+    await world.until(async () => (await world.countJobs(id)).completed === 5);
+    expect(typesOf(world, id)).toEqual(['B']);
+    expect(world.most).toBe(1);
+    const drains = (await world.explain(id)).filter(({ drain }) => drain.length > 0);
+    expect(drains).toMatchObject([{ cause: 'next_gpu' }]);
+  });
+});
+
 describe('a worker that its user has ended', () => {
   it.each([
     ['stop', 'its user stopped it'],
