@@ -27,6 +27,7 @@ const onePod = z.object({
 const gpuTypes = z.object({
   gpus: z.array(z.object({ id: z.string(), total: z.number(), available: z.number() })),
 });
+const waitingJob = z.object({ waitReason: z.object({ code: z.string() }).optional() });
 const podList = z.object({ pods: z.array(onePod) });
 
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/node-pods.test.ts');
@@ -99,6 +100,25 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
       expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { tag: 'a' } });
     }
     await remove(nodes.at(0), endpoint);
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+
+  it('say why a job waits, also if its endpoint belongs to a node that does not lead', async () => {
+    const template = { name: 'worker', image: 'none', handler: fixture('broken.ts'), env: {} };
+    const templateId = await create(nodes.at(1), '/v1/templates', template);
+    const creation = { name: 'jobs', templateId, workersMax: 1, idleTimeout: 60 };
+    // Most likely not all of them belong to the leader.
+    for (let n = 0; n < COUNT; n++) {
+      const endpoint = await create(nodes.at(2), '/v1/endpoints', creation);
+      const job = await nodes.at(1).post(`/v2/${endpoint}/run`, { input: {} });
+      const { id } = created.parse(await job.json());
+      const readCode = async () => {
+        const record = await nodes.at(n).fetch(`/v2/${endpoint}/status/${id}`);
+        return waitingJob.parse(await record.json()).waitReason?.code;
+      };
+      await expect.poll(readCode, LONG).toBe('handler_not_loaded');
+      await remove(nodes.at(0), endpoint);
+    }
     await expect.poll(countAll, LONG).toBe(0);
   });
 
