@@ -4,6 +4,7 @@ import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
 import { http } from '../../base/net/node-http.ts';
+import { giveBack } from '../../base/spent-bytes.ts';
 
 /** Idle connections are closed after this time, or sooner if the server announces a shorter time. */
 const IDLE_MS = 60_000;
@@ -23,7 +24,8 @@ export interface ConnectionsOptions {
 export interface Post {
   path: string;
   headers: Readonly<Record<string, string>>;
-  body: string | Uint8Array;
+  /** Pieces are sent one after the other. */
+  body: string | readonly Uint8Array[];
   /** Time from the request on an open connection until the answer begins, ms. */
   answerMs: number;
   signal: AbortSignal | undefined;
@@ -65,7 +67,7 @@ export class Connections {
     const post = new OpenPost({ request, connectMs, answerMs, pauseMs, ready: this.#ready });
     this.#open.add(post);
     this.#isRetired = false;
-    request.end(body);
+    send(request, body);
     return post.answer.finally(() => {
       this.#open.delete(post);
       this.#closeRetired();
@@ -92,6 +94,24 @@ export class Connections {
   #closeRetired(): void {
     if (this.#isRetired && this.isIdle) this.#agent.destroy();
   }
+}
+
+/** Up to this size, one copy and one write cost less than several writes. */
+const JOIN_BYTES = 65_536;
+
+function send(request: ClientRequest, body: Post['body']): void {
+  if (typeof body === 'string') {
+    request.end(body);
+    return;
+  }
+  const bytes = body.reduce((sum, { length }) => sum + length, 0);
+  if (bytes <= JOIN_BYTES) {
+    request.end(Buffer.concat(body));
+    return;
+  }
+  request.setHeader('content-length', bytes);
+  for (const piece of body) request.write(piece);
+  request.end();
 }
 
 interface OpenPostOptions {
@@ -137,16 +157,16 @@ class OpenPost {
   }
 
   #read(response: IncomingMessage): void {
-    const pieces: Uint8Array[] = [];
+    const body = new AnswerBody(Number(response.headers['content-length']));
     const timer = this.#limit(this.#options.pauseMs, 'reading the answer');
     response.on('data', (piece: Buffer) => {
-      pieces.push(piece);
+      body.add(piece);
       timer.refresh();
     });
     response.on('error', (error) => this.fail(error));
     response.on('end', () => {
       const { headers, statusCode: status = 0 } = response;
-      this.#settle.resolve({ status, headers, body: Buffer.concat(pieces) });
+      this.#settle.resolve({ status, headers, body: body.whole() });
     });
   }
 
@@ -155,5 +175,36 @@ class OpenPost {
     const timer = setTimeout(() => this.fail(new Error(`${what} timed out after ${ms} ms`)), ms);
     this.#timer = timer;
     return timer;
+  }
+}
+
+/** Sizes that are worth a buffer from the start; larger answers than these are not to be believed. */
+const COLLECTED = { minBytes: 65_536, maxBytes: 64 * 1_048_576 };
+
+/** Collects large answers in place and frees each piece at once, which otherwise waits for a garbage collection. */
+class AnswerBody {
+  readonly #pieces: Uint8Array[] = [];
+  readonly #bytes: Buffer | undefined;
+  #at = 0;
+
+  /** @param announced NaN if the length is unknown */
+  constructor(announced: number) {
+    const isCollected = announced >= COLLECTED.minBytes && announced <= COLLECTED.maxBytes;
+    if (isCollected) this.#bytes = Buffer.allocUnsafeSlow(announced);
+  }
+
+  add(piece: Buffer): void {
+    if (!this.#bytes) {
+      this.#pieces.push(piece);
+      return;
+    }
+    // Node's parser passes on no more than the announced length.
+    this.#bytes.set(piece, this.#at);
+    this.#at += piece.length;
+    giveBack(piece);
+  }
+
+  whole(): Uint8Array {
+    return this.#bytes?.subarray(0, this.#at) ?? Buffer.concat(this.#pieces);
   }
 }

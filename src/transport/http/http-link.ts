@@ -79,7 +79,7 @@ export interface HttpLink extends WorkerLink {
 
 interface VerbCall<R> {
   verb: WorkerVerb;
-  body: string | Uint8Array;
+  body: string | readonly Uint8Array[];
   /** Default: JSON. */
   mediaType?: string;
   headers?: Record<string, string>;
@@ -142,7 +142,7 @@ class PooledHttpLink implements HttpLink {
     const frames = reports.map(({ body, ...header }) => ({ header, body }));
     return this.#call({
       verb: 'report',
-      body: Buffer.concat(encodeFrames(frames)),
+      body: encodeFrames(frames),
       mediaType: FRAMES_MEDIA_TYPE,
       headers: {
         [WORKER_HEADERS.worker]: workerId,
@@ -173,7 +173,7 @@ class PooledHttpLink implements HttpLink {
   async #post<R>(target: HttpTarget, call: VerbCall<R>): Promise<Answered<R>> {
     const { verb, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
     const { endpointId, key } = this.#options;
-    const travelMs = Math.ceil(body.length / SLOW_LINK_BYTES_PER_MS);
+    const travelMs = Math.ceil(countBytes(body) / SLOW_LINK_BYTES_PER_MS);
     let answer: PostAnswer;
     try {
       answer = await target.post(verb, {
@@ -231,4 +231,9 @@ class PooledHttpLink implements HttpLink {
     this.#options.log.warn({ why }, 'reading a response of the platform failed');
     return new LinkError('unavailable', `the platform's response cannot be read: ${why}`);
   }
+}
+
+function countBytes(body: VerbCall<unknown>['body']): number {
+  if (typeof body === 'string') return body.length;
+  return body.reduce((sum, { length }) => sum + length, 0);
 }

@@ -339,6 +339,13 @@ describe('a failure', () => {
       },
     ],
     [
+      'a connection that is cut within a large answer',
+      (request, response) => {
+        response.writeHead(200, { 'content-type': FRAMES_MEDIA_TYPE, 'content-length': 1_000_000 });
+        response.write(Buffer.alloc(500_000), () => request.socket.destroy());
+      },
+    ],
+    [
       'frames that end too early',
       (_request, response) => answerFrames(response, leaseFrames.subarray(0, -1)),
     ],
@@ -391,5 +398,42 @@ describe('a failure', () => {
   it('by a URL that is not http is reported at once', () => {
     const options = { endpointId: 'echo', key: 'k', log: silentLog };
     expect(() => createHttpLink({ url: 'ftp://127.0.0.1/', ...options })).toThrow(TypeError);
+  });
+});
+
+describe('a large payload', () => {
+  const large = Buffer.from(JSON.stringify('é'.repeat(600_000)));
+
+  it('of a report is sent with its length, once and again', async () => {
+    const received: { length: string | undefined; frames: Buffer[] }[] = [];
+    const link = await serve((request, response, body) => {
+      const frames = decodeFrames(body).map((frame) => Buffer.from(frame.body));
+      received.push({ length: request.headers['content-length'], frames });
+      answerJson(response, [{ answer: 'applied' }, { answer: 'applied' }]);
+    });
+    const progress = { jobId: 'a', attempt: 1, token: 't', seq: 1, kind: 'progress' } as const;
+    const reports: Report[] = [
+      { ...progress, body: Buffer.from('1') },
+      { ...progress, seq: 2, body: large },
+    ];
+    await link.report({ ...identity, reports });
+    await link.report({ ...identity, reports });
+    expect(received).toHaveLength(2);
+    for (const { frames, length } of received) {
+      expect(Number(length)).toBeGreaterThan(large.length);
+      expect(frames.map((bytes) => bytes.equals(large))).toEqual([false, true]);
+    }
+  });
+
+  it.each(['with', 'without'])('of a lease arrives %s the length of the answer', async (how) => {
+    const answer = Buffer.concat(encodeFrames([{ header: leaseHeader, body: large }]));
+    const link = await serve((_request, response) => {
+      const length = how === 'with' ? { 'content-length': answer.length } : {};
+      response.writeHead(200, { 'content-type': FRAMES_MEDIA_TYPE, ...length });
+      response.write(answer.subarray(0, 700_000));
+      response.end(answer.subarray(700_000));
+    });
+    const [lease] = await link.take(take, never);
+    expect(Buffer.from(lease?.input ?? []).equals(large)).toBe(true);
   });
 });
