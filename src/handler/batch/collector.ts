@@ -236,8 +236,9 @@ export class BatchCollector {
       }
       this.#noteThrown(end.thrown, members.length);
       const left = members.filter(({ isLive }) => isLive);
-      if (retryAdvice(end.thrown)?.kind === 'released') {
-        // No member is to blame, so parts would find no culprit; each might wait for a model again.
+      const advice = retryAdvice(end.thrown)?.kind;
+      if (advice === 'released' || advice === 'after') {
+        // No member is to blame, so parts would find no culprit: each might wait for a model again, or call a busy server.
         for (const member of left) member.fail(end.thrown);
         onEvent({ kind: 'failed', size: members.length });
         continue;

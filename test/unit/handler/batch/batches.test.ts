@@ -5,7 +5,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import type { BatchEvent } from '../../../../src/handler/batch/settings.ts';
 import type { BatchContext, BatchJob } from '../../../../src/handler/define-batch.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
-import { NonRetryableError } from '../../../../src/handler/retry-errors.ts';
+import { NonRetryableError, RetryAfterError } from '../../../../src/handler/retry-errors.ts';
 import { ModelProcessError } from '../../../../src/process/errors.ts';
 import { InlineExecutor } from '../../../../src/worker/execution/inline-executor.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';
@@ -307,6 +307,20 @@ describe('a batch that streams', () => {
       expect(calls).toEqual([[0, 1, 2, 3]]);
     },
   );
+
+  it('postpones all jobs at once if it throws a RetryAfterError', async () => {
+    const calls: number[][] = [];
+    const run = record(calls, () => {
+      throw new RetryAfterError(30_000, 'the model server is busy');
+    });
+    const { beginAll, clock } = await start(run);
+    const jobs = beginAll(4);
+    await clock.advance(10);
+    expect(await outcomes(jobs)).toMatchObject(
+      Array(4).fill({ kind: 'failed', retry: 'after', retryAfterMs: 30_000 }),
+    );
+    expect(calls).toEqual([[0, 1, 2, 3]]);
+  });
 
   it('releases the jobs that have streamed when it throws, and runs the others again', async () => {
     const calls: number[][] = [];
