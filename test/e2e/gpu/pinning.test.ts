@@ -21,6 +21,7 @@ const viewSchema = z.object({
       uuid: z.string(),
       name: z.string(),
       memoryBytes: z.number(),
+      gpuTypeId: z.string().optional(),
     }),
   ),
   native: z.string(),
@@ -98,7 +99,9 @@ async function waitFor(platform: PlatformProcess, id: string | undefined, status
 
 describe('four worker processes of two GPUs each', () => {
   it('are pinned for native code, for their children and for handlers', async () => {
-    const { platform, views } = await start('--gpus-per-worker', '2', '--gpu-sample-ms', '100');
+    const { platform, views } = await start(
+      ...['--gpus-per-worker', '2', '--gpu-sample-ms', '100', '--gpu-type', 'a100'],
+    );
     const ids = await Promise.all(Array.from({ length: 4 }, () => submit(platform, views)));
     // Each worker holds one job until all four have begun.
     const seen = await readViews(views, 4);
@@ -123,7 +126,9 @@ describe('four worker processes of two GPUs each', () => {
       expect(await readEnvironment(pid, 'NVIDIA_VISIBLE_DEVICES')).toBe(uuids);
       expect(await readEnvironment(pid, 'CUDA_DEVICE_ORDER')).toBe('PCI_BUS_ID');
       for (const device of devices) {
-        expect(device).toMatchObject({ name: 'NVIDIA A100-SXM4-80GB', memoryBytes: 80 * GIB });
+        expect(device).toMatchObject({
+          ...{ name: 'NVIDIA A100-SXM4-80GB', memoryBytes: 80 * GIB, gpuTypeId: 'a100' },
+        });
       }
     }
 
