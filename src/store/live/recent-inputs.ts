@@ -9,7 +9,8 @@ const KEPT = 4_096;
  * did so was undone.
  */
 export class RecentInputs {
-  readonly #inputs = new Map<string, Uint8Array>();
+  /** By job ID: a text of endpoint and ID would have to be made and hashed each time. */
+  readonly #inputs = new Map<string, { endpointId: string; bytes: Uint8Array }>();
   readonly #kept: number;
 
   constructor(kept = KEPT) {
@@ -17,21 +18,23 @@ export class RecentInputs {
   }
 
   put({ endpointId, id }: JobKey, input: Uint8Array): void {
-    const [oldest] = this.#inputs.keys();
-    if (oldest !== undefined && this.#inputs.size >= this.#kept) this.#inputs.delete(oldest);
+    if (this.#inputs.size >= this.#kept) this.#dropOldest();
     // A copy: the given one may be a part of a request's buffer.
-    this.#inputs.set(nameOf(endpointId, id), new Uint8Array(input));
+    this.#inputs.set(id, { endpointId, bytes: new Uint8Array(input) });
   }
 
   /** Returns it and forgets it: after its lease a job seldom needs its input again. */
   take({ endpointId, id }: JobKey): Uint8Array | undefined {
-    const name = nameOf(endpointId, id);
-    const input = this.#inputs.get(name);
-    if (input) this.#inputs.delete(name);
-    return input;
+    const input = this.#inputs.get(id);
+    // IDs are unique within an endpoint only.
+    if (input?.endpointId !== endpointId) return undefined;
+    this.#inputs.delete(id);
+    return input.bytes;
   }
-}
 
-function nameOf(endpointId: string, id: string): string {
-  return `${endpointId}/${id}`;
+  /** Only when it is needed: the first key lies behind the places of all those that were taken. */
+  #dropOldest(): void {
+    const [oldest] = this.#inputs.keys();
+    if (oldest !== undefined) this.#inputs.delete(oldest);
+  }
 }

@@ -1,7 +1,7 @@
 // Maps a job to its row and back.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
 import { outgrownNumber } from '../outgrown-gpu.ts';
-import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
+import type { JobAttachment, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
 
 /** In the order of `listJobValues`. A set of columns is stored as bits of a number: at most 53. */
@@ -155,13 +155,6 @@ export function listImageValues(job: StoredJob, { input, output }: InlinePayload
   values.push(input ?? null, output ?? null);
   return values;
 }
-
-export function describeInsert(job: StoredJob, payloads: InlinePayloads): Query {
-  return { sql: insertJobSql, params: listImageValues(job, payloads) };
-}
-
-const insertJobSql = `insert into job (${imageColumns.join(', ')})
-  values (${imageColumns.map(() => '?').join(', ')})`;
 
 export function readJob(row: Row): StoredJob {
   const error = textOrNull(row, 'error');

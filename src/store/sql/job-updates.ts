@@ -3,6 +3,7 @@ import type { AlikeRange, Query, SqlValue, StoredJob } from '../store.ts';
 import { imageColumns, jobColumns, listJobValues } from './job-row.ts';
 
 const OUTPUT_BIT = 2 ** jobColumns.length;
+const COLUMN_BITS = jobColumns.map((_, index) => 2 ** index);
 
 /** Update statements by the set of columns that they write. A queue needs a few dozen of them. */
 const updates = new Map<number, string>();
@@ -60,7 +61,7 @@ export function compareJobs(
     const value = now[i];
     if (value === undefined || value === old[i]) continue;
     values.push(value);
-    columns += 2 ** i;
+    columns += COLUMN_BITS[i] ?? 0;
   }
   if (output) {
     values.push(output);

@@ -23,8 +23,8 @@ import {
 } from '../store.ts';
 import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
+import { describeInsert } from './job-inserts.ts';
 import { removeJobs } from './job-removal.ts';
-import { describeInsert } from './job-row.ts';
 import { describeAlikeChange, describeChange } from './job-updates.ts';
 import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
 import { text } from './rows.ts';
