@@ -3,37 +3,48 @@ import { fdatasync, fdatasyncSync } from 'node:fs';
 
 /** A disk that takes longer than this for one call counts as slow, ms. */
 const SLOW_MS = 2;
-/** A slow disk counts as fast again after this many calls in a row that were not slow. */
-const FAST_CALLS = 50;
+/** Calls in the thread pool before a disk that was fast is tried again on the spot. */
+const FIRST_POOLED = 50;
+/** A disk that stays slow is tried after twice as many calls each time, up to this number. */
+const MAX_POOLED = 3_200;
 
 /**
  * For a fast disk the thread pool costs more than it saves: two threads take turns, and each commit gathers fewer
- * operations.
+ * operations. Calls in the pool are not measured: under load most of such a time is the event loop's, and a disk that
+ * was slow once would count as slow for as long as the load lasts.
  */
 export class FileSync {
   readonly #now: () => number;
-  /** Calls until the disk counts as fast; 0: it does. */
-  #slowCalls = 0;
+  /** Calls left for the thread pool; 0: the next one is made on the spot. */
+  #pooled = 0;
+  /** Calls for the thread pool after the next slow one. */
+  #nextPooled = FIRST_POOLED;
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }
 
   get isDiskSlow(): boolean {
-    return this.#slowCalls > 0;
+    return this.#pooled > 0;
   }
 
   /** Resolves when the content of the file is on disk. @throws the system's error */
   readonly run = async (descriptor: number): Promise<void> => {
+    if (this.#pooled > 0) {
+      this.#pooled--;
+      return syncInPool(descriptor);
+    }
     const start = this.#now();
-    if (this.isDiskSlow) await syncInPool(descriptor);
-    else fdatasyncSync(descriptor);
-    this.note(this.#now() - start);
+    fdatasyncSync(descriptor);
+    this.#note(this.#now() - start);
   };
 
-  /** A call took this long. */
-  note(ms: number): void {
-    this.#slowCalls = ms > SLOW_MS ? FAST_CALLS : Math.max(0, this.#slowCalls - 1);
+  /** A call on the spot took this long. */
+  #note(ms: number): void {
+    if (ms > SLOW_MS) {
+      this.#pooled = this.#nextPooled;
+      this.#nextPooled = Math.min(2 * this.#nextPooled, MAX_POOLED);
+    } else this.#nextPooled = FIRST_POOLED;
   }
 }
 

@@ -1,37 +1,67 @@
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
-import { expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { FileSync } from '../../../../src/store/disk/file-sync.ts';
 
-it('waits in the thread pool from the first slow call until 50 calls in a row were fast', () => {
-  const sync = new FileSync();
-  sync.note(2);
+let file = 0;
+beforeAll(() => {
+  file = openSync(import.meta.filename, 'r');
+});
+afterAll(() => closeSync(file));
+
+/** A disk whose calls on the spot take so many ms. */
+function openDisk() {
+  let now = 0;
+  const disk = { ms: 0 };
+  const sync = new FileSync(() => {
+    now += disk.ms;
+    return now;
+  });
+  const run = async (calls: number) => {
+    for (let call = 0; call < calls; call++) await sync.run(file);
+  };
+  return { disk, sync, run };
+}
+
+it('waits in the thread pool for 50 calls after one that took more than 2 ms', async () => {
+  const { disk, run, sync } = openDisk();
+  disk.ms = 2;
+  await run(1);
   expect(sync.isDiskSlow).toBe(false);
-  sync.note(2.1);
+  disk.ms = 2.1;
+  await run(1);
   expect(sync.isDiskSlow).toBe(true);
-  for (let call = 0; call < 49; call++) sync.note(1);
+  await run(49);
   expect(sync.isDiskSlow).toBe(true);
-  sync.note(30);
-  for (let call = 0; call < 49; call++) sync.note(1);
-  expect(sync.isDiskSlow).toBe(true);
-  sync.note(1);
+  await run(1);
   expect(sync.isDiskSlow).toBe(false);
+});
+
+it('tries a disk that stays slow less and less often, and one that was fast again soon', async () => {
+  const { disk, run, sync } = openDisk();
+  const countPooled = async () => {
+    let pooled = 0;
+    await run(1);
+    for (; sync.isDiskSlow; pooled++) await run(1);
+    return pooled;
+  };
+  disk.ms = 20;
+  const pooled = [];
+  for (let time = 0; time < 8; time++) pooled.push(await countPooled());
+  expect(pooled).toEqual([50, 100, 200, 400, 800, 1_600, 3_200, 3_200]);
+  disk.ms = 1;
+  await run(1);
+  disk.ms = 20;
+  expect(await countPooled()).toBe(50);
 });
 
 it.each([
   ['a fast', 0],
   ['a slow', 5],
-])('measures its calls, and rejects with the error of %s disk', async (_name, msPerCall) => {
-  let now = 0;
-  const sync = new FileSync(() => {
-    now += msPerCall;
-    return now;
-  });
-  const file = openSync(import.meta.filename, 'r');
-  await sync.run(file);
-  expect(sync.isDiskSlow).toBe(msPerCall > 2);
-  await sync.run(file);
-  closeSync(file);
+])('rejects with the error of %s disk', async (_name, ms) => {
+  const { disk, run, sync } = openDisk();
+  disk.ms = ms;
+  await run(1);
   // A device has nothing to put on disk.
   const device = openSync(devNull, 'r');
   await expect(sync.run(device)).rejects.toMatchObject({ code: 'EINVAL' });
