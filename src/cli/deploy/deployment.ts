@@ -45,7 +45,7 @@ export function chooseSame(
   { rollout, version }: Pick<EndpointRecord, 'rollout' | 'version'>,
   same: readonly number[],
 ): Choice | undefined {
-  if (isUnderWay(rollout)) {
+  if (rollout && isUnderWay(rollout)) {
     if (same.includes(rollout.version)) return { kind: 'followed', version: rollout.version };
   } else if (version !== null && same.includes(version)) return { kind: 'running', version };
   const [newest] = same.toSorted((one, other) => other - one);

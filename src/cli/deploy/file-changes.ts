@@ -56,7 +56,7 @@ export function formatTextChange(
 ): string | undefined {
   const [old, now] = [readText(before), readText(after)];
   if (old === undefined || now === undefined) return undefined;
-  const [oldLines, newLines] = [old.split('\n'), now.split('\n')];
+  const [oldLines, newLines] = [splitLines(old), splitLines(now)];
   if (oldLines.length + newLines.length > MAX_LINES) return undefined;
   const lines = diff(oldLines, newLines);
   const shown = lines.map(([operation], at) => {
@@ -71,6 +71,11 @@ export function formatTextChange(
     body.push(`${SIGNS[operation + 1]}${line}`);
   }
   return [`--- ${path}`, `+++ ${path}`, ...body].join('\n');
+}
+
+/** The line break at the end of a file begins no line. */
+function splitLines(text: string): string[] {
+  return text.replace(/\n$/, '').split('\n');
 }
 
 /** Of -1, 0 and 1. */

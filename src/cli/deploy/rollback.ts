@@ -21,7 +21,10 @@ export const rollbackCommand: Command = {
       'running version goes on. `millrace deploy --list` prints the versions.',
   ],
   positionals: [
-    { name: '[version]', help: 'number of the version; default: the one that ran before' },
+    {
+      name: '[version]',
+      help: 'number of the version; default: the one that ran before; if a deployment has failed since, the newest one with a smaller number',
+    },
   ],
   options,
   examples: ['millrace rollback --name chat', 'millrace rollback 3 --name chat'],
@@ -38,7 +41,10 @@ async function run(args: readonly string[]): Promise<number> {
   const status = new StatusLine();
   return withStatus(status, async () => {
     let endpoint = await needEndpoint(platform, name);
-    const version = given ?? chooseEarlier(endpoint);
+    const versions = platform.endpoints.versions(endpoint.id);
+    const version =
+      given ??
+      chooseEarlier(endpoint, await Array.fromAsync(versions.list(), (each) => each.version));
     const common = { name, version, target, json };
     if (version === endpoint.version && !isUnderWay(endpoint.rollout)) {
       return finish({ ...common, endpoint, end: { kind: 'unchanged' } });
@@ -60,18 +66,19 @@ function readVersion([given, surplus]: readonly string[]): number | undefined {
 }
 
 /**
- * While a rollout is under way, the version that it replaces; else the one that ran before the running one.
+ * While a rollout is under way, the version that it replaces; else the one that ran before the running one. If another
+ * deployment has failed since, the platform does not know that one: then the newest one with a smaller number.
  * @throws CommandError if there is none
  */
-export function chooseEarlier({
-  name,
-  rollout,
-  version,
-}: Pick<EndpointRecord, 'name' | 'rollout' | 'version'>): number {
-  if (isUnderWay(rollout) && version !== null) return version;
-  const earlier = rollout?.state === 'DONE' && rollout.version === version ? rollout.from : null;
+export function chooseEarlier(
+  { name, rollout, version }: Pick<EndpointRecord, 'name' | 'rollout' | 'version'>,
+  known: readonly number[],
+): number {
+  if (version === null) throw new CommandError(`${name} runs no version`);
+  if (isUnderWay(rollout)) return version;
+  const isOfRunning = rollout?.state === 'DONE' && rollout.version === version;
+  const smaller = known.filter((each) => each < version);
+  const earlier = isOfRunning ? rollout.from : smaller.length > 0 ? Math.max(...smaller) : null;
   if (earlier !== null) return earlier;
-  throw new CommandError(
-    `the platform does not know which version of ${name} ran before; give its number, from \`millrace deploy --list\``,
-  );
+  throw new CommandError(`no version of ${name} ran before version ${version}; give a number`);
 }

@@ -31,7 +31,7 @@ export function findEnd(
   return { kind: 'failed', reason: rollout.reason ?? 'the platform gives no reason' };
 }
 
-export function isUnderWay(rollout: Rollout | null): rollout is Rollout {
+export function isUnderWay(rollout: Rollout | null): boolean {
   return rollout?.state === 'CHECKING' || rollout?.state === 'ROLLING';
 }
 

@@ -84,7 +84,7 @@ describe('listProjectFiles', () => {
       'build/x.js': '',
       'src/build/x.js': '',
       'src/cache/x': '',
-      'docs/x.md': '',
+      'docs/x.txt': '',
       'src/.gitignore': '!a.log\nlocal.ts\n',
       'src/a.log': '',
       'src/local.ts': '',

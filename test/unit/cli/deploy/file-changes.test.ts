@@ -43,6 +43,7 @@ describe('formatTextChange', () => {
 
 it.each([
   [0, '0 bytes'],
+  [1, '1 byte'],
   [1_023, '1023 bytes'],
   [18_842, '18.4 KB'],
   [52_428_800, '50.0 MB'],

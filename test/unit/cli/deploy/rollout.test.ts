@@ -109,15 +109,20 @@ describe('chooseSame', () => {
 });
 
 describe('a rollback without a number', () => {
-  it('goes back to the version before, or to the one that a rollout replaces', () => {
-    expect(chooseEarlier(endpoint({ state: 'DONE' }, 3))).toBe(2);
-    expect(chooseEarlier(endpoint({ state: 'ROLLING' }, 2))).toBe(2);
+  it.each([
+    ['the version before', endpoint({ state: 'DONE', from: 1 }, 3), [3, 2, 1], 1],
+    ['the version that a rollout replaces', endpoint({ state: 'ROLLING' }, 2), [3, 2, 1], 2],
+    ['a smaller number after a failure', endpoint({ state: 'FAILED' }, 2), [3, 2, 1], 1],
+  ])('chooses %s', (_, record, known, version) => {
+    expect(chooseEarlier(record, known)).toBe(version);
   });
 
-  it('is refused if no version ran before', () => {
-    const text = 'does not know which version of echo ran before';
-    expect(() => chooseEarlier(endpoint({ state: 'DONE', from: null }, 3))).toThrow(text);
-    expect(() => chooseEarlier(endpoint({ state: 'FAILED' }, 2))).toThrow(text);
+  it.each([
+    ['no version ran before', endpoint({ state: 'DONE', from: null }, 3), [3, 2]],
+    ['none has a smaller number', endpoint({ state: 'FAILED' }, 2), [3, 2]],
+    ['none runs', endpoint({ state: 'FAILED', from: null }, null), [1]],
+  ])('is refused if %s', (_, record, known) => {
+    expect(() => chooseEarlier(record, known)).toThrow(/no version/);
   });
 });
 
