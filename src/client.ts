@@ -6,7 +6,7 @@ import { followLog, type LogOptions, type LogPage, readLogPage } from './client/
 import { chooseTrace } from './client/job-trace.ts';
 import { waitForEnd } from './client/job-wait.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
-import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
+import type { JobDetails, JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
 import { JOB_ROUTES } from './wire/routes.ts';
@@ -53,6 +53,7 @@ export type {
   ErrorCode,
   FailedAttempt,
   GpuUsage,
+  JobDetails,
   JobError,
   JobPolicy,
   JobRecord,
@@ -127,6 +128,8 @@ export interface Client {
   runsync(input: object, options?: SubmitOptions & { waitMs?: number }): Promise<JobRecord>;
   /** `ttlMs` sets the time from now after which the job is removed. */
   status(jobId: string, options?: CallOptions & { ttlMs?: number }): Promise<JobRecord>;
+  /** Times, settings and input of the job. */
+  details(jobId: string, options?: CallOptions): Promise<JobDetails>;
   /** Waits until the job has ended, with any status, however long that takes; `signal` can end the wait. */
   wait(jobId: string, options?: CallOptions): Promise<JobRecord>;
   /**
@@ -181,6 +184,8 @@ export function createClient(options: ClientOptions): Client {
         repeatable: rest.idempotencyKey !== undefined,
         signal,
       }),
+    details: (jobId, { signal } = {}) =>
+      caller.json<JobDetails>({ ...callOf(JOB_ROUTES.getJob, ofJob(jobId)), signal }),
     status: (jobId, { signal, ttlMs } = {}) =>
       caller.json<JobRecord>({
         ...callOf(JOB_ROUTES.getJobStatus, ofJob(jobId)),

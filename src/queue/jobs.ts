@@ -20,7 +20,7 @@ import type { FreshOutputs } from './payloads/fresh-outputs.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import { measureOutput, readOutput } from './payloads/outputs.ts';
 import type { Positions } from './positions.ts';
-import { type ComposeRecord, composeRecord, toSummary } from './records.ts';
+import { type ComposeRecord, composeDetails, composeRecord, toSummary } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
@@ -124,6 +124,25 @@ export class Jobs {
     const large =
       outputs.take(job) ?? (await payloads.read('output', key, output)) ?? raiseNoJob(key);
     return new ReadRecord(job, clock.now(), large, waitReason);
+  }
+
+  /** Returns its times, settings and input as JSON, in pieces. */
+  async details(key: JobKey): Promise<Uint8Array[]> {
+    const { clock, payloads, removal, store } = this.#options;
+    removal.refuseGone(key.endpointId);
+    const found = await store.read(function* (tx) {
+      const job = yield* tx.job(key);
+      return job && { job, input: yield* tx.payloadUpTo('input', key, payloads.partBytes) };
+    });
+    const { input, job } = found ?? raiseNoJob(key);
+    const whole = typeof input === 'number' ? await payloads.read('input', key, input) : input;
+    return composeDetails(job, clock.now(), whole ?? raiseNoJob(key));
+  }
+
+  /** Size of the input, without reading it. */
+  async inputBytes(key: JobKey): Promise<number> {
+    const input = await this.#options.store.read((tx) => tx.payloadUpTo('input', key, 0));
+    return typeof input === 'number' ? input : (input?.length ?? raiseNoJob(key));
   }
 
   /** Estimates the size of the record without reading the output. */

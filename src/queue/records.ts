@@ -1,7 +1,7 @@
 // Formats a stored job as clients see it. The output's bytes are inserted unparsed.
 import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
-import { isTerminal, type JobSummary } from '../wire/job.ts';
+import { isTerminal, type JobDetailsHead, type JobSummary } from '../wire/job.ts';
 import type { WaitReason } from '../wire/wait-reason.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
@@ -86,6 +86,20 @@ export function addMembers<Value>(
     pieces.push(Buffer.from(`,${JSON.stringify(name)}:`), value);
   }
   return [...pieces, Buffer.from('}')];
+}
+
+/** Times of a job, its settings and its input, as JSON in pieces. */
+export function composeDetails(job: StoredJob, now: number, input: Uint8Array): Uint8Array[] {
+  const { availableAt, endedAt, executionTimeoutMs, expiresAt, maxAttempts, priority } = job;
+  const details: JobDetailsHead = {
+    ...toSummary(job, now),
+    queuedAt: job.queuedAt,
+    ...(job.delayed && { availableAt }),
+    startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,
+    ...{ endedAt, expiresAt, executionTimeout: executionTimeoutMs, maxAttempts, priority },
+    ...(job.group !== null && { group: job.group }),
+  };
+  return addMembers({ ...details }, { input });
 }
 
 export function toSummary(job: StoredJob, now: number): JobSummary {

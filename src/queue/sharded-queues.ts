@@ -67,6 +67,8 @@ export class ShardedQueues implements Queues {
 
   readonly jobs: Queues['jobs'] = {
     record: async (key) => this.of(key.endpointId).jobs.record(key),
+    details: async (key) => this.of(key.endpointId).jobs.details(key),
+    inputBytes: async (key) => this.of(key.endpointId).jobs.inputBytes(key),
     recordBytes: async (key) => this.of(key.endpointId).jobs.recordBytes(key),
     waitForEnd: async (key, ...wait) => this.of(key.endpointId).jobs.waitForEnd(key, ...wait),
     untilEnd: async (key, ...wait) => this.of(key.endpointId).jobs.untilEnd(key, ...wait),

@@ -7,6 +7,7 @@ import {
   type AttemptUsage,
   ERROR_CODES,
   JOB_STATUSES,
+  type JobDetails,
   type JobRecord,
   type JobSummary,
   STUCK_STATES,
@@ -138,6 +139,22 @@ const jobSummary = z.object({
   delayTime: wholeMs,
   executionTime: wholeMs,
 }) satisfies z.ZodType<JobSummary>;
+
+export const jobDetails = jobSummary.extend({
+  queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
+  availableAt: z
+    .int()
+    .exactOptional()
+    .describe('Unix ms before which the job does not start; absent unless it waits for this time'),
+  startedAt: z.int().nullable().describe('Unix ms; when the last attempt began'),
+  endedAt: z.int().nullable().describe('Unix ms'),
+  expiresAt: z.int().describe('Unix ms; when the platform removes the job, in any status'),
+  executionTimeout: wholeMs.describe('Longest run of an attempt, ms'),
+  maxAttempts: count,
+  priority: count,
+  group: z.string().exactOptional(),
+  input: z.custom<object>().meta({ type: 'object', additionalProperties: true }),
+}) satisfies z.ZodType<JobDetails>;
 
 export const jobList = z.object({
   jobs: z.array(jobSummary).describe('Newest first'),

@@ -186,6 +186,28 @@ export interface JobSummary {
   executionTime: number;
 }
 
+/** What the record of a job leaves out. Times are Unix ms. */
+export interface JobDetails extends JobSummary {
+  /** When it was submitted, or last queued again. */
+  queuedAt: number;
+  /** The job does not start before; absent unless it waits for this time. */
+  availableAt?: number;
+  /** When the last attempt began; null while the job is IN_QUEUE. */
+  startedAt: number | null;
+  endedAt: number | null;
+  /** When the platform removes the job, in any status. */
+  expiresAt: number;
+  /** Longest run of an attempt, ms. */
+  executionTimeout: number;
+  maxAttempts: number;
+  priority: number;
+  group?: string;
+  /** As it was submitted. */
+  input: object;
+}
+
+export type JobDetailsHead = Omit<JobDetails, 'input'>;
+
 /** Options of one job; whole numbers within LIMITS. */
 export interface JobPolicy {
   /** Longest run of an attempt, ms. Default: the endpoint's. */

@@ -163,7 +163,7 @@ function handleReading({
   queue,
 }: JobRoutesOptions): Pick<
   JobHandlers,
-  'getJobStatus' | 'getEndpointHealth' | 'listJobs' | 'getJobLog'
+  'getJobStatus' | 'getEndpointHealth' | 'listJobs' | 'getJob' | 'getJobLog'
 > {
   return {
     getJobStatus: async (request, reply) => {
@@ -183,6 +183,13 @@ function handleReading({
         ...readPageRequest(request),
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
+    },
+    getJob: async (request, reply) => {
+      const key = readJobKey(request.params);
+      return sendLoaded(reply, {
+        measure: () => queue.jobs.inputBytes(key),
+        load: async () => ({ mediaType: JSON_MEDIA_TYPE, pieces: await queue.jobs.details(key) }),
+      });
     },
     getJobLog: async (request, reply) => {
       const range = { min: 0, max: Number.MAX_SAFE_INTEGER };

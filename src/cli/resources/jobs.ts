@@ -19,6 +19,7 @@ import { formatTable } from '../table.ts';
 import { CALL_EXIT_CODES, callOptions } from './api-verb.ts';
 import { parseObject, readObjectFile } from './body-file.ts';
 import { callPlatform, connect } from './client-options.ts';
+import { readDetails, shortenInput } from './job-details.ts';
 import { followOptions, printLog } from './job-log.ts';
 import { addCursor, pageOptions, showRecord } from './resource-command.ts';
 
@@ -129,11 +130,14 @@ export const jobsCommands: CommandGroup = {
       act: submitJob,
     }),
     show: defineJobVerb({
-      summary: 'print one job with its output and error',
+      summary: 'print one job with its times, input, output and error',
       takesJob: true,
       options: {},
       examples: [`millrace jobs show ${ID} --endpoint echo --json | jq .output`],
-      act: async ({ client, job, json }) => printRecord(await client.status(job), json),
+      act: async ({ client, job, json }) => {
+        const details = await readDetails(client, job);
+        return printLine(showRecord(json ? details : shortenInput(details), json));
+      },
     }),
     stream: defineJobVerb({
       summary: 'print the chunks of a job, one line of JSON each, until it ends',

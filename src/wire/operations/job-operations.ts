@@ -3,6 +3,7 @@ import { z } from 'zod';
 import {
   chunkPage,
   endpointHealth,
+  jobDetails,
   jobList,
   jobRecord,
   jobReference,
@@ -170,6 +171,17 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         },
       ],
       cursor: 'MTc2ODQ2OTQwMDAwMDAwMA',
+    }),
+  },
+  getJob: {
+    summary: 'Show times, settings and the input of a job',
+    description: 'Everything that `status` leaves out. The input is as it was submitted.',
+    answers: answerJson(jobDetails, 'The job with its input.', {
+      ...{ id: JOB_ID, status: 'COMPLETED', attempt: 1, delayTime: 12, executionTime: 1_840 },
+      ...{ submittedAt: 1_768_469_400_000, queuedAt: 1_768_469_400_000 },
+      ...{ startedAt: 1_768_469_400_012, endedAt: 1_768_469_401_852 },
+      ...{ expiresAt: 1_768_471_201_852, executionTimeout: 60_000, maxAttempts: 3, priority: 0 },
+      input: RUN_EXAMPLE.input,
     }),
   },
   getJobLog: {

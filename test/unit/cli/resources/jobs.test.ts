@@ -81,3 +81,25 @@ describe('millrace jobs purge', () => {
     expect(await print('purge')).toEqual(['1 cancelled']);
   });
 });
+
+describe('millrace jobs show', () => {
+  it('prints the times and the input of a job', async () => {
+    const { platform, print } = await open();
+    const id = await submitJob(platform, { input: { n: 7 } });
+    const [line = ''] = await print('show', id, '--json');
+    const iso = expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/);
+    expect(JSON.parse(line)).toMatchObject({
+      ...{ id, status: 'IN_QUEUE', input: { n: 7 }, submittedAt: iso, expiresAt: iso },
+      ...{ startedAt: null, endedAt: null },
+    });
+  });
+
+  it('describes a large input to a person by its size', async () => {
+    const { platform, print } = await open();
+    const id = await submitJob(platform, { input: { text: 'x'.repeat(20_000) } });
+    const shown = JSON.parse((await print('show', id)).join('\n'));
+    expect(shown).toMatchObject({ input: '(20011 bytes; --json prints them)' });
+    const [line = ''] = await print('show', id, '--json');
+    expect(JSON.parse(line).input.text).toHaveLength(20_000);
+  });
+});
