@@ -1,0 +1,200 @@
+// Versions on the worker's side: a real HTTP server in place of the platform, real npm, no registry.
+
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, readFile, realpath, rm, utimes } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { provideVersion } from '../../../../src/cli/worker/handler-version.ts';
+import { parseWorkerFlags } from '../../../../src/cli/worker/worker-flags.ts';
+import { type ProjectTexts, packProject } from '../../../support/version-project.ts';
+
+let cache: string;
+
+beforeEach(async () => {
+  cache = await mkdtemp(join(tmpdir(), 'millrace-versions-'));
+  onTestFinished(() => rm(cache, { recursive: true, force: true }));
+});
+
+type Handle = (request: IncomingMessage, response: ServerResponse) => void;
+
+async function serve(handle: Handle): Promise<string> {
+  const server = createServer(handle).listen(0, '127.0.0.1');
+  onTestFinished(() => void server.close());
+  await new Promise((resolve) => server.once('listening', resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/prefix`;
+}
+
+async function serveProject(files: ProjectTexts, sent: { sha256?: string } = {}) {
+  const packed = await packProject(files);
+  const asked: string[] = [];
+  const url = await serve(({ headers, url: path }, response) => {
+    asked.push(`${path} ${headers.authorization}`);
+    response.setHeader('millrace-entry', 'handler.ts');
+    response.setHeader('millrace-sha256', sent.sha256 ?? packed.sha256);
+    response.end(packed.bytes);
+  });
+  return { url, asked };
+}
+
+function provide(url: string, version = 1, ...more: string[]): Promise<string> {
+  const { values } = parseWorkerFlags([
+    ...['--url', url, '--endpoint', 'ep_1', '--key', 'mr_key', '--version-cache', cache],
+    ...['--handler-version', String(version), '--log-level', 'fatal', ...more],
+  ]);
+  return provideVersion({ ...values, handlerVersion: version });
+}
+
+const PLAIN: ProjectTexts = { 'handler.ts': 'export default () => 1;' };
+
+describe('a version on a worker', () => {
+  it('is downloaded once with the key of the worker, and kept for later processes', async () => {
+    const { asked, url } = await serveProject(PLAIN);
+    const path = await provide(url);
+    expect(path).toBe(join(cache, 'ep_1-1/files/handler.ts'));
+    expect(await readFile(path, 'utf8')).toBe(PLAIN['handler.ts']);
+    expect(await provide(url)).toBe(path);
+    expect(asked).toEqual(['/prefix/v1/endpoints/ep_1/versions/1/handler Bearer mr_key']);
+  });
+
+  it('finds the millrace of the worker', async () => {
+    const { url } = await serveProject(PLAIN);
+    await provide(url);
+    const linked = await realpath(join(cache, 'ep_1-1/node_modules/millrace'));
+    expect(linked).toBe(await realpath(join(import.meta.dirname, '../../../..')));
+  });
+
+  it('may be provided by several processes at once', async () => {
+    const { url } = await serveProject(PLAIN);
+    const paths = await Promise.all([1, 2, 3].map(() => provide(url)));
+    expect(new Set(paths).size).toBe(1);
+    expect(await readdir(cache)).toEqual(['ep_1-1']);
+  });
+
+  it('is asked for again until the platform answers', async () => {
+    const packed = await packProject(PLAIN);
+    let calls = 0;
+    const url = await serve((request, response) => {
+      calls += 1;
+      if (calls === 1) request.socket.destroy();
+      else if (calls === 2) response.writeHead(503).end();
+      else if (calls === 3) {
+        response.writeHead(200, { 'content-length': packed.bytes.length });
+        response.write(packed.bytes.subarray(0, 9), () => request.socket.destroy());
+      } else {
+        response.setHeader('millrace-entry', 'handler.ts');
+        response.setHeader('millrace-sha256', packed.sha256);
+        response.end(packed.bytes);
+      }
+    });
+    expect(existsSync(await provide(url))).toBe(true);
+    expect(calls).toBe(4);
+  });
+
+  it('with another hash is refused, and leaves nothing', async () => {
+    const { url } = await serveProject(PLAIN, { sha256: '0'.repeat(64) });
+    await expect(provide(url)).rejects.toThrow('is damaged');
+    expect(await readdir(cache)).toEqual([]);
+  });
+
+  it('that the platform refuses ends the worker with the reason', async () => {
+    const url = await serve((_request, response) => response.writeHead(404).end('no such version'));
+    await expect(provide(url)).rejects.toThrow(/refuses version 1 of endpoint ep_1: 404 no such/);
+  });
+
+  it('needs an HTTP address', async () => {
+    await expect(provide('grpc://127.0.0.1:1')).rejects.toThrow('--handler-version needs an http');
+  });
+
+  it('removes the versions that were used longest ago', async () => {
+    const { url } = await serveProject(PLAIN);
+    for (let version = 1; version <= 6; version++) {
+      await provide(url, version);
+      const long = new Date(Date.now() - 1_000_000 + version * 1_000);
+      await utimes(join(cache, `ep_1-${version}/version.json`), long, long);
+    }
+    await provide(url, 2);
+    await provide(url, 7);
+    expect((await readdir(cache)).toSorted()).toEqual([2, 4, 5, 6, 7].map((n) => `ep_1-${n}`));
+  });
+});
+
+/** A package of the project itself, so that no registry is needed. */
+const GREETING: ProjectTexts = {
+  ...PLAIN,
+  'greeting/package.json':
+    '{"name":"greeting","version":"1.0.0","scripts":{"install":"echo ran > ran"}}',
+};
+const dependencies = { greeting: 'file:./greeting', millrace: 'file:../millrace-0.1.0.tgz' };
+const installed = (path: string) => join(cache, 'ep_1-1/files/node_modules', path);
+
+describe('the packages of a version', () => {
+  it('are installed without millrace, which may be a file of the author', async () => {
+    const { url } = await serveProject({
+      ...GREETING,
+      'package.json': JSON.stringify({ dependencies, devDependencies: { gone: 'file:./gone' } }),
+    });
+    await provide(url);
+    expect(existsSync(installed('greeting/package.json'))).toBe(true);
+    expect(existsSync(installed('millrace'))).toBe(false);
+  });
+
+  it('are those of the lock file, and install scripts do not run', async () => {
+    const lock = {
+      ...{ lockfileVersion: 3, requires: true },
+      packages: {
+        '': { dependencies },
+        greeting: { version: '1.0.0', hasInstallScript: true },
+        'node_modules/greeting': { resolved: 'greeting', link: true },
+        'node_modules/millrace': { version: '0.1.0', resolved: 'file:../millrace-0.1.0.tgz' },
+        // Only millrace needs it.
+        'node_modules/zod': { version: '4.0.0', resolved: 'http://127.0.0.1:9/zod-4.0.0.tgz' },
+      },
+    };
+    const { url } = await serveProject({
+      ...GREETING,
+      'package.json': JSON.stringify({ dependencies }),
+      'package-lock.json': JSON.stringify(lock),
+    });
+    await provide(url);
+    expect(existsSync(installed('greeting/package.json'))).toBe(true);
+    expect(existsSync(installed('greeting/ran'))).toBe(false);
+    expect(existsSync(installed('zod'))).toBe(false);
+  });
+
+  it('run their install scripts with --install-scripts', async () => {
+    const { url } = await serveProject({
+      ...GREETING,
+      'package.json': JSON.stringify({ dependencies }),
+    });
+    await provide(url, 1, '--install-scripts');
+    expect(existsSync(installed('greeting/ran'))).toBe(true);
+  });
+
+  it('are not installed if there are none but millrace', async () => {
+    const { url } = await serveProject({
+      ...PLAIN,
+      'package.json': JSON.stringify({ dependencies: { millrace: '*' } }),
+    });
+    await provide(url);
+    expect(existsSync(installed(''))).toBe(false);
+  });
+
+  it('that cannot be installed, or are too large, are an error that says what to do', async () => {
+    const broken = await serveProject({
+      ...PLAIN,
+      'package.json': JSON.stringify({ dependencies: { gone: 'file:./gone.tgz' } }),
+    });
+    await expect(provide(broken.url)).rejects.toThrow(/npm install of the version failed.*gone/);
+    const large = await serveProject({
+      ...GREETING,
+      'greeting/data': 'x'.repeat(1_100_000),
+      'package.json': JSON.stringify({ dependencies }),
+    });
+    const limited = provide(large.url, 2, '--install-limit', '1');
+    await expect(limited).rejects.toThrow(/has 2 MB with its packages, more than 1 MB/);
+    expect(await readdir(cache)).not.toContain('ep_1-2');
+  });
+});
