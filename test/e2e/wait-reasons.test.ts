@@ -10,7 +10,10 @@ const HOUR_MS = 3_600_000;
 let platform: PlatformProcess;
 
 beforeAll(async () => {
-  platform = await PlatformProcess.start({ endpoints: ['own'], args: ['--engine', 'process'] });
+  platform = await PlatformProcess.start({
+    endpoints: ['own', 'late'],
+    args: ['--engine', 'process'],
+  });
 });
 
 afterAll(() => platform.close());
@@ -79,6 +82,16 @@ describe('a queued job says that it waits', () => {
     const text = await cli.find(/("waitReason"[^}]*})/);
     expect(text).toContain('no_worker');
     await cli.end();
+  });
+
+  it('to the user of jobs submit --wait, until it starts', async () => {
+    const cli = new Process([
+      ...['jobs', 'submit', '--input', '{"n":1,"ms":0}', '--wait', '--endpoint', 'late'],
+      ...['--url', platform.url, '--key', platform.adminKey],
+    ]);
+    expect(await cli.find(/(job \S+ waits \(no_worker\): .*)/)).toContain('Start one');
+    platform.startWorker('late', 'tagged.ts');
+    await cli.find(/("status": "COMPLETED")/);
   });
 
   it("not to RunPod's clients, whose records have no such member", async () => {

@@ -22,6 +22,7 @@ import { callPlatform, connect } from './client-options.ts';
 import { readDetails, shortenInput } from './job-details.ts';
 import { followOptions, printLog } from './job-log.ts';
 import { addCursor, pageOptions, showRecord } from './resource-command.ts';
+import { noteWaits } from './wait-notes.ts';
 
 const endpoint = requiredText({
   placeholder: 'ID',
@@ -86,7 +87,7 @@ const submitOptions = {
   }),
   webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
   wait: flag({
-    help: 'print chunks as they arrive, then the record; exit code 1 unless the job is COMPLETED',
+    help: 'print chunks as they arrive, then the record, and on standard error why the job waits; exit code 1 unless the job is COMPLETED',
   }),
   json: flag({ help: 'print one line of JSON; with --wait, one for each chunk with its metrics' }),
 };
@@ -256,7 +257,9 @@ async function submitJob(request: JobRequest<typeof submitOptions>): Promise<num
     ...(Object.keys(policy).length > 0 && { policy }),
   });
   if (!wait) return printReference(reference, json);
-  await streamJob(client, reference.id, json);
+  const started = new AbortController();
+  void noteWaits(client, reference.id, started.signal);
+  await streamJob(client, reference.id, json).finally(() => started.abort());
   const record = await client.status(reference.id);
   printRecord(record, json);
   return record.status === 'COMPLETED' ? EXIT.ok : EXIT.failed;
