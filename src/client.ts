@@ -6,7 +6,9 @@ import { followLog, type LogOptions, type LogPage, readLogPage } from './client/
 import { chooseTrace } from './client/job-trace.ts';
 import { waitForEnd } from './client/job-wait.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
+import type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
 import type { JobDetails, JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
+import type { Json } from './wire/json.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
 import { JOB_ROUTES } from './wire/routes.ts';
@@ -48,6 +50,7 @@ export {
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-reassembly.ts';
+export type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
 export type {
   AttemptUsage,
   ErrorCode,
@@ -118,31 +121,43 @@ export interface JobList {
  * answer arrives. Reading calls are retried over short outages; `run` and `runsync` only with an
  * `idempotencyKey`, because without one a retry could start a second job.
  */
-export interface Client {
+export interface Client<Handler = unknown> {
   /** Queues a job; fetch its result with `status` or `stream`. `input` is at most 10 MB of JSON. */
-  run(input: object, options?: SubmitOptions): Promise<JobReference>;
+  run(input: InputOf<Handler>, options?: SubmitOptions): Promise<JobReference>;
   /**
    * Queues a job and waits for its end, at most `waitMs` (1,000 to 300,000, default 90,000). After
    * that, it returns the current record and the job continues. `input` is at most 20 MB of JSON.
    */
-  runsync(input: object, options?: SubmitOptions & { waitMs?: number }): Promise<JobRecord>;
+  runsync(
+    input: InputOf<Handler>,
+    options?: SubmitOptions & { waitMs?: number },
+  ): Promise<JobRecord<OutputOf<Handler>>>;
   /** `ttlMs` sets the time from now after which the job is removed. */
-  status(jobId: string, options?: CallOptions & { ttlMs?: number }): Promise<JobRecord>;
+  status(
+    jobId: string,
+    options?: CallOptions & { ttlMs?: number },
+  ): Promise<JobRecord<OutputOf<Handler>>>;
   /** Times, settings and input of the job. */
   details(jobId: string, options?: CallOptions): Promise<JobDetails>;
   /** Waits until the job has ended, with any status, however long that takes; `signal` can end the wait. */
-  wait(jobId: string, options?: CallOptions): Promise<JobRecord>;
+  wait(jobId: string, options?: CallOptions): Promise<JobRecord<OutputOf<Handler>>>;
   /**
    * Runs one job for each input, at most `concurrency` at a time, and returns one result for each, in the order of
    * the inputs. A job that fails rejects only its own result. Reads an iterator no further than it has jobs to start.
    * @throws RangeError, the signal's reason, and what `inputs` or `onProgress` throw
    */
-  runAll(inputs: Inputs<object>, options?: RunAllOptions): Promise<RunResult[]>;
+  runAll(
+    inputs: Inputs<InputOf<Handler>>,
+    options?: RunAllOptions<OutputOf<Handler>>,
+  ): Promise<RunResult<OutputOf<Handler>>[]>;
   /**
    * Reads the job's chunks from the start, or after a position, until the job has ended. After an
    * outage it continues where it was; it loses and repeats no chunk.
    */
-  stream(jobId: string, options?: StreamOptions): AsyncGenerator<StreamChunk, void, void>;
+  stream(
+    jobId: string,
+    options?: StreamOptions,
+  ): AsyncGenerator<StreamChunk<ChunkOf<Handler, Json>>, void, void>;
   /** @throws ApiError 409 if the job has ended in another state */
   cancel(jobId: string, options?: CallOptions): Promise<JobReference>;
   /** Queues a FAILED or TIMED_OUT job again. @throws ApiError 409 for any other job */
@@ -160,13 +175,16 @@ export interface Client {
   followLog(jobId: string, options?: LogOptions): AsyncGenerator<LogPage, void, void>;
 }
 
-/** @throws TypeError if the URL is invalid, or neither http nor https */
-export function createClient(options: ClientOptions): Client {
+/**
+ * `createClient<typeof handler>(…)` types inputs, outputs and chunks: `Handler` is the type of a handler or of its
+ * module, `typeof import('./handler.ts')`. @throws TypeError if the URL is invalid, or neither http nor https
+ */
+export function createClient<Handler = unknown>(options: ClientOptions): Client<Handler> {
   const caller = new ApiCaller(options);
   const { endpoint } = options;
   const ofEndpoint = { endpoint };
   const ofJob = (job: string) => ({ endpoint, job });
-  const client: Client = {
+  const client: Client<Handler> = {
     run: async (input, { signal, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobReference>({
         ...callOf(JOB_ROUTES.runJob, ofEndpoint),
@@ -176,7 +194,7 @@ export function createClient(options: ClientOptions): Client {
         signal,
       }),
     runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) =>
-      caller.json<JobRecord>({
+      caller.json<JobRecord<OutputOf<Handler>>>({
         ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),
         headers: await chooseTrace({ traceparent, tracestate }),
         query: { wait: waitMs },
@@ -187,7 +205,7 @@ export function createClient(options: ClientOptions): Client {
     details: (jobId, { signal } = {}) =>
       caller.json<JobDetails>({ ...callOf(JOB_ROUTES.getJob, ofJob(jobId)), signal }),
     status: (jobId, { signal, ttlMs } = {}) =>
-      caller.json<JobRecord>({
+      caller.json<JobRecord<OutputOf<Handler>>>({
         ...callOf(JOB_ROUTES.getJobStatus, ofJob(jobId)),
         query: { ttl: ttlMs },
         signal,

@@ -2,10 +2,11 @@
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, JOB_STATUSES } from '../wire/job.ts';
+import type { Json } from '../wire/json.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
 import { type ApiCaller, parseAnswer, UnreachableError } from './api-caller.ts';
 
-export interface StreamChunk extends Chunk {
+export interface StreamChunk<Output = Json> extends Chunk<Output> {
   /** `<attempt>.<n>`: pass it as `after` to continue after this chunk. */
   position: string;
   /** Attempt of the chunk. If it grows, the job restarted, and chunks of earlier attempts are void. */
@@ -36,11 +37,12 @@ interface ChunkPage {
   isOver: boolean;
 }
 
-export async function* readStream(
+/** `Output`: type of the handler's chunks, which the caller knows and the platform does not check. */
+export async function* readStream<Output>(
   caller: ApiCaller,
   path: string,
   options: StreamOptions,
-): AsyncGenerator<StreamChunk, void, void> {
+): AsyncGenerator<StreamChunk<Output>, void, void> {
   const { pieces = 'joined' } = options;
   const joiner = new ChunkJoiner();
   let after = options.after ?? '0';
@@ -51,7 +53,9 @@ export async function* readStream(
     for (const [index, piece] of page.chunks.entries()) {
       const chunk = pieces === 'raw' ? piece : joiner.push(piece);
       const position = `${page.attempt}.${first + index}`;
-      if (chunk) yield { ...chunk, position, attempt: page.attempt };
+      if (!chunk) continue;
+      const output = chunk.output as Output;
+      yield { ...chunk, output, position, attempt: page.attempt };
     }
     if (page.isOver) return;
     after = page.next;

@@ -7,13 +7,13 @@ import { type ApiCaller, callOf } from './api-caller.ts';
 const REQUEST_WAIT_MS = 30_000;
 
 /** @throws ApiError, UnreachableError, the signal's reason */
-export async function waitForEnd(
+export async function waitForEnd<Output>(
   caller: ApiCaller,
   job: { endpoint: string; job: string },
   signal: AbortSignal | undefined,
-): Promise<JobRecord> {
+): Promise<JobRecord<Output>> {
   for (;;) {
-    const record = await caller.json<JobRecord>({
+    const record = await caller.json<JobRecord<Output>>({
       ...callOf(JOB_ROUTES.getJobStatus, job),
       query: { wait: REQUEST_WAIT_MS },
       signal,

@@ -83,10 +83,14 @@ export interface BatchOptions<Input = unknown> {
   key?: (input: Input) => string;
 }
 
-export interface BatchHandlerDefinition<Input extends Schema, Output extends Schema> {
+export interface BatchHandlerDefinition<
+  Input extends Schema,
+  Output extends Schema,
+  Result = BatchProduced<InferInput<Output>>,
+> {
   batch: BatchOptions<InferOutput<Input>>;
   /** Runs all jobs of a batch. It may be called again for some of them if it throws. */
-  run: BatchFunction<InferOutput<Input>, InferInput<Output>>;
+  run: (jobs: readonly BatchJob<InferOutput<Input>>[], ctx: BatchContext) => Result;
   /** Validates each input before the job enters a batch; the handler gets the result. */
   input?: Input;
   /** Validates each job's output and, for a stream, each yielded one. */
@@ -103,6 +107,10 @@ export interface BatchHandlerDefinition<Input extends Schema, Output extends Sch
 export function defineBatchHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,
->(definition: BatchHandlerDefinition<Input, Output>): BatchHandlerDefinition<Input, Output> {
+  // Keeps the type that `run` returns, for clients and tests.
+  Result extends BatchProduced<InferInput<Output>> = BatchProduced<InferInput<Output>>,
+>(
+  definition: BatchHandlerDefinition<Input, Output, Result>,
+): BatchHandlerDefinition<Input, Output, Result> {
   return definition;
 }

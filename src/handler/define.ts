@@ -127,9 +127,13 @@ export type Produced<Output> =
   | Generator<Output | ChunkWithMetrics<Output>, Returned<Output>, void>
   | AsyncIterable<Output | ChunkWithMetrics<Output>>;
 
-export interface HandlerDefinition<Input extends Schema, Output extends Schema> {
+export interface HandlerDefinition<
+  Input extends Schema,
+  Output extends Schema,
+  Result = Produced<InferInput<Output>>,
+> {
   /** The handler itself; with an `output` schema, it must return or yield matching values. */
-  run: (job: Job<InferOutput<Input>>, ctx: Context) => Produced<InferInput<Output>>;
+  run: (job: Job<InferOutput<Input>>, ctx: Context) => Result;
   /** Validates the input; the handler gets the result. */
   input?: Input;
   /** Validates the returned value and, for a generator, each yielded one. */
@@ -146,6 +150,8 @@ export interface HandlerDefinition<Input extends Schema, Output extends Schema> 
 export function defineHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,
->(definition: HandlerDefinition<Input, Output>): HandlerDefinition<Input, Output> {
+  // Keeps the type that `run` returns, for clients and tests.
+  Result extends Produced<InferInput<Output>> = Produced<InferInput<Output>>,
+>(definition: HandlerDefinition<Input, Output, Result>): HandlerDefinition<Input, Output, Result> {
   return definition;
 }

@@ -7,7 +7,7 @@ import { JobFailedError } from '../wire/job-failed-error.ts';
 import type { Json } from '../wire/json.ts';
 
 /** One job in the harness. */
-export class HarnessJob {
+export class HarnessJob<Output = Json, ChunkOutput = Json> {
   readonly id: string;
   readonly #endpointId: string;
   readonly #queue: () => Queue;
@@ -23,12 +23,12 @@ export class HarnessJob {
   }
 
   /** The record that `GET /status` returns. */
-  async record(): Promise<JobRecord> {
+  async record(): Promise<JobRecord<Output>> {
     return JSON.parse((await this.#queue().jobs.record(this.#key)).body.toString());
   }
 
   /** Waits for the end of the job, with any status. */
-  async end(): Promise<JobRecord> {
+  async end(): Promise<JobRecord<Output>> {
     const forever = new AbortController().signal;
     for (;;) {
       const record = await this.#queue().jobs.waitForEnd(this.#key, LIMITS.waitMs.max, forever);
@@ -37,7 +37,7 @@ export class HarnessJob {
   }
 
   /** Waits for the end of the job. @returns the output @throws JobFailedError */
-  async result(): Promise<Json> {
+  async result(): Promise<Output> {
     const record = await this.end();
     if (record.status !== 'COMPLETED') throw new JobFailedError(record);
     return JSON.parse(JSON.stringify(record.output ?? null));
@@ -47,7 +47,7 @@ export class HarnessJob {
    * Yields the chunks as they arrive, with split values reassembled; starts over after a new
    * attempt.
    */
-  async *chunks(): AsyncGenerator<Chunk, void, void> {
+  async *chunks(): AsyncGenerator<Chunk<ChunkOutput>, void, void> {
     const signal = new AbortController().signal;
     let position = { attempt: 0, n: -1 };
     const joiner = new ChunkJoiner();
@@ -62,7 +62,7 @@ export class HarnessJob {
       if (page.reset) joiner.reset();
       for (const bytes of page.chunks) {
         const chunk = joiner.push(JSON.parse(Buffer.from(bytes).toString()));
-        if (chunk) yield chunk;
+        if (chunk) yield { ...chunk, output: chunk.output as ChunkOutput };
       }
       position = page.position;
       if (page.complete) return;

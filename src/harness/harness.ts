@@ -10,6 +10,7 @@ import type { QueueSettings } from '../queue/settings.ts';
 import { openSqliteStore } from '../store/sqlite/sqlite.ts';
 import type { Store } from '../store/store.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
+import type { ChunkOf, InputOf, OutputOf } from '../wire/handler-types.ts';
 import { isTerminal, type JobPolicy, type JobRecord, type S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device } from '../wire/link/worker-link.ts';
@@ -32,8 +33,8 @@ export type TestedHandler =
   | { readonly run: BatchFunction<never>; readonly batch: BatchOptions<never> }
   | { readonly default: unknown };
 
-export interface HarnessOptions {
-  handler: TestedHandler;
+export interface HarnessOptions<Handler extends TestedHandler = TestedHandler> {
+  handler: Handler;
   /**
    * Concurrent jobs. Default: the handler's `config.concurrency`, else 4. A batch handler has as many
    * as its batches in flight can hold.
@@ -64,14 +65,27 @@ const WORKER_ID = 'harness-worker';
 const DEFAULT_SLOTS = 4;
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'harness', memoryBytes: 0 };
 
-/** Starts platform and worker. @throws HandlerLoadError, HandlerNotLoadedError (setup threw) */
-export async function createHarness(options: HarnessOptions): Promise<Harness> {
-  const harness = new Harness(options);
+type HarnessOf<Handler> = Harness<
+  InputOf<Handler>,
+  OutputOf<Handler, Json>,
+  ChunkOf<Handler, Json>
+>;
+
+/**
+ * Starts platform and worker. The handler types the inputs, outputs and chunks of the jobs.
+ * @throws HandlerLoadError, HandlerNotLoadedError (setup threw)
+ */
+export async function createHarness<Handler extends TestedHandler>(
+  options: HarnessOptions<Handler>,
+): Promise<HarnessOf<Handler>> {
+  const harness = new Harness<InputOf<Handler>, OutputOf<Handler, Json>, ChunkOf<Handler, Json>>(
+    options,
+  );
   await harness.start();
   return harness;
 }
 
-export class Harness implements AsyncDisposable {
+export class Harness<Input = object, Output = Json, ChunkOutput = Json> implements AsyncDisposable {
   readonly #handler: LoadedHandler;
   readonly #options: HarnessOptions;
   readonly #clock: MovableClock;
@@ -119,19 +133,25 @@ export class Harness implements AsyncDisposable {
   // --- jobs ---
 
   /** Runs a job to its end. @returns its output @throws JobFailedError */
-  async run(input: object, options: HarnessJobOptions = {}): Promise<Json> {
+  async run(input: Input, options: HarnessJobOptions = {}): Promise<Output> {
     return (await this.submit(input, options)).result();
   }
 
   /** Runs a job and yields its chunks as they arrive. @throws JobFailedError at its end */
-  async *stream(input: object, options: HarnessJobOptions = {}): AsyncGenerator<Chunk, void, void> {
+  async *stream(
+    input: Input,
+    options: HarnessJobOptions = {},
+  ): AsyncGenerator<Chunk<ChunkOutput>, void, void> {
     const job = await this.submit(input, options);
     yield* job.chunks();
     await job.result();
   }
 
   /** Submits a job; resolves when it is stored. */
-  async submit(input: object, options: HarnessJobOptions = {}): Promise<HarnessJob> {
+  async submit(
+    input: Input,
+    options: HarnessJobOptions = {},
+  ): Promise<HarnessJob<Output, ChunkOutput>> {
     const { s3Config, traceparent, tracestate, ...policy } = options;
     const { id } = await this.#queue.submissions.submit({
       endpointId: ENDPOINT_ID,
@@ -142,16 +162,19 @@ export class Harness implements AsyncDisposable {
       trace: readTraceContext(traceparent, tracestate),
       attachment: s3Config && { format: null, handlerData: JSON.stringify(s3Config) },
     });
-    return new HarnessJob(id, ENDPOINT_ID, () => this.#queue);
+    return new HarnessJob<Output, ChunkOutput>(id, ENDPOINT_ID, () => this.#queue);
   }
 
   /**
    * Runs one job for each input of a batch handler, together in as few batches as `maxSize` and `key`
    * allow. @returns the jobs' records, in order, with any status
    */
-  async runBatch(inputs: readonly object[], options: HarnessJobOptions = {}): Promise<JobRecord[]> {
+  async runBatch(
+    inputs: readonly Input[],
+    options: HarnessJobOptions = {},
+  ): Promise<JobRecord<Output>[]> {
     const release = this.#executor.holdBatches();
-    const jobs: HarnessJob[] = [];
+    const jobs: HarnessJob<Output, ChunkOutput>[] = [];
     try {
       for (const input of inputs) jobs.push(await this.submit(input, options));
       await this.#untilGathered(jobs);
@@ -292,7 +315,7 @@ export class Harness implements AsyncDisposable {
   }
 
   /** Each job waits for its batch, or has ended; no more wait than the worker has slots. */
-  async #untilGathered(jobs: readonly HarnessJob[]): Promise<void> {
+  async #untilGathered(jobs: readonly HarnessJob<Output, ChunkOutput>[]): Promise<void> {
     for (let turn = 0; turn < MAX_GATHER_TURNS; turn++) {
       await this.#clock.advance(0);
       const records = await Promise.all(jobs.map((job) => job.record()));

@@ -3,6 +3,7 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import { readHandler } from '../handler/loading/load.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { reassemble } from '../wire/chunk/chunk-reassembly.ts';
+import type { ChunkOf, InputOf, OutputOf } from '../wire/handler-types.ts';
 import { type AttemptError, LIMITS, type S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device, Outcome } from '../wire/link/worker-link.ts';
@@ -26,29 +27,31 @@ export interface RunHandlerOptions {
   s3Config?: S3Config;
 }
 
-export interface HandlerRun {
+export interface HandlerRun<Output = Json, ChunkOutput = Json> {
   status: 'COMPLETED' | 'FAILED' | 'TIMED_OUT' | 'CANCELLED';
   /** The return value; for a generator that returns nothing, the array of all yielded values. */
-  output?: Json;
+  output?: Output;
   error?: AttemptError;
   /** Chunks of the last attempt as sent over the wire: a large output is several chunks. */
-  chunks: Chunk[];
+  chunks: Chunk<ChunkOutput>[];
   progress: Json[];
   /** The log without `console` output, one object per line. */
   log: Record<string, unknown>[];
   attempts: number;
 }
 
+type RunOf<Handler> = HandlerRun<OutputOf<Handler, Json>, ChunkOf<Handler, Json>>;
+
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'test', memoryBytes: 0 };
 
 /**
  * Runs setup, the job and teardown. @throws HandlerLoadError, HandlerNotLoadedError (setup threw)
  */
-export async function runHandler(
-  module: TestedHandler,
-  input: unknown,
+export async function runHandler<Handler extends TestedHandler>(
+  module: Handler,
+  input: InputOf<Handler, unknown>,
   options: RunHandlerOptions = {},
-): Promise<HandlerRun> {
+): Promise<RunOf<Handler>> {
   const { attempts = 1, devices = [CPU], clock = systemClock } = options;
   const handler = readHandler(module, 'handler');
   const executor = new InlineExecutor({ handler, devices, clock, slots: 1 });
@@ -64,7 +67,8 @@ export async function runHandler(
         timeoutMs,
         options,
       });
-      if (!mayRetry || attempt >= attempts) return run;
+      // The handler produced these values, so its types describe them.
+      if (!mayRetry || attempt >= attempts) return run as RunOf<Handler>;
     }
   } finally {
     await executor.stop();

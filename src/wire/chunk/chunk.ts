@@ -26,8 +26,8 @@ export const RESERVED_METRICS = ['part', 'parts', 'encoding'] as const;
 
 export type Metrics = Record<string, number>;
 
-export interface Chunk {
-  output: Json;
+export interface Chunk<Output = Json> {
+  output: Output;
   metrics: Metrics;
 }
 
