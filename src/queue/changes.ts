@@ -36,6 +36,20 @@ export interface Change {
   transition: Transition;
 }
 
+/**
+ * The steps of one commit. Give a function that calls a generator function, not a generator function of its own for each
+ * call: V8 makes a hidden class for each, which keeps all that the function refers to until a collection of the old
+ * generation.
+ */
+type Operation<T> = (tx: Transaction, step: StepOn, stepAlike: StepOnAlike) => Step<T>;
+
+/** What one run of an operation did. */
+interface Run<T> {
+  result: T;
+  changes: readonly Change[];
+  kept: readonly StoredDelivery[];
+}
+
 /** What one slice did. */
 export interface Slice {
   changed: number;
@@ -75,29 +89,26 @@ export class Changes {
    * full, because it moves jobs towards their end; `payloadBytes` as in WriteOptions. The operation
    * may run a second time.
    */
-  async commit<T>(
-    operation: (tx: Transaction, step: StepOn, stepAlike: StepOnAlike) => Step<T>,
-    payloadBytes = 0,
-  ): Promise<T> {
-    let changes: Change[] = [];
+  async commit<T>(operation: Operation<T>, payloadBytes = 0): Promise<T> {
     const moment = this.moment();
     const { deliveries, signals, store } = this.#options;
-    const keepRecords = (tx: Transaction) => this.#keepRecords(tx, changes, moment);
-    const { kept, result } = await store.write(
-      function* (tx) {
-        changes = [];
-        const result = yield* operation(
-          tx,
-          (job, event) => apply(tx, { job, event, moment, changes }),
-          (job, upTo) => cancelAlike(tx, { job, upTo, moment, changes }),
-        );
-        return { result, kept: yield* keepRecords(tx) };
-      },
-      { ...ENDING, payloadBytes },
+    const { changes, kept, result } = await store.write(
+      (tx) => this.#run(tx, operation, moment),
+      payloadBytes > 0 ? { ...ENDING, payloadBytes } : ENDING,
     );
     for (const { before, transition } of changes) signals.changed(before, transition);
     for (const delivery of kept) deliveries.arrived(delivery);
     return result;
+  }
+
+  *#run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): Step<Run<T>> {
+    const changes: Change[] = [];
+    const result = yield* operation(
+      tx,
+      (job, event) => apply(tx, { job, event, moment, changes }),
+      (job, upTo) => cancelAlike(tx, { job, upTo, moment, changes }),
+    );
+    return { result, changes, kept: yield* this.#keepRecords(tx, changes, moment) };
   }
 
   /**
@@ -183,11 +194,17 @@ export class Changes {
 
   /** Applies one event to one job; undefined if the job does not exist. */
   commitOne(key: JobKey, event: JobEvent): Promise<Decision | undefined> {
-    return this.commit(function* (tx, step) {
-      const job = yield* tx.job(key);
-      return job && (yield* step(job, event));
-    });
+    return this.commit((tx, step) => applyToKnown(tx, step, { key, event }));
   }
+}
+
+function* applyToKnown(
+  tx: Transaction,
+  step: StepOn,
+  { event, key }: { key: JobKey; event: JobEvent },
+): Step<Decision | undefined> {
+  const job = yield* tx.job(key);
+  return job && (yield* step(job, event));
 }
 
 /** Returns a reference to a whole output, which may be 20 MB, so that the store copies it. */

@@ -112,12 +112,7 @@ export class Jobs {
     const { clock, outputs, payloads, removal, settings, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
-    const found = await store.read(function* (tx) {
-      const job = yield* tx.job(key);
-      if (!job) return undefined;
-      const facts = job.status === 'IN_QUEUE' ? yield* readWait(tx, job) : undefined;
-      return { job, facts, output: yield* readOutput(tx, job, bounds) };
-    });
+    const found = await store.read((tx) => readShown(tx, key, bounds));
     const { facts, job, output } = found ?? raiseNoJob(key);
     const waitReason = facts && (await waits.describe(job, facts));
     if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output, waitReason);
@@ -279,6 +274,25 @@ export class Jobs {
     }
     return { id: key.id, status: decision.job.status };
   }
+}
+
+/** What a record shows. */
+interface ShownJob {
+  job: StoredJob;
+  /** Of a queued job. */
+  facts: Pick<WaitFacts, 'group' | 'laterGpus'> | undefined;
+  output: Uint8Array | number | undefined;
+}
+
+function* readShown(
+  tx: Reader,
+  key: JobKey,
+  bounds: Parameters<typeof readOutput>[2],
+): Step<ShownJob | undefined> {
+  const job = yield* tx.job(key);
+  if (!job) return undefined;
+  const facts = job.status === 'IN_QUEUE' ? yield* readWait(tx, job) : undefined;
+  return { job, facts, output: yield* readOutput(tx, job, bounds) };
 }
 
 /** The limit of the group of a queued job, and its use. */

@@ -114,26 +114,31 @@ export class Submissions {
     { id, input }: { id: string; input: Payload },
   ): Promise<JobRef> {
     const { arrivals, clock, positions, signals, store } = this.#options;
-    const chosen = this.#chosen;
-    const position = positions.next();
-    const now = clock.now();
-    let arriving: StoredJob | undefined;
+    const arrival = {
+      ...{ id, input, chosen: this.#chosen },
+      ...{ now: clock.now(), position: positions.next() },
+    };
     try {
-      const { job, isNew } = await store.write(function* (tx) {
-        const inserted = yield* insert(tx, submission, { id, input, now, position, chosen });
-        if (!inserted.isNew) return inserted;
-        // The operation may run a second time.
-        if (arriving) arrivals.delete(arriving.id);
-        arriving = inserted.job;
-        arrivals.set(arriving.id, submission.input);
-        signals.arriving(arriving);
-        return inserted;
-      });
+      const { job, isNew } = await store.write((tx) => this.#arrive(tx, submission, arrival));
       if (isNew) signals.inserted(job);
       return { id: job.id, status: job.status };
     } finally {
-      if (arriving) arrivals.delete(arriving.id);
+      arrivals.delete(id);
     }
+  }
+
+  *#arrive(
+    tx: Transaction,
+    submission: Submission,
+    arrival: Arrival,
+  ): Step<{ job: StoredJob; isNew: boolean }> {
+    const { arrivals, signals } = this.#options;
+    const inserted = yield* insert(tx, submission, arrival);
+    if (inserted.isNew) {
+      arrivals.set(inserted.job.id, submission.input);
+      signals.arriving(inserted.job);
+    }
+    return inserted;
   }
 }
 

@@ -12,7 +12,7 @@ import {
   type WorkerHello,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import type { Changes } from '../changes.ts';
+import type { Changes, StepOn } from '../changes.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
@@ -21,7 +21,7 @@ import type { Arrivals } from '../submissions.ts';
 import { endLeases } from './departures.ts';
 import { acceptOutgrown } from './gpu-order.ts';
 import { completeLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
-import type { Presence, PresentWorker } from './presence.ts';
+import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 
 /**
  * A take returns no more leases after their inputs reach this total size, so that the first job does
@@ -204,13 +204,7 @@ export class Leases {
       held.has(token) ? lost : !delivering && takeId !== request.takeId,
     );
     if (differing.length === 0) return;
-    await this.#options.changes.commit(function* (tx, step) {
-      for (const { token, ...key } of differing) {
-        const job = yield* tx.job(key);
-        if (job?.lease?.token !== token) continue;
-        yield* step(job, { type: held.has(token) ? 'renew' : 'not_received' });
-      }
-    });
+    await this.#options.changes.commit((tx, step) => settleHeld(tx, step, { differing, held }));
   }
 
   /** Leases ready jobs, and opens waiters for changes after that moment. */
@@ -226,38 +220,44 @@ export class Leases {
    * the job.
    */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
-    const { arrivals, changes, payloads, presence, signals } = this.#options;
-    const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
+    return this.#options.changes.commit((tx, step) =>
+      ended.aborted ? giveNothing() : this.#give(tx, step, { worker, request }),
+    );
+  }
+
+  *#give(
+    tx: Transaction,
+    step: StepOn,
+    { request, worker }: { worker: PresentWorker; request: TakeRequest },
+  ): Step<Handover> {
+    const { arrivals, payloads, presence, signals } = this.#options;
+    const held = [...worker.leases.values()];
+    const given = held.filter(({ takeId }) => takeId === request.takeId);
+    const again = yield* repeatLeases(tx, given, payloads);
+    if (again.length > 0) return { ...NOTHING, leases: again };
+    if (worker.draining || held.some(({ solo }) => solo)) return { ...NOTHING, isBarred: true };
     const running = new Set(request.held);
-    return changes.commit(function* (tx, step): Step<Handover> {
-      if (ended.aborted) return NOTHING;
-      const held = [...worker.leases.values()];
-      const given = held.filter(({ takeId }) => takeId === request.takeId);
-      const again = yield* repeatLeases(tx, given, payloads);
-      if (again.length > 0) return { ...NOTHING, leases: again };
-      if (worker.draining || held.some(({ solo }) => solo)) return { ...NOTHING, isBarred: true };
-      const leases: GivenLease[] = [];
-      let inputBytes = 0;
-      const limit = request.max + presence.claimedCount;
-      const { hasMore, isBlocked, jobs } = yield* findJobs(tx, worker, limit);
-      signals.noteBlocked(worker.endpointId, isBlocked);
-      for (const job of jobs) {
-        // The lease expired while this take waited: the worker still runs the job.
-        if (job.lease && running.has(job.lease.token)) continue;
-        const choice = choose(job, leases.length);
-        if (choice === 'skip') continue;
-        if (choice === 'stop') return { ...NOTHING, leases, isBarred: true };
-        const { takeId } = request;
-        const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads };
-        const lease = yield* leaseJob(tx, step, chosen);
-        leases.push(lease);
-        const { input, s3Config } = lease;
-        inputBytes += typeof input === 'number' ? input : input.length;
-        inputBytes += s3Config?.length ?? 0;
-        if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
-      }
-      return { leases, isBarred: false, isBlocked, hasMore };
-    });
+    const leases: GivenLease[] = [];
+    let inputBytes = 0;
+    const limit = request.max + presence.claimedCount;
+    const { hasMore, isBlocked, jobs } = yield* findJobs(tx, worker, limit);
+    signals.noteBlocked(worker.endpointId, isBlocked);
+    for (const job of jobs) {
+      // The lease expired while this take waited: the worker still runs the job.
+      if (job.lease && running.has(job.lease.token)) continue;
+      const choice = this.#choose(worker, job, leases.length);
+      if (choice === 'skip') continue;
+      if (choice === 'stop') return { ...NOTHING, leases, isBarred: true };
+      const { takeId } = request;
+      const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads };
+      const lease = yield* leaseJob(tx, step, chosen);
+      leases.push(lease);
+      const { input, s3Config } = lease;
+      inputBytes += typeof input === 'number' ? input : input.length;
+      inputBytes += s3Config?.length ?? 0;
+      if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
+    }
+    return { leases, isBarred: false, isBlocked, hasMore };
   }
 
   #choose(worker: PresentWorker, job: StoredJob, taken: number): 'take' | 'skip' | 'stop' {
@@ -307,6 +307,23 @@ interface Handover {
 }
 
 const NOTHING: Handover = { leases: [], isBarred: false, isBlocked: false, hasMore: false };
+
+// biome-ignore lint/correctness/useYield: a step may ask nothing
+function* giveNothing(): Step<Handover> {
+  return NOTHING;
+}
+
+function* settleHeld(
+  tx: Transaction,
+  step: StepOn,
+  { differing, held }: { differing: readonly HeldLease[]; held: ReadonlySet<string> },
+): Step<void> {
+  for (const { token, ...key } of differing) {
+    const job = yield* tx.job(key);
+    if (job?.lease?.token !== token) continue;
+    yield* step(job, { type: held.has(token) ? 'renew' : 'not_received' });
+  }
+}
 
 /** The best ready jobs that the worker may take, within the endpoint's limit for each group. */
 function* findJobs(

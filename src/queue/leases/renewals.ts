@@ -1,7 +1,8 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
-import type { StoredJob } from '../../store/store.ts';
+import type { Reader, Step, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job.ts';
 import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
+import type { StepOn } from '../changes.ts';
 import type { LeasesOptions } from './leases.ts';
 import type { PresentWorker } from './presence.ts';
 
@@ -36,21 +37,8 @@ export class Renewals {
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
-    const { incarnation, leases } = request;
-    if (leases.length === 0) return Promise.resolve([]);
-    return this.#options.changes.commit(function* (tx, step) {
-      const ended: RenewReply['ended'] = [];
-      for (const { delivering, jobId, token, stopping } of leases) {
-        const job = yield* tx.job({ endpointId, id: jobId });
-        const verdict = judgeLease(job, token);
-        const event = delivering
-          ? ({ type: 'awaiting_delivery', incarnation } as const)
-          : ({ type: 'renew' } as const);
-        if (verdict === 'kept' && job) yield* step(job, event);
-        else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
-      }
-      return ended;
-    });
+    if (request.leases.length === 0) return Promise.resolve([]);
+    return this.#options.changes.commit((tx, step) => extend(tx, step, { endpointId, request }));
   }
 
   /**
@@ -63,17 +51,42 @@ export class Renewals {
     const held = [...worker.leases.values()].map(({ id, token }) => ({ jobId: id, token }));
     const isGone = this.#options.removal.isGone(worker.endpointId);
     const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
-    return this.#options.store.read(function* (tx) {
-      const ended: RenewReply['ended'] = [];
-      for (const { jobId, token } of candidates.values()) {
-        if (stopping.has(token)) continue;
-        const job = yield* tx.job({ endpointId: worker.endpointId, id: jobId });
-        const verdict = isGone ? 'lost' : judgeLease(job, token);
-        if (verdict !== 'kept') ended.push({ jobId, token, verdict });
-      }
-      return ended;
-    });
+    const leases = [...candidates.values()].filter(({ token }) => !stopping.has(token));
+    if (isGone) return leases.map((lease) => ({ ...lease, verdict: 'lost' }));
+    return this.#options.store.read((tx) => findLost(tx, worker.endpointId, leases));
   }
+}
+
+function* extend(
+  tx: Transaction,
+  step: StepOn,
+  { endpointId, request }: { endpointId: string; request: RenewRequest },
+): Step<RenewReply['ended']> {
+  const { incarnation, leases } = request;
+  const ended: RenewReply['ended'] = [];
+  for (const { delivering, jobId, token, stopping } of leases) {
+    const job = yield* tx.job({ endpointId, id: jobId });
+    const verdict = judgeLease(job, token);
+    const event = delivering
+      ? ({ type: 'awaiting_delivery', incarnation } as const)
+      : ({ type: 'renew' } as const);
+    if (verdict === 'kept' && job) yield* step(job, event);
+    else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
+  }
+  return ended;
+}
+
+function* findLost(
+  tx: Reader,
+  endpointId: string,
+  leases: readonly { jobId: string; token: string }[],
+): Step<RenewReply['ended']> {
+  const ended: RenewReply['ended'] = [];
+  for (const { jobId, token } of leases) {
+    const verdict = judgeLease(yield* tx.job({ endpointId, id: jobId }), token);
+    if (verdict !== 'kept') ended.push({ jobId, token, verdict });
+  }
+  return ended;
 }
 
 function judgeLease(job: StoredJob | undefined, token: string): 'kept' | 'cancelled' | 'lost' {

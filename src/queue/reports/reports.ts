@@ -2,6 +2,7 @@
 import type { Log } from '../../base/log.ts';
 import {
   ENDING,
+  type JobKey,
   type StagedPayload,
   type Step,
   type StoredJob,
@@ -119,18 +120,9 @@ export class Reports {
   #apply(endpointId: string, report: Report, output?: StagedPayload): Promise<ReportReply> {
     const { changes, presence, settings } = this.#options;
     const gpuTypeOf = (workerId: string) => presence.find(endpointId, workerId)?.gpuType ?? null;
+    const key = { endpointId, id: report.jobId };
     return changes.commit(
-      function* (tx, step) {
-        const job = yield* tx.job({ endpointId, id: report.jobId });
-        const verdict = judgeReport(job, report);
-        if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
-        if (report.kind === 'chunks' && report.first !== job.chunkCount) {
-          throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
-        }
-        const outgrown = yield* findOutgrownType(tx, job, report, gpuTypeOf);
-        yield* applyReport(tx, step, { job, report, settings, output, outgrown });
-        return APPLIED;
-      },
+      (tx, step) => handleReport(tx, step, { key, report, settings, output, gpuTypeOf }),
       output ? 0 : report.body.length,
     );
   }
@@ -148,12 +140,9 @@ export class Reports {
     const { body: bytes, jobId } = report;
     if (!hasOutput(report) || bytes.length > settings.maxOutputBytes) return undefined;
     const key = { endpointId, id: jobId };
-    const isWanted = await changes.commit(function* (tx, step) {
-      const job = yield* tx.job(key);
-      if (!job || judgeReport(job, report) !== 'apply') return false;
-      if (!isTerminal(job.status)) yield* step(job, { type: 'awaiting_delivery', incarnation });
-      return true;
-    });
+    const isWanted = await changes.commit((tx, step) =>
+      awaitDelivery(tx, step, { key, report, incarnation }),
+    );
     return isWanted ? payloads.upload({ kind: 'output', key, bytes, options: ENDING }) : undefined;
   }
 
@@ -180,6 +169,11 @@ interface Application {
   outgrown: string | undefined;
 }
 
+interface Handling extends Omit<Application, 'job' | 'outgrown'> {
+  key: JobKey;
+  gpuTypeOf: (workerId: string) => string | null;
+}
+
 /** The GPU type of the worker, if the attempt ran out of memory there and the endpoint has a later type to try. */
 function* findOutgrownType(
   tx: Transaction,
@@ -192,6 +186,35 @@ function* findOutgrownType(
   const gpuType = gpuTypeOf(lease.workerId);
   const deployment = (yield* tx.endpoint(endpointId))?.deployment ?? null;
   return listLaterTypes(deployment, gpuType).length > 0 ? (gpuType ?? undefined) : undefined;
+}
+
+function* handleReport(
+  tx: Transaction,
+  step: StepOn,
+  { gpuTypeOf, key, ...reported }: Handling,
+): Step<ReportReply> {
+  const { report } = reported;
+  const job = yield* tx.job(key);
+  const verdict = judgeReport(job, report);
+  if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
+  if (report.kind === 'chunks' && report.first !== job.chunkCount) {
+    throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
+  }
+  const outgrown = yield* findOutgrownType(tx, job, report, gpuTypeOf);
+  yield* applyReport(tx, step, { ...reported, job, outgrown });
+  return APPLIED;
+}
+
+/** @returns whether the report would be applied now */
+function* awaitDelivery(
+  tx: Transaction,
+  step: StepOn,
+  { incarnation, key, report }: { key: JobKey; report: Report; incarnation: number },
+): Step<boolean> {
+  const job = yield* tx.job(key);
+  if (!job || judgeReport(job, report) !== 'apply') return false;
+  if (!isTerminal(job.status)) yield* step(job, { type: 'awaiting_delivery', incarnation });
+  return true;
 }
 
 function* applyReport(

@@ -8,6 +8,7 @@ import {
   type Step,
   type Store,
   type StoredJob,
+  type Transaction,
 } from '../../store/store.ts';
 import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
 import { isTerminal, type JobStatus } from '../../wire/job.ts';
@@ -99,14 +100,7 @@ export class Streams {
    * follow. Returns false if the attempt has already ended: its chunks must not be sent.
    */
   async noteSending(key: JobKey, { attempt }: Position): Promise<boolean> {
-    return this.#options.store.write(function* (tx) {
-      const job = yield* tx.job(key);
-      if (job?.attempt !== attempt || job.status === 'IN_QUEUE') return false;
-      if (needsMark(job)) {
-        yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: 0 }, 0);
-      }
-      return true;
-    }, ENDING);
+    return this.#options.store.write((tx) => markSending(tx, key, attempt), ENDING);
   }
 
   /** Returns the job's status without reading its chunks. @throws ProblemError as `read` */
@@ -121,10 +115,7 @@ export class Streams {
 
   /** Bytes of the output that `read` would have to split first; 0 if there is none. */
   async splitBytes(key: JobKey): Promise<number> {
-    const bytes = await this.#options.store.read(function* (tx) {
-      const job = yield* tx.job(key);
-      return job && isOneChunk(job) ? yield* tx.outputBytes(job) : 0;
-    });
+    const bytes = await this.#options.store.read((tx) => measureChunk(tx, key));
     return bytes > MAX_WHOLE_BYTES && !this.#splits.find(key) ? bytes : 0;
   }
 
@@ -145,15 +136,32 @@ export class Streams {
   }
 
   /** Moves the default cursor past these chunks, after the response with them was sent completely. */
-  async noteSent(key: JobKey, { attempt, n }: Position): Promise<void> {
-    await this.#options.store.write(function* (tx) {
-      const job = yield* tx.job(key);
-      if (!job) return;
-      const isBehind = job.cursorAttempt < attempt || job.cursorNext <= n;
-      if (job.attempt !== attempt || !isBehind) return;
-      yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
-    }, ENDING);
+  async noteSent(key: JobKey, position: Position): Promise<void> {
+    await this.#options.store.write((tx) => moveCursor(tx, key, position), ENDING);
   }
+}
+
+function* markSending(tx: Transaction, key: JobKey, attempt: number): Step<boolean> {
+  const job = yield* tx.job(key);
+  if (job?.attempt !== attempt || job.status === 'IN_QUEUE') return false;
+  if (needsMark(job)) {
+    yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: 0 }, 0);
+  }
+  return true;
+}
+
+/** Bytes of the output that is the job's one chunk; 0 without one. */
+function* measureChunk(tx: Reader, key: JobKey): Step<number> {
+  const job = yield* tx.job(key);
+  return job && isOneChunk(job) ? yield* tx.outputBytes(job) : 0;
+}
+
+function* moveCursor(tx: Transaction, key: JobKey, { attempt, n }: Position): Step<void> {
+  const job = yield* tx.job(key);
+  if (!job) return;
+  const isBehind = job.cursorAttempt < attempt || job.cursorNext <= n;
+  if (job.attempt !== attempt || !isBehind) return;
+  yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
 }
 
 /** A job that does not stream has its output as its one chunk, split like any other. */

@@ -25,6 +25,12 @@ const record = z.object({
   ranMs: z.number(),
 });
 
+/** Runs of one operation. */
+interface Run {
+  /** The last run wrote the time. */
+  hasRecorded: boolean;
+}
+
 export interface RecordedTimeOptions {
   store: Store;
   clock: ResumableClock;
@@ -80,33 +86,29 @@ export class RecordedTime {
     operation: (tx: Transaction) => Step<T>,
     writeOptions: Parameters<Store['write']>[1],
   ): Promise<T> {
-    const forgetRecord = () => {
-      this.#recordedAt = Number.NEGATIVE_INFINITY;
-    };
-    const recordIfOld = (tx: Transaction) => this.#recordIfOld(tx);
-    let hasRecorded = false;
+    const run: Run = { hasRecorded: false };
     try {
-      return await this.#options.store.write(function* (tx) {
-        // The operation runs a second time: the record of its first run was undone.
-        if (hasRecorded) forgetRecord();
-        const result = yield* operation(tx);
-        hasRecorded = yield* recordIfOld(tx);
-        return result;
-      }, writeOptions);
+      return await this.#options.store.write((tx) => this.#run(tx, operation, run), writeOptions);
     } catch (error) {
       // The record may have been undone with the operation.
-      forgetRecord();
+      this.#recordedAt = Number.NEGATIVE_INFINITY;
       throw error;
     }
   }
 
-  /** @returns whether it wrote a record */
-  *#recordIfOld(tx: Transaction): Step<boolean> {
+  *#run<T>(tx: Transaction, operation: (tx: Transaction) => Step<T>, run: Run): Step<T> {
+    // The operation runs a second time: the record of its first run was undone.
+    if (run.hasRecorded) this.#recordedAt = Number.NEGATIVE_INFINITY;
+    const result = yield* operation(tx);
     const at = this.#options.clock.now();
-    if (at - this.#recordedAt < RECORD_EVERY_MS) return false;
+    run.hasRecorded = at - this.#recordedAt >= RECORD_EVERY_MS;
+    if (run.hasRecorded) yield* this.#record(tx, at);
+    return result;
+  }
+
+  *#record(tx: Transaction, at: number): Step<void> {
     this.#recordedAt = at;
     const body = JSON.stringify({ at, ranMs: this.ranMs() });
     yield* tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
-    return true;
   }
 }

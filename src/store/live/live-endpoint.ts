@@ -35,9 +35,9 @@ export class LiveEndpoint {
   /** Complete jobs, as they are now. */
   readonly jobs = new Map<string, StoredJob>();
   /** Jobs that this commit has changed, or changed and undone. */
-  readonly changed = new Map<string, ChangedJob>();
+  changed = new Map<string, ChangedJob>();
   /** IDs of the jobs that this commit adds, by idempotency key. */
-  readonly newKeys = new Map<string, string>();
+  newKeys = new Map<string, string>();
   /** Ready jobs to read when the window needs more. */
   nextWindowJobs = FIRST_WINDOW_JOBS;
   /** Rows that this commit has read in search of takeable jobs. */

@@ -27,12 +27,12 @@ export class LiveJobs {
   readonly #kept: KeptJobs;
   readonly #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
-  readonly #touched = new Set<LiveEndpoint>();
+  #touched = new Set<LiveEndpoint>();
   readonly unwritten: UnwrittenRows;
   /** Endpoints whose counters differ from memory. */
-  readonly #uncounted = new Set<LiveEndpoint>();
+  #uncounted = new Set<LiveEndpoint>();
   /** How the changes of this commit are undone, the first one first. */
-  readonly #undo: (() => void)[] = [];
+  #undo: (() => void)[] = [];
   constructor(tables: Tables, options: KeptJobsOptions = {}) {
     this.#tables = tables;
     this.#kept = new KeptJobs(this.leased, options);
@@ -294,18 +294,18 @@ export class LiveJobs {
   settle(): void {
     for (const live of this.#touched) {
       for (const { now } of live.changed.values()) if (now) this.#kept.settleJob(live, now);
-      live.changed.clear();
-      live.newKeys.clear();
+      live.changed = new Map();
+      if (live.newKeys.size > 0) live.newKeys = new Map();
       live.searchedRows = 0;
       this.#kept.settleWindow(live);
       if (!live.isRemoved) continue;
       live.turns.forget();
       this.#endpoints.delete(live.id);
     }
-    this.#touched.clear();
+    this.#touched = new Set();
     this.unwritten.clear();
-    this.#uncounted.clear();
-    this.#undo.length = 0;
+    this.#uncounted = new Set();
+    this.#undo = [];
     this.#groups.trim();
     this.#kept.trim();
   }

@@ -16,8 +16,8 @@ interface KeptJob {
 export class UnwrittenRows {
   readonly #tables: Tables;
   /** Added and changed jobs, with their endpoints. */
-  readonly #kept = new Map<ChangedJob, LiveEndpoint>();
-  readonly #removed = new Map<ChangedJob, LiveEndpoint>();
+  #kept = new Map<ChangedJob, LiveEndpoint>();
+  #removed = new Map<ChangedJob, LiveEndpoint>();
 
   constructor(tables: Tables) {
     this.#tables = tables;
@@ -38,8 +38,8 @@ export class UnwrittenRows {
   }
 
   clear(): void {
-    this.#kept.clear();
-    this.#removed.clear();
+    this.#kept = new Map();
+    this.#removed = new Map();
   }
 
   /** Whether the removed jobs are many or large. */
