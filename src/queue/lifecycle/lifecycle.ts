@@ -210,17 +210,21 @@ function settleByOutcome(
   if (isTerminal(job.status)) {
     return change({ ...job, lease: null, lastSeq: seq, executionMs, usage });
   }
-  const ended = { executionMs, usage, progress: null };
-  const { job: live, retried } = report(job, seq, ended, moment);
-  const counted = (transition: Transition) => ({
-    ...transition,
-    retried: transition.retried + retried,
-  });
+  const outputKind = outcome.kind === 'completed' ? outcome.output : job.outputKind;
+  const live: StoredJob = {
+    ...renewed(job, moment),
+    executionMs,
+    usage,
+    progress: null,
+    lastSeq: seq,
+    outputKind,
+  };
+  const retried = revivedRetries(job);
+  const counted = (transition: Transition): Transition =>
+    retried === 0 ? transition : { ...transition, retried: transition.retried + retried };
   switch (outcome.kind) {
-    case 'completed': {
-      const outputKind = outcome.output;
-      return counted(change(settle({ ...live, outputKind }, 'COMPLETED', moment)));
-    }
+    case 'completed':
+      return counted(change(settle(live, 'COMPLETED', moment)));
     case 'failed': {
       const { error, retry } = outcome;
       const waitMs = retry === 'after' ? outcome.retryAfterMs : undefined;
