@@ -11,6 +11,7 @@ import {
   StoreUnavailableError,
   type WriteOptions,
 } from '../store.ts';
+import { CallersWrite, type PendingWrite } from './pending-write.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
 
 /**
@@ -18,17 +19,6 @@ import type { SqliteConnection } from './sqlite-connection.ts';
  */
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
-
-interface PendingWrite {
-  readonly options: WriteOptions;
-  /** It gets a transaction of its own. */
-  isAlone: boolean;
-  /** Runs the steps. Throws what they throw. */
-  run(): void;
-  /** Resolves or rejects the caller's promise. */
-  settle: () => void;
-  reject(error: unknown): void;
-}
 
 /** State of the open transaction. */
 interface Batch {
@@ -110,20 +100,13 @@ export class GroupCommit {
     if (lost) return Promise.reject(lost);
     if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
-      const operation: PendingWrite = {
-        options,
-        isAlone: false,
-        run: () => {
-          const value = this.#connection.runSteps(start(), (query) => this.#run(query));
-          operation.settle = () => resolve(value);
-        },
-        settle: () => {},
-        reject,
-      };
-      this.#queue.push(operation);
+      this.#queue.push(new CallersWrite({ start, options }, resolve, reject));
       this.#schedule();
     });
   }
+
+  readonly #runSteps = <T>(steps: Step<T>): T => this.#connection.runSteps(steps, this.#runQuery);
+  readonly #runQuery = (query: Query): Row[] => this.#run(query);
 
   /** Commits all requested operations. Never rejects. */
   async flush(): Promise<void> {
@@ -260,7 +243,7 @@ export class GroupCommit {
     const memory = this.#memory;
     if (!memory) return;
     try {
-      this.#connection.runSteps(memory.write(), (query) => this.#run(query));
+      this.#runSteps(memory.write());
     } catch (error) {
       if (!batch.failure) batch.refusal = error;
       throw error;
@@ -285,9 +268,9 @@ export class GroupCommit {
     const { hasSavepoints } = batch;
     if (hasSavepoints) this.#connection.execute('savepoint operation');
     try {
-      operation.run();
+      operation.run(this.#runSteps);
     } catch (error) {
-      operation.settle = () => operation.reject(error);
+      operation.fail(error);
       this.#memory?.undoTo(mark);
       if (!batch.failure) this.#undo(batch, before);
     }
