@@ -1,4 +1,7 @@
 // Versions of a handler on the process engine: real platform, real workers, real npm.
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPlatform, type Platform } from '../../src/client/platform-client.ts';
@@ -129,4 +132,38 @@ describe('a version', () => {
     });
     expect(await run()).toEqual({ version: 'slow' });
   });
+
+  it('whose upload was interrupted by a kill leaves nothing behind', async () => {
+    const data = randomBytes(20 * 1_048_576).toString('base64');
+    const files = { 'handler.ts': handlerOf('large'), 'data.txt': data };
+    const sent = upload(platform, endpoint, files).catch(() => 'interrupted');
+    while (listParts().every((name) => listVersions().includes(name))) await sleep(5);
+    await served.kill();
+    expect(await sent).toBe('interrupted');
+    expect(listParts()).not.toEqual(listVersions());
+    await served.restart();
+    while (listParts().length !== listVersions().length) await sleep(100);
+    expect(listParts()).toEqual(listVersions());
+    const number = await upload(platform, endpoint, { 'handler.ts': handlerOf('after') });
+    expect(await deploy(platform, endpoint, number)).toMatchObject({ state: 'DONE' });
+    expect(await run()).toEqual({ version: 'after' });
+  });
 });
+
+/** Versions of which the database has parts. */
+function listParts(): string[] {
+  return query(`select distinct endpoint_id || '/' || version as name from version_part`);
+}
+
+function listVersions(): string[] {
+  return query(`select id as name from resource where kind = 'version'`);
+}
+
+function query(sql: string): string[] {
+  using database = new DatabaseSync(join(served.folder, 'data', 'millrace.db'), { readOnly: true });
+  const names = database
+    .prepare(sql)
+    .all()
+    .map(({ name }) => String(name));
+  return names.toSorted();
+}
