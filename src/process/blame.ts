@@ -5,19 +5,22 @@ export interface RunningShare {
   id: number;
   /** Equal for calls of the same job. */
   owner: unknown;
+  /** The child had closed its end before the call was written. */
+  isUnsent?: boolean;
 }
 
 /**
- * If the culprit is known, or all calls belong to one job, only that job is to blame. Otherwise each
+ * A call that the child never got is a neighbour. Of the others: if the culprit is known, or all calls belong to one job, only that job is to blame. Otherwise each
  * call is a suspect: its job runs alone next.
  */
 export function assignBlame(
   calls: readonly RunningShare[],
   culprit: number | undefined,
 ): Map<number, Blame> {
-  const owners = new Set(calls.map(({ owner }) => owner));
+  const owners = new Set(calls.flatMap(({ isUnsent, owner }) => (isUnsent ? [] : [owner])));
   const guilty = calls.find(({ id }) => id === culprit)?.owner;
-  const judge = ({ owner }: RunningShare): Blame => {
+  const judge = ({ isUnsent, owner }: RunningShare): Blame => {
+    if (isUnsent) return 'neighbour';
     if (guilty !== undefined) return owner === guilty ? 'culprit' : 'neighbour';
     return owners.size === 1 ? 'culprit' : 'suspect';
   };

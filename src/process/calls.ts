@@ -48,6 +48,7 @@ export class RunningCall {
   /** Credit that the child has left, bytes; the last item may exceed it. */
   #credit: number;
   #isOver = false;
+  #isUnsent = false;
 
   constructor({ grant, id, owner, sinks, windowBytes }: CallOptions) {
     this.id = id;
@@ -62,6 +63,15 @@ export class RunningCall {
 
   get isOver(): boolean {
     return this.#isOver;
+  }
+
+  get isUnsent(): boolean {
+    return this.#isUnsent;
+  }
+
+  /** The child had closed its end before the call was written. */
+  noteUnsent(): void {
+    this.#isUnsent = true;
   }
 
   /** The next item that has arrived; its metrics are recorded now, beside its own chunk. */

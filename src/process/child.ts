@@ -86,11 +86,21 @@ export class ModelChild {
     this.write(encodeFrame(JSON.stringify(message)));
   }
 
-  /** Writes the pieces of a frame. A dead child's are dropped. */
-  write(pieces: readonly Uint8Array[]): void {
-    if (this.#isDead || !this.#frames.writable) return;
+  /**
+   * Writes the pieces of a frame. A dead child's are dropped. `onUnsent`: called if the child had closed its end before.
+   * Its exit may not have been noticed yet.
+   */
+  write(pieces: readonly Uint8Array[], onUnsent?: () => void): void {
+    if (this.#isDead || !this.#frames.writable) {
+      onUnsent?.();
+      return;
+    }
+    // Any other error may come after the child has read the frame.
+    const noteError = (error: Error | null | undefined) => {
+      if (error && 'code' in error && error.code === 'EPIPE') onUnsent?.();
+    };
     this.#frames.cork();
-    for (const piece of pieces) this.#frames.write(piece);
+    for (const piece of pieces) this.#frames.write(piece, noteError);
     this.#frames.uncork();
   }
 

@@ -198,7 +198,7 @@ class KeptModelProcess implements ModelProcess {
         windowBytes,
       });
       kept.calls.add(call);
-      kept.child.write(frame);
+      kept.child.write(frame, () => call.noteUnsent());
       void call.end.catch(() => undefined).then(() => this.#keeper.release(kept));
       return { kept, call };
     } catch (error) {

@@ -11,6 +11,12 @@ it.each([
   ['a known culprit', calls('a', 'b'), 2, ['neighbour', 'culprit']],
   ['a known culprit with two calls', calls('a', 'b', 'b'), 2, ['neighbour', 'culprit', 'culprit']],
   ['a culprit that has ended', calls('a', 'b'), 9, ['suspect', 'suspect']],
+  [
+    'a call that the child never got',
+    [...calls('a'), { id: 2, owner: 'b', isUnsent: true }],
+    undefined,
+    ['culprit', 'neighbour'],
+  ],
 ] as const)('%s', (_, running, culprit, blames) => {
   expect([...assignBlame(running, culprit).values()]).toEqual(blames);
 });

@@ -1,4 +1,5 @@
 // What libraries and functions of a model process do to the library, and what happens between children.
+import { readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ModelCallError } from 'millrace/process';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -9,6 +10,16 @@ import { leaveOutWithoutPython } from '../../support/python.ts';
 const FAULTS = resolve(import.meta.dirname, '../../support/models/faults.py');
 const start = (options = {}) => startModel({ args: [FAULTS], ...options });
 const caught = (promise: Promise<unknown>) => promise.then(undefined, (error: unknown) => error);
+
+/** Without a turn of the event loop, so that no event tells of the death. */
+function blockUntilDead(pid: number): void {
+  // A thread that is left keeps the descriptors open.
+  const isDead = () =>
+    / Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8')) &&
+    readdirSync(`/proc/${pid}/task`).length === 1;
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  while (!isDead()) Atomics.wait(pause, 0, 0, 5);
+}
 
 describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process', () => {
   it('sends no item after the end of an async stream that was cancelled meanwhile', async () => {
@@ -113,6 +124,16 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     process.kill(pid, 'SIGKILL');
     await expect.poll(() => readProcess(pid)).toBeUndefined();
     expect(await model.call('echo', 1)).toBe(1);
+  });
+
+  it('blames no call for a death before it, which nobody has noticed yet', async () => {
+    const { model } = await start();
+    const { pid = 0 } = model;
+    process.kill(pid, 'SIGKILL');
+    blockUntilDead(pid);
+    const error = await caught(model.call('echo', 1));
+    expect(error).toMatchObject({ name: 'ModelProcessError', blame: 'neighbour' });
+    expect(await model.call('echo', 2)).toBe(2);
   });
 
   it('starts again after the system refused to start a process', async () => {
