@@ -63,6 +63,26 @@ describe.skipIf(isLeftOut)('three nodes', () => {
     expect((await first.fetch('/readyz')).status).toBe(200);
   });
 
+  it('serve an endpoint by the name that one of them gave it, also after a change', async () => {
+    for (const [turn, name] of ['first-name', 'second-name'].entries()) {
+      const path = turn === 0 ? `/v1/endpoints/${ENDPOINTS[1]}` : '/v1/endpoints/first-name';
+      const renamed = await nodes.at(turn).fetch(path, {
+        method: 'PATCH',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ name }),
+      });
+      expect(renamed.status).toBe(200);
+      for (const [asked, node] of nodes.all.entries()) {
+        expect(await square(node, name, asked)).toMatchObject(right(asked));
+      }
+    }
+    const old = async () =>
+      Promise.all(
+        nodes.all.map(async (node) => (await node.fetch('/v2/first-name/health')).status),
+      );
+    await expect.poll(old, { timeout: 30_000 }).toEqual([404, 404, 404]);
+  });
+
   it('lose no request when a node leaves and comes back', async () => {
     const [leaving, ...others] = [nodes.at(1), nodes.at(0), nodes.at(2)];
     let isOver = false;
