@@ -2,3 +2,6 @@
 
 /** The handler cannot be loaded: another worker would fail in the same way. */
 export const EXIT_HANDLER_NOT_LOADED = 5;
+
+/** The platform has refused the worker's key for the whole of `--auth-timeout`. */
+export const EXIT_KEY_REFUSED = 6;

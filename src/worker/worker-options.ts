@@ -36,6 +36,8 @@ export interface WorkerOptions {
   flushMs?: number;
   /** Wait between two hellos while the key is rejected, ms. Default 30,000. */
   refusedRetryMs?: number;
+  /** The worker fails if its key is rejected for this long, ms. Default: it tries again without end. */
+  authTimeoutMs?: number;
   /**
    * If a job still runs this long after its lease arrived, the worker reports it to the platform
    * without waiting for the next renewal. From then on, a crash of the process counts against
@@ -76,6 +78,7 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     forceMs: 3_000,
     flushMs: 5_000,
     refusedRetryMs: 30_000,
+    authTimeoutMs: Number.POSITIVE_INFINITY,
     nameWithinMs: 200,
     maxOutboxBytes: 64 * 1_048_576,
     outbox: new MemoryOutbox(),

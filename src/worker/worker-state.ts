@@ -11,7 +11,13 @@ export type WorkerState =
   | { readonly name: 'ready' }
   | { readonly name: 'draining'; readonly askedBy: ShutdownCause }
   | { readonly name: 'stopped'; readonly result: ShutdownResult; readonly recycle?: Recycle }
-  | { readonly name: 'failed'; readonly reason: string; readonly recycle?: Recycle };
+  | {
+      readonly name: 'failed';
+      readonly reason: string;
+      /** The platform refuses the worker's key. */
+      readonly isKeyRefused?: boolean;
+      readonly recycle?: Recycle;
+    };
 
 /** Who stops the worker. `itself`: it asks for a new process, or `recycle` was called. */
 export type ShutdownCause = 'caller' | 'platform' | 'itself';

@@ -2,6 +2,7 @@
 // and the order of steps; the loops of other files do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { LinkError } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
@@ -264,14 +265,14 @@ class QueueWorker implements Worker {
   #fail(error: unknown): void {
     if (this.#state.name === 'failed' || this.#state.name === 'stopped') return;
     const reason = error instanceof Error ? error.message : String(error);
-    this.#state = { name: 'failed', reason };
+    const isKeyRefused = error instanceof LinkError && error.code === 'unauthorized';
+    const failed = { name: 'failed', reason, ...(isKeyRefused && { isKeyRefused }) } as const;
+    this.#state = failed;
     this.#log.fatal({ err: error }, 'worker failed');
     this.#endLoops();
     this.#attempts.stopAll('lost');
     this.#stopWaiting.abort();
-    void this.#stopExecutor().then(() =>
-      this.#finish({ name: 'failed', reason, ...this.#describeRecycle() }),
-    );
+    void this.#stopExecutor().then(() => this.#finish({ ...failed, ...this.#describeRecycle() }));
   }
 
   #describeRecycle(): { recycle?: Recycle } {

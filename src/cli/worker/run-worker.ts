@@ -109,6 +109,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
+    ...(values.authTimeout > 0 && { authTimeoutMs: values.authTimeout * 1_000 }),
     observer: metrics?.observer,
     // `millrace dev` prints failures itself, with their stacks.
     ...(values.underDev && { failureLevel: 'debug' as const }),
@@ -163,6 +164,10 @@ class LoadError extends LifeError {
   override readonly exitCode: number = EXIT.notLoaded;
 }
 
+class RefusedError extends LifeError {
+  override readonly exitCode: number = EXIT.keyRefused;
+}
+
 /** Another process may succeed. */
 class SetupError extends LifeError {}
 
@@ -186,14 +191,18 @@ async function live(
       throw new SetupError(error.message);
     }
     if (error instanceof HandlerNotLoadedError) throw new LoadError(error.message);
-    throw error instanceof LinkError ? new LifeError(error.message) : error;
+    if (!(error instanceof LinkError)) throw error;
+    const isRefused = error.code === 'unauthorized';
+    throw isRefused ? new RefusedError(error.message) : new LifeError(error.message);
   }
   if (worker.state.name === 'ready') parent.reportReady();
   collectStartGarbage(() => worker.health().running > 0);
   // Not at the end, because a killed worker has none.
   flushCompileCache();
   const end = await worker.ended;
-  if (end.name === 'failed') throw new LifeError(end.reason);
+  if (end.name === 'failed') {
+    throw end.isKeyRefused ? new RefusedError(end.reason) : new LifeError(end.reason);
+  }
   if (end.name !== 'stopped') return EXIT.failed;
   if (end.recycle) parent.reportRecycling(end.recycle.reason);
   else if (!parent.isExiting) parent.reportDismissed();

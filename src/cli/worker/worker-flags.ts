@@ -170,6 +170,15 @@ export const workerFlags = {
     env: 'MILLRACE_CLIENT_KEY',
     help: 'PEM file of the private key of --client-cert',
   }),
+  authTimeout: integer({
+    min: 0,
+    max: MAX_MS / 1_000,
+    default: 600,
+    placeholder: 'S',
+    section: 'advanced',
+    env: 'MILLRACE_AUTH_TIMEOUT',
+    help: 'time after which the worker exits with code 6 if the platform refuses its key all that time, s; the log repeats the reason each minute; 0: try again without end',
+  }),
   podId: text({
     placeholder: 'ID',
     section: 'advanced',

@@ -48,6 +48,10 @@ export const workerCommand: Command = {
     { code: EXIT.gaveUp, meaning: 'crash loop: no worker process became ready' },
     { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
     { code: EXIT.notLoaded, meaning: 'the handler cannot be loaded' },
+    {
+      code: EXIT.keyRefused,
+      meaning: 'the platform refused the key for the time of --auth-timeout',
+    },
     { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
   ],
   run,

@@ -16,6 +16,9 @@ import { RetryPace } from './retry-pace.ts';
 
 const HELLO_LIMIT_MS = 30_000;
 
+/** A lasting refusal of the key is logged this often, ms. */
+const REFUSAL_LOGGED_MS = 60_000;
+
 export interface RetryOptions {
   /** The call's name in the log. */
   verb: 'take' | 'renew' | 'report';
@@ -36,6 +39,9 @@ export class Session {
   readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
   #terms: WorkerWelcome | undefined;
   #trouble: string | undefined;
+  /** Start of a refusal of the key that lasts. */
+  #refusedSince: number | undefined;
+  #loggedAt = Number.NEGATIVE_INFINITY;
   #greeting: Promise<void> | undefined;
 
   /** The signal ends the session: pending greets reject with LinkError `unavailable`. */
@@ -60,7 +66,8 @@ export class Session {
 
   /**
    * Says hello until the platform accepts it; concurrent callers share one attempt. A rejected key
-   * is retried slowly. @throws LinkError `stale_incarnation` or `invalid`, which are permanent
+   * is retried slowly, for `authTimeoutMs`. @throws LinkError `stale_incarnation`, `invalid` or `unauthorized`, which
+   * are permanent
    */
   greet(after?: LinkError): Promise<void> {
     this.#greeting ??= this.#sayHello(after).finally(() => {
@@ -121,6 +128,7 @@ export class Session {
         );
         this.#terms = welcome;
         this.#trouble = undefined;
+        this.#refusedSince = undefined;
         if (this.#pace.failures > 0) this.#observer?.reconnected('hello');
         this.#pace.reset();
         this.#log.info({ ...welcome }, 'worker connected');
@@ -137,11 +145,23 @@ export class Session {
   }
 
   async #waitAfter(error: LinkError): Promise<void> {
-    const refused = error.code === 'unauthorized';
-    const waitMs = refused ? this.#options.refusedRetryMs : this.#pace.next(error);
-    const reason = `${refused ? 'the platform refuses the key' : 'the platform is unavailable'}: ${error.message}`;
-    const isNews = this.#trouble !== reason;
+    const isRefused = error.code === 'unauthorized';
+    const now = this.#clock.now();
+    this.#refusedSince = isRefused ? (this.#refusedSince ?? now) : undefined;
+    const leftMs = (this.#refusedSince ?? now) + this.#options.authTimeoutMs - now;
+    if (isRefused && leftMs <= 0) {
+      const seconds = Math.round(this.#options.authTimeoutMs / 1_000);
+      const text = `the platform has refused the key for ${seconds} s: ${error.message}`;
+      throw new LinkError('unauthorized', text, { cause: error });
+    }
+    const waitMs = isRefused
+      ? Math.min(this.#options.refusedRetryMs, leftMs)
+      : this.#pace.next(error);
+    const reason = `${isRefused ? 'the platform refuses the key' : 'the platform is unavailable'}: ${error.message}`;
+    const isDue = isRefused && now - this.#loggedAt >= REFUSAL_LOGGED_MS;
+    const isNews = this.#trouble !== reason || isDue;
     this.#trouble = reason;
+    if (isNews) this.#loggedAt = now;
     this.#log[isNews ? 'error' : 'debug']({ err: error, waitMs }, reason);
     await sleep(this.#clock, waitMs, this.#signal);
   }

@@ -124,3 +124,16 @@ describe('a process that a handler left behind in another process group', () => 
     await untilGone(child);
   });
 });
+
+describe('a worker whose key is refused', () => {
+  it.each([
+    ['under a supervisor', []],
+    ['alone', ['--unsupervised']],
+  ])('exits with code 6 after --auth-timeout, %s', async (_, more) => {
+    const env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: endpoint, MILLRACE_KEY: 'mr_wrong' };
+    const run = place.start(['worker', 'look.mjs', '--auth-timeout', '1', ...more], { env });
+    const { code, stderr } = await run.ended;
+    expect(stderr).toContain('the platform has refused the key for 1 s: ');
+    expect(code).toBe(6);
+  });
+});

@@ -1,5 +1,6 @@
 // The worker's life against a scripted queue: setup, hello, taking, draining, failing.
 import { describe, expect, it } from 'vitest';
+import { createLog } from '../../../src/base/log.ts';
 import { LinkError } from '../../../src/wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
 import type { WorkerOptions } from '../../../src/worker/worker.ts';
@@ -68,6 +69,41 @@ describe('a starting worker', () => {
     await clock.advance(1_000);
     await started;
     expect(worker.health().ready).toBe(true);
+  });
+
+  it('repeats the reason each minute while its key is refused, and fails after the timeout', async () => {
+    const logged: string[] = [];
+    const destination = { write: (line: string) => void logged.push(line) };
+    const log = createLog({ level: 'error', destination });
+    const { clock, link, worker } = script({ authTimeoutMs: 150_000, log });
+    link.onHello = () => Promise.reject(new LinkError('unauthorized', 'unknown key'));
+    const failed = expect(worker.start()).rejects.toMatchObject({ code: 'unauthorized' });
+    await clock.advance(149_000);
+    const refusals = () => logged.filter((line) => line.includes('refuses the key: unknown key'));
+    expect(refusals()).toHaveLength(3);
+    expect(worker.state.name).toBe('starting');
+    await clock.advance(1_000);
+    await failed;
+    expect(await worker.ended).toMatchObject({
+      ...{ name: 'failed', isKeyRefused: true },
+      reason: 'the platform has refused the key for 150 s: unknown key',
+    });
+  });
+
+  it('counts the refusals of its key anew after an outage', async () => {
+    const { clock, link, worker } = script({ authTimeoutMs: 60_000 });
+    const refuse = () => Promise.reject(new LinkError('unauthorized', 'unknown key'));
+    link.onHello = refuse;
+    const started = worker.start();
+    await clock.advance(50_000);
+    link.onHello = () => Promise.reject(unavailable());
+    await clock.advance(20_000);
+    link.onHello = refuse;
+    await clock.advance(50_000);
+    link.onHello = async () => welcome;
+    await clock.advance(30_000);
+    await started;
+    expect(worker.state.name).toBe('ready');
   });
 
   it('fails when a newer process uses its worker ID', async () => {

@@ -16,9 +16,10 @@ const crashed = (livedMs: number): ProcessLife => ({
   wasReady: true,
   livedMs,
   isFinal: false,
+  isKeyRefused: false,
   isRecycled: false,
 });
-const unready: ProcessLife = { wasReady: false, livedMs: 10, isFinal: false, isRecycled: false };
+const unready: ProcessLife = { ...crashed(10), wasReady: false };
 const recycled: ProcessLife = { ...crashed(10), isRecycled: true };
 const refused = (livedMs: number): ProcessLife => ({ ...crashed(livedMs), isFinal: true });
 const final: ProcessLife = { ...unready, isFinal: true };
@@ -48,6 +49,13 @@ describe('the process after an ended worker process', () => {
   it('starts at once after a process that ran for a minute', () => {
     expect(judgeAll([crashed(10), crashed(10), crashed(60_000), crashed(10)])).toEqual([
       0, 500, 0, 500,
+    ]);
+  });
+
+  it('is abandoned at once if the platform has refused the key, also after processes that took jobs', () => {
+    expect(judgeAll([crashed(60_000), { ...unready, isKeyRefused: true }])).toEqual([
+      0,
+      'given up',
     ]);
   });
 
