@@ -3,32 +3,28 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { DecisionRecord, ScalerDecision, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
-import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
-import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { candidateOf } from '../versions/rollout.ts';
 import type { Decisions } from './decisions.ts';
 import { findLastOutput } from './exit-report.ts';
-import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
+import { chooseGpuTypes } from './gpu-choice.ts';
 import { LoadPeak } from './load-peak.ts';
 import { decide } from './scaler.ts';
 import { describeScaling } from './scaling-facts.ts';
 import { isCheckPod, VersionCheck } from './version-check.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
 import { type EndedWorker, type Observation, WorkerList } from './worker-list.ts';
+import { type StartedWorker, type WorkerCatalog, WorkerStarter } from './worker-starter.ts';
 
 /** Bytes at the end of a dead worker's log in which its exit reason is searched. */
 const LAST_OUTPUT_BYTES = 2_000;
-/** Memory for each vCPU of a worker without a GPU, GB. */
-const MEMORY_PER_VCPU = 2;
 
 export interface WorkforceOptions {
   endpoints: Pick<Endpoints, 'changeDeployment'>;
@@ -43,13 +39,6 @@ export interface WorkforceOptions {
   silentMs: number;
   /** A worker whose node has been gone for this long is replaced, ms. Default: never. */
   replaceAfterMs?: number | undefined;
-}
-
-/** The hardware on which workers can be created. */
-export interface WorkerCatalog {
-  /** UUIDs of all devices of the type. */
-  gpuDevices(typeId: string): readonly string[];
-  listCpus(page: { before: number | undefined; limit: number }): { cpus: readonly CpuFlavor[] };
 }
 
 /** An endpoint whose workers the platform starts. */
@@ -70,14 +59,10 @@ interface ReconcileInput {
   template: TemplateRecord | undefined;
 }
 
-interface Started {
-  pod: string;
-  gpu: string | null;
-}
-
 export class Workforce {
   readonly #options: WorkforceOptions;
   readonly #workerList: WorkerList;
+  readonly #starter: WorkerStarter;
   readonly #versionCheck: VersionCheck;
   readonly #peak = new LoadPeak();
   /** Template and GPU types at the last pass. */
@@ -96,6 +81,7 @@ export class Workforce {
       ...{ silentMs, replaceAfterMs },
       crashes: last?.input.crashes,
     });
+    this.#starter = new WorkerStarter(options);
     this.#versionCheck = new VersionCheck(options);
   }
 
@@ -129,8 +115,9 @@ export class Workforce {
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
     const awaitsPlace = isChecking && checkPods.length === 0;
-    const input = this.#describe(endpoint, { load, observation, template });
-    const decision = decide(awaitsPlace ? reservePlace(input) : input);
+    const found = this.#describe(endpoint, { load, observation, template });
+    const input = awaitsPlace ? reservePlace(found) : found;
+    const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
     this.#facts = describeScaling({
@@ -139,9 +126,9 @@ export class Workforce {
     });
     await this.#record(endpoint, { input, decision, started });
     await this.#versionCheck.advance(endpoint, {
-      ...{ checkPods, input },
+      ...{ checkPods, input: found },
       connected: new Set(load.workers.map(({ podId }) => podId)),
-      start: () => this.#startCheck(endpoint, template),
+      start: () => this.#starter.startCheck(endpoint, template),
       drain: (podId) => this.#drain(endpoint, podId, input),
       readLastOutput: (podId) => this.#readLastOutput(endpoint, podId),
     });
@@ -164,10 +151,10 @@ export class Workforce {
   ): ScalerInput {
     const { workers } = observation;
     const { oldestQueuedAt, outgrown, running, waiting } = load;
-    const headroom = this.#findHeadroom(deployment, template);
+    const headroom = this.#starter.findHeadroom(deployment, template);
     const { gpuTypeIds, scaler, type } = deployment;
     const { workersMax, workersMin } = limitWorkers(deployment);
-    const free = this.#countFree(gpuTypeIds);
+    const free = this.#starter.countFree(gpuTypeIds);
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     return {
@@ -185,23 +172,11 @@ export class Workforce {
     };
   }
 
-  #findHeadroom({ gpuTypeIds, workersMax }: EndpointDeployment, template?: TemplateRecord) {
-    const cpu = gpuTypeIds.length === 0 ? { cpu: this.#chooseCpu() } : {};
-    const spec = { ...cpu, disk: template?.disk ?? DEFAULT_DISK_GB, mounts: {} };
-    // One more than workersMax: a rolling replacement starts the new worker first.
-    return this.#options.pods.headroomFor(spec, workersMax + 1);
-  }
-
-  #countFree(types: readonly string[]): Map<string, number> {
-    const { catalog, pods } = this.#options;
-    return countFreeGpus(types, { devicesOf: (id) => catalog.gpuDevices(id), pods: pods.all() });
-  }
-
   async #start(
     endpoint: DeployedEndpoint,
     template: TemplateRecord | undefined,
     { start: number, startOn = [] }: ScalerDecision,
-  ): Promise<Started[]> {
+  ): Promise<StartedWorker[]> {
     if (number === 0) return [];
     const { clock, log } = this.#options;
     const { gpuTypeIds } = endpoint.deployment;
@@ -209,9 +184,9 @@ export class Workforce {
     const places: (string | null)[] =
       gpuTypeIds.length === 0
         ? new Array<null>(number).fill(null)
-        : chooseGpuTypes(this.#countFree(gpuTypeIds), number, startOn);
+        : chooseGpuTypes(this.#starter.countFree(gpuTypeIds), number, startOn);
     const results = await Promise.allSettled(
-      places.map((gpu) => this.#startOne(endpoint, template, { gpu })),
+      places.map((gpu) => this.#starter.start(endpoint, template, { gpu })),
     );
     const failed = results.find(
       (result) => result.status === 'rejected' && !isOverCapacity(result.reason),
@@ -222,50 +197,6 @@ export class Workforce {
       this.#workerList.noteCrash(`the worker could not be created: ${why}`, clock.now());
     }
     return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
-  }
-
-  async #startOne(
-    { deployment, id, userId }: DeployedEndpoint,
-    template: TemplateRecord | undefined,
-    place: { gpu: string | null; version?: number },
-  ): Promise<Started> {
-    const { gpu } = place;
-    const creation: PodCreation = {
-      name: `${deployment.name.slice(0, 190)} worker`,
-      template: deployment.templateId,
-      ...(gpu === null ? { cpu: this.#chooseCpu() } : { gpu: { id: gpu, count: 1 } }),
-      ...{ mounts: {}, cloud: 'SECURE', dataCenterId: null },
-      ...{ globalNetworking: false, locked: false },
-    };
-    const { version = deployment.version } = place;
-    const pod = await this.#options.pods.create(userId, creation, {
-      endpointId: id,
-      handler: version === undefined ? (template?.handler ?? null) : null,
-      version,
-      templateVersion: template?.version ?? 0,
-    });
-    return { pod: pod.id, gpu };
-  }
-
-  async #startCheck(
-    endpoint: DeployedEndpoint,
-    template: TemplateRecord | undefined,
-  ): Promise<void> {
-    const { gpuTypeIds } = endpoint.deployment;
-    const version = candidateOf(endpoint.deployment);
-    if (version === undefined) return;
-    const [gpu = null] =
-      gpuTypeIds.length === 0 ? [] : chooseGpuTypes(this.#countFree(gpuTypeIds), 1);
-    await this.#startOne(endpoint, template, { gpu, version });
-  }
-
-  /** The smallest size of the first flavor: an endpoint cannot ask for a larger one without a GPU. */
-  #chooseCpu(): NonNullable<PodCreation['cpu']> {
-    const [flavor] = this.#options.catalog.listCpus({ before: undefined, limit: 1 }).cpus;
-    if (!flavor) throw new Error('the catalog has no CPU flavor');
-    const vcpuCount = Math.min(...flavor.vcpuCounts);
-    const memory = Math.min(flavor.maxMemory, MEMORY_PER_VCPU * vcpuCount);
-    return { id: flavor.id, vcpuCount, memory };
   }
 
   async #drain(endpoint: DeployedEndpoint, podId: string, { workers }: ScalerInput): Promise<void> {
@@ -306,7 +237,7 @@ export class Workforce {
       decision,
       input,
       started,
-    }: { decision: ScalerDecision; input: ScalerInput; started: Started[] },
+    }: { decision: ScalerDecision; input: ScalerInput; started: StartedWorker[] },
   ): Promise<void> {
     const { cause, drain, start, want } = decision;
     const isNews = start > 0 || drain.length > 0 || cause !== (this.#last?.cause ?? 'enough');

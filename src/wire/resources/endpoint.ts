@@ -100,7 +100,6 @@ export type HandlerSource = (typeof HANDLER_SOURCES)[number];
 
 /** `CHECKING`: one worker has to load the version. `ROLLING`: the others are being replaced. */
 export const ROLLOUT_STATES = ['CHECKING', 'ROLLING', 'DONE', 'FAILED'] as const;
-export type RolloutState = (typeof ROLLOUT_STATES)[number];
 
 /** The last deployment of a version. */
 export const rollout = z.object({

@@ -62,7 +62,6 @@ export const versionDeployment = z.strictObject({
         'after that the rollout fails and the earlier version goes on',
     ),
 });
-export type VersionDeployment = z.infer<typeof versionDeployment>;
 
 const EXAMPLE: VersionRecord = {
   endpointId: ENDPOINT_EXAMPLE.id,
