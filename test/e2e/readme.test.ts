@@ -132,7 +132,7 @@ describe('serve and worker as two processes', () => {
   });
 
   it('find each other by the key file', async () => {
-    const serve = [...readArguments(findLine('npx millrace serve')), '--port', '0'];
+    const serve = [...readArguments(findLine('npx millrace serve --endpoint')), '--port', '0'];
     const platform = new Process(serve, { cwd: folder });
     processes.push(platform);
     const url = await platform.find(READY);
@@ -147,6 +147,35 @@ describe('serve and worker as two processes', () => {
       status: 'COMPLETED',
       output: { hello: 'world' },
     });
+  });
+});
+
+describe('the deployment of the quick start', () => {
+  let folder: string;
+  let platform: Process | undefined;
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
+    await writeFile(join(folder, 'package.json'), '{"type":"module"}');
+    await writeFile(join(folder, 'handler.ts'), 'export default () => "done";');
+  });
+  afterEach(async () => {
+    await platform?.end();
+    killPods(folder);
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it('prints a curl line that the endpoint answers', async () => {
+    const serve = [...readArguments(findLine('npx millrace serve --key-file')), '--port', '0'];
+    platform = new Process(serve, { cwd: folder });
+    const url = await platform.find(READY);
+    const line = `${findLine('MILLRACE_KEY="$(sed -n s/MILLRACE_ADMIN_KEY=//p keys)" npx millrace deploy')} --url ${url}`;
+    const { exitCode, stderr, stdout } = await runCommandLine(line, folder);
+    expect(exitCode, stderr).toBe(0);
+    const call = stdout.split('\n').find((each) => each.startsWith('  curl')) ?? '';
+    const key = 'MILLRACE_KEY="$(sed -n s/MILLRACE_ADMIN_KEY=//p keys)"';
+    const answer = await runCommandLine(`${key}; ${call}`, folder);
+    expect(JSON.parse(answer.stdout)).toMatchObject({ status: 'COMPLETED', output: 'done' });
   });
 });
 
