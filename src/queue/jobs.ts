@@ -143,10 +143,7 @@ export class Jobs {
   /** Estimates the size of the record without reading the output. */
   async recordBytes(key: JobKey): Promise<number> {
     const { settings, store } = this.#options;
-    const bytes = await store.read(function* (tx) {
-      const job = yield* tx.job(key);
-      return job && (yield* measureOutput(tx, job, settings.maxOutputBytes));
-    });
+    const bytes = await store.read((tx) => measureRecord(tx, key, settings.maxOutputBytes));
     return bytes ?? raiseNoJob(key);
   }
 
@@ -310,6 +307,11 @@ function* readWait(tx: Reader, job: StoredJob): Step<Pick<WaitFacts, 'group' | '
         : { limit, leases: yield* tx.countGroupLeases(endpointId, group) },
     ...(outgrown !== undefined && types.length > 0 && { laterGpus: { outgrown, types } }),
   };
+}
+
+function* measureRecord(tx: Reader, key: JobKey, maxBytes: number): Step<number | undefined> {
+  const job = yield* tx.job(key);
+  return job && (yield* measureOutput(tx, job, maxBytes));
 }
 
 function raiseNoJob({ id }: JobKey): never {
