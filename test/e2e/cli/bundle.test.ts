@@ -56,7 +56,7 @@ describe('the built command', () => {
   it('loads nothing of the platform in the processes of a worker', async () => {
     const target = ['--url', 'http://127.0.0.1:1', '--endpoint', 'e', '--key', 'k'];
     const { code, names } = await listLoaded('worker', ['worker', 'broken.ts', ...target]);
-    expect(code).toBe(1);
+    expect(code).toBe(5);
     // The supervisor, the worker process and its thread have run.
     expect(names).toContain('pino');
     expect(names).toContain('piscina');

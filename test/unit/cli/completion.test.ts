@@ -73,7 +73,7 @@ describe.each(SHELLS)('%s', (shell, render, run) => {
   it.skipIf(!isInstalled(shell))('completes commands, options and values', () => {
     const script = write(shell, render(table));
     const complete = (...line: string[]) => run(script, ['millrace', ...line]).sort();
-    expect(complete('do')).toEqual(['doctor']);
+    expect(complete('doc')).toEqual(['doctor']);
     expect(complete('')).toEqual(expect.arrayContaining(['dev', 'jobs', 'pods', 'login']));
     expect(complete('pods', 'st')).toEqual(['start', 'stop']);
     expect(complete('pods', 'create', '--te')).toEqual(['--template']);
