@@ -1,4 +1,5 @@
 // `millrace templates`: manages templates of pods and workers.
+import { resolve } from 'node:path';
 import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
@@ -19,7 +20,7 @@ const updateOptions = {
   ...replacedListOptions,
   handler: text({
     placeholder: 'PATH',
-    help: "process engine: handler module of the workers, a path on the platform's machine",
+    help: "process engine: handler module of the workers, a path on the platform's machine; a relative path starts at the current folder",
   }),
   file: bodyFileOption,
 };
@@ -33,7 +34,9 @@ const createOptions = {
 };
 
 function compose(values: OptionValues<typeof updateOptions>): object {
-  return composeBody(values.file, { ...readContainerFlags(values), handler: values.handler });
+  // The platform runs in another folder.
+  const handler = values.handler === undefined ? undefined : resolve(values.handler);
+  return composeBody(values.file, { ...readContainerFlags(values), handler });
 }
 
 const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof updateOptions> = {

@@ -1,7 +1,7 @@
 // The commands on pods, endpoints, templates and the catalog, against a real server in this process.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { CommandGroup } from '../../../src/cli/command.ts';
 import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
@@ -167,6 +167,7 @@ describe('millrace templates and endpoints', () => {
       ...([templatesCommands, 'create', '--name', 't', '--image', 'i'] as const),
       ...['--handler', 'h.ts'],
     );
+    expect(template).toMatchObject({ handler: resolve('h.ts') });
     const templateId = String(template['id']);
     const endpoint = await read(
       ...([endpointsCommands, 'create', '--name', 'e', '--template', templateId] as const),
