@@ -148,6 +148,11 @@ describe('packFiles', () => {
     await expect(pack({ unpackedBytes: 3_001 })).resolves.toBeDefined();
   });
 
+  it('refuses a file that has more bytes than its size says', async () => {
+    // Files of /proc have the size 0, like a file that grows while it is read.
+    await expect(packFiles('/proc', ['version'])).rejects.toThrow('changed while it was packed');
+  });
+
   it('follows no link', async () => {
     const folder = await writeFiles({ 'a.txt': 'a' });
     await symlink('/etc/hostname', join(folder, 'link'));
