@@ -5,10 +5,17 @@ import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { createPlatform } from '../../../src/client/platform-client.ts';
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { fixture, type PlatformProcess } from '../../support/processes.ts';
+import {
+  createVersionedEndpoint,
+  deploy as deployVersion,
+  handlerOf,
+  upload,
+} from '../../support/version-project.ts';
 
 const SERVER = fileURLToPath(new URL('../../../examples/load-balanced/server.ts', import.meta.url));
 const COUNT = 3;
@@ -87,6 +94,24 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
   };
   const statuses = async (node: PlatformProcess, endpoint: string) =>
     (await listPods(node, endpoint)).map(({ status }) => status);
+
+  it('runs a version that was sent to any of them, on any of them', async () => {
+    const [through, other] = [1, 2].map((n) => {
+      const { adminKey: key, url } = nodes.at(n);
+      return createPlatform({ url, key });
+    });
+    if (!through || !other) throw new Error('there are no such nodes');
+    const { id } = await createVersionedEndpoint(through, { workersMin: 3, workersMax: 3 });
+    const version = await upload(through, id, { 'handler.ts': handlerOf('first') });
+    expect(await deployVersion(other, id, version)).toMatchObject({ version: 1, state: 'DONE' });
+    const ran = async () => {
+      const job = await nodes.at(2).post(`/v2/${id}/runsync`, { input: {} });
+      return job.json();
+    };
+    expect(await ran()).toMatchObject({ output: { version: 'first' } });
+    await remove(nodes.at(0), id);
+    await expect.poll(() => listPods(nodes.at(0), id), LONG).toEqual([]);
+  });
 
   it('spread the workers of an endpoint, which serve jobs through any node', async () => {
     const endpoint = await deploy(COUNT);
