@@ -48,6 +48,14 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'stop the platform of a data folder and its pods on this machine',
     load: async () => (await import('./commands/down.ts')).downCommand,
   },
+  backup: {
+    summary: 'copy the data of a platform to a new folder while it runs',
+    load: async () => (await import('./commands/backup.ts')).backupCommand,
+  },
+  restore: {
+    summary: 'put a backup into the data folder of a stopped platform',
+    load: async () => (await import('./commands/restore.ts')).restoreCommand,
+  },
   worker: {
     summary: 'run a worker: take jobs from one endpoint and run them',
     load: async () => (await import('./worker/worker.ts')).workerCommand,

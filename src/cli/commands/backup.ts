@@ -1,0 +1,78 @@
+// `millrace backup`: copies the data of a platform to a new folder while the platform runs.
+import { resolve } from 'node:path';
+import { type Backup, backUp } from '../../platform/backup/back-up.ts';
+import { BackupError } from '../../platform/backup/manifest.ts';
+import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
+import { checkArguments } from '../arguments.ts';
+import { type Command, CommandError, EXIT } from '../command.ts';
+import { parseOptions } from '../option-parser.ts';
+import { flag, text } from '../options.ts';
+import { print, printNote } from '../output.ts';
+import { formatTable } from '../table.ts';
+
+const options = {
+  data: text({
+    default: './.millrace',
+    placeholder: 'DIR',
+    env: 'MILLRACE_DATA',
+    help: 'data folder of the platform, on this machine',
+  }),
+  withoutDatabase: flag({
+    help: 'copy only the files beside the database, for a platform on Postgres',
+  }),
+  json: flag({ help: 'print one line of JSON' }),
+};
+
+export const backupCommand: Command = {
+  name: 'millrace backup',
+  description: [
+    'Writes a new folder with a consistent copy of the database and the small files of the data folder: secrets of ' +
+      'webhooks, the key file if it is there, and the names of the platform. The platform may run. Only you may read ' +
+      'the folder: keep it as safe as the data folder.',
+    'The backup has no disks of pods and no outcomes that workers have not delivered yet. `millrace restore` checks ' +
+      'the backup and puts it into a data folder.',
+  ],
+  positionals: [{ name: '<folder>', help: 'folder to write; it must not exist' }],
+  options,
+  examples: ['millrace backup /backups/monday --data /var/lib/millrace'],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'the backup is complete and on disk' },
+    { code: EXIT.failed, meaning: 'no backup was written' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { positionals, values } = parseOptions(options, args);
+  checkArguments(backupCommand.positionals, positionals);
+  const target = resolve(positionals[0] ?? '');
+  const dataFolder = resolve(values.data);
+  const made = await backUp({
+    ...{ dataFolder, target, hasDatabase: !values.withoutDatabase, now: new Date() },
+  }).catch((error: unknown) => {
+    throw explain(error, dataFolder);
+  });
+  void print(values.json ? `${JSON.stringify(toJson(made, target))}\n` : describe(made, target));
+  const { leftOut } = made;
+  if (leftOut.length > 0) printNote(`not in the backup: ${leftOut.join(', ')}\n`);
+  return EXIT.ok;
+}
+
+function toJson({ leftOut, manifest }: Backup, folder: string) {
+  return { folder, ...manifest, leftOut };
+}
+
+function describe({ manifest }: Backup, target: string): string {
+  const rows = manifest.files.map(({ bytes, name }) => [name, String(bytes)]);
+  return `${formatTable(['file', 'bytes'], rows)}\nwrote ${target}\n`;
+}
+
+function explain(error: unknown, dataFolder: string): unknown {
+  if (error instanceof BackupError) return new CommandError(error.message);
+  // Errors of SQLite and of the system, such as a full disk.
+  if (!(error instanceof Error && 'code' in error)) return error;
+  const code = nameStorageFailure(error);
+  const remedy = code === undefined ? '' : `; ${explainFailure(code)}`;
+  return new CommandError(`${dataFolder}: ${error.message}${remedy}`);
+}
