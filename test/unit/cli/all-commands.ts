@@ -1,4 +1,6 @@
 // Every command and group of commands.
+
+import { backupCommand } from '../../../src/cli/commands/backup.ts';
 import { createCompletionCommand } from '../../../src/cli/commands/completion.ts';
 import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
 import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
@@ -7,6 +9,7 @@ import { healthCommand } from '../../../src/cli/commands/health.ts';
 import { initCommand } from '../../../src/cli/commands/init.ts';
 import { loginCommand, logoutCommand } from '../../../src/cli/commands/login.ts';
 import { profilesCommands } from '../../../src/cli/commands/profiles.ts';
+import { restoreCommand } from '../../../src/cli/commands/restore.ts';
 import { runCommand } from '../../../src/cli/commands/run.ts';
 import { serveCommand } from '../../../src/cli/commands/serve.ts';
 import { storeCommands } from '../../../src/cli/commands/store.ts';
@@ -41,6 +44,8 @@ export const commands = [
   devCommand,
   diffCommand,
   doctorCommand,
+  backupCommand,
+  restoreCommand,
   downCommand,
   healthCommand,
   initCommand,
