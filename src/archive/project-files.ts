@@ -16,6 +16,10 @@ const NEVER = new Set(['node_modules', '.git', '.hg', '.svn', '.DS_Store', '.mil
 /** The database in the data folder of a platform. */
 const DATABASE = 'millrace.db';
 
+/** What `millrace serve --key-file` writes: lines of keys and nothing else. Its name is the user's choice. */
+const KEY_FILE = /^(MILLRACE_(ADMIN|WORKER)_KEY=\S+\n)+$/;
+const MAX_KEY_FILE_BYTES = 1024;
+
 /** Left out unless a line of .millraceignore with `!` names them. */
 const SECRETS = ['.env*', '.npmrc', '.netrc', '*.pem', '*.key', '*.p12', '*.pfx', 'id_rsa*'];
 const MORE_SECRETS = ['id_ecdsa*', 'id_ed25519*', '.ssh/', '.aws/', '.gnupg/'];
@@ -98,15 +102,26 @@ class ProjectWalk {
       const reason = this.#findOmission(entry.name, tested, all);
       if (reason !== undefined) this.omissions.push({ path: tested, reason });
       else if (entry.isDirectory()) await this.visit(tested, all);
-      else if (entry.isFile()) await this.#add(path);
+      else if (entry.isFile()) await this.#addUnlessKeys(path);
       else throw new ArchiveError(explainSpecial(path, entry.isSymbolicLink()));
     }
   }
 
-  async #add(path: string): Promise<void> {
+  async #addUnlessKeys(path: string): Promise<void> {
+    const at = join(this.#folder, path);
+    const { size: bytes } = await stat(at);
+    // Everyone who may download the archive would have the keys.
+    if (bytes <= MAX_KEY_FILE_BYTES && KEY_FILE.test(await readFile(at, 'utf8'))) {
+      this.omissions.push({ path, reason: 'tool' });
+    } else {
+      this.#add(path, bytes);
+    }
+  }
+
+  #add(path: string, bytes: number): void {
     const problem = findPathProblem(path, this.#limits);
     if (problem !== undefined) throw new ArchiveError(`The path ${quotePath(path)} ${problem}`);
-    this.files.push({ path, bytes: (await stat(join(this.#folder, path))).size });
+    this.files.push({ path, bytes });
     if (this.files.length > this.#limits.files) throw tooManyFiles(this.#limits);
   }
 

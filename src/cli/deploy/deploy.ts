@@ -52,8 +52,8 @@ export const deployCommand: Command = {
     'An endpoint that does not exist is created. For one that exists, the options of its settings change them ' +
       'before the version is deployed.',
     'The archive has the files of the project without those that .millraceignore names, or else .gitignore. ' +
-      'It never has node_modules, .git or the data of a platform, and has .env*, .npmrc, *.pem and *.key only if ' +
-      'a line of .millraceignore with ! names them. The platform installs the packages from package-lock.json, ' +
+      'It never has node_modules, .git, the data of a platform or a file of `serve --key-file`, and has .env*, ' +
+      '.npmrc, *.pem and *.key only if a line of .millraceignore with ! names them. The platform installs the packages from package-lock.json, ' +
       'without install scripts.',
   ],
   positionals: [{ name: '[handler]', help: 'handler module, .ts or .js; required without --list' }],

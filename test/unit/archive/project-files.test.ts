@@ -75,6 +75,20 @@ describe('listProjectFiles', () => {
     expect(omissions).toHaveLength(secrets.length);
   });
 
+  it('never lists a file of `serve --key-file`, whatever its name', async () => {
+    const keys = 'MILLRACE_ADMIN_KEY=mr_a\nMILLRACE_WORKER_KEY=mr_b\n';
+    await write({
+      '.millraceignore': '!keys\n',
+      'handler.ts': '',
+      keys,
+      'var/secrets.txt': keys,
+      'README.md': `Run it with\n\n${keys}`,
+    });
+    expect(await listPaths()).toEqual(['.millraceignore', 'README.md', 'handler.ts']);
+    const { omissions } = await listProjectFiles(project);
+    expect(omissions).toContainEqual({ path: 'keys', reason: 'tool' });
+  });
+
   it('follows .gitignore, as git does', async () => {
     await write({
       '.gitignore': '*.log\n!kept.log\n/build\ncache/\n# comment\nDOCS\n',
