@@ -21,6 +21,7 @@ import { joinChunks } from './payloads/outputs.ts';
 import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
+import type { JobTimes } from './time/job-times.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Most jobs of a slice. */
@@ -65,6 +66,7 @@ export interface ChangesOptions {
   settings: QueueSettings;
   signals: Signals;
   deliveries: Deliveries;
+  jobTimes: JobTimes;
   /** For the records of webhooks. */
   formats: RecordFormats;
 }
@@ -91,12 +93,15 @@ export class Changes {
    */
   async commit<T>(operation: Operation<T>, payloadBytes = 0): Promise<T> {
     const moment = this.moment();
-    const { deliveries, signals, store } = this.#options;
+    const { deliveries, jobTimes, signals, store } = this.#options;
     const { changes, kept, result } = await store.write(
       (tx) => this.#run(tx, operation, moment),
       payloadBytes > 0 ? { ...ENDING, payloadBytes } : ENDING,
     );
-    for (const { before, transition } of changes) signals.changed(before, transition);
+    for (const { before, transition } of changes) {
+      jobTimes.changed(before, transition);
+      signals.changed(before, transition);
+    }
     for (const delivery of kept) deliveries.arrived(delivery);
     return result;
   }

@@ -7,6 +7,7 @@ import type { Changes } from './changes.ts';
 import type { Presence } from './leases/presence.ts';
 import type { GpuTotals } from './reports/gpu-totals.ts';
 import type { Signals } from './signals.ts';
+import type { JobTimes } from './time/job-times.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Deliveries removed in one operation. */
@@ -18,6 +19,7 @@ export interface EndpointRemovalOptions {
   signals: Signals;
   deliveries: Deliveries;
   gpuTotals: GpuTotals;
+  jobTimes: JobTimes;
   closing: AbortSignal;
 }
 
@@ -79,6 +81,7 @@ export class EndpointRemoval {
     this.#gone.delete(endpointId);
     this.#options.deliveries.forgetEndpoint(endpointId);
     this.#options.gpuTotals.forgetEndpoint(endpointId);
+    this.#options.jobTimes.forgetEndpoint(endpointId);
   }
 
   /** @returns whether all jobs are removed */

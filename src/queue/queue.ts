@@ -28,6 +28,7 @@ import { Signals } from './signals.ts';
 import { type Arrivals, Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
 import { Absence } from './time/absence.ts';
+import { JobTimes } from './time/job-times.ts';
 import { RecordedTime } from './time/recorded-time.ts';
 import { type FindScaling, Waits } from './waits/waits.ts';
 import { Deliveries } from './webhooks/deliveries.ts';
@@ -84,19 +85,21 @@ export class Queue implements Queues {
     const onUnused = () => signals.payloadUnused();
     this.#deliveries = new Deliveries({ ...sending, ranMs, onUnused });
     const deliveries = this.#deliveries;
-    const changes = new Changes({ store, clock, random, settings, signals, deliveries, formats });
+    const jobTimes = new JobTimes();
+    const changing = { store, clock, random, settings, signals, deliveries, jobTimes, formats };
+    const changes = new Changes(changing);
     // Every open long poll listens to this signal, so thousands of listeners are normal.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
     const gpuTotals = new GpuTotals();
-    const removing = { changes, presence, signals, deliveries, gpuTotals, closing };
+    const removing = { changes, presence, signals, deliveries, gpuTotals, jobTimes, closing };
     this.removal = new EndpointRemoval(removing);
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
     const positions = new Positions(clock);
     const payloads = new LargePayloads({ store, clock, settings, onUnused });
     const outputs = new FreshOutputs(clock);
-    const own = { arrivals, removal, positions, payloads, outputs, gpuTotals, closing };
+    const own = { arrivals, removal, positions, payloads, outputs, gpuTotals, jobTimes, closing };
     this.#parts = { ...shared, ...own };
     this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
     const waits = new Waits({ clock, presence, settings, findScaling });
@@ -218,6 +221,10 @@ export class Queue implements Queues {
 
   gpuTotals(): ReturnType<Queues['gpuTotals']> {
     return this.#parts.gpuTotals.all;
+  }
+
+  jobTimes(): ReturnType<Queues['jobTimes']> {
+    return this.#parts.jobTimes.all;
   }
 
   /** Endpoints with their counters, without deleted ones. */

@@ -10,6 +10,7 @@ import type { GpuTotal } from './reports/gpu-totals.ts';
 import type { Streams } from './reports/streams.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Submissions } from './submissions.ts';
+import type { EndpointTimes } from './time/job-times.ts';
 import type { DeliveryCounts } from './webhooks/deliveries.ts';
 
 /** The methods of a class, without its private members, so that another class can have them too. */
@@ -46,5 +47,7 @@ export interface Queues {
   webhookCounts(): Promise<Map<string, WebhookCounts>>;
   /** What ended attempts used of GPUs since the start, by endpoint. */
   gpuTotals(): ReadonlyMap<string, Readonly<GpuTotal>>;
+  /** How long jobs waited and ran since the start, by endpoint. */
+  jobTimes(): ReadonlyMap<string, Readonly<EndpointTimes>>;
   health(endpointId: string): Promise<EndpointHealth>;
 }

@@ -168,6 +168,10 @@ export class ShardedQueues implements Queues {
     return new Map([...this.#served.values()].flatMap((each) => [...each.gpuTotals()]));
   }
 
+  jobTimes(): ReturnType<Queues['jobTimes']> {
+    return new Map([...this.#served.values()].flatMap((each) => [...each.jobTimes()]));
+  }
+
   health(endpointId: string) {
     return this.of(endpointId).health(endpointId);
   }

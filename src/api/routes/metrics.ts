@@ -4,6 +4,7 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
+import { formatJobTimes } from './job-time-metrics.ts';
 import { registerStoreMetrics } from './store-metrics.ts';
 import type { StoreStatus } from './store-status.ts';
 
@@ -73,7 +74,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
       await refreshWebhooks().catch(ignoreStoreFailure);
       refreshGpus();
       await refreshStore();
-      return registry.metrics();
+      return `${await registry.metrics()}${formatJobTimes(options.queue.jobTimes())}`;
     },
   };
 }

@@ -35,6 +35,32 @@ it('GPU time and energy are counted once for each outcome, until the endpoint is
   await expect.poll(read).not.toContain('millrace_gpu_seconds_total{');
 });
 
+it('wait and run time of jobs are counted by endpoint, until the endpoint is deleted', async () => {
+  const platform = await startPlatform();
+  const { endpoints, queue } = platform;
+  const read = async () => (await platform.call('/metrics')).text();
+  const worker = new Hand(() => queue.link(ENDPOINT));
+  await worker.hello();
+  for (const executionMs of [200, 7_200_000]) {
+    await submitJob(platform);
+    const job = await worker.takeOne({ held: [] });
+    const report = outcomeOf(job, 1, { ...completed, executionMs }, '1');
+    for (const answer of ['applied', 'duplicate']) {
+      expect(await worker.reportOne(report)).toEqual({ answer });
+    }
+  }
+  const text = await read();
+  const name = 'millrace_job_execution_seconds';
+  const label = `endpoint="${ENDPOINT}"`;
+  for (const [le, count] of Object.entries({ '0.1': 0, '0.5': 1, '3600': 1, '+Inf': 2 })) {
+    expect(text).toContain(`${name}_bucket{${label},le="${le}"} ${count}\n`);
+  }
+  expect(text).toContain(`${name}_sum{${label}} 7200.2\n`);
+  expect(text).toContain(`millrace_job_queue_wait_seconds_count{${label}} 2\n`);
+  await endpoints.remove('owner', ENDPOINT);
+  await expect.poll(read).not.toContain(`${name}_sum{`);
+});
+
 it('every metric of Millrace is described in docs/operations.md', async () => {
   const platform = await startPlatform();
   const text = await (await platform.call('/metrics')).text();
