@@ -17,6 +17,7 @@ import { fillPath, type PathParameters } from '../../wire/route.ts';
 import { ARCHIVE_HEADERS, VERSION_ROUTES } from '../../wire/routes.ts';
 import { LOCAL_HOLDER } from '../http/auth.ts';
 import { check } from '../http/body.ts';
+import { useBody } from '../http/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
 import { readText, refuseParameter } from '../http/query.ts';
@@ -43,10 +44,12 @@ export function bindVersions(versions: Versions): BoundOperation[] {
       checkParameter('entry', entry, handlerEntry);
       if (hash !== undefined) checkParameter('sha256', hash, sha256);
       if (message !== undefined) checkParameter('message', message, versionMessage);
-      const version = await versions.upload({
+      const upload = {
         ...{ userId, endpointId: params.endpoint, archive: body },
         ...{ entry, sha256: hash, message, keyId: keyId === LOCAL_HOLDER.keyId ? null : keyId },
-      });
+      };
+      // It waits for other uploads with up to 50 MB, also after its client has disconnected.
+      const version = await useBody(request, () => versions.upload(upload));
       const place = { endpoint: version.endpointId, version: String(version.version) };
       reply.code(201).header('location', fillPath(VERSION_ROUTES.getVersion, place));
       return sendJson(reply, version);

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
@@ -8,8 +9,9 @@ import { connect as connectTls } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Store } from '../../../../src/store/store.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
+import { packProject } from '../../../support/version-project.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../certificate.ts';
-import { ENDPOINT, type Platform, startPlatform } from '../platform.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from '../platform.ts';
 
 /** Different at every place, so that nothing moved or lost goes unseen. */
 function makeInput(length: number, seed: number): string {
@@ -198,21 +200,53 @@ describe('the body of a client that disconnects while the store is slow', () => 
     const store = new StoppableStore();
     const platform = await startPlatform({ wrapStore: store.wrap });
     await takeInputs(platform, 0);
-    store.stop();
-    // Runs before the platform closes, even if the test has failed.
-    onTestFinished(() => store.go());
-    const closed = untilNextCloses();
-    const socket = connect(platform.port, '127.0.0.1');
-    const key = path.includes('worker') ? platform.worker : platform.admin;
-    const head = [`POST ${path} HTTP/1.1`, 'Host: x', `Authorization: Bearer ${key}`, ...headers];
-    socket.write(`${head.join('\r\n')}\r\nContent-Length: ${body.length}\r\n\r\n`);
-    socket.write(body);
-    await waitUntil(() => platform.flows.usedBytes > 0);
-    await waitUntil(() => store.requested > 0);
-    socket.destroy();
-    await closed;
-    expect(platform.flows.usedBytes).toBe(body.length);
-    store.go();
-    await waitUntil(() => platform.flows.usedBytes === 0);
+    await expectCounted(platform, store, { path, headers, body: Buffer.from(body) });
+  });
+
+  it('counts until it is stored or refused: a version of a handler', async () => {
+    const store = new StoppableStore();
+    const platform = await startPlatform({ engine: 'process', wrapStore: store.wrap });
+    const create = async (path: string, body: object) =>
+      (await readJson(await platform.post(path, body)))['id'];
+    const templateId = await create('/v1/templates', { name: 't', image: 'i' });
+    const settings = { name: 'e', templateId, source: 'VERSION' };
+    const endpoint = await create('/v1/endpoints', settings);
+    const data = randomBytes(100_000).toString('base64');
+    const { bytes: body } = await packProject({ 'handler.ts': 'export default 1;', data });
+    const path = `/v1/endpoints/${endpoint}/versions?entry=handler.ts`;
+    await expectCounted(platform, store, {
+      path,
+      headers: ['Content-Type: application/gzip'],
+      body,
+    });
   });
 });
+
+interface SentBody {
+  path: string;
+  headers: string[];
+  body: Buffer;
+}
+
+async function expectCounted(
+  platform: Platform,
+  store: StoppableStore,
+  { body, headers, path }: SentBody,
+) {
+  store.stop();
+  // Runs before the platform closes, even if the test has failed.
+  onTestFinished(() => store.go());
+  const closed = untilNextCloses();
+  const socket = connect(platform.port, '127.0.0.1');
+  const key = path.includes('worker') ? platform.worker : platform.admin;
+  const head = [`POST ${path} HTTP/1.1`, 'Host: x', `Authorization: Bearer ${key}`, ...headers];
+  socket.write(`${head.join('\r\n')}\r\nContent-Length: ${body.length}\r\n\r\n`);
+  socket.write(body);
+  await waitUntil(() => platform.flows.usedBytes > 0);
+  await waitUntil(() => store.requested > 0);
+  socket.destroy();
+  await closed;
+  expect(platform.flows.usedBytes).toBe(body.length);
+  store.go();
+  await waitUntil(() => platform.flows.usedBytes === 0);
+}
