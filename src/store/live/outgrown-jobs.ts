@@ -2,7 +2,7 @@
 // takes look for them. The database has all changes when these functions run.
 import type { Step, StoredJob, TakeableJobs } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import type { LiveEndpoint } from './live-endpoint.ts';
+import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
 import { type Place, placeOf } from './place.ts';
 import type { Room } from './short-groups.ts';
 import { fitGroups } from './takeable-jobs.ts';
@@ -12,7 +12,7 @@ export interface OutgrownSearch {
   gpuTypes: readonly number[];
   limit: number;
   room: Room;
-  /** Most rows of a type, and of all searches of a commit before the last one. */
+  /** Most rows of all types. A commit that has searched so many begins no other search. */
   maxRows: number;
 }
 
@@ -21,16 +21,20 @@ export function* loadOutgrown(tables: Tables, live: LiveEndpoint): Step<void> {
   live.outgrown = new Set(loads.map(({ gpuType }) => gpuType));
 }
 
-/** The best jobs of each type, as far as their groups have room. */
+/**
+ * The best jobs of each type, as far as their groups have room. Each type has its share of the rows: otherwise jobs that
+ * nobody may take would use up those of the next type, at each search anew.
+ */
 export function* findOutgrown(
   tables: Tables,
   live: LiveEndpoint,
   search: OutgrownSearch,
 ): Step<TakeableJobs> {
   const found: TakeableJobs = { jobs: [], isBlocked: false, hasMore: false };
+  if (live.searchedRows >= search.maxRows) return { ...found, hasMore: true };
+  const share = { ...search, maxRows: Math.ceil(search.maxRows / search.gpuTypes.length) };
   for (const gpuType of search.gpuTypes) {
-    if (live.searchedRows >= search.maxRows) return { ...found, hasMore: true };
-    const { isBlocked, jobs } = yield* findOfType(tables, live, search, gpuType);
+    const { isBlocked, jobs } = yield* findOfType(tables, live, share, gpuType);
     found.jobs.push(...jobs);
     found.isBlocked ||= isBlocked;
   }
@@ -45,11 +49,15 @@ function* findOfType(
   gpuType: number,
 ): Step<Omit<TakeableJobs, 'hasMore'>> {
   const jobs: StoredJob[] = [];
+  // Positions may be equal after the clock was set back, so the first one of a page may be any of them.
+  const seen = new Set<string>();
   let isBlocked = false;
   let from: Place | undefined;
   // One more than wanted: a page begins with the last job of the page before.
-  const pageRows = limit + 1;
+  let pageRows = limit + 1;
   for (let rows = 0; rows < maxRows; rows += pageRows) {
+    // Jobs of groups at their limit come first: larger pages, so that few queries pass over them.
+    if (rows > 0) pageRows = Math.min(Math.max(2 * pageRows, FIRST_WINDOW_JOBS), maxRows);
     const page = yield* tables.outgrownJobs({
       endpointId: live.id,
       gpuType,
@@ -58,7 +66,8 @@ function* findOfType(
     });
     live.searchedRows += page.length;
     if (!from && page.length === 0) live.outgrown?.delete(gpuType);
-    const fresh = page.slice(from ? 1 : 0).map((job) => live.jobs.get(job.id) ?? job);
+    const fresh = page.filter(({ id }) => !seen.has(id)).map((job) => live.jobs.get(job.id) ?? job);
+    for (const { id } of fresh) seen.add(id);
     const fitting = fitGroups([...jobs, ...fresh], room).slice(jobs.length);
     isBlocked ||= fitting.length < fresh.length;
     jobs.push(...fitting);

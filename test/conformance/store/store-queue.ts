@@ -118,6 +118,24 @@ export function describeQueue(): void {
     expect(idsOf(await store.read((tx) => tx.readyJobs(ENDPOINT, 10)))).toEqual(['first', 'plain']);
   });
 
+  it('finds a job of one GPU type behind many of another type whose group is at its limit', async () => {
+    const types = ['L4', 'L40S'].sort((a, b) => numberGpuType(a) - numberGpuType(b));
+    const [searchedFirst, searchedLast] = types.map((type) => [
+      { ...FAILURE, outgrownGpuType: type },
+    ]);
+    await addJobs(store, [
+      ...Array.from({ length: 1_100 }, (_, i) =>
+        makeJob({ id: `a${i}`, group: 'a', turn: i, position: i, history: searchedFirst ?? [] }),
+      ),
+      makeJob({ id: 'held', group: 'a', status: 'IN_PROGRESS', lease: makeLease() }),
+      makeJob({ id: 'free', turn: 2_000, position: 2_000, history: searchedLast ?? [] }),
+    ]);
+    const request = { endpointId: ENDPOINT, limit: 4, groupLimit: 1, acceptsOutgrown: () => true };
+    const found = await store.write((tx) => tx.takeableJobs(request));
+    // With `hasMore` and without jobs, the take would search again at once, and again.
+    expect(found).toMatchObject({ jobs: [{ id: 'free' }], isBlocked: true, hasMore: false });
+  });
+
   it('leases jobs that have outgrown a GPU type within the limit of their groups', async () => {
     const history = [{ ...FAILURE, outgrownGpuType: 'L4' }];
     const many = Array.from({ length: 40 }, (_, i) =>
