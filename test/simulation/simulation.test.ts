@@ -17,7 +17,15 @@ const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : 500));
 /** With fewer seeds an event may be missing by chance. */
 const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
-const COMPARED = 20;
+const COMPARED = 40;
+
+/**
+ * Stays open while the platform restarts, as the SQLite store does. A store that is opened anew has forgotten the last turns
+ * of groups without waiting jobs, and may give two jobs of one priority in the other order.
+ */
+class OpenStore extends MemoryStore {
+  override restart(): void {}
+}
 
 describe('queue and workers under simulated faults', () => {
   it(`keep their promises over ${count} seeds`, { timeout: 24 * 3_600_000 }, async () => {
@@ -40,7 +48,7 @@ describe('queue and workers under simulated faults', () => {
     for (let seed = first; seed < first + COMPARED; seed++) {
       // New stores with the same windows: with others, a search for jobs of groups stops elsewhere.
       const sqlite = openSqlite();
-      const inMaps = await player.play(seed, new MemoryStore(FEW_LIVE_JOBS));
+      const inMaps = await player.play(seed, new OpenStore(FEW_LIVE_JOBS));
       const onSqlite = await player.play(seed, sqlite);
       await sqlite.close();
       expect(onSqlite.trace, `SEED=${seed}`).toEqual(inMaps.trace);
