@@ -11,8 +11,12 @@ export class UnknownWordError extends UsageError {
   readonly word: string;
   readonly known: readonly string[];
 
-  constructor(kind: 'command' | 'option', word: string, known: readonly string[]) {
-    super(`${word}: unknown ${kind}`);
+  constructor(kind: 'command' | 'option' | 'template', word: string, known: readonly string[]) {
+    super(
+      kind === 'template'
+        ? `--template: ${word} is none of ${known.join(', ')}`
+        : `${word}: unknown ${kind}`,
+    );
     this.word = word;
     this.known = known;
   }

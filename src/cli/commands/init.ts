@@ -1,29 +1,16 @@
 // `millrace init`: scaffolds a handler project from the files of init-template/.
-import {
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
-import { basename, join, relative, resolve, sep } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { packageRoot, readPackageInfo } from '../../base/package-info.ts';
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join, relative, resolve } from 'node:path';
+import { readPackageInfo } from '../../base/package-info.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
-import { flag, text, UsageError } from '../options.ts';
+import { flag, text } from '../options.ts';
 import { print } from '../output.ts';
+import { chooseOrigin, type Origin, provideMillrace } from './init-origin.ts';
+import { describeTemplates, findTemplate, listFiles, type Template } from './init-templates.ts';
 
-const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));
-/** Files that replace those of TEMPLATE, or join them. */
-const PYTHON_TEMPLATE = join(TEMPLATE, 'python');
-const PYTHON_LIBRARY = fileURLToPath(
-  new URL('../../process/python/millrace_model.py', import.meta.url),
-);
-
-const TEMPLATES = ['typescript', 'python'];
+const MANIFEST = 'package.json';
 
 /** Files that may exist before the project is created. */
 const HARMLESS = ['.git', 'LICENSE'];
@@ -31,11 +18,11 @@ const HARMLESS = ['.git', 'LICENSE'];
 const options = {
   from: text({
     placeholder: 'PATH',
-    help: 'tarball or folder of millrace to depend on; a tarball is copied into vendor/',
+    help: 'tarball or checkout of millrace to depend on; a checkout is packed',
   }),
   template: text({
     placeholder: 'NAME',
-    help: 'typescript: the handler does the work; python: it calls a model in Python. Default: typescript',
+    help: `${describeTemplates()}. Default: typescript`,
   }),
   force: flag({
     help: 'write into a folder that is not empty; replace files of the same name',
@@ -47,10 +34,9 @@ export const initCommand: Command = {
   description: [
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
       'README. Node 24 is a development dependency of the project. Run `npm install` afterwards.',
-    'With --template python, the handler keeps a Python program running and calls its functions.',
-    'Without --from, an installed millrace adds the published package of its version as the dependency; a ' +
-      'millrace that runs from a checkout of its repository adds that checkout. To build an image, give --from ' +
-      'a tarball (`npm pack` in a checkout), because the Dockerfile needs every dependency in the folder.',
+    'The project depends on the millrace that runs this command. If that is a checkout of the repository, or ' +
+      'was installed from a tarball, the project gets a tarball in vendor/. Otherwise it depends on the ' +
+      'published package of the same version.',
   ],
   positionals: [
     { name: '[folder]', help: 'project folder, created if missing; default: the current folder' },
@@ -59,6 +45,7 @@ export const initCommand: Command = {
   examples: [
     'millrace init my-handler',
     'millrace init my-model --template python',
+    'millrace init my-proxy --template openai-proxy',
     'millrace init my-handler --from ./millrace-0.1.0.tgz',
   ],
   exitCodes: [
@@ -74,35 +61,16 @@ async function run(args: readonly string[]): Promise<number> {
   checkArguments(initCommand.positionals, positionals);
   const [given = '.'] = positionals;
   const folder = resolve(given);
-  const files = listFiles(values.template);
+  const template = findTemplate(values.template);
+  const origin = chooseOrigin(values.from);
   checkFolder(folder, values.force);
-  const written = writeProject(folder, files, chooseOrigin(values.from));
+  const written = writeProject(folder, template, origin);
   const enter =
     folder === process.cwd() ? '' : `cd ${relative(process.cwd(), folder) || folder} && `;
   void print(
     `${written.map((file) => `  ${file}`).join('\n')}\n\nNext: ${enter}npm install && npm test && npm start\n`,
   );
   return EXIT.ok;
-}
-
-/** Path of each file in the template, by its path in the project. */
-function listFiles(template = 'typescript'): Map<string, string> {
-  if (!TEMPLATES.includes(template)) {
-    throw new UsageError(`--template: ${template} is none of ${TEMPLATES.join(', ')}`);
-  }
-  const folders = template === 'python' ? [TEMPLATE, PYTHON_TEMPLATE] : [TEMPLATE];
-  const files = new Map<string, string>();
-  for (const folder of folders) {
-    for (const entry of readdirSync(folder, { withFileTypes: true })) {
-      if (entry.isDirectory()) continue;
-      // npm omits dot files and nested package.json files from packages, or treats them as its own.
-      const { name } = entry;
-      const target = name === '_package.json' ? 'package.json' : name.replace(/^_/, '.');
-      files.set(target, join(folder, name));
-    }
-  }
-  if (template === 'python') files.set('millrace_model.py', PYTHON_LIBRARY);
-  return files;
 }
 
 function checkFolder(folder: string, isForced: boolean): void {
@@ -113,85 +81,43 @@ function checkFolder(folder: string, isForced: boolean): void {
   throw new CommandError(`${folder} is not empty; give --force to write into it`);
 }
 
-/** Where the project installs the package from. */
-type Origin =
-  | { kind: 'version'; version: string }
-  | { kind: 'folder'; folder: string }
-  | { kind: 'tarball'; file: string };
-
-function chooseOrigin(from: string | undefined): Origin {
-  if (from === undefined) {
-    const isInstalled = packageRoot.split(sep).includes('node_modules');
-    if (!isInstalled) return { kind: 'folder', folder: packageRoot };
-    return { kind: 'version', version: `^${readPackageInfo().version}` };
-  }
-  const path = resolve(from);
-  const stats = statSync(path, { throwIfNoEntry: false });
-  if (!stats) throw new UsageError(`--from: ${from}: file or folder not found`);
-  if (stats.isFile()) {
-    if (/\.(tgz|tar\.gz)$/.test(path)) return { kind: 'tarball', file: path };
-    throw new UsageError(`--from: ${from} is neither a folder nor a .tgz file`);
-  }
-  if (readPackageName(path) === 'millrace') return { kind: 'folder', folder: path };
-  throw new UsageError(`--from: ${from} is not a folder of the package millrace`);
-}
-
-function readPackageName(folder: string): unknown {
-  try {
-    const info: unknown = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
-    return typeof info === 'object' && info !== null && 'name' in info ? info.name : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function writeProject(
-  folder: string,
-  files: ReadonlyMap<string, string>,
-  origin: Origin,
-): string[] {
+function writeProject(folder: string, template: Template, origin: Origin): string[] {
   try {
     mkdirSync(folder, { recursive: true });
-    return writeFiles(folder, files, origin);
+    const { dependency, written } = provideMillrace(folder, origin);
+    return [...writeFiles(folder, template, dependency), ...written];
   } catch (error) {
+    if (error instanceof CommandError) throw error;
     throw new CommandError(error instanceof Error ? error.message : String(error));
   }
 }
 
-function writeFiles(folder: string, files: ReadonlyMap<string, string>, origin: Origin): string[] {
-  const words = new Map(Object.entries(collectWords(folder, origin)));
-  const fill = (line: string) =>
-    line.replaceAll(/\{\{(.+?)\}\}/g, (whole, word: string) => words.get(word) ?? whole);
-  const written = [...files.keys()].sort();
-  for (const [target, source] of files) {
-    writeFileSync(join(folder, target), fill(readFileSync(source, 'utf8')));
-  }
-  if (origin.kind !== 'tarball') return written;
-  mkdirSync(join(folder, 'vendor'), { recursive: true });
-  copyFileSync(origin.file, join(folder, 'vendor', basename(origin.file)));
-  return [...written, `vendor/${basename(origin.file)}`];
-}
-
-/** Values for `{{word}}` in the template. The versions are those that this package is tested with. */
-function collectWords(folder: string, origin: Origin): Record<string, string> {
+/** @param millrace what package.json names as the dependency */
+function writeFiles(folder: string, template: Template, millrace: string): string[] {
+  const { about, dependencies: added, example } = template;
   const { dependencies, devDependencies } = readPackageInfo();
-  return {
-    ...dependencies,
-    ...devDependencies,
-    name: nameProject(folder),
-    millrace: describeOrigin(folder, origin),
-  };
+  // The versions are those that this package is tested with.
+  const versions = { ...dependencies, ...devDependencies };
+  const own = { about, example, name: nameProject(folder), millrace };
+  const words = new Map(Object.entries({ ...versions, ...own }));
+  const files = listFiles(template);
+  for (const [target, source] of files) {
+    mkdirSync(dirname(join(folder, target)), { recursive: true });
+    const content = target === MANIFEST ? addPackages(source, added) : readFileSync(source, 'utf8');
+    writeFileSync(join(folder, target), fill(content, words));
+  }
+  return [...files.keys()].sort();
 }
 
-function describeOrigin(folder: string, origin: Origin): string {
-  switch (origin.kind) {
-    case 'version':
-      return origin.version;
-    case 'folder':
-      return `file:${relative(folder, origin.folder).split(sep).join('/')}`;
-    case 'tarball':
-      return `file:vendor/${basename(origin.file)}`;
-  }
+/** The package.json of the template with placeholders for the versions of more packages. */
+function addPackages(manifest: string, names: readonly string[]): string {
+  const added = names.map((name) => `    "${name}": "{{${name}}}",\n`).join('');
+  return readFileSync(manifest, 'utf8').replace(/^ {4}"zod"/m, `${added}$&`);
+}
+
+/** Replaces each `{{word}}`. */
+function fill(line: string, words: ReadonlyMap<string, string>): string {
+  return line.replaceAll(/\{\{(.+?)\}\}/g, (whole, word: string) => words.get(word) ?? whole);
 }
 
 /** Derives a package name that npm accepts from the folder's name; never the name of a dependency. */

@@ -7,7 +7,8 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { packageRoot } from '../../base/package-info.ts';
 import { CommandError } from '../command.ts';
-import { inheritWithoutKeys, readVariable } from '../config.ts';
+import { inheritWithoutKeys } from '../config.ts';
+import { findNpm } from '../find-npm.ts';
 
 const OWN_NAME = 'millrace';
 const LOCK_FILES = ['package-lock.json', 'npm-shrinkwrap.json'];
@@ -171,15 +172,6 @@ function readErrors(output: string): string {
   const errors = [...output.matchAll(/^npm error (.*)$/gm)].map(([, text = '']) => text);
   const said = errors.filter((text) => !/complete log of this run|^code |^errno /.test(text));
   return (said.length > 0 ? said : [output.trim().split('\n').at(-1) ?? '']).join('; ');
-}
-
-/** npm beside the running Node, else the one on the PATH. */
-function findNpm(): string[] {
-  const beside = join(dirname(process.execPath), '../lib/node_modules/npm/bin/npm-cli.js');
-  if (existsSync(beside)) return [process.execPath, beside];
-  const folders = (readVariable('PATH') ?? '').split(':');
-  const found = folders.map((folder) => join(folder, 'npm')).find((path) => existsSync(path));
-  return [found ?? 'npm'];
 }
 
 async function measureFolder(folder: string): Promise<number> {

@@ -2,16 +2,19 @@
 // is a packed tarball: test/e2e/package.test.ts.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Workplace } from './command-run.ts';
 
 const checkout = resolve(import.meta.dirname, '../../..');
 
 let place: Workplace;
+/** A tarball, so that init does not pack the checkout. */
+const given = ['--from', 'millrace-1.2.3.tgz'];
 
 beforeEach(() => {
   place = new Workplace();
+  place.write('millrace-1.2.3.tgz', 'packed');
 });
 
 afterEach(() => place.close());
@@ -21,7 +24,7 @@ function readPackage(folder: string) {
 }
 
 it('writes a project named after its folder', async () => {
-  const { code, stdout } = await place.run(['init', 'My Handler']);
+  const { code, stdout } = await place.run(['init', 'My Handler', ...given]);
   expect(code).toBe(0);
   expect(stdout).toContain('cd My Handler && npm install && npm test && npm start');
   expect(readdirSync(place.path('My Handler')).sort()).toEqual([
@@ -33,6 +36,7 @@ it('writes a project named after its folder', async () => {
     'handler.ts',
     'package.json',
     'tsconfig.json',
+    'vendor',
   ]);
   expect(readPackage('My Handler')).toMatchObject({
     name: 'my-handler',
@@ -41,49 +45,68 @@ it('writes a project named after its folder', async () => {
   });
 });
 
-it('fills every placeholder of the template', async () => {
-  await place.run(['init', 'app']);
-  for (const name of readdirSync(place.path('app'))) {
-    expect(readFileSync(place.path(`app/${name}`), 'utf8')).not.toMatch(/\{\{/);
-  }
+describe.each([
+  ['typescript', [], {}],
+  ['python', ['millrace_model.py', 'model.py'], {}],
+  ['openai-proxy', ['lib/sse.ts'], { 'eventsource-parser': expect.stringMatching(/^\d/) }],
+  ['image', ['lib/download.ts'], { sharp: expect.stringMatching(/^\d/) }],
+])('the template %s', (template, own, dependencies) => {
+  it('writes its files, its packages, and fills every placeholder', async () => {
+    const { code, stderr } = await place.run(['init', 'app', ...given, '--template', template]);
+    expect(code, stderr).toBe(0);
+    const entries = readdirSync(place.path('app'), { recursive: true, withFileTypes: true });
+    const paths = entries
+      .filter((entry) => entry.isFile() && !entry.parentPath.endsWith('vendor'))
+      .map((entry) => relative(place.path('app'), join(entry.parentPath, entry.name)));
+    expect(paths).toEqual(expect.arrayContaining(['handler.ts', 'handler.test.ts', ...own]));
+    for (const path of paths) {
+      expect(place.read(`app/${path}`), path).not.toMatch(/\{\{\w/);
+    }
+    expect(readPackage('app').dependencies).toMatchObject({
+      ...{ millrace: expect.any(String), zod: expect.any(String) },
+      ...dependencies,
+    });
+  });
 });
 
-it('writes a project with a model in Python, which has no placeholders left', async () => {
-  const { code } = await place.run(['init', 'app', '--template', 'python']);
-  expect(code).toBe(0);
-  const names = readdirSync(place.path('app'));
-  expect(names).toEqual(expect.arrayContaining(['handler.ts', 'millrace_model.py', 'model.py']));
-  expect(names).not.toContain('python');
-  for (const name of names) {
-    expect(readFileSync(place.path(`app/${name}`), 'utf8')).not.toMatch(/\{\{\w/);
-  }
-});
-
-it('refuses an unknown template with the names of those that exist', async () => {
-  const { code, stderr } = await place.run(['init', 'app', '--template', 'rust']);
+it('refuses an unknown template with the names of those that exist and the closest one', async () => {
+  const { code, stderr } = await place.run(['init', 'app', '--template', 'pyton']);
   expect(code).toBe(2);
-  expect(stderr).toContain('--template: rust is none of typescript, python');
+  expect(stderr).toContain(
+    '--template: pyton is none of typescript, python, openai-proxy, image; did you mean python?',
+  );
   expect(existsSync(place.path('app'))).toBe(false);
 });
 
-it('makes the project depend on the checkout in which it runs', async () => {
+it('packs the checkout in which it runs', async () => {
   await place.run(['init', 'app']);
-  const dependency: string = readPackage('app').dependencies.millrace;
-  expect(dependency).toMatch(/^file:/);
-  expect(resolve(place.path('app'), dependency.slice('file:'.length))).toBe(checkout);
+  const { version } = JSON.parse(readFileSync(resolve(checkout, 'package.json'), 'utf8'));
+  const tarball = `vendor/millrace-${version}.tgz`;
+  expect(readPackage('app').dependencies.millrace).toBe(`file:${tarball}`);
+  const listed = execFileSync('tar', ['-tzf', place.path(`app/${tarball}`)], { encoding: 'utf8' });
+  expect(listed).toMatch(/^package\/dist\/index\.js$/m);
+});
+
+it('refuses a checkout that is not built', async () => {
+  mkdirSync(place.path('clone'));
+  place.write('clone/package.json', '{"name":"millrace","version":"0.1.0"}');
+  const { code, stderr } = await place.run(['init', 'app', '--from', 'clone']);
+  expect(code).toBe(1);
+  expect(stderr).toContain('clone is not built; run `npm ci` there');
 });
 
 it('copies a tarball into the project', async () => {
-  place.write('millrace-1.2.3.tgz', 'packed');
-  await place.run(['init', 'app', '--from', 'millrace-1.2.3.tgz']);
+  await place.run(['init', 'app', ...given]);
   expect(readPackage('app').dependencies.millrace).toBe('file:vendor/millrace-1.2.3.tgz');
   expect(readFileSync(place.path('app/vendor/millrace-1.2.3.tgz'), 'utf8')).toBe('packed');
 });
 
 it('writes into the current folder if it contains nothing but .git', async () => {
-  execFileSync('git', ['init', '--quiet'], { cwd: place.folder });
-  expect((await place.run(['init'])).code).toBe(0);
-  expect(readdirSync(place.folder)).toContain('handler.ts');
+  mkdirSync(place.path('app'));
+  const cwd = place.path('app');
+  execFileSync('git', ['init', '--quiet'], { cwd });
+  expect((await place.run(['init', '--from', '../millrace-1.2.3.tgz'], { cwd })).code).toBe(0);
+  expect(readdirSync(cwd)).toContain('handler.ts');
 });
 
 it('explains why a folder cannot be created, without a stack', async () => {
@@ -108,7 +131,7 @@ describe('a folder that is not empty', () => {
   });
 
   it('is written into with --force', async () => {
-    expect((await place.run(['init', 'app', '--force'])).code).toBe(0);
+    expect((await place.run(['init', 'app', ...given, '--force'])).code).toBe(0);
     expect(readFileSync(place.path('app/handler.ts'), 'utf8')).toContain('defineHandler');
   });
 });

@@ -1,11 +1,9 @@
 // Counts the words of a text in Python, line by line: see model.py. An input to try it with:
 //   { "text": "one two\nthree" }
 import { fileURLToPath } from 'node:url';
-import { type Context, defineHandler, type Job } from 'millrace';
+import { defineHandler } from 'millrace';
 import { createModelProcess } from 'millrace/process';
 import { z } from 'zod';
-
-const input = z.object({ text: z.string() });
 
 const model = createModelProcess({
   command: 'python3',
@@ -13,11 +11,11 @@ const model = createModelProcess({
 });
 
 export default defineHandler({
-  input,
+  input: z.object({ text: z.string() }),
   setup: (ctx) => model.start(ctx),
   teardown: () => model.stop(),
   // `ctx` cancels the call with the job, and receives its log and metrics.
-  async *run(job: Job<z.infer<typeof input>>, ctx: Context) {
+  async *run(job, ctx) {
     yield* model.stream('count_words', job.input, ctx);
   },
 });

@@ -1,0 +1,41 @@
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import { createHarness } from 'millrace/testing';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import handler from './handler.ts';
+
+let server: Server;
+
+beforeEach(async () => {
+  server = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (const content of ['One', ' word']) {
+      response.write(`data: ${JSON.stringify({ choices: [{ delta: { content } }] })}\n\n`);
+    }
+    response.end('data: [DONE]\n\n');
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  vi.stubEnv('OPENAI_BASE_URL', `http://127.0.0.1:${address.port}/v1`);
+  vi.stubEnv('OPENAI_API_KEY', 'any');
+});
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+  server.close();
+});
+
+test('streams the answer of the server', async () => {
+  await using harness = await createHarness({ handler });
+  const job = await harness.submit({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] });
+  const pieces = [];
+  for await (const { output } of job.chunks()) pieces.push(output);
+  expect(pieces).toEqual(['One', ' word']);
+  expect(await job.result()).toMatchObject({ text: 'One word' });
+});
+
+test('refuses a job without a question', async () => {
+  await using harness = await createHarness({ handler });
+  await expect(harness.run({ model: 'm' })).rejects.toThrow('messages or prompt');
+});
