@@ -9,6 +9,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { npm, outerPath, packInto } from '../support/npm.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
+import { followTutorial, readTutorial } from '../support/tutorial.ts';
 import { CommandRun } from './cli/command-run.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -18,8 +19,6 @@ const installLimitMs = 300_000;
 let folder: string;
 /** An empty folder with the tarball installed in it. */
 let consumer: string;
-/** Stands for the clone that the README's quick start packs: it holds the tarball. */
-let clone: string;
 
 /**
  * A Node below 24: the machine's own if it is one, else the one that runs this with another number.
@@ -61,10 +60,10 @@ function millrace(node: string[], args: string[], cwd = consumer): Promise<End> 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'millrace-package-'));
   consumer = join(folder, 'consumer');
-  clone = join(folder, 'clone');
   mkdirSync(consumer);
-  mkdirSync(clone);
-  const tarball = await packInto(clone);
+  const packed = join(folder, 'packed');
+  mkdirSync(packed);
+  const tarball = await packInto(packed);
   writeFileSync(join(consumer, 'package.json'), '{ "private": true, "type": "module" }');
   await npm(['install', '--ignore-scripts', tarball], consumer);
   writeFileSync(
@@ -129,15 +128,17 @@ describe('the installed package', () => {
   });
 });
 
-describe("the project of the README's quick start", () => {
-  it('installs, checks its types, passes its test, starts and answers as printed', {
+describe('the project of the README and the tutorial', () => {
+  it('installs, checks its types, passes its test, and does all that the pages print', {
     timeout: installLimitMs,
   }, async () => {
     const lines = (await readCodeBlocks('README.md')).flatMap(({ text }) => text.split('\n'));
-    const init = lines.find((line) => line.startsWith('npx millrace init ')) ?? '';
-    const args = init.replace('npx millrace ', '').split(' ');
-    expect((await millrace(newNode, args, clone)).code).toBe(0);
+    const { lines: tutorial } = await readTutorial();
+    const init = tutorial.find((line) => line.includes('init ../my-worker')) ?? '';
+    expect(lines).toContain(init);
     const project = join(folder, 'my-worker');
+    const { exitCode } = await runCommandLine(init.replace('../my-worker', project));
+    expect(exitCode).toBe(0);
     // The script of the package `node` fetches the binary: test/soak/package.test.ts lets it.
     await npm(['install', '--ignore-scripts'], project);
     const node = join(project, 'node_modules/node');
@@ -165,5 +166,11 @@ describe("the project of the README's quick start", () => {
     } finally {
       await run.end('SIGTERM');
     }
+    const { deployed, events, local, rollback } = await followTutorial(project);
+    await npm(['run', 'check'], project);
+    expect(local).toMatch(/^"ONE"\n"BY"\n"ONE"\n/m);
+    expect(deployed).toMatch(/^Version 1 of shout is running[\s\S]*^"HELLO"\n"FROM"\n"HERE"\n/m);
+    expect(events).toMatch(/^id: .*\ndata: .*"HELLO"[\s\S]*event: done/m);
+    expect(rollback).toMatch(/Version 2 of shout is running[\s\S]*Version 1 of shout is running/);
   });
 });
