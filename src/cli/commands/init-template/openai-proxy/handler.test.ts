@@ -12,7 +12,8 @@ beforeEach(async () => {
     for (const content of ['One', ' word']) {
       response.write(`data: ${JSON.stringify({ choices: [{ delta: { content } }] })}\n\n`);
     }
-    response.end('data: [DONE]\n\n');
+    const last = { choices: [{ delta: {}, finish_reason: 'stop' }] };
+    response.end(`data: ${JSON.stringify(last)}\n\ndata: [DONE]\n\n`);
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();
