@@ -48,6 +48,29 @@ export const JOB_ROUTES = {
   getJobLog: { method: 'GET', path: '/v2/:endpoint/logs/:job', access: 'jobs:read' },
 } as const satisfies Routes;
 
+/** Below an endpoint's path: the paths of the OpenAI API. */
+export const OPENAI_PATH = '/openai';
+
+/**
+ * Requests of the OpenAI API, which become jobs with the input `{ openai_route, openai_input }`. `path` is
+ * everything behind `/v1/`, slashes included.
+ */
+export const OPENAI_ROUTES = {
+  postOpenAi: {
+    method: 'POST',
+    path: `/v2/:endpoint${OPENAI_PATH}/v1/:path`,
+    access: 'jobs:write',
+  },
+  getOpenAiModels: {
+    ...{ method: 'GET', access: 'jobs:write' },
+    path: `/v2/:endpoint${OPENAI_PATH}/v1/models`,
+  },
+  getOpenAiModel: {
+    ...{ method: 'GET', access: 'jobs:write' },
+    path: `/v2/:endpoint${OPENAI_PATH}/v1/models/:model`,
+  },
+} as const satisfies Routes;
+
 /** The verbs of workers; docs/protocol.md describes their messages. */
 export const WORKER_ROUTES = {
   hello: { method: 'POST', path: '/v2/:endpoint/worker/hello', access: 'worker' },

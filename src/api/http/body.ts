@@ -72,6 +72,26 @@ export async function readWithInput<S extends z.ZodType>(
   return readBeside(body, await findInput(body, bounds), schema);
 }
 
+/**
+ * Returns the bytes of one member of a body that is an object, and checks the whole body without parsing it.
+ * Undefined without the member. @throws ProblemError `malformed`, `invalid`
+ */
+export async function readMember(
+  body: Buffer,
+  name: string,
+  { maxJsonDepth, owner }: Pick<SubmissionBounds, 'maxJsonDepth' | 'owner'>,
+): Promise<Buffer | undefined> {
+  checkText(body);
+  const search = { name, maxBesideBytes: Number.POSITIVE_INFINITY, maxDepth: maxJsonDepth };
+  const found = await runInSlices(owner, findMember(body, search)).catch(refuseBeyond);
+  if (!found) throw refuseMalformed();
+  if (!/^\s*\{/.test(body.subarray(0, 1_024).toString('latin1'))) {
+    const errors = ['body: must be an object'];
+    throw new ProblemError('invalid', 'The request body must be a JSON object.', { errors });
+  }
+  return found.value;
+}
+
 /** Returns undefined if the body has no input. */
 async function findInput(
   body: Buffer,

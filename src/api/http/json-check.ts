@@ -7,6 +7,7 @@ import {
   CLOSE_BRACKET,
   COLON,
   COMMA,
+  OPEN_BRACKET,
   QUOTE,
 } from '../../wire/json-bytes.ts';
 import { closerOf, skipScalar, skipSpace, skipText, viewWords, type Words } from './json-tokens.ts';
@@ -97,6 +98,25 @@ export function* findMember(
   }
   if (!isWhole) return undefined;
   return { value: start < 0 ? undefined : json.subarray(start, end) };
+}
+
+/**
+ * Returns the bytes of the only element of a JSON array, or undefined if the document is anything else. Pauses
+ * after each slice.
+ */
+export function* findOnlyElement(json: Buffer): Generator<void, Buffer | undefined> {
+  const start = skipSpace(json, 0, json.length);
+  if (json[start] !== OPEN_BRACKET) return undefined;
+  const ends: number[] = [];
+  const watch: ScanWatch = {
+    member() {},
+    memberEnd(at) {
+      if (ends.length < 2) ends.push(at);
+    },
+    progress() {},
+  };
+  const isWhole = yield* scan(json, {}, watch);
+  return isWhole && ends.length === 1 ? json.subarray(start + 1, ends[0]) : undefined;
 }
 
 /** Whether the bytes at `at` are these. For a few bytes this is faster than a view and `equals`. */

@@ -16,7 +16,7 @@ import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
 export const EVENTS_MEDIA_TYPE = 'text/event-stream';
 
 /** A comment is sent after this time without a chunk, because proxies close silent connections. */
-const KEEP_ALIVE_MS = 15_000;
+export const KEEP_ALIVE_MS = 15_000;
 /** Bytes of chunks fetched at a time: the most that a stalled client can hold in memory. */
 const PAGE_BYTES = 1_048_576;
 /** Reconnection time for clients when the platform stops, ms. */
@@ -112,7 +112,7 @@ async function sendPage(
 }
 
 /** A client that reads events waits without a limit: its response is already open. */
-function loadInFlight<T>(
+export function loadInFlight<T>(
   { raw, request, server }: FastifyReply,
   loading: Pick<FlowRequest<T>, 'load' | 'measure' | 'sizeOf' | 'signal'> & {
     written: { bytes: number };
@@ -125,7 +125,8 @@ function loadInFlight<T>(
   });
 }
 
-async function writeSlices(
+/** At the client's pace. */
+export async function writeSlices(
   raw: ServerResponse,
   pieces: Iterable<Uint8Array>,
   { signal, written }: { signal: AbortSignal; written: { bytes: number } },

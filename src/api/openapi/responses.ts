@@ -1,7 +1,13 @@
 // Describes an operation's responses for OpenAPI: its own, and the problems that its parameters, body
 // and scope make possible.
 
-import type { Answer, Content, HeaderName, Operation } from '../../wire/operations/operation.ts';
+import {
+  type Answer,
+  type Content,
+  type HeaderName,
+  JSON_TYPE,
+  type Operation,
+} from '../../wire/operations/operation.ts';
 import { PROBLEMS } from '../../wire/problem.ts';
 import { PROBLEM_MEDIA_TYPE } from '../http/problem-reply.ts';
 import { OWN_PATHS } from '../http/query-check.ts';
@@ -88,6 +94,12 @@ export function describeAnswers(operation: Operation): Record<string, JsonSchema
   const own = Object.entries(operation.answers).map(
     ([status, answer]) => [status, describeAnswer(answer, isLimited)] as const,
   );
+  const { errors } = operation;
+  if (errors) {
+    const content = { [JSON_TYPE]: errors };
+    const answer = describeAnswer({ description: 'Any error.', content }, isLimited);
+    return { ...Object.fromEntries(own), '4XX': answer, '5XX': answer };
+  }
   const problems = listRefusals(operation).map(
     (status) => [String(status), { $ref: referTo(nameOf(status)) }] as const,
   );

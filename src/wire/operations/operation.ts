@@ -56,6 +56,8 @@ export interface OperationText {
   answers: Answers;
   /** Statuses of problems, besides those that follow from the rest of the description. */
   refusals?: readonly number[];
+  /** Form of all errors. Default: problems. */
+  errors?: Content;
   /**
    * The answer may last as long as its key is valid, and reading it has an effect, so HEAD is not
    * offered.
