@@ -37,6 +37,8 @@ import type { Connections } from './limits/connections.ts';
 import { Flows } from './limits/flows.ts';
 import { findExcess } from './limits/head-bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
+import { isBelowOpenAi, OPENAI_ERRORS } from './openai/errors.ts';
+import { addOpenAiRoutes } from './openai/openai-routes.ts';
 import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/proxy-routes.ts';
 import { checkReports } from './report-check.ts';
@@ -186,6 +188,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   addBodyScope(app, '*', (scope) =>
     addRunpodClientRoutes(scope, { queue, cursors, clock, bounds }),
   );
+  addOpenAiRoutes(app, { queue, clock, log, bounds });
   const stopSteps: (() => Promise<void>)[] = [async () => forwarder?.stop()];
   const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
   addBodyScope(app, '*', (scope) =>
@@ -242,6 +245,7 @@ function listNamed({ endpoints, keys, pods, resources }: ApiServerOptions): Name
 
 /** Unknown paths and methods are answered in the error format of their API. */
 function findErrorForm(url: string): ErrorForm | undefined {
+  if (isBelowOpenAi(url)) return OPENAI_ERRORS;
   return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
 }
 

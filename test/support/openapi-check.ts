@@ -46,8 +46,8 @@ const known = Object.entries(paths)
 
 /** Answers that the document leaves open. */
 const UNTOLD = /^\/(runpod\/|v2\/[^/]+\/worker\/)/;
-/** The user's own worker may have answered. */
-const PASSED_ON = /^\/lb\/[^/]+/;
+/** The user's own worker may have answered, or a handler. */
+const PASSED_ON = /^\/lb\/[^/]+|^\/v2\/[^/]+\/openai\//;
 /** Callers learn that an operation does not exist only after a readable request. */
 const BEFORE_ALL = [400, 503];
 

@@ -22,7 +22,8 @@ export interface OpenApi {
 }
 
 const DESCRIPTION = [
-  'Every error is `application/problem+json`; `code` is from a closed list.',
+  'Every error is `application/problem+json`; `code` is from a closed list. Only below `/openai/v1/` errors ' +
+    'have the form of the OpenAI API.',
   'Unknown paths return 404; unsupported methods return 405 with `Allow`.',
   'Send the API key as `Authorization: Bearer <key>`, or without the word Bearer. `x-scope` names the scope ' +
     'that the key needs. Resources of other users return 404.',
@@ -35,6 +36,11 @@ const DESCRIPTION = [
 
 const TAGS: OpenApi['tags'] = [
   { name: 'jobs', description: 'Submit, read, cancel and retry the jobs of an endpoint.' },
+  {
+    name: 'openai',
+    description:
+      'The OpenAI API of an endpoint whose handler takes `openai_route` and `openai_input`.',
+  },
   ...Object.values(DESCRIBED_RESOURCES).map(({ about, outline }) => ({
     ...{ name: outline.plural, description: about },
   })),
@@ -79,7 +85,8 @@ const PARAMETER = /:([a-z]+)/g;
 /** Descriptions of path parameters that are not simply an ID. */
 const PATH_PARAMETERS: Readonly<Record<string, string>> = {
   key: 'ID or name of the API key, not the key itself',
-  path: 'Path at the worker',
+  path: 'Path behind this one, slashes included',
+  model: 'Model ID',
 };
 
 function describePathParameter(name: string): string {

@@ -8,6 +8,7 @@ import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
+import { OPENAI_OPERATIONS } from './openai-operations.ts';
 import type { Operation } from './operation.ts';
 import type { FixedResource } from './resource.ts';
 import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
@@ -18,6 +19,7 @@ export const DESCRIBED_RESOURCES = { pods, endpoints, templates, keys } satisfie
 
 export const OPERATIONS: readonly Operation[] = [
   ...Object.values(JOB_OPERATIONS),
+  ...Object.values(OPENAI_OPERATIONS),
   ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),
   ...Object.values(POD_OPERATIONS),
   ...Object.values(SCALER_OPERATIONS),

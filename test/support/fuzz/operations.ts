@@ -52,7 +52,10 @@ export interface FuzzedOperation {
 }
 
 const NOTHING: FuzzedOperation['compose'] = () => ({});
-const WAITING = new Set(['runJobSync', 'streamJob']);
+const WAITING = new Set([
+  ...['runJobSync', 'streamJob'],
+  ...['postOpenAi', 'getOpenAiModels', 'getOpenAiModel'],
+]);
 const INCARNATION = 1;
 
 /**

@@ -69,7 +69,11 @@ const SUBJECT = /:(endpoint|template|key|pod)\b/;
 
 /** Polls wait, and the stream is read once. */
 function isPlainRead({ method, url }: ServedRoute): boolean {
-  return method === 'GET' && SUBJECT.test(url) && !/\*|:version|stream|status-sync|^\/lb/.test(url);
+  return (
+    method === 'GET' &&
+    SUBJECT.test(url) &&
+    !/\*|:version|stream|status-sync|openai|^\/lb/.test(url)
+  );
 }
 
 /** Status and body. A waiting job's delay grows, so it is left out. */
