@@ -23,11 +23,17 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
     registers,
   });
 
+  const free = new Gauge({
+    name: 'millrace_store_free_bytes',
+    help: 'Free space on the disk of the data folder, for a database on SQLite.',
+    labelNames: ['file'],
+    registers,
+  });
   const shards = store.shards && registerShards(registers);
 
   return async () => {
     const fault = await store.findFault();
-    const { database, wal }: StoreSizes = await store.measure();
+    const { database, free: freeBytes, wal }: StoreSizes = await store.measure();
     // No await from here on: a second scrape must not add to half-set counters.
     failures.reset();
     for (const [code, count] of store.failures) failures.inc({ code }, count);
@@ -35,6 +41,8 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
     bytes.reset();
     if (database !== undefined) bytes.set({ file: 'database' }, database);
     if (wal !== undefined) bytes.set({ file: 'wal' }, wal);
+    free.reset();
+    if (freeBytes !== undefined) free.set({ file: 'database' }, freeBytes);
     if (!store.shards) return;
     const { failing, givenUp, open } = store.shards;
     shards?.set({ state: 'open' }, open);

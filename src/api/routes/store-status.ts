@@ -22,10 +22,11 @@ export interface ShardCounts {
   givenUp: number;
 }
 
-/** Bytes of the database and of its write-ahead log; undefined where they are not known. */
+/** Bytes of the database, of its write-ahead log and of the free space on their disk; undefined where they are not known. */
 export interface StoreSizes {
   database: number | undefined;
   wal: number | undefined;
+  free?: number | undefined;
 }
 
 /** For a platform whose store has no file. */

@@ -1,5 +1,5 @@
 // Monitors the store's file: reports failures, tests writes, and keeps a reserve for a full disk.
-import { statSync } from 'node:fs';
+import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -113,9 +113,10 @@ export class StoreGuard {
     return this.#health.counts;
   }
 
-  /** Bytes of the database file and of its write-ahead log. */
-  measure(): { database: number; wal: number } {
-    return this.#driver.measure();
+  /** Bytes of the database file and of its write-ahead log, and those free on their disk. */
+  measure(): { database: number; wal: number; free: number } {
+    const { bavail, bsize } = statfsSync(dirname(this.#options.path));
+    return { ...this.#driver.measure(), free: bavail * bsize };
   }
 
   /** Problems that need attention although the store works. */

@@ -60,6 +60,7 @@ it('erases the bytes of deleted data at most half of the configured time late', 
   expect(guard.measure().wal).toBeGreaterThan(0);
   await clock.advance(1_001);
   await expect.poll(() => guard.measure().wal).toBe(0);
+  expect(guard.measure().free).toBeGreaterThan(0);
 });
 
 it('logs that the check of an existing file was stopped at its time limit', async () => {
