@@ -24,6 +24,8 @@ export interface DownloadedVersion {
   archive: Uint8Array;
   /** Path of the handler in the archive. */
   entry: string;
+  /** Of the archive, hex. */
+  sha256: string;
 }
 
 interface Answer {
@@ -104,8 +106,9 @@ function readAnswer(
   }
   const hash = headers[ARCHIVE_HEADERS.sha256.toLowerCase()];
   const entry = headers[ARCHIVE_HEADERS.entry.toLowerCase()];
-  if (typeof entry !== 'string' || hash !== createHash('sha256').update(body).digest('hex')) {
+  const sha256 = createHash('sha256').update(body).digest('hex');
+  if (typeof entry !== 'string' || hash !== sha256) {
     throw new CommandError(`${what} is damaged: its hash is not the one that the platform names`);
   }
-  return { archive: body, entry: decodeURIComponent(entry) };
+  return { archive: body, entry: decodeURIComponent(entry), sha256 };
 }

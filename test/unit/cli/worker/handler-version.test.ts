@@ -1,12 +1,12 @@
 // Versions on the worker's side: a real HTTP server in place of the platform, real npm, no registry.
 
 import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, readFile, realpath, rm, utimes } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rm, utimes } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { provideVersion } from '../../../../src/cli/worker/handler-version.ts';
 import { parseWorkerFlags } from '../../../../src/cli/worker/worker-flags.ts';
 import { type ProjectTexts, packProject } from '../../../support/version-project.ts';
@@ -50,6 +50,33 @@ function provide(url: string, version = 1, ...more: string[]): Promise<string> {
 const PLAIN: ProjectTexts = { 'handler.ts': 'export default () => 1;' };
 
 describe('a version on a worker', () => {
+  it('of an endpoint given by name is the one of this platform', async () => {
+    const one = await serveProject(PLAIN);
+    const other = await serveProject({ 'handler.ts': 'export default () => 2;' });
+    const read = async ({ url }: { url: string }) =>
+      readFile(await provide(url, 1, '--endpoint', 'new-chat'), 'utf8');
+    expect(await read(one)).toContain('=> 1');
+    expect(await read(other)).toContain('=> 2');
+    expect(await read(one)).toContain('=> 1');
+    expect(await readdir(cache)).toHaveLength(2);
+  });
+
+  it('is not read from a temporary folder to which other users can write', async () => {
+    vi.stubEnv('TMPDIR', cache);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const { asked, url } = await serveProject(PLAIN);
+    const flags = ['--url', url, '--endpoint', 'ep_1', '--key', 'mr_key', '--handler-version', '1'];
+    const { values } = parseWorkerFlags([...flags, '--log-level', 'fatal']);
+    const start = () => provideVersion({ ...values, handlerVersion: 1 });
+    const shared = join(cache, `millrace-versions-${process.getuid?.()}`);
+    await mkdir(shared);
+    await chmod(shared, 0o777);
+    await expect(start()).rejects.toThrow('other users can write to it');
+    expect(asked).toEqual([]);
+    await chmod(shared, 0o700);
+    expect(await start()).toBe(join(shared, 'ep_1-1/files/handler.ts'));
+  });
+
   it('is downloaded once with the key of the worker, and kept for later processes', async () => {
     const { asked, url } = await serveProject(PLAIN);
     const path = await provide(url);
