@@ -81,11 +81,25 @@ export class VersionArchives {
         }
         return kept;
       });
-      const unused = remains.filter((key) => !this.#underWay.has(nameOf(key)));
-      for (const key of unused) await this.remove(key);
+      const unused: VersionKey[] = [];
+      for (const key of remains) if (await this.#removeUnused(key)) unused.push(key);
       if (unused.length > 0) log.info({ archives: unused.length }, 'unused archives removed');
     } catch (error) {
       log.warn({ err: error }, 'searching unused archives failed');
+    }
+  }
+
+  /** Looks again in the same commit: an upload may have stored the version since the parts were listed. */
+  async #removeUnused(key: VersionKey): Promise<boolean> {
+    const { store } = this.#options;
+    const underWay = this.#underWay;
+    const id = nameOf(key);
+    for (;;) {
+      const state = await store.write(function* (tx) {
+        if (underWay.has(id) || (yield* tx.resource({ kind: 'version', id }))) return 'used';
+        return (yield* tx.removeVersionParts(key, DELETED_AT_ONCE)) ? 'gone' : 'left';
+      }, ENDING);
+      if (state !== 'left') return state === 'gone';
     }
   }
 }
