@@ -1,0 +1,23 @@
+// The systemd units of deploy/ are those that docs/operations.md prints.
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+
+const page = readFileSync('docs/operations.md', 'utf8');
+const [platform = '', worker = ''] = [
+  ...page.matchAll(/^```\n(\[(?:Unit|Service)\].*?)^```/gms),
+].map(([, block = '']) => block);
+
+it('deploy/millrace.service is the printed unit', () => {
+  expect(readFileSync('deploy/millrace.service', 'utf8')).toMatch(/^# .*\n\[Unit\]/);
+  expect(readFileSync('deploy/millrace.service', 'utf8').endsWith(`\n${platform}`)).toBe(true);
+});
+
+it('deploy/millrace-worker.service has the printed section, and the other sections of the platform', () => {
+  const unit = readFileSync('deploy/millrace-worker.service', 'utf8');
+  expect(worker).toContain('KillMode=mixed');
+  expect(unit).toContain(worker);
+  for (const line of ['WantedBy=multi-user.target', 'After=network-online.target']) {
+    expect(platform).toContain(line);
+    expect(unit).toContain(line);
+  }
+});
