@@ -2,6 +2,7 @@
 // calls.ts has its calls; model-process.ts replaces it.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Duplex } from 'node:stream';
+import { killGroup, noteGroup } from '../base/process-groups.ts';
 import { buildEnvironment, FRAME_DESCRIPTOR } from './environment.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
 import { LastLines, LineCutter } from './lines.ts';
@@ -42,6 +43,8 @@ export class ModelChild {
   #heartbeat: NodeJS.Timeout | undefined;
   #silentBeats = 0;
   #isDead = false;
+  /** Its group needs no end if this thread dies. */
+  readonly #forgetGroup: () => void;
   #isStopping = false;
   /** It will end, or has ended: what is written to it now is lost. */
   #isEnding = false;
@@ -60,6 +63,7 @@ export class ModelChild {
       // reach it while the worker drains.
       detached: true,
     });
+    this.#forgetGroup = this.pid === undefined ? () => undefined : noteGroup(this.pid);
     // Before anything can throw: an error without a listener would end the thread.
     this.#process.on('error', (error) => {
       if (this.pid === undefined) this.#settle(`could not be started: ${error.message}`);
@@ -200,6 +204,7 @@ export class ModelChild {
       const own = this.#failure === undefined ? describeExit(code, signal) : this.#failure.reason;
       // Its own children may hold the descriptors, and memory of the device.
       this.#kill();
+      this.#forgetGroup();
       const settle = () => this.#settle(own);
       const timer = setTimeout(settle, DRAIN_MS);
       this.#process.once('close', () => {
@@ -222,12 +227,7 @@ export class ModelChild {
   }
 
   #kill(): void {
-    if (this.pid === undefined) return;
-    try {
-      process.kill(-this.pid, 'SIGKILL');
-    } catch {
-      // No process of the group is left.
-    }
+    if (this.pid !== undefined) killGroup(this.pid);
   }
 }
 

@@ -8,6 +8,7 @@ import {
   type Worker,
 } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
+import { createGroupList, endGroups } from '../../base/process-groups.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
@@ -46,7 +47,7 @@ export interface LaneOptions {
   pool: Piscina<LaneTask, void>;
   /** File of thread-entry. */
   entry: string;
-  task: Omit<LaneTask, 'port'>;
+  task: Omit<LaneTask, 'port' | 'groups'>;
   /** Concurrent jobs. Default: from the handler's config. */
   concurrency: number | undefined;
   /** Default: from the handler's config, else 10 minutes. */
@@ -68,6 +69,8 @@ const BATCHES_DECIDE =
 export class Lane {
   readonly #options: LaneOptions;
   readonly #port: MessagePort;
+  /** Of the model processes that the thread has started. */
+  readonly #groups = createGroupList();
   readonly #outbox: PortOutbox<ToThread>;
   readonly #jobs: LaneJobs;
   readonly #start: LaneStart;
@@ -100,7 +103,10 @@ export class Lane {
     // No signal: piscina gives a task with a signal a thread of its own and kills the thread on
     // abort.
     pool
-      .run({ ...task, port: port2 }, { filename: entry, name: 'serveLane', transferList: [port2] })
+      .run(
+        { ...task, groups: this.#groups, port: port2 },
+        { filename: entry, name: 'serveLane', transferList: [port2] },
+      )
       .then(
         () => this.#settleDeath(undefined),
         (error: unknown) => this.#settleDeath(error),
@@ -232,6 +238,9 @@ export class Lane {
           ({ threadId }) => threadId === message.threadId,
         );
         this.#heapLimitBytes = message.heapLimitBytes;
+        if (this.#thread) this.#thread.once('exit', () => endGroups(this.#groups));
+        else endGroups(this.#groups);
+
         return;
       case 'loaded':
         this.#start.noteLoaded(message.config);

@@ -5,6 +5,7 @@ import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
+import { shareGroups } from '../../base/process-groups.ts';
 import { collectStartGarbage } from '../../base/start-garbage.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
@@ -95,6 +96,7 @@ class ThreadLane implements ConsoleOwner {
     // The worker gave up this lane before it began.
     this.#port.on('close', () => this.#end());
     captureConsole(this);
+    shareGroups(this.#task.groups);
     this.#reportEnd();
     this.#outbox.push({
       kind: 'up',

@@ -112,6 +112,12 @@ def reversed_pairs(inputs):
 
 
 @handler
+def start_helper(input):
+    """It is in the group of this process."""
+    return subprocess.Popen(["sleep", "600"]).pid
+
+
+@handler
 def start_daemon(input):
     """It holds the standard descriptors of this process, outside of its group."""
     return subprocess.Popen(["sleep", "600"], start_new_session=True).pid

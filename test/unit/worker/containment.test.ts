@@ -7,10 +7,13 @@ import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { z } from 'zod';
 import { systemClock } from '../../../src/base/clock.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
 import { createWorker, type WorkerOptions } from '../../../src/worker/worker.ts';
+import { isRunning } from '../../support/models/model-stand.ts';
+import { leaveOutWithoutPython } from '../../support/python.ts';
 import { cpu, makeLease, readOutput } from '../../support/workers/leases.ts';
 import { createThreads, effects, startThreads, until, writeHandler } from './thread-script.ts';
 import { ScriptedLink } from './worker-script.ts';
@@ -174,6 +177,30 @@ describe('a setup that blocks in native code', () => {
     const error = await executor.start().catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ name: 'HandlerNotLoadedError', stage: 'setup' });
     expect(executor.stuckThread).toBeDefined();
+  });
+});
+
+describe.skipIf(leaveOutWithoutPython('containment.test.ts'))('a model process', () => {
+  it('ends together with its own children when its thread dies', async () => {
+    const source = `
+      import { createModelProcess } from ${JSON.stringify(locate('process.ts'))};
+      const args = [${JSON.stringify(join(root, 'test/support/models/faults.py'))}];
+      const model = createModelProcess({ command: 'python3', args });
+      export const setup = (ctx) => model.start(ctx);
+      export default async ({ input }) => {
+        if (input === 'exit') process.exit(3);
+        return [model.pid, await model.call('start_helper', null)];
+      };`;
+    const { begin, executor } = await startThreads({ handlerPath: await writeHandler(source) });
+    const found: unknown = readOutput(await begin('start').end);
+    const pids = z.tuple([z.number(), z.number()]).parse(found);
+    expect(pids.map(isRunning)).toEqual([true, true]);
+    expect((await begin('exit').end).outcome).toMatchObject({ kind: 'failed' });
+    await expect.poll(() => pids.map(isRunning), { timeout: 20_000 }).toEqual([false, false]);
+    // The next thread has a model process of its own, which lives.
+    await until(executor, () => executor.free > 0);
+    const next = z.tuple([z.number(), z.number()]).parse(readOutput(await begin('start').end));
+    expect(next.map(isRunning)).toEqual([true, true]);
   });
 });
 
