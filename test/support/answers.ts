@@ -2,6 +2,7 @@
 import { expect } from 'vitest';
 import { z } from 'zod';
 import { ERROR_CODES, JOB_STATUSES, STUCK_STATES } from '../../src/wire/job.ts';
+import { WAIT_CODES } from '../../src/wire/wait-reason.ts';
 
 const status = z.enum(JOB_STATUSES);
 const wholeMs = z.int().min(0);
@@ -20,6 +21,14 @@ export const jobRecord = z.strictObject({
   outputBytes: z.int().exactOptional(),
   workerId: z.string().exactOptional(),
   progress: z.unknown().optional(),
+  waitReason: z
+    .strictObject({
+      code: z.enum(WAIT_CODES),
+      message: z.string().min(1),
+      since: wholeMs.exactOptional(),
+      until: wholeMs.exactOptional(),
+    })
+    .exactOptional(),
   error: z
     .strictObject({
       code: errorCode,

@@ -40,6 +40,7 @@ describe('run', () => {
       attempt: 0,
       delayTime: expect.any(Number),
       executionTime: 0,
+      waitReason: { code: 'no_worker', message: expect.any(String) },
     });
   });
 

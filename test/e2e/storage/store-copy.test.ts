@@ -101,12 +101,13 @@ describe.skipIf(isLeftOut)('store copy', () => {
     }
   }
 
-  /** What no request can write: an upload under way, and NUL in texts, also in a key. */
+  /** What no request can write: uploads under way, and NUL in texts, also in a key. */
   function addOddRows(path: string): void {
     const database = new DatabaseSync(path);
     const upload = ['idle', 'gone', 0] as const;
     database.prepare('insert into job_input values (?, ?, ?, ?)').run(...upload, Buffer.alloc(9));
     database.prepare(`insert into unused_payload values ('idle', 'gone', 'input', -1)`).run();
+    database.prepare(`insert into version_part values ('idle', 1, 0, ?)`).run(Buffer.alloc(9));
     database.prepare(`update job set worker_id = ? where status = 'FAILED'`).run(ODD);
     database.prepare('update worker set version = ?').run(ODD);
     const key = database.prepare(`insert into api_key (id, hash, name, user_id, scopes, created_at)

@@ -165,8 +165,8 @@ function readErrors(body: string): string[] {
 const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote must be closed'],
   [/^webhook: .* is not an allowed address/, 'public address'],
-  [/^template: template .* not found/, 'ID of a template'],
-  [/^templateId: template .* not found/, 'ID of one of your templates'],
+  [/^template: template .* not found/, 'ID or name of a template'],
+  [/^templateId: template .* not found/, 'ID or name of one of your templates'],
   [/^cursor: must be the cursor of an earlier response$/, '`cursor` of an earlier answer'],
   [/^templateId: template \S+ has no http port/, 'with an http port'],
   [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
