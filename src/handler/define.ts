@@ -114,6 +114,11 @@ export interface HandlerConfig {
   isolation?: 'thread' | 'job';
   /** A new worker process for each job, as if each called `ctx.refreshWorker()`. Default false. */
   refreshWorker?: boolean;
+  /**
+   * `true`: a returned object with a non-empty member `error` fails the attempt, as on RunPod. `false`: it is a
+   * result like any other. Default: it is a result, and the job's log has a warning.
+   */
+  failOnReturnedError?: boolean;
 }
 
 // biome-ignore lint/suspicious/noConfusingVoidType: what a generator without `return` returns.

@@ -14,6 +14,7 @@ import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
 import { ChunkEmitter } from './chunk-emitter.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
 import { Refusal, refuseMismatch, refuseNotJson, toFailedOutcome } from './refusal.ts';
+import { judgeReturned } from './returned-error.ts';
 import { findSteps, type Steps } from './steps.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 import { RunHistory } from './stuck.ts';
@@ -199,6 +200,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     const steps = findSteps(answer);
     if (steps) return this.#drive(steps);
     const value = output ? await this.#checkOutput(answer) : answer;
+    judgeReturned(value, this.#handler.config, this.#context);
     return { kind: 'value', output: this.#encodeOutput(value ?? null) };
   }
 
@@ -243,7 +245,9 @@ class RunningAttempt implements Invocation, ConsoleOwner {
 
   async #completeStream(value: unknown): Promise<Result> {
     if (value === undefined) return { kind: 'chunks' };
-    return { kind: 'value', output: this.#encodeOutput(await this.#checkOutput(value)) };
+    const checked = await this.#checkOutput(value);
+    judgeReturned(checked, this.#handler.config, this.#context);
+    return { kind: 'value', output: this.#encodeOutput(checked) };
   }
 
   /** Returns a promise only if it must wait: most yields are small and continue synchronously. */

@@ -45,8 +45,11 @@ type AnyFunction = (...parameters: unknown[]) => unknown;
 
 const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config', 'batch'];
 
+/** Settings that are true or false. */
+const SWITCHES = ['refreshWorker', 'failOnReturnedError'] as const;
+type Switch = (typeof SWITCHES)[number];
 /** Validated without zod, which would cost about 25 MB in every handler thread. */
-type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | 'refreshWorker'>;
+type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | Switch>;
 const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> = {
   timeoutMs: { min: 1, max: 604_800_000 },
   concurrency: { min: 1, max: 1_000 },
@@ -158,14 +161,14 @@ function readSetting(config: HandlerConfig, key: string, setting: unknown, name:
     const found = typeof setting === 'number' ? setting : describe(setting);
     throw new HandlerLoadError(`${name}: config.${key} must be ${wanted}, got ${found}`);
   };
-  if (key === 'refreshWorker') {
-    if (typeof setting === 'boolean') config.refreshWorker = setting;
+  if (isSwitch(key)) {
+    if (typeof setting === 'boolean') config[key] = setting;
     else if (setting !== undefined) refuse('true or false');
   } else if (key === 'isolation') {
     if (setting === 'job' || setting === 'thread') config.isolation = setting;
     else if (setting !== undefined) refuse("'thread' or 'job'");
   } else if (!isNumberKey(key)) {
-    const known = [...Object.keys(CONFIG_RANGES), 'isolation', 'refreshWorker'].join(', ');
+    const known = [...Object.keys(CONFIG_RANGES), 'isolation', ...SWITCHES].join(', ');
     throw new HandlerLoadError(`${name}: config.${key} is unknown; use one of ${known}`);
   } else if (setting !== undefined) {
     const { min, max } = CONFIG_RANGES[key];
@@ -173,6 +176,10 @@ function readSetting(config: HandlerConfig, key: string, setting: unknown, name:
     if (!isInRange) refuse(`a whole number from ${min} to ${max}`);
     config[key] = Number(setting);
   }
+}
+
+function isSwitch(key: string): key is Switch {
+  return SWITCHES.some((name) => name === key);
 }
 
 function isNumberKey(key: string): key is NumberKey {

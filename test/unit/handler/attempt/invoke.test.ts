@@ -57,6 +57,53 @@ async function runAndReadError(handler: Handle | object, options: Run = {}) {
   return { ...outcome.error, retry: outcome.retry, retryAfterMs: outcome.retryAfterMs };
 }
 
+describe('a handler that returns an object with an error', () => {
+  const give = (value: unknown) => () => value;
+  // biome-ignore lint/correctness/useYield: a generator may only return.
+  const giveAtEnd = async function* () {
+    return { error: 'no' };
+  };
+  const returning = (value: unknown, failOnReturnedError?: boolean) => ({
+    run: give(value),
+    ...(failOnReturnedError !== undefined && { config: { failOnReturnedError } }),
+  });
+
+  it('completes, with a warning in its log', async () => {
+    const sink = new RecordingSink();
+    const end = await run(returning({ error: 'no' }), { sink });
+    expect(readOutput(end)).toEqual({ error: 'no' });
+    expect(sink.logLines.map(({ level, msg }) => [level, msg])).toEqual([
+      [40, expect.stringContaining('config.failOnReturnedError')],
+    ]);
+  });
+
+  it('completes without a warning if its config says so, or if the error is empty', async () => {
+    const sink = new RecordingSink();
+    expect(readOutput(await run(returning({ error: 'no' }, false), { sink }))).toEqual({
+      error: 'no',
+    });
+    for (const error of [null, '', false, undefined]) {
+      const { outcome } = await run(returning({ error, n: 1 }, true), { sink });
+      expect(outcome.kind).toBe('completed');
+    }
+    expect(sink.logLines).toEqual([]);
+  });
+
+  it.each([
+    ['no', 'no'],
+    [{ code: 7 }, '{"code":7}'],
+  ])('fails for %j if its config says so', async (error, message) => {
+    const found = await runAndReadError(returning({ error }, true));
+    expect(found).toMatchObject({ code: 'handler_error', type: 'ReturnedError', message });
+    expect(found.retry).toBe('default');
+  });
+
+  it('fails as a generator too', async () => {
+    const handler = { run: giveAtEnd, config: { failOnReturnedError: true } };
+    expect(await runAndReadError(handler)).toMatchObject({ message: 'no' });
+  });
+});
+
 describe('a handler that returns', () => {
   it('completes with the value of an async function', async () => {
     const end = await run(async (job: Job<unknown>) => ({ echo: job.input, id: job.id }), {
