@@ -65,7 +65,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/jobs.ts')).jobsCommands,
   },
   endpoints: {
-    summary: 'create, list, update and delete endpoints; explain their scaling',
+    summary: 'create, list, show, update and delete endpoints; explain their scaling',
     load: async () => (await import('./resources/endpoints.ts')).endpointsCommands,
   },
   templates: {

@@ -100,7 +100,11 @@ function explainListenError(error: unknown, { host, port }: ListenerParts): unkn
   const { code, message } = error;
   const refuse = (option: string, problem: string) =>
     new PlatformOptionError('unusable', option, problem);
-  if (code === 'EADDRINUSE') return refuse('port', `${port} on ${host} is in use`);
+  if (code === 'EADDRINUSE')
+    return refuse(
+      'port',
+      `${port} on ${host} is in use; stop the program that listens there, or choose another port`,
+    );
   if (code === 'EACCES') return refuse('port', `${port} on ${host} is not permitted`);
   if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
     return refuse('host', `${host} is not an address of this machine`);

@@ -17,7 +17,7 @@ const SHELLS: Readonly<Record<string, (table: CompletionTable) => string>> = {
   fish: renderFish,
 };
 
-const positionals = [{ name: '<shell>', help: 'bash, zsh or fish' }];
+const positionals = [{ name: '<shell>', help: 'shell: bash, zsh or fish' }];
 
 /** A command of the program, which is loaded only if it is needed. */
 export interface LazyCommand {

@@ -281,7 +281,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
 }
 
 const NO_ENDPOINTS =
-  'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint ID';
+  'No endpoint exists yet; create one with `millrace deploy handler.ts` or `millrace endpoints create`, or declare one with --endpoint ID';
 
 function describeKeys({ firstKeys }: RunningPlatform, keyFile: string | undefined): string[] {
   if (!firstKeys) return [];

@@ -16,7 +16,7 @@ export async function noteWaits(client: Client, job: string, signal: AbortSignal
       if (signal.aborted || status !== 'IN_QUEUE') return;
       if (!waitReason || waitReason.code === told) continue;
       told = waitReason.code;
-      printNote(`millrace jobs: job ${job} waits (${told}): ${waitReason.message}\n`);
+      printNote(`millrace jobs submit: job ${job} waits (${told}): ${waitReason.message}\n`);
     } catch {
       // The stream, which the command follows, reports errors.
       return;
