@@ -40,8 +40,8 @@ const MAX_IDEMPOTENCY_KEY = 255;
 /** The header `Idempotency-Key`. Clients encode other characters differently, so only ASCII is allowed. */
 export const idempotencyHeader = z
   .string()
-  .min(1)
-  .max(MAX_IDEMPOTENCY_KEY)
+  .min(1, 'must not be empty')
+  .max(MAX_IDEMPOTENCY_KEY, `must have at most ${MAX_IDEMPOTENCY_KEY} characters`)
   .regex(/^[\x20-\x7e]*$/, 'must be printable ASCII');
 
 export const runRequest = z.strictObject({

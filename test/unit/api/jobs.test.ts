@@ -131,16 +131,17 @@ describe('run', () => {
     });
 
     it.each([
-      ['another key than the body', 'k', { ...body, idempotencyKey: 'other' }],
-      ['an empty key', '', body],
-      ['a key of 256 characters', 'k'.repeat(256), body],
-      ['a key that is not ASCII', 'k\u00e9', body],
-    ])('answers %s with 422 that names the header', async (_name, key, sent) => {
+      ['another key than the body', 'k', { ...body, idempotencyKey: 'other' }, 'must be equal'],
+      ['an empty key', '', body, 'must not be empty'],
+      ['a key of 256 characters', 'k'.repeat(256), body, 'must have at most 255 characters'],
+      ['a key that is not ASCII', 'k\u00e9', body, 'must be printable ASCII'],
+    ])('answers %s with 422 that names the header', async (_name, key, sent, problem) => {
       const run = await startRun();
       const response = await run(key, sent);
       expect(response.status).toBe(422);
-      const { errors } = await readJson(response);
+      const { detail, errors } = await readJson(response);
       expect(errors).toEqual([errorAt('Idempotency-Key')]);
+      expect(detail).toContain(`Idempotency-Key ${problem}`);
     });
   });
 
