@@ -29,14 +29,14 @@ export interface VersionsOptions {
   log: Log;
   endpoints: Pick<Endpoints, 'changeDeployment' | 'get' | 'find'>;
   /** Lists the files of an archive. @throws ProblemError `invalid` */
-  inspect: (archive: Uint8Array) => Promise<ArchiveContent>;
+  inspect: (archive: Uint8Array) => Promise<ArchiveSummary>;
   /** @throws ProblemError if the user may not run code here */
   admit: (userId: string) => void;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
 }
 
-export interface ArchiveContent {
+export interface ArchiveSummary {
   files: readonly { path: string }[];
   unpackedBytes: number;
 }
