@@ -1,0 +1,110 @@
+// Runs each handler of docs/guides/from-runpod-python.md.
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createClient } from '../../../src/client.ts';
+import { readCodeBlocks, runCommandLine } from '../../support/printed-commands.ts';
+import { Process } from '../../support/processes.ts';
+
+const PRINTED_URL = 'http://127.0.0.1:8000';
+const blocks = await readCodeBlocks('docs/guides/from-runpod-python.md');
+const handlers = blocks.filter(({ language }) => language === 'ts');
+
+let folder: string;
+let dev: Process;
+let url: string;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-guide-'));
+  mkdirSync(join(folder, 'node_modules'));
+  symlinkSync(resolve('.'), join(folder, 'node_modules/millrace'));
+  symlinkSync(resolve('node_modules/zod'), join(folder, 'node_modules/zod'));
+  for (const { text } of handlers) {
+    writeFileSync(join(folder, /^\/\/ (\S+)/.exec(text)?.[1] ?? ''), text);
+  }
+  dev = new Process(['dev', folder, '--port', '0']);
+  url = await dev.find(/ready at (http:\/\/127\.0\.0\.1:\d+)/);
+});
+
+afterAll(async () => {
+  await dev.end();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const open = (endpoint: string) => createClient({ url, endpoint });
+
+it('has a handler for each idiom', () => {
+  const names = handlers.map(({ text }) => /^\/\/ (\w+)/.exec(text)?.[1]);
+  expect(names).toEqual([
+    ...['errors', 'validation', 'streams', 'progress', 'refresh', 'concurrency', 'uploads'],
+  ]);
+});
+
+it('{"error"}: a NonRetryableError fails the job at its first attempt', async () => {
+  expect(await open('errors').runsync({ width: 5000 })).toMatchObject({
+    status: 'FAILED',
+    attempt: 1,
+    error: { message: 'width must be at most 4096' },
+  });
+});
+
+it('rp_validator: the schema refuses and fills in values', async () => {
+  const client = open('validation');
+  expect(await client.runsync({ prompt: 'a mill' })).toMatchObject({ output: 'a mill, 20 steps' });
+  expect(await client.runsync({ prompt: 'a mill', steps: 0 })).toMatchObject({
+    status: 'FAILED',
+    error: { code: 'input_invalid' },
+  });
+});
+
+it('return_aggregate_stream: the output is the array of chunks', async () => {
+  const record = await open('streams').runsync({ prompt: 'one two' });
+  expect(record).toMatchObject({ output: ['one', 'two'] });
+});
+
+it('progress_update: the handler ends after its progress', async () => {
+  expect(await open('progress').runsync({ steps: 3 })).toMatchObject({ output: 'done' });
+});
+
+it('refresh_worker: the next job has a new process', async () => {
+  const client = open('refresh');
+  const { output: first } = await client.runsync({});
+  const { output: second } = await client.runsync({});
+  expect([typeof first, typeof second]).toEqual(['number', 'number']);
+  expect(second).not.toBe(first);
+});
+
+it('concurrency_modifier: several jobs run at a time', async () => {
+  const client = open('concurrency');
+  const records = await Promise.all([1, 2, 3, 4].map(() => client.runsync({})));
+  const counts = records.map(({ output }) => Number(output));
+  expect(Math.max(...counts)).toBeGreaterThan(1);
+});
+
+it('rp_upload: the handler puts its bytes', async () => {
+  let received = '';
+  const server = createServer(async (request, response) => {
+    received = `${request.method} ${await buffer(request)}`;
+    response.end();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = server.address();
+  const port = typeof bound === 'object' && bound ? bound.port : 0;
+  const uploadUrl = `http://127.0.0.1:${port}/picture`;
+  try {
+    expect(await open('uploads').runsync({ uploadUrl })).toMatchObject({ output: { bytes: 11 } });
+    expect(received).toBe('PUT the picture');
+  } finally {
+    server.close();
+  }
+});
+
+it("rp_serve_api: dev answers a call in the form of RunPod's API", async () => {
+  const line = blocks.at(-1)?.text.split('\n')[1] ?? '';
+  const { stdout } = await runCommandLine(line.replace(PRINTED_URL, url));
+  expect(JSON.parse(stdout)).toMatchObject({ status: 'COMPLETED', output: { width: 512 } });
+});
