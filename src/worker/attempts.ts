@@ -306,10 +306,9 @@ export class Attempts {
   #logFailure(attempt: Attempt, { outcome }: ExecutionEnd): void {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;
-    this.#log[this.#failureLevel](
-      { ...describeAttempt(attempt), code },
-      `attempt failed: ${message}`,
-    );
+    const fields = { ...describeAttempt(attempt), code };
+    if (this.#failureLevel === 'debug') this.#log.debug(fields, `attempt failed: ${message}`);
+    else this.#log.warn(fields, `attempt failed: ${message}`);
   }
 
   #settle(attempt: Attempt): void {
