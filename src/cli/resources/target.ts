@@ -19,7 +19,8 @@ export interface Target {
 
 /**
  * A profile that a flag names wins over the environment too. The key of a profile goes to the URL of the profile only:
- * with another URL, no key is sent. @throws UsageError, CommandError
+ * with another URL, no key is sent. Nor does a key without a URL go to the URL of a profile that nobody named: it goes
+ * to the default URL. @throws UsageError, CommandError
  */
 export function chooseTarget({ key, profile: named, url }: GivenTarget): Target {
   const isNamed = named !== undefined;
@@ -28,7 +29,11 @@ export function chooseTarget({ key, profile: named, url }: GivenTarget): Target 
     key: isNamed && key === readVariable('MILLRACE_KEY') ? undefined : key,
   };
   if (own.url !== undefined && own.key !== undefined) return { url: own.url, key: own.key };
-  const profile = findProfile(named ?? readVariable('MILLRACE_PROFILE'));
+  const name = named ?? readVariable('MILLRACE_PROFILE');
+  if (name === undefined && own.key !== undefined) {
+    return { url: own.url ?? DEFAULT_URL, key: own.key };
+  }
+  const profile = findProfile(name);
   const target = own.url ?? profile?.url ?? DEFAULT_URL;
   const isOfProfile = profile !== undefined && isSame(target, profile.url);
   return { url: target, key: own.key ?? (isOfProfile ? profile.key : undefined) };

@@ -73,6 +73,14 @@ describe('the platform of a command', () => {
     expect(choose({ url: `${WORK.url}/`, profile: 'work' }).key).toBe(WORK.key);
   });
 
+  it('is the one on this machine for a key without a URL, unless a profile is named', () => {
+    store();
+    vi.stubEnv('MILLRACE_KEY', 'mr_other');
+    expect(choose()).toEqual({ url: 'http://127.0.0.1:8000', key: 'mr_other' });
+    vi.stubEnv('MILLRACE_PROFILE', 'work');
+    expect(choose()).toEqual({ url: WORK.url, key: 'mr_other' });
+  });
+
   it('is unknown for a profile that does not exist', () => {
     store();
     expect(() => choose({ profile: 'wrok' })).toThrow(/no profile wrok; known are home, work/);
