@@ -4,7 +4,9 @@ import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.t
 import type { Operation } from '../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../src/wire/operations/operations.ts';
 import {
+  FETCH_VERSION_ROUTES,
   JOB_ROUTES,
+  OPENAI_ROUTES,
   RUNPOD_BASE,
   WORKER_ROUTES,
   type WorkerVerb,
@@ -124,6 +126,7 @@ const UNTOLD: readonly FuzzedOperation[] = [
       ...{ reason: dice.pick(['drained', 'crashed']), outbox: [], detail: 'gone' },
     },
   })),
+  { ...FETCH_VERSION_ROUTES.fetchVersion, mayWait: false, compose: NOTHING },
   ...runpodClient(),
   ...runpodWorker(),
 ];
@@ -131,7 +134,7 @@ const UNTOLD: readonly FuzzedOperation[] = [
 export const FUZZED_OPERATIONS: readonly FuzzedOperation[] = [
   ...OPERATIONS.map(({ body, id, method, path }) => ({
     method,
-    path: path.replace('/:path', '/*'),
+    path: serveAll(path),
     mayWait: WAITING.has(id) || path.startsWith('/lb/'),
     compose: path.startsWith('/lb/') ? composePassedOn : (TOLD[id] ?? sendExample(body)),
   })),
@@ -143,6 +146,11 @@ export const FUZZED_READERS = FUZZED_OPERATIONS.filter(
   ({ compose, method, path }) =>
     compose !== NOTHING && (method === 'POST' || method === 'PATCH') && !path.startsWith('/lb/'),
 );
+
+/** The path as the server has it: these parameters stand for all that follows. */
+function serveAll(path: string): string {
+  return path.replace(/\/:(path|model)$/, '/*');
+}
 
 function sendExample(body: Operation['body']): FuzzedOperation['compose'] {
   return body?.example === undefined ? NOTHING : () => ({ json: body.example });
@@ -303,7 +311,12 @@ function runpodClient(): FuzzedOperation[] {
     compose: NOTHING,
   }));
   const health = place(getEndpointHealth.path);
+  const openAi = Object.values(OPENAI_ROUTES).map(({ method, path }) => ({
+    ...{ method, path: place(serveAll(path)), mayWait: true },
+    compose: method === 'POST' ? () => ({ json: { model: 'small' } }) : NOTHING,
+  }));
   return [
+    ...openAi,
     ...onJob,
     ...submitting,
     ...changing,

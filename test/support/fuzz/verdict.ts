@@ -1,4 +1,6 @@
 // Judges whether the platform may give an answer to the fuzzer.
+import { z } from 'zod';
+import { ERROR_CODES } from '../../../src/wire/job.ts';
 import { checkProblem } from '../answers.ts';
 import { checkAnswer } from '../openapi-check.ts';
 import type { FuzzRequest } from './framing.ts';
@@ -10,8 +12,19 @@ import type { Caller, FuzzWorld } from './world.ts';
 /** Less than the platform's own time limits of 30 s: none of them may be what ends a request. */
 const MAX_MS = 25_000;
 const RUNPOD = /^[A-Z]+ \/runpod\//;
+const OPENAI = / (\/runpod)?\/v2\/:endpoint\/openai\//;
 const OPEN = / \/(healthz|readyz|openapi\.json)$/;
 const PASSED_ON = /^[A-Z]+ \/lb\//;
+/** The job of a request may have been cancelled by a purge, or have failed. */
+const ENDS_OF_JOBS = new RegExp(`"code":"(${['cancelled', ...ERROR_CODES].join('|')})"`);
+const openAiError = z.strictObject({
+  error: z.strictObject({
+    message: z.string().min(1),
+    type: z.string().min(1),
+    param: z.string().nullable(),
+    code: z.string().min(1),
+  }),
+});
 
 export interface Judged {
   request: FuzzRequest;
@@ -60,8 +73,14 @@ function judgeOne({ body, headers, status }: WireAnswer, { method, request }: On
   // The user's own worker may answer anything.
   if (PASSED_ON.test(route) && mediaType !== 'application/problem+json') return [];
   const isMaybeDown = PASSED_ON.test(route) && [502, 503, 504].includes(status);
-  const faults = status >= 500 && !isMaybeDown ? [`${status} ${text.slice(0, 300)}`] : [];
+  const isOfJob = OPENAI.test(route) && ENDS_OF_JOBS.test(text);
+  const isFault = status >= 500 && !isMaybeDown && !isOfJob;
+  const faults = isFault ? [`${status} ${text.slice(0, 300)}`] : [];
   if (method === 'HEAD') return body.length === 0 ? faults : [...faults, 'HEAD with a body'];
+  if (OPENAI.test(route) && mediaType?.startsWith('application/json')) {
+    const isOfOpenAi = openAiError.safeParse(JSON.parse(text)).success;
+    return isOfOpenAi ? faults : [...faults, `${status} ${text.slice(0, 300)}`];
+  }
   if (RUNPOD.test(route) && mediaType?.startsWith('application/json')) {
     return /^\{"error":".+"\}$/s.test(text) ? faults : [...faults, `${status} ${text}`];
   }
