@@ -68,7 +68,9 @@ async function run(args: readonly string[]): Promise<number> {
   const log = createTerminalLog('warn');
   try {
     const pid = await stopPlatform(dataFolder, stopMs);
-    if (pid !== undefined) void print(`stopped the platform (pid ${pid})\n`);
+    const first =
+      pid === undefined ? 'no platform was running' : `stopped the platform (pid ${pid})`;
+    void print(`${first}\n`);
     // No platform starts while its pods are being stopped.
     const lock = lockDataFolder(dataFolder);
     try {

@@ -52,8 +52,14 @@ describe('millrace down', () => {
     const { code, stderr } = await platform.end('SIGINT');
     expect(code).toBe(0);
     expect(stderr).toMatch(LEFT);
-    expect(await place.run(DOWN)).toMatchObject({ code: 0, stdout: 'stopped 1 pod\n' });
-    expect(await place.run(DOWN)).toMatchObject({ code: 0, stdout: 'stopped 0 pods\n' });
+    expect(await place.run(DOWN)).toMatchObject({
+      code: 0,
+      stdout: 'no platform was running\nstopped 1 pod\n',
+    });
+    expect(await place.run(DOWN)).toMatchObject({
+      code: 0,
+      stdout: 'no platform was running\nstopped 0 pods\n',
+    });
     await serve();
     await untilPod(pod, ['RUNNING', 'STARTING']);
   });
