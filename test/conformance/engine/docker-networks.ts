@@ -23,6 +23,13 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
     return (await stage.untilPrinted(id, '\n')).trim();
   }
 
+  /**
+   * Seeks again after another result: on a busy machine an answer can take longer than a second, and once a container in
+   * a network that had just been made reached one in another.
+   */
+  const expectSeek = (target: string, network: string | null) =>
+    expect.poll(() => seek(target, network), { timeout: 60_000 });
+
   /** The address of the container in its only network. */
   const addressOf = ({ id }: ContainerSpec) =>
     docker(
@@ -33,26 +40,26 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
   describe('networks', () => {
     it('connect pods of one name', async () => {
       const { id } = await waiting('shared');
-      expect(await seek(`${id}.millrace.internal`, 'shared')).toBe('reached');
+      await expectSeek(`${id}.millrace.internal`, 'shared').toBe('reached');
       expect((await stage.engine.inspect(id))?.ip).toMatch(/^\d+\.\d+\.\d+\.\d+$/);
     });
 
     it('separate pods of different names', async () => {
       const spec = await waiting('shared');
       const ip = await addressOf(spec);
-      expect(await seek(ip, 'shared')).toBe('reached');
-      expect(await seek(ip, 'other')).toBe('lost');
-      expect(await seek(ip, null)).toBe('lost');
+      await expectSeek(ip, 'shared').toBe('reached');
+      await expectSeek(ip, 'other').toBe('lost');
+      await expectSeek(ip, null).toBe('lost');
     });
 
     it('are not created without a request', async () => {
       const spec = await waiting(null);
       expect((await stage.engine.inspect(spec.id))?.ip).toBeNull();
-      expect(await seek(await addressOf(spec), null)).toBe('lost');
+      await expectSeek(await addressOf(spec), null).toBe('lost');
     });
 
     it('reach the machine', async () => {
-      expect(await seek('host.docker.internal', null)).toBe('reached');
+      await expectSeek('host.docker.internal', null).toBe('reached');
     });
 
     it('are removed with their last container', async () => {
@@ -80,7 +87,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       await docker('network', 'rm', `${ground.platform}-net-shared`);
       await stage.engine.start(id);
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
-      expect(await seek(`${id}.millrace.internal`, 'shared')).toBe('reached');
+      await expectSeek(`${id}.millrace.internal`, 'shared').toBe('reached');
     });
 
     it('that were created twice under one name become one', async () => {
