@@ -1,5 +1,5 @@
 // Says how many pods keep running when a platform ends, which surprises those who stop it with Ctrl-C.
-import { countLeftPods, type LeftPods } from '../platform/left-pods.ts';
+import { countLeftPods, type LeftPods } from '../platform/compute/left-pods.ts';
 
 export async function tellLeftPods(place: LeftPods): Promise<void> {
   const pods = await countLeftPods(place);

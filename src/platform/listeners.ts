@@ -9,7 +9,7 @@ import type { Keys } from '../control/keys/keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
 import type { Queues } from '../queue/queues.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
-import type { Compute } from './compute.ts';
+import type { Compute } from './compute/compute.ts';
 import type { DataStore } from './data-store.ts';
 import { completeGrpcPort, openGrpcPort } from './grpc-port.ts';
 import { PlatformOptionError } from './option-error.ts';

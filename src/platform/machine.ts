@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import type { Amounts } from '../control/limits/capacity.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
+import { openEngine } from './compute/open-engine.ts';
+import { WorkerFolders } from './compute/worker-folders.ts';
 import { GpuUsage } from './gpu-usage.ts';
 import { measureLimits } from './machine-limits.ts';
-import { openEngine } from './open-engine.ts';
 import type { CompleteOptions } from './platform-options.ts';
-import { WorkerFolders } from './worker-folders.ts';
 
 export interface Machine {
   /** Undefined: pods cannot run. */

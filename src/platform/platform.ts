@@ -9,7 +9,8 @@ import type { Queues } from '../queue/queues.ts';
 import type { FindScaling } from '../queue/waits/waits.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
-import { Compute } from './compute.ts';
+import { Compute } from './compute/compute.ts';
+import { choosePodUser, shareDataFolder } from './compute/pod-user-choice.ts';
 import { checkCorsOrigins } from './cors-origins.ts';
 import { createQueue } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
@@ -22,7 +23,6 @@ import { openMachine } from './machine.ts';
 import { checkNodeOptions } from './nodes/node-options.ts';
 import { PlatformOptionError } from './option-error.ts';
 import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
-import { choosePodUser, shareDataFolder } from './pod-user-choice.ts';
 
 export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */

@@ -2,8 +2,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { stopLeftPods } from '../../platform/compute/left-pods.ts';
 import { findHolder, lockDataFolder } from '../../platform/files/data-lock.ts';
-import { stopLeftPods } from '../../platform/left-pods.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';

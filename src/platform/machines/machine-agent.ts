@@ -2,7 +2,7 @@
 // node knows of a new leader, it refuses the earlier one.
 import { type ContainerSpec, type Engine, EngineError } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { FolderUse, WorkerFolders } from '../worker-folders.ts';
+import type { FolderUse, WorkerFolders } from '../compute/worker-folders.ts';
 import type { MachineAct, MachineAnswer, MachineBody } from './machine-messages.ts';
 
 export interface MachineAgentOptions {

@@ -1,7 +1,7 @@
 // What workers need from the machine of their node, and from the node that has their endpoint's queue.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { WorkerHost } from '../pod-control.ts';
+import type { WorkerHost } from '../compute/pod-control.ts';
 import type { Machines } from './machines.ts';
 import type { NodeWork } from './node-work.ts';
 

@@ -4,7 +4,7 @@ import type { EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts'
 import type { Keys } from '../../control/keys/keys.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { Store } from '../../store/store.ts';
-import type { Compute } from '../compute.ts';
+import type { Compute } from '../compute/compute.ts';
 import { type PlatformKeys, prepareKeys } from '../files/key-file.ts';
 
 export interface LeaderOptions {

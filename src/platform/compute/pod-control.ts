@@ -1,21 +1,21 @@
 // Manages pods and the workers of endpoints while it is open: the reconciler, the fleet, and what workers need besides
 // their containers. One process at a time may have it open.
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
-import type { Balancer } from '../control/balancing/balancer.ts';
-import type { Catalog } from '../control/endpoints/catalog.ts';
-import type { Endpoints } from '../control/endpoints/endpoints.ts';
-import type { Templates } from '../control/endpoints/templates.ts';
-import type { Keys } from '../control/keys/keys.ts';
-import type { Unreachable } from '../control/pods/pod-lifecycle.ts';
-import type { PodState, Pods } from '../control/pods/pods.ts';
-import { Reconciler } from '../control/pods/reconciler.ts';
-import type { Decisions } from '../control/scaling/decisions.ts';
-import { Fleet } from '../control/scaling/fleet.ts';
-import type { WorkView } from '../control/scaling/work-view.ts';
-import { type GoneWorker, WorkerPods } from '../control/scaling/worker-pods.ts';
-import type { Engine } from '../engine/engine.ts';
-import type { KnownScaling } from '../wire/resources/scaling-facts.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Balancer } from '../../control/balancing/balancer.ts';
+import type { Catalog } from '../../control/endpoints/catalog.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Templates } from '../../control/endpoints/templates.ts';
+import type { Keys } from '../../control/keys/keys.ts';
+import type { Unreachable } from '../../control/pods/pod-lifecycle.ts';
+import type { PodState, Pods } from '../../control/pods/pods.ts';
+import { Reconciler } from '../../control/pods/reconciler.ts';
+import type { Decisions } from '../../control/scaling/decisions.ts';
+import { Fleet } from '../../control/scaling/fleet.ts';
+import type { WorkView } from '../../control/scaling/work-view.ts';
+import { type GoneWorker, WorkerPods } from '../../control/scaling/worker-pods.ts';
+import type { Engine } from '../../engine/engine.ts';
+import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 
 /** What workers in pods need from the machine that they run on, and from the queue of their endpoint. */
 export interface WorkerHost {

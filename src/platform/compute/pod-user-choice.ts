@@ -3,10 +3,10 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import type { Log } from '../base/log.ts';
-import { launcherPath } from '../base/package-info.ts';
-import { findUnreadable, type PodUser, provideOwn } from '../engine/process/pod-user.ts';
-import { PlatformOptionError } from './option-error.ts';
+import type { Log } from '../../base/log.ts';
+import { launcherPath } from '../../base/package-info.ts';
+import { findUnreadable, type PodUser, provideOwn } from '../../engine/process/pod-user.ts';
+import { PlatformOptionError } from '../option-error.ts';
 
 /** The file that has this code; the package may have bundled it. */
 const OWN_CODE = import.meta.filename;

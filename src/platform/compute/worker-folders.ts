@@ -4,11 +4,16 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Log } from '../base/log.ts';
-import { type PodUser, provideOwn, provideParent, removeOwn } from '../engine/process/pod-user.ts';
-import type { LeaseRef } from '../wire/link/worker-link.ts';
-import { readForeignIdentity } from '../worker/outbox/folder-identity.ts';
-import { readUndelivered } from '../worker/outbox/outbox-entries.ts';
+import type { Log } from '../../base/log.ts';
+import {
+  type PodUser,
+  provideOwn,
+  provideParent,
+  removeOwn,
+} from '../../engine/process/pod-user.ts';
+import type { LeaseRef } from '../../wire/link/worker-link.ts';
+import { readForeignIdentity } from '../../worker/outbox/folder-identity.ts';
+import { readUndelivered } from '../../worker/outbox/outbox-entries.ts';
 
 export interface WorkerFoldersOptions {
   path: string;

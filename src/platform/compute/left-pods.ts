@@ -1,10 +1,10 @@
 // The pods on this machine that run without a platform: how many there are, and their end. The platform of their
 // data folder must not be running.
-import type { Log } from '../base/log.ts';
-import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
-import { type Engine, EngineError } from '../engine/engine.ts';
+import type { Log } from '../../base/log.ts';
+import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
+import { type Engine, EngineError } from '../../engine/engine.ts';
+import { PlatformOptionError } from '../option-error.ts';
 import { openEngine } from './open-engine.ts';
-import { PlatformOptionError } from './option-error.ts';
 
 export interface LeftPods {
   kind: EngineKind;

@@ -5,13 +5,13 @@ import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promise
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { systemClock } from '../../../src/base/clock.ts';
-import { silentLog } from '../../../src/base/log.ts';
-import { WorkerFolders } from '../../../src/platform/worker-folders.ts';
-import type { LeaseRef } from '../../../src/wire/link/worker-link.ts';
-import { DiskOutbox } from '../../../src/worker/outbox/disk-outbox.ts';
-import { writeIdentity } from '../../../src/worker/outbox/folder-identity.ts';
-import { complete } from '../../conformance/outbox.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { WorkerFolders } from '../../../../src/platform/compute/worker-folders.ts';
+import type { LeaseRef } from '../../../../src/wire/link/worker-link.ts';
+import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
+import { writeIdentity } from '../../../../src/worker/outbox/folder-identity.ts';
+import { complete } from '../../../conformance/outbox.ts';
 
 const LEASE: LeaseRef = { jobId: 'job', attempt: 1, token: 'token' };
 

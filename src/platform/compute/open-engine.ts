@@ -1,14 +1,14 @@
 // Opens the engine that runs pods, with the facts about this machine that it needs.
 import { join } from 'node:path';
-import type { Log } from '../base/log.ts';
-import { launcherPath } from '../base/package-info.ts';
-import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
-import type { Containment } from '../engine/docker/containment.ts';
-import type { ContainerStats, Engine } from '../engine/engine.ts';
-import type { PodUser } from '../engine/process/pod-user.ts';
-import type { Device } from '../wire/link/worker-link.ts';
-import { readEngineName } from './files/engine-name.ts';
-import { describeError, PlatformOptionError } from './option-error.ts';
+import type { Log } from '../../base/log.ts';
+import { launcherPath } from '../../base/package-info.ts';
+import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
+import type { Containment } from '../../engine/docker/containment.ts';
+import type { ContainerStats, Engine } from '../../engine/engine.ts';
+import type { PodUser } from '../../engine/process/pod-user.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
+import { readEngineName } from '../files/engine-name.ts';
+import { describeError, PlatformOptionError } from '../option-error.ts';
 import { locateCode } from './pod-user-choice.ts';
 
 export interface EngineOptions {
@@ -30,7 +30,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
   const { dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
   if (kind === 'docker') return openDocker(options);
-  const { ProcessEngine } = await import('../engine/process/process-engine.ts');
+  const { ProcessEngine } = await import('../../engine/process/process-engine.ts');
   return new ProcessEngine({
     folder: join(dataFolder, 'pods'),
     log,
@@ -49,7 +49,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
 
 async function openDocker(options: EngineOptions): Promise<Engine> {
   const { containment, dataFolder, devices, dockerHost: host, log, measureGpus } = options;
-  const { DockerEngine } = await import('../engine/docker/docker-engine.ts');
+  const { DockerEngine } = await import('../../engine/docker/docker-engine.ts');
   const platform = readEngineName(dataFolder);
   try {
     const machineGpus = devices.filter(({ kind }) => kind === 'gpu').length;

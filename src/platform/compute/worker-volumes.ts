@@ -1,6 +1,6 @@
 // Removes the state volumes of deleted endpoints. Workers clean up inside a volume.
-import type { Log } from '../base/log.ts';
-import type { StateVolumes } from '../engine/engine.ts';
+import type { Log } from '../../base/log.ts';
+import type { StateVolumes } from '../../engine/engine.ts';
 import type { FolderUse } from './worker-folders.ts';
 
 export interface WorkerVolumesOptions {
