@@ -20,7 +20,6 @@ import {
   type EndpointUpdate,
   endpointId,
   endpointSettings,
-  findDeploymentFaults,
   isReserved,
 } from '../../wire/resources/endpoint.ts';
 import { RESOURCES } from '../../wire/routes.ts';
@@ -35,8 +34,7 @@ import { cutNewest } from '../list-page.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
-import type { Catalog } from './catalog.ts';
-import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
+import { checkDeployment, type Deploying, refuse } from './deployment-check.ts';
 import {
   applyUpdate,
   describeEndpoint,
@@ -45,7 +43,6 @@ import {
   splitCreation,
   splitUpdate,
 } from './endpoint-records.ts';
-import { readTemplate } from './templates.ts';
 
 export interface EndpointsOptions {
   store: Store;
@@ -56,14 +53,6 @@ export interface EndpointsOptions {
   quotas?: Quotas | undefined;
   /** Returns the shard of a new endpoint. Default: 0. */
   chooseShard?: ((endpointId: string) => number) | undefined;
-}
-
-export interface Deploying {
-  engine: Exclude<EngineKind, 'none'>;
-  catalog: Pick<Catalog, 'hasGpuType'>;
-  templates: NamedRecords;
-  /** @throws ProblemError if the engine is not available to this user */
-  admit: (userId: string) => void;
 }
 
 export interface EndpointEvent {
@@ -216,12 +205,12 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
       ...{ id, userId, createdAt: now, shard: this.#chooseShard(id) },
       ...splitCreation(named),
     };
-    const check = (tx: Transaction) => this.#check(tx, endpoint, endpoint.deployment);
+    const { deploying } = this.#options;
     this.#checkQuotas(endpoint, creation);
     const release = this.#count.reserve(userId);
     try {
       await this.#options.store.write(function* (tx) {
-        yield* check(tx);
+        yield* checkDeployment(tx, deploying, endpoint, endpoint.deployment);
         yield* tx.putEndpoint(endpoint);
       });
       this.#learn(endpoint);
@@ -238,15 +227,14 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   async update(userId: string, id: string, given: EndpointUpdate): Promise<EndpointRecord> {
     this.#require(userId, id);
     const update = this.#nameTemplate(userId, given);
-    const check = (tx: Transaction, after: LiveEndpoint, changed: Partial<EndpointDeployment>) =>
-      this.#check(tx, after, changed);
+    const { deploying } = this.#options;
     const checkQuotas = this.#checkQuotas.bind(this);
     const changed = await this.#options.store.write(function* (tx) {
       const before = yield* tx.endpoint(id);
       if (!before || before.deleted) throw unknownEndpoint(id);
       const after = applyUpdate(before, update);
       checkQuotas(after, update);
-      yield* check(tx, after, splitUpdate(update).deployment);
+      yield* checkDeployment(tx, deploying, after, splitUpdate(update).deployment);
       yield* tx.putEndpoint(after);
       return after;
     });
@@ -313,35 +301,6 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     throw unknownEndpoint(id);
   }
 
-  /** Checks only given members: the others were valid when they were set. */
-  *#check(
-    tx: Transaction,
-    { deployment, userId }: LiveEndpoint,
-    given: Partial<EndpointDeployment>,
-  ): Step<void> {
-    if (!deployment || Object.keys(given).length === 0) return;
-    const { deploying } = this.#options;
-    if (!deploying) throw new ProblemError('conflict', NO_ENGINE);
-    deploying.admit(userId);
-    const faults = findDeploymentFaults(deployment);
-    const errors = faults.map(({ message, path }) => `${path.join('.')}: ${message}`);
-    const { gpuTypeIds = [], templateId } = given;
-    for (const [index, type] of gpuTypeIds.entries()) {
-      if (deploying.catalog.hasGpuType(type)) continue;
-      errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalog`);
-    }
-    if (templateId !== undefined) {
-      const template = yield* readTemplate(tx, userId, templateId);
-      const { source = 'TEMPLATE', type } = deployment;
-      const use = { engine: deploying.engine, type, source };
-      const fault = template
-        ? findTemplateFault({ ...use, template })
-        : `template ${JSON.stringify(templateId)} not found`;
-      if (fault) errors.push(`templateId: ${fault}`);
-    }
-    if (errors.length > 0) throw refuse(errors);
-  }
-
   #chooseShard(id: string): number {
     return this.#options.chooseShard?.(id) ?? 0;
   }
@@ -365,17 +324,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 }
 
-const NO_ENGINE =
-  'this platform runs without an engine; start it with `millrace serve --engine process`';
-
 /** Without counters. */
 function toLive(endpoint: LiveEndpoint): LiveEndpoint {
   const { createdAt, deployment, id, settings, shard, userId } = endpoint;
   return { id, userId, deployment, settings, createdAt, shard };
-}
-
-function refuse(errors: string[]): ProblemError {
-  return new ProblemError('invalid', errors.join('; '), { errors });
 }
 
 function unknownEndpoint(id: string): ProblemError {

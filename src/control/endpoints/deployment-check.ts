@@ -1,0 +1,57 @@
+// Checks the deployment of an endpoint against the platform: its engine, its catalog and the user's templates.
+import type { Step, Transaction } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { type EndpointDeployment, findDeploymentFaults } from '../../wire/resources/endpoint.ts';
+import type { NamedRecords } from '../name-index.ts';
+import type { Catalog } from './catalog.ts';
+import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
+import type { LiveEndpoint } from './endpoint-records.ts';
+import { readTemplate } from './templates.ts';
+
+/** What a platform that starts workers has. */
+export interface Deploying {
+  engine: Exclude<EngineKind, 'none'>;
+  catalog: Pick<Catalog, 'hasGpuType'>;
+  templates: NamedRecords;
+  /** @throws ProblemError if the engine is not available to this user */
+  admit: (userId: string) => void;
+}
+
+const NO_ENGINE =
+  'this platform runs without an engine; start it with `millrace serve --engine process`';
+
+/**
+ * Checks only given members: the others were valid when they were set.
+ * @throws ProblemError `invalid`, `conflict` without an engine, and the errors of `admit`
+ */
+export function* checkDeployment(
+  tx: Transaction,
+  deploying: Deploying | undefined,
+  { deployment, userId }: LiveEndpoint,
+  given: Partial<EndpointDeployment> | undefined,
+): Step<void> {
+  if (!deployment || !given || Object.keys(given).length === 0) return;
+  if (!deploying) throw new ProblemError('conflict', NO_ENGINE);
+  deploying.admit(userId);
+  const faults = findDeploymentFaults(deployment);
+  const errors = faults.map(({ message, path }) => `${path.join('.')}: ${message}`);
+  const { gpuTypeIds = [], templateId } = given;
+  for (const [index, type] of gpuTypeIds.entries()) {
+    if (deploying.catalog.hasGpuType(type)) continue;
+    errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalog`);
+  }
+  if (templateId !== undefined) {
+    const template = yield* readTemplate(tx, userId, templateId);
+    const { source = 'TEMPLATE', type } = deployment;
+    const use = { engine: deploying.engine, type, source };
+    const fault = template
+      ? findTemplateFault({ ...use, template })
+      : `template ${JSON.stringify(templateId)} not found`;
+    if (fault) errors.push(`templateId: ${fault}`);
+  }
+  if (errors.length > 0) throw refuse(errors);
+}
+
+export function refuse(errors: string[]): ProblemError {
+  return new ProblemError('invalid', errors.join('; '), { errors });
+}
