@@ -16,7 +16,7 @@ import { type InspectedContainer, inspectAnswer, viewContainer } from './contain
 import type { Containment } from './containment.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
-import { isNameTaken, judgeRefusal } from './engine-refusals.ts';
+import { isNameTaken, isNetworkAmbiguous, judgeRefusal } from './engine-refusals.ts';
 import { EventWatch } from './event-watch.ts';
 import { checkVendor } from './gpu-requests.ts';
 import { Images } from './images.ts';
@@ -113,11 +113,7 @@ export class DockerEngine implements Engine {
       const before = await this.#inspect(id);
       if (!before) throw new EngineError('unavailable', `container of ${id} not found`);
       if (before.container.state === 'running') return;
-      const networkId = await this.#networks.provide(before.network);
-      if (before.networkId !== null && before.networkId !== networkId) {
-        await this.#networks.rejoin(before, networkId);
-      }
-      const failure = await this.#act(id, (container) => container.start());
+      const failure = await this.#startInNetwork(id, before);
       const after = await this.#inspect(id);
       if (!failure || after?.container.state === 'running') return;
       if (after && after.container.startedAt !== before.container.startedAt) return;
@@ -243,18 +239,36 @@ export class DockerEngine implements Engine {
     return known?.startedAt === startedAt ? known : { at: startedAt, cpuNs: 0 };
   }
 
+  /**
+   * A platform that died may have sent a request that makes a second network of the same name
+   * after the list of networks was read.
+   */
+  async #startInNetwork(id: string, before: InspectedContainer): Promise<DockerError | undefined> {
+    const giveUpAt = this.#clock.now() + SETTLE_MS;
+    for (;;) {
+      const networkId = await this.#networks.provide(before.network);
+      if (before.networkId !== null && before.networkId !== networkId) {
+        await this.#networks.rejoin(before, networkId);
+      }
+      const failure = await this.#act(id, (container) => container.start());
+      const isTwin = failure && isNetworkAmbiguous(failure) && this.#clock.now() < giveUpAt;
+      if (!isTwin) return failure;
+      await sleep(this.#clock, RECHECK_MS);
+    }
+  }
+
   async #make(spec: ContainerSpec, onPull?: () => void): Promise<void> {
     const gpuTerms = await this.#creator.describeGpuTerms(spec);
     await this.#images.provide(spec.image, spec.registry, onPull);
-    await this.#networks.provide(spec.network);
     await this.#volumes.provide(spec);
     const giveUpAt = this.#clock.now() + SETTLE_MS;
     for (;;) {
+      await this.#networks.provide(spec.network);
       const failure = await this.#creator.create(spec, gpuTerms);
       // If two calls create it at once, the other one was first.
       if (!failure || (await this.#inspect(spec.id))) return;
-      const isMadeByOthers = isNameTaken(failure) && this.#clock.now() < giveUpAt;
-      if (!isMadeByOthers) throw failure;
+      const mayPass = isNameTaken(failure) || isNetworkAmbiguous(failure);
+      if (!mayPass || this.#clock.now() >= giveUpAt) throw failure;
       await sleep(this.#clock, RECHECK_MS);
     }
   }

@@ -5,10 +5,16 @@ import type { DockerError } from './docker-client.ts';
 const BAD_REQUEST = 400;
 /** Exit codes of a shell: not executable, and not found. */
 const NO_COMMAND = [126, 127];
+const AMBIGUOUS = /network .*is ambiguous/i;
 
 /** The name of a container or network is already in use; Docker and podman use the same words. */
 export function isNameTaken({ message }: DockerError): boolean {
   return /already (in use|exists|used)/i.test(message);
+}
+
+/** Two networks have the name of the container's network. */
+export function isNetworkAmbiguous({ message }: DockerError): boolean {
+  return AMBIGUOUS.test(message);
 }
 
 /** Only few file systems support disks of a limited size. */
@@ -31,7 +37,8 @@ export function judgeRefusal(answer: DockerError, exitCode: number | null): Engi
   const isCommand = exitCode !== null && NO_COMMAND.includes(exitCode);
   const isPermanent =
     isCommand || status === BAD_REQUEST || PERMANENT.some((pattern) => pattern.test(message));
-  const code = isPermanent && !TEMPORARY.test(message) ? 'refused' : 'unavailable';
+  const isTemporary = AMBIGUOUS.test(message) || TEMPORARY.test(message);
+  const code = isPermanent && !isTemporary ? 'refused' : 'unavailable';
   return new EngineError(code, message, { cause: answer });
 }
 

@@ -4,6 +4,7 @@ import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import { DockerClient } from '../../../src/engine/docker/docker-client.ts';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
 import { docker } from '../../support/containers/docker.ts';
+import { EngineRelay } from '../../support/containers/engine-relay.ts';
 import type { DockerGround } from './docker-ground.ts';
 import type { EngineStage } from './engine-stage.ts';
 
@@ -36,6 +37,16 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       ...['inspect', '--format', '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}'],
       `${ground.platform}-${id}`,
     );
+
+  const nameApart = () => `${ground.platform}-apart`;
+  const listApart = () => docker('network', 'ls', '--filter', `name=${nameApart()}`, '--quiet');
+
+  /** Newer engines refuse a second network of the same name. */
+  async function makeApart(): Promise<void> {
+    const Labels = { 'millrace.platform': ground.platform };
+    const twin = { Name: nameApart(), Labels, CheckDuplicate: false };
+    await new DockerClient(ground.host).act((engine) => engine.createNetwork(twin));
+  }
 
   describe('networks', () => {
     it('connect pods of one name', async () => {
@@ -91,16 +102,31 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
     });
 
     it('that were created twice under one name become one', async () => {
-      const Name = `${ground.platform}-apart`;
-      const Labels = { 'millrace.platform': ground.platform };
-      const client = new DockerClient(ground.host);
-      const twin = { Name, Labels, CheckDuplicate: false };
-      await client.ask((engine) => engine.createNetwork(twin));
-      // Newer engines refuse a second network of the same name.
-      await client.act((engine) => engine.createNetwork(twin));
+      await makeApart();
+      await makeApart();
       const { id } = await stage.run('exec sleep 1000');
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
-      expect(await docker('network', 'ls', '--filter', `name=${Name}`, '--quiet')).toMatch(/^\w+$/);
+      expect(await listApart()).toMatch(/^\w+$/);
+    });
+
+    it('that get a twin during a start become one', async () => {
+      const spec = stage.spec();
+      await stage.engine.create(spec);
+      const relay = await EngineRelay.start(ground.host);
+      const engine = ground.openEngine({ host: relay.host });
+      let starts = 0;
+      relay.rule = {
+        before: async (url) => {
+          if (!url.includes('/start')) return;
+          starts += 1;
+          if (starts === 1) await makeApart();
+        },
+      };
+      await engine.start(spec.id);
+      expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'running' });
+      expect(await listApart()).toMatch(/^\w+$/);
+      await engine.close();
+      await relay.stop();
     });
   });
 }

@@ -13,6 +13,8 @@ import { buffer } from 'node:stream/consumers';
 export interface RelayRule {
   /** Returns the JSON body that the engine gets instead of the original. */
   rewrite?: (url: string, body: string) => string;
+  /** Awaited before the engine gets the request. */
+  before?: (url: string) => Promise<void>;
   /** `none`: the connection ends. `silent`: it never ends. `half`: it ends in the middle of the answer. */
   answer?: 'none' | 'silent' | 'half';
 }
@@ -59,11 +61,12 @@ export class EngineRelay {
   async #pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { headers, method, url = '' } = request;
     this.received.push(`${method} ${url}`);
-    const { answer, rewrite } = this.rule;
+    const { answer, before, rewrite } = this.rule;
     const given = (await buffer(request)).toString();
     const body = rewrite ? rewrite(url, given) : given;
     if (answer === 'none') response.destroy();
     if (answer === 'none' || answer === 'silent') return;
+    await before?.(url);
     const options = { socketPath: this.#socketPath, method, path: url };
     const asked = httpRequest({
       ...options,

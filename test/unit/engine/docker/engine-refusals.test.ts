@@ -30,6 +30,7 @@ describe('an engine that does not start a container', () => {
   it.each([
     ['a port that was taken meanwhile', 500, 'listen tcp4 127.0.0.1:80: address already in use'],
     ['a network that was removed meanwhile', 404, 'network millrace-apart not found'],
+    ['a network whose name has a twin', 400, 'network a is ambiguous (2 matches found on name)'],
     ['a volume that is not mounted yet', 400, 'bind source path does not exist: /mnt/data'],
     ['an internal error', 500, 'context deadline exceeded'],
     ['a name that is not free yet', 409, 'Conflict. The name is already in use by container "x"'],
