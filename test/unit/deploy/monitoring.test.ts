@@ -52,9 +52,9 @@ function labelsIn(expr: string): { metric: string; label: string }[] {
   );
 }
 
-/** As docs/operations.md lists them. */
+/** As docs/operations/metrics.md lists them. */
 function documentedLabels(metric: string): string[] {
-  const page = readFileSync('docs/operations.md', 'utf8');
+  const page = readFileSync('docs/operations/metrics.md', 'utf8');
   const name = metric.replace(/_(bucket|sum|count)$/, '');
   const listed = new RegExp(`^\\| \`${name}\\{([^}]*)\\}`, 'm').exec(page);
   return [...(listed?.[1] ?? '').split(','), ...ADDED_LABELS];
@@ -77,7 +77,7 @@ it.each([
 
 it('every documented metric of the platform exists', async () => {
   const known = await readKnown();
-  const page = readFileSync('docs/operations.md', 'utf8');
+  const page = readFileSync('docs/operations/metrics.md', 'utf8');
   const start = page.indexOf('## Health and metrics of the platform');
   const section = page.slice(start, page.indexOf('\n## ', start + 1));
   const names = [...section.matchAll(/^\| `(millrace_\w+)/gm)].map(([, name = '']) => name);

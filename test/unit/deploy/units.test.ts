@@ -1,8 +1,8 @@
-// The systemd units of deploy/ are those that docs/operations.md prints.
+// The systemd units of deploy/ are those that docs/operations/systemd.md prints.
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 
-const page = readFileSync('docs/operations.md', 'utf8');
+const page = readFileSync('docs/operations/systemd.md', 'utf8');
 const [platform = '', worker = ''] = [
   ...page.matchAll(/^```\n(\[(?:Unit|Service)\].*?)^```/gms),
 ].map(([, block = '']) => block);

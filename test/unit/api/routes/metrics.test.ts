@@ -61,11 +61,11 @@ it('wait and run time of jobs are counted by endpoint, until the endpoint is del
   await expect.poll(read).not.toContain(`${name}_sum{`);
 });
 
-it('every metric of Millrace is described in docs/operations.md', async () => {
+it('every metric of Millrace is described in docs/operations/metrics.md', async () => {
   const platform = await startPlatform();
   const text = await (await platform.call('/metrics')).text();
   const names = [...text.matchAll(/^# HELP (millrace_\w+)/gm)].map(([, name]) => name);
-  const described = await readFile('docs/operations.md', 'utf8');
+  const described = await readFile('docs/operations/metrics.md', 'utf8');
   expect(names).not.toEqual([]);
   expect(names.filter((name) => !described.includes(`| \`${name}`))).toEqual([]);
 });
