@@ -1,6 +1,7 @@
 // The systemd units of deploy/ are those that docs/operations/systemd.md prints.
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
+import { EXIT } from '../../../src/cli/command.ts';
 
 const page = readFileSync('docs/operations/systemd.md', 'utf8');
 const [platform = '', worker = ''] = [
@@ -16,6 +17,9 @@ it('deploy/millrace-worker.service has the printed section, and the other sectio
   const unit = readFileSync('deploy/millrace-worker.service', 'utf8');
   expect(worker).toContain('KillMode=mixed');
   expect(unit).toContain(worker);
+  const { notLoaded, refused, unfit, usage } = EXIT;
+  const final = [usage, unfit, notLoaded, refused].join(' ');
+  expect(unit).toContain(`\nRestartPreventExitStatus=${final}\n`);
   for (const line of ['WantedBy=multi-user.target', 'After=network-online.target']) {
     expect(platform).toContain(line);
     expect(unit).toContain(line);
