@@ -1,6 +1,6 @@
 // Defines commands of the `millrace` program and their shared exit codes. A command is `millrace
 // <command>`, or belongs to a group: `millrace <noun> <verb>`.
-import { EXIT_HANDLER_NOT_LOADED, EXIT_KEY_REFUSED } from '../wire/worker-exit.ts';
+import { EXIT_HANDLER_NOT_LOADED, EXIT_REFUSED } from '../wire/worker-exit.ts';
 import type { OptionTable } from './options.ts';
 
 export const EXIT = {
@@ -10,7 +10,7 @@ export const EXIT = {
   gaveUp: 3,
   unfit: 4,
   notLoaded: EXIT_HANDLER_NOT_LOADED,
-  keyRefused: EXIT_KEY_REFUSED,
+  refused: EXIT_REFUSED,
   timedOut: 124,
   interrupted: 130,
 } as const;
@@ -26,9 +26,9 @@ export class NotLoadedError extends CommandError {
   override readonly exitCode: number = EXIT.notLoaded;
 }
 
-/** The platform refuses the worker's key. */
-export class KeyRefusedError extends CommandError {
-  override readonly exitCode: number = EXIT.keyRefused;
+/** The platform refuses the worker's key, or has no such endpoint. */
+export class WorkerRefusedError extends CommandError {
+  override readonly exitCode: number = EXIT.refused;
 }
 
 /** This machine cannot run the handler; another machine may. */

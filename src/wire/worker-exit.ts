@@ -3,5 +3,5 @@
 /** The handler cannot be loaded: another worker would fail in the same way. */
 export const EXIT_HANDLER_NOT_LOADED = 5;
 
-/** The platform has refused the worker's key for the whole of `--auth-timeout`. */
-export const EXIT_KEY_REFUSED = 6;
+/** The platform has refused the worker's key, or has had no such endpoint, for the whole of `--auth-timeout`. */
+export const EXIT_REFUSED = 6;

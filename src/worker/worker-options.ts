@@ -36,7 +36,10 @@ export interface WorkerOptions {
   flushMs?: number;
   /** Wait between two hellos while the key is rejected, ms. Default 30,000. */
   refusedRetryMs?: number;
-  /** The worker fails if its key is rejected for this long, ms. Default: it tries again without end. */
+  /**
+   * The worker fails if the platform refuses its key, or has no such endpoint, for this long, ms. Default: it tries
+   * again without end.
+   */
   authTimeoutMs?: number;
   /**
    * If a job still runs this long after its lease arrived, the worker reports it to the platform

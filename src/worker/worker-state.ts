@@ -14,8 +14,8 @@ export type WorkerState =
   | {
       readonly name: 'failed';
       readonly reason: string;
-      /** The platform refuses the worker's key. */
-      readonly isKeyRefused?: boolean;
+      /** The platform refuses the worker's key, or has no such endpoint. */
+      readonly isRefused?: boolean;
       readonly recycle?: Recycle;
     };
 

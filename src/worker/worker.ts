@@ -265,10 +265,10 @@ class QueueWorker implements Worker {
   #fail(error: unknown): void {
     if (this.#state.name === 'failed' || this.#state.name === 'stopped') return;
     const reason = error instanceof Error ? error.message : String(error);
-    const isKeyRefused = error instanceof LinkError && error.code === 'unauthorized';
-    const failed = { name: 'failed', reason, ...(isKeyRefused && { isKeyRefused }) } as const;
+    const isRefused = error instanceof LinkError && error.code === 'unauthorized';
+    const failed = { name: 'failed', reason, ...(isRefused && { isRefused }) } as const;
     this.#state = failed;
-    this.#log.fatal({ err: error }, 'worker failed');
+    this.#log.fatal(error instanceof LinkError ? { reason } : { err: error }, 'worker failed');
     this.#endLoops();
     this.#attempts.stopAll('lost');
     this.#stopWaiting.abort();

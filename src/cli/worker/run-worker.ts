@@ -165,7 +165,7 @@ class LoadError extends LifeError {
 }
 
 class RefusedError extends LifeError {
-  override readonly exitCode: number = EXIT.keyRefused;
+  override readonly exitCode: number = EXIT.refused;
 }
 
 /** Another process may succeed. */
@@ -201,7 +201,7 @@ async function live(
   flushCompileCache();
   const end = await worker.ended;
   if (end.name === 'failed') {
-    throw end.isKeyRefused ? new RefusedError(end.reason) : new LifeError(end.reason);
+    throw end.isRefused ? new RefusedError(end.reason) : new LifeError(end.reason);
   }
   if (end.name !== 'stopped') return EXIT.failed;
   if (end.recycle) parent.reportRecycling(end.recycle.reason);

@@ -14,7 +14,7 @@ import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
 import { addUpHealth, type FleetHealth } from '../../worker/supervisor/fleet-health.ts';
 import { Supervisor } from '../../worker/supervisor/supervisor.ts';
 import { WorkerProcess } from '../../worker/supervisor/worker-process.ts';
-import { CommandError, EXIT, KeyRefusedError, NotLoadedError, UnfitError } from '../command.ts';
+import { CommandError, EXIT, NotLoadedError, UnfitError, WorkerRefusedError } from '../command.ts';
 import { inheritWithoutKeys, listKeys, readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
@@ -109,7 +109,7 @@ async function oversee(
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
   if (end.exitCode === EXIT.unfit) throw new UnfitError(end.reason);
   if (end.exitCode === EXIT.notLoaded) throw new NotLoadedError(end.reason);
-  if (end.exitCode === EXIT.keyRefused) throw new KeyRefusedError(end.reason);
+  if (end.exitCode === EXIT.refused) throw new WorkerRefusedError(end.reason);
   if (end.isFinal) throw new CommandError(end.reason);
   printNote(`millrace worker: no worker process could be started: ${end.reason}\n`);
   return EXIT.gaveUp;

@@ -177,7 +177,7 @@ export const workerFlags = {
     placeholder: 'S',
     section: 'advanced',
     env: 'MILLRACE_AUTH_TIMEOUT',
-    help: 'time after which the worker exits with code 6 if the platform refuses its key all that time, s; the log repeats the reason each minute; 0: try again without end',
+    help: 'time after which the worker exits with code 6 if the platform refuses its key, or has no such endpoint, all that time, s; the log repeats the reason each minute; 0: try again without end',
   }),
   podId: text({
     placeholder: 'ID',

@@ -49,8 +49,9 @@ export const workerCommand: Command = {
     { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
     { code: EXIT.notLoaded, meaning: 'the handler cannot be loaded' },
     {
-      code: EXIT.keyRefused,
-      meaning: 'the platform refused the key for the time of --auth-timeout',
+      code: EXIT.refused,
+      meaning:
+        'the platform refused the key, or had no such endpoint, for the time of --auth-timeout',
     },
     { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
   ],

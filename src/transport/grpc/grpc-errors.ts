@@ -27,7 +27,12 @@ export function toStatusError({ code, details, metadata }: StatusObject): LinkEr
   const retryAfterMs =
     readRetryAfterMs(metadata) ?? (isMissing(code) ? NOT_FOUND_RETRY_MS : undefined);
   const why = describeDetails(details);
-  return new LinkError(judge(code), `stream ended: ${name} ${why}`, { retryAfterMs });
+  // A proxy's 404 is UNIMPLEMENTED, so NOT_FOUND comes from a platform.
+  const endpointMissing = code === status.NOT_FOUND;
+  return new LinkError(judge(code), `stream ended: ${name} ${why}`, {
+    retryAfterMs,
+    endpointMissing,
+  });
 }
 
 /**

@@ -18,8 +18,8 @@ export interface AnswerFacts {
 
 /**
  * 401 and 403: `unauthorized`. 409 with one of Millrace's codes: that code. 404, 408, 425, 429 and
- * 5xx: `unavailable`, because they are temporary; a missing endpoint is retried slowly. All others,
- * redirects included: `invalid`.
+ * 5xx: `unavailable`, because they are temporary; a missing endpoint is retried slowly, and is told from a 404 of a
+ * proxy by Millrace's code. All others, redirects included: `invalid`.
  */
 export function toAnswerError({ verb, status, body, retryAfter }: AnswerFacts): LinkError {
   const { code, detail } = readProblem(body);
@@ -27,7 +27,8 @@ export function toAnswerError({ verb, status, body, retryAfter }: AnswerFacts): 
   const linkCode = judge(status, code);
   const askedMs = readRetryAfter(retryAfter);
   const retryAfterMs = askedMs ?? (status === 404 ? NOT_FOUND_RETRY_MS : undefined);
-  return new LinkError(linkCode, message, { retryAfterMs });
+  const endpointMissing = status === 404 && code === 'not_found';
+  return new LinkError(linkCode, message, { retryAfterMs, endpointMissing });
 }
 
 function judge(status: number, code: string | undefined): LinkErrorCode {

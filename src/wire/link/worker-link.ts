@@ -43,19 +43,25 @@ export const LINK_ERROR_CODES = [
 ] as const;
 export type LinkErrorCode = (typeof LINK_ERROR_CODES)[number];
 
+export interface LinkErrorOptions {
+  retryAfterMs?: number | undefined;
+  /** Default false. */
+  endpointMissing?: boolean;
+  cause?: unknown;
+}
+
 export class LinkError extends Error {
   override readonly name = 'LinkError';
   readonly code: LinkErrorCode;
   readonly retryAfterMs: number | undefined;
+  /** The platform has no such endpoint. The code is `unavailable`, because the endpoint may be created later. */
+  readonly endpointMissing: boolean;
 
-  constructor(
-    code: LinkErrorCode,
-    message: string,
-    options: { retryAfterMs?: number | undefined; cause?: unknown } = {},
-  ) {
+  constructor(code: LinkErrorCode, message: string, options: LinkErrorOptions = {}) {
     super(message, { cause: options.cause });
     this.code = code;
     this.retryAfterMs = options.retryAfterMs;
+    this.endpointMissing = options.endpointMissing ?? false;
   }
 }
 

@@ -16,7 +16,7 @@ import { RetryPace } from './retry-pace.ts';
 
 const HELLO_LIMIT_MS = 30_000;
 
-/** A lasting refusal of the key is logged this often, ms. */
+/** A lasting refusal is logged this often, ms. */
 const REFUSAL_LOGGED_MS = 60_000;
 
 export interface RetryOptions {
@@ -39,7 +39,7 @@ export class Session {
   readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
   #terms: WorkerWelcome | undefined;
   #trouble: string | undefined;
-  /** Start of a refusal of the key that lasts. */
+  /** Since when the platform has refused the key or has had no such endpoint; starts anew after an outage. */
   #refusedSince: number | undefined;
   #loggedAt = Number.NEGATIVE_INFINITY;
   #greeting: Promise<void> | undefined;
@@ -65,9 +65,9 @@ export class Session {
   }
 
   /**
-   * Says hello until the platform accepts it; concurrent callers share one attempt. A rejected key
-   * is retried slowly, for `authTimeoutMs`. @throws LinkError `stale_incarnation`, `invalid` or `unauthorized`, which
-   * are permanent
+   * Says hello until the platform accepts it; concurrent callers share one attempt. A refused key and a missing
+   * endpoint are retried slowly, for `authTimeoutMs`. @throws LinkError `stale_incarnation`, `invalid` or
+   * `unauthorized`, which are permanent
    */
   greet(after?: LinkError): Promise<void> {
     this.#greeting ??= this.#sayHello(after).finally(() => {
@@ -105,7 +105,8 @@ export class Session {
           { verb, code: error.code, err: error, waitMs },
           'platform unreachable, retrying',
         );
-        if (error.code === 'unavailable') await sleep(this.#clock, waitMs, signal);
+        const isOutage = error.code === 'unavailable' && !error.endpointMissing;
+        if (isOutage) await sleep(this.#clock, waitMs, signal);
         else {
           // The platform rejected the worker right after a welcome: wait, to avoid a tight loop.
           if (again) await sleep(this.#clock, waitMs, signal);
@@ -145,24 +146,27 @@ export class Session {
   }
 
   async #waitAfter(error: LinkError): Promise<void> {
-    const isRefused = error.code === 'unauthorized';
+    const isRefused = error.code === 'unauthorized' || error.endpointMissing;
     const now = this.#clock.now();
     this.#refusedSince = isRefused ? (this.#refusedSince ?? now) : undefined;
     const leftMs = (this.#refusedSince ?? now) + this.#options.authTimeoutMs - now;
     if (isRefused && leftMs <= 0) {
       const seconds = Math.round(this.#options.authTimeoutMs / 1_000);
-      const text = `the platform has refused the key for ${seconds} s: ${error.message}`;
+      const text = error.endpointMissing
+        ? `the platform has had no such endpoint for ${seconds} s: ${error.message}`
+        : `the platform has refused the key for ${seconds} s: ${error.message}`;
       throw new LinkError('unauthorized', text, { cause: error });
     }
-    const waitMs = isRefused
-      ? Math.min(this.#options.refusedRetryMs, leftMs)
-      : this.#pace.next(error);
-    const reason = `${isRefused ? 'the platform refuses the key' : 'the platform is unavailable'}: ${error.message}`;
+    const isKeyRefused = error.code === 'unauthorized';
+    const retryMs = isKeyRefused ? this.#options.refusedRetryMs : this.#pace.next(error);
+    const waitMs = isRefused ? Math.min(retryMs, leftMs) : retryMs;
+    const reason = `${describeTrouble(error)}: ${error.message}`;
     const isDue = isRefused && now - this.#loggedAt >= REFUSAL_LOGGED_MS;
     const isNews = this.#trouble !== reason || isDue;
     this.#trouble = reason;
     if (isNews) this.#loggedAt = now;
-    this.#log[isNews ? 'error' : 'debug']({ err: error, waitMs }, reason);
+    // Without `err`: its message is in the reason, and its stack says nothing about the platform.
+    this.#log[isNews ? 'error' : 'debug']({ code: error.code, waitMs }, reason);
     await sleep(this.#clock, waitMs, this.#signal);
   }
 
@@ -179,4 +183,13 @@ export class Session {
       outbox: outbox.undeliveredOnDisk().slice(0, MAX_LISTED),
     };
   }
+}
+
+function describeTrouble(error: LinkError): string {
+  if (error.endpointMissing) {
+    return 'the platform has no such endpoint; correct its name, or create it';
+  }
+  return error.code === 'unauthorized'
+    ? 'the platform refuses the key'
+    : 'the platform is unavailable';
 }

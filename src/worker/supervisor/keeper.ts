@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
-import { EXIT_KEY_REFUSED } from '../../wire/worker-exit.ts';
+import { EXIT_REFUSED } from '../../wire/worker-exit.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { FedWorker } from '../gpu/gpu-usage-feed.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
@@ -275,8 +275,8 @@ export class Keeper implements WatchedWorker, FedWorker {
     const wanted = recycling ?? (ending?.to === 'recycle' ? ending.reason : undefined);
     const isRecycled = wanted !== undefined && end.code === 0 && (process.activity?.ended ?? 0) > 0;
     const livedMs = this.#clock.now() - startedAt;
-    const isKeyRefused = failure?.exitCode === EXIT_KEY_REFUSED;
-    const life = { wasReady: isReady, livedMs, isFinal, isKeyRefused, isRecycled };
+    const isRefused = failure?.exitCode === EXIT_REFUSED;
+    const life = { wasReady: isReady, livedMs, isFinal, isRefused, isRecycled };
     const verdict = judgeProcessEnd(this.#record, life, this.#options.policy);
     this.#record = verdict.record;
     const { isGivenUp, waitMs } = verdict;

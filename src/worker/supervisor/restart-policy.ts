@@ -21,8 +21,8 @@ export interface ProcessLife {
   livedMs: number;
   /** The process reported that another attempt would not help. */
   isFinal: boolean;
-  /** The platform refused the key for the whole of the process's patience, so another process need not wait again. */
-  isKeyRefused: boolean;
+  /** The platform refused the key, or had no such endpoint, for the whole of the process's patience, so another process need not wait again. */
+  isRefused: boolean;
   /** The process ran jobs and then exited cleanly to be replaced. */
   isRecycled: boolean;
 }
@@ -66,7 +66,7 @@ export function judgeProcessEnd(
   policy: RestartPolicy,
 ): RestartVerdict {
   const { pace, startAttempts, healthyAfterMs, givenUpMs } = policy;
-  if (life.isKeyRefused) return { record: before, waitMs: givenUpMs, isGivenUp: true };
+  if (life.isRefused) return { record: before, waitMs: givenUpMs, isGivenUp: true };
   if (life.wasReady) {
     const wasReady = { ...NO_RESTARTS, wasEverReady: true };
     if (life.isRecycled) return { record: wasReady, waitMs: 0, isGivenUp: false };

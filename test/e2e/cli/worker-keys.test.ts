@@ -31,14 +31,17 @@ let shared: Workplace;
 let place: Workplace;
 let endpoint: string;
 let url: string;
+let grpcUrl: string;
 let workerKey: string;
 let adminKey: string;
 
 beforeAll(async () => {
   shared = new Workplace();
   const names = unused.flatMap((name) => ['--endpoint', name]);
-  const platform = shared.start(['serve', '--port', '0', '--data', 'data', ...names]);
+  const ports = ['--port', '0', '--grpc-port', '0'];
+  const platform = shared.start(['serve', ...ports, '--data', 'data', ...names]);
   url = await platform.until('stdout', /is ready at (\S+)\n/);
+  grpcUrl = await platform.until('stdout', /Workers over gRPC at (\S+)\n/);
   adminKey = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   workerKey = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
 });
@@ -134,6 +137,21 @@ describe('a worker whose key is refused', () => {
     const run = place.start(['worker', 'look.mjs', '--auth-timeout', '1', ...more], { env });
     const { code, stderr } = await run.ended;
     expect(stderr).toContain('the platform has refused the key for 1 s: ');
+    expect(stderr).not.toContain('"stack"');
+    expect(code).toBe(6);
+  });
+});
+
+describe('a worker whose endpoint does not exist', () => {
+  it.each([
+    ['HTTP', () => url],
+    ['gRPC', () => grpcUrl],
+  ])('says so and exits with code 6 after --auth-timeout, over %s', async (_, target) => {
+    const env = { MILLRACE_URL: target(), MILLRACE_ENDPOINT: 'ecko', MILLRACE_KEY: adminKey };
+    const run = place.start(['worker', 'look.mjs', '--auth-timeout', '1'], { env });
+    const { code, stderr } = await run.ended;
+    expect(stderr).toContain('the platform has no such endpoint; correct its name, or create it: ');
+    expect(stderr).toMatch(/the platform has had no such endpoint for 1 s: .*ecko not found/);
     expect(code).toBe(6);
   });
 });

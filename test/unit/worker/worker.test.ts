@@ -85,9 +85,31 @@ describe('a starting worker', () => {
     await clock.advance(1_000);
     await failed;
     expect(await worker.ended).toMatchObject({
-      ...{ name: 'failed', isKeyRefused: true },
+      ...{ name: 'failed', isRefused: true },
       reason: 'the platform has refused the key for 150 s: unknown key',
     });
+  });
+
+  it('retries slowly while its endpoint does not exist, says so, and fails after the timeout', async () => {
+    const logged: string[] = [];
+    const destination = { write: (line: string) => void logged.push(line) };
+    const log = createLog({ level: 'error', destination });
+    const { clock, link, worker } = script({ authTimeoutMs: 60_000, log });
+    const missing = { retryAfterMs: 10_000, endpointMissing: true };
+    link.onHello = () => Promise.reject(new LinkError('unavailable', 'no ecko', missing));
+    const failed = expect(worker.start()).rejects.toMatchObject({ code: 'unauthorized' });
+    await clock.advance(59_000);
+    expect(link.hellos.length).toBeLessThan(8);
+    expect(worker.health().reason).toContain('no such endpoint');
+    expect(logged).toHaveLength(1);
+    expect(logged[0]).not.toContain('"stack"');
+    await clock.advance(1_000);
+    await failed;
+    expect(await worker.ended).toMatchObject({
+      ...{ name: 'failed', isRefused: true },
+      reason: 'the platform has had no such endpoint for 60 s: no ecko',
+    });
+    expect(logged.at(-1)).not.toContain('"stack"');
   });
 
   it('counts the refusals of its key anew after an outage', async () => {

@@ -16,7 +16,7 @@ const crashed = (livedMs: number): ProcessLife => ({
   wasReady: true,
   livedMs,
   isFinal: false,
-  isKeyRefused: false,
+  isRefused: false,
   isRecycled: false,
 });
 const unready: ProcessLife = { ...crashed(10), wasReady: false };
@@ -53,10 +53,7 @@ describe('the process after an ended worker process', () => {
   });
 
   it('is abandoned at once if the platform has refused the key, also after processes that took jobs', () => {
-    expect(judgeAll([crashed(60_000), { ...unready, isKeyRefused: true }])).toEqual([
-      0,
-      'given up',
-    ]);
+    expect(judgeAll([crashed(60_000), { ...unready, isRefused: true }])).toEqual([0, 'given up']);
   });
 
   it('is abandoned after several processes in a row ended before they took jobs', () => {
