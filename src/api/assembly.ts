@@ -13,6 +13,7 @@ import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { RESOURCES } from '../wire/routes.ts';
+import { addConsole } from './console/console-routes.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import {
@@ -178,6 +179,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     const isTrusted = (address: string) => isListed(proxies, address);
     addLbRoutes(app, { ...options, balancer: options.balancer, isTrusted });
   }
+  addConsole(app, { folder: options.consoleFolder, log, version });
   const cursors = new StreamCursors({ queue, log, clock });
   const streamJob = handleStream({ queue, cursors, log, clock });
   addOperations(app, [

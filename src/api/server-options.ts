@@ -43,6 +43,8 @@ export interface ApiServerOptions {
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
+  /** Folder of the built console. Default: no console. */
+  consoleFolder?: string | undefined;
   /** Origins whose pages may call the API, or `*`. Default: none. */
   corsOrigins?: readonly string[] | undefined;
   /** Default: users' code cannot read the platform's keys. */

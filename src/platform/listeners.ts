@@ -1,4 +1,5 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers.
+import { CONSOLE_FOLDER } from '../api/console/console-files.ts';
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
@@ -58,6 +59,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
     host,
     port,
     version,
+    consoleFolder: parts.console === true ? CONSOLE_FOLDER : undefined,
     store: data.status,
     ...pem,
   };

@@ -39,6 +39,8 @@ export interface PlatformOptions {
   port?: number | undefined;
   /** `keyless-loopback`: callers on this machine need no key. Default `keys`. */
   access?: Access | undefined;
+  /** Serves the web console below `/console/`. Default false. */
+  console?: boolean | undefined;
   /**
    * Origins whose web pages may call the API (CORS), such as `https://app.example.com`; at most 100. `*`, every
    * page, needs the access `keys`. Default: none.

@@ -141,6 +141,9 @@ export const SYSTEM_ROUTES = {
  */
 export const LB_BASE = '/lb';
 
+/** Below this path is the web console: its files, and the pages that they show. */
+export const CONSOLE_BASE = '/console/';
+
 /** Every method; the rest of the path is the worker's. */
 export const LB_ROUTE = { path: `${LB_BASE}/:endpoint`, access: 'jobs:write' } as const;
 

@@ -37,5 +37,5 @@ export function answerUnknownRoutes(app: FastifyInstance): void {
 }
 
 function toPattern(url: string): RegExp {
-  return new RegExp(`^${url.replace(/:[a-z]+/g, '[^/]+')}$`);
+  return new RegExp(`^${url.replace(/:[a-z]+/g, '[^/]+').replace('*', '.*')}$`);
 }

@@ -24,6 +24,7 @@ import {
   catalogOption,
   corsOption,
   maxAttemptsOption,
+  noConsoleOption,
   portOption,
   webhookSecretFileOption,
 } from '../options/platform-flags.ts';
@@ -78,6 +79,7 @@ const options = {
     env: 'MILLRACE_KEY_FILE',
     help: 'file with the admin key and the worker key; created with mode 0600 if missing; each start makes its keys valid again, even revoked ones; default: print both once',
   }),
+  noConsole: noConsoleOption,
   cors: corsOption,
   ...tlsOptions,
   ...grpcOptions,
@@ -238,6 +240,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
     ...{ dataFolder: resolve(values.data), ...readStore(values), host, port },
     nodes: readNodes(values),
     keyFile: values.keyFile,
+    console: !values.noConsole,
     corsOrigins: values.cors,
     tls,
     grpc: readGrpcPort(values, tls),

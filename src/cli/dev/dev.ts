@@ -11,7 +11,12 @@ import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
-import { corsOption, maxAttemptsOption, portOption } from '../options/platform-flags.ts';
+import {
+  corsOption,
+  maxAttemptsOption,
+  noConsoleOption,
+  portOption,
+} from '../options/platform-flags.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
@@ -43,6 +48,7 @@ const options = {
     max: 99,
     help: 'automatic retries of a failed job: the same as --max-attempts N+1; 0: none',
   }),
+  noConsole: noConsoleOption,
   cors: corsOption,
   maxAttempts: maxAttemptsOption,
   quiet: flag({ help: 'print no line for a request and for a job that completes' }),
@@ -119,6 +125,7 @@ async function run(args: readonly string[]): Promise<number> {
       host: values.host,
       port: values.port,
       access: isLocal ? 'keyless-loopback' : 'keys',
+      console: !values.noConsole,
       corsOrigins: values.cors,
       log,
       onStoreLost: exitOnStoreLoss(log),

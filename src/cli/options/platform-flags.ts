@@ -1,5 +1,5 @@
 // Options of every command that runs a platform.
-import { integer, list, text } from '../options.ts';
+import { flag, integer, list, text } from '../options.ts';
 
 export const portOption = integer({
   min: 0,
@@ -36,4 +36,9 @@ export const corsOption = list({
   placeholder: 'ORIGIN',
   env: 'MILLRACE_CORS',
   help: 'origin of a web page that may call the API, such as https://app.example.com; default: none; "*": every page, only if all calls need a key',
+});
+
+export const noConsoleOption = flag({
+  env: 'MILLRACE_NO_CONSOLE',
+  help: 'do not serve the web console at /console/',
 });

@@ -127,6 +127,9 @@ const UNTOLD: readonly FuzzedOperation[] = [
     },
   })),
   { ...FETCH_VERSION_ROUTES.fetchVersion, mayWait: false, compose: NOTHING },
+  ...['/', '/console', '/console/*'].map((path) => ({
+    ...{ method: 'GET', path, mayWait: false, compose: NOTHING },
+  })),
   ...runpodClient(),
   ...runpodWorker(),
 ];

@@ -43,7 +43,7 @@ it('starts a bounded number of requests of a burst in one turn of the event loop
 describe('without a route', () => {
   it('an unknown path gets a 404 problem', async () => {
     const { url } = await startPlatform();
-    for (const path of ['/', '/v2', '/v2/demo/fly', '/v2/demo/status', '/v2/demo/run/']) {
+    for (const path of ['/v3', '/v2', '/v2/demo/fly', '/v2/demo/status', '/v2/demo/run/']) {
       const response = await fetch(url + path);
       expect(response.status).toBe(404);
       expect(response.headers.get('content-type')).toBe('application/problem+json');

@@ -1,0 +1,134 @@
+// Serves the web console below /console/, and sends browsers from / to it.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import Negotiator from 'negotiator';
+import type { Log } from '../../base/log.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { CONSOLE_BASE, SYSTEM_ROUTES } from '../../wire/routes.ts';
+import { sendJson, sendShared } from '../http/byte-reply.ts';
+import { type ConsoleFile, type ConsoleFiles, readConsoleFiles } from './console-files.ts';
+
+/**
+ * Nothing from other sites, no inline code, and no frames. Outputs of jobs are `data:` or `blob:`, so that HTML and
+ * SVG of a handler never run.
+ */
+const CONTENT_SECURITY_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data: blob:",
+  "media-src 'self' data: blob:",
+  "connect-src 'self'",
+  "frame-ancestors 'none'",
+  "base-uri 'none'",
+  "form-action 'self'",
+].join('; ');
+
+const SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  'content-security-policy': CONTENT_SECURITY_POLICY,
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+};
+
+/** A year, s: a changed file has another name. */
+const IMMUTABLE = 'public, max-age=31536000, immutable';
+
+/** Browsers ask again each time, and get 304 while the file is the same. */
+const REVALIDATED = 'no-cache';
+
+export interface ConsoleOptions {
+  /** Folder of the built console. Undefined: the console is off. */
+  folder: string | undefined;
+  log: Log;
+  /** Of the package. */
+  version: string;
+}
+
+/** The routes are open: the files are the same for everybody, and hold no data. */
+export function addConsole(app: FastifyInstance, { folder, log, version }: ConsoleOptions): void {
+  let reading: Promise<ConsoleFiles | undefined> | undefined;
+  const readFiles = (from: string) => {
+    reading ??= readConsoleFiles(from).catch((error: unknown) => {
+      log.error({ err: error, folder: from }, 'reading the console failed');
+      reading = undefined;
+      return undefined;
+    });
+    return reading;
+  };
+  const config = { access: 'open' } as const;
+  const options = { method: ['GET', 'HEAD'], config };
+  app.route({
+    ...options,
+    url: '/',
+    handler: async (request, reply) => {
+      if (folder !== undefined && wantsHtml(request)) return redirect(reply);
+      return sendJson(reply, {
+        ...{ name: 'millrace', version },
+        ...(folder !== undefined && { console: CONSOLE_BASE }),
+        ...{ openapi: SYSTEM_ROUTES.getOpenApi.path, readiness: SYSTEM_ROUTES.getReadiness.path },
+      });
+    },
+  });
+  app.route({
+    ...options,
+    url: CONSOLE_BASE.slice(0, -1),
+    handler: async (_request, reply) => redirect(reply),
+  });
+  app.route<{ Params: { '*': string } }>({
+    ...options,
+    url: `${CONSOLE_BASE}*`,
+    handler: async (request, reply) => {
+      if (folder === undefined) {
+        throw new ProblemError('not_found', 'The console is off: start without --no-console.');
+      }
+      const files = await readFiles(folder);
+      if (!files) {
+        throw new ProblemError(
+          'not_found',
+          'The console has not been built: run `npm run build`, and start the platform with bin/millrace.js.',
+        );
+      }
+      return sendFile(request, reply, findFile(files, request.params['*']));
+    },
+  });
+}
+
+/** Paths without an extension are pages of the console, which index.html shows. @throws ProblemError `not_found` */
+function findFile(files: ConsoleFiles, path: string): ConsoleFile {
+  const isPage = !/\.[^/]*$/.test(path);
+  const file = files.get(isPage ? 'index.html' : path);
+  if (file) return file;
+  throw new ProblemError('not_found', 'The console has no file with this path.');
+}
+
+function sendFile(
+  { headers }: FastifyRequest,
+  reply: FastifyReply,
+  { bytes, encoded, etag, isImmutable, mediaType }: ConsoleFile,
+): FastifyReply {
+  const accepted = new Negotiator({ headers }).encodings([...encoded.keys()]);
+  const content = [...encoded].find(([name]) => accepted.includes(name));
+  reply.headers({
+    ...SECURITY_HEADERS,
+    vary: 'accept-encoding',
+    'cache-control': isImmutable ? IMMUTABLE : REVALIDATED,
+    // Weak: the encodings share it.
+    etag: `W/${etag}`,
+  });
+  if (isKnown(headers['if-none-match'], etag)) return reply.code(304).send();
+  if (content) reply.header('content-encoding', content[0]);
+  return sendShared(reply, { mediaType, pieces: [content?.[1] ?? bytes] });
+}
+
+function isKnown(known: string | undefined, etag: string): boolean {
+  return known?.split(',').some((each) => each.trim().replace(/^W\//, '') === etag) ?? false;
+}
+
+function redirect(reply: FastifyReply): FastifyReply {
+  return reply.headers({ 'cache-control': REVALIDATED }).redirect(CONSOLE_BASE);
+}
+
+/** A browser names HTML; programs accept anything. */
+function wantsHtml({ headers }: FastifyRequest): boolean {
+  return headers.accept?.toLowerCase().includes('text/html') ?? false;
+}
