@@ -1,0 +1,56 @@
+// The pages: path, title and the module of each. A page is loaded when it is first opened.
+import type { ComponentType } from 'preact';
+
+/** Values of the path's `:name` segments, decoded. */
+export type Parameters = Readonly<Record<string, string>>;
+
+export interface PageProps {
+  parameters: Parameters;
+  query: URLSearchParams;
+}
+
+export interface PageRoute {
+  path: string;
+  title: (parameters: Parameters) => string;
+  load: () => Promise<{ Page: ComponentType<PageProps> }>;
+}
+
+export const ROUTES: readonly PageRoute[] = [
+  { path: '/', title: () => 'Overview', load: () => import('../pages/overview.tsx') },
+];
+
+const NOT_FOUND: PageRoute = {
+  path: '',
+  title: () => 'Page not found',
+  load: () => import('../pages/not-found.tsx'),
+};
+
+export function findRoute(path: string): { route: PageRoute; parameters: Parameters } {
+  for (const route of ROUTES) {
+    const parameters = matchPath(route.path, path);
+    if (parameters) return { route, parameters };
+  }
+  return { route: NOT_FOUND, parameters: {} };
+}
+
+function matchPath(pattern: string, path: string): Parameters | undefined {
+  const expected = pattern.split('/');
+  const found = path.split('/');
+  if (expected.length !== found.length) return undefined;
+  const parameters: Record<string, string> = {};
+  for (const [index, segment] of expected.entries()) {
+    const value = found[index] ?? '';
+    if (segment.startsWith(':')) parameters[segment.slice(1)] = decode(value);
+    else if (segment !== value) return undefined;
+  }
+  return parameters;
+}
+
+/** An address that a person typed may have a `%` without its digits. */
+function decode(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}

@@ -1,0 +1,97 @@
+// The main navigation: the pages that the session's key may open, the theme, and sign-out.
+import { useState } from 'preact/hooks';
+import { useStore } from '../parts/store.ts';
+import { mayAnywhere, type Session } from '../platform/session.ts';
+import { signOut } from '../platform/sign-in.ts';
+import { hrefOf } from '../routing/location.ts';
+import { chooseTheme, THEMES, theme } from './theme.ts';
+
+interface Entry {
+  path: string;
+  name: string;
+  isShown: () => boolean;
+}
+
+const ENTRIES: readonly Entry[] = [
+  {
+    path: '/',
+    name: 'Overview',
+    isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
+  },
+];
+
+export function Navigation({ path, session }: { path: string; session: Session }) {
+  const [isOpen, setOpen] = useState(false);
+  const isCurrent = (entry: Entry) =>
+    entry.path === '/'
+      ? path === '/' || path.startsWith('/endpoints')
+      : path.startsWith(entry.path);
+  return (
+    <header class={isOpen ? 'side open' : 'side'}>
+      <div class="brand">
+        <a href={hrefOf('/')}>
+          <img src={hrefOf('/icon.svg')} alt="" width="22" height="22" />
+          Millrace
+        </a>
+        <button
+          type="button"
+          class="menu"
+          aria-expanded={isOpen}
+          aria-controls="navigation"
+          onClick={() => setOpen(!isOpen)}
+        >
+          Menu
+        </button>
+      </div>
+      <nav id="navigation" aria-label="Main">
+        <ul>
+          {ENTRIES.filter(({ isShown }) => isShown()).map((entry) => (
+            <li key={entry.path}>
+              <a
+                href={hrefOf(entry.path)}
+                aria-current={isCurrent(entry) ? 'page' : undefined}
+                onClick={() => setOpen(false)}
+              >
+                {entry.name}
+              </a>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <div class="account">
+        <ThemeChoice />
+        <p class="muted">
+          {session.key ? session.key.name : 'No key needed'}
+          <br />
+          Millrace {session.platform.version}
+        </p>
+        {session.key && (
+          <button type="button" class="quiet" onClick={() => void signOut()}>
+            Sign out
+          </button>
+        )}
+      </div>
+    </header>
+  );
+}
+
+function ThemeChoice() {
+  const chosen = useStore(theme);
+  return (
+    <label class="theme">
+      <span>Theme</span>
+      <select
+        value={chosen}
+        onChange={({ currentTarget: { value } }) =>
+          chooseTheme(THEMES.find((known) => known === value) ?? 'system')
+        }
+      >
+        {THEMES.map((name) => (
+          <option key={name} value={name}>
+            {name[0]?.toUpperCase() + name.slice(1)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
