@@ -18,6 +18,7 @@ type OwnOfJob =
   | 'metrics'
   | 'progress'
   | 'signal'
+  | 'tempFolder'
   | 'traceparent'
   | 'tracestate';
 

@@ -74,6 +74,11 @@ export interface Context {
   chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
   readonly metrics: MetricsRecorder;
   /**
+   * Path of a folder for files of this attempt, created on the first call. The worker removes it when the attempt has
+   * ended, however it ended. @throws Error if the folder cannot be created, or the attempt has ended
+   */
+  tempFolder(): string;
+  /**
    * Makes this job the last one of its worker process. When it and the other running jobs have
    * ended, a new process takes over. Use it after a job that leaves the GPU or a library in a bad
    * state.

@@ -18,6 +18,7 @@ import {
   type ParentChannel,
 } from '../../worker/supervisor/parent-channel.ts';
 import { SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
+import { nameTempFolder, removeAbandonedFolders } from '../../worker/temp-folders.ts';
 import { createWorker, type Worker, type WorkerState } from '../../worker/worker.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { readVariable, setVariable } from '../config.ts';
@@ -50,7 +51,8 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
     isStuck = true;
   };
   try {
-    return await run({ handlerPath, values, channel, isSupervised, onStuck });
+    const tempFolder = nameTempFolder(tag ?? createTag());
+    return await run({ handlerPath, values, channel, isSupervised, onStuck, tempFolder });
   } catch (error) {
     if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
     const isFinal = !(error instanceof SetupError);
@@ -79,10 +81,12 @@ interface WorkerRunOptions {
   isSupervised: boolean;
   /** Called if the worker has stopped and one of its threads has not. */
   onStuck: () => void;
+  /** For files of attempts. */
+  tempFolder: string;
 }
 
 async function run(terms: WorkerRunOptions): Promise<number> {
-  const { channel, handlerPath, isSupervised, onStuck, values } = terms;
+  const { channel, handlerPath, isSupervised, onStuck, tempFolder, values } = terms;
   const log = createTerminalLog(values.logLevel);
   const link = await openLink(values, log);
   const found = readDevices() ?? (await detectDevices(values, log));
@@ -93,12 +97,14 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     threads: values.threads,
     graceMs: values.graceMs,
     devices,
+    tempFolder,
     ...(values.jobsPerThread !== undefined && { concurrency: values.jobsPerThread }),
     ...(values.heapLimit !== undefined && {
       resourceLimits: { maxOldGenerationSizeMb: values.heapLimit },
     }),
     logDestination: { write: showLogLines },
   });
+  void removeAbandonedFolders();
   const { drainMs, forceMs, memoryLimit } = values;
   const version = packageVersion();
   const folder = await openFolder(values, log);

@@ -15,6 +15,7 @@ import {
 import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
 import { createLinesLog } from '../log/attempt-log.ts';
 import type { LogBindings, LogLines } from '../log/log-lines.ts';
+import { TempFolder } from './temp-folder.ts';
 
 /** At most one progress value is sent in this time, ms; the latest wins. */
 const PROGRESS_EVERY_MS = 50;
@@ -33,6 +34,8 @@ export interface AttemptContextOptions {
   traceparent: string | undefined;
   tracestate: string | undefined;
   devices: readonly Device[];
+  /** Folder for the folders of attempts. Default: the system's temporary folder. */
+  tempParent: string | undefined;
   lines: LogLines;
   sendProgress: (value: Uint8Array) => void;
 }
@@ -63,6 +66,7 @@ export class AttemptContext implements Context {
   #recorder: PendingMetrics | undefined;
   #progress: Buffer | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
+  #tempFolder: TempFolder | undefined;
   #isClosed = false;
   #mustRecycle = false;
 
@@ -111,6 +115,15 @@ export class AttemptContext implements Context {
     return new MarkedChunk(output, { ...metrics });
   };
 
+  tempFolder = (): string => {
+    if (!this.#tempFolder) {
+      const { number, tempParent: parent } = this.#options;
+      this.#tempFolder = new TempFolder(parent ? { parent, name: `${number}` } : undefined);
+      if (this.#isClosed) void this.#tempFolder.remove();
+    }
+    return this.#tempFolder.open();
+  };
+
   refreshWorker = (): void => {
     this.#mustRecycle = true;
   };
@@ -139,6 +152,8 @@ export class AttemptContext implements Context {
   /** The attempt is over: sends the held-back progress value and ignores later calls. */
   close(): void {
     this.#isClosed = true;
+    // The outcome does not wait for the disk.
+    void this.#tempFolder?.remove();
     if (this.#progressTimer) clearTimeout(this.#progressTimer);
     if (this.#progress) this.#options.sendProgress(this.#progress);
     this.#progress = undefined;

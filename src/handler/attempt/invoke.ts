@@ -41,6 +41,8 @@ export interface AttemptCall {
   s3Config?: string | undefined;
   timeoutMs: number;
   devices: readonly Device[];
+  /** Folder for the folders of attempts. Default: the system's temporary folder. */
+  tempParent?: string | undefined;
   /** Undelivered bytes of chunks at which the generator is paused. */
   windowBytes: number;
   limits: AttemptLimits;
@@ -109,7 +111,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
     const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
-    const { endpointId } = call;
+    const { endpointId, tempParent } = call;
     this.#handler = handler;
     const { input, ...rest } = call;
     this.#call = rest;
@@ -138,6 +140,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       traceparent,
       tracestate,
       devices,
+      tempParent,
       lines,
       sendProgress,
     });

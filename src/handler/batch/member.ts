@@ -135,6 +135,7 @@ class JobInBatch implements BatchJob {
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   readonly progress: BatchJob['progress'];
+  readonly tempFolder: BatchJob['tempFolder'];
   readonly #ctx: AttemptContext;
 
   constructor({ id, input, s3Config }: Job, ctx: AttemptContext) {
@@ -146,6 +147,7 @@ class JobInBatch implements BatchJob {
     this.traceparent = ctx.traceparent;
     this.tracestate = ctx.tracestate;
     this.progress = ctx.progress;
+    this.tempFolder = ctx.tempFolder;
     this.#ctx = ctx;
   }
 

@@ -197,7 +197,7 @@ class ThreadLane implements ConsoleOwner {
 
   #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
     if (!this.#handler) return;
-    const { devices, endpointId, windowBytes, limits } = this.#task;
+    const { devices, endpointId, windowBytes, limits, tempParent } = this.#task;
     const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, solo } = job;
     this.#received = number;
     const outbox = this.#outbox;
@@ -208,7 +208,7 @@ class ThreadLane implements ConsoleOwner {
     };
     const clock = monotonicClock;
     const trace = { traceparent, tracestate };
-    const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock };
+    const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock, tempParent };
     const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     mapSet(this.#attempts, number, running);

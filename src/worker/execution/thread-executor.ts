@@ -1,7 +1,8 @@
 // Runs handlers in threads: keeps a thread running for each lane and gives each job to the thread
 // with the most free slots. A piscina task is a whole lane here, not a job; jobs are sent over the
 // lane's own port (see lane.ts).
-import { extname } from 'node:path';
+import { randomUUID } from 'node:crypto';
+import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
@@ -11,6 +12,7 @@ import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import { LIMITS } from '../../wire/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
+import { nameTempFolder, removeFolder } from '../temp-folders.ts';
 import {
   type Execution,
   type ExecutionSink,
@@ -32,6 +34,8 @@ export interface ThreadExecutorOptions extends ExecutorOptions {
   /** Concurrent jobs in one thread. Default: the handler's `config.concurrency`, else 1. */
   concurrency?: number;
   devices: readonly Device[];
+  /** Folder for files of attempts; created when one needs it, and removed by `stop`. Default: in the system's temporary folder. */
+  tempFolder?: string;
   /**
    * Limit for loading the module and its setup, ms. Default: the handler's config, else 600,000.
    */
@@ -72,6 +76,8 @@ const entry = fileURLToPath(new URL(`./thread-entry${extname(import.meta.url)}`,
 
 export class ThreadExecutor implements Executor {
   readonly #options: ThreadExecutorOptions & typeof DEFAULTS;
+  readonly #tempFolder: string;
+  #launched = 0;
   readonly #clock: Clock = systemClock;
   readonly #lanes = new Set<Lane>();
   readonly #waiting = new Set<ManagedExecution>();
@@ -92,6 +98,7 @@ export class ThreadExecutor implements Executor {
 
   constructor(options: ThreadExecutorOptions) {
     this.#options = { ...DEFAULTS, ...options };
+    this.#tempFolder = options.tempFolder ?? nameTempFolder(randomUUID());
   }
 
   get slots(): number {
@@ -168,6 +175,7 @@ export class ThreadExecutor implements Executor {
     const pool = this.#pool;
     this.#pool = undefined;
     if (pool) await this.#destroy(pool);
+    await removeFolder(this.#tempFolder);
   }
 
   #createPool(): Piscina<LaneTask, void> {
@@ -198,10 +206,11 @@ export class ThreadExecutor implements Executor {
       this.#options;
     const { outputBytes, chunkTotalBytes } = LIMITS;
     const limits = { outputBytes, chunkTotalBytes };
+    const tempParent = join(this.#tempFolder, `${++this.#launched}`);
     const lane = new Lane({
       pool,
       entry,
-      task: { handlerPath, endpointId, devices, windowBytes, limits },
+      task: { handlerPath, endpointId, devices, windowBytes, limits, tempParent },
       concurrency,
       setupTimeoutMs,
       examineMs: this.#options.examineMs,
@@ -217,7 +226,11 @@ export class ThreadExecutor implements Executor {
         },
         onClosing: (closing) => this.#launchSuccessor(closing),
         onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
-        onGone: (gone, reason) => this.#replace(gone, reason),
+        onGone: (gone, reason) => {
+          // The attempts of a thread that died could not remove their files.
+          void removeFolder(tempParent);
+          this.#replace(gone, reason);
+        },
       },
     });
     this.#lanes.add(lane);

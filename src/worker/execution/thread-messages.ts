@@ -19,6 +19,8 @@ export interface LaneTask {
   devices: readonly Device[];
   windowBytes: number;
   limits: AttemptLimits;
+  /** Folder for the files of the thread's attempts; the first attempt that needs it creates it. */
+  tempParent: string;
   /** Process groups that end with the thread. */
   groups: ProcessGroups;
 }

@@ -4,6 +4,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readLines } from '../../base/text/line-reader.ts';
 import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
+import { removeTempFolders } from '../temp-folders.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { type FromWorker, isFromWorker, type ToWorker } from './messages.ts';
 
@@ -138,6 +139,8 @@ export class WorkerProcess {
     }
     // Processes that have left the process group are found by their tag.
     endLeftProcesses(this.#tag);
+    // After them: they may still write files.
+    void removeTempFolders(this.#tag);
   }
 
   #receive(message: Exclude<FromWorker, { type: 'ready' }>): void {

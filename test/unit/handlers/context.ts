@@ -26,6 +26,9 @@ export function makeContext(): TestContext {
     progress: () => {},
     chunk: (output, metrics) => ({ output, metrics }),
     metrics: { add: () => {}, set: () => {} },
+    tempFolder: () => {
+      throw new Error('this context has no folder');
+    },
     refreshWorker: () => {},
   };
   return { ctx, controller, logged };
