@@ -1,6 +1,7 @@
 // Builds the engine's container spec from a pod.
 import { hash } from 'node:crypto';
 import {
+  type Container,
   type ContainerMount,
   type ContainerPort,
   type ContainerSpec,
@@ -12,6 +13,13 @@ import type { PodState } from './pod-state.ts';
 
 /** Name of a pod's own volume; a pod has at most one. */
 const OWN_VOLUME = 'persistent';
+/** The URL at which a container's worker calls the platform: an engine does not show the environment. */
+const URL_LABEL = 'millrace.url';
+
+/** Undefined: no worker, or a container of an earlier version of the platform. */
+export function findPlatformUrl({ labels }: Pick<Container, 'labels'>): string | undefined {
+  return labels[URL_LABEL];
+}
 
 export interface ContainerSpecSource {
   pod: PodState;
@@ -31,12 +39,14 @@ export function createContainerSpec({
 }: ContainerSpecSource): ContainerSpec {
   const { endpointId, generation, gpus, id, spec, userId } = pod;
   const { args, cpu, disk, env, handler, image, ports, version } = spec;
+  const url = environment['MILLRACE_URL'];
   return {
     ...{ id, generation, image, args, handler, gpus },
     ...(version !== undefined && { runsVersion: true }),
     labels: {
       'millrace.user': userId,
       ...(endpointId === null ? {} : { 'millrace.endpoint': endpointId }),
+      ...(url !== undefined && { [URL_LABEL]: url }),
     },
     env: { ...env, ...environment },
     ports: ports.map(readPort),

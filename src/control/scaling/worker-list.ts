@@ -182,10 +182,15 @@ export class WorkerList {
 
   #judgeEnd(pod: PodState, entry: WorkerEntry, circumstances: EndInput): EndedWorker | undefined {
     const { drainingSince } = entry;
+    const { silentMs } = this.#options;
     const reason =
       drainingSince === null
         ? findEnd(pod, entry, { ...circumstances, ...this.#options })
-        : findDrainEnd(pod, drainingSince, circumstances);
+        : findDrainEnd(
+            pod,
+            { drainingSince, seenAt: entry.seenAt },
+            { ...circumstances, silentMs },
+          );
     if (reason === undefined) return undefined;
     const isBlameless =
       drainingSince !== null ||
@@ -245,13 +250,17 @@ export function findPodFault(pod: PodState): string | undefined {
 /** The reason to end a draining worker; undefined if it may continue to drain. */
 function findDrainEnd(
   { status }: PodState,
-  drainingSince: number,
-  { executionTimeoutMs, now, type, worker }: EndInput,
+  { drainingSince, seenAt }: { drainingSince: number; seenAt: number | null },
+  { executionTimeoutMs, now, silentMs, type, worker }: EndInput & { silentMs: number },
 ): string | undefined {
   if (status === 'TERMINATED') return undefined;
   if (status === 'EXITED' || status === 'ERROR') return 'the worker has drained';
   // A plain HTTP server does not exit by itself when it is drained.
   if (type === 'LOAD_BALANCER' && (worker?.jobs ?? 0) === 0) return 'its last request has ended';
+  // It cannot be told to drain. SIGTERM lets it finish its jobs and save their outcomes.
+  if (type === 'QUEUE' && seenAt !== null && now - seenAt >= silentMs) {
+    return 'the worker stopped responding';
+  }
   // The timeout of a job may be longer than the endpoint's.
   const mayRunUntil = Math.max(drainingSince + executionTimeoutMs, worker?.busyUntil ?? 0);
   const isOverdue = now >= mayRunUntil + DRAIN_SLACK_MS;

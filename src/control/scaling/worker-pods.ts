@@ -4,6 +4,7 @@ import type { Log } from '../../base/log.ts';
 import type { StateVolume } from '../../engine/engine.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Keys } from '../keys/keys.ts';
+import { findPlatformUrl } from '../pods/container-spec.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { StateSlots } from './state-slots.ts';
 
@@ -14,6 +15,8 @@ const STATE_PATH = '/state';
 export interface WorkerPodsOptions {
   /** URL at which workers reach the platform. */
   url: (pod: PodState) => string;
+  /** The same, if it is known for certain. Default: `url`. */
+  certainUrl?: ((pod: PodState) => string | undefined) | undefined;
   keys: Pick<Keys, 'all' | 'issue' | 'remove'>;
   endpoints: Pick<Endpoints, 'find'>;
   pods: Pick<Pods, 'live' | 'onChange'>;
@@ -49,6 +52,8 @@ export class WorkerPods {
   readonly #options: WorkerPodsOptions;
   readonly #originOf = new Map<string, WorkerOrigin>();
   readonly #slots: StateSlots;
+  /** Pods whose outdated URL is logged. */
+  readonly #outdated = new Set<string>();
   #stopListening: () => void = () => {};
 
   constructor(options: WorkerPodsOptions) {
@@ -92,6 +97,23 @@ export class WorkerPods {
 
   close(): void {
     this.#stopListening();
+  }
+
+  /** The container was created for a URL that the platform does not have any more: its worker may not reach it. */
+  hasOldUrl(pod: PodState): boolean {
+    const { certainUrl, log, pods, url } = this.#options;
+    const seen = pods.live.seen(pod.id);
+    const own = seen && findPlatformUrl(seen);
+    const current = certainUrl ? certainUrl(pod) : url(pod);
+    if (own === undefined || current === undefined || own === current) return false;
+    if (!this.#outdated.has(pod.id)) {
+      this.#outdated.add(pod.id);
+      log.info(
+        { pod: pod.id, endpoint: pod.endpointId, url: own, current },
+        'worker has an old URL of the platform, replacing it',
+      );
+    }
+    return true;
   }
 
   /**
@@ -157,6 +179,7 @@ export class WorkerPods {
     const reported =
       origin && this.#reportGone({ podId, endpointId: origin.endpointId, node: origin.node });
     this.#originOf.delete(podId);
+    this.#outdated.delete(podId);
     await reported;
     await this.#endKeys(podId);
   }

@@ -39,6 +39,8 @@ export interface WorkforceOptions {
   silentMs: number;
   /** A worker whose node has been gone for this long is replaced, ms. Default: never. */
   replaceAfterMs?: number | undefined;
+  /** Its container calls the platform at a URL that is out of date. Default: none does. */
+  hasOldUrl?: (pod: PodState) => boolean;
 }
 
 /** An endpoint whose workers the platform starts. */
@@ -95,12 +97,13 @@ export class Workforce {
   }
 
   async reconcile(endpoint: DeployedEndpoint): Promise<Outlook> {
-    const { clock, pods, views } = this.#options;
+    const { clock, hasOldUrl = () => false, pods, views } = this.#options;
     const { deployment, id, userId } = endpoint;
     const template = this.#options.templates.find(userId, deployment.templateId);
     const load = await views[deployment.type].load(id);
     const all = pods.ofEndpoint(id);
-    const checkPods = all.filter((pod) => isCheckPod(pod, deployment));
+    // A check worker with an old URL could never connect: another one takes its place.
+    const checkPods = all.filter((pod) => isCheckPod(pod, deployment) && !hasOldUrl(pod));
     const workers = all.filter((pod) => !checkPods.includes(pod));
     const isChecking = candidateOf(deployment) !== undefined;
     this.#noteOrigin(deployment, template);
@@ -110,7 +113,7 @@ export class Workforce {
       executionTimeoutMs: endpoint.settings.executionTimeoutMs,
       pods: workers,
       seen: load.workers,
-      isCurrent: (pod) => isCurrent(pod, deployment, template),
+      isCurrent: (pod) => isCurrent(pod, deployment, template) && !hasOldUrl(pod),
     });
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);

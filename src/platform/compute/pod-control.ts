@@ -21,6 +21,8 @@ import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 export interface WorkerHost {
   /** URL at which the pod's worker reaches the platform. */
   urlOf: (pod: PodState) => string;
+  /** The same, if the machine of the pod has told it. Default: `urlOf`. */
+  certainUrlOf?: (pod: PodState) => string | undefined;
   /** Folder for undelivered outcomes. Default: none. */
   stateDirOf?: (endpointId: string, pod: PodState) => Promise<string>;
   /** Releases the leases of a worker whose container is gone. */
@@ -69,7 +71,8 @@ export class PodControl {
     const { findUnreachable, replaceAfterMs, stateDirOf } = host;
     this.#options = options;
     this.#workerPods = new WorkerPods({
-      ...{ url: host.urlOf, keys, endpoints, pods, log, listWorkers: host.listWorkers },
+      ...{ url: host.urlOf, certainUrl: host.certainUrlOf, listWorkers: host.listWorkers },
+      ...{ keys, endpoints, pods, log },
       ...(stateDirOf && { stateDirOf }),
       stateIn: engine.stateVolumes ? 'volumes' : 'folders',
       onGone: async (gone) => {
@@ -89,6 +92,7 @@ export class PodControl {
     const silentMs = 2 * host.leaseMs;
     this.#fleet = new Fleet({
       ...{ endpoints, pods, templates, decisions, views, silentMs, replaceAfterMs, ...shared },
+      hasOldUrl: this.#workerPods.hasOldUrl.bind(this.#workerPods),
     });
     this.#closers = [
       host.onWork((endpointId) => this.#fleet.wake(endpointId)),

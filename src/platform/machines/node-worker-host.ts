@@ -27,9 +27,11 @@ export interface NodeWorkerHostOptions {
 export function createWorkerHost(options: NodeWorkerHostOptions): WorkerHost {
   const { hasFolders, machines, queues, work, workerUrl } = options;
   const { replaceWorkersMs: replaceMs = REPLACE_MS } = options;
+  const certainUrlOf: WorkerHost['certainUrlOf'] = ({ node }) =>
+    node === undefined ? undefined : machines.info(node)?.workerUrl;
   return {
-    urlOf: ({ node }) =>
-      (node === undefined ? undefined : machines.info(node)?.workerUrl) ?? workerUrl,
+    urlOf: (pod) => certainUrlOf(pod) ?? workerUrl,
+    certainUrlOf,
     ...(hasFolders && {
       stateDirOf: async (endpointId, { node = '' }) =>
         String(await machines.act(node, { verb: 'provideFolder', endpointId })),

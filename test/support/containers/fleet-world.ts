@@ -68,6 +68,10 @@ export class FleetWorld {
   readonly host = new MemoryHost(this.clock);
   readonly store: Store = openSqliteStore({ path: ':memory:' });
   readonly requests: Requests = { open: 0, workers: [], drained: [] };
+  /** URL of the platform for workers: new containers get it. */
+  url = 'http://platform.test';
+  /** URLs of earlier runs at which the platform still answers. */
+  readonly oldUrls = new Set<string>();
   /** Behaviour of new workers; the test may change it. */
   readonly habits: { bootMs: number; jobMs: number; isMute: boolean; tooSmall: readonly string[] };
   readonly catalog: Catalog;
@@ -119,7 +123,7 @@ export class FleetWorld {
     const findScaling = (id: string) => this.#running?.fleet.scalingOf(id) ?? 'unknown';
     const queue = new Queue({ store, clock, log, random: () => 0.5, findScaling });
     await queue.start();
-    const url = () => 'http://platform.test';
+    const url = () => this.url;
     const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
     const stateIn = this.#stateIn;
     const readOutbox = stateIn === 'volumes' ? undefined : async () => [];
@@ -135,7 +139,8 @@ export class FleetWorld {
     const parts = { pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint };
     const reconciler = new Reconciler(parts);
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
-    const fleet = new Fleet({ endpoints, pods, templates, decisions, views, ...shared });
+    const hasOldUrl = workerPods.hasOldUrl.bind(workerPods);
+    const fleet = new Fleet({ endpoints, pods, templates, decisions, views, hasOldUrl, ...shared });
     queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId));
     await workerPods.start();
     await reconciler.start();
@@ -284,9 +289,12 @@ export class ContainerWorker {
     this.#habits = habits;
     const { env } = world.host.get(podId).spec;
     const { MILLRACE_ENDPOINT = '', MILLRACE_KEY = '', MILLRACE_WORKER_ID = '' } = env;
+    const { MILLRACE_URL = '' } = env;
     this.#gpuType = env['MILLRACE_GPU_TYPE'];
     const openLink = () => {
       const { keys, queue } = world.platform;
+      const isReached = MILLRACE_URL === world.url || world.oldUrls.has(MILLRACE_URL);
+      if (!isReached) throw new Error(`nothing answers at ${MILLRACE_URL}`);
       return queue.link(MILLRACE_ENDPOINT, keys.authenticate(MILLRACE_KEY)?.podId);
     };
     this.#hand = new Hand(openLink, {

@@ -183,6 +183,14 @@ const ends: EndCase[] = [
     end: { isCrash: false },
   },
   {
+    ...{ what: 'drains and is silent', pod: running, wasReady: true, isDrained: true },
+    ...{ afterMs: 29_999, end: undefined },
+  },
+  {
+    ...{ what: 'drains and is silent for too long', pod: running, wasReady: true },
+    ...{ isDrained: true, afterMs: 30_000, end: { isCrash: false } },
+  },
+  {
     ...{ what: 'is drained behind a balancer and has requests', type: 'LOAD_BALANCER' },
     ...{ pod: running, isDrained: true, seen: [{ jobs: 1, draining: true }], end: undefined },
   },
