@@ -25,8 +25,8 @@ import {
 import { createNodeLink } from './forwarding/node-link.ts';
 import { tellOwner } from './forwarding/owner-hints.ts';
 import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
-import { isListed, listAddresses } from './http/addresses.ts';
 import { createBodyReader } from './http/body-reader.ts';
+import { ClientOrigins } from './http/client-origin.ts';
 import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
@@ -95,7 +95,8 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const { bounds, clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
   const { store = SOUND_STORE } = options;
   const isClosing = () => queue.isClosing;
-  const problems = new ProblemReplies({ log, clock, isClosing, formFor: findErrorForm });
+  const origins = new ClientOrigins(bounds);
+  const problems = new ProblemReplies({ log, clock, origins, isClosing, formFor: findErrorForm });
   const metrics = createMetrics({
     registry: registry ?? new Registry(),
     queue,
@@ -128,6 +129,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   app.decorateRequest('holder', undefined);
   const flows = new Flows({ ...bounds, clock });
   app.decorate('flows', flows);
+  app.decorate('origins', origins);
   app.decorate('readBody', createBodyReader({ ...bounds, flows, clock }));
   const forwarder = createForwarder(options, metrics);
   app.setErrorHandler((error, request, reply) => {
@@ -175,9 +177,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   addBodyScope(app, JSON_TYPE, (scope) => addWorkerVerbRoutes(scope, worker));
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
   if (options.balancer) {
-    const proxies = listAddresses(bounds.trustedProxies);
-    const isTrusted = (address: string) => isListed(proxies, address);
-    addLbRoutes(app, { ...options, balancer: options.balancer, isTrusted });
+    addLbRoutes(app, { ...options, balancer: options.balancer, origins });
   }
   addConsole(app, { folder: options.consoleFolder, log, version });
   const cursors = new StreamCursors({ queue, log, clock });

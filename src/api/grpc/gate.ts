@@ -14,6 +14,7 @@ import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import { groupOf } from '../http/addresses.ts';
+import type { ClientOrigins } from '../http/client-origin.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
 import type { KeylessLimits } from './limits.ts';
@@ -38,6 +39,7 @@ export interface GrpcGateOptions {
    * node knows everything.
    */
   lookUp?: ((headers: IncomingHttpHeaders) => Promise<void> | undefined) | undefined;
+  origins: ClientOrigins;
   connections: Pick<Connections, 'noteUser' | 'noteStream' | 'ownerOf'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of incomplete messages. */
@@ -83,15 +85,14 @@ export class GrpcGate {
           };
           const lookingUp = this.#options.lookUp?.(headers);
           if (lookingUp === undefined) accept();
-          else this.#hold(stream, lookingUp, accept);
+          else this.#hold(this.#addressOf(stream, headers), lookingUp, accept);
         });
       });
     }
   }
 
   /** A stream that waits for its key counts as a call without a key: anybody can send unknown keys. */
-  #hold(stream: ServerHttp2Stream, lookingUp: Promise<void>, accept: () => void): void {
-    const address = groupOf(stream.session?.socket.remoteAddress ?? '');
+  #hold(address: string, lookingUp: Promise<void>, accept: () => void): void {
     if (!this.#calls.add(address)) {
       // Without a valid key, it is refused for the same reason.
       accept();
@@ -101,6 +102,11 @@ export class GrpcGate {
       this.#calls.remove(address);
       accept();
     });
+  }
+
+  #addressOf({ session }: ServerHttp2Stream, headers: IncomingHttpHeaders): string {
+    const address = session?.socket.remoteAddress ?? '';
+    return groupOf(this.#options.origins.of({ address, isEncrypted: false, headers }).address);
   }
 
   #ownerOf({ session }: ServerHttp2Stream): string {
@@ -117,7 +123,7 @@ export class GrpcGate {
     if (userId !== undefined) return this.#admitUser(stream, userId);
     const isWatch = headers[constants.HTTP2_HEADER_PATH] === WATCH_PATH;
     const calls = isWatch ? this.#watches : this.#calls;
-    const address = groupOf(stream.session?.socket.remoteAddress ?? '');
+    const address = this.#addressOf(stream, headers);
     if (!calls.add(address)) {
       this.#options.log.debug({ address }, 'gRPC call refused: too many calls without a key');
       const detail = `more than ${calls.limit} calls without a key are open`;

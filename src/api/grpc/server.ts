@@ -37,6 +37,7 @@ import {
   requireOwnEndpoint,
   requireScope,
 } from '../http/auth.ts';
+import { ClientOrigins } from '../http/client-origin.ts';
 import { completeBounds, type HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
 import { createWorkerBudget } from '../limits/flows.ts';
@@ -99,6 +100,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const connections = new Connections({ bounds, clock, log: options.log });
   const gate = new GrpcGate({
     ...{ connections, bounds, budget, clock, log: options.log },
+    origins: new ClientOrigins(bounds),
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
     findUser: (headers) => findUser(headers, options.keys),
     lookUp: (headers) => (namesUnknown(headers, options) ? options.lookUp?.() : undefined),

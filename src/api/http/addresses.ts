@@ -13,7 +13,8 @@ export function groupOf(address: string): string {
   return `${groups.slice(0, 4).join(':')}::/64`;
 }
 
-function unmap(address: string): string {
+/** Writes an IPv4 address that is mapped to IPv6 as IPv4. */
+export function unmap(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, '');
 }
 

@@ -10,6 +10,7 @@ import { StoreUnavailableError } from '../../queue/queue.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
+import type { ClientOrigins } from './client-origin.ts';
 
 export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
 
@@ -43,6 +44,8 @@ const PROBLEM_FORM: ErrorForm = {
 export interface ProblemReplyOptions {
   log: Log;
   clock: Clock;
+  /** Name the client of a failed request in the log. */
+  origins: ClientOrigins;
   /** Whether the platform is stopping. Default: never. */
   isClosing?: () => boolean;
   /** The error format for the request's path. Default: application/problem+json. */
@@ -80,8 +83,9 @@ export class ProblemReplies {
   #hide(error: unknown, request: FastifyRequest): ProblemError {
     const id = randomUUID();
     const { method } = request;
+    const address = this.#options.origins.ofRequest(request.raw).address;
     const route = request.routeOptions.url;
-    this.#options.log.error({ err: error, errorId: id, method, route }, 'request failed');
+    this.#options.log.error({ err: error, errorId: id, method, route, address }, 'request failed');
     return new ProblemError('internal', `The platform failed; its log has the cause under ${id}.`);
   }
 

@@ -1,4 +1,5 @@
 // All bounds on callers of the HTTP API, with their defaults.
+import type { ForwardedHeaders } from '../http/client-origin.ts';
 
 export interface HttpBounds {
   /** Bytes of a submission's JSON besides the value of `input`. Default 65,536. */
@@ -42,8 +43,13 @@ export interface HttpBounds {
   maxUserStreams: number;
   /** Open gRPC streams of one connection. Default 100. */
   maxConnectionStreams: number;
-  /** Addresses, or networks such as `10.0.0.0/8`, that are exempt from the bound of one address. */
+  /**
+   * Addresses, or networks such as `10.0.0.0/8`, of reverse proxies: their forwarding headers are believed, and they
+   * are exempt from the bound of one address. Default: none.
+   */
   trustedProxies: readonly string[];
+  /** The forwarding headers that the trusted proxies set. Default: `x-forwarded`. */
+  forwardedHeaders: ForwardedHeaders;
 }
 
 const MB = 1_048_576;
@@ -72,6 +78,7 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   maxUserStreams: 2_000,
   maxConnectionStreams: 100,
   trustedProxies: [],
+  forwardedHeaders: 'x-forwarded',
 };
 
 export function completeBounds(bounds: Partial<HttpBounds> = {}): HttpBounds {

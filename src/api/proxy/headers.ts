@@ -1,6 +1,6 @@
 // Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { isEncrypted, readClientAddress } from '../nodes/forwarded.ts';
+import type { ClientOrigins } from '../http/client-origin.ts';
 
 /** Headers about one connection, not about the message. */
 const HOP_BY_HOP = [
@@ -27,8 +27,7 @@ const ORIGIN_HEADER =
 export interface ForwardingTerms {
   /** The part of the path that is removed. */
   prefix: string;
-  /** Whether the peer's description of its clients is trusted. */
-  isTrusted: (address: string) => boolean;
+  origins: ClientOrigins;
 }
 
 const NOT_FOR_CLIENTS = new Set(HOP_BY_HOP);
@@ -36,29 +35,24 @@ const NOT_FOR_CLIENTS = new Set(HOP_BY_HOP);
 /** Headers of the request, as alternating names and values; repeated ones stay repeated. */
 export function composeRequestHeaders(
   request: IncomingMessage,
-  { isTrusted, prefix }: ForwardingTerms,
+  { origins, prefix }: ForwardingTerms,
 ): string[] {
   const { headers, httpVersion, rawHeaders } = request;
-  const remoteAddress = readClientAddress(request);
-  const isTrustedPeer = isTrusted(remoteAddress);
+  const origin = origins.ofRequest(request);
   const dropped = readTokens(headers.connection);
   const passed: string[] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
     // Some servers treat an underscore in a name as a hyphen.
     const lowered = name.toLowerCase().replaceAll('_', '-');
-    const isClaim = !isTrustedPeer && ORIGIN_HEADER.test(lowered);
+    const isClaim = !origin.isTrustedPeer && ORIGIN_HEADER.test(lowered);
     if (!isClaim && !NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) {
       passed.push(name, value);
     }
   }
-  const peers = [...readList(headers['x-forwarded-for']), remoteAddress].filter(Boolean);
-  passed.push('x-forwarded-for', peers.join(', '));
-  passed.push('x-real-ip', peers.findLast((peer) => !isTrusted(peer)) ?? peers[0] ?? '');
-  const own = { proto: isEncrypted(request) ? 'https' : 'http', host: headers.host };
-  const { host, proto } = isTrustedPeer ? { ...own, ...readProxy(headers) } : own;
-  passed.push('x-forwarded-proto', proto);
-  if (host !== undefined) passed.push('x-forwarded-host', host);
+  passed.push('x-forwarded-for', origin.path.join(', '), 'x-real-ip', origin.address);
+  passed.push('x-forwarded-proto', origin.isSecure ? 'https' : 'http');
+  if (origin.host !== undefined) passed.push('x-forwarded-host', origin.host);
   passed.push('x-forwarded-prefix', prefix, 'via', `${httpVersion} millrace`);
   if (readTokens(headers['te']).has('trailers')) passed.push('te', 'trailers');
   return passed;
@@ -71,21 +65,6 @@ export function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, str
     const isDropped = NOT_FOR_CLIENTS.has(name) || dropped.has(name);
     return isDropped || value === undefined ? [] : [[name, value]];
   });
-}
-
-/** A trusted proxy's description of the original request. */
-function readProxy(headers: IncomingHttpHeaders): { host?: string; proto?: string } {
-  const [host] = readList(headers['x-forwarded-host']);
-  const [proto] = readList(headers['x-forwarded-proto']);
-  return {
-    ...(host !== undefined && { host }),
-    ...((proto === 'http' || proto === 'https') && { proto }),
-  };
-}
-
-function readList(value: string | string[] | undefined): string[] {
-  const parts = [value ?? []].flat().flatMap((text) => text.split(','));
-  return parts.map((part) => part.trim()).filter((part) => part !== '');
 }
 
 const NO_NAMES: ReadonlySet<string> = new Set();

@@ -7,6 +7,7 @@ import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { LB_ROUTE } from '../../wire/routes.ts';
+import type { ClientOrigins } from '../http/client-origin.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { cutPrefix, cutTarget } from './path.ts';
 import { forward } from './proxy.ts';
@@ -20,8 +21,7 @@ const MAX_ATTEMPTS = 2;
 export interface LbRoutesOptions {
   balancer: Balancer;
   endpoints: Pick<Endpoints, 'find'>;
-  /** Whether a peer's description of its clients is trusted. */
-  isTrusted: (address: string) => boolean;
+  origins: ClientOrigins;
   log: Log;
   clock: Clock;
 }
@@ -52,7 +52,7 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
 async function serve(
   request: FastifyRequest<LbRoute>,
   reply: FastifyReply,
-  { balancer, clock, endpoints, isTrusted, log }: LbRoutesOptions,
+  { balancer, clock, endpoints, log, origins }: LbRoutesOptions,
 ): Promise<void> {
   const { endpoint: endpointId } = request.params;
   const gone = abortWhenGone(reply.raw);
@@ -60,7 +60,7 @@ async function serve(
     const turn = await balancer.enter({ endpointId, signal: gone });
     try {
       const end = await forward({
-        ...{ request, reply, gone, log, clock, isTrusted, dispatcher: turn.dispatcher },
+        ...{ request, reply, gone, log, clock, origins, dispatcher: turn.dispatcher },
         target: cutTarget(request.originalUrl),
         prefix: cutPrefix(request.originalUrl),
         headersLimitMs: endpoints.find(endpointId)?.settings.executionTimeoutMs ?? 0,

@@ -7,6 +7,7 @@ import type { Dispatcher } from 'undici';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { ClientOrigins } from '../http/client-origin.ts';
 import { composeAnswerHeaders, composeRequestHeaders } from './headers.ts';
 import { limitRest } from './linger.ts';
 import { joinTunnel, type UpgradeRequest } from './upgrade.ts';
@@ -26,8 +27,7 @@ export interface Forwarding {
   target: string;
   /** The part of the path that is removed. */
   prefix: string;
-  /** Whether a peer's description of its clients is trusted. */
-  isTrusted: (address: string) => boolean;
+  origins: ClientOrigins;
   /** From the end of the request to the headers of the response, ms. */
   headersLimitMs: number;
   /** Aborts when the client disconnects. */

@@ -1,7 +1,8 @@
 // Options of `serve` that bound what callers of the HTTP API may send and hold open.
 import { listAddresses } from '../../api/http/addresses.ts';
+import { FORWARDED_HEADERS } from '../../api/http/client-origin.ts';
 import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/limits/bounds.ts';
-import { integer, list, type OptionValues, UsageError } from '../options.ts';
+import { choice, integer, list, type OptionValues, UsageError } from '../options.ts';
 
 const MB = 1_048_576;
 
@@ -95,7 +96,13 @@ export const httpBoundOptions = {
   trustedProxy: list({
     placeholder: 'ADDRESS',
     section: 'advanced',
-    help: 'address or network (10.0.0.0/8) of a reverse proxy: trust its X-Forwarded headers, exempt it from --max-address-connections',
+    help: 'address or network (10.0.0.0/8) of a reverse proxy: trust its forwarding headers, exempt it from --max-address-connections',
+  }),
+  forwardedHeaders: choice({
+    choices: FORWARDED_HEADERS,
+    default: DEFAULT_BOUNDS.forwardedHeaders,
+    section: 'advanced',
+    help: 'headers that the trusted proxies set: X-Forwarded-For, -Proto and -Host, or Forwarded (RFC 7239); the others are ignored',
   }),
 };
 
@@ -131,5 +138,6 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     maxUserStreams: values.maxUserStreams,
     maxConnectionStreams: values.maxConnectionStreams,
     trustedProxies: values.trustedProxy,
+    forwardedHeaders: values.forwardedHeaders,
   };
 }

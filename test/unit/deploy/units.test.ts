@@ -1,4 +1,4 @@
-// The systemd units of deploy/ are those that docs/operations/systemd.md prints.
+// The files of deploy/ are those that the pages below docs/operations print.
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { EXIT } from '../../../src/cli/command.ts';
@@ -24,4 +24,12 @@ it('deploy/millrace-worker.service has the printed section, and the other sectio
     expect(platform).toContain(line);
     expect(unit).toContain(line);
   }
+});
+
+it('deploy/nginx-platform.conf is the printed file', () => {
+  const [, printed = ''] =
+    /^```\n(map .*?)^```/ms.exec(readFileSync('docs/operations/reverse-proxy.md', 'utf8')) ?? [];
+  expect(printed).toContain('proxy_buffering off');
+  expect(readFileSync('deploy/nginx-platform.conf', 'utf8')).toMatch(/^# .*\nmap /);
+  expect(readFileSync('deploy/nginx-platform.conf', 'utf8').endsWith(`\n${printed}`)).toBe(true);
 });

@@ -175,6 +175,25 @@ describe('a call without a valid key', () => {
     expect(await ended).toMatchObject({ grpcStatus: status('UNIMPLEMENTED') });
   });
 
+  it('counts for the client that a trusted proxy names, and for nobody that a client names', async () => {
+    const from = (address: string) => ({ 'x-forwarded-for': `192.0.2.1, ${address}` });
+    for (const [trustedProxies, second] of [
+      [['127.0.0.1'], '203.0.113.6'],
+      [[], '203.0.113.5'],
+    ] as const) {
+      const { join } = await startPort({ calls: 1 }, { trustedProxies });
+      const session = join();
+      call(session, CHECK, from('203.0.113.5'));
+      // Without a trusted proxy, both are calls of the peer.
+      const other = call(session, CHECK, from(second));
+      const same = call(session, CHECK, from('203.0.113.5'));
+      expect(await same.ended).toMatchObject({ grpcStatus: status('RESOURCE_EXHAUSTED') });
+      other.stream.end(EMPTY);
+      const expected = trustedProxies.length > 0 ? 'OK' : 'RESOURCE_EXHAUSTED';
+      expect(await other.ended).toMatchObject({ grpcStatus: status(expected) });
+    }
+  });
+
   it('is refused beyond the limit of an address until one of them ends', async () => {
     const { join } = await startPort({ calls: 3 });
     const session = join();

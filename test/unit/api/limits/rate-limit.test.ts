@@ -1,7 +1,9 @@
 import { type FastifyInstance, fastify } from 'fastify';
 import { parseList } from 'structured-headers';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ClientOrigins } from '../../../../src/api/http/client-origin.ts';
 import { ProblemReplies } from '../../../../src/api/http/problem-reply.ts';
+import { DEFAULT_BOUNDS } from '../../../../src/api/limits/bounds.ts';
 import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import { DEFAULT_RATE_LIMITS, type RateLimits } from '../../../../src/api/limits/rate-windows.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
@@ -177,7 +179,10 @@ describe('a window', () => {
   beforeEach(async () => {
     vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'], now: 1_000_000 });
     const gate = new RateGate({ minute: 2, hour: 5 });
-    const problems = new ProblemReplies({ log: silentLog, clock: systemClock });
+    const problems = new ProblemReplies({
+      ...{ log: silentLog, clock: systemClock },
+      origins: new ClientOrigins(DEFAULT_BOUNDS),
+    });
     const holder = {
       ...{ keyId: 'k', name: 'k', userId: 'ann', scopes: new Set('') },
       ...{ expiresAt: null, podId: null },

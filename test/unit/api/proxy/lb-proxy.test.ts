@@ -143,6 +143,27 @@ describe('a request to a load-balancing endpoint', () => {
     });
   });
 
+  it('arrives with what a trusted proxy writes into Forwarded, and without X-Forwarded headers of clients', async () => {
+    const bounds = { trustedProxies: ['127.0.0.1'], forwardedHeaders: 'forwarded' as const };
+    const platform = await startBalanced({ server: { bounds } });
+    await platform.addWorker(mirror);
+    const sent = platform.open('/x', {
+      headers: {
+        forwarded: 'for=198.51.100.1, for="[2001:db8::7]:4711";proto=https;host=api.example',
+        ...{ 'x-forwarded-for': '10.9.9.9', 'x-forwarded-proto': 'http' },
+        'x-forwarded-host': 'bank.example',
+      },
+    });
+    sent.end();
+    const { headers } = JSON.parse(await text(await readAnswer(sent)));
+    expect(headers).toMatchObject({
+      'x-real-ip': '2001:db8::7',
+      'x-forwarded-for': '198.51.100.1, [2001:db8::7]:4711, 127.0.0.1',
+      ...{ 'x-forwarded-proto': 'https', 'x-forwarded-host': 'api.example' },
+    });
+    expect(headers).not.toHaveProperty('forwarded');
+  });
+
   it('needs a key with jobs:write for the endpoint, and one of its owner', async () => {
     const platform = await startBalanced();
     await platform.addWorker(mirror);
