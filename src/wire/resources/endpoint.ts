@@ -63,7 +63,10 @@ const retryOutOfMemoryOn = z.enum(OUT_OF_MEMORY_RETRIES);
 
 const workerCount = z.int().min(0).max(1_000);
 const deploymentFields = {
-  name: resourceName,
+  name: resourceName.refine(
+    (name) => !isReserved(name),
+    'is a path of the API; choose another name',
+  ),
   templateId: z
     .string()
     .min(1)

@@ -207,11 +207,22 @@ describe('a name', () => {
     expect(await readJson(response)).toMatchObject({ id: 'echo' });
   });
 
-  it('that is part of the API is not found in a path', async () => {
+  it('that is a path of the API is refused', async () => {
     const { ann, platform } = await startStage();
     for (const name of ['pods', 'catalog']) {
       const path = `/v1/endpoints/${ann.ids.endpoint}`;
-      await sendJson(platform, ann.key, path, { name }, 'PATCH');
+      const renamed = await sendJson(platform, ann.key, path, { name }, 'PATCH');
+      const twin = { name, templateId: ann.ids.template };
+      const created = await sendJson(platform, ann.key, '/v1/endpoints', twin);
+      expect([renamed.status, created.status]).toEqual([422, 422]);
+      expect(created.body).toMatchObject({ errors: [expect.stringContaining('path of the API')] });
+    }
+  });
+
+  it('that is a path of the API, of an endpoint from before, is not found in a path', async () => {
+    const { ann, platform } = await startStage();
+    for (const name of ['pods', 'catalog']) {
+      await platform.endpoints.update('ann', ann.ids.endpoint, { name });
       const run = await sendJson(platform, ann.key, `/v2/${name}/run`, { input: {} });
       expect(run.status).toBe(404);
     }
