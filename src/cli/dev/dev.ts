@@ -218,7 +218,8 @@ async function serve(options: DevSession): Promise<void> {
       void print(renderBanner({ ...terms, endpoints: handlers.list() }));
     }
     await signals.first;
-    log.info('waiting for running jobs; press Ctrl-C again to exit at once');
+    const isServing = handlers.list().some(({ isServed }) => isServed);
+    if (isServing) log.info('waiting for running jobs; press Ctrl-C again to exit at once');
   } finally {
     watch.close();
     await handlers.stop();

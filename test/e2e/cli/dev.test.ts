@@ -125,7 +125,9 @@ describe('handlers', () => {
     place.write('handlers/heavy.mjs', `${setup}\nexport default () => 1;`);
     const run = place.start(['dev', 'handlers', '--port', '0']);
     await run.until('stderr', /heavy.*handlers still loading/);
-    expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
+    const { code, stderr } = await run.end('SIGTERM');
+    expect(code).toBe(0);
+    expect(stderr).not.toContain('waiting for running jobs');
   });
 
   it('with the same name are refused, and both are named', async () => {
@@ -348,8 +350,9 @@ describe('the end of dev', () => {
     const client = createClient({ fetch: fetchChecked, url, endpoint: 'work', repeats: 0 });
     const running = client.runsync({ hold: 500 });
     await run.until('stderr', /holding/);
-    const { code } = await run.end('SIGTERM');
+    const { code, stderr } = await run.end('SIGTERM');
     expect(code).toBe(0);
+    expect(stderr).toContain('waiting for running jobs');
     expect(await running).toMatchObject({ status: 'COMPLETED' });
     const left = readdirSync(place.temporary).filter((name) => name.startsWith('millrace'));
     expect(left).toEqual([]);
