@@ -6,7 +6,7 @@ const GAP = '  ';
 const MIN_WIDTH = 6;
 
 /**
- * Each column is as wide as its widest cell; the last one has no padding. If the table is wider than `width`, the
+ * An empty cell is shown as `-`. Each column is as wide as its widest cell; the last one has no padding. If the table is wider than `width`, the
  * widest columns are cut, but never the first one, which has the ID. A very narrow terminal wraps the rest.
  */
 export function formatTable(
@@ -14,7 +14,7 @@ export function formatTable(
   rows: readonly (readonly string[])[],
   width = Number.POSITIVE_INFINITY,
 ): string {
-  const all = [titles, ...rows].map((row) => row.map((cell) => Array.from(flatten(cell))));
+  const all = [titles, ...rows].map((row) => row.map((cell) => Array.from(flatten(cell) || '-')));
   const widths = titles.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0)));
   const limits = fitWidths(widths, {
     least: titles.map((title) => Math.max(MIN_WIDTH, Array.from(title).length)),

@@ -29,8 +29,7 @@ const loginOptions = {
   profile: text({
     placeholder: 'NAME',
     env: 'MILLRACE_PROFILE',
-    default: DEFAULT_PROFILE,
-    help: 'profile to store, 1 to 64 letters, digits, ".", "_" or "-"',
+    help: `profile to store, 1 to 64 letters, digits, ".", "_" or "-"; without it, the profile named "${DEFAULT_PROFILE}"`,
   }),
 };
 
@@ -61,7 +60,7 @@ export const loginCommand: Command = {
   async run(args) {
     const { positionals, values } = parseOptions(loginOptions, args);
     checkArguments([], positionals);
-    const name = checkProfileName(values.profile);
+    const name = checkProfileName(values.profile ?? DEFAULT_PROFILE);
     const { byName } = readProfiles();
     const given = values.url ?? byName.get(name)?.url;
     if (given === undefined)

@@ -42,9 +42,12 @@ async function run(args: readonly string[]): Promise<number> {
   return withStatus(status, async () => {
     let endpoint = await needEndpoint(platform, name);
     const versions = platform.endpoints.versions(endpoint.id);
-    const version =
-      given ??
-      chooseEarlier(endpoint, await Array.fromAsync(versions.list(), (each) => each.version));
+    const known = await Array.fromAsync(versions.list(), (each) => each.version);
+    if (given !== undefined && !known.includes(given)) {
+      const how = `\`millrace deploy --list --name ${name}\` prints the versions`;
+      throw new CommandError(`${name} has no version ${given}; ${how}`);
+    }
+    const version = given ?? chooseEarlier(endpoint, known);
     const common = { name, version, target, json };
     if (version === endpoint.version && !isUnderWay(endpoint.rollout)) {
       return finish({ ...common, endpoint, end: { kind: 'unchanged' } });

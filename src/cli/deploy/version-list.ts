@@ -45,7 +45,7 @@ export function formatVersions(
   if (versions.length === 0) return `${endpoint.name} has no versions`;
   const rows = versions.map((each) => [
     ...[String(each.version), describeState(endpoint, each.version), each.createdAt],
-    ...[String(each.files), formatSize(each.bytes), each.entry, each.message ?? '-'],
+    ...[String(each.files), formatSize(each.bytes), each.entry, each.message ?? ''],
   ]);
   const titles = ['VERSION', 'STATE', 'CREATED', 'FILES', 'SIZE', 'HANDLER', 'MESSAGE'];
   return formatTable(titles, rows, readTableWidth({ wide: false }));

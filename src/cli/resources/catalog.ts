@@ -8,6 +8,8 @@ import { type ListKind, pageOptions, showList } from './resource-command.ts';
 
 const gpuKind: ListKind<GpuType> = {
   plural: 'gpus',
+  emptyNote:
+    'the platform found none, or its catalog offers none; `millrace doctor` on its machine lists GPUs',
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,

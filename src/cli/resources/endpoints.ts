@@ -95,10 +95,12 @@ const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof update
     NAME: ({ name }) => name,
     TYPE: ({ type }) => type,
     WORKERS: ({ workersMax, workersMin }) => `${workersMin} to ${workersMax}`,
-    SCALER: ({ scaler }) =>
-      scaler.type === 'QUEUE_DELAY' ? `${scaler.seconds} s` : `${scaler.perWorker} each`,
-    GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(',') || '-',
-    TEMPLATE: ({ templateId }) => templateId ?? '-',
+    SCALING: ({ scaler }) =>
+      scaler.type === 'QUEUE_DELAY'
+        ? `queue delay ${scaler.seconds} s`
+        : `1 worker per ${scaler.perWorker}`,
+    GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(','),
+    TEMPLATE: ({ templateId }) => templateId ?? '',
   },
   create: {
     options: createOptions,

@@ -54,7 +54,9 @@ export const podLogVerb: Verb = {
     await callPlatform(async () => {
       if (follow) return followLog(pods, given, bytes);
       const log = await pods.log(given, { maxBytes: bytes });
-      void print(`${shared.json ? JSON.stringify({ id: given, log }) : log.replace(/\n$/, '')}\n`);
+      if (shared.json) void print(`${JSON.stringify({ id: given, log })}\n`);
+      else if (log === '') printNote(explainEmpty((await pods.get(given)).status));
+      else void print(`${log.replace(/\n$/, '')}\n`);
     });
     return EXIT.ok;
   },
@@ -76,9 +78,18 @@ async function followLog(pods: PodsClient, given: string, bytes: number): Promis
       if (added !== '') await print(added);
     }
     before = after;
-    if (STOPPED.includes(status)) return;
+    if (STOPPED.includes(status)) {
+      if (after === '') printNote(explainEmpty(status));
+      return;
+    }
     await sleep(POLL_MS);
   }
+}
+
+function explainEmpty(status: PodStatus): string {
+  return status === 'TERMINATED'
+    ? '(the pod is terminated, and its output was removed with it)\n'
+    : '(the pod has printed nothing)\n';
 }
 
 function cutEnd(text: string, bytes: number): string {

@@ -59,8 +59,8 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
     STATUS: ({ status }) => status,
     COMPUTE: describeCompute,
     'USD/H': ({ cost }) => String(cost),
-    ENDPOINT: ({ endpointId }) => endpointId ?? '-',
-    NODE: ({ node }) => node ?? '-',
+    ENDPOINT: ({ endpointId }) => endpointId ?? '',
+    NODE: ({ node }) => node ?? '',
     REASON: ({ reason }) => reason ?? '',
   },
   create: {
@@ -130,7 +130,7 @@ function defineStateVerb(
 
 function describeCompute({ cpu, gpu }: PodRecord): string {
   if (gpu) return `${gpu.count} x ${gpu.id}`;
-  return cpu ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB` : '-';
+  return cpu ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB` : '';
 }
 
 function composeCreation(values: OptionValues<typeof createOptions>): object {

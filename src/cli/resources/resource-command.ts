@@ -30,6 +30,8 @@ export const pageOptions = {
 export interface ListKind<Item> {
   /** Plural name, also the member of the list's answer: `pods`. */
   plural: string;
+  /** Why a list may be empty, and what to do. */
+  emptyNote?: string;
   /** Maps column titles to cells. */
   columns: Readonly<Record<string, (item: Item) => string>>;
 }
@@ -158,8 +160,9 @@ function describePage<Item>(
   kind: ListKind<Item>,
   width: number,
 ): string {
-  const isEmpty = items.length === 0;
-  return isEmpty ? `no ${kind.plural}` : addCursor(formatItems(items, kind, width), cursor);
+  if (items.length > 0) return addCursor(formatItems(items, kind, width), cursor);
+  const { emptyNote, plural } = kind;
+  return emptyNote === undefined ? `no ${plural}` : `no ${plural}: ${emptyNote}`;
 }
 
 /** Formats items as a table, one row each. */

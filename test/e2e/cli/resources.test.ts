@@ -76,6 +76,13 @@ describe('millrace pods', () => {
     while (!(await print('pods', 'logs', String(id))).includes('here'));
     expect(await print('pods', 'stop', String(id))).toBe(`${id}  EXITED\n`);
     expect(await print('pods', 'terminate', String(id))).toBe(`${id}  terminated\n`);
+    const readLog = (...more: string[]) =>
+      place.run(['pods', 'logs', String(id), ...more], { env });
+    while ((await readLog()).stdout !== '');
+    for (const log of [await readLog(), await readLog('-f')]) {
+      expect(log).toMatchObject({ code: 0, stdout: '' });
+      expect(log.stderr).toBe('(the pod is terminated, and its output was removed with it)\n');
+    }
     const refused = await place.run(['pods', 'start', String(id)], { env });
     expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('409') });
   });

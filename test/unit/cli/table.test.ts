@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { formatTable } from '../../../src/cli/table.ts';
 
-it('makes each column as wide as its widest cell', () => {
+it('makes each column as wide as its widest cell, and marks empty cells', () => {
   expect(
     formatTable(
       ['ID', 'NAME', 'WHY'],
@@ -10,7 +10,7 @@ it('makes each column as wide as its widest cell', () => {
         ['22', 'b', ''],
       ],
     ),
-  ).toBe(['ID  NAME        WHY', '1   a long one  x', '22  b'].join('\n'));
+  ).toBe(['ID  NAME        WHY', '1   a long one  x', '22  b           -'].join('\n'));
 });
 
 it('keeps a row on one line', () => {
