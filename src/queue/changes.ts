@@ -22,6 +22,7 @@ import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobTimes } from './time/job-times.ts';
+import type { JobTracing } from './tracing/job-tracing.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Most jobs of a slice. */
@@ -35,6 +36,8 @@ const ALIKE_JOBS = 128;
 export interface Change {
   before: StoredJob;
   transition: Transition;
+  /** Decided for another job that is alike: members of the submission are that job's. */
+  isAlike?: true;
 }
 
 /**
@@ -69,6 +72,7 @@ export interface ChangesOptions {
   jobTimes: JobTimes;
   /** For the records of webhooks. */
   formats: RecordFormats;
+  tracing: JobTracing | undefined;
 }
 
 export class Changes {
@@ -93,14 +97,15 @@ export class Changes {
    */
   async commit<T>(operation: Operation<T>, payloadBytes = 0): Promise<T> {
     const moment = this.moment();
-    const { deliveries, jobTimes, signals, store } = this.#options;
+    const { deliveries, jobTimes, signals, store, tracing } = this.#options;
     const { changes, kept, result } = await store.write(
       (tx) => this.#run(tx, operation, moment),
       payloadBytes > 0 ? { ...ENDING, payloadBytes } : ENDING,
     );
-    for (const { before, transition } of changes) {
+    for (const { before, isAlike, transition } of changes) {
       jobTimes.changed(before, transition);
       signals.changed(before, transition);
+      if (tracing && !isAlike) tracing.changed(before, transition, moment.now);
     }
     for (const delivery of kept) deliveries.arrived(delivery);
     return result;
@@ -263,7 +268,7 @@ function* cancelAlike(
   for (const id of ids) {
     // Those who are woken need no more of the jobs than what is alike.
     const transition = { ...decision, job: { ...decision.job, id } };
-    changes.push({ before: { ...job, id }, transition });
+    changes.push({ before: { ...job, id }, transition, isAlike: true });
   }
   return ids.length;
 }

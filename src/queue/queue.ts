@@ -30,6 +30,7 @@ import { extendLeases, sweep } from './sweeper.ts';
 import { Absence } from './time/absence.ts';
 import { JobTimes } from './time/job-times.ts';
 import { RecordedTime } from './time/recorded-time.ts';
+import { JobTracing, type TracingOptions } from './tracing/job-tracing.ts';
 import { type FindScaling, Waits } from './waits/waits.ts';
 import { Deliveries } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
@@ -50,6 +51,8 @@ export interface QueueOptions {
   webhooks?: WebhookSender;
   /** What the scaler knows of an endpoint's workers. Default: the platform starts no workers. */
   findScaling?: FindScaling;
+  /** Default: no spans. */
+  tracing?: TracingOptions | undefined;
 }
 
 export class Queue implements Queues {
@@ -81,13 +84,15 @@ export class Queue implements Queues {
     const closing = this.#closing.signal;
     const sender = options.webhooks;
     const { ranMs } = this.#recordedTime;
-    const sending = { store, clock, log, random, settings: settings.webhooks, sender, closing };
+    const tracing = options.tracing && new JobTracing(options.tracing, clock);
+    const delivering = { settings: settings.webhooks, sender, tracing };
+    const sending = { store, clock, log, random, ...delivering, closing };
     const onUnused = () => signals.payloadUnused();
     this.#deliveries = new Deliveries({ ...sending, ranMs, onUnused });
     const deliveries = this.#deliveries;
     const jobTimes = new JobTimes();
     const changing = { store, clock, random, settings, signals, deliveries, jobTimes, formats };
-    const changes = new Changes(changing);
+    const changes = new Changes({ ...changing, tracing });
     // Every open long poll listens to this signal, so thousands of listeners are normal.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
@@ -95,7 +100,7 @@ export class Queue implements Queues {
     const removing = { changes, presence, signals, deliveries, gpuTotals, jobTimes, closing };
     this.removal = new EndpointRemoval(removing);
     const { removal } = this;
-    const shared = { store, clock, log, settings, presence, signals, changes };
+    const shared = { store, clock, log, settings, presence, signals, changes, tracing };
     const positions = new Positions(clock);
     const payloads = new LargePayloads({ store, clock, settings, onUnused });
     const outputs = new FreshOutputs(clock);

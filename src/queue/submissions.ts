@@ -23,6 +23,7 @@ import { withDueAt } from './lifecycle/transition.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
+import type { JobTracing } from './tracing/job-tracing.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** Retry-After of a job that was rejected because the queue is full, ms. */
@@ -63,6 +64,7 @@ export interface SubmissionsOptions {
   arrivals: Arrivals;
   positions: Positions;
   payloads: LargePayloads;
+  tracing: JobTracing | undefined;
 }
 
 /**
@@ -113,7 +115,7 @@ export class Submissions {
     submission: Submission,
     { id, input }: { id: string; input: Payload },
   ): Promise<JobRef> {
-    const { arrivals, clock, positions, signals, store } = this.#options;
+    const { arrivals, clock, positions, signals, store, tracing } = this.#options;
     const arrival = {
       ...{ id, input, chosen: this.#chosen },
       ...{ now: clock.now(), position: positions.next() },
@@ -121,6 +123,7 @@ export class Submissions {
     try {
       const { job, isNew } = await store.write((tx) => this.#arrive(tx, submission, arrival));
       if (isNew) signals.inserted(job);
+      if (isNew && tracing) tracing.submitted(job, arrival.now);
       return { id: job.id, status: job.status };
     } finally {
       arrivals.delete(id);

@@ -5,6 +5,7 @@ import type { Lease } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
+import type { JobTracing } from '../tracing/job-tracing.ts';
 import type { HeldLease, PresentWorker } from './presence.ts';
 
 export interface Choice {
@@ -14,6 +15,7 @@ export interface Choice {
   /** Undefined: must be read from the store. */
   input: Uint8Array | undefined;
   payloads: LargePayloads;
+  tracing: JobTracing | undefined;
 }
 
 /** A lease before its large input is read: it has the input's size. */
@@ -24,7 +26,7 @@ export interface GivenLease extends Omit<Lease, 'input'> {
 export function* leaseJob(
   tx: Transaction,
   step: StepOn,
-  { input, job, payloads, takeId, worker }: Choice,
+  { input, job, payloads, takeId, tracing, worker }: Choice,
 ): Step<GivenLease> {
   const lease = {
     token: randomUUID(),
@@ -35,19 +37,19 @@ export function* leaseJob(
   const decision = yield* step(job, { type: 'lease', lease });
   if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
   const known = input ?? (yield* tx.payloadUpTo('input', job, payloads.partBytes));
-  return toLease(decision.job, known);
+  return toLease(decision.job, known, tracing);
 }
 
 export function* repeatLeases(
   tx: Transaction,
   held: HeldLease[],
-  payloads: LargePayloads,
+  { payloads, tracing }: Pick<Choice, 'payloads' | 'tracing'>,
 ): Step<GivenLease[]> {
   const leases: GivenLease[] = [];
   for (const { token, ...key } of held) {
     const job = yield* tx.job(key);
     if (job?.lease?.token !== token || !holdsLiveLease(job)) continue;
-    leases.push(toLease(job, yield* tx.payloadUpTo('input', job, payloads.partBytes)));
+    leases.push(toLease(job, yield* tx.payloadUpTo('input', job, payloads.partBytes), tracing));
   }
   return leases;
 }
@@ -67,12 +69,18 @@ export async function completeLeases(
   return leases;
 }
 
-function toLease(job: StoredJob, input: Uint8Array | number | undefined): GivenLease {
+function toLease(
+  job: StoredJob,
+  input: Uint8Array | number | undefined,
+  tracing: JobTracing | undefined,
+): GivenLease {
   if (input === undefined || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
   const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
   const { token } = job.lease;
   const lease: GivenLease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
-  if (job.traceparent !== null) lease.traceparent = job.traceparent;
+  // The worker's spans are children of the lease's, or else of the client's.
+  const traceparent = tracing?.ofLease(job)?.traceparent ?? job.traceparent;
+  if (traceparent !== null) lease.traceparent = traceparent;
   if (job.tracestate !== null) lease.tracestate = job.tracestate;
   const handlerData = job.attachment?.handlerData ?? null;
   if (handlerData !== null) lease.s3Config = handlerData;

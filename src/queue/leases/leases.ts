@@ -18,6 +18,7 @@ import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
+import type { JobTracing } from '../tracing/job-tracing.ts';
 import { endLeases } from './departures.ts';
 import { acceptOutgrown } from './gpu-order.ts';
 import { completeLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
@@ -53,6 +54,7 @@ export interface LeasesOptions {
   arrivals: Arrivals;
   removal: EndpointRemoval;
   payloads: LargePayloads;
+  tracing: JobTracing | undefined;
   /** Aborts when the queue closes: every wait ends. */
   closing: AbortSignal;
 }
@@ -230,10 +232,10 @@ export class Leases {
     step: StepOn,
     { request, worker }: { worker: PresentWorker; request: TakeRequest },
   ): Step<Handover> {
-    const { arrivals, payloads, presence, signals } = this.#options;
+    const { arrivals, payloads, presence, signals, tracing } = this.#options;
     const held = [...worker.leases.values()];
     const given = held.filter(({ takeId }) => takeId === request.takeId);
-    const again = yield* repeatLeases(tx, given, payloads);
+    const again = yield* repeatLeases(tx, given, { payloads, tracing });
     if (again.length > 0) return { ...NOTHING, leases: again };
     if (worker.draining || held.some(({ solo }) => solo)) return { ...NOTHING, isBarred: true };
     const running = new Set(request.held);
@@ -249,7 +251,7 @@ export class Leases {
       if (choice === 'skip') continue;
       if (choice === 'stop') return { ...NOTHING, leases, isBarred: true };
       const { takeId } = request;
-      const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads };
+      const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads, tracing };
       const lease = yield* leaseJob(tx, step, chosen);
       leases.push(lease);
       const { input, s3Config } = lease;

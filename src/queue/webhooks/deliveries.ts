@@ -16,6 +16,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
+import type { JobTracing } from '../tracing/job-tracing.ts';
 import { Receivers } from './receivers.ts';
 import {
   type AfterAttempt,
@@ -40,6 +41,7 @@ export interface DeliveriesOptions {
   sender: WebhookSender | undefined;
   /** Called when the output of a removed delivery may have become unused. */
   onUnused: () => void;
+  tracing: JobTracing | undefined;
   closing: AbortSignal;
 }
 
@@ -200,15 +202,17 @@ export class Deliveries {
 
   /** Never rejects. @returns whether the receiver accepted the record; undefined if aborted */
   async #attempt(delivery: StoredDelivery): Promise<boolean | undefined> {
-    const { clock, log, random, ranMs, sender, settings, store } = this.#options;
+    const { clock, log, random, ranMs, sender, settings, store, tracing } = this.#options;
     try {
       if (!sender) return undefined;
+      const trace = tracing && (await tracing.beginWebhook(delivery, store));
       const made = await sender.send(
-        delivery,
+        trace ? { ...delivery, trace: trace.context } : delivery,
         () => readRecord(store, delivery),
         this.#aborting.signal,
       );
       if (!made) return undefined;
+      trace?.end(made);
       const after = decideAfterAttempt(delivery, made, {
         ...{ now: clock.now(), ranMs: ranMs(), random, settings },
       });

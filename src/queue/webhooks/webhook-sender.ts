@@ -19,7 +19,7 @@ import { giveBack } from '../../base/spent-bytes.ts';
 import type { StoredDelivery } from '../../store/store.ts';
 import { WEBHOOK_HEADERS } from '../../wire/webhook.ts';
 import { WebhookSigner } from './webhook-signature.ts';
-import type { SendAttempt, WebhookRecord, WebhookSender } from './webhooks.ts';
+import type { OutgoingDelivery, SendAttempt, WebhookRecord, WebhookSender } from './webhooks.ts';
 
 /** Longest response body, bytes. The sender ignores the body and closes the connection of a longer one. */
 const MAX_ANSWER_BYTES = 65_536;
@@ -72,7 +72,7 @@ export class HttpWebhookSender implements WebhookSender {
   }
 
   async send(
-    delivery: StoredDelivery,
+    delivery: OutgoingDelivery,
     record: WebhookRecord,
     signal: AbortSignal,
   ): Promise<SendAttempt | undefined> {
@@ -131,8 +131,9 @@ export class HttpWebhookSender implements WebhookSender {
     return { body, signatures: signer.finish() };
   }
 
-  #composeHeaders({ bytes, endpointId, id, attempts }: StoredDelivery, signatures: object) {
+  #composeHeaders(delivery: OutgoingDelivery, signatures: object) {
     const { version } = this.#options;
+    const { attempts, bytes, endpointId, id, trace } = delivery;
     return {
       'content-type': 'application/json',
       'content-length': String(bytes),
@@ -142,6 +143,7 @@ export class HttpWebhookSender implements WebhookSender {
       [WEBHOOK_HEADERS.attempt]: String(attempts + 1),
       [WEBHOOK_HEADERS.formerAttempt]: String(attempts + 1),
       ...signatures,
+      ...trace,
     };
   }
 }

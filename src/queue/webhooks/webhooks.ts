@@ -2,6 +2,7 @@
 // decides when to send; webhook-sender.ts sends.
 import { backoffMs } from '../../base/backoff.ts';
 import type { StoredDelivery } from '../../store/store.ts';
+import type { TraceContext } from '../../wire/trace-context.ts';
 
 export interface WebhookSettings {
   /** Most attempts of one delivery. Default 12: the last is about two and a half hours after the first. */
@@ -67,13 +68,18 @@ export interface SendAttempt {
 /** Reads the record's JSON in parts; each call starts again. Rejects if the record is gone. */
 export type WebhookRecord = () => AsyncIterable<Uint8Array>;
 
+/** A delivery, and the trace that its receiver may continue. */
+export interface OutgoingDelivery extends StoredDelivery {
+  trace?: TraceContext | undefined;
+}
+
 /** Sends webhooks. */
 export interface WebhookSender {
   /** Why the platform may not call the URL; undefined if it may, or if only a DNS lookup can tell. */
   judge(url: string): string | undefined;
   /** Never rejects for a failed attempt. Resolves with undefined if the signal aborted the attempt. */
   send(
-    delivery: StoredDelivery,
+    delivery: OutgoingDelivery,
     record: WebhookRecord,
     signal: AbortSignal,
   ): Promise<SendAttempt | undefined>;

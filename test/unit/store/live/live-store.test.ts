@@ -68,7 +68,7 @@ it('forgets the input of a submission that ran twice', async () => {
   const positions = new Positions(clock);
   const payloads = new LargePayloads({ store, clock, settings: completeSettings() });
   const parts = { store, clock, signals, arrivals, positions, payloads };
-  const submissions = new Submissions({ ...parts, webhooks: undefined });
+  const submissions = new Submissions({ ...parts, webhooks: undefined, tracing: undefined });
   const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
   const submitted = submissions.submit({
     ...{ endpointId: ENDPOINT, mode: 'run', policy: {}, idempotency: undefined },
