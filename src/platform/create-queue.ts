@@ -4,6 +4,7 @@ import type { ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
 import { Queue } from '../queue/queue.ts';
+import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
 import type { FindScaling } from '../queue/waits/waits.ts';
 import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
 import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
@@ -19,14 +20,16 @@ export interface QueueParts
   /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
   wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
   findScaling: FindScaling;
+  /** Default: no spans. */
+  tracing?: TracingOptions | undefined;
 }
 
 /** @throws PlatformOptionError */
 export function createQueue(options: QueueParts): Queue {
-  const { clock, findScaling, log, settings, store, wrapLink } = options;
+  const { clock, findScaling, log, settings, store, tracing, wrapLink } = options;
   const webhooks = createWebhookSender(options);
   const formats = runpodFormats;
-  const parts = { store, clock, log, webhooks, formats, findScaling };
+  const parts = { store, clock, log, webhooks, formats, findScaling, tracing };
   const queue = new Queue({ ...parts, ...(settings && { settings }) });
   if (!wrapLink) return queue;
   const link = queue.link.bind(queue);

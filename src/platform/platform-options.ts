@@ -15,6 +15,7 @@ import type { Device } from '../wire/link/worker-link.ts';
 import type { GrpcPort } from './grpc-port.ts';
 import type { CapacityChoice } from './machine-limits.ts';
 import type { NodeOptions } from './nodes/node-options.ts';
+import type { TraceOptions } from './traces/open-traces.ts';
 
 export interface PlatformOptions {
   /**
@@ -78,6 +79,8 @@ export interface PlatformOptions {
   settings?: Partial<QueueSettings> | undefined;
   /** Deliveries to the webhooks of jobs. */
   webhooks?: WebhookOptions | undefined;
+  /** Sends spans of jobs to an OpenTelemetry collector. Default: no spans. */
+  traces?: TraceOptions | undefined;
   /**
    * Engine for pods and for the workers of endpoints. Default: none; workers connect by themselves.
    */

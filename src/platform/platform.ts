@@ -23,6 +23,7 @@ import { openMachine } from './machine.ts';
 import { checkNodeOptions } from './nodes/node-options.ts';
 import { PlatformOptionError } from './option-error.ts';
 import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
+import { openTraces } from './traces/open-traces.ts';
 
 export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */
@@ -93,6 +94,8 @@ async function open(
   const clock = systemClock;
   checkCorsOrigins(options);
   const ofNode = checkNodeOptions(options);
+  const tracing = openTraces({ ...options, url: ofNode?.nodes.url });
+  if (tracing) closers.push(() => tracing.close());
   if (dataFolder !== undefined) checkDataFolder(dataFolder);
   // Before the lock, which creates missing folders for the platform's user only.
   const podUser = await findPodUser(options);
@@ -104,7 +107,7 @@ async function open(
   if (ofNode) {
     // Only here, because the driver takes time to load.
     const { openNode } = await import('./nodes/node-platform.ts');
-    return openNode(ofNode, { ...seams, podUser }, closers);
+    return openNode(ofNode, { ...seams, podUser, tracing }, closers);
   }
   const data = await openDataStore(options, clock);
   closers.push(() => data.close());
@@ -114,7 +117,7 @@ async function open(
   closers.push(() => compute.close());
   const { endpoints } = compute;
   const queue = createQueue({
-    ...{ ...options, store, clock, ...seams },
+    ...{ ...options, store, clock, tracing, ...seams },
     findScaling: seams.findScaling ?? ((id) => compute.scalingOf(id)),
   });
   closers.push(() => queue.close());

@@ -37,6 +37,7 @@ import {
 } from '../options/rate-limits.ts';
 import { readStore, storeOptions } from '../options/store-options.ts';
 import { readTls, tlsOptions } from '../options/tls-options.ts';
+import { readTraces, traceOptions } from '../options/trace-options.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
@@ -107,6 +108,7 @@ const options = {
     env: 'MILLRACE_WEBHOOK_DNS',
     help: "name server that resolves webhook receivers; default: the machine's own",
   }),
+  ...traceOptions,
   diskReserve: integer({
     ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
     env: 'MILLRACE_DISK_RESERVE',
@@ -275,6 +277,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
       secretFile: values.webhookSecretFile,
       nameServers: values.webhookDns,
     },
+    traces: readTraces(values),
     settings: {
       ...{ leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs },
       retry: { baseMs: values.retryBaseMs, maxMs: 60_000, jitter: 0.2 },

@@ -25,6 +25,8 @@ const FLAGS: Readonly<Record<string, string>> = {
   'tls.key': '--tls-key',
   'grpc.port': '--grpc-port',
   'webhooks.secretFile': '--webhook-secret-file',
+  'traces.url': '--trace-url',
+  'traces.ratio': '--trace-percent',
   'compute.catalogFile': '--catalog',
   'compute.engine': '--engine',
   'compute.dockerHost': '--docker-host',

@@ -10,6 +10,7 @@ import { Membership } from '../../cluster/membership.ts';
 import { Keys } from '../../control/keys/keys.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import { completeSettings } from '../../queue/settings.ts';
+import type { TracingOptions } from '../../queue/tracing/job-tracing.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
 import { createQueue } from '../create-queue.ts';
@@ -43,10 +44,15 @@ const MAX_SCHEMA_LENGTH = 59;
 
 type Closers = (() => unknown)[];
 
+interface NodeParts extends PlatformSeams {
+  podUser: PodUser | undefined;
+  tracing: TracingOptions | undefined;
+}
+
 /** @throws PlatformOptionError */
 export async function openNode(
   options: NodePlatformOptions,
-  { podUser, wrapLink }: PlatformSeams & { podUser: PodUser | undefined },
+  { podUser, tracing, wrapLink }: NodeParts,
   closers: Closers,
 ): Promise<Omit<RunningPlatform, 'close'>> {
   const { log, nodes, store: url, storeLimits: limits = {}, storePassword } = options;
@@ -115,7 +121,7 @@ export async function openNode(
     noteClosed: (shard) => status.noteClosed(shard),
     createQueue: (store) =>
       createQueue({
-        ...{ ...options, store, clock, wrapLink },
+        ...{ ...options, store, clock, wrapLink, tracing },
         findScaling: (id) => ofPods.scalingOf(id),
       }),
     leader: {
