@@ -1,44 +1,103 @@
-// The endpoints that the session's key may see.
+// The endpoints that the session's key may see, those in trouble first.
+import { useState } from 'preact/hooks';
+import { Badge } from '../parts/badge.tsx';
 import { Empty } from '../parts/empty.tsx';
+import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';
+import { Table } from '../parts/table.tsx';
 import { platform } from '../platform/calls.ts';
 import { usePolled } from '../platform/polling.ts';
+import { sessionState } from '../platform/session.ts';
+import { hrefOf } from '../routing/location.ts';
+import { type EndpointState, judge, loadStates, sortByTrouble } from './endpoint/states.ts';
+
+const EVERY_MS = 2_000;
+
+const COLUMNS = [
+  { name: 'Endpoint' },
+  { name: 'State' },
+  { name: 'Waiting', isNumber: true },
+  { name: 'Running', isNumber: true },
+  { name: 'Completed', isNumber: true },
+  { name: 'Failed', isNumber: true },
+  { name: 'Workers', isNumber: true },
+];
 
 export function Page() {
+  const [search, setSearch] = useState('');
   const { data, error, reload } = usePolled({
-    key: 'endpoints',
-    load: (signal) => platform.endpoints.page({ limit: 1_000, signal }),
-    everyMs: 5_000,
+    key: 'overview',
+    load: async (signal) =>
+      loadStates((await platform.endpoints.page({ limit: 1_000, signal })).items, signal),
+    everyMs: EVERY_MS,
   });
+  const wanted = search.trim().toLowerCase();
+  const shown = sortByTrouble(data ?? []).filter(({ endpoint: { id, name } }) =>
+    `${name} ${id}`.toLowerCase().includes(wanted),
+  );
   return (
     <>
-      <h1>Overview</h1>
-      {error && <Problem error={error} onRetry={reload} />}
-      {data && data.items.length === 0 && (
-        <Empty title="No endpoints yet" command="millrace deploy handler.ts">
-          An endpoint is a queue with workers. Deploy a handler to create one:
-        </Empty>
+      <PageHead title="Overview">
+        <input
+          type="search"
+          aria-label="Find an endpoint"
+          placeholder="Find an endpoint (/)"
+          value={search}
+          onInput={({ currentTarget }) => setSearch(currentTarget.value)}
+        />
+      </PageHead>
+      {error && !data && <Problem error={error} onRetry={reload} />}
+      {data && data.length === 0 && <NoEndpoints />}
+      {shown.length > 0 && (
+        <Table label="Endpoints" columns={COLUMNS}>
+          {shown.map((state) => (
+            <Row key={state.endpoint.id} state={state} />
+          ))}
+        </Table>
       )}
-      {data && data.items.length > 0 && (
-        <div class="scroll">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Endpoint</th>
-                <th scope="col">Type</th>
-              </tr>
-            </thead>
-            <tbody>
-              {data.items.map(({ id, name, type }) => (
-                <tr key={id}>
-                  <th scope="row">{name}</th>
-                  <td>{type === 'QUEUE' ? 'Queue' : 'Load balancer'}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+      {data && data.length > 0 && shown.length === 0 && (
+        <Empty title={`No endpoint matches “${search}”`} />
       )}
     </>
+  );
+}
+
+function Row({ state }: { state: EndpointState }) {
+  const { endpoint, health } = state;
+  const { text, title, tone } = judge(state);
+  const { id, name } = endpoint;
+  return (
+    <tr>
+      <th scope="row">
+        <a href={hrefOf(`/endpoints/${encodeURIComponent(id)}`)}>{name}</a>
+        {name !== id && <small class="mono">{id}</small>}
+      </th>
+      <td>
+        <Badge text={text} tone={tone} title={title} />
+      </td>
+      <td class="number">{show(health?.jobs.inQueue)}</td>
+      <td class="number">{show(health?.jobs.inProgress)}</td>
+      <td class="number">{show(health?.jobs.completed)}</td>
+      <td class="number">{show(health?.jobs.failed)}</td>
+      <td class="number">{show(health && health.workers.idle + health.workers.running)}</td>
+    </tr>
+  );
+}
+
+function show(count: number | undefined): string {
+  return count === undefined ? '–' : count.toLocaleString();
+}
+
+function NoEndpoints() {
+  const state = sessionState.read();
+  const isDev = state.kind === 'open' && state.session.platform.isDev;
+  return isDev ? (
+    <Empty title="No endpoints yet" command="millrace init my-handler">
+      Add a handler file to the folder that millrace dev serves, or create a project:
+    </Empty>
+  ) : (
+    <Empty title="No endpoints yet" command="millrace deploy handler.ts">
+      An endpoint is a queue with workers. Deploy a handler to create one:
+    </Empty>
   );
 }

@@ -17,6 +17,21 @@ export interface PageRoute {
 
 export const ROUTES: readonly PageRoute[] = [
   { path: '/', title: () => 'Overview', load: () => import('../pages/overview.tsx') },
+  {
+    path: '/endpoints/:endpoint',
+    title: nameEndpoint,
+    load: () => import('../pages/endpoint/state.tsx'),
+  },
+  {
+    path: '/endpoints/:endpoint/versions',
+    title: (parameters) => `Versions of ${nameEndpoint(parameters)}`,
+    load: () => import('../pages/endpoint/versions.tsx'),
+  },
+  {
+    path: '/endpoints/:endpoint/settings',
+    title: (parameters) => `Settings of ${nameEndpoint(parameters)}`,
+    load: () => import('../pages/endpoint/settings.tsx'),
+  },
 ];
 
 const NOT_FOUND: PageRoute = {
@@ -31,6 +46,10 @@ export function findRoute(path: string): { route: PageRoute; parameters: Paramet
     if (parameters) return { route, parameters };
   }
   return { route: NOT_FOUND, parameters: {} };
+}
+
+function nameEndpoint({ endpoint = '' }: Parameters): string {
+  return endpoint;
 }
 
 function matchPath(pattern: string, path: string): Parameters | undefined {

@@ -1,0 +1,48 @@
+// What the scaler decided last, in its own words.
+import { Table } from '../../parts/table.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+
+const COLUMNS = [
+  { name: 'When' },
+  { name: 'Reason' },
+  { name: 'Waiting', isNumber: true },
+  { name: 'Running', isNumber: true },
+  { name: 'Workers', isNumber: true },
+  { name: 'Wanted', isNumber: true },
+];
+
+const SHOWN = 20;
+
+export function Decisions({ id }: { id: string }) {
+  const { data } = usePolled({
+    key: `decisions ${id}`,
+    load: (signal) => platform.endpoints.decisions(id).page({ limit: SHOWN, signal }),
+    everyMs: 5_000,
+  });
+  if (!data) return null;
+  return (
+    <section>
+      <h2>Scaling decisions</h2>
+      {data.items.length === 0 ? (
+        <p class="muted">The scaler has decided nothing yet.</p>
+      ) : (
+        <Table label="Scaling decisions" columns={COLUMNS}>
+          {data.items.map(({ at, input, reason, want }) => (
+            <tr key={at}>
+              <td class="nowrap">
+                <Time at={at} as="clock" />
+              </td>
+              <td>{reason}</td>
+              <td class="number">{input.load.waiting}</td>
+              <td class="number">{input.load.running}</td>
+              <td class="number">{input.workers.length}</td>
+              <td class="number">{want}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </section>
+  );
+}

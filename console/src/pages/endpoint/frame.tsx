@@ -1,0 +1,89 @@
+// What all pages of one endpoint share: its name, its state, and the tabs between them.
+import type { ComponentChildren } from 'preact';
+import type { EndpointRecord } from '../../../../src/client.ts';
+import { Badge } from '../../parts/badge.tsx';
+import { PageHead, type Tab, Tabs } from '../../parts/page-head.tsx';
+import { Problem } from '../../parts/problem.tsx';
+import { platform } from '../../platform/calls.ts';
+import { type Polled, usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { type EndpointState, judge, readHealth } from './states.ts';
+
+const RECORD_EVERY_MS = 3_000;
+
+interface FrameProps {
+  id: string;
+  /** Path of the tab below the endpoint's: `jobs`. */
+  tab: string;
+  /** Undefined until it is known, or if the key may not read it. */
+  endpoint: EndpointRecord | undefined;
+  state?: EndpointState | undefined;
+  actions?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+export function EndpointFrame({ actions, children, endpoint, id, state, tab }: FrameProps) {
+  const base = pathOf(id);
+  const judgement = state && judge(state);
+  return (
+    <>
+      <PageHead
+        title={endpoint?.name ?? id}
+        crumbs={[{ name: 'Overview', path: '/' }]}
+        badge={judgement && <Badge {...judgement} />}
+      >
+        {actions}
+      </PageHead>
+      <Tabs label="Endpoint" path={tab ? `${base}/${tab}` : base} tabs={listTabs(id, endpoint)} />
+      {children}
+    </>
+  );
+}
+
+export function pathOf(endpoint: string): string {
+  return `/endpoints/${encodeURIComponent(endpoint)}`;
+}
+
+function listTabs(id: string, endpoint: EndpointRecord | undefined): Tab[] {
+  const base = pathOf(id);
+  const isQueue = endpoint?.type !== 'LOAD_BALANCER';
+  const tabs: (Tab | false)[] = [
+    { name: 'State', path: base },
+    isQueue && may('jobs:write', id) && { name: 'Playground', path: `${base}/playground` },
+    isQueue && may('jobs:read', id) && { name: 'Jobs', path: `${base}/jobs` },
+    may('endpoints:read', id) && { name: 'Versions', path: `${base}/versions` },
+    may('endpoints:read', id) && { name: 'Settings', path: `${base}/settings` },
+  ];
+  return tabs.filter((tab) => tab !== false);
+}
+
+/** The endpoint's record, if the key may read it. */
+export function useEndpoint(id: string): Polled<EndpointRecord | null> {
+  return usePolled({
+    key: `endpoint ${id}`,
+    load: async (signal) =>
+      may('endpoints:read', id) ? platform.endpoints.get(id, { signal }) : null,
+    everyMs: RECORD_EVERY_MS,
+  });
+}
+
+/** The endpoint's record and its counts. */
+export function useEndpointState(id: string): Polled<EndpointState | null> {
+  return usePolled({
+    key: `state ${id}`,
+    load: async (signal) => {
+      const [endpoint, health] = await Promise.all([
+        may('endpoints:read', id) ? platform.endpoints.get(id, { signal }) : null,
+        may('jobs:read', id) ? readHealth(id, signal) : undefined,
+      ]);
+      return endpoint && { endpoint, health };
+    },
+    everyMs: 1_000,
+  });
+}
+
+/** Only if nothing is known: what was loaded before stays. */
+export function LoadProblem({ polled }: { polled: Polled<unknown> }) {
+  const { data, error, reload } = polled;
+  return error && data === undefined ? <Problem error={error} onRetry={reload} /> : null;
+}

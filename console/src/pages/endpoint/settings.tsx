@@ -1,0 +1,98 @@
+// The settings of an endpoint: a form for those that the platform manages, a list for the others.
+import { useState } from 'preact/hooks';
+import type { EndpointRecord } from '../../../../src/client.ts';
+import { Field } from '../../parts/field.tsx';
+import { Problem } from '../../parts/problem.tsx';
+import { platform } from '../../platform/calls.ts';
+import { asError } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import type { PageProps } from '../../routing/routes.ts';
+import { EndpointFrame, LoadProblem, useEndpoint } from './frame.tsx';
+import { GROUPS, readChange, type Setting } from './settings-fields.ts';
+
+export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
+  const polled = useEndpoint(id);
+  const endpoint = polled.data ?? undefined;
+  return (
+    <EndpointFrame id={id} tab="settings" endpoint={endpoint}>
+      <LoadProblem polled={polled} />
+      {endpoint && <Settings endpoint={endpoint} reload={polled.reload} />}
+    </EndpointFrame>
+  );
+}
+
+function Settings({ endpoint, reload }: { endpoint: EndpointRecord; reload: () => void }) {
+  // The form keeps what it was opened with: an answer of the platform does not change what is being typed.
+  const [opened, setOpened] = useState(endpoint);
+  const [error, setError] = useState<Error>();
+  const [note, setNote] = useState('');
+  const isDeclared = endpoint.templateId === null && endpoint.source === 'TEMPLATE';
+  const isFixed = isDeclared || !may('endpoints:write', endpoint.id);
+  const save = async (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!(event.currentTarget instanceof HTMLFormElement)) return;
+    const change = readChange(new FormData(event.currentTarget), opened);
+    setError(undefined);
+    if (Object.keys(change).length === 0) return setNote('Nothing has changed.');
+    try {
+      setOpened(await platform.endpoints.update(endpoint.id, change));
+      setNote('Saved.');
+      reload();
+    } catch (reason) {
+      setNote('');
+      setError(asError(reason));
+    }
+  };
+  return (
+    <form class="settings" onSubmit={save} onInput={() => setNote('')}>
+      {isDeclared && (
+        <p class="muted">
+          The endpoint was declared when the platform started. Its settings are options of{' '}
+          <code>millrace serve</code>, or of the handler in <code>millrace dev</code>.
+        </p>
+      )}
+      {GROUPS.map(({ isShown = () => true, name, settings }) =>
+        isShown(opened) ? (
+          <fieldset key={name} disabled={isFixed}>
+            <legend>{name}</legend>
+            {settings
+              .filter((setting) => setting.isShown?.(opened) ?? true)
+              .map((setting) => (
+                <SettingField key={setting.name} setting={setting} endpoint={opened} />
+              ))}
+          </fieldset>
+        ) : null,
+      )}
+      {error && <Problem error={error} />}
+      {!isFixed && (
+        <div class="form-actions">
+          <button type="submit" class="primary">
+            Save
+          </button>
+          <span role="status">{note}</span>
+        </div>
+      )}
+    </form>
+  );
+}
+
+function SettingField({ endpoint, setting }: { setting: Setting; endpoint: EndpointRecord }) {
+  const { help, kind, label, name, read } = setting;
+  return (
+    <Field label={label} help={help}>
+      {(ids) => {
+        const given = {
+          ...ids,
+          name,
+          required: !setting.isOptional,
+          defaultValue: String(read(endpoint) ?? ''),
+        };
+        return kind === 'text' ? (
+          <input type="text" {...given} />
+        ) : (
+          <input type="number" {...given} min={setting.min} max={setting.max} />
+        );
+      }}
+    </Field>
+  );
+}

@@ -1,0 +1,83 @@
+// The pods that are workers of an endpoint.
+import type { PodRecord, PodStatus } from '../../../../src/client.ts';
+import { Badge, type Tone } from '../../parts/badge.tsx';
+import { Problem } from '../../parts/problem.tsx';
+import { Table } from '../../parts/table.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { hrefOf } from '../../routing/location.ts';
+
+const COLUMNS = [
+  { name: 'Worker' },
+  { name: 'State' },
+  { name: 'Device' },
+  { name: 'USD/h', isNumber: true },
+  { name: 'Started' },
+];
+
+const TONES: Readonly<Record<PodStatus, Tone>> = {
+  PROVISIONING: 'busy',
+  STARTING: 'busy',
+  RUNNING: 'good',
+  EXITED: 'plain',
+  ERROR: 'bad',
+  TERMINATED: 'plain',
+};
+
+export function Workers({ id }: { id: string }) {
+  const { data, error } = usePolled({
+    key: `workers ${id}`,
+    load: (signal) => listWorkers(id, signal),
+    everyMs: 3_000,
+  });
+  return (
+    <section>
+      <h2>Workers</h2>
+      {error && !data && <Problem error={error} />}
+      {data?.length === 0 && (
+        <p class="muted">No worker runs now. The platform starts one when a job waits.</p>
+      )}
+      {data && data.length > 0 && (
+        <Table label="Workers" columns={COLUMNS}>
+          {data.map((pod) => (
+            <tr key={pod.id}>
+              <th scope="row">
+                <a href={hrefOf(`/pods/${pod.id}`)}>{pod.name}</a>
+                <small class="mono">{pod.id}</small>
+              </th>
+              <td>
+                <Badge text={sayStatus(pod.status)} tone={TONES[pod.status]} />
+                {pod.reason && <small class="reason">{pod.reason}</small>}
+              </td>
+              <td>{sayDevice(pod)}</td>
+              <td class="number">{pod.cost.toFixed(2)}</td>
+              <td>{pod.startedAt ? <Time at={pod.startedAt} /> : '–'}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </section>
+  );
+}
+
+async function listWorkers(endpoint: string, signal: AbortSignal): Promise<PodRecord[]> {
+  const found: PodRecord[] = [];
+  for await (const pod of platform.pods.list({ pageSize: 1_000, signal })) {
+    if (pod.endpointId === endpoint && pod.status !== 'TERMINATED') found.push(pod);
+  }
+  return found;
+}
+
+function sayStatus(status: PodStatus): string {
+  return status[0] + status.slice(1).toLowerCase();
+}
+
+function sayDevice({ cpu, gpu, node }: PodRecord): string {
+  const device = gpu
+    ? `${gpu.count} × ${gpu.id}`
+    : cpu
+      ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB`
+      : '–';
+  return node ? `${device} on ${node}` : device;
+}
