@@ -17,7 +17,7 @@ const ENTRIES = [
   'process',
   'server',
   'cli/main',
-  'base/log',
+  'handler/log/author-log',
   'store/disk/checkpoint-thread',
   'store/disk/integrity-process',
   'worker/execution/thread-entry',

@@ -1,7 +1,8 @@
 // One call of a batch function: gives it the jobs, passes its chunks and outputs on to them, and holds the
 // last job until the function has settled.
+
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Log } from '../../base/log.ts';
+import type { Logger } from 'pino';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { AbortSwitch, isArray } from '../../wire/primordials.ts';
 import { Refusal } from '../attempt/refusal.ts';
@@ -16,7 +17,7 @@ export interface BatchRunOptions {
   /** One or more. */
   members: readonly BatchMember[];
   devices: readonly Device[];
-  createLog: () => Log;
+  createLog: () => Logger;
   writeText: ConsoleOwner['writeText'];
 }
 
@@ -34,7 +35,7 @@ export class BatchRun implements BatchContext, ConsoleOwner {
   readonly #options: BatchRunOptions;
   readonly #jobs: readonly BatchJob[];
   readonly #abort = new AbortSwitch();
-  #log: Log | undefined;
+  #log: Logger | undefined;
   #live: number;
   #isSettled = false;
 
@@ -57,7 +58,7 @@ export class BatchRun implements BatchContext, ConsoleOwner {
     return this.#abort.signal;
   }
 
-  get log(): Log {
+  get log(): Logger {
     this.#log ??= this.#options.createLog();
     return this.#log;
   }
