@@ -77,6 +77,7 @@ export default defineConfig({
       { find: /^millrace\/client$/, replacement: locate('src/client.ts') },
       { find: /^millrace\/outgoing$/, replacement: locate('src/outgoing.ts') },
       { find: /^millrace\/process$/, replacement: locate('src/process.ts') },
+      { find: /^millrace\/storage$/, replacement: locate('src/storage.ts') },
       { find: /^millrace\/server$/, replacement: locate('src/server.ts') },
     ],
   },

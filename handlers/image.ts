@@ -10,9 +10,9 @@
 // MILLRACE_ALLOW_PRIVATE_URLS=1 is in the worker's environment.
 import { type Context, defineHandler, type Job, NonRetryableError } from 'millrace';
 import { anyAddress, publicOnly } from 'millrace/outgoing';
+import { downloadBytes } from 'millrace/storage';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { z } from 'zod';
-import { download } from './lib/download.ts';
 
 const MB = 1_048_576;
 const MAX_DOWNLOAD_BYTES = 20 * MB;
@@ -110,14 +110,17 @@ function decodeImage(text: string, context: z.RefinementCtx): Buffer {
 async function readSource({ image, url }: ImageInput, signal: AbortSignal): Promise<Buffer> {
   if (url === undefined) return image ?? Buffer.alloc(0);
   const allowsPrivate = process.env['MILLRACE_ALLOW_PRIVATE_URLS'] === '1';
-  return await download(url, {
-    name: 'input.url',
-    maxBytes: MAX_DOWNLOAD_BYTES,
-    timeoutMs: DOWNLOAD_TIMEOUT_MS,
-    maxRedirects: MAX_REDIRECTS,
-    rule: allowsPrivate ? anyAddress : publicOnly,
-    signal,
-  });
+  return await downloadBytes(
+    url,
+    { signal },
+    {
+      name: 'input.url',
+      maxBytes: MAX_DOWNLOAD_BYTES,
+      timeoutMs: DOWNLOAD_TIMEOUT_MS,
+      maxRedirects: MAX_REDIRECTS,
+      rule: allowsPrivate ? anyAddress : publicOnly,
+    },
+  );
 }
 
 /**

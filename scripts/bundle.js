@@ -15,6 +15,7 @@ const ENTRIES = [
   'client',
   'outgoing',
   'process',
+  'storage',
   'server',
   'cli/main',
   'handler/log/author-log',

@@ -4,7 +4,7 @@ import { NonRetryableError, RetryAfterError } from 'millrace';
 import { readRetryAfterMs } from 'millrace/outgoing';
 import { type Dispatcher, request } from 'undici';
 import { z } from 'zod';
-import { collectBytes } from './download.ts';
+import { collectBytes } from './collect-bytes.ts';
 import { isTransient } from './retry-after.ts';
 
 const MAX_ANSWER_BYTES = 20_000_000;

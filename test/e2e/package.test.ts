@@ -113,15 +113,16 @@ describe('the installed package', () => {
     expect((await run.end('SIGTERM')).code).toBe(0);
   });
 
-  it('exports types and values from its six entry points only', async () => {
+  it('exports types and values from its seven entry points only', async () => {
     const doors = `import { defineHandler } from 'millrace';
       import { createHarness } from 'millrace/testing';
       import { createClient, reassemble } from 'millrace/client';
       import { publicOnly } from 'millrace/outgoing';
       import { createModelProcess } from 'millrace/process';
+      import { download } from 'millrace/storage';
       import { createPlatformServer } from 'millrace/server';
       const deep = await import('millrace/dist/cli/main.js').catch((error) => error.code);
-      console.log([defineHandler, createHarness, createClient, reassemble, publicOnly, createModelProcess, createPlatformServer].every(Boolean), deep);`;
+      console.log([defineHandler, createHarness, createClient, reassemble, publicOnly, createModelProcess, download, createPlatformServer].every(Boolean), deep);`;
     writeFileSync(join(consumer, 'doors.mjs'), doors);
     const { stdout } = await execute(process.execPath, ['doors.mjs'], { cwd: consumer });
     expect(stdout).toBe('true ERR_PACKAGE_PATH_NOT_EXPORTED\n');

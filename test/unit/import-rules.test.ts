@@ -24,6 +24,7 @@ const mayImport: Record<string, readonly string[]> = {
   wire: [],
   handler: ['wire', 'base'],
   process: ['handler', 'wire', 'base'],
+  storage: ['handler', 'wire', 'base'],
   store: ['wire', 'base'],
   cluster: ['store', 'wire', 'base'],
   archive: ['wire', 'base'],
@@ -50,6 +51,7 @@ const entryPoints = [
   'client.ts',
   'outgoing.ts',
   'process.ts',
+  'storage.ts',
   'server.ts',
 ];
 const seams = ['store/store.ts', 'engine/engine.ts', 'store/disk/some-file.ts', ...workerFiles];

@@ -55,7 +55,13 @@ const TEMPLATES: readonly Template[] = [
     dependencies: ['eventsource-parser', 'undici'],
     sources: takeHandlers(
       'openai-proxy.ts',
-      ...['completion-stream.ts', 'download.ts', 'openai-upstream.ts', 'retry-after.ts', 'sse.ts'],
+      ...[
+        'collect-bytes.ts',
+        'completion-stream.ts',
+        'openai-upstream.ts',
+        'retry-after.ts',
+        'sse.ts',
+      ],
     ),
   },
   {
@@ -63,8 +69,8 @@ const TEMPLATES: readonly Template[] = [
     help: 'it resizes and converts images with sharp',
     about: 'A Millrace handler that turns, resizes and converts images with sharp.',
     example: '{"image":"R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7","format":"png"}',
-    dependencies: ['sharp', 'undici'],
-    sources: takeHandlers('image.ts', 'download.ts', 'retry-after.ts'),
+    dependencies: ['sharp'],
+    sources: takeHandlers('image.ts'),
   },
 ];
 

@@ -49,7 +49,7 @@ describe.each([
   ['typescript', [], {}],
   ['python', ['millrace_model.py', 'model.py'], {}],
   ['openai-proxy', ['lib/sse.ts'], { 'eventsource-parser': expect.stringMatching(/^\d/) }],
-  ['image', ['lib/download.ts'], { sharp: expect.stringMatching(/^\d/) }],
+  ['image', [], { sharp: expect.stringMatching(/^\d/) }],
 ])('the template %s', (template, own, dependencies) => {
   it('writes its files, its packages, and fills every placeholder', async () => {
     const { code, stderr } = await place.run(['init', 'app', ...given, '--template', template]);

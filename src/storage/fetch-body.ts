@@ -1,39 +1,54 @@
-// Downloads what a URL from a job names: bounded in bytes, time and redirects, to permitted
-// addresses only.
-import { NonRetryableError, RetryAfterError } from 'millrace';
+// Requests a URL that a job names, with bounds for time and redirects, at permitted addresses only. The caller reads
+// the body and limits its bytes.
+import type { Dispatcher } from 'undici';
+import { loadUndici } from '../base/net/lazy-undici.ts';
 import {
   type AddressRule,
   buildGuardedConnector,
   RefusedAddressError,
   type ResolveName,
-  readRetryAfterMs,
-} from 'millrace/outgoing';
-import { Agent, type Dispatcher, request } from 'undici';
-import { isTransient } from './retry-after.ts';
+} from '../base/net/public-address.ts';
+import { readRetryAfterMs } from '../base/retry-after.ts';
+import { NonRetryableError, RetryAfterError } from '../handler/retry-errors.ts';
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
-export interface DownloadOptions {
+export interface FetchOptions {
   /** Name of the URL in errors, for example `input.url`. */
   name: string;
-  maxBytes: number;
   /** For the whole download, redirects included. */
   timeoutMs: number;
   maxRedirects: number;
   /** Judges every address, that of each redirect too. */
   rule: AddressRule;
   signal: AbortSignal;
-  resolve?: ResolveName;
+  resolve?: ResolveName | undefined;
+}
+
+/** An answer with status 200. */
+export interface FetchedBody {
+  body: AsyncIterable<Uint8Array>;
+  /** URL of the last request. */
+  url: URL;
+  headers: Dispatcher.ResponseData['headers'];
+  /** Name of the URL in errors: without the query, which may be secret. */
+  subject: string;
 }
 
 /**
- * The body of a GET. @throws NonRetryableError where trying again cannot help: a bad URL, a refused
- * address, too many bytes or redirects, a 4xx. RetryAfterError if the server asked for a wait. An
- * ordinary Error for the rest. The signal's reason if that aborts.
+ * The result of `read` for the body of a GET. @throws NonRetryableError where trying again cannot help: a bad URL, a
+ * refused address, too many redirects, a 4xx. RetryAfterError if the server asked for a wait. An ordinary Error for the
+ * rest. The signal's reason if that aborts.
  */
-export async function download(url: string, options: DownloadOptions): Promise<Buffer> {
+export async function fetchBody<T>(
+  url: string,
+  options: FetchOptions,
+  read: (fetched: FetchedBody) => Promise<T>,
+): Promise<T> {
   const { name, timeoutMs, signal } = options;
+  signal.throwIfAborted();
   const timeout = AbortSignal.timeout(timeoutMs);
+  const { Agent, request } = loadUndici();
   const agent = new Agent({ connect: buildGuardedConnector(options) });
   let target = parseUrl(url, name);
   try {
@@ -46,7 +61,7 @@ export async function download(url: string, options: DownloadOptions): Promise<B
       // The end of an unread body, such as a redirect's, does not matter.
       answer.body.on('error', () => {});
       const location = readLocation(answer);
-      if (location === undefined) return await readBody(answer, describe(target, name), options);
+      if (location === undefined) return await read(accept(answer, target, name));
       target = resolveRedirect(location, target, name);
     }
     throw new NonRetryableError(`${name}: more than ${options.maxRedirects} redirects`);
@@ -88,39 +103,23 @@ function readLocation({ statusCode, headers }: Dispatcher.ResponseData): string 
   return Array.isArray(location) ? location[0] : location;
 }
 
-async function readBody(
+function accept(
   { statusCode, headers, body }: Dispatcher.ResponseData,
-  subject: string,
-  { maxBytes }: DownloadOptions,
-): Promise<Buffer> {
+  url: URL,
+  name: string,
+): FetchedBody {
+  const subject = describe(url, name);
   if (statusCode !== 200) throw explainStatus(statusCode, headers['retry-after'], subject);
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding !== 'identity') {
     throw new NonRetryableError(`${subject}: sent as ${encoding}, though that was not accepted`);
   }
-  if (Number(headers['content-length']) > maxBytes) throw refuseSize(subject, maxBytes);
-  const bytes = await collectBytes(body, maxBytes);
-  if (bytes === undefined) throw refuseSize(subject, maxBytes);
-  return bytes;
+  return { body, url, headers, subject };
 }
 
-/** Undefined if the body is larger. */
-export async function collectBytes(
-  body: AsyncIterable<Uint8Array>,
-  maxBytes: number,
-): Promise<Buffer | undefined> {
-  const pieces: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const piece of body) {
-    bytes += piece.length;
-    if (bytes > maxBytes) return undefined;
-    pieces.push(piece);
-  }
-  return Buffer.concat(pieces, bytes);
-}
-
-function refuseSize(subject: string, maxBytes: number): NonRetryableError {
-  return new NonRetryableError(`${subject}: larger than ${maxBytes} bytes`);
+/** Answers after which the same request may succeed later. */
+export function isTransient(status: number): boolean {
+  return status >= 500 || status === 408 || status === 425 || status === 429;
 }
 
 function explainStatus(

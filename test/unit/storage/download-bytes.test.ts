@@ -1,23 +1,30 @@
+// Downloads into memory from real servers: bounds, redirects, and addresses that are refused.
 import { gzipSync } from 'node:zlib';
 import { NonRetryableError, RetryAfterError } from 'millrace';
 import { anyAddress, publicOnly } from 'millrace/outgoing';
+import { type DownloadOptions, downloadBytes } from 'millrace/storage';
 import { describe, expect, it } from 'vitest';
-import { type DownloadOptions, download } from '../../../../handlers/lib/download.ts';
-import { startServer } from '../context.ts';
+import { startServer } from '../handlers/context.ts';
 
-function makeOptions(options: Partial<DownloadOptions> = {}): DownloadOptions {
+type TestOptions = DownloadOptions & { signal?: AbortSignal };
+
+function download(url: string, options: TestOptions): Promise<Buffer> {
+  const { signal = new AbortController().signal, ...rest } = options;
+  return downloadBytes(url, { signal }, rest);
+}
+
+function makeOptions(options: TestOptions = {}): TestOptions {
   return {
     name: 'input.url',
     maxBytes: 1_000,
     timeoutMs: 10_000,
     maxRedirects: 2,
     rule: anyAddress,
-    signal: new AbortController().signal,
     ...options,
   };
 }
 
-async function fail(url: string, options: Partial<DownloadOptions> = {}): Promise<Error> {
+async function fail(url: string, options: TestOptions = {}): Promise<Error> {
   try {
     await download(url, makeOptions(options));
   } catch (error) {
@@ -26,7 +33,7 @@ async function fail(url: string, options: Partial<DownloadOptions> = {}): Promis
   throw new Error('did not fail');
 }
 
-describe('download', () => {
+describe('downloadBytes', () => {
   it('returns the bytes', async () => {
     await using server = await startServer((_, response) => response.end('bytes'));
 

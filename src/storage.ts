@@ -1,0 +1,10 @@
+// The public API for files of jobs: `millrace/storage`. It loads an HTTP client, and the packages for S3, on first use.
+export {
+  type DownloadAllOptions,
+  type DownloadContext,
+  type DownloadedFile,
+  type DownloadOptions,
+  download,
+  downloadAll,
+  downloadBytes,
+} from './storage/download.ts';

@@ -1,0 +1,141 @@
+// Downloads into the attempt's folder, from real servers.
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Context, NonRetryableError } from 'millrace';
+import { anyAddress } from 'millrace/outgoing';
+import { type DownloadedFile, download, downloadAll } from 'millrace/storage';
+import { runHandler } from 'millrace/testing';
+import { describe, expect, it } from 'vitest';
+import { startServer } from '../handlers/context.ts';
+
+const local = { rule: anyAddress };
+
+/** What `act` gives within an attempt; its error is the test's. */
+async function inAttempt<T>(act: (ctx: Context) => Promise<T>): Promise<T> {
+  let end: { value: T } | { error: unknown } | undefined;
+  await runHandler(async (_: unknown, ctx: Context) => {
+    end = await act(ctx).then(
+      (value) => ({ value }),
+      (error: unknown) => ({ error }),
+    );
+  }, {});
+  if (!end) throw new Error('the attempt did not run');
+  if ('error' in end) throw end.error;
+  return end.value;
+}
+
+describe('download', () => {
+  it('writes the file under its own name, for the worker’s user only, and leaves nothing', async () => {
+    await using server = await startServer((_, response) => {
+      response.writeHead(200, { 'content-type': 'image/png' }).end('bytes');
+    });
+    const file = await inAttempt(async (ctx) => {
+      const found = await download(`${server.url}/cats/tom.png`, ctx, local);
+      expect(readFileSync(found.path, 'utf8')).toBe('bytes');
+      expect(statSync(found.path).mode & 0o777).toBe(0o600);
+      expect(dirname(dirname(found.path))).toBe(ctx.tempFolder());
+      return found;
+    });
+    expect(file).toMatchObject({ name: 'tom.png', bytes: 5, contentType: 'image/png' });
+    expect(basename(file.path)).toBe('tom.png');
+    await expect.poll(() => existsSync(dirname(dirname(file.path)))).toBe(false);
+  });
+
+  it('refuses private addresses by default', async () => {
+    await using server = await startServer((_, response) => response.end('secret'));
+    const attempt = inAttempt((ctx) => download(server.url, ctx, { name: 'input.url' }));
+    await expect(attempt).rejects.toThrow(/^input\.url .*127\.0\.0\.1 is refused \(loopback\)/);
+    await expect(attempt).rejects.toBeInstanceOf(NonRetryableError);
+  });
+
+  it('removes a file that is too large at once', async () => {
+    await using server = await startServer((_, response) => {
+      const timer = setInterval(() => response.write('x'.repeat(600)), 5);
+      response.on('close', () => clearInterval(timer));
+    });
+    await inAttempt(async (ctx) => {
+      const refused = download(server.url, ctx, { ...local, maxBytes: 1_000 });
+      await expect(refused).rejects.toThrow('larger than 1000 bytes');
+      expect(readdirSync(ctx.tempFolder())).toEqual([]);
+    });
+  });
+
+  it('ends with the attempt', async () => {
+    const closed = Promise.withResolvers<void>();
+    const controller = new AbortController();
+    await using server = await startServer((_, response) => {
+      response.write('first');
+      response.on('close', () => closed.resolve());
+      setTimeout(() => controller.abort(), 50);
+    });
+    const handler = (_: unknown, ctx: Context) => download(server.url, ctx, local);
+    const { status } = await runHandler(handler, {}, { signal: controller.signal });
+    expect(status).toBe('CANCELLED');
+    await closed.promise;
+  });
+
+  it('names an option with a wrong value', async () => {
+    const attempt = inAttempt((ctx) => download('http://a.example/', ctx, { maxBytes: -1 }));
+    await expect(attempt).rejects.toThrow(
+      /^maxBytes must be a whole number from 1 to \d+, got -1$/,
+    );
+  });
+});
+
+describe('downloadAll', () => {
+  it('gives the files in the order of their URLs, also of equal names, a few at a time', async () => {
+    let running = 0;
+    let most = 0;
+    await using server = await startServer(async ({ url = '' }, response) => {
+      most = Math.max(most, ++running);
+      await delay(20);
+      running -= 1;
+      response.end(url);
+    });
+    const paths = Array.from({ length: 9 }, (_, index) => `/${index}/same.txt`);
+    const urls = paths.map((path) => server.url + path);
+    await inAttempt(async (ctx) => {
+      const files = await downloadAll(urls, ctx, { ...local, concurrency: 3 });
+      expect(files.map(({ name }) => name)).toEqual(paths.map(() => 'same.txt'));
+      expect(files.map(({ path }) => readFileSync(path, 'utf8'))).toEqual(paths);
+    });
+    expect(most).toBe(3);
+  });
+
+  it('counts the bytes of all files together', async () => {
+    await using server = await startServer((_, response) => response.end('x'.repeat(400)));
+    const urls = [server.url, server.url, server.url];
+    const some = (count: number) => (ctx: Context) =>
+      downloadAll(urls.slice(0, count), ctx, { ...local, maxBytes: 1_000, concurrency: 1 });
+    expect(await inAttempt<DownloadedFile[]>(some(2))).toHaveLength(2);
+    await expect(inAttempt(some(3))).rejects.toThrow(/^urls\[2\] .*larger than 200 bytes$/);
+  });
+
+  it('ends the other downloads when one fails, and begins no further one', async () => {
+    const closed = Promise.withResolvers<void>();
+    let requests = 0;
+    await using server = await startServer(async ({ url }, response) => {
+      requests += 1;
+      if (url !== '/bad') return void response.on('close', () => closed.resolve());
+      await delay(50);
+      response.writeHead(404).end();
+    });
+    const urls = ['/slow', '/bad', '/later'].map((path) => server.url + path);
+    const attempt = inAttempt((ctx) => downloadAll(urls, ctx, { ...local, concurrency: 2 }));
+    await expect(attempt).rejects.toThrow(/^urls\[1\] \(.*\/bad\): the server answered 404$/);
+    await closed.promise;
+    expect(requests).toBe(2);
+  });
+
+  it('refuses too many URLs before the first request', async () => {
+    const attempt = inAttempt((ctx) =>
+      downloadAll(['a', 'b'], ctx, { name: 'input.urls', maxFiles: 1 }),
+    );
+    await expect(attempt).rejects.toThrow('input.urls: has 2 URLs; the limit is 1');
+  });
+
+  it('of no URL is no file', async () => {
+    expect(await inAttempt((ctx) => downloadAll([], ctx))).toEqual([]);
+  });
+});
