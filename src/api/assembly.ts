@@ -93,7 +93,7 @@ type AssemblyOptions = ApiServerOptions & { bounds: HttpBounds };
 
 export function assemble(options: AssemblyOptions, connections: Connections): Assembly {
   const { bounds, clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
-  const { store = SOUND_STORE } = options;
+  const { pods, store = SOUND_STORE } = options;
   const isClosing = () => queue.isClosing;
   const origins = new ClientOrigins(bounds);
   const problems = new ProblemReplies({ log, clock, origins, isClosing, formFor: findErrorForm });
@@ -103,6 +103,12 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     endpoints,
     store,
     version,
+    listPods: pods && (() => pods.all()),
+    catalog: options.resources?.catalog,
+    isLeader: () => {
+      const { forwarding } = options;
+      return !forwarding || forwarding.placement.find(undefined).kind === 'here';
+    },
   });
   const turns = new FairTurns(REQUESTS_PER_TURN);
   const app = fastify({

@@ -5,10 +5,11 @@ import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
 import { formatJobTimes } from './job-time-metrics.ts';
+import { type PodMetricsOptions, registerPodMetrics } from './pod-metrics.ts';
 import { registerStoreMetrics } from './store-metrics.ts';
 import type { StoreStatus } from './store-status.ts';
 
-export interface MetricsOptions {
+export interface MetricsOptions extends Omit<PodMetricsOptions, 'registry'> {
   /** Belongs to one server: a registry accepts each metric name once. */
   registry: Registry;
   queue: Queues;
@@ -52,6 +53,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   const refresh = registerEndpointMetrics(options);
   const refreshWebhooks = registerWebhookMetrics(options);
   const refreshGpus = registerGpuMetrics(options);
+  const refreshPods = registerPodMetrics(options);
   const refreshStore = registerStoreMetrics(registry, options.store);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
@@ -73,6 +75,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
       await refresh().catch(ignoreStoreFailure);
       await refreshWebhooks().catch(ignoreStoreFailure);
       refreshGpus();
+      refreshPods();
       await refreshStore();
       return `${await registry.metrics()}${formatJobTimes(options.queue.jobTimes())}`;
     },

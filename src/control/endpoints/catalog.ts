@@ -53,6 +53,11 @@ export class Catalog {
     return this.#findGpu(id) !== undefined;
   }
 
+  /** All types, those without a device included. */
+  gpuTypes(): readonly Pick<OfferedGpu, 'id' | 'devices'>[] {
+    return this.#contents.gpus;
+  }
+
   /** UUIDs of all devices of the type. */
   gpuDevices(typeId: string): readonly string[] {
     return this.#findGpu(typeId)?.devices ?? [];
