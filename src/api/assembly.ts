@@ -51,6 +51,7 @@ import { type ApiMetrics, createMetrics } from './routes/metrics.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
 import { bindResource, serveUsers } from './routes/resource-routes.ts';
+import { type AboutPlatform, bindSessions } from './routes/session-routes.ts';
 import { SOUND_STORE } from './routes/store-status.ts';
 import { StreamCursors } from './routes/stream-cursors.ts';
 import { handleStream } from './routes/stream-routes.ts';
@@ -133,6 +134,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   });
   app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
   app.decorateRequest('holder', undefined);
+  app.decorateRequest('session', undefined);
   const flows = new Flows({ ...bounds, clock });
   app.decorate('flows', flows);
   app.decorate('origins', origins);
@@ -152,12 +154,18 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);
   const keyWatch = new KeyWatch(options);
-  app.addHook('onClose', async () => keyWatch.close());
+  const { sessions } = options;
+  const sessionWatch = sessions && new KeyWatch({ keys: sessions, clock });
+  app.addHook('onClose', async () => {
+    keyWatch.close();
+    sessionWatch?.close();
+  });
   if (forwarder) addForwardingHooks(app, { forwarder, queue });
   const forward =
     forwarder && ((...call: Parameters<Forwarder['pass']>) => forwarder.pass(...call));
   if (options.forwarding) lookUpUnknownNames(app, { ...options, ...options.forwarding });
-  guard(app, { ...options, metrics, connections, keyWatch, forward, named: listNamed(options) });
+  const watches = { keyWatch, sessionWatch };
+  guard(app, { ...options, ...watches, metrics, connections, forward, named: listNamed(options) });
   if (options.forwarding) countServed(app, options.forwarding.placement);
   if (options.forwarding?.advertised) tellOwner(app, options.forwarding.advertised);
   refuseUnknownParameters(app);
@@ -191,6 +199,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   addOperations(app, [
     ...bindJobs({ queue, bounds }, { streamJob }),
     ...bindResources(options),
+    ...(sessions ? bindSessions({ ...options, sessions, about: readAbout(options) }) : []),
     ...bindSystem({ endpoints, metrics, version, isReady, store }),
   ]);
   addBodyScope(app, '*', (scope) =>
@@ -235,6 +244,12 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
         ]
       : []),
   ];
+}
+
+const ABOUT_UNKNOWN: AboutPlatform = { engine: null, nodes: 1 };
+
+function readAbout({ about = () => ABOUT_UNKNOWN }: ApiServerOptions): () => AboutPlatform {
+  return about;
 }
 
 /** What paths may name instead of giving its ID. */

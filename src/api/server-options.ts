@@ -10,6 +10,7 @@ import type { Quotas } from '../control/limits/quotas.ts';
 import type { Pods } from '../control/pods/pods.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
 import type { ServedResource } from '../control/served-resources.ts';
+import type { Sessions } from '../control/sessions/sessions.ts';
 import type { Versions } from '../control/versions/versions.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
@@ -18,12 +19,15 @@ import type { ServedRequest } from './http/guard.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
 import type { CatalogServices } from './routes/catalog-routes.ts';
+import type { AboutPlatform } from './routes/session-routes.ts';
 import type { StoreStatus } from './routes/store-status.ts';
 import type { WorkerAllowance } from './routes/worker-allowance.ts';
 
 export interface ApiServerOptions {
   queue: Queues;
   keys: Keys;
+  /** Sessions of browsers. Default: none. */
+  sessions?: Sessions | undefined;
   endpoints: Endpoints;
   /** Default: no catalog and no stored resources. */
   resources?: CatalogServices & {
@@ -59,6 +63,8 @@ export interface ApiServerOptions {
   workerAllowance?: WorkerAllowance | undefined;
   /** Called after the end of each response. Default: nothing is. */
   onAnswered?: ((request: ServedRequest) => void) | undefined;
+  /** Engine and nodes of the platform. Default: no engine, one node. */
+  about?: (() => AboutPlatform) | undefined;
   /** Version of the package. */
   version: string;
   /** Registry for the metrics of one server. Default: a new one. */

@@ -13,6 +13,7 @@ import {
   type ResourceName,
   type ResourcesOf,
 } from './resource-calls.ts';
+import { connectSession, type SessionClient } from './session.ts';
 
 /** Resources with only the five verbs: templates. */
 type PlainName = Exclude<ResourceName, 'pods' | 'endpoints'>;
@@ -28,6 +29,7 @@ export interface Platform extends PlainResources {
   readonly endpoints: EndpointsClient;
   readonly catalog: { readonly gpus: Listed<GpuType>; readonly cpus: Listed<CpuFlavor> };
   readonly keys: KeysClient;
+  readonly session: SessionClient;
 }
 
 /** @throws TypeError if the URL is invalid, or neither http nor https */
@@ -43,6 +45,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
       cpus: connectList({ caller, path: listCpuFlavors.path, member: 'cpus' }),
     },
     keys: connectKeys(caller),
+    session: connectSession(caller),
   };
 }
 

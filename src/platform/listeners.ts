@@ -8,6 +8,7 @@ import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
+import type { Sessions } from '../control/sessions/sessions.ts';
 import type { Queues } from '../queue/queues.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute/compute.ts';
@@ -19,6 +20,9 @@ import type { CompleteOptions } from './platform-options.ts';
 export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   queue: Queues;
   keys: Keys;
+  sessions: Sessions;
+  /** Nodes that serve the platform now. Default: one. */
+  countNodes?: (() => number) | undefined;
   compute: Compute;
   clock: Clock;
   data: DataStore;
@@ -67,7 +71,20 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
     const { balancer, catalog, decisions, endpoints, pods, served: kept, versions } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
     const resources = { catalog, served: kept, heldGpus, decisions, versions };
-    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate, workerAllowance };
+    const { countNodes = () => 1, sessions } = parts;
+    const about = () => ({ engine: compute.engineKind, nodes: countNodes() });
+    const served = {
+      queue,
+      keys,
+      sessions,
+      about,
+      endpoints,
+      pods,
+      balancer,
+      resources,
+      rateGate,
+      workerAllowance,
+    };
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();

@@ -4,6 +4,7 @@ import type { ServedRequest } from '../api/http/guard.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';
+import { Sessions } from '../control/sessions/sessions.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { FindScaling } from '../queue/waits/waits.ts';
@@ -113,6 +114,7 @@ async function open(
   closers.push(() => data.close());
   const { store } = data;
   const keys = await Keys.open({ store, clock });
+  const sessions = await Sessions.open({ store, clock, keys });
   const compute = await openCompute({ ...options, store, clock, podUser });
   closers.push(() => compute.close());
   const { endpoints } = compute;
@@ -129,7 +131,7 @@ async function open(
   const { engine, trustKeys = false, workerUrl } = options.compute;
   const codeAccess = { engine, trustKeys, podUser: podUser?.name };
   const urls = await listen(
-    { ...options, ...seams, queue, keys, compute, clock, data, codeAccess },
+    { ...options, ...seams, queue, keys, sessions, compute, clock, data, codeAccess },
     closers,
   );
   closers.push(() => compute.stop());

@@ -128,6 +128,16 @@ export const KEY_ROUTES = {
   },
 } as const satisfies Routes;
 
+/** Sessions of browsers: a cookie that stands for a key. */
+export const SESSION_ROUTES = {
+  createSession: { method: 'POST', path: '/v1/session', access: 'open' },
+  getSession: { method: 'GET', path: '/v1/session', access: 'key' },
+  deleteSession: { method: 'DELETE', path: '/v1/session', access: 'key' },
+} as const satisfies Routes;
+
+/** With the value `1`: a page of the console sends the request. */
+export const CONSOLE_HEADER = 'Millrace-Console';
+
 /** About the platform itself. */
 export const SYSTEM_ROUTES = {
   getHealth: { method: 'GET', path: '/healthz', access: 'open' },

@@ -14,5 +14,5 @@ export const SCOPES = [
 ] as const;
 export type Scope = (typeof SCOPES)[number];
 
-/** The scope that a caller of the route needs; `open`: none, and no key. */
-export type RouteAccess = Scope | 'open';
+/** What a caller of a route needs: a scope, any valid key (`key`), or nothing (`open`). */
+export type RouteAccess = Scope | 'key' | 'open';

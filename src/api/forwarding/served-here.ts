@@ -3,12 +3,15 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Keys } from '../../control/keys/keys.ts';
+import type { Sessions } from '../../control/sessions/sessions.ts';
 import { BEARER, LOCAL_HOLDER, readEndpoint } from '../http/auth.ts';
+import { readSessionToken } from '../http/session-cookie.ts';
 import type { Placement } from './placement.ts';
 import { findSubject } from './subject.ts';
 
 export interface LookupOptions {
   keys: Pick<Keys, 'authenticate'>;
+  sessions?: Pick<Sessions, 'use'> | undefined;
   endpoints: Pick<Endpoints, 'isKnown'>;
   placement: Pick<Placement, 'lookUp'>;
 }
@@ -16,23 +19,32 @@ export interface LookupOptions {
 /** Add it before the guard: another node may have created the key or the endpoint a moment ago. */
 export function lookUpUnknownNames(
   app: FastifyInstance,
-  { endpoints, keys, placement }: LookupOptions,
+  { endpoints, keys, placement, sessions }: LookupOptions,
 ): void {
   app.addHook('onRequest', async ({ headers, params }) => {
-    const names = { authorization: headers.authorization, endpoint: readEndpoint(params) };
-    if (isUnknown(names, { endpoints, keys })) await placement.lookUp();
+    const { authorization } = headers;
+    const token = authorization === undefined ? readSessionToken(headers) : undefined;
+    const names = { authorization, token, endpoint: readEndpoint(params) };
+    if (isUnknown(names, { endpoints, keys, sessions })) await placement.lookUp();
   });
+}
+
+interface KnownNames {
+  authorization: string | undefined;
+  endpoint: string | undefined;
+  /** Of a session. */
+  token?: string | undefined;
 }
 
 /** Whether this node does not know the key or the endpoint. Without one, there is nothing to look up. */
 export function isUnknown(
-  { authorization, endpoint }: { authorization: string | undefined; endpoint: string | undefined },
-  { endpoints, keys }: Pick<LookupOptions, 'endpoints' | 'keys'>,
+  { authorization, endpoint, token }: KnownNames,
+  { endpoints, keys, sessions }: Omit<LookupOptions, 'placement'>,
 ): boolean {
-  const userId =
-    authorization === undefined
-      ? LOCAL_HOLDER.userId
-      : keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+  let userId: string | undefined = LOCAL_HOLDER.userId;
+  if (authorization !== undefined) {
+    userId = keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+  } else if (token !== undefined && sessions) userId = sessions.use(token)?.holder.userId;
   if (userId === undefined) return true;
   return endpoint !== undefined && !endpoints.isKnown(userId, endpoint);
 }

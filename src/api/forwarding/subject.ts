@@ -17,7 +17,9 @@ const CONTROL: Subject = { kind: 'control' };
  */
 export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
   const { config, url = '' } = routeOptions;
-  if (config.access === undefined || config.access === 'open') return LOCAL;
+  if (config.access === undefined || config.access === 'open' || config.access === 'key') {
+    return LOCAL;
+  }
   if (url === SYSTEM_ROUTES.getMetrics.path) return LOCAL;
   if (url.startsWith(RESOURCES.endpoints.path) || url === LB_ROUTE.path) return CONTROL;
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return CONTROL;

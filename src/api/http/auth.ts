@@ -5,9 +5,11 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
 import { allows } from '../../control/keys/scope-grants.ts';
 import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
+import type { Session, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findForeignSign } from './foreign-sign.ts';
+import { findSession } from './session-cookie.ts';
 
 /**
  * `keys`: every call needs one. `keyless-loopback`: client calls from this machine need none,
@@ -30,6 +32,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Undefined on open routes. */
     holder: KeyHolder | undefined;
+    /** Set if a cookie identifies the caller. */
+    session: Session | undefined;
   }
 }
 
@@ -42,10 +46,15 @@ export const LOCAL_HOLDER: KeyHolder = {
   podId: null,
 };
 
+/** The access of a route that needs a key. */
+export type GuardedAccess = Exclude<RouteAccess, 'open'>;
+
 export const BEARER = /^bearer +/i;
 
 export interface GateOptions {
   keys: Keys;
+  /** Default: no cookie identifies a caller. */
+  sessions?: Sessions | undefined;
   endpoints: EndpointOwners;
   access: Access;
   /** With `keyless-loopback`: origins whose pages count as this machine. Default: none. */
@@ -63,9 +72,9 @@ export class Gate {
     this.#options = options;
   }
 
-  /** Identifies the caller. @throws ProblemError `unauthorized` */
-  identify(request: FastifyRequest, scope: Scope): KeyHolder {
-    const { access, corsOrigins = [], keys } = this.#options;
+  /** Identifies the caller by key or session. @throws ProblemError `unauthorized`, `forbidden` */
+  identify(request: FastifyRequest, scope: GuardedAccess): KeyHolder {
+    const { access, corsOrigins = [], keys, sessions } = this.#options;
     const { authorization } = request.headers;
     const needsKey = access === 'keys' || scope === 'worker';
     if (authorization !== undefined) {
@@ -73,6 +82,11 @@ export class Gate {
       // Many public clients send a key whether it is needed or not.
       const holder = findHolder(keys, authorization);
       if (holder) return holder;
+    }
+    const held = sessions && findSession(request, scope, sessions);
+    if (held) {
+      request.session = held.session;
+      return held.holder;
     }
     if (needsKey) {
       throw new ProblemError('unauthorized', 'no API key: send "Authorization: Bearer <key>"');
@@ -86,7 +100,8 @@ export class Gate {
   }
 
   /** Checks the caller's rights. @throws ProblemError `not_found`, `forbidden` */
-  admit({ holder, params }: FastifyRequest, scope: Scope): void {
+  admit({ holder, params }: FastifyRequest, scope: GuardedAccess): void {
+    if (scope === 'key') return;
     const endpoint = readEndpoint(params);
     if (endpoint !== undefined) requireOwnEndpoint(holder, endpoint, this.#options.endpoints);
     requireScope(holder, scope, endpoint);

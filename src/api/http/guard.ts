@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { RouteAccess, Scope } from '../../wire/scopes.ts';
+import type { RouteAccess } from '../../wire/scopes.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
 import { findExcess, type HeadBounds } from '../limits/head-bounds.ts';
@@ -13,7 +13,7 @@ import { findForwarded } from '../nodes/forwarded.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import type { AnsweredRequest, ApiMetrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
-import { Gate, type GateOptions, LOCAL_HOLDER } from './auth.ts';
+import { Gate, type GateOptions, type GuardedAccess, LOCAL_HOLDER } from './auth.ts';
 import { type NamedKinds, resolveNames } from './record-names.ts';
 
 /** Retry-After for a user with too many connections, ms: others may have ended. */
@@ -38,6 +38,8 @@ export interface GuardOptions extends GateOptions {
   /** Called after the end of each response. Default: nothing is. */
   onAnswered?: ((request: ServedRequest) => void) | undefined;
   keyWatch: KeyWatch;
+  /** Default: there are no sessions. */
+  sessionWatch?: KeyWatch | undefined;
   /** Records that paths may name instead of giving their IDs. */
   named: NamedKinds;
   /** Passes the request to the node that serves it. Default: this node serves every request. */
@@ -133,7 +135,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
   addCheck(app, (request, reply) => {
     const scope = readScope(request);
     if (scope) gate.admit(request, scope);
-    if (request.routeOptions.config.endsWithKey) endWithKey(request, reply, options.keyWatch);
+    if (request.routeOptions.config.endsWithKey) endWithKey(request, reply, options);
   });
 
   app.addHook('onResponse', (request, reply, done) => {
@@ -151,13 +153,15 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
 
 /** A cut connection instead of a clean end, which would look like a complete response. */
 function endWithKey(
-  { holder, raw }: FastifyRequest,
+  { holder, raw, session }: FastifyRequest,
   reply: FastifyReply,
-  keyWatch: KeyWatch,
+  { keyWatch, sessionWatch }: Pick<GuardOptions, 'keyWatch' | 'sessionWatch'>,
 ): void {
   if (!holder || holder === LOCAL_HOLDER) return;
   const { socket } = raw;
-  const stop = keyWatch.watch(holder.keyId, () => socket.destroy());
+  const end = () => socket.destroy();
+  const stop = session ? sessionWatch?.watch(session.id, end) : keyWatch.watch(holder.keyId, end);
+  if (!stop) return;
   // Data after an upgrade is not part of the response.
   (findUpgrade(raw) ? socket : reply.raw).once('close', stop);
 }
@@ -181,7 +185,7 @@ function addCheck(app: FastifyInstance, check: RequestCheck): void {
 }
 
 /** Undefined on open routes, and without a route. */
-function readScope({ routeOptions }: FastifyRequest): Scope | undefined {
+function readScope({ routeOptions }: FastifyRequest): GuardedAccess | undefined {
   const { access } = routeOptions.config;
   return access === 'open' ? undefined : access;
 }

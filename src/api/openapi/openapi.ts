@@ -26,7 +26,9 @@ const DESCRIPTION = [
     'have the form of the OpenAI API.',
   'Unknown paths return 404; unsupported methods return 405 with `Allow`.',
   'Send the API key as `Authorization: Bearer <key>`, or without the word Bearer. `x-scope` names the scope ' +
-    'that the key needs. Resources of other users return 404.',
+    'that the key needs; without it, any key will do. Resources of other users return 404.',
+  'A browser may send the cookie of a session (`POST /v1/session`) instead of a key. Every request with it that changes ' +
+    'something needs the header `Millrace-Console: 1`.',
   'Every `GET` without side effects also supports `HEAD`. `OPTIONS` returns 204 with `Allow`.',
   'Operations without a request body accept an empty JSON object and refuse any other body; `GET` ignores it.',
   'Clients must ignore unknown members of responses: later versions may add some.',
@@ -46,6 +48,7 @@ const TAGS: OpenApi['tags'] = [
   })),
   { name: 'catalog', description: 'GPU types and CPU flavors with their prices.' },
   { name: 'load balancing', description: 'Requests forwarded to workers unchanged.' },
+  { name: 'console', description: 'Sessions of browsers, and what the web console shows.' },
   { name: 'platform', description: 'The platform itself.' },
 ];
 
@@ -109,7 +112,7 @@ function describe(operation: Operation): JsonSchema {
   return {
     ...{ operationId: id, tags: [tag], summary },
     ...(description && { description }),
-    ...(access === 'open' ? { security: [] } : { 'x-scope': access }),
+    ...(access === 'open' ? { security: [] } : access !== 'key' && { 'x-scope': access }),
     ...(parameters.length > 0 && { parameters }),
     ...(body && {
       requestBody: {

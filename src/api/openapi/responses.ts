@@ -21,8 +21,12 @@ const STRING = { type: 'string' };
 
 const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
   Location: { required: true, description: 'Path of the new resource.', schema: STRING },
+  'Set-Cookie': {
+    description: 'The cookie of the session. Absent if the platform needs no key.',
+    schema: STRING,
+  },
   'Cache-Control': {
-    ...{ required: true, description: 'The body contains a key, so it must not be cached.' },
+    ...{ required: true, description: 'The body is for this caller only: no cache may keep it.' },
     schema: { const: 'no-store' },
   },
   'Millrace-Next': {

@@ -1,6 +1,7 @@
 // Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { ClientOrigins } from '../http/client-origin.ts';
+import { stripSessionCookie } from '../http/session-cookie.ts';
 
 /** Headers about one connection, not about the message. */
 const HOP_BY_HOP = [
@@ -46,9 +47,10 @@ export function composeRequestHeaders(
     // Some servers treat an underscore in a name as a hyphen.
     const lowered = name.toLowerCase().replaceAll('_', '-');
     const isClaim = !origin.isTrustedPeer && ORIGIN_HEADER.test(lowered);
-    if (!isClaim && !NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) {
-      passed.push(name, value);
-    }
+    if (isClaim || NOT_FOR_WORKERS.has(lowered) || dropped.has(lowered)) continue;
+    // The session is the platform's, as the key is.
+    const left = lowered === 'cookie' ? stripSessionCookie(value) : value;
+    if (left !== undefined) passed.push(name, left);
   }
   passed.push('x-forwarded-for', origin.path.join(', '), 'x-real-ip', origin.address);
   passed.push('x-forwarded-proto', origin.isSecure ? 'https' : 'http');

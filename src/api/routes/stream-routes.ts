@@ -42,6 +42,8 @@ export function handleStream(
       const from = lastId ?? after ?? START;
       return sendEvents(reply, { queue, log, key, from, signal });
     }
+    // Without it, reading moves the cursor of the job, and a page of another site can make a browser read.
+    if (!after && request.session) throw refuseParameter('after', NEEDED_IN_SESSIONS);
     const show = (page: StreamPage) => showPage(reply, page);
     const reading = { queue, cursors, clock, show, ...key, waitMs, signal };
     return after ? sendAfter(reply, after, reading) : sendNext(reply, reading);
@@ -54,6 +56,9 @@ function showPage(reply: FastifyReply, page: StreamPage): Uint8Array[] {
   if (page.reset) reply.header(STREAM_HEADERS.reset, 'true');
   return joinAsArray(page.chunks);
 }
+
+const NEEDED_IN_SESSIONS =
+  'is needed in the session of a browser; send after=0 to read from the start';
 
 /** Longer than any client needs: comparing media types takes quadratic time. */
 const MAX_ACCEPT_LENGTH = 1_000;

@@ -146,6 +146,11 @@ export class Compute {
     return this.#engineParts?.pods;
   }
 
+  /** Null without an engine. */
+  get engineKind(): Engine['kind'] | null {
+    return this.#engineParts?.engine.kind ?? null;
+  }
+
   get balancer(): Balancer | undefined {
     return this.#engineParts?.balancer;
   }

@@ -8,6 +8,7 @@ import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { LocalShards, type OpenShard } from '../../cluster/local-shards.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Sessions } from '../../control/sessions/sessions.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { QueueSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/sharded-queues.ts';
@@ -29,6 +30,7 @@ export interface ClusterNodeOptions {
   client: NodeClient;
   control: ControlStore;
   endpoints: Endpoints;
+  sessions: Pick<Sessions, 'apply'>;
   /** Each reads records of the control plane again. */
   reloads: readonly (() => Promise<void>)[];
   settings: QueueSettings;
@@ -105,6 +107,7 @@ export class ClusterNode {
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
       rates: async (body) => this.rates.answer(body),
+      session: (change) => options.sessions.apply(change),
       ...forwardMachineCalls(options.machineCalls),
       webhooks: async (body) => ({ secrets: compareSecrets(body, options.webhookSecrets) }),
     });

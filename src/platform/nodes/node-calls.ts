@@ -1,6 +1,7 @@
 // What nodes ask of each other, besides forwarding requests.
 import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
+import { sessionChange } from '../../control/sessions/sessions.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { machineBody } from '../machines/machine-messages.ts';
@@ -21,6 +22,8 @@ const CALLS = {
   },
   /** Reports calls of users and workers, and asks for slices of their limits; for the leader. */
   rates: { body: ratesBody, timeoutMs: 1_000 },
+  /** Starts, uses or ends the session of a browser; for the leader. */
+  session: { body: sessionChange, timeoutMs: 10_000 },
   /** What the machine of the node is. */
   describe: { body: z.null(), timeoutMs: 3_000 },
   /** Something to do on the machine of the node; machines.ts knows how long each may take. */
@@ -77,6 +80,7 @@ export function answerCalls(handlers: NodeCallHandlers) {
     remove: (body) => handlers.remove(read(CALLS.remove.body, body)),
     declare: (body) => handlers.declare(read(CALLS.declare.body, body)),
     rates: (body) => handlers.rates(read(CALLS.rates.body, body)),
+    session: (body) => handlers.session(read(CALLS.session.body, body)),
     describe: (body) => handlers.describe(read(CALLS.describe.body, body)),
     machine: (body) => handlers.machine(read(CALLS.machine.body, body)),
     work: (body) => handlers.work(read(CALLS.work.body, body)),

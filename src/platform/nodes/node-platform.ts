@@ -8,6 +8,7 @@ import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';
 import { Keys } from '../../control/keys/keys.ts';
+import { Sessions } from '../../control/sessions/sessions.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import { completeSettings } from '../../queue/settings.ts';
 import type { TracingOptions } from '../../queue/tracing/job-tracing.ts';
@@ -25,6 +26,7 @@ import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.
 import { ClusterNode } from './cluster-node.ts';
 import { ControlStore } from './control-store.ts';
 import { Leader } from './leader.ts';
+import { sendToLeader } from './leader-changes.ts';
 import { callNode } from './node-calls.ts';
 import { createNodeClock } from './node-clock.ts';
 import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
@@ -80,6 +82,10 @@ export async function openNode(
   closers.push(() => reader.close());
   const control = new ControlStore({ reader, announce: async () => node?.announce() });
   const keys = await Keys.open({ store: control, clock });
+  const sessions = await Sessions.open({
+    ...{ store: control, clock, keys },
+    send: (change) => sendToLeader(change, { client, findLeader: () => node?.placement }),
+  });
   const machineClient = new NodeClient({ secrets: nodes.secrets, maxSockets: MACHINE_CALLS });
   closers.push(() => machineClient.close());
   nodeCompute = await NodeCompute.open({
@@ -108,7 +114,13 @@ export async function openNode(
   node = new ClusterNode({
     ...{ membership, client, control, endpoints, clock, log, declare: declareHere },
     webhookSecrets,
-    reloads: [() => keys.reload(), () => endpoints.reload(), () => templates.reload()],
+    sessions,
+    reloads: [
+      () => keys.reload(),
+      () => sessions.reload(),
+      () => endpoints.reload(),
+      () => templates.reload(),
+    ],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {
       // Rejects without a lease: then only a renewal tells whether another node has claimed the shard.
@@ -145,7 +157,7 @@ export async function openNode(
   // Before other nodes call: they know this one from now on.
   const urls = await listen(
     {
-      ...{ ...options, queue: queues, keys, compute, clock },
+      ...{ ...options, queue: queues, keys, sessions, compute, clock },
       data: { store: control, status, close: async () => {} },
       codeAccess: { engine, trustKeys, podUser: podUser?.name },
       forwarding: {
@@ -154,6 +166,7 @@ export async function openNode(
         findPodPort: (podId, port) => ofPods.findPodPort(podId, port),
       },
       createCounter: rates.createCounter,
+      countNodes: () => membership.view.nodes.filter(({ isLive }) => isLive).length,
     },
     closers,
   );

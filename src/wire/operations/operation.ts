@@ -13,6 +13,7 @@ export interface Parameter {
 /** Headers of answers; api/openapi/responses.ts describes each. */
 export type HeaderName =
   | 'Location'
+  | 'Set-Cookie'
   | 'Millrace-Next'
   | 'Millrace-Status'
   | 'Millrace-Reset'

@@ -5,6 +5,7 @@ import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
+import { SESSION_OPERATIONS } from '../resources/session.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
@@ -26,6 +27,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(VERSION_OPERATIONS),
   ...Object.values(CATALOG_OPERATIONS),
   ...Object.values(KEY_OPERATIONS),
+  ...Object.values(SESSION_OPERATIONS),
   ...Object.values(SYSTEM_OPERATIONS),
   ...PROBE_OPERATIONS,
   ...LB_OPERATIONS,

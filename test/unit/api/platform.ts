@@ -24,6 +24,7 @@ import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
+import { Sessions } from '../../../src/control/sessions/sessions.ts';
 import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
 import { Versions } from '../../../src/control/versions/versions.ts';
 import { Queue } from '../../../src/queue/queue.ts';
@@ -97,6 +98,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const keys = await Keys.open({ store, clock });
   const first = await keys.ensureFirstKeys();
   if (!first) throw new Error('a new store has keys');
+  const sessions = await Sessions.open({ store, clock, keys });
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
   const { served, templates } = await openResources({ store, clock, engine, catalog, quotas });
@@ -115,7 +117,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const { balancing } = settings;
   const balancer = balancing && new Balancer({ ...balancing, endpoints, clock });
   const server = createServer({
-    ...{ queue, keys, endpoints, log, clock, access, quotas },
+    ...{ queue, keys, sessions, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
     resources: { served, catalog, heldGpus, versions, decisions: await Decisions.open(store) },
     ...(balancer && { balancer }),

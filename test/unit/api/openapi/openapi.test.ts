@@ -168,8 +168,9 @@ describe('the examples', () => {
 describe('the operations', () => {
   it('are the served routes, with their scopes', async () => {
     const { routes } = await startPlatform({ engine: 'process' });
+    const isPage = (url: string) => url === '/' || url.startsWith('/console');
     const isTold = ({ access, url }: { access: string; url: string }) =>
-      access !== 'worker' && !url.startsWith('/runpod') && !url.startsWith('/lb');
+      access !== 'worker' && !/^\/(runpod|lb)/.test(url) && !isPage(url);
     // A path with a wildcard has its parameter's name in the document.
     const name = (url: string) => url.replace(/models\/\*$/, 'models/:model').replace('*', ':path');
     const operations = OPERATIONS.map(({ method, path }) => `${method} ${path}`);

@@ -1,0 +1,119 @@
+// Signs browsers in and out, and tells callers who they are.
+import type { FastifyRequest } from 'fastify';
+import type { Clock } from '../../base/clock.ts';
+import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
+import {
+  type HeldSession,
+  SESSION_MAX_MS,
+  type Sessions,
+} from '../../control/sessions/sessions.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import {
+  SESSION_OPERATIONS,
+  type SessionRecord,
+  sessionCreation,
+} from '../../wire/resources/session.ts';
+import { type Access, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
+import { sendJson } from '../http/byte-reply.ts';
+import type { ClientOrigin } from '../http/client-origin.ts';
+import { findForeignSign } from '../http/foreign-sign.ts';
+import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
+import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http/session-cookie.ts';
+import { createMemoryCounter } from '../limits/rate-counter.ts';
+import { type BoundOperation, bindOperations } from './operation-routes.ts';
+
+/** Sign-ins with a wrong key from one address in a minute. */
+const MAX_WRONG_KEYS = 20;
+
+/** About the platform, for its console. */
+export type AboutPlatform = Omit<SessionRecord['platform'], 'version' | 'isDev'>;
+
+export interface SessionRoutesOptions {
+  keys: Keys;
+  sessions: Sessions;
+  clock: Clock;
+  access: Access;
+  corsOrigins?: readonly string[] | undefined;
+  version: string;
+  about: () => AboutPlatform;
+}
+
+export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
+  const { about, access, corsOrigins, keys, sessions, version } = options;
+  const wrongKeys = createMemoryCounter({ name: 'sign-in', limit: MAX_WRONG_KEYS, seconds: 60 });
+  const describe = (holder: KeyHolder, session?: HeldSession['session']): SessionRecord => {
+    const end = session ? sessions.endOf(session.id) : holder.expiresAt;
+    return {
+      key: holder === LOCAL_HOLDER ? null : { id: holder.keyId, name: holder.name },
+      ...{ userId: holder.userId, scopes: [...holder.scopes] },
+      expiresAt: end ? new Date(end).toISOString() : null,
+      platform: { version, ...about(), isDev: access === 'keyless-loopback' },
+    };
+  };
+  return bindOperations(SESSION_OPERATIONS, {
+    createSession: async (request, reply) => {
+      const { body } = request;
+      refuseOtherSite(request, ['same-origin', 'none']);
+      reply.code(201).header('cache-control', 'no-store');
+      if (!body?.length && access === 'keyless-loopback') {
+        const reason = findForeignSign(request, corsOrigins);
+        if (reason === undefined) return sendJson(reply, describe(LOCAL_HOLDER));
+        throw new ProblemError('unauthorized', `Send the API key: ${reason}.`);
+      }
+      const { key } = readResourceBody(body, sessionCreation);
+      const holder = await identify(key, { keys, wrongKeys, request });
+      await endOld(request, sessions);
+      const { session, token } = await sessions.start(holder);
+      const maxAgeS = Math.floor(SESSION_MAX_MS / 1_000);
+      const { isSecure } = readOrigin(request);
+      reply.header('set-cookie', composeSessionCookie({ token, maxAgeS, isSecure }));
+      return sendJson(reply, describe(holder, session));
+    },
+    getSession: async (request, reply) => {
+      reply.header('cache-control', 'no-store');
+      return sendJson(reply, describe(requireHolder(request), request.session));
+    },
+    deleteSession: async (request, reply) => {
+      if (request.session) await sessions.end(request.session.id);
+      const { isSecure } = readOrigin(request);
+      const cookie = composeSessionCookie({ token: '', maxAgeS: 0, isSecure });
+      return reply.header('set-cookie', cookie).code(204).send();
+    },
+  });
+}
+
+interface SignIn {
+  keys: Keys;
+  wrongKeys: ReturnType<typeof createMemoryCounter>;
+  request: FastifyRequest;
+}
+
+/** @throws ProblemError `unauthorized`, `rate_limited` after many wrong keys */
+async function identify(key: string, { keys, request, wrongKeys }: SignIn): Promise<KeyHolder> {
+  const { address } = readOrigin(request);
+  const { isAdmitted, msBeforeNext } = await wrongKeys.take(address);
+  if (!isAdmitted) {
+    throw new ProblemError(
+      'rate_limited',
+      `More than ${MAX_WRONG_KEYS} sign-ins with a wrong key came from this address in one minute.`,
+      { retryAfterMs: msBeforeNext },
+    );
+  }
+  const holder = identifyKey(keys, key);
+  if (holder.podId !== null) {
+    throw new ProblemError('forbidden', 'This is the key of a worker; sign in with another one.');
+  }
+  await wrongKeys.giveBack(address);
+  return holder;
+}
+
+function readOrigin({ raw, server }: FastifyRequest): ClientOrigin {
+  return server.origins.ofRequest(raw);
+}
+
+/** The browser gets another session: nobody needs the one before. */
+async function endOld({ headers }: FastifyRequest, sessions: Sessions): Promise<void> {
+  const token = readSessionToken(headers);
+  const old = token === undefined ? undefined : sessions.use(token);
+  if (old) await sessions.end(old.session.id);
+}

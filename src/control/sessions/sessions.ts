@@ -1,0 +1,219 @@
+// Browsers' sessions: each stands for a key, ends with it, and is stored by the hash of its token.
+import { z } from 'zod';
+import type { Clock } from '../../base/clock.ts';
+import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
+import type { KeyHolder, Keys } from '../keys/keys.ts';
+import { Positions } from '../list-positions.ts';
+import { generateToken, hashToken, TOKEN_FORM } from './session-token.ts';
+
+/** A session ends after this time, 7 days, whatever its browser does. */
+export const SESSION_MAX_MS = 604_800_000;
+/** A session that no request has used for this time ends, 12 hours. */
+export const SESSION_IDLE_MS = 43_200_000;
+/** Sessions of one key; another one ends the one that was unused for longest. */
+export const MAX_KEY_SESSIONS = 20;
+/** The store learns of a use only after this time, 15 minutes: most requests write nothing. */
+const USE_STEP_MS = 900_000;
+const KIND = 'session';
+
+export interface Session {
+  /** Hash of the token. */
+  id: string;
+  keyId: string;
+  /** Unix ms. */
+  createdAt: number;
+  /** Unix ms; up to `USE_STEP_MS` before the last use. */
+  usedAt: number;
+}
+
+const sessionBody = z.object({ keyId: z.string(), createdAt: z.number(), usedAt: z.number() });
+
+/** What one node asks of the node that writes sessions. */
+export const sessionChange = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('start'), id: z.string(), keyId: z.string() }),
+  z.object({ kind: z.literal('use'), id: z.string() }),
+  z.object({ kind: z.literal('end'), id: z.string() }),
+]);
+export type SessionChange = z.infer<typeof sessionChange>;
+
+export interface SessionsOptions {
+  store: Store;
+  clock: Clock;
+  keys: Pick<Keys, 'find' | 'onChange'>;
+  /** Sends a change to the node that writes; false: this node does. Default: it always does. */
+  send?: ((change: SessionChange) => Promise<boolean>) | undefined;
+}
+
+/** A session with what its key allows. */
+export interface HeldSession {
+  session: Session;
+  holder: KeyHolder;
+}
+
+/** All sessions are in memory, so that a request reads no store. */
+export class Sessions {
+  readonly #options: SessionsOptions;
+  readonly #known = new Map<string, Session>();
+  readonly #listeners = new Set<(id: string) => void>();
+  /** Uses that are being written. */
+  readonly #using = new Set<string>();
+  #positions = new Positions(0);
+
+  private constructor(options: SessionsOptions) {
+    this.#options = options;
+    options.keys.onChange((keyId) => {
+      for (const { id } of this.#ofKey(keyId)) this.#notify(id);
+    });
+  }
+
+  static async open(options: SessionsOptions): Promise<Sessions> {
+    const sessions = new Sessions(options);
+    await sessions.reload();
+    return sessions;
+  }
+
+  /** Reads them again: another node may have changed them. */
+  async reload(): Promise<void> {
+    const listing = { kind: KIND, limit: Number.MAX_SAFE_INTEGER };
+    const stored = await this.#options.store.read((tx) => tx.resources(listing));
+    const ids = new Set(stored.map(({ id }) => id));
+    for (const id of this.#known.keys()) if (!ids.has(id)) this.#forget(id);
+    for (const each of stored) this.#learn(read(each));
+    this.#positions = new Positions(stored[0]?.position ?? 0);
+  }
+
+  /** Undefined for an unknown, ended or malformed token, and for one whose key has ended. Notes the use. */
+  use(token: string): HeldSession | undefined {
+    if (!TOKEN_FORM.test(token)) return undefined;
+    const id = hashToken(token);
+    const session = this.#known.get(id);
+    const holder = session && this.#holderOf(session);
+    const now = this.#options.clock.now();
+    if (!holder || this.#endOf(session) <= now) return undefined;
+    if (session.usedAt + USE_STEP_MS <= now) void this.#noteUse(id);
+    return { session, holder };
+  }
+
+  /** Starts a session of a key. @returns the token, which nothing else has */
+  async start({ keyId }: KeyHolder): Promise<{ token: string; session: Session }> {
+    const token = generateToken();
+    const id = hashToken(token);
+    await this.#change({ kind: 'start', id, keyId });
+    const now = this.#options.clock.now();
+    const session = this.#known.get(id) ?? { id, keyId, createdAt: now, usedAt: now };
+    this.#learn(session);
+    return { token, session };
+  }
+
+  async end(id: string): Promise<void> {
+    await this.#change({ kind: 'end', id });
+    this.#forget(id);
+  }
+
+  /** Unix ms; undefined for an unknown session. For KeyWatch. */
+  endOf(id: string): number | undefined {
+    const session = this.#known.get(id);
+    return session && this.#endOf(session);
+  }
+
+  /** Calls the listener with each session that starts, is used or may have ended. @returns the function that stops it */
+  onChange(listener: (id: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Makes a change on the node that writes. */
+  async apply(change: SessionChange): Promise<void> {
+    const now = this.#options.clock.now();
+    const session = this.#known.get(change.id);
+    if (change.kind === 'start') {
+      const { id, keyId } = change;
+      await this.#put({ id, keyId, createdAt: now, usedAt: now }, this.#listEnded(keyId, now));
+    } else if (session && change.kind === 'use') await this.#put({ ...session, usedAt: now }, []);
+    else if (change.kind === 'end') await this.#remove([change.id]);
+  }
+
+  async #change(change: SessionChange): Promise<void> {
+    if (await this.#options.send?.(change)) return;
+    await this.apply(change);
+  }
+
+  /** Never rejects: the next request notes its use again. */
+  async #noteUse(id: string): Promise<void> {
+    if (this.#using.has(id)) return;
+    this.#using.add(id);
+    try {
+      await this.#change({ kind: 'use', id });
+    } catch {
+      // The store is not available now.
+    } finally {
+      this.#using.delete(id);
+    }
+  }
+
+  async #put(session: Session, ended: readonly string[]): Promise<void> {
+    const { id, ...body } = session;
+    const stored: StoredResource = {
+      ...{ kind: KIND, id, userId: '', parent: '', body: JSON.stringify(body) },
+      position: this.#positions.next(session.createdAt),
+    };
+    await this.#options.store.write(function* (tx) {
+      for (const other of ended) yield* tx.removeResource({ kind: KIND, id: other });
+      yield* tx.putResource(stored);
+    });
+    for (const other of ended) this.#forget(other);
+    this.#learn(session);
+  }
+
+  async #remove(ids: readonly string[]): Promise<void> {
+    await this.#options.store.write(function* (tx) {
+      for (const id of ids) yield* tx.removeResource({ kind: KIND, id });
+    }, ENDING);
+    for (const id of ids) this.#forget(id);
+  }
+
+  /** All that have ended, and those of the key that a new one leaves no room for. */
+  #listEnded(keyId: string, now: number): string[] {
+    const all = [...this.#known.values()];
+    const isOver = (each: Session) => this.#endOf(each) <= now;
+    const open = this.#ofKey(keyId)
+      .filter((each) => !isOver(each))
+      .toSorted((a, b) => b.usedAt - a.usedAt);
+    const surplus = open.slice(MAX_KEY_SESSIONS - 1);
+    return [...all.filter(isOver), ...surplus].map(({ id }) => id);
+  }
+
+  #ofKey(keyId: string): Session[] {
+    return [...this.#known.values()].filter((each) => each.keyId === keyId);
+  }
+
+  #holderOf({ keyId }: Session): KeyHolder | undefined {
+    return this.#options.keys.find(keyId)?.holder;
+  }
+
+  /** 0 without the key. */
+  #endOf(session: Session): number {
+    const holder = this.#holderOf(session);
+    if (!holder) return 0;
+    const ofKey = holder.expiresAt ?? Number.POSITIVE_INFINITY;
+    const { createdAt, usedAt } = session;
+    return Math.min(createdAt + SESSION_MAX_MS, usedAt + SESSION_IDLE_MS, ofKey);
+  }
+
+  #learn(session: Session): void {
+    this.#known.set(session.id, session);
+    this.#notify(session.id);
+  }
+
+  #forget(id: string): void {
+    if (this.#known.delete(id)) this.#notify(id);
+  }
+
+  #notify(id: string): void {
+    for (const listener of this.#listeners) listener(id);
+  }
+}
+
+function read({ body, id }: StoredResource): Session {
+  return { id, ...sessionBody.parse(JSON.parse(body)) };
+}
