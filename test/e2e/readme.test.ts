@@ -1,4 +1,4 @@
-// Runs the commands of README.md and docs/tutorial.md as printed, except for the port, and checks the
+// Runs the commands of README.md, and of pages that start a platform, as printed, except for the port, and checks the
 // answers that they promise. test/e2e/package.test.ts runs the README's quick start.
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -13,7 +13,8 @@ const READY = /ready at (http:\/\/127\.0\.0\.1:\d+)/;
 
 const blocks = [
   ...(await readCodeBlocks('README.md')),
-  ...(await readCodeBlocks('docs/tutorial.md')),
+  ...(await readCodeBlocks('docs/operations/workers.md')),
+  ...(await readCodeBlocks('docs/client.md')),
 ];
 const lines = blocks.flatMap(({ text }) => text.split('\n'));
 

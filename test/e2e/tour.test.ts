@@ -1,4 +1,4 @@
-// The tour of docs/tutorial.md: runs the printed command against a platform and checks its result.
+// The tour of examples/tour: runs the printed command against a platform and checks its result.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -23,7 +23,7 @@ afterEach(async () => {
 
 it('the tour scales from zero to three workers and back, and runs a pod', async () => {
   const url = await platform.find(/ready at (http:\/\/127\.0\.0\.1:\d+)/);
-  const blocks = await readCodeBlocks('docs/tutorial.md');
+  const blocks = await readCodeBlocks('examples/tour/README.md');
   const line = blocks.map(({ text }) => text).find((text) => text.includes('examples/tour'));
   const command = line?.replace(' keys)', ` ${join(folder, 'keys')})`) ?? '';
   const { exitCode, stderr, stdout } = await runCommandLine(
