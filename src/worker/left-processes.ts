@@ -1,7 +1,7 @@
 // Ends processes that handlers started and left running after their worker process exits: they would
 // hold device memory or ports. A variable that all children inherit identifies them.
-import { randomUUID } from 'node:crypto';
 import { findByVariable, readProcesses, signalProcess } from '../base/process-table.ts';
+import { createRandomId } from '../base/random-id.ts';
 
 /** Environment variable of a worker process and of all processes that its handlers start. */
 export const TAG_VARIABLE = 'MILLRACE_PROCESS_TAG';
@@ -10,7 +10,7 @@ export const TAG_VARIABLE = 'MILLRACE_PROCESS_TAG';
 const MAX_PASSES = 5;
 
 export function createTag(): string {
-  return randomUUID();
+  return createRandomId();
 }
 
 /**

@@ -1,8 +1,8 @@
 // Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
-import { randomUUID } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
@@ -157,7 +157,7 @@ export class TakeLoop {
     const request: TakeRequest = {
       workerId,
       incarnation,
-      takeId: randomUUID(),
+      takeId: createRandomId(),
       seq: ++this.#takes,
       max,
       waitMs,

@@ -9,7 +9,6 @@ import type { WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
 import type { GpuUsageFeed } from '../../worker/gpu/gpu-usage-feed.ts';
-import { readUndelivered } from '../../worker/outbox/outbox-entries.ts';
 import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
 import { addUpHealth, type FleetHealth } from '../../worker/supervisor/fleet-health.ts';
 import { Supervisor } from '../../worker/supervisor/supervisor.ts';
@@ -61,8 +60,11 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
     launch: (set, as) =>
       launchWorker({ args, set, as, key: values.key, prefix: prefixes.get(set) ?? [] }),
     sayBye: (bye) => sayBye(values, bye, log),
-    readUndelivered: async (id) =>
-      stateDir === undefined ? [] : readUndelivered(join(stateDir, id), log),
+    readUndelivered: async (id) => {
+      if (stateDir === undefined) return [];
+      const { readUndelivered } = await import('../../worker/outbox/outbox-entries.ts');
+      return readUndelivered(join(stateDir, id), log);
+    },
     killAfterMs: values.drainMs + values.forceMs + EXIT_SLACK_MS,
     startAttempts,
     clock: systemClock,

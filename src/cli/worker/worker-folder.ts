@@ -1,9 +1,9 @@
 // Determines a worker's ID and the folder of its outbox, and delivers the outcomes in abandoned
 // folders beside it.
-import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { createRandomId } from '../../base/random-id.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { MemoryOutbox } from '../../worker/outbox/outbox.ts';
 import type { WorkerFolder } from '../../worker/outbox/state-folder.ts';
@@ -47,6 +47,9 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
   }
 }
 
+/** Digits of the random part of a worker's ID. */
+const ID_DIGITS = 8;
+
 interface AbandonedFoldersStart {
   values: WorkerFlags;
   workerId: string;
@@ -86,5 +89,5 @@ function createWorkerId(): string {
     .replaceAll(/[^A-Za-z0-9._-]/g, '-')
     .replace(/^[^A-Za-z0-9]+/, '')
     .slice(0, 100);
-  return `${host || 'worker'}-${randomBytes(4).toString('hex')}`;
+  return `${host || 'worker'}-${createRandomId().slice(0, ID_DIGITS)}`;
 }

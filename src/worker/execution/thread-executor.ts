@@ -1,13 +1,13 @@
 // Runs handlers in threads: keeps a thread running for each lane and gives each job to the thread
 // with the most free slots. A piscina task is a whole lane here, not a job; jobs are sent over the
 // lane's own port (see lane.ts).
-import { randomUUID } from 'node:crypto';
 import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { backoffMs } from '../../base/backoff.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
+import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import { LIMITS } from '../../wire/job.ts';
@@ -98,7 +98,7 @@ export class ThreadExecutor implements Executor {
 
   constructor(options: ThreadExecutorOptions) {
     this.#options = { ...DEFAULTS, ...options };
-    this.#tempFolder = options.tempFolder ?? nameTempFolder(randomUUID());
+    this.#tempFolder = options.tempFolder ?? nameTempFolder(createRandomId());
   }
 
   get slots(): number {
