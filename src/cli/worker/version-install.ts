@@ -1,20 +1,16 @@
 // Installs the dependencies of an unpacked version with npm. The platform's package is never installed: imports of
 // `millrace` get the worker's own copy.
-import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { lstat, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { packageRoot } from '../../base/package-info.ts';
 import { CommandError } from '../command.ts';
-import { inheritWithoutKeys } from '../config.ts';
-import { findNpm } from '../find-npm.ts';
+import { runNpm } from './npm-run.ts';
 
 const OWN_NAME = 'millrace';
 const LOCK_FILES = ['package-lock.json', 'npm-shrinkwrap.json'];
 const BYTES_PER_MB = 1_048_576;
-/** Characters at the end of npm's output in an error. */
-const SHOWN_OUTPUT = 2_000;
 
 export interface InstallOptions {
   /** Folder with the version's files. */
@@ -124,54 +120,6 @@ function lockWithoutOwn(lock: Record<string, unknown>): Record<string, unknown> 
     return [[path, path === '' && isRecord(entry) ? withoutOwn(entry) : entry] as const];
   });
   return { ...lock, packages: Object.fromEntries(kept) };
-}
-
-/** @throws CommandError with npm's last output */
-async function runNpm(
-  args: readonly string[],
-  { folder, timeoutMs }: { folder: string; timeoutMs: number },
-): Promise<void> {
-  const [program, ...first] = findNpm();
-  const child = spawn(program ?? 'npm', [...first, ...args], {
-    cwd: folder,
-    env: inheritWithoutKeys({ npm_config_update_notifier: 'false' }),
-    stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: timeoutMs,
-    killSignal: 'SIGKILL',
-  });
-  let output = '';
-  const note = (part: Buffer) => {
-    output = (output + part.toString('utf8')).slice(-SHOWN_OUTPUT);
-  };
-  child.stdout.on('data', note);
-  child.stderr.on('data', note);
-  const { code, error, signal } = await new Promise<{
-    code: number | null;
-    signal: string | null;
-    error?: Error;
-  }>((resolve) => {
-    child.on('error', (failed) => resolve({ code: null, signal: null, error: failed }));
-    child.on('close', (exitCode, killed) => resolve({ code: exitCode, signal: killed }));
-  });
-  if (code === 0) return;
-  const what = `npm ${args[0]} of the version failed`;
-  if (error) {
-    throw new CommandError(
-      `${what}: ${error.message}; the version has dependencies, so the worker needs npm beside its Node or on its PATH`,
-    );
-  }
-  const isLate = signal === 'SIGKILL';
-  const why = isLate
-    ? `it took longer than ${timeoutMs / 1_000} s (--install-timeout)`
-    : `exit code ${code}`;
-  throw new CommandError(`${what}: ${why}: ${readErrors(output)}`);
-}
-
-/** npm's errors in one line, without its warnings and the path of its log. */
-function readErrors(output: string): string {
-  const errors = [...output.matchAll(/^npm error (.*)$/gm)].map(([, text = '']) => text);
-  const said = errors.filter((text) => !/complete log of this run|^code |^errno /.test(text));
-  return (said.length > 0 ? said : [output.trim().split('\n').at(-1) ?? '']).join('; ');
 }
 
 async function measureFolder(folder: string): Promise<number> {
