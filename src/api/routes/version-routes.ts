@@ -73,21 +73,32 @@ export function bindVersions(versions: Versions): BoundOperation[] {
   });
   const fetching = bindOperations(FETCH_VERSION_OPERATIONS, {
     fetchVersion: async (request, reply) => {
-      return sendArchive(reply, versions, await versions.get(readRequest(request)));
+      const version = await versions.get(readRequest(request));
+      const kept = request.headers['if-none-match']?.split(',') ?? [];
+      const isKept = kept.some((tag) => tag.trim() === `"${version.sha256}"`);
+      if (!isKept) return sendArchive(reply, versions, version);
+      return describeArchive(reply, version).code(304).send();
     },
   });
   return [...verbs, ...fetching];
 }
 
-/** Entry and hash in headers, so that a worker needs one request. */
+/** In headers, so that a worker needs one request. */
+function describeArchive(
+  reply: FastifyReply,
+  { entry, sha256: hash }: VersionRecord,
+): FastifyReply {
+  reply.header(ARCHIVE_HEADERS.entry, encodeURIComponent(entry));
+  return reply.header(ARCHIVE_HEADERS.sha256, hash);
+}
+
 function sendArchive(
   reply: FastifyReply,
   versions: Versions,
   version: VersionRecord,
 ): Promise<FastifyReply> {
-  const { bytes, entry, sha256: hash } = version;
-  reply.header(ARCHIVE_HEADERS.entry, encodeURIComponent(entry));
-  reply.header(ARCHIVE_HEADERS.sha256, hash);
+  const { bytes } = version;
+  describeArchive(reply, version);
   return sendLoaded(reply, {
     measure: async () => bytes,
     load: async () => ({ mediaType: GZIP_TYPE, pieces: await versions.read(version) }),

@@ -15,15 +15,14 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Log } from '../../base/log.ts';
-import { isDnsLabel } from '../../wire/dns-label.ts';
 import { CommandError } from '../command.ts';
 import { createTerminalLog } from '../terminal-log.ts';
-import type { DownloadedVersion } from './version-download.ts';
 import type { WorkerFlags } from './worker-flags.ts';
 
 /** Written last into a folder: its handler can be loaded. */
 const MARK = 'version.json';
 const FILES = 'files';
+const SHA256 = /^[0-9a-f]{64}$/;
 /** Prefix of folders that are not complete; no name of an endpoint begins with a dot. */
 const UNFINISHED = '.new-';
 /** An incomplete folder is left by a dead process after this time, ms: longer than any installation. */
@@ -42,17 +41,20 @@ export async function provideVersion(values: VersionFlags): Promise<string> {
   const { endpoint, handlerVersion } = values;
   const cache = await openCache(values);
   const name = `${endpoint}-${handlerVersion}`;
-  // On another platform, or later, a name may stand for another endpoint: only the archive tells.
-  const fixed = isDnsLabel(endpoint) ? undefined : join(cache, name);
-  const known = fixed && (await readMark(fixed));
-  if (fixed && known !== undefined) return join(fixed, FILES, known);
   const log = createTerminalLog(values.logLevel);
   const { downloadVersion } = await import('./version-download.ts');
-  const downloaded = await downloadVersion(values, log);
-  const folder = fixed ?? join(cache, `${name}-${downloaded.sha256.slice(0, HASH_DIGITS)}`);
-  if ((await readMark(folder)) === undefined) await make(folder, downloaded, values, log);
+  // Another archive may have the number by now, after the platform was restored from a backup; and a name may stand
+  // for another endpoint. Only the platform can tell.
+  const { archive, entry, sha256 } = await downloadVersion(values, {
+    log,
+    kept: await listKept(cache, name),
+  });
+  const folder = join(cache, nameFolder(name, sha256));
+  if (archive && (await readMark(folder)) === undefined) {
+    await make(folder, { archive, sha256 }, values, log);
+  }
   await removeOld(cache, folder);
-  if ((await readMark(folder)) !== undefined) return join(folder, FILES, downloaded.entry);
+  if ((await noteUse(folder)) !== undefined) return join(folder, FILES, entry);
   throw new CommandError(`${folder} was removed while the worker started; start it again`);
 }
 
@@ -75,9 +77,30 @@ async function openCache({ stateDir, versionCache }: WorkerFlags): Promise<strin
   );
 }
 
+function nameFolder(name: string, sha256: string): string {
+  return `${name}-${sha256.slice(0, HASH_DIGITS)}`;
+}
+
+/** Hashes of the archives whose folders are complete: one, unless the number has stood for several. */
+async function listKept(cache: string, name: string): Promise<string[]> {
+  const folders = (await readdir(cache)).filter((each) => each.startsWith(`${name}-`));
+  const kept: string[] = [];
+  for (const folder of folders) {
+    const sha256 = await readMark(join(cache, folder));
+    // Names of endpoints may end with a number too.
+    if (sha256 !== undefined && folder === nameFolder(name, sha256)) kept.push(sha256);
+  }
+  return kept;
+}
+
+interface Download {
+  archive: Uint8Array;
+  sha256: string;
+}
+
 async function make(
   folder: string,
-  downloaded: DownloadedVersion,
+  downloaded: Download,
   values: VersionFlags,
   log: Log,
 ): Promise<void> {
@@ -95,7 +118,7 @@ async function make(
 /** @returns whether npm ran */
 async function prepare(
   folder: string,
-  { archive, entry }: DownloadedVersion,
+  { archive, sha256 }: Download,
   values: VersionFlags,
 ): Promise<boolean> {
   const [{ unpackArchive }, { ArchiveError }, install] = await Promise.all([
@@ -117,7 +140,7 @@ async function prepare(
     scripts: installScripts ? 'run' : 'ignore',
   });
   await rm(temporary, { recursive: true, force: true });
-  await writeFile(join(folder, MARK), JSON.stringify({ entry }), { flush: true });
+  await writeFile(join(folder, MARK), JSON.stringify({ sha256 }), { flush: true });
   return hasInstalled;
 }
 
@@ -130,15 +153,20 @@ async function publish(made: string, folder: string): Promise<void> {
   }
 }
 
-/** Notes the use too. Undefined if the folder is not complete. */
+/** As `readMark`; the version then counts as used now. */
+async function noteUse(folder: string): Promise<string | undefined> {
+  const now = new Date();
+  await utimes(join(folder, MARK), now, now).catch(() => {});
+  return readMark(folder);
+}
+
+/** Hash of the archive in the folder; undefined if the folder is not complete. */
 async function readMark(folder: string): Promise<string | undefined> {
-  const path = join(folder, MARK);
   try {
-    const mark: unknown = JSON.parse(await readFile(path, 'utf8'));
-    const now = new Date();
-    await utimes(path, now, now).catch(() => {});
-    const isMark = typeof mark === 'object' && mark !== null && 'entry' in mark;
-    return isMark && typeof mark.entry === 'string' ? mark.entry : undefined;
+    const mark: unknown = JSON.parse(await readFile(join(folder, MARK), 'utf8'));
+    const isMark = typeof mark === 'object' && mark !== null && 'sha256' in mark;
+    const sha256 = isMark ? mark.sha256 : undefined;
+    return typeof sha256 === 'string' && SHA256.test(sha256) ? sha256 : undefined;
   } catch {
     return undefined;
   }

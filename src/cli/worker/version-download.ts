@@ -16,12 +16,14 @@ import type { WorkerFlags } from './worker-flags.ts';
 
 /** No byte for this long: the call is repeated, ms. */
 const STALL_MS = 30_000;
+const NOT_MODIFIED = 304;
 const PACE = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
 /** Bytes of a refusal that are read. */
 const MAX_REFUSAL_BYTES = 65_536;
 
 export interface DownloadedVersion {
-  archive: Uint8Array;
+  /** Undefined: the cache has it. */
+  archive: Uint8Array | undefined;
   /** Path of the handler in the archive. */
   entry: string;
   /** Of the archive, hex. */
@@ -34,15 +36,21 @@ interface Answer {
   body: Buffer;
 }
 
+interface DownloadTerms {
+  log: Log;
+  /** Hashes of the archives that the cache has for this version: the platform does not send these again. */
+  kept: readonly string[];
+}
+
 /** @throws UsageError, CommandError if the platform refuses, or sends another archive than it says */
 export async function downloadVersion(
   values: WorkerFlags & { handlerVersion: number },
-  log: Log,
+  { kept, log }: DownloadTerms,
 ): Promise<DownloadedVersion> {
   const url = findUrl(values);
   for (let failures = 1; ; failures++) {
-    const answer = await ask(url, values).catch((error: unknown) => String(error));
-    if (typeof answer !== 'string' && !isPassing(answer)) return readAnswer(answer, values);
+    const answer = await ask(url, values, kept).catch((error: unknown) => String(error));
+    if (typeof answer !== 'string' && !isPassing(answer)) return readAnswer(answer, values, kept);
     const reason = typeof answer === 'string' ? answer : `the platform answers ${answer.status}`;
     const waitMs = backoffMs(failures, PACE);
     log.warn({ version: values.handlerVersion, reason, waitMs }, 'version not loaded, retrying');
@@ -51,10 +59,22 @@ export async function downloadVersion(
 }
 
 /** @throws UsageError */
-function findUrl({ endpoint, handlerVersion, url }: WorkerFlags & { handlerVersion: number }): URL {
-  const base = URL.parse(url);
+function findUrl(values: WorkerFlags & { handlerVersion: number }): URL {
+  const { endpoint, handlerVersion, httpUrl, url } = values;
+  const { carrier, tls } = planLink(values);
+  if (carrier === 'grpc' && httpUrl === undefined) {
+    throw new UsageError(
+      '--handler-version over gRPC needs --http-url, the URL of the platform for HTTP: versions are downloaded from there',
+    );
+  }
+  const [flag, given] = httpUrl === undefined ? ['--url', url] : ['--http-url', httpUrl];
+  const base = URL.parse(given);
   if (!base || !/^https?:$/.test(base.protocol)) {
-    throw new UsageError(`--handler-version needs an http or https --url, got ${url}`);
+    throw new UsageError(`--handler-version needs an http or https ${flag}, got ${given}`);
+  }
+  // The key would be sent unencrypted although the user gave TLS files.
+  if (tls && base.protocol === 'http:') {
+    throw new UsageError(`--ca and --client-cert need TLS; ${flag} must be an https URL`);
   }
   const version = String(handlerVersion);
   const path = fillPath(FETCH_VERSION_ROUTES.fetchVersion, { endpoint, version });
@@ -62,10 +82,13 @@ function findUrl({ endpoint, handlerVersion, url }: WorkerFlags & { handlerVersi
   return base;
 }
 
-function ask(url: URL, values: WorkerFlags): Promise<Answer> {
+function ask(url: URL, values: WorkerFlags, kept: readonly string[]): Promise<Answer> {
   const { tls } = planLink(values);
   const send = url.protocol === 'https:' ? requestHttps : requestHttp;
-  const headers = { authorization: `Bearer ${values.key}` };
+  const headers = {
+    authorization: `Bearer ${values.key}`,
+    ...(kept.length > 0 && { 'if-none-match': kept.map((hash) => `"${hash}"`).join(', ') }),
+  };
   return new Promise((resolve, reject) => {
     const request = send(url, { headers, ...tls }, (response) => {
       const { headers: answered, statusCode: status = 0 } = response;
@@ -99,13 +122,18 @@ function isPassing({ status }: Answer): boolean {
 function readAnswer(
   { body, headers, status }: Answer,
   { endpoint, handlerVersion }: WorkerFlags,
+  kept: readonly string[],
 ): DownloadedVersion {
   const what = `version ${handlerVersion} of endpoint ${endpoint}`;
+  const hash = headers[ARCHIVE_HEADERS.sha256.toLowerCase()];
+  const entry = headers[ARCHIVE_HEADERS.entry.toLowerCase()];
+  const isKept = status === NOT_MODIFIED && typeof hash === 'string' && kept.includes(hash);
+  if (isKept && typeof entry === 'string') {
+    return { archive: undefined, entry: decodeURIComponent(entry), sha256: hash };
+  }
   if (status !== 200) {
     throw new CommandError(`the platform refuses ${what}: ${status} ${body.toString('utf8')}`);
   }
-  const hash = headers[ARCHIVE_HEADERS.sha256.toLowerCase()];
-  const entry = headers[ARCHIVE_HEADERS.entry.toLowerCase()];
   const sha256 = createHash('sha256').update(body).digest('hex');
   if (typeof entry !== 'string' || hash !== sha256) {
     throw new CommandError(`${what} is damaged: its hash is not the one that the platform names`);

@@ -123,6 +123,12 @@ export const workerFlags = {
     env: 'MILLRACE_HANDLER_VERSION',
     help: "run this version of the endpoint's handler instead of <handler>: download it from the platform, unpack it and install its packages, once for all processes with the same cache",
   }),
+  httpUrl: text({
+    placeholder: 'URL',
+    section: 'advanced',
+    env: 'MILLRACE_HTTP_URL',
+    help: 'URL of the platform for HTTP, from which a worker over gRPC downloads its --handler-version; default: --url',
+  }),
   versionCache: text({
     placeholder: 'DIR',
     section: 'advanced',

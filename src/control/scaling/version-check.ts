@@ -179,10 +179,13 @@ export class VersionCheck {
 
 /** Paths as the author knows them, without the folder of the worker's cache. */
 function shortenPaths(text: string, { deployment, id }: DeployedEndpoint): string {
-  const folder = `${id}-${deployment.rollout?.version}/files/`;
-  const words = text.split(' ');
-  return words
-    .map((word) => word.slice(word.indexOf(folder) < 0 ? 0 : word.indexOf(folder) + folder.length))
+  const folder = `/${id}-${deployment.rollout?.version}-`;
+  return text
+    .split(' ')
+    .map((word) => {
+      const [, ...parts] = word.split(folder);
+      return parts.length === 0 ? word : parts.join(folder).replace(/^[0-9a-f]+\/files\//, '');
+    })
     .join(' ');
 }
 

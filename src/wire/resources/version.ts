@@ -157,7 +157,8 @@ export const VERSION_OPERATIONS = describeOperations('endpoints', VERSION_ROUTES
 export const FETCH_VERSION_OPERATIONS = describeOperations('endpoints', FETCH_VERSION_ROUTES, {
   fetchVersion: {
     summary: "Download a version, for the endpoint's workers",
-    description: 'The same answer as for `/archive`, with a worker key.',
+    description:
+      'The same answer as for `/archive`, with a worker key; 304 if `If-None-Match` has the hash of the archive in quotes.',
     answers: ARCHIVE,
   },
 });

@@ -176,6 +176,21 @@ describe('a version', () => {
     expect(await refused(post(`${path}/1/deploy`, {}))).toMatchObject({ status: 409 });
   });
 
+  it('is not sent again to a worker that has this archive, and is to one that has another', async () => {
+    const { id, keys, path, send, url } = await open();
+    await send();
+    const { key } = await keys.issue({ name: 'w', userId: 'owner', scopes: [`worker:${id}`] });
+    const fetchKept = (tags: string) =>
+      fetch(`${url}${path}/1/handler`, { headers: { authorization: key, 'if-none-match': tags } });
+    const kept = await fetchKept(`"${'0'.repeat(64)}", "${sha256}"`);
+    expect(kept.status).toBe(304);
+    expect(kept.headers.get('millrace-entry')).toBe('src%2Fhandler.ts');
+    expect(kept.headers.get('millrace-sha256')).toBe(sha256);
+    expect(await kept.text()).toBe('');
+    const sent = await fetchKept(`"${'0'.repeat(64)}"`);
+    expect((await sent.arrayBuffer()).byteLength).toBe(archive.length);
+  });
+
   it('is downloaded with a worker key of its endpoint, and with no other one', async () => {
     const { id, keys, path, send, url } = await open();
     await send();

@@ -1,6 +1,6 @@
 // Versions on the worker's side: a real HTTP server in place of the platform, real npm, no registry.
 
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rm, utimes } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -30,13 +30,17 @@ async function serve(handle: Handle): Promise<string> {
 async function serveProject(files: ProjectTexts, sent: { sha256?: string } = {}) {
   const packed = await packProject(files);
   const asked: string[] = [];
+  const answers: number[] = [];
   const url = await serve(({ headers, url: path }, response) => {
     asked.push(`${path} ${headers.authorization}`);
     response.setHeader('millrace-entry', 'handler.ts');
     response.setHeader('millrace-sha256', sent.sha256 ?? packed.sha256);
-    response.end(packed.bytes);
+    const isKept = headers['if-none-match']?.includes(packed.sha256);
+    answers.push(isKept ? 304 : 200);
+    if (isKept) response.writeHead(304).end();
+    else response.end(packed.bytes);
   });
-  return { url, asked };
+  return { url, asked, answers, folder: `ep_1-1-${packed.sha256.slice(0, 16)}` };
 }
 
 function provide(url: string, version = 1, ...more: string[]): Promise<string> {
@@ -64,7 +68,7 @@ describe('a version on a worker', () => {
   it('is not read from a temporary folder to which other users can write', async () => {
     vi.stubEnv('TMPDIR', cache);
     onTestFinished(() => void vi.unstubAllEnvs());
-    const { asked, url } = await serveProject(PLAIN);
+    const { asked, folder, url } = await serveProject(PLAIN);
     const flags = ['--url', url, '--endpoint', 'ep_1', '--key', 'mr_key', '--handler-version', '1'];
     const { values } = parseWorkerFlags([...flags, '--log-level', 'fatal']);
     const start = () => provideVersion({ ...values, handlerVersion: 1 });
@@ -74,30 +78,40 @@ describe('a version on a worker', () => {
     await expect(start()).rejects.toThrow('other users can write to it');
     expect(asked).toEqual([]);
     await chmod(shared, 0o700);
-    expect(await start()).toBe(join(shared, 'ep_1-1/files/handler.ts'));
+    expect(await start()).toBe(join(shared, folder, 'files/handler.ts'));
   });
 
   it('is downloaded once with the key of the worker, and kept for later processes', async () => {
-    const { asked, url } = await serveProject(PLAIN);
+    const { answers, asked, folder, url } = await serveProject(PLAIN);
     const path = await provide(url);
-    expect(path).toBe(join(cache, 'ep_1-1/files/handler.ts'));
+    expect(path).toBe(join(cache, folder, 'files/handler.ts'));
     expect(await readFile(path, 'utf8')).toBe(PLAIN['handler.ts']);
     expect(await provide(url)).toBe(path);
-    expect(asked).toEqual(['/prefix/v1/endpoints/ep_1/versions/1/handler Bearer mr_key']);
+    expect(asked[0]).toBe('/prefix/v1/endpoints/ep_1/versions/1/handler Bearer mr_key');
+    expect(answers).toEqual([200, 304]);
+  });
+
+  it('is never another archive of the same number, as after a restore from a backup', async () => {
+    const before = await serveProject({ 'handler.ts': 'export default () => "before";' });
+    const after = await serveProject({ 'handler.ts': 'export default () => "restored";' });
+    expect(await readFile(await provide(before.url), 'utf8')).toContain('before');
+    expect(await readFile(await provide(after.url), 'utf8')).toContain('restored');
+    expect(await readFile(await provide(before.url), 'utf8')).toContain('before');
+    expect([before.answers, after.answers]).toEqual([[200, 304], [200]]);
   });
 
   it('finds the millrace of the worker', async () => {
-    const { url } = await serveProject(PLAIN);
+    const { folder, url } = await serveProject(PLAIN);
     await provide(url);
-    const linked = await realpath(join(cache, 'ep_1-1/node_modules/millrace'));
+    const linked = await realpath(join(cache, folder, 'node_modules/millrace'));
     expect(linked).toBe(await realpath(join(import.meta.dirname, '../../../..')));
   });
 
   it('may be provided by several processes at once', async () => {
-    const { url } = await serveProject(PLAIN);
+    const { folder, url } = await serveProject(PLAIN);
     const paths = await Promise.all([1, 2, 3].map(() => provide(url)));
     expect(new Set(paths).size).toBe(1);
-    expect(await readdir(cache)).toEqual(['ep_1-1']);
+    expect(await readdir(cache)).toEqual([folder]);
   });
 
   it('is asked for again until the platform answers', async () => {
@@ -131,20 +145,29 @@ describe('a version on a worker', () => {
     await expect(provide(url)).rejects.toThrow(/refuses version 1 of endpoint ep_1: 404 no such/);
   });
 
-  it('needs an HTTP address', async () => {
-    await expect(provide('grpc://127.0.0.1:1')).rejects.toThrow('--handler-version needs an http');
+  it('is downloaded over HTTP by a worker over gRPC, which needs that address', async () => {
+    const { folder, url } = await serveProject(PLAIN);
+    for (const link of [['grpc://127.0.0.1:1'], ['http://127.0.0.1:1', '--link', 'grpc']]) {
+      const [address = '', ...more] = link;
+      await expect(provide(address, 1, ...more)).rejects.toThrow('over gRPC needs --http-url');
+      const path = await provide(address, 1, ...more, '--http-url', url);
+      expect(path).toBe(join(cache, folder, 'files/handler.ts'));
+    }
+    const wrong = provide('grpc://127.0.0.1:1', 1, '--http-url', 'grpc://127.0.0.1:1');
+    await expect(wrong).rejects.toThrow('needs an http or https --http-url, got grpc://');
   });
 
   it('removes the versions that were used longest ago', async () => {
-    const { url } = await serveProject(PLAIN);
+    const { folder, url } = await serveProject(PLAIN);
+    const folderOf = (version: number) => folder.replace('ep_1-1-', `ep_1-${version}-`);
     for (let version = 1; version <= 6; version++) {
       await provide(url, version);
       const long = new Date(Date.now() - 1_000_000 + version * 1_000);
-      await utimes(join(cache, `ep_1-${version}/version.json`), long, long);
+      await utimes(join(cache, folderOf(version), 'version.json'), long, long);
     }
     await provide(url, 2);
     await provide(url, 7);
-    expect((await readdir(cache)).toSorted()).toEqual([2, 4, 5, 6, 7].map((n) => `ep_1-${n}`));
+    expect((await readdir(cache)).toSorted()).toEqual([2, 4, 5, 6, 7].map(folderOf));
   });
 });
 
@@ -155,7 +178,10 @@ const GREETING: ProjectTexts = {
     '{"name":"greeting","version":"1.0.0","scripts":{"install":"echo ran > ran"}}',
 };
 const dependencies = { greeting: 'file:./greeting', millrace: 'file:../millrace-0.1.0.tgz' };
-const installed = (path: string) => join(cache, 'ep_1-1/files/node_modules', path);
+const installed = (path: string) => {
+  const [folder = ''] = readdirSync(cache).filter((name) => name.startsWith('ep_1-1-'));
+  return join(cache, folder, 'files/node_modules', path);
+};
 
 describe('the packages of a version', () => {
   it('are installed without millrace, which may be a file of the author', async () => {
@@ -200,6 +226,22 @@ describe('the packages of a version', () => {
     expect(existsSync(installed('greeting/ran'))).toBe(true);
   });
 
+  it('are not installed longer than the time limit, nor by a process that npm has started', async () => {
+    const noted = join(cache, 'pid');
+    const install = `sleep 600 & echo $! > ${noted}; wait`;
+    const { url } = await serveProject({
+      ...PLAIN,
+      'greeting/package.json': JSON.stringify({
+        ...{ name: 'greeting', version: '1.0.0', scripts: { install } },
+      }),
+      'package.json': JSON.stringify({ dependencies }),
+    });
+    const provided = provide(url, 1, '--install-scripts', '--install-timeout', '5');
+    await expect(provided).rejects.toThrow(/took longer than 5 s \(--install-timeout\)/);
+    const pid = Number(await readFile(noted, 'utf8'));
+    await vi.waitUntil(() => !isAlive(pid), { timeout: 60_000 });
+  });
+
   it('are not installed if there are none but millrace', async () => {
     const { url } = await serveProject({
       ...PLAIN,
@@ -222,6 +264,15 @@ describe('the packages of a version', () => {
     });
     const limited = provide(large.url, 2, '--install-limit', '1');
     await expect(limited).rejects.toThrow(/has 2 MB with its packages, more than 1 MB/);
-    expect(await readdir(cache)).not.toContain('ep_1-2');
+    expect((await readdir(cache)).filter((name) => name.startsWith('ep_1-2'))).toEqual([]);
   });
 });
+
+/** A killed process that nobody has waited for yet counts as dead. */
+function isAlive(pid: number): boolean {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
