@@ -14,11 +14,15 @@ import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts
 /** Interval of the checks for slow headers and requests, ms. */
 const TIMEOUT_CHECK_MS = 5_000;
 
-const LISTENER_OPTIONS: ServerOptions = {
-  connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+export const SOCKET_OPTIONS = {
   noDelay: true,
   // Detects a client that vanished while neither side sends anything.
   ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
+};
+
+const LISTENER_OPTIONS: ServerOptions = {
+  connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+  ...SOCKET_OPTIONS,
   // The guard requires a Host header: Node's own error would not be a problem document.
   requireHostHeader: false,
   shouldUpgradeCallback: mayUpgrade,

@@ -1,4 +1,6 @@
 // The HTTP server as a whole: starts, and stops within a bounded time. assembly.ts adds the routes.
+import { once } from 'node:events';
+import { createServer as createNetServer, type Server } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
 import type { Forwarder } from './forwarding/forwarder.ts';
@@ -7,6 +9,7 @@ import type { ServedRoute } from './http/guard.ts';
 import { completeBounds, type HttpBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';
 import type { Flows } from './limits/flows.ts';
+import { SOCKET_OPTIONS } from './listener.ts';
 import { NodeListener } from './nodes/node-listener.ts';
 import type { WorkerRoutesOptions } from './routes/worker-routes.ts';
 import type { ApiServerOptions } from './server-options.ts';
@@ -22,6 +25,8 @@ export interface ApiServer {
   readonly workers: WorkerRoutesOptions;
   /** Listens. `nodeUrl`: for other nodes. @throws the system's error for an invalid address */
   start(): Promise<{ url: string; nodeUrl?: string }>;
+  /** Listens on one more address, with the same port, after `start`. @throws the system's error */
+  listenAlso(host: string): Promise<void>;
   /**
    * Refuses new requests with 503 and closes the queue, so that every wait is answered, here and on other
    * carriers. Part of `close`.
@@ -38,6 +43,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
   const complete = { ...options, bounds };
   const { app, forwarder, routes, stopSteps, workers } = assemble(complete, connections);
   const nodeListener = createNodeListener({ ...complete, closeMs }, app);
+  const more: Server[] = [];
   let stopping: Promise<void> | undefined;
   const stop = async () => {
     balancer?.stop();
@@ -59,12 +65,16 @@ export function createServer(options: ApiServerOptions): ApiServer {
       const url = readUrl(app, options);
       return nodeListener ? { url, nodeUrl: (await nodeListener.start()).url } : { url };
     },
+    async listenAlso(address) {
+      more.push(await openListener(app, address));
+    },
     stop: stopOnce,
     async close() {
       try {
         await stopOnce();
       } finally {
         const cancel = clock.after(closeMs, () => connections.closeAll());
+        for (const listener of more) listener.close();
         const closed = Promise.all([app.close(), nodeListener?.close()]);
         connections.closeIdle();
         await closed;
@@ -99,11 +109,24 @@ function createNodeListener(
  */
 const BACKLOG = 4_096;
 
-/** The server's URL for clients on this machine. */
-function readUrl(app: FastifyInstance, { host, tls }: ApiServerOptions): string {
+/** Passes the connections of another address to the server, which treats them as its own. */
+async function openListener(app: FastifyInstance, host: string): Promise<Server> {
+  const listener = createNetServer({ allowHalfOpen: true, ...SOCKET_OPTIONS });
+  listener.on('connection', (socket) => app.server.emit('connection', socket));
+  listener.listen({ host, port: readPort(app), backlog: BACKLOG });
+  await once(listener, 'listening');
+  return listener;
+}
+
+function readPort(app: FastifyInstance): number {
   const address = app.server.address();
   if (address === null || typeof address === 'string') throw new Error('the server has no port');
+  return address.port;
+}
+
+/** The server's URL for clients on this machine. */
+function readUrl(app: FastifyInstance, { host, tls }: ApiServerOptions): string {
   const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
   const inUrl = name.includes(':') && !name.startsWith('[') ? `[${name}]` : name;
-  return `${tls ? 'https' : 'http'}://${inUrl}:${address.port}`;
+  return `${tls ? 'https' : 'http'}://${inUrl}:${readPort(app)}`;
 }

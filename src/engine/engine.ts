@@ -110,6 +110,14 @@ export interface ContainerStats {
   gpus: readonly { util: number; memoryUtil: number }[];
 }
 
+/** How containers reach the machine that their engine runs on. */
+export interface ContainerReach {
+  /** Its address in the engine's default network; null: unknown. */
+  gateway: string | null;
+  /** What containers get to know as `host.docker.internal`. */
+  hostName: 'gateway' | 'loopback' | 'none';
+}
+
 /**
  * All verbs may be repeated and may be interrupted at any point: the caller inspects the state
  * afterwards. Answers such as "not modified" or "no such container" are not errors: only the state
@@ -157,6 +165,8 @@ export interface Engine {
    * it. @returns the function that stops it
    */
   watch(onChange: (id: string) => void): () => void;
+  /** Undefined: pods are processes of this machine. @throws EngineError */
+  findReach?(): Promise<ContainerReach>;
   /** Closes the connection; containers keep running. */
   close(): Promise<void>;
 }

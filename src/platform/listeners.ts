@@ -42,10 +42,15 @@ export interface PlatformUrls {
   readonly grpcUrl: string | undefined;
 }
 
+export interface Listening extends PlatformUrls {
+  /** Listens on one more address, with the same port. @throws the system's error */
+  listenAlso: (host: string) => Promise<void>;
+}
+
 type Closers = (() => unknown)[];
 
 /** @throws PlatformOptionError */
-export async function listen(parts: ListenerParts, closers: Closers): Promise<PlatformUrls> {
+export async function listen(parts: ListenerParts, closers: Closers): Promise<Listening> {
   const { clock, compute, data, host, keys, log, port, queue, tls } = parts;
   const { access, bounds, codeAccess, corsOrigins, listBytes, quotas } = parts;
   const rules = { access, bounds, codeAccess, corsOrigins, listBytes, quotas };
@@ -88,7 +93,8 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();
-    return { url, grpcUrl: await listenForStreams(parts, server, closers) };
+    const grpcUrl = await listenForStreams(parts, server, closers);
+    return { url, grpcUrl, listenAlso: (host) => server.listenAlso(host) };
   } catch (error) {
     throw explainListenError(error, parts);
   }

@@ -157,8 +157,16 @@ export interface ComputeChoice {
   podUser?: string | undefined;
   /** Engine `docker`: what containers may do. */
   containment?: Containment | undefined;
-  /** URL at which started workers reach the platform. Default: the platform's own URL. */
+  /**
+   * URL at which started workers reach the platform. Default: the platform's own URL; in containers, unless `host` is
+   * another address of the machine, `host.docker.internal` with the platform's port.
+   */
   workerUrl?: string | undefined;
+  /**
+   * Engine `docker`, if workers call `host.docker.internal` and `host` is a loopback address: `bridge`, listen also on
+   * the address that this name has. Default `bridge`.
+   */
+  workerListener?: 'bridge' | 'none' | undefined;
 }
 
 type Complete = 'host' | 'port' | 'access' | 'endpoints' | 'log' | 'webhooks' | 'compute';

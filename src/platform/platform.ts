@@ -12,6 +12,7 @@ import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { Compute } from './compute/compute.ts';
 import { choosePodUser, shareDataFolder } from './compute/pod-user-choice.ts';
+import { checkWorkerUrl, openWorkerAccess } from './compute/worker-access.ts';
 import { checkCorsOrigins } from './cors-origins.ts';
 import { createQueue } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
@@ -94,6 +95,7 @@ async function open(
   const { dataFolder, endpoints: names } = options;
   const clock = systemClock;
   checkCorsOrigins(options);
+  checkWorkerUrl(options);
   const ofNode = checkNodeOptions(options);
   const tracing = openTraces({ ...options, url: ofNode?.nodes.url });
   if (tracing) closers.push(() => tracing.close());
@@ -128,14 +130,17 @@ async function open(
   const declareEndpoint = (id: string) => declare(endpoints, id, options.maxAttempts);
   for (const id of names) await declareEndpoint(id);
   const firstKeys = await prepareKeys(keys, options);
-  const { engine, trustKeys = false, workerUrl } = options.compute;
+  const { engine, trustKeys = false } = options.compute;
   const codeAccess = { engine, trustKeys, podUser: podUser?.name };
-  const urls = await listen(
+  const { listenAlso, ...urls } = await listen(
     { ...options, ...seams, queue, keys, sessions, compute, clock, data, codeAccess },
     closers,
   );
   closers.push(() => compute.stop());
-  await compute.start({ queue, keys, url: workerUrl ?? urls.url });
+  const access = { options, url: urls.url, listenAlso, clock };
+  const workers = await openWorkerAccess({ ...access, engine: compute.engine });
+  closers.push(() => workers.close());
+  await compute.start({ queue, keys, url: workers.url });
   return { ...urls, firstKeys, queue, keys, endpoints, declareEndpoint };
 }
 

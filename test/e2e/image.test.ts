@@ -105,14 +105,17 @@ async function untilRunning(id: string): Promise<void> {
   await expect.poll(look, { timeout: MINUTE_MS }).toBe('IN_PROGRESS');
 }
 
-/** A platform whose engine is Docker, with an endpoint of the worker image. */
-async function serveOnDocker(template: { image?: string; args: string }) {
+/** A platform whose engine is Docker, on a free port of loopback, with an endpoint of the worker image. */
+async function serveOnDocker(template: { image?: string; args: string }, more: string[] = []) {
   const place = mkdtempSync(join(folder, 'serve-'));
-  const port = String(await findFreePort());
-  const outside = ['--host', '0.0.0.0', '--worker-url', `http://host.docker.internal:${port}`];
-  const own = ['--port', port, '--data', 'data', '--key-file', 'keys'];
-  const serve = new Process(['serve', '--engine', 'docker', ...outside, ...own], { cwd: place });
-  await serve.find(/ready at/);
+  const start = async (port: number) => {
+    const own = ['--port', String(port), '--data', 'data', '--key-file', 'keys'];
+    const serve = new Process(['serve', '--engine', 'docker', ...own, ...more], { cwd: place });
+    await serve.find(/ready at/);
+    return serve;
+  };
+  const port = await findFreePort();
+  let serve = await start(port);
   const key = /MILLRACE_ADMIN_KEY=(\S+)/.exec(readFileSync(join(place, 'keys'), 'utf8'))?.[1];
   const access = { url: `http://127.0.0.1:${port}`, key, fetch: fetchChecked };
   const compute = createPlatform(access);
@@ -131,8 +134,16 @@ async function serveOnDocker(template: { image?: string; args: string }) {
     const volumes = (await listVolumes()).split('\n').filter(Boolean);
     if (volumes.length > 0) await docker('volume', 'rm', '--force', ...volumes);
   };
+  /** The same platform on another port. @returns a client for it */
+  const move = async () => {
+    await serve.end();
+    const newPort = await findFreePort();
+    serve = await start(newPort);
+    const url = `http://127.0.0.1:${newPort}`;
+    return createClient({ ...access, url, endpoint: endpointId });
+  };
   const jobs = createClient({ ...access, endpoint: endpointId });
-  return { serve, compute, client: jobs, endpointId, listContainers, listVolumes, close };
+  return { serve, compute, client: jobs, endpointId, listContainers, listVolumes, move, close };
 }
 
 async function look(): Promise<z.infer<typeof view>> {
@@ -256,6 +267,35 @@ describe.skipIf(isLeftOut)('the worker image', () => {
         output: { from: 'docker' },
       });
       await expect.poll(serving.listContainers, { timeout: MINUTE_MS }).toBe('');
+    } finally {
+      await serving.close();
+    }
+  });
+
+  it('is replaced, and no job is lost, when the platform starts on another port', async () => {
+    const template = { image: tags.extended, args: 'mine/contained.ts' };
+    const times = ['--lease-ms', '3000', '--renew-every-ms', '1000'];
+    const serving = await serveOnDocker(template, times);
+    const { client, listContainers, move } = serving;
+    try {
+      const { id } = await client.run({ do: 'wait', file: '/tmp/go' });
+      const status = async () => (await client.status(id)).status;
+      await expect.poll(status, { timeout: MINUTE_MS }).toBe('IN_PROGRESS');
+      const before = await listContainers();
+      const moved = await move();
+      const after = await moved.run({ do: 'look' });
+      await expect
+        .poll(() => moved.status(after.id), { timeout: MINUTE_MS })
+        .toMatchObject({ status: 'COMPLETED' });
+      // What the old worker has finished by itself counts, or another one runs the job again.
+      await docker('exec', before, 'touch', '/tmp/go').catch(() => undefined);
+      const goOn = async () => {
+        for (const container of (await listContainers()).split('\n').filter(Boolean)) {
+          await docker('exec', container, 'touch', '/tmp/go').catch(() => undefined);
+        }
+        return (await moved.status(id)).status;
+      };
+      await expect.poll(goOn, { timeout: 2 * MINUTE_MS }).toBe('COMPLETED');
     } finally {
       await serving.close();
     }

@@ -259,6 +259,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
       trustUsers: values.trustUsers,
       trustKeys: values.trustKeys,
       workerUrl: values.workerUrl,
+      workerListener: values.workerListener,
       podUser: values.podUser,
       containment: readContainment(values),
     },

@@ -35,6 +35,13 @@ export const engineOptions = {
   workerUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_WORKER_URL',
-    help: 'URL at which the workers of endpoints reach the platform; default: the printed URL',
+    help: 'URL at which the workers of endpoints reach the platform; default: the printed URL; in containers http://host.docker.internal:<port>, unless --host is another address of this machine',
+  }),
+  workerListener: choice({
+    choices: ['bridge', 'none'],
+    default: 'bridge',
+    env: 'MILLRACE_WORKER_LISTENER',
+    section: 'advanced',
+    help: "--engine docker with a loopback --host: also listen on the address of Docker's bridge, which containers on this machine call; none: do not",
   }),
 } as const;

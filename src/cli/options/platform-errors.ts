@@ -31,6 +31,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   'compute.engine': '--engine',
   'compute.dockerHost': '--docker-host',
   'compute.podUser': '--pod-user',
+  'compute.workerUrl': '--worker-url',
 };
 
 /** Returns other errors unchanged. */

@@ -5,6 +5,7 @@ import type { Log } from '../../base/log.ts';
 import { splitArgs } from '../args.ts';
 import {
   type Container,
+  type ContainerReach,
   type ContainerSpec,
   type ContainerStats,
   type Engine,
@@ -12,6 +13,7 @@ import {
   type StateVolumes,
 } from '../engine.ts';
 import { ContainerCreator } from './container-creator.ts';
+import { readReach } from './container-reach.ts';
 import { type InspectedContainer, inspectAnswer, viewContainer } from './container-view.ts';
 import type { Containment } from './containment.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
@@ -185,6 +187,17 @@ export class DockerEngine implements Engine {
         seen.vcpus,
       );
       return { ...usage, gpus: (await this.#options.measureGpus?.(seen.container.gpus)) ?? [] };
+    });
+  }
+
+  findReach(): Promise<ContainerReach> {
+    return attempt(async () => {
+      const [info, version, bridge] = await Promise.all([
+        this.#client.ask((docker) => docker.info()),
+        this.#client.ask((docker) => docker.version()),
+        this.#client.find((docker) => docker.getNetwork('bridge').inspect()),
+      ]);
+      return readReach({ info, version, bridge });
     });
   }
 

@@ -151,6 +151,10 @@ export class Compute {
     return this.#engineParts?.engine.kind ?? null;
   }
 
+  get engine(): Engine | undefined {
+    return this.#engineParts?.engine;
+  }
+
   get balancer(): Balancer | undefined {
     return this.#engineParts?.balancer;
   }

@@ -111,6 +111,11 @@ export class NodeCompute {
     return this.#compute;
   }
 
+  /** Of this machine. */
+  get ownEngine(): Engine | undefined {
+    return this.#parts?.own;
+  }
+
   /** Answers other nodes from now on. */
   serve(parts: ServingParts): void {
     const { client, clock, platform } = this.#options;

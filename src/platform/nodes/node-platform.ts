@@ -14,6 +14,7 @@ import { completeSettings } from '../../queue/settings.ts';
 import type { TracingOptions } from '../../queue/tracing/job-tracing.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
+import { openWorkerAccess } from '../compute/worker-access.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
 import { useWebhookSecrets } from '../files/webhook-secrets.ts';
@@ -153,9 +154,9 @@ export async function openNode(
   });
   const { onCall, placement, queues, rates } = node;
   const serving = node;
-  const { engine, trustKeys = false, workerUrl } = options.compute;
+  const { engine, trustKeys = false } = options.compute;
   // Before other nodes call: they know this one from now on.
-  const urls = await listen(
+  const { listenAlso, ...urls } = await listen(
     {
       ...{ ...options, queue: queues, keys, sessions, compute, clock },
       data: { store: control, status, close: async () => {} },
@@ -176,8 +177,11 @@ export async function openNode(
     .map((other) => other.url);
   await checkWebhookSecrets({ client, others, secrets: webhookSecrets, log });
   closers.push(() => serving.leave());
+  const access = { options, url: urls.url, listenAlso, clock };
+  const workers = await openWorkerAccess({ ...access, engine: ofPods.ownEngine });
+  closers.push(() => workers.close());
   ofPods.serve({
-    ...{ queues, workerUrl: workerUrl ?? urls.url },
+    ...{ queues, workerUrl: workers.url },
     findOwner: (id) => placement.find(id),
     findLeader: () => placement.find(undefined),
   });

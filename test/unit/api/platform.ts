@@ -69,6 +69,7 @@ export interface Platform {
   forwarder: ApiServer['forwarder'];
   workers: ApiServer['workers'];
   close: () => Promise<void>;
+  listenAlso: ApiServer['listenAlso'];
   /** A call with the admin key unless `authorization` says otherwise. */
   call: (path: string, init?: RequestInit) => Promise<Response>;
   /** With another method if `init` names one. */
@@ -146,6 +147,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     nodeUrl,
     ...{ url, port: Number(new URL(url).port), queue, keys, endpoints, close, call, post },
     ...{ admin: first.admin, worker: first.worker, routes: server.routes, balancer },
+    listenAlso: (host) => server.listenAlso(host),
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
     flows: server.flows,

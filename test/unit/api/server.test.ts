@@ -40,6 +40,37 @@ it('starts a bounded number of requests of a burst in one turn of the event loop
   expect(Math.max(...perTurn)).toBeLessThan(100);
 });
 
+describe('one more address', () => {
+  it('is served like the first, and closes with it', async () => {
+    const { close, listenAlso, port } = await startPlatform();
+    await listenAlso('127.0.0.2');
+    const url = `http://127.0.0.2:${port}`;
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect((await fetch(`${url}/v2/demo/health`)).status).toBe(401);
+    const socket = connect(port, '127.0.0.2');
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'connect');
+    await close();
+    await expect(fetch(url)).rejects.toThrow();
+  });
+
+  it('is served over TLS if the first is', async () => {
+    const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+    const { listenAlso, port } = await startPlatform({ server: { tls } });
+    await listenAlso('127.0.0.2');
+    const options = { host: '127.0.0.2', port, path: '/healthz', ca: CERTIFICATE };
+    const request = get({ ...options, servername: 'localhost' });
+    const [response] = await once(request, 'response');
+    expect(response.statusCode).toBe(200);
+    response.resume();
+  });
+
+  it('that this machine does not have is refused', async () => {
+    const { listenAlso } = await startPlatform();
+    await expect(listenAlso('192.0.2.254')).rejects.toMatchObject({ code: 'EADDRNOTAVAIL' });
+  });
+});
+
 describe('without a route', () => {
   it('an unknown path gets a 404 problem', async () => {
     const { url } = await startPlatform();
