@@ -18,7 +18,7 @@ const ENTRIES = [
   'storage',
   'server',
   'cli/main',
-  'handler/log/author-log',
+  'base/log',
   'store/disk/checkpoint-thread',
   'store/disk/integrity-process',
   'worker/execution/thread-entry',

@@ -1,8 +1,8 @@
 // Formats log lines: on a terminal, pino's JSON becomes one short line; elsewhere it stays JSON, or
 // becomes the format of RunPod's log viewer.
 import { styleText } from 'node:util';
-
-import { createLog, type Log, type LogDestination } from '../base/log.ts';
+import type { DestinationStream } from 'pino';
+import { createLog, type Log } from '../base/log.ts';
 import { escapeControls, escapeLine } from '../base/text/printable.ts';
 import { choice } from './options.ts';
 import { isOnRunPod } from './worker/runpod.ts';
@@ -46,7 +46,7 @@ const LEVELS: Readonly<
 export function createTerminalLog(level: string): Log {
   const format = chooseFormat();
   if (!format) return createLog({ level, ...LOG_BOUNDS });
-  const destination: LogDestination = {
+  const destination: DestinationStream = {
     write: (line) => {
       process.stderr.write(`${format(line)}\n`);
     },

@@ -63,7 +63,7 @@ export interface PlatformOptions {
    * setting, or 3.
    */
   maxAttempts?: number | undefined;
-  /** A logger with pino's methods, such as a pino logger. Default: no log. */
+  /** A pino logger. Default: no log. */
   log?: Log | undefined;
   /** Limits of the calls of each user. Default: none. */
   rateLimits?: RateLimits | undefined;

@@ -1,6 +1,6 @@
 // The `ctx` object of one attempt. It is created for every job, so expensive members are created on
 // first use.
-import type { Logger } from 'pino';
+import type { Log } from '../../base/log.ts';
 import { checkMetrics, type Metrics } from '../../wire/chunk/chunk.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { stringifyJson } from '../../wire/json.ts';
@@ -62,7 +62,7 @@ export class AttemptContext implements Context {
   readonly #options: AttemptContextOptions;
   #abortListener: ((reason: Error) => void) | undefined;
   #abort: AbortSwitch | undefined;
-  #log: Logger | undefined;
+  #log: Log | undefined;
   #recorder: PendingMetrics | undefined;
   #progress: Buffer | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
@@ -86,7 +86,7 @@ export class AttemptContext implements Context {
     return this.#abort.signal;
   }
 
-  get log(): Logger {
+  get log(): Log {
     const { lines, logBindings } = this.#options;
     this.#log ??= createLinesLog(lines, logBindings);
     return this.#log;

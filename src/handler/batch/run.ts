@@ -1,8 +1,7 @@
 // One call of a batch function: gives it the jobs, passes its chunks and outputs on to them, and holds the
 // last job until the function has settled.
-
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Logger } from 'pino';
+import type { Log } from '../../base/log.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { AbortSwitch, isArray } from '../../wire/primordials.ts';
 import { Refusal } from '../attempt/refusal.ts';
@@ -17,7 +16,7 @@ export interface BatchRunOptions {
   /** One or more. */
   members: readonly BatchMember[];
   devices: readonly Device[];
-  createLog: () => Logger;
+  createLog: () => Log;
   writeText: ConsoleOwner['writeText'];
 }
 
@@ -35,7 +34,7 @@ export class BatchRun implements BatchContext, ConsoleOwner {
   readonly #options: BatchRunOptions;
   readonly #jobs: readonly BatchJob[];
   readonly #abort = new AbortSwitch();
-  #log: Logger | undefined;
+  #log: Log | undefined;
   #live: number;
   #isSettled = false;
 
@@ -58,7 +57,7 @@ export class BatchRun implements BatchContext, ConsoleOwner {
     return this.#abort.signal;
   }
 
-  get log(): Logger {
+  get log(): Log {
     this.#log ??= this.#options.createLog();
     return this.#log;
   }

@@ -2,19 +2,18 @@
 // never logs saves about 20 ms and 9 MB.
 import { createRequire } from 'node:module';
 import { extname } from 'node:path';
-import type { Logger } from 'pino';
+import type { Log } from '../../base/log.ts';
 import type { LogBindings, LogLines } from './log-lines.ts';
 
-type AuthorLogModule = typeof import('./author-log.ts');
+let loaded: typeof import('../../base/log.ts') | undefined;
 
-let loaded: AuthorLogModule | undefined;
-
-export function createLinesLog(lines: LogLines, bindings: LogBindings): Logger {
+export function createLinesLog(lines: LogLines, bindings: LogBindings): Log {
   loaded ??= loadLogModule();
-  return loaded.createAuthorLog((line) => lines.write(line)).child(bindings);
+  const destination = { write: (line: string) => lines.write(line) };
+  return loaded.createLog({ level: 'debug', destination }).child(bindings);
 }
 
-function loadLogModule(): AuthorLogModule {
+function loadLogModule(): typeof import('../../base/log.ts') {
   // The extension is computed because it is `.ts` in the sources and `.js` in the package.
-  return createRequire(import.meta.url)(`./author-log${extname(import.meta.url)}`);
+  return createRequire(import.meta.url)(`../../base/log${extname(import.meta.url)}`);
 }

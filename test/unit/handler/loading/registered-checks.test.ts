@@ -1,12 +1,12 @@
-import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
 import {
   CheckError,
   registerCheck,
   runRegisteredChecks,
 } from '../../../../src/handler/loading/registered-checks.ts';
 
-const ctx = { signal: new AbortController().signal, log: pino({ level: 'silent' }), devices: [] };
+const ctx = { signal: new AbortController().signal, log: silentLog, devices: [] };
 const ran: string[] = [];
 
 beforeEach(() => {
