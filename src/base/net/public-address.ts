@@ -65,18 +65,26 @@ export function buildGuardedConnector({
 }: ConnectorOptions): buildConnector.connector {
   const connect = loadUndici().buildConnector({
     allowH2: false,
-    lookup: buildLookup(rule, resolve),
+    lookup: guardLookup({ rule, resolve }),
   });
   return (options, callback) => {
-    // A literal address needs no lookup.
-    const host = options.hostname.replace(/^\[(.*)\]$/, '$1');
-    const reason = isIP(host) === 0 ? undefined : rule(host);
-    if (reason === undefined) connect(options, callback);
-    else callback(new RefusedAddressError(`${host} is refused (${reason})`), null);
+    const refusal = judgeLiteral(options.hostname, rule);
+    if (refusal) callback(refusal, null);
+    else connect(options, callback);
   };
 }
 
-function buildLookup(rule: AddressRule, resolve: ResolveName): LookupFunction {
+/** A literal address needs no lookup. Undefined if the host is a name, or an address that the rule allows. */
+export function judgeLiteral(hostname: string, rule: AddressRule): RefusedAddressError | undefined {
+  const host = hostname.replace(/^\[(.*)\]$/, '$1');
+  const reason = isIP(host) === 0 ? undefined : rule(host);
+  return reason === undefined
+    ? undefined
+    : new RefusedAddressError(`${host} is refused (${reason})`);
+}
+
+/** A lookup for sockets that fails with RefusedAddressError unless the rule allows every address of the name. */
+export function guardLookup({ rule, resolve = resolveName }: ConnectorOptions): LookupFunction {
   return (hostname, options, callback) => {
     resolve(hostname, { all: true }, (error, addresses) => {
       const [first] = addresses ?? [];
