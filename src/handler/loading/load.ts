@@ -7,6 +7,7 @@ import type { AttemptContext } from '../attempt/context.ts';
 import type { BatchSettings } from '../batch/settings.ts';
 import type { HandlerConfig, HandlerResult, Job, Schema, SetupContext } from '../define.ts';
 import type { BatchFunction, BatchProduced } from '../define-batch.ts';
+import { noteHandlerFile } from './handler-file.ts';
 import { explainLoadError } from './load-errors.ts';
 import { readBatch } from './read-batch.ts';
 
@@ -62,6 +63,7 @@ export async function loadHandler(path: string): Promise<LoadedHandler> {
   const stats = statSync(file, { throwIfNoEntry: false });
   if (stats === undefined) throw new HandlerLoadError(`${file}: file not found`);
   if (!stats.isFile()) throw new HandlerLoadError(`${file}: is not a file`);
+  noteHandlerFile(file);
   const exported: unknown = await import(pathToFileURL(file).href).catch((error: unknown) => {
     throw new HandlerLoadError(explainLoadError(error, file), { cause: error });
   });
