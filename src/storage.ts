@@ -8,3 +8,11 @@ export {
   downloadAll,
   downloadBytes,
 } from './storage/download.ts';
+export type { UploadSource } from './storage/parts.ts';
+export {
+  openStorage,
+  type Storage,
+  type StorageOptions,
+  type UploadedFile,
+  type UploadOptions,
+} from './storage/s3-storage.ts';

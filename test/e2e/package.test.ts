@@ -127,6 +127,16 @@ describe('the installed package', () => {
     const { stdout } = await execute(process.execPath, ['doors.mjs'], { cwd: consumer });
     expect(stdout).toBe('true ERR_PACKAGE_PATH_NOT_EXPORTED\n');
   });
+
+  it('names the packages for uploads, which it does not install', async () => {
+    const handler = `import { openStorage } from 'millrace/storage';
+      const s3Config = { accessId: 'id', accessSecret: 'secret', bucketName: 'files', endpointUrl: 'https://s3.example' };
+      export default (_, ctx) => openStorage({ s3Config }).upload({ key: 'a', bytes: Buffer.from('x') }, ctx);`;
+    writeFileSync(join(consumer, 'upload.mjs'), handler);
+    const end = await millrace(newNode, ['run', 'upload.mjs', '--input', '{}']);
+    expect(end.code).toBe(1);
+    expect(end.stderr).toContain('npm install @aws-sdk/client-s3 @aws-sdk/s3-request-presigner');
+  });
 });
 
 describe('the project of the README and the tutorial', () => {
