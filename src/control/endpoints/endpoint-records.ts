@@ -134,6 +134,6 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
 /** Callers see no internal deadlines. */
 function describeRollout(stored: EndpointDeployment['rollout']): EndpointRecord['rollout'] {
   if (!stored) return null;
-  const { checkUntil: _checkUntil, ...rollout } = stored;
+  const { checkUntil: _checkUntil, fromSource: _fromSource, ...rollout } = stored;
   return rollout;
 }

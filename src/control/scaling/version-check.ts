@@ -12,6 +12,8 @@ import {
   type CheckVerdict,
   candidateOf,
   failCheck,
+  failRoll,
+  hasRollFailed,
   judgeCheck,
   noteProgress,
   passCheck,
@@ -29,6 +31,8 @@ export interface VersionCheckOptions {
 /** What the pass has found out besides. */
 export interface CheckPass {
   checkPods: readonly PodState[];
+  /** The other pods whose workers crashed since the last pass. */
+  crashed: readonly PodState[];
   /** Pods whose workers are connected. */
   connected: ReadonlySet<string | null>;
   /** Of the other workers. */
@@ -51,6 +55,8 @@ export class VersionCheck {
   readonly #options: VersionCheckOptions;
   /** Why the last check worker could not be created; for the rollout that began then. */
   #failure: { startedAt: string; why: string } | undefined;
+  /** Of the version's workers, for the rollout that began then. After a restart of the platform they count anew. */
+  #crashes = { startedAt: '', count: 0 };
 
   constructor(options: VersionCheckOptions) {
     this.#options = options;
@@ -59,7 +65,7 @@ export class VersionCheck {
   async advance(endpoint: DeployedEndpoint, pass: CheckPass): Promise<void> {
     const { rollout } = endpoint.deployment;
     if (!rollout || (rollout.state !== 'CHECKING' && rollout.state !== 'ROLLING')) return;
-    if (rollout.state === 'ROLLING') return this.#noteProgress(endpoint, pass, null);
+    if (rollout.state === 'ROLLING') return this.#roll(endpoint, rollout, pass);
     const [pod] = pass.checkPods;
     const fault = pod && findPodFault(pod);
     const verdict = judgeCheck({
@@ -68,6 +74,30 @@ export class VersionCheck {
       obstacle: this.#findObstacle(rollout, pass.input),
     });
     await this.#carryOut(verdict, endpoint, { ...pass, pod });
+  }
+
+  async #roll(
+    endpoint: DeployedEndpoint,
+    { startedAt, version }: StoredRollout,
+    pass: CheckPass,
+  ): Promise<void> {
+    const { crashes, workers } = pass.input;
+    if (this.#crashes.startedAt !== startedAt) this.#crashes = { startedAt, count: 0 };
+    this.#crashes.count += pass.crashed.filter(
+      (pod) => pod.spec.version === version && pod.createdAt >= Date.parse(startedAt),
+    ).length;
+    const ready = workers.filter(({ isCurrent, state }) => isCurrent && state === 'ready').length;
+    const { count } = this.#crashes;
+    if (!hasRollFailed({ crashes: count, ready })) {
+      return this.#noteProgress(endpoint, pass, null);
+    }
+    const why = crashes.reason === null ? '' : `: ${crashes.reason}`;
+    const detailed = `its workers crashed ${count} times after the first one had connected${why}`;
+    const reason = shortenPaths(detailed, endpoint);
+    const now = this.#options.clock.now();
+    await this.#change(endpoint, (deployment) => failRoll(deployment, { now, reason }));
+    const { id } = endpoint;
+    this.#options.log.warn({ endpoint: id, version, reason }, 'version failed, going back');
   }
 
   async #carryOut(

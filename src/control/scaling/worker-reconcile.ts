@@ -129,7 +129,7 @@ export class Workforce {
     });
     await this.#record(endpoint, { input, decision, started });
     await this.#versionCheck.advance(endpoint, {
-      ...{ checkPods, input: found },
+      ...{ checkPods, input: found, crashed: findCrashed(workers, observation) },
       connected: new Set(load.workers.map(({ podId }) => podId)),
       start: () => this.#starter.startCheck(endpoint, template),
       drain: (podId) => this.#drain(endpoint, podId, input),
@@ -253,6 +253,10 @@ export class Workforce {
       { at, ...decision, started, input },
     );
   }
+}
+
+function findCrashed(pods: readonly PodState[], { ended }: Observation): PodState[] {
+  return pods.filter(({ id }) => ended.some(({ isCrash, podId }) => isCrash && podId === id));
 }
 
 /** Another pod took the capacity meanwhile; the next pass reports it. */

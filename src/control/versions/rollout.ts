@@ -8,6 +8,9 @@ export interface Deploying {
   now: number;
 }
 
+/** Crashes of the version's workers after which its rollout fails, unless more of its workers are ready. */
+const MAX_CRASHES = 3;
+
 /** Starts a rollout. The running version needs no check. */
 export function beginRollout(
   deployment: EndpointDeployment,
@@ -20,8 +23,15 @@ export function beginRollout(
     ...{ workersReady: 0, workersTotal: 0 },
     ...{ startedAt: new Date(now).toISOString(), endedAt: null },
     checkUntil: now + timeoutMs,
+    ...(deployment.version === undefined && !isVersioned(deployment) && ORIGIN_TEMPLATE),
   };
   return { ...deployment, rollout };
+}
+
+const ORIGIN_TEMPLATE = { fromSource: 'TEMPLATE' } as const;
+
+function isVersioned({ source }: EndpointDeployment): boolean {
+  return source === 'VERSION';
 }
 
 /** The version that a check worker has to load; undefined without a rollout under way. */
@@ -90,6 +100,33 @@ export function failCheck(
   if (rollout?.state !== 'CHECKING') return deployment;
   const endedAt = new Date(now).toISOString();
   return { ...deployment, rollout: { ...rollout, state: 'FAILED', reason, endedAt } };
+}
+
+/** How the version's workers have fared since the check worker connected. */
+export interface RollHealth {
+  crashes: number;
+  /** Connected workers of the version. */
+  ready: number;
+}
+
+/** A few crashes, of a job perhaps, do not outweigh a fleet that runs. */
+export function hasRollFailed({ crashes, ready }: RollHealth): boolean {
+  return crashes >= MAX_CRASHES && crashes > ready;
+}
+
+/** What ran before the rollout comes back: the earlier version, the template, or nothing. */
+export function failRoll(
+  deployment: EndpointDeployment,
+  { now, reason }: { now: number; reason: string },
+): EndpointDeployment {
+  const { rollout } = deployment;
+  if (rollout?.state !== 'ROLLING') return deployment;
+  const endedAt = new Date(now).toISOString();
+  const { version: _failed, ...rest } = deployment;
+  const { from, fromSource } = rollout;
+  const before: Pick<EndpointDeployment, 'source' | 'version'> =
+    from === null ? { source: fromSource ?? 'VERSION' } : { version: from };
+  return { ...rest, ...before, rollout: { ...rollout, state: 'FAILED', reason, endedAt } };
 }
 
 /** The workers after a pass. */

@@ -112,7 +112,8 @@ export const rollout = z.object({
     .enum(ROLLOUT_STATES)
     .describe(
       '`CHECKING`: one worker has to load the version; `ROLLING`: the other workers are being replaced; ' +
-        '`FAILED`: the version did not load, and the earlier one goes on',
+        '`FAILED`: the version did not load, or its workers crashed while the others were being replaced; the earlier ' +
+        'version goes on',
     ),
   reason: z
     .string()
@@ -218,10 +219,13 @@ export const endpointUpdate = z.strictObject({
 });
 export type EndpointUpdate = z.infer<typeof endpointUpdate>;
 
-/** A rollout as it is stored. `checkUntil`: when the check worker must have connected, Unix ms. */
+/** A rollout as it is stored. */
 export const storedRollout = z.strictObject({
   ...rollout.shape,
+  /** When the check worker must have connected, Unix ms. */
   checkUntil: z.number(),
+  /** The workers ran the template before; left out otherwise, because earlier releases do not know it. */
+  fromSource: z.literal('TEMPLATE').exactOptional(),
 });
 export type StoredRollout = z.infer<typeof storedRollout>;
 

@@ -158,6 +158,29 @@ describe('a deployment', () => {
     expect(listVersions(world, id)).toEqual([2]);
   });
 
+  it('whose further workers crash fails, and the earlier version comes back', async () => {
+    const { world, id } = await openDeployed({}, { workersMin: 3, workersMax: 3 });
+    await deploy(world, id, 2);
+    await world.until(() => stateOf(world, id) === 'ROLLING');
+    world.habits.isMute = true;
+    const crashed = new Set<string>();
+    await world.until(async () => {
+      const started = world.listPods(id).filter(({ spec }) => spec.version === 2);
+      for (const pod of started) {
+        if (!crashed.has(pod.id) && pod.startedAt !== null) world.host.end(pod.id, 1);
+        if (pod.startedAt !== null) crashed.add(pod.id);
+      }
+      return stateOf(world, id) === 'FAILED';
+    }, 120_000);
+    world.habits.isMute = false;
+    expect(show(world, id)).toMatchObject({ version: 1, rollout: { version: 2, from: 1 } });
+    expect(show(world, id).rollout?.reason).toMatch(/its workers crashed 3 times.*code 1/);
+    await world.until(() => listVersions(world, id).length === 3, 120_000);
+    expect(listVersions(world, id)).toEqual([1, 1, 1]);
+    await world.submit(id, 3);
+    await world.until(async () => (await world.countJobs(id)).completed === 3);
+  });
+
   it('makes room for its worker if every GPU is in use', async () => {
     const gpus = makeGpus('Big', 1);
     const { world, id } = await openDeployed({ gpus }, { workersMin: 1, gpuTypeIds: ['Big'] });

@@ -5,6 +5,8 @@ import {
   type CheckVerdict,
   candidateOf,
   failCheck,
+  failRoll,
+  hasRollFailed,
   judgeCheck,
   noteProgress,
   passCheck,
@@ -74,6 +76,37 @@ describe('a deployment', () => {
       expect(failCheck(deployment, { now: NOW, reason: 'late' })).toBe(deployment);
       expect(noteProgress(deployment, QUIET)).toBe(deployment);
     }
+  });
+});
+
+describe('a rollout whose workers crash', () => {
+  const end = { now: NOW, reason: 'crashed' };
+
+  it('fails after three crashes, unless more of its workers are ready', () => {
+    expect(hasRollFailed({ crashes: 2, ready: 0 })).toBe(false);
+    expect(hasRollFailed({ crashes: 3, ready: 2 })).toBe(true);
+    expect(hasRollFailed({ crashes: 3, ready: 3 })).toBe(false);
+    expect(hasRollFailed({ crashes: 40, ready: 50 })).toBe(false);
+  });
+
+  it('brings back what ran before', () => {
+    const failed = failRoll(passCheck(begin({ version: 1 })), end);
+    expect(failed).toMatchObject({ version: 1, source: 'VERSION' });
+    expect(rolloutOf(failed)).toMatchObject({ state: 'FAILED', reason: 'crashed', version: 2 });
+    expect(rolloutOf(failed).endedAt).not.toBeNull();
+    const first = failRoll(passCheck(begin()), end);
+    expect(first.version).toBeUndefined();
+    expect(first.source).toBe('VERSION');
+    const ofTemplate = failRoll(passCheck(begin({ source: 'TEMPLATE' })), end);
+    expect(ofTemplate.version).toBeUndefined();
+    expect(ofTemplate.source).toBe('TEMPLATE');
+  });
+
+  it('does not fail before its check, nor after its end', () => {
+    const checking = begin({ version: 1 });
+    expect(failRoll(checking, end)).toBe(checking);
+    const done = noteProgress(passCheck(begin()), { ...QUIET, ready: 1 });
+    expect(failRoll(done, end)).toBe(done);
   });
 });
 
