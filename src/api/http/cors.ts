@@ -1,7 +1,7 @@
 // Cross-origin requests (CORS): tells browsers that pages of the listed origins may call the API and read its
 // answers, and answers their preflights.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { STREAM_HEADERS } from '../../wire/routes.ts';
+import { ARCHIVE_HEADERS, STREAM_HEADERS } from '../../wire/routes.ts';
 import { findForwarded } from '../nodes/forwarded.ts';
 
 /** Any page. Only for a platform on which every call needs a key. */
@@ -13,6 +13,7 @@ export const MAX_ORIGINS = 100;
 /** Headers of answers that a page may read, besides those that browsers always show. */
 const EXPOSED_HEADERS = [
   ...Object.values(STREAM_HEADERS),
+  ...Object.values(ARCHIVE_HEADERS),
   'Allow',
   'Location',
   'RateLimit',

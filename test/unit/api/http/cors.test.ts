@@ -60,7 +60,13 @@ describe('a call of a page', () => {
     const { headers, status } = await call(HEALTH, { headers: { origin: PAGE } });
     expect(status).toBe(200);
     expect(headers.get('access-control-allow-origin')).toBe(PAGE);
-    for (const name of ['Millrace-Next', 'Millrace-Status', 'Retry-After']) {
+    for (const name of [
+      'Millrace-Next',
+      'Millrace-Status',
+      'Millrace-Entry',
+      'Millrace-Sha256',
+      'Retry-After',
+    ]) {
       expect(headers.get('access-control-expose-headers')).toContain(name);
     }
     // Keys are sent in a header, never in a cookie.
