@@ -197,13 +197,13 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const cursors = new StreamCursors({ queue, log, clock });
   const streamJob = handleStream({ queue, cursors, log, clock });
   addOperations(app, [
-    ...bindJobs({ queue, bounds }, { streamJob }),
+    ...bindJobs({ queue, watches, bounds }, { streamJob }),
     ...bindResources(options),
     ...(sessions ? bindSessions({ ...options, sessions, about: readAbout(options) }) : []),
     ...bindSystem({ endpoints, metrics, version, isReady, store }),
   ]);
   addBodyScope(app, '*', (scope) =>
-    addRunpodClientRoutes(scope, { queue, cursors, clock, bounds }),
+    addRunpodClientRoutes(scope, { queue, watches, cursors, clock, bounds }),
   );
   addOpenAiRoutes(app, { queue, clock, log, bounds });
   const stopSteps: (() => Promise<void>)[] = [async () => forwarder?.stop()];

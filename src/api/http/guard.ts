@@ -29,7 +29,7 @@ export interface ServedRequest extends AnsweredRequest {
   access: RouteAccess | undefined;
 }
 
-export interface GuardOptions extends GateOptions {
+export interface GuardOptions extends GateOptions, CallerWatches {
   bounds: HeadBounds & Pick<HttpBounds, 'maxUserConnections'>;
   connections: Pick<Connections, 'noteUser'>;
   queue: Queues;
@@ -37,9 +37,6 @@ export interface GuardOptions extends GateOptions {
   metrics: ApiMetrics;
   /** Called after the end of each response. Default: nothing is. */
   onAnswered?: ((request: ServedRequest) => void) | undefined;
-  keyWatch: KeyWatch;
-  /** Default: there are no sessions. */
-  sessionWatch?: KeyWatch | undefined;
   /** Records that paths may name instead of giving their IDs. */
   named: NamedKinds;
   /** Passes the request to the node that serves it. Default: this node serves every request. */
@@ -152,18 +149,29 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
 }
 
 /** A cut connection instead of a clean end, which would look like a complete response. */
-function endWithKey(
-  { holder, raw, session }: FastifyRequest,
-  reply: FastifyReply,
-  { keyWatch, sessionWatch }: Pick<GuardOptions, 'keyWatch' | 'sessionWatch'>,
-): void {
-  if (!holder || holder === LOCAL_HOLDER) return;
+function endWithKey(request: FastifyRequest, reply: FastifyReply, watches: CallerWatches): void {
+  const { raw } = request;
   const { socket } = raw;
-  const end = () => socket.destroy();
-  const stop = session ? sessionWatch?.watch(session.id, end) : keyWatch.watch(holder.keyId, end);
+  const stop = watchCaller(watches, request, () => socket.destroy());
   if (!stop) return;
   // Data after an upgrade is not part of the response.
   (findUpgrade(raw) ? socket : reply.raw).once('close', stop);
+}
+
+export interface CallerWatches {
+  keyWatch: KeyWatch;
+  /** Default: there are no sessions. */
+  sessionWatch?: KeyWatch | undefined;
+}
+
+/** Calls `onEnd` when the caller's key or session becomes invalid. @returns what stops it; undefined without a key */
+export function watchCaller(
+  { keyWatch, sessionWatch }: CallerWatches,
+  { holder, session }: Pick<FastifyRequest, 'holder' | 'session'>,
+  onEnd: () => void,
+): (() => void) | undefined {
+  if (!holder || holder === LOCAL_HOLDER) return undefined;
+  return session ? sessionWatch?.watch(session.id, onEnd) : keyWatch.watch(holder.keyId, onEnd);
 }
 
 function mayWait({ routeOptions }: FastifyRequest, error: unknown): error is ProblemError {

@@ -221,10 +221,15 @@ const GONE = new DOMException('The client has gone', 'AbortError');
 
 /** Aborts when the client disconnects before its response was completely written. */
 export function abortWhenGone(response: ServerResponse): AbortSignal {
+  return openWait(response).signal;
+}
+
+/** As `abortWhenGone`, for a wait that may also end for another reason. */
+export function openWait(response: ServerResponse): AbortController {
   const gone = new AbortController();
   if (response.closed || response.destroyed) gone.abort(GONE);
   response.once('close', () => {
     if (!response.writableFinished) gone.abort(GONE);
   });
-  return gone.signal;
+  return gone;
 }

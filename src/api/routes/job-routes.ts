@@ -12,8 +12,9 @@ import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
+import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
-import { abortWhenGone } from '../http/problem-reply.ts';
+import { openWait } from '../http/problem-reply.ts';
 import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
 import { readUser } from '../http/resource-requests.ts';
@@ -31,6 +32,7 @@ export type JobRoute = OperationRoute<typeof JOB_ROUTES.getJobStatus.path>;
 
 export interface JobRoutesOptions {
   queue: Queues;
+  watches: CallerWatches;
   bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
 }
 
@@ -50,7 +52,7 @@ export function bindJobs(
 }
 
 function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob' | 'runJobSync'> {
-  const { queue } = options;
+  const { queue, watches } = options;
   return {
     runJob: async (request, reply) => {
       const { id, status } = await useBody(request, () => submit(options, request, 'run'));
@@ -61,7 +63,10 @@ function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob
       const { id } = await useBody(request, () => submit(options, request, 'runsync'));
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
-      return sendEnd(reply, { queue, key, waitMs, show: ({ pieces }) => pieces });
+      return sendEnd(request, reply, {
+        ...{ queue, watches, key, waitMs },
+        show: ({ pieces }) => pieces,
+      });
     },
   };
 }
@@ -85,16 +90,34 @@ export function sendRecord(
   });
 }
 
-/** Sends a job's record when the job has ended, or as it is after the wait. */
+export interface AwaitedRecord extends ShownRecord {
+  waitMs: number;
+  watches: CallerWatches;
+}
+
+/** Created once, as the reason of an abort. */
+const KEY_ENDED = new DOMException('The key has ended', 'AbortError');
+
+/**
+ * Sends a job's record when the job has ended, or as it is after the wait. @throws ProblemError `unauthorized` if the
+ * caller's key becomes invalid meanwhile
+ */
 export async function sendEnd(
+  request: FastifyRequest,
   reply: FastifyReply,
-  { waitMs, ...record }: ShownRecord & { waitMs: number },
+  { waitMs, watches, ...record }: AwaitedRecord,
 ): Promise<FastifyReply> {
   const { key, queue } = record;
-  const gone = abortWhenGone(reply.raw);
-  await queue.jobs.untilEnd(key, waitMs, gone);
-  // Thousands of clients may disconnect at once: do not read a record that nobody receives.
-  if (gone.aborted) return reply.hijack();
+  const wait = openWait(reply.raw);
+  const { signal } = wait;
+  const stop = watchCaller(watches, request, () => wait.abort(KEY_ENDED));
+  await queue.jobs.untilEnd(key, waitMs, signal).finally(stop);
+  if (signal.aborted) {
+    // Thousands of clients may disconnect at once: do not read a record that nobody receives.
+    if (signal.reason !== KEY_ENDED) return reply.hijack();
+    const detail = `the API key has been revoked or has expired while the call waited; job ${key.id} goes on`;
+    throw new ProblemError('unauthorized', detail);
+  }
   try {
     return await sendRecord(reply, record);
   } catch (error) {
@@ -129,7 +152,7 @@ async function submit(
 }
 
 /** @throws ProblemError `invalid` for a header that is malformed, repeated, or differs from the member */
-function readIdempotencyKey(
+export function readIdempotencyKey(
   { raw }: FastifyRequest<EndpointRoute>,
   member: string | undefined,
 ): string | undefined {
@@ -161,6 +184,7 @@ function refuseHeadWithTtl(reply: FastifyReply): never {
 
 function handleReading({
   queue,
+  watches,
 }: JobRoutesOptions): Pick<
   JobHandlers,
   'getJobStatus' | 'getEndpointHealth' | 'listJobs' | 'getJob' | 'getJobLog'
@@ -172,7 +196,8 @@ function handleReading({
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs);
       await setTtl(queue, request);
       const shown: ShownRecord = { queue, key, show: ({ pieces }) => pieces };
-      return waitMs === undefined ? sendRecord(reply, shown) : sendEnd(reply, { ...shown, waitMs });
+      if (waitMs === undefined) return sendRecord(reply, shown);
+      return sendEnd(request, reply, { ...shown, watches, waitMs });
     },
     getEndpointHealth: async (request, reply) =>
       sendJson(reply, await queue.health(request.params.endpoint)),

@@ -9,8 +9,10 @@ import type { Route } from '../../wire/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
+import type { CallerWatches } from '../http/guard.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger } from '../http/query.ts';
+import { hashRequest } from '../http/request-hash.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findNewJob } from '../nodes/forwarded.ts';
@@ -18,6 +20,7 @@ import { NO_BODY_BYTES } from '../routes/body-scope.ts';
 import {
   type EndpointRoute,
   type JobRoute,
+  readIdempotencyKey,
   readJobKey,
   readTrace,
   retryJob,
@@ -39,6 +42,7 @@ const STATUS_TTL_MS = { min: 1_000, max: LIMITS.ttlMs.max };
 
 export interface RunpodClientRoutesOptions {
   queue: Queues;
+  watches: CallerWatches;
   cursors: StreamCursors;
   clock: Clock;
   bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
@@ -55,7 +59,7 @@ export function addRunpodClientRoutes(
 }
 
 function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions): void {
-  const { queue } = options;
+  const { queue, watches } = options;
   app.route<EndpointRoute>({
     ...{ ...place(JOB_ROUTES.runJob), bodyLimit: LIMITS.runBodyBytes },
     handler: async (request, reply) => {
@@ -71,10 +75,8 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
       const { id } = await useBody(request, () => submit(options, request, 'runsync'));
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
-      return sendEnd(reply, {
-        queue,
-        key,
-        waitMs,
+      return sendEnd(request, reply, {
+        ...{ queue, watches, key, waitMs },
         show: (record) => record.compose(composeRunpodRecord),
       });
     },
@@ -88,11 +90,13 @@ async function submit(
 ) {
   const { body = Buffer.alloc(0), headers, params } = call;
   const submission = await readRunpodSubmission(body, { owner: readUser(call), ...bounds });
+  const key = readIdempotencyKey(call, undefined);
+  const idempotency = key === undefined ? undefined : { key, ...(await hashRequest(body)) };
   return queue.submissions.submit({
     ...submission,
     endpointId: params.endpoint,
     mode,
-    idempotency: undefined,
+    idempotency,
     trace: readTrace(headers),
     newJob: findNewJob(call.raw),
   });
@@ -100,7 +104,7 @@ async function submit(
 
 function addReading(
   app: FastifyInstance,
-  { clock, cursors, queue }: RunpodClientRoutesOptions,
+  { clock, cursors, queue, watches }: RunpodClientRoutesOptions,
 ): void {
   // Some clients use GET, others POST with a meaningless body.
   const method: HTTPMethods[] = ['GET', 'POST'];
@@ -125,10 +129,8 @@ function addReading(
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const key = readJobKey(request.params);
-      return sendEnd(reply, {
-        queue,
-        key,
-        waitMs,
+      return sendEnd(request, reply, {
+        ...{ queue, watches, key, waitMs },
         show: (record) => record.compose(composeRunpodRecord),
       });
     },

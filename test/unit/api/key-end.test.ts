@@ -12,7 +12,7 @@ import {
   type BalancedSettings,
   startBalanced,
 } from './balanced-platform.ts';
-import { ENDPOINT, nextTake, startPlatform, submitJob } from './platform.ts';
+import { ENDPOINT, nextTake, type Platform, startPlatform, submitJob } from './platform.ts';
 
 async function startEcho(settings?: BalancedSettings) {
   const platform = await startBalanced(settings);
@@ -38,6 +38,17 @@ const ENDS = {
   'a rotation': (keys: Keys, id: string) => keys.rotate(id, 0),
   'a rotation with a grace': (keys: Keys, id: string) => keys.rotate(id, 50),
 };
+
+/** Resolves when a call begins to wait for the end of a job. */
+function nextWait({ queue }: Platform): Promise<void> {
+  const untilEnd = queue.jobs.untilEnd.bind(queue.jobs);
+  return new Promise((resolve) => {
+    queue.jobs.untilEnd = (...call) => {
+      resolve();
+      return untilEnd(...call);
+    };
+  });
+}
 
 describe.each(Object.entries(ENDS))('%s', (_name, endKey) => {
   it('ends the WebSockets of the key, on both sides, and no others', async () => {
@@ -76,6 +87,34 @@ describe.each(Object.entries(ENDS))('%s', (_name, endKey) => {
     await endKey(platform.keys, holder.keyId);
     await expect(taking).rejects.toThrow();
     const id = await submitJob(platform);
+    const record = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
+    expect(await record.json()).toMatchObject({ status: 'IN_QUEUE' });
+  });
+
+  it.each([
+    ['status?wait=', 'GET', (id: string) => `/v2/${ENDPOINT}/status/${id}?wait=60000`],
+    ['runsync', 'POST', () => `/v2/${ENDPOINT}/runsync?wait=60000`],
+    [
+      "status-sync of RunPod's API",
+      'GET',
+      (id: string) => `/runpod/v2/${ENDPOINT}/status-sync/${id}`,
+    ],
+    ["runsync of RunPod's API", 'POST', () => `/runpod/v2/${ENDPOINT}/runsync?wait=60000`],
+  ])('answers an open %s with 401, and the job goes on', async (_call, method, pathOf) => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const { holder, key } = await platform.keys.issue(GRANT);
+    const waiting = nextWait(platform);
+    const headers = { authorization: key, 'content-type': 'application/json' };
+    const body = method === 'POST' ? { body: '{"input":{}}' } : {};
+    const calling = fetch(platform.url + pathOf(id), { method, headers, ...body });
+    await waiting;
+    await endKey(platform.keys, holder.keyId);
+    const answer = await calling;
+    expect(answer.status).toBe(401);
+    expect(await answer.text()).toMatch(
+      /revoked or has expired while the call waited; job .* goes on/,
+    );
     const record = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
     expect(await record.json()).toMatchObject({ status: 'IN_QUEUE' });
   });

@@ -49,6 +49,21 @@ describe('run', () => {
     expect(Buffer.from(lease?.input ?? '').toString()).toBe('["no","object"]');
   });
 
+  it('answers the same Idempotency-Key and body with the first job, and another body with an error', async () => {
+    const platform = await startPlatform();
+    const send = async (n: number) => {
+      const headers = { 'idempotency-key': 'k' };
+      return readJson(await platform.post(`${BASE}/run`, { input: { n } }, { headers }));
+    };
+    const first = await send(1);
+    expect(first).toMatchObject({ status: 'IN_QUEUE' });
+    expect(await send(1)).toEqual(first);
+    expect(await send(2)).toEqual({ error: expect.stringContaining('idempotencyKey') });
+    const headers = { 'idempotency-key': '' };
+    const malformed = await platform.post(`${BASE}/run`, { input: {} }, { headers });
+    expect(malformed.status).toBe(400);
+  });
+
   it('puts low-priority jobs behind all others of either API', async () => {
     const platform = await startPlatform();
     const low = await submit(platform, { input: {}, policy: { lowPriority: true } });
