@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { makeFolder } from '../../base/make-folder.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
+import { holdsLock } from './lock-holder.ts';
 
 const SQLITE_BUSY = 5;
 const OWNER_ONLY = 0o700;
@@ -31,12 +32,23 @@ export function checkDataFolder(folder: string): void {
   }
 }
 
-/** PID of the process that has locked the folder; undefined if none has, or it could not note its PID. */
+/**
+ * PID of the process that has locked the folder; undefined if none has, or it could not note its PID.
+ * @throws PlatformOptionError if the noted process is not the one that has the lock
+ */
 export function findHolder(folder: string): number | undefined {
-  const database = openExclusive(join(folder, 'lock.db'));
+  const lockFile = join(folder, 'lock.db');
+  const database = openExclusive(lockFile);
   database?.close();
   const pid = database ? Number.NaN : Number(readPid(join(folder, 'lock.pid')));
-  return Number.isSafeInteger(pid) && pid > 0 ? pid : undefined;
+  if (!Number.isSafeInteger(pid) || pid <= 0) return undefined;
+  if (holdsLock(lockFile, pid)) return pid;
+  // The lock may have been released between the two looks.
+  const again = openExclusive(lockFile);
+  again?.close();
+  if (again) return undefined;
+  const where = 'it may run in a container, or as another user: stop it there';
+  throw refuse(`${folder} is in use, but not by pid ${pid}, which lock.pid names; ${where}`);
 }
 
 /**

@@ -73,6 +73,17 @@ describe('millrace down', () => {
     expect((await platform.ended).code).toBe(0);
   });
 
+  it('signals no process that does not have the lock, whatever lock.pid says', async () => {
+    await serve();
+    const other = place.start(['-e', 'setInterval(() => {}, 9e9)'], { command: process.execPath });
+    place.write('data/lock.pid', `${other.child.pid}`);
+    const { code, stderr } = await place.run(DOWN);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/is in use, but not by pid \d+, which lock\.pid names/);
+    expect([other.child.exitCode, other.child.signalCode]).toEqual([null, null]);
+    expect(platform.child.exitCode).toBe(null);
+  });
+
   it('is refused for a folder without a platform', async () => {
     const { code, stderr } = await place.run(['down', '--data', 'none']);
     expect(code).toBe(1);
