@@ -49,7 +49,7 @@ export {
   WebhookRefusedError,
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
-export { reassemble } from './wire/chunk/chunk-reassembly.ts';
+export { reassemble } from './wire/chunk/chunk-pieces.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
 export type {
   AttemptUsage,

@@ -2,7 +2,7 @@
 import { type Clock, systemClock } from '../base/clock.ts';
 import { readHandler } from '../handler/loading/load.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
-import { reassemble } from '../wire/chunk/chunk-reassembly.ts';
+import { reassemble } from '../wire/chunk/chunk-pieces.ts';
 import type { ChunkOf, InputOf, OutputOf } from '../wire/handler-types.ts';
 import { type AttemptError, LIMITS, type S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';

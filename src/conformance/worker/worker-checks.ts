@@ -1,6 +1,6 @@
 // Checks a worker of a Millrace platform: one check for each rule of docs/protocol.md that the
 // platform can observe. The order matters: the last checks end the worker.
-import { reassemble } from '../../wire/chunk/chunk-reassembly.ts';
+import { reassemble } from '../../wire/chunk/chunk-pieces.ts';
 import { PROTOCOL_VERSION } from '../../wire/link/worker-link.ts';
 import { listYields } from '../check-inputs.ts';
 import { type ConformanceCheck, Deviation, demand, demandSame } from '../checks.ts';

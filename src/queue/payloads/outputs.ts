@@ -1,6 +1,7 @@
 // Builds the output of a job as its record shows it.
 import type { Reader, Step, StoredJob } from '../../store/store.ts';
-import { ChunkOrderError, joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
+import { ChunkOrderError } from '../../wire/chunk/chunk-pieces.ts';
+import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from '../records.ts';
 import { sliceBatches } from '../reports/streams.ts';
 

@@ -1,7 +1,7 @@
 // Reassembles large outputs incrementally, while the chunks of an attempt arrive. For complete
-// lists of chunks use `reassemble` in chunk-reassembly.ts.
-import { type Chunk, type Metrics, RESERVED_METRICS } from './chunk.ts';
-import { reassemble } from './chunk-reassembly.ts';
+// lists of chunks use `reassemble` in chunk-pieces.ts.
+import type { Chunk, Metrics } from './chunk.ts';
+import { RESERVED_METRICS, reassemble } from './chunk-pieces.ts';
 
 export class ChunkJoiner {
   #pieces: Chunk[] = [];

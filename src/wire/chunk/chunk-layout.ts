@@ -6,9 +6,6 @@
 
 import { bufferFrom } from '../primordials.ts';
 
-/** The metric `encoding`: how to join the outputs of a value's pieces. */
-export const ENCODING = { string: 0, array: 1, text: 2 } as const;
-
 export const HEAD = '{"output":';
 export const METRICS_KEY = ',"metrics":';
 export const BOUNDARY = Buffer.from(`${METRICS_KEY}{`);

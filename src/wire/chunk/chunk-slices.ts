@@ -2,7 +2,8 @@
 // pauses between slices, so that the platform can serve other requests.
 
 import { OPEN_BRACKET, QUOTE } from '../json-bytes.ts';
-import { ENCODING, viewBuffer } from './chunk-layout.ts';
+import { viewBuffer } from './chunk-layout.ts';
+import { ENCODING } from './chunk-pieces.ts';
 import {
   advanceArrayCut,
   computeCapacity,

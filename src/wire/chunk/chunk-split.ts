@@ -26,7 +26,8 @@ import {
   min,
   stringCut,
 } from '../primordials.ts';
-import { ENCODING, HEAD, METRICS_KEY, PIECE_FRAME } from './chunk-layout.ts';
+import { HEAD, METRICS_KEY, PIECE_FRAME } from './chunk-layout.ts';
+import { ENCODING } from './chunk-pieces.ts';
 
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
 const MIN_CAPACITY_BYTES = 12;

@@ -1,5 +1,5 @@
 // Defines the limits of a chunk and turns a yielded value into chunks. json.ts defines JSON values,
-// chunk-split.ts splits large outputs, chunk-reassembly.ts joins them again.
+// chunk-split.ts splits large outputs, chunk-pieces.ts and chunk-reassembly.ts join them again.
 
 import { isPlainObject, type Json, stringifyJson } from '../json.ts';
 import {
@@ -13,6 +13,7 @@ import {
   objectKeys,
 } from '../primordials.ts';
 import { HEAD, METRICS_KEY, viewBuffer } from './chunk-layout.ts';
+import { RESERVED_METRICS } from './chunk-pieces.ts';
 import { splitJson } from './chunk-split.ts';
 
 /** Largest chunk: bytes of UTF-8, the whole object with its metrics. */
@@ -20,9 +21,6 @@ export const MAX_CHUNK_BYTES = 1_000_000;
 
 /** Largest metrics of one chunk: bytes of UTF-8 JSON. */
 export const MAX_METRICS_BYTES = 65_536;
-
-/** Names of the metrics that describe pieces of a split output; handlers cannot use them. */
-export const RESERVED_METRICS = ['part', 'parts', 'encoding'] as const;
 
 export type Metrics = Record<string, number>;
 

@@ -13,7 +13,7 @@ import type { Context, Job } from '../../../../src/handler/define.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
 import { NonRetryableError, RetryAfterError } from '../../../../src/handler/retry-errors.ts';
 import { MAX_CHUNK_BYTES } from '../../../../src/wire/chunk/chunk.ts';
-import { reassemble } from '../../../../src/wire/chunk/chunk-reassembly.ts';
+import { reassemble } from '../../../../src/wire/chunk/chunk-pieces.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';
 import { cpu, readOutput } from '../../../support/workers/leases.ts';
 

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { type Chunk, splitChunk } from '../../../../src/wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../../../src/wire/chunk/chunk-joiner.ts';
-import { ChunkOrderError } from '../../../../src/wire/chunk/chunk-reassembly.ts';
+import { ChunkOrderError } from '../../../../src/wire/chunk/chunk-pieces.ts';
 
 function joinAll(joiner: ChunkJoiner, chunks: readonly Chunk[]): (Chunk | undefined)[] {
   return chunks.map((chunk) => joiner.push(chunk));

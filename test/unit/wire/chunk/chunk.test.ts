@@ -7,14 +7,14 @@ import {
   MAX_CHUNK_BYTES,
   MAX_METRICS_BYTES,
   type Metrics,
-  RESERVED_METRICS,
   splitChunk,
 } from '../../../../src/wire/chunk/chunk.ts';
 import {
   ChunkOrderError,
-  joinOutputs,
+  RESERVED_METRICS,
   reassemble,
-} from '../../../../src/wire/chunk/chunk-reassembly.ts';
+} from '../../../../src/wire/chunk/chunk-pieces.ts';
+import { joinOutputs } from '../../../../src/wire/chunk/chunk-reassembly.ts';
 import { type Json, NotJsonError } from '../../../../src/wire/json.ts';
 import { fc } from '../../../support/properties.ts';
 
