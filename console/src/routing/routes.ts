@@ -23,6 +23,11 @@ export const ROUTES: readonly PageRoute[] = [
     load: () => import('../pages/endpoint/state.tsx'),
   },
   {
+    path: '/endpoints/:endpoint/playground',
+    title: (parameters) => `Playground of ${nameEndpoint(parameters)}`,
+    load: () => import('../pages/playground/page.tsx'),
+  },
+  {
     path: '/endpoints/:endpoint/versions',
     title: (parameters) => `Versions of ${nameEndpoint(parameters)}`,
     load: () => import('../pages/endpoint/versions.tsx'),

@@ -35,6 +35,15 @@ export function SignInPage({ why }: { why: keyof typeof NOTES }) {
       </h1>
       {note && !error && <p role="status">{note}</p>}
       <form onSubmit={submit}>
+        {/* For password managers. */}
+        <input
+          type="text"
+          name="username"
+          autocomplete="username"
+          value="API key"
+          hidden
+          readOnly
+        />
         <label for={field}>API key</label>
         <input
           id={field}

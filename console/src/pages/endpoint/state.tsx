@@ -1,4 +1,5 @@
 // The state of one endpoint: its counts, what waits and why, its workers, and the scaler's decisions.
+import { Block } from '../../parts/block.tsx';
 import { Figures } from '../../parts/figures.tsx';
 import { may } from '../../platform/session.ts';
 import type { PageProps } from '../../routing/routes.ts';
@@ -57,9 +58,10 @@ function Unmanaged({ state: { endpoint, health } }: { state: EndpointState }) {
         {!hasWorkers && ' Start one:'}
       </p>
       {!hasWorkers && (
-        <pre class="block">
-          millrace worker handler.ts --url {location.origin} --endpoint {endpoint.id}
-        </pre>
+        <Block
+          label="Command"
+          text={`millrace worker handler.ts --url ${location.origin} --endpoint ${endpoint.id}`}
+        />
       )}
     </section>
   );

@@ -1,6 +1,7 @@
 // The versions of an endpoint's handler, the state of the rollout, and the way back to an earlier version.
 import type { EndpointRecord, VersionRecord } from '../../../../src/client.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
+import { Block } from '../../parts/block.tsx';
 import { sayBytes } from '../../parts/bytes.ts';
 import { Confirm } from '../../parts/confirm.tsx';
 import { Empty } from '../../parts/empty.tsx';
@@ -120,7 +121,7 @@ function RolloutState({ rollout }: { rollout: Rollout }) {
       <p class="muted">
         Started <Time at={startedAt} />; {workersReady} of {workersTotal} workers run it.
       </p>
-      {reason && <pre class="block">{reason}</pre>}
+      {reason && <Block text={reason} label="Reason" />}
     </section>
   );
 }

@@ -1,0 +1,139 @@
+// Runs one job for the playground and notes what comes back and when.
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { ApiCaller, callOf } from '../../../../src/client/api-caller.ts';
+import { readStream } from '../../../../src/client/chunk-stream.ts';
+import type { JobRecord, JobReference, StreamChunk } from '../../../../src/client.ts';
+import { isTerminal } from '../../../../src/wire/job.ts';
+import { fillPath } from '../../../../src/wire/route.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { caller, send } from '../../platform/calls.ts';
+import { asError } from '../../platform/polling.ts';
+import type { Mode } from './tries.ts';
+
+export interface Attempt {
+  mode: Mode;
+  /** JSON text. */
+  input: string;
+  /** Unix ms. */
+  startedAt: number;
+  jobId?: string;
+  /** ms from the start. */
+  firstChunkMs?: number;
+  endMs?: number;
+  /** Of the job's last attempt. */
+  chunks: readonly StreamChunk[];
+  record?: JobRecord;
+  error?: Error;
+}
+
+/** Goes on over outages of the platform. */
+const patient = new ApiCaller({ url: location.origin, repeats: 1_000, fetch: send });
+
+const WAIT_MS = 60_000;
+/** Chunks that arrive in this time are drawn together. */
+const DRAW_EVERY_MS = 100;
+
+interface Start {
+  mode: Mode;
+  input: string;
+  /** Parsed from it. */
+  value: object;
+}
+
+export function useAttempt(endpoint: string) {
+  const [attempt, setAttempt] = useState<Attempt>();
+  const abort = useRef<AbortController>(undefined);
+  useEffect(() => () => abort.current?.abort(), [endpoint]);
+
+  const start = async ({ input, mode, value }: Start) => {
+    abort.current?.abort();
+    const own = new AbortController();
+    abort.current = own;
+    const { signal } = own;
+    const run: Attempt = { mode, input, startedAt: Date.now(), chunks: [] };
+    const draw = () => {
+      if (!signal.aborted) setAttempt({ ...run });
+    };
+    draw();
+    try {
+      await runJob({ endpoint, value, run, draw, signal });
+    } catch (error) {
+      run.error = asError(error);
+    }
+    run.endMs = Date.now() - run.startedAt;
+    draw();
+  };
+  const cancel = async () => {
+    if (!attempt?.jobId) return;
+    const call = callOf(JOB_ROUTES.cancelJob, { endpoint, job: attempt.jobId });
+    await caller.json({ ...call, repeatable: false });
+  };
+  return { attempt, start, cancel };
+}
+
+interface Run {
+  endpoint: string;
+  value: object;
+  run: Attempt;
+  draw: () => void;
+  signal: AbortSignal;
+}
+
+async function runJob({ draw, endpoint, run, signal, value }: Run): Promise<void> {
+  if (run.mode === 'runsync') {
+    run.record = await caller.json<JobRecord>({
+      ...callOf(JOB_ROUTES.runJobSync, { endpoint }),
+      body: { input: value },
+      repeatable: false,
+      signal,
+    });
+    run.jobId = run.record.id;
+    draw();
+  } else {
+    const { id } = await caller.json<JobReference>({
+      ...callOf(JOB_ROUTES.runJob, { endpoint }),
+      body: { input: value },
+      repeatable: false,
+      signal,
+    });
+    run.jobId = id;
+    draw();
+    if (run.mode === 'stream') await collect({ endpoint, id, run, draw, signal });
+  }
+  await awaitEnd({ endpoint, id: run.jobId, run, draw, signal });
+}
+
+type Follow = Omit<Run, 'value'> & { id: string };
+
+async function collect({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
+  const path = fillPath(JOB_ROUTES.streamJob, { endpoint, job: id });
+  const chunks: StreamChunk[] = [];
+  let attempt = 0;
+  let drawnAt = 0;
+  for await (const chunk of readStream<StreamChunk['output']>(patient, path, { signal })) {
+    // Chunks of an attempt that began again are void.
+    if (chunk.attempt !== attempt) chunks.length = 0;
+    attempt = chunk.attempt;
+    chunks.push(chunk);
+    run.firstChunkMs ??= Date.now() - run.startedAt;
+    if (Date.now() - drawnAt < DRAW_EVERY_MS) continue;
+    run.chunks = chunks.slice();
+    drawnAt = Date.now();
+    draw();
+    // Lets the page draw between chunks that are here already.
+    await new Promise((resolve) => setTimeout(resolve));
+  }
+  run.chunks = chunks;
+  draw();
+}
+
+async function awaitEnd({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
+  while (!run.record || !isTerminal(run.record.status)) {
+    run.record = await patient.json<JobRecord>({
+      ...callOf(JOB_ROUTES.getJobStatus, { endpoint, job: id }),
+      query: run.record ? { wait: WAIT_MS } : {},
+      signal,
+    });
+    draw();
+  }
+}

@@ -1,0 +1,32 @@
+// The console in a real Chromium, on a real platform with a real worker.
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe } from 'vitest';
+import { launchBrowser } from '../support/browser.ts';
+import { describeEndpoint } from './console/endpoint.ts';
+import { describePlayground } from './console/playground.ts';
+import { describeShell } from './console/shell.ts';
+import { openWorld, type World } from './console/world.ts';
+
+let browser: Browser | undefined;
+let world: World | undefined;
+
+beforeAll(async () => {
+  browser = await launchBrowser();
+  world = await openWorld(browser);
+});
+
+afterAll(async () => {
+  await browser?.close();
+  await world?.platform.close();
+});
+
+function ready(): World {
+  if (!world) throw new Error('the platform has not started');
+  return world;
+}
+
+describe('the console', () => {
+  describeShell(ready);
+  describeEndpoint(ready);
+  describePlayground(ready);
+});

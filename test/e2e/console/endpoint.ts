@@ -1,0 +1,62 @@
+// Tests of the overview and of the pages of one endpoint.
+import { describe, expect, it } from 'vitest';
+import { createClient, createPlatform } from '../../../src/client.ts';
+import { clientOf, ENDPOINT, expectAccessible, visit, type World } from './world.ts';
+
+export function describeEndpoint(world: () => World): void {
+  describe('the pages of endpoints', () => {
+    it('list endpoints, those with trouble first, and find one by name', async () => {
+      const { platform } = world();
+      const quiet = createClient({ url: platform.url, key: platform.adminKey, endpoint: 'quiet' });
+      const { id } = await quiet.run({});
+      await visit(world(), '/', async (page) => {
+        const first = page.getByRole('row').nth(1);
+        await first.getByText('No worker').waitFor();
+        expect(await first.getByRole('link').textContent()).toBe('quiet');
+        await page.getByRole('searchbox').fill(ENDPOINT);
+        await page.getByRole('link', { name: 'quiet' }).waitFor({ state: 'detached' });
+        await expectAccessible(page);
+
+        await page.getByRole('searchbox').fill('');
+        await page.getByRole('link', { name: 'quiet' }).click();
+        await page.getByText('Why jobs wait').waitFor();
+        await page.getByText(/No worker is connected/).waitFor();
+        await expectAccessible(page);
+      });
+      await quiet.cancel(id);
+    });
+
+    it('count jobs and workers as they change', async () => {
+      await visit(world(), `/endpoints/${ENDPOINT}`, async (page) => {
+        const completed = page.locator('dl div', { hasText: 'Completed' }).locator('dd');
+        await completed.waitFor();
+        const before = Number(await completed.textContent());
+        await clientOf(world()).runsync({ act: 'say' });
+        await expect.poll(async () => Number(await completed.textContent())).toBe(before + 1);
+      });
+    });
+
+    it('do not offer what the key may not do', async () => {
+      const { platform } = world();
+      const { keys } = createPlatform({ url: platform.url, key: platform.adminKey });
+      const scopes = [`jobs:read:${ENDPOINT}`, `endpoints:read:${ENDPOINT}`];
+      const { key } = await keys.create({ name: 'reader', scopes });
+      await visit(
+        world(),
+        `/endpoints/${ENDPOINT}`,
+        async (page) => {
+          await page.getByText('Completed').waitFor();
+          const tabs = await page
+            .getByLabel('Endpoint', { exact: true })
+            .getByRole('link')
+            .allTextContents();
+          expect(tabs).toEqual(['State', 'Jobs', 'Versions', 'Settings']);
+          await page.getByRole('link', { name: 'Settings' }).click();
+          await page.getByLabel('Attempts').waitFor();
+          expect(await page.getByRole('button', { name: 'Save' }).count()).toBe(0);
+        },
+        { key },
+      );
+    });
+  });
+}

@@ -1,0 +1,112 @@
+// Tests of the playground: jobs from the first chunk to the end, and outputs that a page must not trust.
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { ENDPOINT, expectAccessible, expectNoSidewaysScroll, visit, type World } from './world.ts';
+
+const PATH = `/endpoints/${ENDPOINT}/playground`;
+
+async function run(page: Page, input: object, mode = 'Stream'): Promise<void> {
+  await page.getByLabel('Input (JSON)').fill(JSON.stringify(input));
+  await page.getByRole('radio', { name: mode, exact: true }).check();
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+}
+
+function result(page: Page) {
+  return page.getByLabel('Result');
+}
+
+export function describePlayground(world: () => World): void {
+  describe('the playground', () => {
+    it('shows the chunks of a stream while it runs, and its end', async () => {
+      await visit(world(), PATH, async (page) => {
+        await run(page, { act: 'say', text: 'word', count: 40, ms: 100 });
+        await result(page)
+          .getByText(/word1 word2/)
+          .waitFor();
+        await result(page).getByText('Running').waitFor();
+        await result(page).getByText('Completed').waitFor();
+        await result(page)
+          .getByText(/word39 word40/)
+          .waitFor();
+        await result(page).getByText('First chunk').waitFor();
+        await expectAccessible(page);
+        await page.reload();
+        await page.getByText('Earlier tries in this tab').waitFor();
+      });
+    });
+
+    it('runs a job in one call, and a job that it asks for until it ends', async () => {
+      await visit(world(), PATH, async (page) => {
+        for (const mode of ['Runsync', 'Run']) {
+          await run(page, { act: 'say', text: mode, count: 2 }, mode);
+          await result(page).getByText('Completed').waitFor();
+          await result(page)
+            .getByText(new RegExp(`${mode}2`))
+            .waitFor();
+        }
+      });
+    });
+
+    it('says where the JSON is wrong, and why a job failed', async () => {
+      await visit(world(), PATH, async (page) => {
+        await page.getByLabel('Input (JSON)').fill('{\n"act": \n}');
+        await page.getByText(/is not valid JSON/).waitFor();
+        expect(await page.getByRole('button', { name: 'Run', exact: true }).isDisabled()).toBe(
+          true,
+        );
+        await run(page, { act: 'sing' });
+        await result(page).getByText('input_invalid').first().waitFor();
+        await run(page, { act: 'fail', text: 'on purpose' });
+        await result(page)
+          .getByText(/on purpose/)
+          .first()
+          .waitFor();
+      });
+    });
+
+    it('cancels a running job', async () => {
+      await visit(world(), PATH, async (page) => {
+        await run(page, { act: 'sleep', ms: 600_000 });
+        await page.getByRole('button', { name: 'Cancel the job' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Cancel the job' }).click();
+        await result(page).getByText('Cancelled').waitFor();
+      });
+    });
+
+    it('shows images, and runs neither markup nor SVG of a handler', async () => {
+      await visit(world(), PATH, async (page) => {
+        await run(page, { act: 'picture' });
+        await expect.poll(() => result(page).locator('img').count()).toBe(2);
+        const width = await result(page)
+          .locator('img')
+          .first()
+          .evaluate((image) => Reflect.get(image, 'naturalWidth'));
+        expect(width).toBe(1);
+        await run(page, { act: 'hostile' });
+        await result(page)
+          .getByText(/onerror=/)
+          .waitFor();
+        await result(page).getByText('Completed').waitFor();
+        expect(await result(page).locator('img, svg, script, iframe').count()).toBe(0);
+        expect(await page.title()).not.toContain('owned');
+      });
+    });
+
+    it('stays usable with a text of 20 MB and with 10,000 chunks', async () => {
+      await visit(world(), PATH, async (page) => {
+        await run(page, { act: 'large', count: 19_000_000 });
+        await result(page).getByText('Completed').waitFor();
+        await result(page).getByRole('button', { name: 'Download the chunks' }).waitFor();
+        expect((await result(page).textContent())?.length).toBeLessThan(200_000);
+
+        await run(page, { act: 'chunks', count: 10_000 });
+        await result(page).getByText('10,000 chunks.').waitFor();
+        await result(page).getByText('9,900 earlier chunks are not shown.').waitFor();
+        const saved = page.waitForEvent('download');
+        await result(page).getByRole('button', { name: 'Download the chunks' }).click();
+        expect((await saved).suggestedFilename()).toMatch(/-chunks\.json$/);
+        await expectNoSidewaysScroll(page);
+      });
+    });
+  });
+}

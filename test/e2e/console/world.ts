@@ -1,0 +1,84 @@
+// What the tests of the console share: a platform with a worker, a browser, and pages that are signed in.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { expect } from 'vitest';
+import { createClient } from '../../../src/client.ts';
+import { openPage, type WatchedPage } from '../../support/browser.ts';
+import { PlatformProcess } from '../../support/processes.ts';
+
+export const ENDPOINT = 'console';
+
+export interface World {
+  platform: PlatformProcess;
+  browser: Browser;
+}
+
+export async function openWorld(browser: Browser): Promise<World> {
+  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT, 'quiet'] });
+  const worker = platform.startWorker(ENDPOINT, 'console.ts');
+  await worker.find(/connected/);
+  return { platform, browser };
+}
+
+/** `allow`: what the browser may complain of, because the test makes it happen. */
+export interface VisitOptions extends BrowserContextOptions {
+  key?: string;
+  allow?: RegExp;
+}
+
+/**
+ * Opens a page of the console with a key, has a test use it, and checks that nothing was complained of.
+ * `path`: below /console.
+ */
+export async function visit(
+  { browser, platform }: World,
+  path: string,
+  use: (page: Page, watched: WatchedPage) => Promise<void>,
+  { allow, key = platform.adminKey, ...options }: VisitOptions = {},
+): Promise<void> {
+  const watched = await openPage(browser, options);
+  try {
+    const { page } = watched;
+    // The browser keeps the cookie: a page finds its session as after a sign-in.
+    const answer = await page.request.post(`${platform.url}/v1/session`, {
+      data: { key },
+      headers: { 'Millrace-Console': '1' },
+    });
+    expect(answer.status()).toBe(201);
+    await page.goto(`${platform.url}/console${path}`);
+    await use(page, watched);
+    expect(watched.complaints.filter((text) => !allow?.test(text))).toEqual([]);
+  } finally {
+    await watched.close();
+  }
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+interface AxeResult {
+  violations: { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }[];
+}
+
+/** Checks the page with axe: no serious or critical finding. */
+export async function expectAccessible(page: Page): Promise<void> {
+  // Not as a script of the page, which its policy would refuse.
+  await page.evaluate(AXE);
+  const result = await page.evaluate<AxeResult>('axe.run()');
+  const serious = result.violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) =>
+      nodes.map(({ failureSummary, html }) => ({ id, html, failureSummary })),
+    );
+  expect(serious).toEqual([]);
+}
+
+/** The page is not wider than the window. */
+export async function expectNoSidewaysScroll(page: Page): Promise<void> {
+  const width = await page.evaluate<number>('document.documentElement.scrollWidth');
+  expect(width).toBeLessThanOrEqual(page.viewportSize()?.width ?? 0);
+}
+
+export function clientOf({ platform }: World) {
+  return createClient({ url: platform.url, key: platform.adminKey, endpoint: ENDPOINT });
+}
