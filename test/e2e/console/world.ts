@@ -1,6 +1,5 @@
 // What the tests of the console share: a platform with a worker, a browser, and pages that are signed in.
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import axe from 'axe-core';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { createClient } from '../../../src/client.ts';
@@ -54,8 +53,6 @@ export async function visit(
   }
 }
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
 interface AxeResult {
   violations: { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }[];
 }
@@ -63,7 +60,7 @@ interface AxeResult {
 /** Checks the page with axe: no serious or critical finding. */
 export async function expectAccessible(page: Page): Promise<void> {
   // Not as a script of the page, which its policy would refuse.
-  await page.evaluate(AXE);
+  await page.evaluate(axe.source);
   const result = await page.evaluate<AxeResult>('axe.run()');
   const serious = result.violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
