@@ -7,7 +7,14 @@ import { chooseTrace } from './client/job-trace.ts';
 import { waitForEnd } from './client/job-wait.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
-import type { JobDetails, JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
+import type {
+  ErrorCode,
+  JobDetails,
+  JobPolicy,
+  JobRecord,
+  JobStatus,
+  JobSummary,
+} from './wire/job.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
@@ -104,6 +111,22 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+/** Filters of the list of jobs. With another one than `status`, a page may be short and yet have a `cursor`. */
+export interface JobListOptions {
+  status?: JobStatus;
+  /** Submitted at or after, and at or before this time, Unix ms. */
+  since?: number;
+  until?: number;
+  /** Of the running or the last attempt. */
+  workerId?: string;
+  /** Of a failed attempt. */
+  errorCode?: ErrorCode;
+  /** A part of the job's ID. */
+  id?: string;
+  cursor?: string;
+  limit?: number;
+}
+
 export interface JobReference {
   id: string;
   status: JobStatus;
@@ -166,9 +189,7 @@ export interface Client<Handler = unknown> {
   purgeQueue(options?: CallOptions): Promise<{ removed: number; status: string }>;
   health(options?: CallOptions): Promise<EndpointHealth>;
   /** Returns one page of the job list; `limit` is at most what the platform allows. */
-  jobs(
-    options?: CallOptions & { status?: JobStatus; cursor?: string; limit?: number },
-  ): Promise<JobList>;
+  jobs(options?: CallOptions & JobListOptions): Promise<JobList>;
   /** Returns what the handler logged, as NDJSON. */
   log(jobId: string, options?: LogOptions): Promise<LogPage>;
   /** Yields pages of the log until the job has ended. */

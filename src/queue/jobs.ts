@@ -14,6 +14,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { WaitReason } from '../wire/wait-reason.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { isFiltered, type JobListing, searchJobs } from './job-search.ts';
 import { listLaterTypes } from './leases/gpu-order.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
 import type { FreshOutputs } from './payloads/fresh-outputs.ts';
@@ -230,14 +231,13 @@ export class Jobs {
     }
   }
 
-  /** Newest first. */
-  async list(listing: {
-    endpointId: string;
-    status: JobStatus | undefined;
-    before: number | undefined;
-    limit: number;
-  }): Promise<JobPage> {
+  /** Newest first. A page of a filtered list may have few jobs, or none, and yet a next one. */
+  async list(listing: JobListing): Promise<JobPage> {
     const { clock, store } = this.#options;
+    if (isFiltered(listing)) {
+      const { jobs, next } = await searchJobs(store, listing);
+      return { jobs: jobs.map((job) => toSummary(job, clock.now())), next };
+    }
     const jobs = await store.read(function* (tx) {
       yield* readEndpoint(tx, listing.endpointId);
       return yield* tx.jobs({ ...listing, limit: listing.limit + 1 });

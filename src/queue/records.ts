@@ -103,6 +103,7 @@ export function composeDetails(job: StoredJob, now: number, input: Uint8Array): 
 }
 
 export function toSummary(job: StoredJob, now: number): JobSummary {
+  const workerId = job.lease?.workerId ?? job.workerId;
   return {
     id: job.id,
     status: job.status,
@@ -110,6 +111,7 @@ export function toSummary(job: StoredJob, now: number): JobSummary {
     submittedAt: job.submittedAt,
     delayTime: delayTime(job, now),
     executionTime: executionTime(job, now),
+    ...(workerId !== null && { workerId }),
   };
 }
 

@@ -1,7 +1,7 @@
 // The seam to the database: the records, and the verbs that read and write them. It does not decide
 // which changes are allowed; queue/lifecycle/lifecycle.ts does.
 
-import type { JobStatus } from '../wire/job.ts';
+import type { ErrorCode, JobStatus } from '../wire/job.ts';
 import type {
   EndpointBase,
   JobKey,
@@ -113,6 +113,30 @@ export interface JobListing {
   limit: number;
 }
 
+/** What a searched job must have; a member that is left out does not matter. */
+export interface JobFilter {
+  /** Of its lease or of its last attempt. */
+  workerId?: string | undefined;
+  /** Of an attempt that has failed. */
+  errorCode?: ErrorCode | undefined;
+  /** Letters, digits and hyphens. */
+  idPart?: string | undefined;
+}
+
+export interface JobSearch extends JobListing, JobFilter {
+  /** Only jobs from this position on. */
+  from: number | undefined;
+  /** Most jobs to look at, about. */
+  scan: number;
+}
+
+export interface FoundJobs {
+  /** Newest first; there may be fewer than `limit`, or none, before the search is at its end. */
+  jobs: StoredJob[];
+  /** `before` of the search that goes on behind these; undefined at the end. */
+  next: number | undefined;
+}
+
 /** Where a job takes its turn. */
 export type TurnKey = Pick<StoredJob, 'endpointId' | 'priority' | 'group'>;
 
@@ -194,6 +218,8 @@ export interface Reader {
   jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined>;
   /** Without errors, histories, progress and attachments: of 1,000 jobs they can be hundreds of MB. */
   jobs(listing: JobListing): Step<StoredJob[]>;
+  /** Looks at a bounded number of jobs, however few match. Like `jobs` otherwise. */
+  findJobs(search: JobSearch): Step<FoundJobs>;
   /** Jobs that any worker may take, the best first: IN_QUEUE, not delayed, and without an outgrown GPU type. */
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
   /** IN_QUEUE, delayed or not, by position. `upTo`: the last position; default: none. */

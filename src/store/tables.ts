@@ -6,8 +6,10 @@ import type { Place } from './live/place.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
 import type {
   AlikeRange,
+  FoundJobs,
   JobKey,
   JobListing,
+  JobSearch,
   Payload,
   Step,
   StoredJob,
@@ -17,6 +19,10 @@ import type {
 
 export interface TableListing extends Omit<JobListing, 'status'> {
   status: Exclude<JobStatus, 'IN_PROGRESS'> | undefined;
+}
+
+export interface TableSearch extends Omit<JobSearch, 'status'> {
+  status: TableListing['status'];
 }
 
 /** The row of a new job. The caller guarantees that the ID is new. */
@@ -51,6 +57,7 @@ export interface Tables
     | 'saveAlike'
     | 'removeJob'
     | 'jobs'
+    | 'findJobs'
     | 'dueJobs'
     | 'nextDueAt'
     | 'nextTurn'
@@ -59,6 +66,8 @@ export interface Tables
   > {
   /** Like `Reader.jobs`. The status is never IN_PROGRESS: LeasedJobs lists those jobs. */
   jobs(listing: TableListing): Step<StoredJob[]>;
+  /** Like `Reader.findJobs`; the same holds. */
+  findJobs(search: TableSearch): Step<FoundJobs>;
   /** Like `Reader.dueJobs`, without jobs that have a lease. */
   dueJobs(now: number, limit: number): Step<StoredJob[]>;
   /** Like `Reader.nextDueAt`, without jobs that have a lease. */

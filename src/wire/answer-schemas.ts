@@ -138,6 +138,7 @@ const jobSummary = z.object({
   submittedAt: z.int().describe('Unix ms'),
   delayTime: wholeMs,
   executionTime: wholeMs,
+  workerId: z.string().exactOptional().describe('Of the running or the last attempt'),
 }) satisfies z.ZodType<JobSummary>;
 
 export const jobDetails = jobSummary.extend({

@@ -35,6 +35,9 @@ export const webhook = z
     'URL to which the platform posts the final record; must be a public address unless the operator allows others',
   );
 
+/** A part of a job's ID to search for. */
+export const JOB_ID_PART = /^[0-9A-Za-z-]{1,64}$/;
+
 const MAX_IDEMPOTENCY_KEY = 255;
 
 /** The header `Idempotency-Key`. Clients encode other characters differently, so only ASCII is allowed. */

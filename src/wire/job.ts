@@ -184,6 +184,8 @@ export interface JobSummary {
   submittedAt: number;
   delayTime: number;
   executionTime: number;
+  /** Of the running or the last attempt; absent before the first, and on old platforms. */
+  workerId?: string;
 }
 
 /** What the record of a job leaves out. Times are Unix ms. */

@@ -13,6 +13,7 @@ import {
   type Deletion,
   type DueDeliveries,
   type EndpointBase,
+  type FoundJobs,
   type JobKey,
   type LogRange,
   type OutgrownLoad,
@@ -39,6 +40,7 @@ import type {
   ChangedRow,
   OutgrownRange,
   TableListing,
+  TableSearch,
   Tables,
 } from '../../src/store/tables.ts';
 
@@ -140,6 +142,30 @@ export class MemoryTables implements Tables {
       job.position < (before ?? Number.MAX_SAFE_INTEGER);
     const found = sortBy(this.#select(endpointId, isWanted), (job) => -job.position);
     return found.slice(0, limit).map(slim);
+  }
+
+  *findJobs({ errorCode, from = 0, idPart = '', scan, ...search }: TableSearch): Step<FoundJobs> {
+    const { endpointId, limit, status, workerId } = search;
+    const isIndexed = (job: StoredJob) =>
+      (status === undefined || status === 'COMPLETED' || job.status === status) &&
+      job.position < (search.before ?? Number.MAX_SAFE_INTEGER) &&
+      job.position >= from;
+    const looked = sortBy(this.#select(endpointId, isIndexed), (job) => -job.position).slice(
+      0,
+      scan,
+    );
+    const found = looked.filter(
+      (job) =>
+        (status === undefined || job.status === status) &&
+        job.id.includes(idPart) &&
+        (workerId === undefined || (job.lease?.workerId ?? job.workerId) === workerId) &&
+        (errorCode === undefined ||
+          [job.error, ...job.history].some((error) => error?.code === errorCode)),
+    );
+    const jobs = found.slice(0, limit);
+    const last = looked.length === scan ? looked.at(-1)?.position : undefined;
+    const next = found.length > limit ? jobs.at(-1)?.position : last;
+    return { jobs: jobs.map(slim), next };
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {

@@ -85,6 +85,7 @@ export const jobList = z.strictObject({
       submittedAt: z.int(),
       delayTime: wholeMs,
       executionTime: wholeMs,
+      workerId: z.string().exactOptional(),
     }),
   ),
   cursor: z.string().exactOptional(),

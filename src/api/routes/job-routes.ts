@@ -1,9 +1,10 @@
 // Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { JobCriteria } from '../../queue/job-search.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { LIMITS } from '../../wire/job.ts';
-import { idempotencyHeader } from '../../wire/job-schemas.ts';
+import { ERROR_CODES, LIMITS } from '../../wire/job.ts';
+import { idempotencyHeader, JOB_ID_PART } from '../../wire/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
@@ -15,7 +16,14 @@ import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-r
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
 import { openWait } from '../http/problem-reply.ts';
-import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
+import {
+  type IntegerRange,
+  type QueryValues,
+  readInteger,
+  readStatus,
+  readText,
+  refuseParameter,
+} from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
@@ -205,6 +213,7 @@ function handleReading({
       const { jobs, next } = await queue.jobs.list({
         endpointId: request.params.endpoint,
         status: readStatus(request.query),
+        ...readJobFilter(request.query),
         ...readPageRequest(request),
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
@@ -239,6 +248,27 @@ function handleChanging({
       const removed = await queue.jobs.purge(request.params.endpoint);
       return sendJson(reply, { removed, status: 'completed' });
     },
+  };
+}
+
+const ANY_TIME = { min: 0, max: 8_640_000_000_000 };
+
+/** @throws ProblemError `invalid` */
+function readJobFilter(query: QueryValues): JobCriteria {
+  const since = readInteger(query, 'since', ANY_TIME);
+  const until = readInteger(query, 'until', ANY_TIME);
+  const idPart = readText(query, 'id');
+  if (idPart !== undefined && !JOB_ID_PART.test(idPart)) {
+    throw refuseParameter('id', 'must be 1 to 64 letters, digits or hyphens');
+  }
+  const code = readText(query, 'errorCode');
+  const errorCode = ERROR_CODES.find((known) => known === code);
+  if (code !== undefined && errorCode === undefined) {
+    throw refuseParameter('errorCode', `must be one of ${ERROR_CODES.join(', ')}`);
+  }
+  return {
+    ...{ since, until, errorCode, idPart: idPart?.toLowerCase() },
+    workerId: readText(query, 'workerId'),
   };
 }
 

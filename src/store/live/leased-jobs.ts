@@ -1,9 +1,12 @@
 // All jobs with a lease, over all endpoints, by due time: the indexes of the database omit them.
 import { DueHeap } from '../../base/due-heap.ts';
-import type { JobKey, JobListing, StoredJob } from '../store.ts';
+import type { JobFilter, JobKey, JobListing, StoredJob } from '../store.ts';
 
 /** Jobs that `listRunning` collects beyond twice its limit before it drops the oldest. */
 const SPARE_LISTED = 256;
+
+/** A list of running jobs; `from`: only those from this position on. */
+type RunningListing = Omit<JobListing, 'status'> & JobFilter & { from?: number | undefined };
 
 interface Held {
   job: StoredJob;
@@ -75,13 +78,13 @@ export class LeasedJobs {
   }
 
   /** Jobs that run, as `Reader.jobs` returns them. */
-  listRunning({ before, endpointId, limit }: Omit<JobListing, 'status'>): StoredJob[] {
+  listRunning(listing: RunningListing): StoredJob[] {
+    const { before = Number.POSITIVE_INFINITY, endpointId, from = 0, limit } = listing;
     const listed: StoredJob[] = [];
     const shorten = () => listed.sort((a, b) => b.position - a.position).splice(limit);
     for (const { job } of this.#endpoints.get(endpointId)?.values() ?? []) {
-      if (job.status !== 'IN_PROGRESS' || job.position >= (before ?? Number.POSITIVE_INFINITY)) {
-        continue;
-      }
+      const isInRange = job.position >= from && job.position < before;
+      if (job.status !== 'IN_PROGRESS' || !isInRange || !matches(job, listing)) continue;
       listed.push(job);
       // Not one by one: with thousands of jobs that would sort for each of them.
       if (listed.length > 2 * limit + SPARE_LISTED) shorten();
@@ -108,4 +111,10 @@ export function holdsValidLease({ lease }: StoredJob): boolean {
 
 function toListed(job: StoredJob): StoredJob {
   return { ...job, error: null, history: [], progress: null, usage: null, attachment: null };
+}
+
+function matches(job: StoredJob, { errorCode, idPart, workerId }: JobFilter): boolean {
+  if (workerId !== undefined && workerId !== (job.lease?.workerId ?? job.workerId)) return false;
+  if (idPart !== undefined && !job.id.includes(idPart)) return false;
+  return errorCode === undefined || job.history.some(({ code }) => code === errorCode);
 }

@@ -3,8 +3,10 @@ import type {
   ChunkBatch,
   ChunkRange,
   DueDeliveries,
+  FoundJobs,
   JobKey,
   JobListing,
+  JobSearch,
   LogRange,
   OutgrownLoad,
   Reader,
@@ -72,6 +74,18 @@ export class LiveReader implements Reader {
     }
     yield* this.writeBack();
     return yield* this.tables.jobs({ ...listing, status });
+  }
+
+  *findJobs({ status, ...search }: JobSearch): Step<FoundJobs> {
+    if (status === 'IN_PROGRESS') {
+      yield* this.loadLeased();
+      const { limit } = search;
+      const found = this.live.leased.listRunning({ ...search, limit: limit + 1 });
+      const jobs = found.slice(0, limit);
+      return { jobs, next: found.length > limit ? jobs.at(-1)?.position : undefined };
+    }
+    yield* this.writeBack();
+    return yield* this.tables.findJobs({ ...search, status });
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {

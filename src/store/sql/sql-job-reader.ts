@@ -1,8 +1,18 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job.ts';
 import type { Place } from '../live/place.ts';
-import type { AlikeRange, JobKey, OutgrownLoad, Step, StoredJob, TurnKey } from '../store.ts';
-import type { OutgrownRange, TableListing } from '../tables.ts';
+import type {
+  AlikeRange,
+  FoundJobs,
+  JobFilter,
+  JobKey,
+  OutgrownLoad,
+  SqlValue,
+  Step,
+  StoredJob,
+  TurnKey,
+} from '../store.ts';
+import type { OutgrownRange, TableListing, TableSearch } from '../tables.ts';
 import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
 import { number, numberOrNull, readFirst, textOrNull } from './rows.ts';
 
@@ -57,6 +67,28 @@ export class SqlJobReader {
       params: [endpointId, before ?? Number.MAX_SAFE_INTEGER, limit],
     };
     return rows.map(readJob);
+  }
+
+  *findJobs(search: TableSearch): Step<FoundJobs> {
+    const { before = Number.MAX_SAFE_INTEGER, endpointId, from = 0, limit, scan, status } = search;
+    // COMPLETED has no index, so all jobs are looked at.
+    const indexed = status === undefined || status === 'COMPLETED' ? '' : statusConditions[status];
+    const window = yield {
+      sql: `select position from job where endpoint_id = ? and position < ? and position >= ?
+        ${indexed && `and ${indexed}`} order by position desc limit 1 offset ?`,
+      params: [endpointId, before, from, scan - 1],
+    };
+    const last = readFirst(window, (row) => number(row, 'position'));
+    const { conditions, params } = describeFilter(search);
+    const wanted = status === undefined ? conditions : [statusConditions[status], ...conditions];
+    const rows = yield {
+      sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < ? and position >= ?
+        ${wanted.map((condition) => `and ${condition}`).join(' ')}
+        order by position desc limit ?`,
+      params: [endpointId, before, last ?? from, ...params, limit + 1],
+    };
+    const jobs = rows.slice(0, limit).map(readJob);
+    return { jobs, next: rows.length > limit ? jobs.at(-1)?.position : last };
   }
 
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
@@ -257,4 +289,27 @@ export class SqlJobReader {
       oldestQueuedAt: number(row, 'queued_at'),
     }));
   }
+}
+
+function describeFilter({ errorCode, idPart, workerId }: JobFilter): {
+  conditions: string[];
+  params: SqlValue[];
+} {
+  const conditions: string[] = [];
+  const params: SqlValue[] = [];
+  if (workerId !== undefined) {
+    conditions.push('coalesce(lease_worker, worker_id) = ?');
+    params.push(workerId);
+  }
+  if (idPart !== undefined) {
+    conditions.push('id like ?');
+    params.push(`%${idPart}%`);
+  }
+  if (errorCode !== undefined) {
+    // JSON: a quotation mark inside of a message would have a backslash before it.
+    conditions.push('(error like ? or history like ?)');
+    const member = `%"code":"${errorCode}"%`;
+    params.push(member, member);
+  }
+  return { conditions, params };
 }

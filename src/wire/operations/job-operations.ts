@@ -9,10 +9,16 @@ import {
   jobReference,
   purgeAnswer,
 } from '../answer-schemas.ts';
-import { JOB_STATUSES, type JobRecord, LIMITS } from '../job.ts';
-import { idempotencyHeader, runRequest } from '../job-schemas.ts';
+import { ERROR_CODES, JOB_STATUSES, type JobRecord, LIMITS } from '../job.ts';
+import { idempotencyHeader, JOB_ID_PART, runRequest } from '../job-schemas.ts';
 import { JOB_ROUTES } from '../routes.ts';
-import { answerJson, describeOperations, JSON_TYPE, PAGE_PARAMETERS } from './operation.ts';
+import {
+  answerJson,
+  describeOperations,
+  JSON_TYPE,
+  PAGE_PARAMETERS,
+  type Parameter,
+} from './operation.ts';
 
 const { streamWaitMs, ttlMs, waitMs } = LIMITS;
 
@@ -37,6 +43,32 @@ const RECORD_EXAMPLE: JobRecord = {
   output: { url: 'https://files.example.com/lighthouse.png' },
   workerId: 'gpu-1',
 };
+
+const ANY_TIME = z.int().min(0).exactOptional();
+
+/** Of the list of jobs. */
+const FILTERS: readonly Parameter[] = [
+  {
+    ...{ name: 'since', schema: ANY_TIME },
+    description: 'only jobs that were submitted at or after this time, Unix ms',
+  },
+  {
+    ...{ name: 'until', schema: ANY_TIME },
+    description: 'only jobs that were submitted at or before this time, Unix ms',
+  },
+  {
+    ...{ name: 'workerId', schema: z.string().exactOptional() },
+    description: 'only jobs whose running or last attempt this worker had',
+  },
+  {
+    ...{ name: 'errorCode', schema: z.enum(ERROR_CODES).exactOptional() },
+    description: 'only jobs of which an attempt failed with this code',
+  },
+  {
+    ...{ name: 'id', schema: z.string().regex(JOB_ID_PART).exactOptional() },
+    description: 'only jobs whose ID contains this text',
+  },
+];
 
 export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   runJob: {
@@ -155,12 +187,16 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   },
   listJobs: {
     summary: 'List jobs, newest first',
+    description:
+      'With another filter than `status`, a page looks at 20,000 jobs at most. It may then have few jobs, or none, and yet a ' +
+      '`cursor`.',
     query: [
       {
         name: 'status',
         schema: z.enum(JOB_STATUSES).exactOptional(),
         description: 'only jobs of this status',
       },
+      ...FILTERS,
       ...PAGE_PARAMETERS,
     ],
     answers: answerJson(jobList, 'One page.', {

@@ -1,7 +1,12 @@
 // Queries for jobs: the queue, leases, due times, the list.
 import { expect, it } from 'vitest';
-import { numberGpuType, type StoredJob } from '../../../src/store/store.ts';
-import { type FailedAttempt, JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
+import { type JobSearch, numberGpuType, type StoredJob } from '../../../src/store/store.ts';
+import {
+  type FailedAttempt,
+  JOB_STATUSES,
+  type JobError,
+  type JobStatus,
+} from '../../../src/wire/job.ts';
 import { idsOf, readJob, save, store } from './store-under-test.ts';
 import { addJobs, ENDPOINT, makeJob, makeLease } from './stored-jobs.ts';
 
@@ -219,6 +224,44 @@ export function describeList(): void {
     expect(pages.map((page) => page.length)).toEqual([7, 7, 4]);
     const newestFirst = jobs.toSorted((a, b) => b.position - a.position);
     expect(idsOf(pages.flat())).toEqual(idsOf(newestFirst));
+  });
+
+  it('finds those that match, and looks at a bounded number of them at a time', async () => {
+    const error: JobError = { code: 'execution_timeout', message: 'late', attempts: [] };
+    const failed = [{ ...FAILURE, message: 'it said \\"code\\":\\"released_too_often\\"' }];
+    await addJobs(store, [
+      makeJob({ id: 'aa-1', position: 1, status: 'COMPLETED', workerId: 'w1' }),
+      makeJob({ id: 'ab-2', position: 2, status: 'FAILED', workerId: 'w2', error }),
+      makeJob({ id: 'ab-3', position: 3, history: failed, workerId: 'w1' }),
+      makeJob({
+        ...{ id: 'aa-4', position: 4, status: 'IN_PROGRESS' as const, workerId: 'w1' },
+        lease: makeLease({ workerId: 'w2' }),
+      }),
+      { ...makeJob({ id: 'aa-5', position: 5 }), endpointId: 'ep_other' },
+    ]);
+    const all = {
+      ...{ endpointId: ENDPOINT, status: undefined, before: undefined, from: undefined },
+      ...{ limit: 10, scan: 100 },
+    };
+    const find = async (search: Partial<JobSearch>) => {
+      const { jobs, next } = await store.read((tx) => tx.findJobs({ ...all, ...search }));
+      return [idsOf(jobs), next];
+    };
+    expect(await find({})).toEqual([['aa-4', 'ab-3', 'ab-2', 'aa-1'], undefined]);
+    expect(await find({ from: 2, before: 4 })).toEqual([['ab-3', 'ab-2'], undefined]);
+    expect(await find({ idPart: 'ab-' })).toEqual([['ab-3', 'ab-2'], undefined]);
+    expect(await find({ workerId: 'w2' })).toEqual([['aa-4', 'ab-2'], undefined]);
+    expect(await find({ workerId: 'w2', status: 'IN_PROGRESS' })).toEqual([['aa-4'], undefined]);
+    expect(await find({ workerId: 'w1', status: 'IN_PROGRESS' })).toEqual([[], undefined]);
+    expect(await find({ workerId: 'w1', status: 'COMPLETED' })).toEqual([['aa-1'], undefined]);
+    expect(await find({ errorCode: 'execution_timeout' })).toEqual([['ab-2'], undefined]);
+    expect(await find({ errorCode: 'gpu_out_of_memory' })).toEqual([['ab-3'], undefined]);
+    expect(await find({ errorCode: 'released_too_often' })).toEqual([[], undefined]);
+    expect(await find({ limit: 1 })).toEqual([['aa-4'], 4]);
+    expect(await find({ limit: 1, status: 'IN_PROGRESS' })).toEqual([['aa-4'], undefined]);
+    expect(await find({ scan: 2, idPart: 'aa-1' })).toEqual([[], 3]);
+    expect(await find({ scan: 2, idPart: 'aa-1', before: 3 })).toEqual([['aa-1'], 1]);
+    expect(await find({ scan: 2, idPart: 'aa-1', before: 1 })).toEqual([[], undefined]);
   });
 
   it.each([null, makeLease()])(

@@ -3,7 +3,7 @@ import { ManualClock } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import type { LeaseHeader } from '../../../src/wire/link/worker-link.ts';
-import { errorAt } from '../../support/answers.ts';
+import { errorAt, jobList } from '../../support/answers.ts';
 import {
   exchange,
   type Platform,
@@ -405,6 +405,51 @@ describe('an endpoint', () => {
     }
     expect(seen).toEqual(ids.slice(1));
     expect(query).toContain('cursor=undefined');
+  });
+
+  it('finds jobs by worker, error, time and a part of the ID', async () => {
+    const platform = await startPlatform();
+    const ids: string[] = [];
+    const times: number[] = [];
+    for (const outcome of ['completed', 'failed', 'queued']) {
+      ids.push(await submitJob(platform));
+      times.push(Date.now());
+      if (outcome !== 'queued') {
+        const job = await takeJob(platform);
+        await (outcome === 'failed' ? job.fail('never') : job.complete());
+      }
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    const find = async (query: string) => {
+      const response = await platform.call(`/v2/demo/jobs?${query}`);
+      const { jobs } = jobList.parse(await response.json());
+      return jobs.map(({ id }) => ids.indexOf(id));
+    };
+    const end = (ids[1] ?? '').slice(-12).toUpperCase();
+    expect(await find('workerId=w1')).toEqual([1, 0]);
+    expect(await find('workerId=w1&status=COMPLETED')).toEqual([0]);
+    expect(await find('errorCode=handler_error')).toEqual([1]);
+    expect(await find(`id=${end}`)).toEqual([1]);
+    expect(await find(`since=${(times[0] ?? 0) + 1}`)).toEqual([2, 1]);
+    expect(await find(`until=${times[0]}`)).toEqual([0]);
+    for (const query of ['errorCode=none', 'id=%25', 'since=x', 'until=-1', 'workerId=']) {
+      expect((await platform.call(`/v2/demo/jobs?${query}`)).status).toBe(422);
+    }
+  });
+
+  it('goes on in the next page where a filtered page has ended', async () => {
+    const platform = await startPlatform();
+    const ids: string[] = [];
+    for (let count = 0; count < 5; count++) ids.unshift(await submitJob(platform));
+    const found: string[] = [];
+    for (let cursor = ''; ; ) {
+      const response = await platform.call(`/v2/demo/jobs?id=-&limit=2${cursor}`);
+      const page = jobList.parse(await response.json());
+      found.push(...page.jobs.map(({ id }) => id));
+      if (page.cursor === undefined) break;
+      cursor = `&cursor=${page.cursor}`;
+    }
+    expect(found).toEqual(ids);
   });
 
   it.each(['status=DONE', 'cursor=%21', 'limit=0', 'limit=1001'])(
