@@ -75,6 +75,9 @@ function runInstalledNode(binary) {
   });
 }
 
+// By default Node opens its debugger on SIGUSR1, to every user of the machine; scripts that rotate logs send this signal.
+process.on('SIGUSR1', () => {});
+
 if (readMajor(process.versions.node) >= requiredMajor) {
   void runHere();
 } else {

@@ -176,6 +176,18 @@ describe('the address', () => {
   });
 });
 
+describe('SIGUSR1', () => {
+  it('opens no debugger, although scripts that rotate logs send it', async () => {
+    const { run, url } = await serve();
+    run.child.kill('SIGUSR1');
+    const { status } = await fetchChecked(`${url}/healthz`);
+    expect(status).toBe(200);
+    const { code, stderr } = await run.end('SIGTERM');
+    expect(code).toBe(0);
+    expect(stderr).not.toContain('Debugger');
+  });
+});
+
 describe('shutdown', () => {
   it('follows SIGINT, with exit code 0', async () => {
     const { run } = await serve();
