@@ -17,6 +17,9 @@ import { completeGrpcPort, openGrpcPort } from './grpc-port.ts';
 import { PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
+/** Lower ports need a privilege. */
+const FIRST_OPEN_PORT = 1_024;
+
 export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   queue: Queues;
   keys: Keys;
@@ -120,7 +123,11 @@ async function listenForStreams(
   return url;
 }
 
-function explainListenError(error: unknown, { host, port }: ListenerParts): unknown {
+/** Returns the error itself if it is not the system's or the TLS library's. */
+export function explainListenError(
+  error: unknown,
+  { host, port }: Pick<ListenerParts, 'host' | 'port'>,
+): unknown {
   if (!(error instanceof Error) || !('code' in error)) return error;
   const { code, message } = error;
   const refuse = (option: string, problem: string) =>
@@ -130,7 +137,13 @@ function explainListenError(error: unknown, { host, port }: ListenerParts): unkn
       'port',
       `${port} on ${host} is in use; stop the program that listens there, or choose another port`,
     );
-  if (code === 'EACCES') return refuse('port', `${port} on ${host} is not permitted`);
+  if (code === 'EACCES') {
+    const advice =
+      port < FIRST_OPEN_PORT
+        ? `; choose one from ${FIRST_OPEN_PORT} on, or give this program the capability CAP_NET_BIND_SERVICE`
+        : '';
+    return refuse('port', `${port} on ${host} is not permitted${advice}`);
+  }
   if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
     return refuse('host', `${host} is not an address of this machine`);
   }
