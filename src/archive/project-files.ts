@@ -4,6 +4,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import ignore, { type Ignore } from 'ignore';
 import { ARCHIVE_LIMITS, type ArchiveLimits } from '../wire/archive-limits.ts';
+import { isPlainObject } from '../wire/json.ts';
 import { ArchiveError, tooManyFiles } from './archive-error.ts';
 import { findPathProblem, quotePath } from './archive-paths.ts';
 
@@ -19,6 +20,9 @@ const DATABASE = 'millrace.db';
 /** What `millrace serve --key-file` writes: lines of keys and nothing else. Its name is the user's choice. */
 const KEY_FILE = /^(MILLRACE_(ADMIN|WORKER)_KEY=\S+\n)+$/;
 const MAX_KEY_FILE_BYTES = 1024;
+
+const MANIFEST = 'package.json';
+const OWN_PACKAGE = 'millrace';
 
 /** Left out unless a line of .millraceignore with `!` names them. */
 const SECRETS = ['.env*', '.npmrc', '.netrc', '*.pem', '*.key', '*.p12', '*.pfx', 'id_rsa*'];
@@ -66,11 +70,17 @@ export async function listProjectFiles(
 ): Promise<ProjectFiles> {
   const own = await readRules(join(folder, OWN_IGNORE_FILE));
   const ignoreFile = own ? OWN_IGNORE_FILE : GIT_IGNORE_FILE;
-  const walk = new ProjectWalk(folder, ignoreFile, limits);
+  const ownPackage = await findOwnPackage(folder);
+  const walk = new ProjectWalk(folder, { ignoreFile, limits, ownPackage });
   await walk.visit('', own ? [] : await readAncestors(folder));
   const { files, omissions } = walk;
   files.sort((one, other) => (one.path < other.path ? -1 : 1));
   return { files, omissions, ignoreFile };
+}
+
+interface WalkOptions {
+  limits: ArchiveLimits;
+  ownPackage: string | undefined;
 }
 
 class ProjectWalk {
@@ -79,12 +89,18 @@ class ProjectWalk {
   readonly #folder: string;
   readonly #ignoreFile: string;
   readonly #limits: ArchiveLimits;
+  /** Path of the tarball of millrace that the project installs. Workers use their own copy. */
+  readonly #ownPackage: string | undefined;
   readonly #secrets = ignore().add([...SECRETS, ...MORE_SECRETS]);
 
-  constructor(folder: string, ignoreFile: string, limits: ArchiveLimits) {
+  constructor(
+    folder: string,
+    { ignoreFile, limits, ownPackage }: Pick<ProjectFiles, 'ignoreFile'> & WalkOptions,
+  ) {
     this.#folder = folder;
     this.#ignoreFile = ignoreFile;
     this.#limits = limits;
+    this.#ownPackage = ownPackage;
   }
 
   /** `below`: the folder in the project, "" or ending with "/". `layers`: the innermost first. */
@@ -130,7 +146,7 @@ class ProjectWalk {
     tested: string,
     layers: readonly IgnoreLayer[],
   ): OmissionReason | undefined {
-    if (NEVER.has(name)) return 'tool';
+    if (NEVER.has(name) || tested === this.#ownPackage) return 'tool';
     const verdict = testLayers(tested, layers);
     const isWanted = verdict === 'wanted' && this.#ignoreFile === OWN_IGNORE_FILE;
     if (!isWanted && this.#secrets.ignores(tested)) return 'secret';
@@ -169,6 +185,20 @@ async function readAncestors(folder: string): Promise<IgnoreLayer[]> {
   }
   // Without a repository, files above the project do not count.
   return [];
+}
+
+/** Undefined if the project does not depend on a tarball of millrace, or not in a form that npm would understand. */
+async function findOwnPackage(folder: string): Promise<string | undefined> {
+  let manifest: unknown;
+  try {
+    manifest = JSON.parse(await readFile(join(folder, MANIFEST), 'utf8'));
+  } catch {
+    return undefined;
+  }
+  const dependencies = isPlainObject(manifest) ? manifest['dependencies'] : undefined;
+  const given = isPlainObject(dependencies) ? dependencies[OWN_PACKAGE] : undefined;
+  const [, path] = typeof given === 'string' ? (/^file:(?:\.\/)?(.+\.tgz)$/.exec(given) ?? []) : [];
+  return path;
 }
 
 /** Undefined if the file does not exist. */

@@ -58,6 +58,21 @@ describe('listProjectFiles', () => {
     ]);
   });
 
+  it('leaves out the tarball of millrace that package.json names, and no other one', async () => {
+    await write({
+      'package.json': '{"dependencies":{"millrace":"file:vendor/millrace-0.1.0.tgz"}}',
+      'vendor/millrace-0.1.0.tgz': '',
+      'vendor/other.tgz': '',
+    });
+    const { files, omissions } = await listProjectFiles(project);
+    expect(files.map(({ path }) => path)).toEqual(['package.json', 'vendor/other.tgz']);
+    expect(omissions).toEqual([{ path: 'vendor/millrace-0.1.0.tgz', reason: 'tool' }]);
+    for (const manifest of ['no JSON', '{}', '{"dependencies":{"millrace":"1.0.0"}}']) {
+      await write({ 'package.json': manifest });
+      expect(await listPaths()).toContain('vendor/millrace-0.1.0.tgz');
+    }
+  });
+
   it('leaves out what is probably secret, also in folders', async () => {
     const secrets = [
       '.env',
