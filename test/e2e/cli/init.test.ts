@@ -40,9 +40,20 @@ it('writes a project named after its folder', async () => {
   ]);
   expect(readPackage('My Handler')).toMatchObject({
     name: 'my-handler',
-    allowScripts: { node: true },
     devDependencies: { node: expect.stringMatching(/^24\./) },
   });
+});
+
+it('decides about every install script of its packages, so that npm asks for no decision', async () => {
+  await place.run(['init', 'app', ...given]);
+  const { packages } = JSON.parse(readFileSync(join(checkout, 'package-lock.json'), 'utf8'));
+  const withScript = Object.keys(packages).filter((path) => packages[path].hasInstallScript);
+  const names = withScript.map((path) => path.replace(/^.*node_modules\//, ''));
+  const { node, ...others } = readPackage('app').allowScripts;
+  expect(Object.keys(others)).toEqual(
+    [...names, 'millrace'].filter((name) => name !== 'node').sort(),
+  );
+  expect([node, ...new Set(Object.values(others))]).toEqual([true, false]);
 });
 
 describe.each([
