@@ -11,22 +11,25 @@ import { npm, outerPath, packInto } from '../support/npm.ts';
 const execute = promisify(execFile);
 const launcher = resolve(import.meta.dirname, '../../bin/millrace.js');
 
-it('a scaffolded project installs Node 24, checks its types and passes its test', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'millrace-package-'));
-  try {
-    const packed = join(folder, 'packed');
-    mkdirSync(packed);
-    const tarball = await packInto(packed);
-    const init = [launcher, 'init', 'my-worker', '--from', tarball];
-    await execute(process.execPath, init, { cwd: folder });
-    const project = join(folder, 'my-worker');
-    await npm(['install'], project);
-    await npm(['run', 'check'], project);
-    await npm(['test'], project);
-    const node = join(project, 'node_modules/.bin/node');
-    const { stdout } = await execute(node, ['--version'], { env: { PATH: outerPath } });
-    expect(stdout).toMatch(/^v24\./);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
-});
+it.each(['typescript', 'python', 'openai-proxy', 'image'])(
+  'a project of the template %s installs Node 24, checks its types and passes its test',
+  async (template) => {
+    const folder = mkdtempSync(join(tmpdir(), 'millrace-package-'));
+    try {
+      const packed = join(folder, 'packed');
+      mkdirSync(packed);
+      const tarball = await packInto(packed);
+      const init = [launcher, 'init', 'my-worker', '--from', tarball, '--template', template];
+      await execute(process.execPath, init, { cwd: folder });
+      const project = join(folder, 'my-worker');
+      await npm(['install'], project);
+      await npm(['run', 'check'], project);
+      await npm(['test'], project);
+      const node = join(project, 'node_modules/.bin/node');
+      const { stdout } = await execute(node, ['--version'], { env: { PATH: outerPath } });
+      expect(stdout).toMatch(/^v24\./);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+);

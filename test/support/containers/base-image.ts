@@ -105,7 +105,7 @@ async function furnish(root: string, parts: Parts): Promise<void> {
 }
 
 /** Copies a file to the same path below the root; a link becomes the file that it leads to. */
-function copyInto(root: string, path: string): void {
+export function copyInto(root: string, path: string): void {
   mkdirSync(join(root, dirname(path)), { recursive: true });
   copyFileSync(path, join(root, path));
 }
@@ -114,7 +114,7 @@ function copyInto(root: string, path: string): void {
 const NATIVE_LIBRARIES = ['libresolv.so.2', 'librt.so.1'];
 
 /** Returns the shared libraries of a program, and those of native packages; none for a static one. */
-async function listLibraries(ldd: string, program: string): Promise<string[]> {
+export async function listLibraries(ldd: string, program: string): Promise<string[]> {
   const linked = await execute(ldd, [program]).catch(() => ({ stdout: '' }));
   const libraries = [...linked.stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path);
   const beside = libraries.find((path) => path.endsWith('/libc.so.6'));
