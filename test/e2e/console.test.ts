@@ -3,6 +3,7 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
 import { describeEndpoint } from './console/endpoint.ts';
+import { describeJobs } from './console/jobs.ts';
 import { describePlayground } from './console/playground.ts';
 import { describeShell } from './console/shell.ts';
 import { openWorld, type World } from './console/world.ts';
@@ -29,4 +30,5 @@ describe('the console', () => {
   describeShell(ready);
   describeEndpoint(ready);
   describePlayground(ready);
+  describeJobs(ready);
 });

@@ -28,6 +28,16 @@ export const ROUTES: readonly PageRoute[] = [
     load: () => import('../pages/playground/page.tsx'),
   },
   {
+    path: '/endpoints/:endpoint/jobs',
+    title: (parameters) => `Jobs of ${nameEndpoint(parameters)}`,
+    load: () => import('../pages/jobs/page.tsx'),
+  },
+  {
+    path: '/endpoints/:endpoint/jobs/:job',
+    title: ({ job = '' }) => `Job ${job}`,
+    load: () => import('../pages/job/page.tsx'),
+  },
+  {
     path: '/endpoints/:endpoint/versions',
     title: (parameters) => `Versions of ${nameEndpoint(parameters)}`,
     load: () => import('../pages/endpoint/versions.tsx'),

@@ -1,12 +1,11 @@
 // Runs one job for the playground and notes what comes back and when.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { ApiCaller, callOf } from '../../../../src/client/api-caller.ts';
-import { readStream } from '../../../../src/client/chunk-stream.ts';
+import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobRecord, JobReference, StreamChunk } from '../../../../src/client.ts';
 import { isTerminal } from '../../../../src/wire/job.ts';
-import { fillPath } from '../../../../src/wire/route.ts';
 import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
-import { caller, send } from '../../platform/calls.ts';
+import { collectChunks, patientCaller } from '../../output/chunk-reader.ts';
+import { caller } from '../../platform/calls.ts';
 import { asError } from '../../platform/polling.ts';
 import type { Mode } from './tries.ts';
 
@@ -26,13 +25,7 @@ export interface Attempt {
   error?: Error;
 }
 
-/** Goes on over outages of the platform. */
-const patient = new ApiCaller({ url: location.origin, repeats: 1_000, fetch: send });
-
 const WAIT_MS = 60_000;
-/** Chunks that arrive in this time are drawn together. */
-const DRAW_EVERY_MS = 100;
-
 interface Start {
   mode: Mode;
   input: string;
@@ -106,30 +99,17 @@ async function runJob({ draw, endpoint, run, signal, value }: Run): Promise<void
 type Follow = Omit<Run, 'value'> & { id: string };
 
 async function collect({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
-  const path = fillPath(JOB_ROUTES.streamJob, { endpoint, job: id });
-  const chunks: StreamChunk[] = [];
-  let attempt = 0;
-  let drawnAt = 0;
-  for await (const chunk of readStream<StreamChunk['output']>(patient, path, { signal })) {
-    // Chunks of an attempt that began again are void.
-    if (chunk.attempt !== attempt) chunks.length = 0;
-    attempt = chunk.attempt;
-    chunks.push(chunk);
-    run.firstChunkMs ??= Date.now() - run.startedAt;
-    if (Date.now() - drawnAt < DRAW_EVERY_MS) continue;
-    run.chunks = chunks.slice();
-    drawnAt = Date.now();
+  const onChange = (chunks: readonly StreamChunk[]) => {
+    run.chunks = chunks;
+    if (chunks.length > 0) run.firstChunkMs ??= Date.now() - run.startedAt;
     draw();
-    // Lets the page draw between chunks that are here already.
-    await new Promise((resolve) => setTimeout(resolve));
-  }
-  run.chunks = chunks;
-  draw();
+  };
+  await collectChunks({ endpoint, job: id, signal, onChange });
 }
 
 async function awaitEnd({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
   while (!run.record || !isTerminal(run.record.status)) {
-    run.record = await patient.json<JobRecord>({
+    run.record = await patientCaller.json<JobRecord>({
       ...callOf(JOB_ROUTES.getJobStatus, { endpoint, job: id }),
       query: run.record ? { wait: WAIT_MS } : {},
       signal,

@@ -1,0 +1,174 @@
+// One job: what happened to it, what went in and came out, and its log.
+
+import { useEffect, useState } from 'preact/hooks';
+import { callOf } from '../../../../src/client/api-caller.ts';
+import type { JobDetails, JobRecord } from '../../../../src/client.ts';
+import { isTerminal } from '../../../../src/wire/job.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { Value } from '../../output/value.tsx';
+import { Badge } from '../../parts/badge.tsx';
+import { Confirm } from '../../parts/confirm.tsx';
+import { Figures } from '../../parts/figures.tsx';
+import { JobError } from '../../parts/job-error.tsx';
+import { JOB_TONES, sayStatus } from '../../parts/job-status.ts';
+import { PageHead } from '../../parts/page-head.tsx';
+import { sayDuration, Time } from '../../parts/time.tsx';
+import { caller } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { go } from '../../routing/location.ts';
+import type { PageProps } from '../../routing/routes.ts';
+import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
+import { actOnJob, allowsAction } from '../jobs/job-actions.ts';
+import { keepDraft } from '../playground/tries.ts';
+import { JobChunks } from './job-chunks.tsx';
+import { Log } from './log.tsx';
+import { listEvents } from './timeline.ts';
+import { TimelineList } from './timeline-list.tsx';
+
+interface Job {
+  details: JobDetails;
+  record: JobRecord;
+}
+
+const EVERY_MS = 1_000;
+
+export function Page({ parameters: { endpoint = '', job = '' } }: PageProps) {
+  const [isOver, setOver] = useState(false);
+  const polled = usePolled({
+    key: `job ${endpoint} ${job}`,
+    load: (signal) => readJob(endpoint, job, signal),
+    everyMs: isOver ? null : EVERY_MS,
+  });
+  const { data, reload } = polled;
+  const status = data?.record.status;
+  useEffect(() => setOver(status !== undefined && isTerminal(status)), [status]);
+  const path = pathOf(endpoint);
+  return (
+    <>
+      <PageHead
+        title={job}
+        crumbs={[
+          { name: 'Overview', path: '/' },
+          { name: endpoint, path },
+          { name: 'Jobs', path: `${path}/jobs` },
+        ]}
+        badge={
+          data && (
+            <Badge text={sayStatus(data.record.status)} tone={JOB_TONES[data.record.status]} />
+          )
+        }
+      >
+        {data && may('jobs:write', endpoint) && (
+          <Actions endpoint={endpoint} job={data} reload={reload} />
+        )}
+      </PageHead>
+      <LoadProblem polled={polled} />
+      {data && <JobBody key={data.details.attempt} endpoint={endpoint} job={data} />}
+    </>
+  );
+}
+
+/** The last details: with an input of up to 20 MB, they are read again only when the job has changed. */
+let lastDetails: { key: string; details: JobDetails } | undefined;
+
+async function readJob(endpoint: string, job: string, signal: AbortSignal): Promise<Job> {
+  const ofJob = { endpoint, job };
+  const record = await caller.json<JobRecord>({
+    ...callOf(JOB_ROUTES.getJobStatus, ofJob),
+    signal,
+  });
+  const key = [endpoint, job, record.status, record.attempt].join(' ');
+  if (lastDetails?.key !== key) {
+    const call = callOf(JOB_ROUTES.getJob, ofJob);
+    lastDetails = { key, details: await caller.json<JobDetails>({ ...call, signal }) };
+  }
+  return { details: lastDetails.details, record };
+}
+
+interface ActionsProps {
+  endpoint: string;
+  job: Job;
+  reload: () => void;
+}
+
+function Actions({ endpoint, job: { details, record }, reload }: ActionsProps) {
+  const act = async (action: 'cancel' | 'retry') => {
+    await actOnJob(action, endpoint, details.id);
+    reload();
+  };
+  const runAgain = () => {
+    keepDraft(endpoint, JSON.stringify(details.input, null, 2));
+    go(`${pathOf(endpoint)}/playground`);
+  };
+  return (
+    <>
+      <button type="button" onClick={runAgain}>
+        Run again with another input
+      </button>
+      {allowsAction('retry', record.status) && (
+        <Confirm label="Retry" question="Queue this job again?" act={() => act('retry')} />
+      )}
+      {allowsAction('cancel', record.status) && (
+        <Confirm label="Cancel" question="Cancel this job?" isDangerous act={() => act('cancel')} />
+      )}
+    </>
+  );
+}
+
+function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job: Job }) {
+  const isOver = isTerminal(record.status);
+  return (
+    <>
+      <Figures figures={listFigures(details, record)} />
+      {record.error && <JobError error={record.error} />}
+      <div class="two-columns">
+        <section>
+          <h2>Timeline</h2>
+          <TimelineList events={listEvents(details, record)} />
+        </section>
+        <section>
+          <h2>Input</h2>
+          <Value value={details.input} file={`${details.id}-input`} />
+        </section>
+      </div>
+      {record.progress !== undefined && !isOver && (
+        <section>
+          <h2>Progress</h2>
+          <Value value={record.progress} file={`${details.id}-progress`} />
+        </section>
+      )}
+      {record.output !== undefined && (
+        <section>
+          <h2>Output</h2>
+          <Value value={record.output} file={`${details.id}-output`} />
+        </section>
+      )}
+      {details.attempt > 0 && (
+        <JobChunks endpoint={endpoint} job={details.id} isRunning={!isOver} />
+      )}
+      <Log key={String(isOver)} endpoint={endpoint} job={details.id} />
+      <p class="muted">
+        The platform removes this job <Time at={details.expiresAt} />.
+      </p>
+    </>
+  );
+}
+
+function listFigures(details: JobDetails, record: JobRecord) {
+  const { attempt, delayTime, executionTime, executionTimeout, group, maxAttempts, priority } =
+    details;
+  const gpu = record.usage?.gpu;
+  return [
+    { name: 'In queue', value: attempt > 0 ? sayDuration(delayTime) : '–' },
+    {
+      name: 'Run time',
+      value: attempt > 0 ? sayDuration(executionTime) : '–',
+      note: `at most ${sayDuration(executionTimeout)}`,
+    },
+    { name: 'Attempt', value: attempt, note: `of at most ${maxAttempts}` },
+    ...(gpu ? [{ name: 'GPU time', value: sayDuration(gpu.seconds * 1_000) }] : []),
+    ...(priority > 0 ? [{ name: 'Priority', value: priority }] : []),
+    ...(group === undefined ? [] : [{ name: 'Group', value: group }]),
+  ];
+}

@@ -1,0 +1,127 @@
+// Tests of the list of jobs and of the page of one job.
+import { describe, expect, it } from 'vitest';
+import {
+  clientOf,
+  ENDPOINT,
+  expectAccessible,
+  expectNoSidewaysScroll,
+  visit,
+  type World,
+} from './world.ts';
+
+const PATH = `/endpoints/${ENDPOINT}/jobs`;
+
+export function describeJobs(world: () => World): void {
+  describe('the pages of jobs', () => {
+    it('filter jobs and page through them', async () => {
+      const client = clientOf(world());
+      const ids = await Promise.all(
+        Array.from({ length: 60 }, async () => (await client.run({ act: 'say', count: 1 })).id),
+      );
+      const failed = await client.run({ act: 'fail' });
+      await client.wait(failed.id);
+      await visit(world(), PATH, async (page) => {
+        const links = page.getByRole('table').getByRole('link');
+        await expect.poll(() => links.count()).toBe(50);
+        await page.getByRole('button', { name: 'Older' }).click();
+        await page.getByText('Page 2').waitFor();
+        await page.getByRole('link', { name: ids[0] ?? '' }).waitFor();
+        await page.getByRole('button', { name: 'Newer' }).click();
+
+        await page.getByLabel('Status').selectOption('FAILED');
+        await page.getByRole('link', { name: failed.id }).waitFor();
+        await expect.poll(() => page.url()).toContain('status=FAILED');
+        await page.getByLabel('Status').selectOption('');
+        await page.getByLabel('Job ID').fill(ids[30] ?? '');
+        await expect.poll(() => links.allTextContents()).toEqual([ids[30]]);
+        await page.reload();
+        await expect.poll(() => links.allTextContents()).toEqual([ids[30]]);
+        await expectAccessible(page);
+      });
+    });
+
+    it('cancel and retry several jobs, and purge the queue after a question', async () => {
+      const client = clientOf(world());
+      const sleepers = await Promise.all(
+        [1, 2].map(async () => (await client.run({ act: 'sleep', ms: 600_000 })).id),
+      );
+      const waiting = await client.run({ act: 'say' }, { policy: { delay: 600_000 } });
+      await visit(world(), PATH, async (page) => {
+        for (const id of sleepers) await page.getByLabel(`Choose ${id}`).check();
+        await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+        const dialog = page.getByRole('dialog');
+        await dialog.getByText('Cancel 2 jobs?').waitFor();
+        await dialog.getByRole('button', { name: 'Cancel' }).click();
+        await page.getByText('Cancelled 2 jobs.').waitFor();
+
+        await page.getByRole('button', { name: 'Purge the queue' }).click();
+        await dialog.getByRole('button', { name: 'Back' }).click();
+        expect((await client.status(waiting.id)).status).toBe('IN_QUEUE');
+        await page.getByRole('button', { name: 'Purge the queue' }).click();
+        await dialog.getByRole('button', { name: 'Purge the queue' }).click();
+        await page.getByText('Cancelled 1 jobs.').waitFor();
+        expect((await client.status(waiting.id)).status).toBe('CANCELLED');
+      });
+    });
+
+    it('show a running job with its chunks and its log until it ends', async () => {
+      const { id } = await clientOf(world()).run({ act: 'chunks', count: 300, ms: 20 });
+      await visit(world(), `${PATH}/${id}`, async (page) => {
+        await page.getByText(/Attempt 1 started/).waitFor();
+        await page
+          .getByText(/chunks yielded/)
+          .first()
+          .waitFor();
+        await page.getByText('Running').waitFor();
+        await page.getByLabel('Timeline').getByText('Completed').waitFor();
+        await page.getByText('300 chunks.').waitFor();
+        await expectAccessible(page);
+      });
+    });
+
+    it('show why a job failed, retry it, and run it again with another input', async () => {
+      const client = clientOf(world());
+      const { id } = await client.run({ act: 'fail', text: 'for a reason' });
+      await client.wait(id);
+      await visit(
+        world(),
+        `${PATH}/${id}`,
+        async (page) => {
+          await page
+            .getByText(/for a reason/)
+            .first()
+            .waitFor();
+          await page.getByText('Stack').click();
+          await page
+            .getByText(/console\.ts/)
+            .first()
+            .waitFor();
+          await expectAccessible(page);
+          await expectNoSidewaysScroll(page);
+          await page.getByRole('button', { name: 'Retry' }).click();
+          await page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click();
+          await page
+            .getByText(/Attempt 2 started|Attempt [2-9] failed/)
+            .first()
+            .waitFor();
+          await page.getByRole('button', { name: 'Run again with another input' }).click();
+          await expect
+            .poll(() => page.getByLabel('Input (JSON)').inputValue())
+            .toContain('for a reason');
+        },
+        { viewport: { width: 360, height: 740 } },
+      );
+    });
+
+    it('say that a job does not exist', async () => {
+      await visit(
+        world(),
+        `${PATH}/none`,
+        async (page) => {
+          await page.getByRole('alert').waitFor();
+        },
+        { allow: /status of 404/ },
+      );
+    });
+  });
+}
