@@ -6,7 +6,9 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { z } from 'zod';
 import { createClient } from '../../../src/client.ts';
+import { S3_KEYS, S3Server } from '../../support/network/s3-server.ts';
 import { readCodeBlocks, runCommandLine } from '../../support/printed-commands.ts';
 import { Process } from '../../support/processes.ts';
 
@@ -16,6 +18,7 @@ const handlers = blocks.filter(({ language }) => language === 'ts');
 
 let folder: string;
 let dev: Process;
+let server: S3Server;
 let url: string;
 
 beforeAll(async () => {
@@ -23,15 +26,24 @@ beforeAll(async () => {
   mkdirSync(join(folder, 'node_modules'));
   symlinkSync(resolve('.'), join(folder, 'node_modules/millrace'));
   symlinkSync(resolve('node_modules/zod'), join(folder, 'node_modules/zod'));
+  symlinkSync(resolve('node_modules/@aws-sdk'), join(folder, 'node_modules/@aws-sdk'));
   for (const { text } of handlers) {
     writeFileSync(join(folder, /^\/\/ (\S+)/.exec(text)?.[1] ?? ''), text);
   }
-  dev = new Process(['dev', folder, '--port', '0']);
+  server = await S3Server.start('files');
+  const env = {
+    BUCKET_ENDPOINT_URL: server.url,
+    BUCKET_NAME: 'files',
+    BUCKET_ACCESS_KEY_ID: S3_KEYS.accessId,
+    BUCKET_SECRET_ACCESS_KEY: S3_KEYS.accessSecret,
+  };
+  dev = new Process(['dev', folder, '--port', '0'], { env });
   url = await dev.find(/ready at (http:\/\/127\.0\.0\.1:\d+)/);
 });
 
 afterAll(async () => {
   await dev.end();
+  await server[Symbol.asyncDispose]();
   rmSync(folder, { recursive: true, force: true });
 });
 
@@ -40,7 +52,17 @@ const open = (endpoint: string) => createClient({ url, endpoint });
 it('has a handler for each idiom', () => {
   const names = handlers.map(({ text }) => /^\/\/ (\w+)/.exec(text)?.[1]);
   expect(names).toEqual([
-    ...['errors', 'validation', 'streams', 'progress', 'refresh', 'concurrency', 'uploads'],
+    ...[
+      'errors',
+      'validation',
+      'streams',
+      'progress',
+      'refresh',
+      'concurrency',
+      'uploads',
+      'put',
+      'downloads',
+    ],
   ]);
 });
 
@@ -85,7 +107,25 @@ it('concurrency_modifier: several jobs run at a time', async () => {
   expect(Math.max(...counts)).toBeGreaterThan(1);
 });
 
-it('rp_upload: the handler puts its bytes', async () => {
+it('rp_upload: the handler uploads to the bucket of the worker, and returns a presigned URL', async () => {
+  const record = await open('uploads').runsync({});
+  expect(record).toMatchObject({
+    output: { url: expect.stringMatching(/picture\.png\?.*604800/) },
+  });
+  const { url: uploaded } = z.object({ url: z.string() }).parse(record.output);
+  expect(await (await fetch(uploaded)).text()).toBe('the picture');
+});
+
+it('rp_download: the handler refuses a private address', async () => {
+  expect(await open('downloads').runsync({ urls: [`${url}/readyz`] })).toMatchObject({
+    ...{ status: 'FAILED', attempt: 1 },
+    error: {
+      message: expect.stringMatching(/^input\.urls\[0\] .*127\.0\.0\.1 is refused \(loopback\)/),
+    },
+  });
+});
+
+it('a presigned URL of the client: the handler puts its bytes', async () => {
   let received = '';
   const server = createServer(async (request, response) => {
     received = `${request.method} ${await buffer(request)}`;
@@ -96,7 +136,7 @@ it('rp_upload: the handler puts its bytes', async () => {
   const port = typeof bound === 'object' && bound ? bound.port : 0;
   const uploadUrl = `http://127.0.0.1:${port}/picture`;
   try {
-    expect(await open('uploads').runsync({ uploadUrl })).toMatchObject({ output: { bytes: 11 } });
+    expect(await open('put').runsync({ uploadUrl })).toMatchObject({ output: { bytes: 11 } });
     expect(received).toBe('PUT the picture');
   } finally {
     server.close();
