@@ -5,6 +5,7 @@ import { launchBrowser } from '../support/browser.ts';
 import { describeEndpoint } from './console/endpoint.ts';
 import { describeJobs } from './console/jobs.ts';
 import { describePlayground } from './console/playground.ts';
+import { describeResources } from './console/resources.ts';
 import { describeShell } from './console/shell.ts';
 import { openWorld, type World } from './console/world.ts';
 
@@ -31,4 +32,5 @@ describe('the console', () => {
   describeEndpoint(ready);
   describePlayground(ready);
   describeJobs(ready);
+  describeResources(ready);
 });

@@ -10,7 +10,7 @@ export function JobError({ error }: { error: ErrorOfJob }) {
   return (
     <section class="problem">
       <p>
-        <strong>{type ?? code}</strong> <code>{code}</code>
+        <strong>{type ?? code}</strong> {type && <code>{code}</code>}
       </p>
       <pre>{message}</pre>
       {stack && (

@@ -47,6 +47,19 @@ export const ROUTES: readonly PageRoute[] = [
     title: (parameters) => `Settings of ${nameEndpoint(parameters)}`,
     load: () => import('../pages/endpoint/settings.tsx'),
   },
+  { path: '/pods', title: () => 'Pods', load: () => import('../pages/pods/list.tsx') },
+  {
+    path: '/pods/:pod',
+    title: ({ pod = '' }) => `Pod ${pod}`,
+    load: () => import('../pages/pods/pod.tsx'),
+  },
+  {
+    path: '/templates',
+    title: () => 'Templates',
+    load: () => import('../pages/templates/page.tsx'),
+  },
+  { path: '/catalog', title: () => 'Catalog', load: () => import('../pages/catalog/page.tsx') },
+  { path: '/keys', title: () => 'Keys', load: () => import('../pages/keys/page.tsx') },
 ];
 
 const NOT_FOUND: PageRoute = {

@@ -1,7 +1,7 @@
 // The main navigation: the pages that the session's key may open, the theme, and sign-out.
 import { useState } from 'preact/hooks';
 import { useStore } from '../parts/store.ts';
-import { mayAnywhere, type Session } from '../platform/session.ts';
+import { may, mayAnywhere, type Session } from '../platform/session.ts';
 import { signOut } from '../platform/sign-in.ts';
 import { hrefOf } from '../routing/location.ts';
 import { chooseTheme, THEMES, theme } from './theme.ts';
@@ -18,6 +18,10 @@ const ENTRIES: readonly Entry[] = [
     name: 'Overview',
     isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
   },
+  { path: '/pods', name: 'Pods', isShown: () => may('pods:read') },
+  { path: '/templates', name: 'Templates', isShown: () => may('endpoints:read') },
+  { path: '/catalog', name: 'Catalog', isShown: () => may('endpoints:read') },
+  { path: '/keys', name: 'Keys', isShown: () => may('keys:read') },
 ];
 
 export function Navigation({ path, session }: { path: string; session: Session }) {

@@ -14,7 +14,10 @@ export interface World {
 }
 
 export async function openWorld(browser: Browser): Promise<World> {
-  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT, 'quiet'] });
+  const platform = await PlatformProcess.start({
+    endpoints: [ENDPOINT, 'quiet'],
+    args: ['--engine', 'process'],
+  });
   const worker = platform.startWorker(ENDPOINT, 'console.ts');
   await worker.find(/connected/);
   return { platform, browser };

@@ -1,6 +1,7 @@
 // The pods that are workers of an endpoint.
-import type { PodRecord, PodStatus } from '../../../../src/client.ts';
-import { Badge, type Tone } from '../../parts/badge.tsx';
+import type { PodRecord } from '../../../../src/client.ts';
+import { Badge } from '../../parts/badge.tsx';
+import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
 import { Problem } from '../../parts/problem.tsx';
 import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
@@ -15,15 +16,6 @@ const COLUMNS = [
   { name: 'USD/h', isNumber: true },
   { name: 'Started' },
 ];
-
-const TONES: Readonly<Record<PodStatus, Tone>> = {
-  PROVISIONING: 'busy',
-  STARTING: 'busy',
-  RUNNING: 'good',
-  EXITED: 'plain',
-  ERROR: 'bad',
-  TERMINATED: 'plain',
-};
 
 export function Workers({ id }: { id: string }) {
   const { data, error } = usePolled({
@@ -47,7 +39,7 @@ export function Workers({ id }: { id: string }) {
                 <small class="mono">{pod.id}</small>
               </th>
               <td>
-                <Badge text={sayStatus(pod.status)} tone={TONES[pod.status]} />
+                <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />
                 {pod.reason && <small class="reason">{pod.reason}</small>}
               </td>
               <td>{sayDevice(pod)}</td>
@@ -67,17 +59,4 @@ async function listWorkers(endpoint: string, signal: AbortSignal): Promise<PodRe
     if (pod.endpointId === endpoint && pod.status !== 'TERMINATED') found.push(pod);
   }
   return found;
-}
-
-function sayStatus(status: PodStatus): string {
-  return status[0] + status.slice(1).toLowerCase();
-}
-
-function sayDevice({ cpu, gpu, node }: PodRecord): string {
-  const device = gpu
-    ? `${gpu.count} × ${gpu.id}`
-    : cpu
-      ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB`
-      : '–';
-  return node ? `${device} on ${node}` : device;
 }

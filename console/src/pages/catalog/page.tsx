@@ -1,0 +1,87 @@
+// The catalog: GPU types and CPU flavors with prices and what is free.
+import { Empty } from '../../parts/empty.tsx';
+import { PageHead } from '../../parts/page-head.tsx';
+import { Table } from '../../parts/table.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { LoadProblem } from '../endpoint/frame.tsx';
+
+const GPU_COLUMNS = [
+  { name: 'GPU type' },
+  { name: 'Memory, GB', isNumber: true },
+  { name: 'USD/h', isNumber: true },
+  { name: 'Free', isNumber: true },
+  { name: 'In all', isNumber: true },
+];
+const CPU_COLUMNS = [
+  { name: 'CPU flavor' },
+  { name: 'vCPUs' },
+  { name: 'Memory up to, GB', isNumber: true },
+  { name: 'USD/h per vCPU', isNumber: true },
+  { name: 'USD/h per GB', isNumber: true },
+];
+
+export function Page() {
+  const polled = usePolled({
+    key: 'catalog',
+    load: async (signal) => {
+      const [gpus, cpus] = await Promise.all([
+        platform.catalog.gpus.page({ limit: 1_000, signal }),
+        platform.catalog.cpus.page({ limit: 1_000, signal }),
+      ]);
+      return { gpus: gpus.items, cpus: cpus.items };
+    },
+    everyMs: 10_000,
+  });
+  const { data } = polled;
+  return (
+    <>
+      <PageHead title="Catalog" />
+      <LoadProblem polled={polled} />
+      {data && (
+        <section>
+          <h2>GPUs</h2>
+          {data.gpus.length === 0 ? (
+            <Empty title="The engine has no GPUs" command="millrace doctor">
+              Check what this machine has:
+            </Empty>
+          ) : (
+            <Table label="GPU types" columns={GPU_COLUMNS}>
+              {data.gpus.map(({ available, id, memory, name, price, total }) => (
+                <tr key={id}>
+                  <th scope="row">
+                    {name}
+                    <small class="mono">{id}</small>
+                  </th>
+                  <td class="number">{memory}</td>
+                  <td class="number">{price}</td>
+                  <td class="number">{available}</td>
+                  <td class="number">{total}</td>
+                </tr>
+              ))}
+            </Table>
+          )}
+        </section>
+      )}
+      {data && data.cpus.length > 0 && (
+        <section>
+          <h2>CPUs</h2>
+          <Table label="CPU flavors" columns={CPU_COLUMNS}>
+            {data.cpus.map(({ id, maxMemory, memoryPrice, name, vcpuCounts, vcpuPrice }) => (
+              <tr key={id}>
+                <th scope="row">
+                  {name}
+                  <small class="mono">{id}</small>
+                </th>
+                <td>{vcpuCounts.join(', ')}</td>
+                <td class="number">{maxMemory}</td>
+                <td class="number">{vcpuPrice}</td>
+                <td class="number">{memoryPrice}</td>
+              </tr>
+            ))}
+          </Table>
+        </section>
+      )}
+    </>
+  );
+}

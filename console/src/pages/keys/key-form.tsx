@@ -1,0 +1,77 @@
+// The form for a new key. It offers only scopes that the session's key has itself.
+import { useState } from 'preact/hooks';
+import type { IssuedKeyRecord, NewKey } from '../../../../src/client.ts';
+import { SCOPES } from '../../../../src/wire/scopes.ts';
+import { Field } from '../../parts/field.tsx';
+import { Problem } from '../../parts/problem.tsx';
+import { SCOPE_TEXTS } from '../../parts/scopes.ts';
+import { platform } from '../../platform/calls.ts';
+import { asError } from '../../platform/polling.ts';
+import { mayAnywhere } from '../../platform/session.ts';
+
+interface KeyFormProps {
+  onCreated: (key: IssuedKeyRecord) => void;
+  onCancel: () => void;
+}
+
+const DAY_MS = 86_400_000;
+
+export function KeyForm({ onCancel, onCreated }: KeyFormProps) {
+  const [error, setError] = useState<Error>();
+  const create = async (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!(event.currentTarget instanceof HTMLFormElement)) return;
+    setError(undefined);
+    try {
+      onCreated(await platform.keys.create(readKey(new FormData(event.currentTarget), Date.now())));
+    } catch (reason) {
+      setError(asError(reason));
+    }
+  };
+  return (
+    <form class="settings" onSubmit={create}>
+      <fieldset>
+        <legend>New key</legend>
+        <Field label="Name">
+          {(ids) => <input {...ids} name="name" type="text" required maxLength={200} />}
+        </Field>
+        <Field label="Endpoint" help="ID or name; empty: all endpoints">
+          {(ids) => <input {...ids} name="endpoint" type="text" />}
+        </Field>
+        <Field label="Expires after, days" help="Empty: as the key that you are signed in with">
+          {(ids) => <input {...ids} name="days" type="number" min={1} max={3_650} />}
+        </Field>
+        <fieldset class="scopes">
+          <legend>Scopes</legend>
+          {SCOPES.filter(mayAnywhere).map((scope) => (
+            <label key={scope}>
+              <input type="checkbox" name="scope" value={scope} /> <code>{scope}</code>{' '}
+              <span class="muted">{SCOPE_TEXTS[scope]}</span>
+            </label>
+          ))}
+        </fieldset>
+      </fieldset>
+      {error && <Problem error={error} />}
+      <div class="form-actions">
+        <button type="submit" class="primary">
+          Create
+        </button>
+        <button type="button" onClick={onCancel}>
+          Back
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function readKey(form: FormData, now: number): NewKey {
+  const text = (name: string) => String(form.get(name) ?? '').trim();
+  const endpoint = text('endpoint');
+  const scopes = form
+    .getAll('scope')
+    .map((scope) => (endpoint ? `${String(scope)}:${endpoint}` : String(scope)));
+  const key: NewKey = { name: text('name'), scopes };
+  const days = Number(text('days'));
+  if (days > 0) key.expiresAt = new Date(now + days * DAY_MS).toISOString();
+  return key;
+}

@@ -1,0 +1,123 @@
+// The API keys: list, create, rotate and revoke. A new key is shown once.
+import { useState } from 'preact/hooks';
+import type { IssuedKeyRecord, KeyRecord } from '../../../../src/client.ts';
+import { Confirm } from '../../parts/confirm.tsx';
+import { Copy } from '../../parts/copy.tsx';
+import { Empty } from '../../parts/empty.tsx';
+import { PageHead } from '../../parts/page-head.tsx';
+import { Table } from '../../parts/table.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may, sessionState } from '../../platform/session.ts';
+import { LoadProblem } from '../endpoint/frame.tsx';
+import { KeyForm } from './key-form.tsx';
+
+const COLUMNS = [
+  { name: 'Name' },
+  { name: 'Scopes' },
+  { name: 'User' },
+  { name: 'Created' },
+  { name: 'Expires' },
+  { name: 'Actions', isHidden: true },
+];
+
+export function Page() {
+  const [issued, setIssued] = useState<IssuedKeyRecord>();
+  const [isOpen, setOpen] = useState(false);
+  const polled = usePolled({
+    key: 'keys',
+    load: async (signal) => (await platform.keys.page({ limit: 1_000, signal })).items,
+    everyMs: 10_000,
+  });
+  const { data, reload } = polled;
+  const show = (key: IssuedKeyRecord) => {
+    setIssued(key);
+    setOpen(false);
+    reload();
+  };
+  return (
+    <>
+      <PageHead title="Keys">
+        {may('keys:write') && !isOpen && (
+          <button type="button" class="primary" onClick={() => setOpen(true)}>
+            Create a key
+          </button>
+        )}
+      </PageHead>
+      <LoadProblem polled={polled} />
+      {issued && <NewKey issued={issued} onDone={() => setIssued(undefined)} />}
+      {isOpen && <KeyForm onCreated={show} onCancel={() => setOpen(false)} />}
+      {data?.length === 0 && <Empty title="No keys yet" command="millrace keys create --help" />}
+      {data && data.length > 0 && (
+        <Table label="Keys" columns={COLUMNS}>
+          {data.map((key) => (
+            <Row key={key.id} record={key} onIssued={show} reload={reload} />
+          ))}
+        </Table>
+      )}
+    </>
+  );
+}
+
+function NewKey({ issued, onDone }: { issued: IssuedKeyRecord; onDone: () => void }) {
+  return (
+    <section class="note" role="status">
+      <h2>The key {issued.name}</h2>
+      <p>Copy it now: the platform stores only its hash and cannot show it again.</p>
+      <p>
+        <code class="secret">{issued.key}</code>
+      </p>
+      <Copy text={issued.key} label="Copy the key" />
+      <button type="button" onClick={onDone}>
+        Done
+      </button>
+    </section>
+  );
+}
+
+interface RowProps {
+  record: KeyRecord;
+  onIssued: (key: IssuedKeyRecord) => void;
+  reload: () => void;
+}
+
+function Row({ onIssued, record, reload }: RowProps) {
+  const { createdAt, expiresAt, id, name, scopes, userId } = record;
+  const state = sessionState.read();
+  const isOwn = state.kind === 'open' && state.session.key?.id === id;
+  const rotate = async () => onIssued(await platform.keys.rotate(id));
+  const revoke = async () => {
+    await platform.keys.delete(id);
+    reload();
+  };
+  return (
+    <tr>
+      <th scope="row">
+        {name}
+        <small class="mono">{id}</small>
+      </th>
+      <td>{scopes.join(', ')}</td>
+      <td>{userId}</td>
+      <td class="nowrap">
+        <Time at={createdAt} />
+      </td>
+      <td class="nowrap">{expiresAt ? <Time at={expiresAt} /> : 'never'}</td>
+      <td class="number">
+        {may('keys:write') && (
+          <span class="row-actions">
+            <Confirm label="Rotate" question={`Replace the key ${name}?`} act={rotate}>
+              <p>A new key with the same scopes replaces it. The old key ends at once.</p>
+            </Confirm>
+            <Confirm label="Revoke" question={`Revoke the key ${name}?`} isDangerous act={revoke}>
+              <p>
+                Programs that use it get 401 at once.{' '}
+                {isOwn && 'You are signed in with this key: your session ends too.'}
+              </p>
+            </Confirm>
+          </span>
+        )}
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,97 @@
+// All pods: those of workers, and those that users created.
+import { useState } from 'preact/hooks';
+import type { PodRecord } from '../../../../src/client.ts';
+import { Badge } from '../../parts/badge.tsx';
+import { Empty } from '../../parts/empty.tsx';
+import { PageHead } from '../../parts/page-head.tsx';
+import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
+import { Table } from '../../parts/table.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { sessionState } from '../../platform/session.ts';
+import { hrefOf } from '../../routing/location.ts';
+import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
+
+const COLUMNS = [
+  { name: 'Pod' },
+  { name: 'Status' },
+  { name: 'Endpoint' },
+  { name: 'Device' },
+  { name: 'USD/h', isNumber: true },
+  { name: 'Created' },
+];
+
+export function Page() {
+  const [withEnded, setWithEnded] = useState(false);
+  const [search, setSearch] = useState('');
+  const state = sessionState.read();
+  const hasEngine = state.kind === 'open' && state.session.platform.engine !== null;
+  const polled = usePolled({
+    key: 'pods',
+    load: async (signal) =>
+      hasEngine ? (await platform.pods.page({ limit: 1_000, signal })).items : [],
+    everyMs: 3_000,
+  });
+  const wanted = search.trim().toLowerCase();
+  const shown = (polled.data ?? [])
+    .filter(({ status }) => withEnded || status !== 'TERMINATED')
+    .filter(({ id, name }) => `${name} ${id}`.toLowerCase().includes(wanted));
+  return (
+    <>
+      <PageHead title="Pods">
+        <label class="check">
+          <input type="checkbox" checked={withEnded} onChange={() => setWithEnded(!withEnded)} />{' '}
+          With terminated ones
+        </label>
+        <input
+          type="search"
+          aria-label="Find a pod"
+          placeholder="Find a pod (/)"
+          value={search}
+          onInput={({ currentTarget }) => setSearch(currentTarget.value)}
+        />
+      </PageHead>
+      <LoadProblem polled={polled} />
+      {!hasEngine && (
+        <Empty title="The platform has no engine" command="millrace serve --engine process">
+          Without one, it starts no containers. Start it with an engine:
+        </Empty>
+      )}
+      {hasEngine && polled.data && shown.length === 0 && (
+        <Empty title="No pods" command="millrace pods create --help">
+          The platform creates pods for the workers of endpoints. Create one of your own:
+        </Empty>
+      )}
+      {shown.length > 0 && (
+        <Table label="Pods" columns={COLUMNS}>
+          {shown.map((pod) => (
+            <Row key={pod.id} pod={pod} />
+          ))}
+        </Table>
+      )}
+    </>
+  );
+}
+
+function Row({ pod }: { pod: PodRecord }) {
+  const { cost, createdAt, endpointId, id, name, reason, status } = pod;
+  return (
+    <tr>
+      <th scope="row">
+        <a href={hrefOf(`/pods/${id}`)}>{name}</a>
+        <small class="mono">{id}</small>
+      </th>
+      <td>
+        <Badge text={sayPodStatus(status)} tone={POD_TONES[status]} />
+        {reason && <small class="reason">{reason}</small>}
+      </td>
+      <td>{endpointId ? <a href={hrefOf(pathOf(endpointId))}>{endpointId}</a> : '–'}</td>
+      <td>{sayDevice(pod)}</td>
+      <td class="number">{cost.toFixed(2)}</td>
+      <td class="nowrap">
+        <Time at={createdAt} />
+      </td>
+    </tr>
+  );
+}

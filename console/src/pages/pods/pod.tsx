@@ -1,0 +1,134 @@
+// One pod: its state, what can be done with it, and the end of its log.
+import type { PodAction, PodRecord } from '../../../../src/client.ts';
+import { Badge } from '../../parts/badge.tsx';
+import { Block } from '../../parts/block.tsx';
+import { Confirm } from '../../parts/confirm.tsx';
+import { Figures } from '../../parts/figures.tsx';
+import { PageHead } from '../../parts/page-head.tsx';
+import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
+import { sayDuration } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { hrefOf } from '../../routing/location.ts';
+import type { PageProps } from '../../routing/routes.ts';
+import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
+
+export function Page({ parameters: { pod: id = '' } }: PageProps) {
+  const polled = usePolled({
+    key: `pod ${id}`,
+    load: (signal) => platform.pods.get(id, { signal }),
+    everyMs: 2_000,
+  });
+  const { data: pod, reload } = polled;
+  return (
+    <>
+      <PageHead
+        title={pod?.name ?? id}
+        crumbs={[{ name: 'Pods', path: '/pods' }]}
+        badge={pod && <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />}
+      >
+        {pod && may('pods:write') && <Actions pod={pod} reload={reload} />}
+      </PageHead>
+      <LoadProblem polled={polled} />
+      {pod && <State pod={pod} />}
+      {pod && pod.status !== 'TERMINATED' && <Log id={id} />}
+    </>
+  );
+}
+
+const TEXTS: Readonly<Record<PodAction, { label: string; note: string }>> = {
+  start: { label: 'Start', note: 'The container starts again with its disk.' },
+  stop: { label: 'Stop', note: 'The container stops. Its disk is kept.' },
+  restart: { label: 'Restart', note: 'The container is replaced: its disk is erased.' },
+  terminate: { label: 'Terminate', note: 'The container and its disk are removed.' },
+};
+
+function Actions({ pod, reload }: { pod: PodRecord; reload: () => void }) {
+  const act = async (action: PodAction) => {
+    await platform.pods[action](pod.id);
+    reload();
+  };
+  return (
+    <>
+      {pod.actions.map((action) => (
+        <Confirm
+          key={action}
+          label={TEXTS[action].label}
+          question={`${TEXTS[action].label} the pod ${pod.name}?`}
+          isDangerous={action === 'terminate'}
+          act={() => act(action)}
+        >
+          <p>
+            {TEXTS[action].note}
+            {pod.endpointId && ' It is a worker: the platform may start another one in its place.'}
+          </p>
+        </Confirm>
+      ))}
+    </>
+  );
+}
+
+function State({ pod }: { pod: PodRecord }) {
+  const { cost, disk, endpointId, env, image, ports, reason, runtime } = pod;
+  const names = Object.keys(env);
+  return (
+    <>
+      {reason && <p class="note">{reason}</p>}
+      <Figures
+        figures={[
+          { name: 'Device', value: sayDevice(pod) },
+          { name: 'USD per hour', value: cost.toFixed(2) },
+          ...(runtime?.uptime === undefined
+            ? []
+            : [{ name: 'Up for', value: sayDuration(runtime.uptime * 1_000) }]),
+          ...(runtime?.cpu ? [{ name: 'CPU', value: `${runtime.cpu.util} %` }] : []),
+          ...(runtime?.memory ? [{ name: 'Memory', value: `${runtime.memory.util} %` }] : []),
+          ...(runtime?.gpus ?? []).map(({ memoryUtil, util }, index) => ({
+            name: `GPU ${index}`,
+            value: `${util} %`,
+            note: `memory ${memoryUtil} %`,
+          })),
+        ]}
+      />
+      <dl class="facts">
+        <dt>ID</dt>
+        <dd class="mono">{pod.id}</dd>
+        <dt>Image</dt>
+        <dd class="mono">{image}</dd>
+        {endpointId && (
+          <>
+            <dt>Endpoint</dt>
+            <dd>
+              <a href={hrefOf(pathOf(endpointId))}>{endpointId}</a>
+            </dd>
+          </>
+        )}
+        <dt>Disk</dt>
+        <dd>{disk} GB</dd>
+        <dt>Ports</dt>
+        <dd>{ports.join(', ') || '–'}</dd>
+        <dt>Variables</dt>
+        <dd class="mono">{names.join(', ') || '–'}</dd>
+      </dl>
+    </>
+  );
+}
+
+const LOG_BYTES = 65_536;
+
+function Log({ id }: { id: string }) {
+  const { data, error } = usePolled({
+    key: `pod log ${id}`,
+    load: (signal) => platform.pods.log(id, { maxBytes: LOG_BYTES, signal }),
+    everyMs: 2_000,
+  });
+  return (
+    <section>
+      <h2>Log</h2>
+      {error && data === undefined && <p class="muted">{error.message}</p>}
+      {data === '' && <p class="muted">The container has printed nothing.</p>}
+      {data && <Block text={data} label="Log" />}
+    </section>
+  );
+}

@@ -1,0 +1,25 @@
+// The status of a pod in words and in a tone, and the device that it has.
+import type { PodRecord, PodStatus } from '../../../src/client.ts';
+import type { Tone } from './badge.tsx';
+
+export const POD_TONES: Readonly<Record<PodStatus, Tone>> = {
+  PROVISIONING: 'busy',
+  STARTING: 'busy',
+  RUNNING: 'good',
+  EXITED: 'plain',
+  ERROR: 'bad',
+  TERMINATED: 'plain',
+};
+
+export function sayPodStatus(status: PodStatus): string {
+  return status[0] + status.slice(1).toLowerCase();
+}
+
+export function sayDevice({ cpu, gpu, node }: PodRecord): string {
+  const device = gpu
+    ? `${gpu.count} × ${gpu.id}`
+    : cpu
+      ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB`
+      : '–';
+  return node ? `${device} on ${node}` : device;
+}

@@ -1,0 +1,15 @@
+// The scopes of keys in words.
+import type { Scope } from '../../../src/wire/scopes.ts';
+
+export const SCOPE_TEXTS: Readonly<Record<Scope, string>> = {
+  'jobs:read': 'Read jobs, streams, logs and counts',
+  'jobs:write': 'Submit, cancel, retry and purge jobs',
+  'endpoints:read': 'Read endpoints, versions, templates and the catalog',
+  'endpoints:write': 'Create, change and delete endpoints, versions and templates',
+  'pods:read': 'Read pods and their logs',
+  'pods:write': 'Create, change and terminate pods',
+  'keys:read': 'Read the list of keys',
+  'keys:write': 'Create, rotate and revoke keys',
+  worker: 'Take jobs as a worker',
+  admin: 'Everything',
+};

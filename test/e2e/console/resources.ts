@@ -1,0 +1,83 @@
+// Tests of the pages of pods, templates, the catalog and keys.
+import { describe, expect, it } from 'vitest';
+import { createPlatform } from '../../../src/client.ts';
+import { expectAccessible, expectNoSidewaysScroll, visit, type World } from './world.ts';
+
+export function describeResources(world: () => World): void {
+  const admin = () => createPlatform({ url: world().platform.url, key: world().platform.adminKey });
+
+  describe('the pages of resources', () => {
+    it('show a pod with its log, and terminate it after a question', async () => {
+      const { id } = await admin().pods.create({
+        name: 'printer',
+        image: 'none',
+        args: `sh -c 'echo printed; sleep 600'`,
+        cpu: { id: 'cpu', vcpuCount: 2, memory: 1 },
+      });
+      await visit(world(), '/pods', async (page) => {
+        await page.getByRole('link', { name: 'printer' }).click();
+        await page.getByText('Running').waitFor();
+        await page.getByLabel('Log').getByText('printed').waitFor();
+        await expectAccessible(page);
+        await page.getByRole('button', { name: 'Terminate' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Terminate' }).click();
+        await page.getByText('Terminated').waitFor();
+      });
+      expect((await admin().pods.get(id)).status).toBe('TERMINATED');
+    });
+
+    it('list templates and the catalog, and delete a template', async () => {
+      await admin().templates.create({ name: 'plain', image: 'registry.example.com/plain:1' });
+      await visit(world(), '/templates', async (page) => {
+        await page.getByRole('rowheader', { name: 'plain' }).waitFor();
+        await expectAccessible(page);
+        await page.getByRole('button', { name: 'Delete' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+        await page.getByText('No templates yet').waitFor();
+        await page.getByRole('link', { name: 'Catalog' }).click();
+        await page.getByRole('table', { name: '' }).getByText('cpu').first().waitFor();
+        await expectAccessible(page);
+      });
+    });
+
+    it('show a new key once, and revoke it', async () => {
+      const options = { viewport: { width: 360, height: 740 } };
+      const create = async (page: Parameters<Parameters<typeof visit>[2]>[0]) => {
+        await page.getByRole('button', { name: 'Create a key' }).click();
+        await expectAccessible(page);
+        await page.getByLabel('Name').fill('from the console');
+        await page.getByRole('checkbox', { name: /jobs:read/ }).check();
+        await page.getByRole('button', { name: 'Create', exact: true }).click();
+        const key = await page.locator('.secret').textContent();
+        await expectNoSidewaysScroll(page);
+        await page.getByRole('button', { name: 'Done' }).click();
+        const row = page.getByRole('row', { name: /from the console/ });
+        await row.getByRole('button', { name: 'Revoke' }).click();
+        expect(await page.content()).not.toContain(key);
+        await page
+          .getByRole('dialog', { name: /Revoke the key/ })
+          .getByRole('button', { name: 'Revoke' })
+          .click();
+        await row.waitFor({ state: 'detached' });
+      };
+      await visit(world(), '/keys', create, options);
+      expect((await admin().keys.page()).items.map(({ name }) => name)).not.toContain(
+        'from the console',
+      );
+    });
+
+    it('are not offered to a key that may not open them', async () => {
+      const { key } = await admin().keys.create({ name: 'jobs', scopes: ['jobs:read'] });
+      await visit(
+        world(),
+        '/',
+        async (page) => {
+          const names = page.getByRole('navigation', { name: 'Main' }).getByRole('link');
+          await expect.poll(() => names.allTextContents()).toEqual(['Overview']);
+        },
+        // The overview lists endpoints, which this key may not.
+        { key, allow: /status of 403/ },
+      );
+    });
+  });
+}
