@@ -11,6 +11,9 @@ const SHOWN = 100;
 /** Characters of the joined text that are drawn. */
 const SHOWN_CHARACTERS = 50_000;
 
+/** A longer value is drawn on several lines. */
+const LINE_CHARACTERS = 240;
+
 interface ChunksProps {
   chunks: readonly StreamChunk[];
   file: string;
@@ -27,13 +30,16 @@ export function Chunks({ chunks, file }: ChunksProps) {
         <p class="muted">{hidden.toLocaleString()} earlier chunks are not shown.</p>
       )}
       {text === undefined && (
-        <ol class="chunks" start={Math.max(hidden, 0) + 1}>
-          {chunks.slice(-SHOWN).map((chunk) => (
-            <li key={chunk.position}>
-              <Chunk chunk={chunk} file={file} />
-            </li>
-          ))}
-        </ol>
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls it.
+        <section class="chunks" aria-label="Chunks" tabIndex={0}>
+          <ol start={Math.max(hidden, 0) + 1}>
+            {chunks.slice(-SHOWN).map((chunk) => (
+              <li key={chunk.position}>
+                <Chunk chunk={chunk} file={file} />
+              </li>
+            ))}
+          </ol>
+        </section>
       )}
       <p class="cut">
         <span class="muted">{chunks.length.toLocaleString()} chunks.</span>{' '}
@@ -54,12 +60,12 @@ function Chunk({
   chunk: StreamChunk;
   file: string;
 }) {
-  const isSmall = typeof output !== 'object' && outline(output).media.length === 0;
+  const line = writeLine(output);
   const shown = Object.entries(metrics);
   return (
     <>
-      {isSmall ? (
-        <code>{outline(output).text}</code>
+      {line !== undefined ? (
+        <code>{line}</code>
       ) : (
         <Value value={output} file={`${file}-${position}`} />
       )}
@@ -91,4 +97,11 @@ function joinTexts(chunks: readonly StreamChunk[]): string | undefined {
 function readText(output: unknown): string | undefined {
   if (typeof output === 'string') return outline(output).media.length > 0 ? undefined : output;
   return undefined;
+}
+
+/** A small value as one line; undefined for images, and for values that need more room. */
+function writeLine(output: unknown): string | undefined {
+  const { isCut, media, text } = outline(output);
+  if (isCut || media.length > 0 || text.length > LINE_CHARACTERS) return undefined;
+  return JSON.stringify(output);
 }

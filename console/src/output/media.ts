@@ -4,7 +4,7 @@ export interface Media {
   kind: 'image' | 'audio';
   /** A `data:` URL. */
   url: string;
-  /** Where it is in the output: `output.images[0]`. */
+  /** Where it is in the value: `images[0]`; empty if it is the value. */
   path: string;
 }
 

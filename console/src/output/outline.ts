@@ -23,7 +23,7 @@ export const BOUNDS = {
 
 export function outline(value: unknown): Outline {
   const writer = new Writer();
-  writer.write(value, 'output', 0);
+  writer.write(value, '', 0);
   return writer.finish();
 }
 
@@ -58,7 +58,7 @@ class Writer {
     this.#writeMembers('{}', { depth, size: names.length, shown }, (index) => {
       const name = names[index] ?? '';
       this.#add(`${JSON.stringify(name)}: `);
-      this.write(Reflect.get(value, name), `${path}.${name}`, depth + 1);
+      this.write(Reflect.get(value, name), path ? `${path}.${name}` : name, depth + 1);
     });
   }
 

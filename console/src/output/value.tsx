@@ -55,12 +55,12 @@ function Shown({ media: { kind, path, url } }: { media: Media }) {
   return (
     <figure>
       {kind === 'image' ? (
-        <img src={url} alt={path} />
+        <img src={url} alt={path || 'The value'} />
       ) : (
         // biome-ignore lint/a11y/useMediaCaption: a handler's sound has none.
-        <audio controls src={url} aria-label={`Sound at ${path}`} />
+        <audio controls src={url} aria-label={path || 'The value'} />
       )}
-      <figcaption class="muted">{path}</figcaption>
+      {path && <figcaption class="muted">{path}</figcaption>}
     </figure>
   );
 }

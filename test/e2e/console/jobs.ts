@@ -68,7 +68,7 @@ export function describeJobs(world: () => World): void {
     });
 
     it('show a running job with its chunks and its log until it ends', async () => {
-      const { id } = await clientOf(world()).run({ act: 'chunks', count: 300, ms: 20 });
+      const { id } = await clientOf(world()).run({ act: 'chunks', count: 150, ms: 25 });
       await visit(world(), `${PATH}/${id}`, async (page) => {
         await page.getByText(/Attempt 1 started/).waitFor();
         await page
@@ -77,7 +77,7 @@ export function describeJobs(world: () => World): void {
           .waitFor();
         await page.getByText('Running').waitFor();
         await page.getByLabel('Timeline').getByText('Completed').waitFor();
-        await page.getByText('300 chunks.').waitFor();
+        await page.getByText('150 chunks.').waitFor();
         await expectAccessible(page);
       });
     });

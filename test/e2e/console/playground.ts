@@ -19,7 +19,7 @@ export function describePlayground(world: () => World): void {
   describe('the playground', () => {
     it('shows the chunks of a stream while it runs, and its end', async () => {
       await visit(world(), PATH, async (page) => {
-        await run(page, { act: 'say', text: 'word', count: 40, ms: 100 });
+        await run(page, { act: 'say', text: 'word', count: 40, ms: 60 });
         await result(page)
           .getByText(/word1 word2/)
           .waitFor();

@@ -60,6 +60,19 @@ export function describeShell(world: () => World): void {
       );
     });
 
+    it('loads its first page with at most 150 KB', async () => {
+      await visit(world(), '/', async (page) => {
+        await page.getByRole('link', { name: 'quiet' }).waitFor();
+        const sizes = await page.evaluate<number[]>(
+          `performance.getEntriesByType('resource')
+            .filter(({ name }) => name.includes('/console/'))
+            .map(({ encodedBodySize }) => encodedBodySize)`,
+        );
+        expect(sizes.length).toBeGreaterThan(3);
+        expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(150_000);
+      });
+    });
+
     it('is usable by keyboard, and no page scrolls sideways on a phone', async () => {
       await visit(
         world(),

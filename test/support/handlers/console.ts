@@ -1,6 +1,6 @@
 // A handler for the tests of the console: streams, fails, sleeps, and makes outputs that a page must not trust.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Context, defineHandler, type Job } from 'millrace';
+import { type Context, defineHandler, type Job, NonRetryableError } from 'millrace';
 import { z } from 'zod';
 
 const MARKUP =
@@ -21,7 +21,7 @@ const input = z.strictObject({
 export default defineHandler({ input, run, config: { concurrency: 4 } });
 
 async function* run({ input: { act, count, ms, text } }: Job<z.infer<typeof input>>, ctx: Context) {
-  if (act === 'fail') throw new Error(`this job fails: ${text}`);
+  if (act === 'fail') throw new NonRetryableError(`this job fails: ${text}`);
   if (act === 'sleep') await sleep(ms, undefined, { signal: ctx.signal });
   if (act === 'hostile') {
     yield {
@@ -36,7 +36,7 @@ async function* run({ input: { act, count, ms, text } }: Job<z.infer<typeof inpu
     for (let n = 1; n <= count; n++) {
       if (ms > 0) await sleep(ms, undefined, { signal: ctx.signal });
       yield act === 'say' ? `${text}${n} ` : { n };
-      if (n % 100 === 0) ctx.log.info({ n }, 'chunks yielded');
+      if (n % 50 === 0) ctx.log.info({ n }, 'chunks yielded');
     }
   }
 }

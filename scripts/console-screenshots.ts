@@ -1,0 +1,113 @@
+// Takes the screenshots of docs/console: every page, light and dark, on a desktop and on a phone.
+// node scripts/console-screenshots.ts: after `npm run build`, on a machine with Chromium.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import type { Browser } from 'playwright-core';
+import sharp from 'sharp';
+import { createClient, createPlatform } from '../src/client.ts';
+import { launchBrowser } from '../test/support/browser.ts';
+import { PlatformProcess } from '../test/support/processes.ts';
+
+const FOLDER = 'docs/console';
+const ENDPOINT = 'console';
+const SIZES = { desktop: { width: 1280, height: 800 }, phone: { width: 390, height: 780 } };
+const THEMES = ['light', 'dark'] as const;
+/** The pages poll: after this time, each has its data. */
+const SETTLE_MS = 1_500;
+
+const PICTURE = `<svg xmlns="http://www.w3.org/2000/svg" width="640" height="360">
+  <rect width="640" height="360" fill="#0b6e7d"/>
+  <path d="M0 210c80 0 80 40 160 40s80-40 160-40 80 40 160 40 80-40 160-40v150H0z" fill="#5cc3d1"/>
+  <circle cx="470" cy="110" r="54" fill="#fcf1da"/>
+</svg>`;
+
+interface Shot {
+  name: string;
+  path: string;
+}
+
+const platform = await PlatformProcess.start({
+  endpoints: [ENDPOINT, 'transcribe', 'upscale'],
+  args: ['--engine', 'process'],
+});
+const browser = await launchBrowser();
+try {
+  mkdirSync(FOLDER, { recursive: true });
+  await takeAll(browser, await prepare());
+} finally {
+  await browser.close();
+  await platform.close();
+}
+
+/** Makes jobs, a pod and keys worth looking at. */
+async function prepare(): Promise<Shot[]> {
+  const { adminKey: key, url } = platform;
+  const client = createClient({ url, key, endpoint: ENDPOINT });
+  const admin = createPlatform({ url, key });
+  await platform.startWorker(ENDPOINT, 'console.ts').find(/connected/);
+  await platform.startWorker('upscale', '../../../handlers/image.ts').find(/connected/);
+  await createClient({ url, key, endpoint: 'transcribe' }).run({
+    audio: 'https://example.com/talk.mp3',
+  });
+  for (let n = 0; n < 12; n++) await client.runsync({ act: 'say', text: 'word ', count: 5 });
+  const failed = await client.run({ act: 'fail', text: 'the model answered with an empty list' });
+  await client.wait(failed.id);
+  const upscale = createClient({ url, key, endpoint: 'upscale' });
+  const image = (await sharp(Buffer.from(PICTURE)).png().toBuffer()).toString('base64');
+  const picture = await upscale.run({ image, resize: { width: 320 }, format: 'webp' });
+  await upscale.wait(picture.id);
+  const running = await client.run({ act: 'chunks', count: 20_000, ms: 15 });
+  await admin.keys.create({ name: 'ci', scopes: ['jobs:read', 'jobs:write'] });
+  await admin.templates.create({ name: 'whisper', image: 'registry.example.com/whisper:3' });
+  const pod = await admin.pods.create({
+    ...{ name: 'notebook', image: 'none', args: `sh -c 'echo Listening on port 8888; sleep 600'` },
+    cpu: { id: 'cpu', vcpuCount: 2, memory: 1 },
+  });
+  const base = `/endpoints/${ENDPOINT}`;
+  return [
+    { name: 'overview', path: '/' },
+    { name: 'endpoint', path: base },
+    { name: 'waiting', path: '/endpoints/transcribe' },
+    { name: 'playground', path: `${base}/playground` },
+    { name: 'jobs', path: `${base}/jobs` },
+    { name: 'job-running', path: `${base}/jobs/${running.id}` },
+    { name: 'job-failed', path: `${base}/jobs/${failed.id}` },
+    { name: 'job-output', path: `/endpoints/upscale/jobs/${picture.id}` },
+    { name: 'settings', path: `${base}/settings` },
+    { name: 'pods', path: '/pods' },
+    { name: 'pod', path: `/pods/${pod.id}` },
+    { name: 'templates', path: '/templates' },
+    { name: 'catalog', path: '/catalog' },
+    { name: 'keys', path: '/keys' },
+  ];
+}
+
+async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void> {
+  for (const theme of THEMES) {
+    for (const [size, viewport] of Object.entries(SIZES)) {
+      const context = await chromium.newContext({ viewport, colorScheme: theme });
+      const page = await context.newPage();
+      const take = async (name: string) => {
+        const file = `${FOLDER}/${name}-${size}-${theme}.png`;
+        const png = await sharp(await page.screenshot()).png({ palette: true, colours: 64 });
+        writeFileSync(file, await png.toBuffer());
+      };
+      await page.goto(`${platform.url}/console/`);
+      await page.getByLabel('API key').waitFor();
+      await take('sign-in');
+      await page.getByLabel('API key').fill(platform.adminKey);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByRole('heading', { name: 'Overview' }).waitFor();
+      for (const { name, path } of shots) {
+        await page.goto(`${platform.url}/console${path}`);
+        if (name === 'playground') {
+          const input = { act: 'say', text: 'water over the wheel, turn ', count: 20, ms: 20 };
+          await page.getByLabel('Input (JSON)').fill(JSON.stringify(input, null, 2));
+          await page.getByRole('button', { name: 'Run', exact: true }).click();
+        }
+        await page.waitForTimeout(SETTLE_MS);
+        await take(name);
+      }
+      await context.close();
+    }
+  }
+}
