@@ -1,5 +1,5 @@
 // The endpoints that the session's key may see, those in trouble first.
-import { useState } from 'preact/hooks';
+import { useId, useState } from 'preact/hooks';
 import { Badge } from '../parts/badge.tsx';
 import { Empty } from '../parts/empty.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -7,8 +7,9 @@ import { Problem } from '../parts/problem.tsx';
 import { Table } from '../parts/table.tsx';
 import { platform } from '../platform/calls.ts';
 import { usePolled } from '../platform/polling.ts';
-import { sessionState } from '../platform/session.ts';
-import { hrefOf } from '../routing/location.ts';
+import { listBoundEndpoints, may, mayAnywhere, sessionState } from '../platform/session.ts';
+import { go, hrefOf } from '../routing/location.ts';
+import { pathOf } from './endpoint/frame.tsx';
 import { type EndpointState, judge, loadStates, sortByTrouble } from './endpoint/states.ts';
 
 const EVERY_MS = 2_000;
@@ -24,6 +25,46 @@ const COLUMNS = [
 ];
 
 export function Page() {
+  return may('endpoints:read') ? <AllEndpoints /> : <SomeEndpoints />;
+}
+
+/** For a key that may not list endpoints: those that it names, and any other by its ID. */
+function SomeEndpoints() {
+  const bound = listBoundEndpoints();
+  const field = useId();
+  const open = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!(event.currentTarget instanceof HTMLFormElement)) return;
+    go(pathOf(String(new FormData(event.currentTarget).get('endpoint')).trim()));
+  };
+  return (
+    <>
+      <PageHead title="Overview" />
+      {bound.length > 0 && (
+        <ul class="links">
+          {bound.map((endpoint) => (
+            <li key={endpoint}>
+              <a href={hrefOf(pathOf(endpoint))}>{endpoint}</a>
+            </li>
+          ))}
+        </ul>
+      )}
+      {mayAnywhere('jobs:read') && bound.length === 0 && (
+        <form class="form-actions" onSubmit={open}>
+          <label for={field}>Endpoint</label>
+          <input id={field} name="endpoint" type="text" required placeholder="ID or name" />
+          <button type="submit">Open</button>
+        </form>
+      )}
+      <p class="muted">
+        This key may not list endpoints. A key with the scope <code>endpoints:read</code> shows all
+        of them.
+      </p>
+    </>
+  );
+}
+
+function AllEndpoints() {
   const [search, setSearch] = useState('');
   const { data, error, reload } = usePolled({
     key: 'overview',

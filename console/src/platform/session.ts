@@ -39,6 +39,14 @@ export function mayAnywhere(scope: Scope): boolean {
   return may(scope) || readScopes().some(isBound);
 }
 
+/** IDs and names of the endpoints that the key's scopes are bound to. */
+export function listBoundEndpoints(): string[] {
+  const endpoints = readScopes().map(
+    (granted) => /^(?:jobs:\w+|endpoints:\w+|admin):(.+)$/.exec(granted)?.[1],
+  );
+  return [...new Set(endpoints.filter((endpoint) => endpoint !== undefined))];
+}
+
 function readScopes(): readonly string[] {
   const state = sessionState.read();
   return state.kind === 'open' ? state.session.scopes : [];

@@ -1,7 +1,11 @@
 // Tests of the console's frame: sign-in, its end, a lost platform, keyboard and screen readers.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createPlatform } from '../../../src/client.ts';
 import { openPage } from '../../support/browser.ts';
+import { fixture, Process } from '../../support/processes.ts';
 import { expectAccessible, expectNoSidewaysScroll, visit, type World } from './world.ts';
 
 /** Chromium reports every refused request to its console. */
@@ -58,6 +62,23 @@ export function describeShell(world: () => World): void {
         },
         { key, allow: REFUSED },
       );
+    });
+
+    it('needs no key in millrace dev', async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'millrace-console-'));
+      const dev = new Process(['dev', fixture('square.ts'), '--port', '0', '--data', folder]);
+      const { close, complaints, page } = await openPage(world().browser);
+      try {
+        await page.goto(`${await dev.find(/(http:\/\/127\.0\.0\.1:\d+)/)}/`);
+        await page.getByRole('link', { name: 'square' }).click();
+        await page.getByRole('link', { name: 'Playground' }).waitFor();
+        expect(await page.getByRole('button', { name: 'Sign out' }).count()).toBe(0);
+        expect(complaints).toEqual([]);
+      } finally {
+        await close();
+        await dev.end();
+        await rm(folder, { recursive: true, force: true });
+      }
     });
 
     it('loads its first page with at most 150 KB', async () => {
