@@ -1,6 +1,8 @@
 // The endpoints that the session's key may see, those in trouble first.
 import { useId, useState } from 'preact/hooks';
+import { RESOURCES } from '../../../src/wire/routes.ts';
 import { Badge } from '../parts/badge.tsx';
+import { CreatePanel } from '../parts/create-panel.tsx';
 import { Empty } from '../parts/empty.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';
@@ -87,6 +89,14 @@ function AllEndpoints() {
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
       </PageHead>
+      {hasEngine() && may('endpoints:write') && (
+        <CreatePanel
+          label="Create an endpoint"
+          path={RESOURCES.endpoints.path}
+          example={{ name: 'my-model', templateId: 'my-model', workersMin: 0, workersMax: 3 }}
+          onCreated={reload}
+        />
+      )}
       {error && !data && <Problem error={error} onRetry={reload} />}
       {data && data.length === 0 && <NoEndpoints />}
       {shown.length > 0 && (
@@ -123,6 +133,12 @@ function Row({ state }: { state: EndpointState }) {
       <td class="number">{show(health && health.workers.idle + health.workers.running)}</td>
     </tr>
   );
+}
+
+/** Without one, the platform starts no workers. */
+function hasEngine(): boolean {
+  const state = sessionState.read();
+  return state.kind === 'open' && state.session.platform.engine !== null;
 }
 
 function show(count: number | undefined): string {

@@ -26,18 +26,55 @@ export function describeResources(world: () => World): void {
       expect((await admin().pods.get(id)).status).toBe('TERMINATED');
     });
 
-    it('list templates and the catalog, and delete a template', async () => {
-      await admin().templates.create({ name: 'plain', image: 'registry.example.com/plain:1' });
-      await visit(world(), '/templates', async (page) => {
-        await page.getByRole('rowheader', { name: 'plain' }).waitFor();
+    it('create and delete a template, and list the catalog', async () => {
+      await visit(
+        world(),
+        '/templates',
+        async (page) => {
+          await page.getByRole('button', { name: 'Create a template' }).click();
+          const text = page.getByLabel('Create a template (JSON)');
+          await text.fill('{ "name": "plain", "image": "" }');
+          await page.getByRole('button', { name: 'Create', exact: true }).click();
+          await page.getByRole('alert').getByText(/image/).first().waitFor();
+          await text.fill('{ "name": "plain", "image": "registry.example.com/plain:1" }');
+          await page.getByRole('button', { name: 'Create', exact: true }).click();
+          await page.getByRole('rowheader', { name: 'plain' }).waitFor();
+          await expectAccessible(page);
+          await page.getByRole('button', { name: 'Delete' }).click();
+          await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+          await page.getByText('No templates yet').waitFor();
+          await page.getByRole('link', { name: 'Catalog' }).click();
+          await page.getByRole('table', { name: '' }).getByText('cpu').first().waitFor();
+          await expectAccessible(page);
+        },
+        { allow: /status of 422/ },
+      );
+    });
+
+    it('create an endpoint, change its settings, and delete it', async () => {
+      await admin().templates.create({ name: 'for-endpoint', image: 'none', args: 'sleep 600' });
+      await visit(world(), '/', async (page) => {
+        await page.getByRole('button', { name: 'Create an endpoint' }).click();
+        const endpoint = { name: 'made-here', templateId: 'for-endpoint', workersMax: 1 };
+        await page.getByLabel('Create an endpoint (JSON)').fill(JSON.stringify(endpoint));
+        await page.getByRole('button', { name: 'Create', exact: true }).click();
+        await page.getByRole('link', { name: 'made-here' }).click();
+        await page.getByText('Scaling decisions').waitFor();
+        await page.getByRole('link', { name: 'Versions' }).click();
+        await page.getByText('No versions yet').waitFor();
+        await page.getByRole('link', { name: 'Settings' }).click();
+        await page.getByLabel('Maximum').fill('2');
+        await page.getByLabel('Execution timeout, s').fill('60');
+        await page.getByRole('button', { name: 'Save' }).click();
+        await page.getByText('Saved.').waitFor();
         await expectAccessible(page);
-        await page.getByRole('button', { name: 'Delete' }).click();
-        await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
-        await page.getByText('No templates yet').waitFor();
-        await page.getByRole('link', { name: 'Catalog' }).click();
-        await page.getByRole('table', { name: '' }).getByText('cpu').first().waitFor();
-        await expectAccessible(page);
+        const made = await admin().endpoints.get('made-here');
+        expect(made).toMatchObject({ workersMax: 2, executionTimeout: 60_000 });
+        await page.getByRole('button', { name: 'Delete the endpoint' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Delete the endpoint' }).click();
+        await page.getByRole('heading', { name: 'Overview' }).waitFor();
       });
+      await admin().templates.delete('for-endpoint');
     });
 
     it('show a new key once, and revoke it', async () => {

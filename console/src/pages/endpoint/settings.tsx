@@ -1,11 +1,13 @@
 // The settings of an endpoint: a form for those that the platform manages, a list for the others.
 import { useState } from 'preact/hooks';
 import type { EndpointRecord } from '../../../../src/client.ts';
+import { Confirm } from '../../parts/confirm.tsx';
 import { Field } from '../../parts/field.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { platform } from '../../platform/calls.ts';
 import { asError } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
+import { go } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, LoadProblem, useEndpoint } from './frame.tsx';
 import { GROUPS, readChange, type Setting } from './settings-fields.ts';
@@ -17,6 +19,9 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
     <EndpointFrame id={id} tab="settings" endpoint={endpoint}>
       <LoadProblem polled={polled} />
       {endpoint && <Settings endpoint={endpoint} reload={polled.reload} />}
+      {endpoint && endpoint.templateId !== null && may('endpoints:write') && (
+        <Removal endpoint={endpoint} />
+      )}
     </EndpointFrame>
   );
 }
@@ -73,6 +78,25 @@ function Settings({ endpoint, reload }: { endpoint: EndpointRecord; reload: () =
         </div>
       )}
     </form>
+  );
+}
+
+function Removal({ endpoint: { id, name } }: { endpoint: EndpointRecord }) {
+  const remove = async () => {
+    await platform.endpoints.delete(id);
+    go('/');
+  };
+  return (
+    <p>
+      <Confirm
+        label="Delete the endpoint"
+        question={`Delete the endpoint ${name}?`}
+        isDangerous
+        act={remove}
+      >
+        <p>The platform removes its workers, jobs, versions and logs. Nothing brings them back.</p>
+      </Confirm>
+    </p>
   );
 }
 

@@ -1,7 +1,9 @@
 // All pods: those of workers, and those that users created.
 import { useState } from 'preact/hooks';
 import type { PodRecord } from '../../../../src/client.ts';
+import { RESOURCES } from '../../../../src/wire/routes.ts';
 import { Badge } from '../../parts/badge.tsx';
+import { CreatePanel } from '../../parts/create-panel.tsx';
 import { Empty } from '../../parts/empty.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
@@ -9,7 +11,7 @@ import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
-import { sessionState } from '../../platform/session.ts';
+import { may, sessionState } from '../../platform/session.ts';
 import { hrefOf } from '../../routing/location.ts';
 import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
 
@@ -52,6 +54,19 @@ export function Page() {
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
       </PageHead>
+      {hasEngine && may('pods:write') && (
+        <CreatePanel
+          label="Create a pod"
+          path={RESOURCES.pods.path}
+          example={{
+            name: 'notebook',
+            image: 'registry.example.com/notebook:1',
+            ports: ['8888/http'],
+            cpu: { id: 'cpu', vcpuCount: 2, memory: 4 },
+          }}
+          onCreated={polled.reload}
+        />
+      )}
       <LoadProblem polled={polled} />
       {!hasEngine && (
         <Empty title="The platform has no engine" command="millrace serve --engine process">

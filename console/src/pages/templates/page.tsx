@@ -1,6 +1,8 @@
 // The templates of pods and workers.
 import type { TemplateRecord } from '../../../../src/client.ts';
+import { RESOURCES } from '../../../../src/wire/routes.ts';
 import { Confirm } from '../../parts/confirm.tsx';
+import { CreatePanel } from '../../parts/create-panel.tsx';
 import { Empty } from '../../parts/empty.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Table } from '../../parts/table.tsx';
@@ -29,6 +31,14 @@ export function Page() {
   return (
     <>
       <PageHead title="Templates" />
+      {may('endpoints:write') && (
+        <CreatePanel
+          label="Create a template"
+          path={RESOURCES.templates.path}
+          example={{ name: 'my-model', image: 'registry.example.com/my-model:1', env: {} }}
+          onCreated={reload}
+        />
+      )}
       <LoadProblem polled={polled} />
       {data?.length === 0 && (
         <Empty title="No templates yet" command="millrace templates create --help">
