@@ -45,7 +45,8 @@ const known = Object.entries(paths)
   .sort((a, b) => a.path.split('{').length - b.path.split('{').length);
 
 /** Answers that the document leaves open. */
-const UNTOLD = /^\/(runpod\/|v2\/[^/]+\/worker\/|v1\/endpoints\/[^/]+\/versions\/[^/]+\/handler$)/;
+const UNTOLD =
+  /^(\*|\/)$|^\/(console(\/|$)|runpod\/|v2\/[^/]+\/worker\/|v1\/endpoints\/[^/]+\/versions\/[^/]+\/handler$)/;
 /** The user's own worker may have answered, or a handler. */
 const PASSED_ON = /^\/lb\/[^/]+|^\/v2\/[^/]+\/openai\//;
 /** Callers learn that an operation does not exist only after a readable request. */

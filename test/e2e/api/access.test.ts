@@ -127,7 +127,7 @@ describe.each(['hello', 'take', 'renew', 'report', 'bye'])('the worker verb %s',
 });
 
 describe('an unknown path', () => {
-  it.each(['/', '/v2', '/v2/echo', '/v2/echo/runs', '/v2/echo/status', '/v2/echo/status/a/b'])(
+  it.each(['/v2', '/v2/echo', '/v2/echo/runs', '/v2/echo/status', '/v2/echo/status/a/b'])(
     'returns 404: %s',
     async (path) => {
       await readProblem(await platform.fetch(path), 404);

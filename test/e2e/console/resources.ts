@@ -23,7 +23,8 @@ export function describeResources(world: () => World): void {
         await page.getByRole('dialog').getByRole('button', { name: 'Terminate' }).click();
         await page.getByText('Terminated').waitFor();
       });
-      expect((await admin().pods.get(id)).status).toBe('TERMINATED');
+      const status = async () => (await admin().pods.get(id)).status;
+      await expect.poll(status, { timeout: 30_000 }).toBe('TERMINATED');
     });
 
     it('create and delete a template, and list the catalog', async () => {

@@ -12,8 +12,11 @@ import type { Caller, FuzzWorld } from './world.ts';
 /** Less than the platform's own time limits of 30 s: none of them may be what ends a request. */
 const MAX_MS = 25_000;
 const RUNPOD = /^[A-Z]+ \/runpod\//;
+const RUNPOD_ERROR = /^\{"error":".+"\}$/s;
 const OPENAI = / (\/runpod)?\/v2\/:endpoint\/openai\//;
 const OPEN = / \/(healthz|readyz|openapi\.json)$/;
+/** The front page and the console have nothing secret; a changed path can become one of them. */
+const PUBLIC = /^(\*|\/|\/console(\/.*)?)(\?|$)/;
 const PASSED_ON = /^[A-Z]+ \/lb\//;
 /** The job of a request may have been cancelled by a purge, or have failed. */
 const ENDS_OF_JOBS = new RegExp(`"code":"(${['cancelled', ...ERROR_CODES].join('|')})"`);
@@ -78,11 +81,13 @@ function judgeOne({ body, headers, status }: WireAnswer, { method, request }: On
   const faults = isFault ? [`${status} ${text.slice(0, 300)}`] : [];
   if (method === 'HEAD') return body.length === 0 ? faults : [...faults, 'HEAD with a body'];
   if (OPENAI.test(route) && mediaType?.startsWith('application/json')) {
-    const isOfOpenAi = openAiError.safeParse(JSON.parse(text)).success;
+    // A changed path may lead elsewhere below /runpod/.
+    const isElsewhere = request.bent.has('path') && RUNPOD_ERROR.test(text);
+    const isOfOpenAi = isElsewhere || openAiError.safeParse(JSON.parse(text)).success;
     return isOfOpenAi ? faults : [...faults, `${status} ${text.slice(0, 300)}`];
   }
   if (RUNPOD.test(route) && mediaType?.startsWith('application/json')) {
-    return /^\{"error":".+"\}$/s.test(text) ? faults : [...faults, `${status} ${text}`];
+    return RUNPOD_ERROR.test(text) ? faults : [...faults, `${status} ${text}`];
   }
   try {
     checkProblem({ status, mediaType, body: text }, status);
@@ -129,7 +134,8 @@ function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): strin
     const sent = request.pieces.filter((piece) => typeof piece !== 'number').join('');
     world.learnLeases(answer.body, /"workerId":"([^"]+)"/.exec(sent)?.[1] ?? '');
   }
-  if (caller.name === 'nobody' && status < 400 && !OPEN.test(route) && request.method !== 'OPTIONS')
+  const isOpen = OPEN.test(route) || PUBLIC.test(target);
+  if (caller.name === 'nobody' && status < 400 && !isOpen && request.method !== 'OPTIONS')
     faults.push(`${status} for nobody`);
   if (request.asked) {
     faults.push(...judgeAcceptance({ route, asked: request.asked, status, body }));
