@@ -20,6 +20,9 @@ interface Lock {
   packages: Record<string, LockEntry>;
 }
 
+/** Named in code that the console shows, not imported. */
+const OWN_PACKAGE = 'millrace';
+
 /** Packages that the console's sources import: they are bundled, and so no dependencies. */
 export function listBundled(folder = 'console/src'): string[] {
   const found = new Set<string>();
@@ -29,6 +32,7 @@ export function listBundled(folder = 'console/src'): string[] {
       if (name !== undefined && !name.startsWith('node:')) found.add(name);
     }
   }
+  found.delete(OWN_PACKAGE);
   return [...found].sort();
 }
 

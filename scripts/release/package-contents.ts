@@ -32,6 +32,7 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
       /^dist\/process\/python\/[^/]+\.py$/,
       /^dist\/wire\/link\/worker\.proto$/,
       /^docs\/.*\.(md|json|svg)$/,
+      /^docs\/console\/[^/]+\.png$/,
       /^handlers\/.*(?<!\.test)\.ts$/,
     ],
     required: [
@@ -41,7 +42,8 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
       ]),
       ...['dist/cli/main.js', 'dist/console/index.html', 'docs/openapi.json'],
     ],
-    maxBytes: 2 * MB,
+    // With the screenshots of the console.
+    maxBytes: 3 * MB,
     maxUnpackedBytes: 8 * MB,
   },
   'millrace-client': {
