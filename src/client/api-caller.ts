@@ -19,6 +19,13 @@ export interface ApiCallerOptions {
   fetch?: typeof fetch;
 }
 
+interface Content {
+  bytes: Uint8Array;
+  type: string;
+  /** Called with the number of bytes that the connection has taken so far; a retry begins again. */
+  onSent?: ((bytes: number) => void) | undefined;
+}
+
 export interface ApiCall {
   method?: Route['method'];
   path: string;
@@ -26,7 +33,7 @@ export interface ApiCall {
   /** Body, sent as JSON. */
   body?: unknown;
   /** Body that is not JSON; instead of `body`. */
-  content?: { bytes: Uint8Array; type: string };
+  content?: Content;
   headers?: Readonly<Record<string, string>>;
   /** The call is idempotent, so it may be retried. Default true. */
   repeatable?: boolean;
@@ -66,6 +73,9 @@ export class UnreachableError extends Error {
 
 /** If the platform requests a longer wait, the call rejects instead of waiting, ms. */
 const MOST_WAIT_MS = 60_000;
+
+/** Bytes of one part of a body whose progress is reported. */
+const SENT_AT_ONCE = 65_536;
 
 const REPEAT_PACE = { baseMs: 200, maxMs: 5_000, jitter: 0.2 };
 
@@ -128,7 +138,13 @@ export class ApiCaller {
     }
     if (call.content) {
       headers.set('content-type', call.content.type);
-      init.body = new Uint8Array(call.content.bytes);
+      const { bytes, onSent } = call.content;
+      init.body = onSent ? streamBytes(bytes, onSent) : new Uint8Array(bytes);
+      if (onSent) {
+        // Without it, the platform would not know the size before the end.
+        headers.set('content-length', String(bytes.length));
+        Object.assign(init, { duplex: 'half' });
+      }
     }
     const url = this.#base + call.path + encodeQuery(call.query);
     let response: Response;
@@ -144,6 +160,24 @@ export class ApiCaller {
     if (response.ok) return { body, headers: response.headers };
     throw readRefusal(response, decode(body));
   }
+}
+
+function streamBytes(
+  bytes: Uint8Array,
+  onSent: (bytes: number) => void,
+): ReadableStream<Uint8Array> {
+  let at = 0;
+  const source = {
+    pull(controller: ReadableStreamDefaultController<Uint8Array>) {
+      // What was taken before has been written when more is asked for.
+      onSent(at);
+      if (at >= bytes.length) return controller.close();
+      const part = bytes.slice(at, at + SENT_AT_ONCE);
+      at += part.length;
+      controller.enqueue(part);
+    },
+  };
+  return new ReadableStream(source, { highWaterMark: 0 });
 }
 
 interface RawAnswer {

@@ -22,10 +22,15 @@ export interface DeployOptions extends ResourceOptions {
   timeout?: number | undefined;
 }
 
+export interface UploadOptions extends ResourceOptions {
+  /** Called with the number of bytes sent so far. */
+  onSent?: ((bytes: number) => void) | undefined;
+}
+
 export interface VersionsClient extends Listed<VersionRecord> {
   get(version: number, options?: ResourceOptions): Promise<VersionRecord>;
   /** Stores a new version, which does not run before it is deployed. */
-  upload(version: NewVersion, options?: ResourceOptions): Promise<VersionRecord>;
+  upload(version: NewVersion, options?: UploadOptions): Promise<VersionRecord>;
   /** Downloads the archive. */
   archive(version: number, options?: ResourceOptions): Promise<Uint8Array>;
   /** Starts the rollout; `rollout` of the endpoint has its state. */
@@ -46,11 +51,11 @@ export function connectVersions(caller: ApiCaller, endpoint: string): VersionsCl
     }),
     get: (version, { signal } = {}) =>
       caller.json({ ...callOf(VERSION_ROUTES.getVersion, of(version)), signal }),
-    upload: ({ archive, entry, message, sha256 }, { signal } = {}) =>
+    upload: ({ archive, entry, message, sha256 }, { onSent, signal } = {}) =>
       caller.json({
         ...callOf(VERSION_ROUTES.uploadVersion, { endpoint }),
         query: { entry, sha256, message },
-        content: { bytes: archive, type: GZIP_TYPE },
+        content: { bytes: archive, type: GZIP_TYPE, onSent },
         // Without an answer, the version may exist already.
         repeatable: false,
         signal,

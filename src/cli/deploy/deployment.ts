@@ -58,12 +58,23 @@ export async function uploadVersion(
   { entry, message, packed }: Upload,
   status: StatusLine,
 ): Promise<VersionRecord> {
-  status.show(`uploading ${formatSize(packed.bytes.length)}`);
+  const size = packed.bytes.length;
+  status.show(`uploading ${formatSize(size)}`);
+  // Elsewhere each change would be a line of its own.
+  const onSent = status.isTerminal
+    ? (sent: number) => status.show(describeUpload(sent, size))
+    : undefined;
   const versions = platform.endpoints.versions(endpoint.id);
   const { bytes: archive, sha256 } = packed;
-  const version = await versions.upload({ archive, entry, sha256, message });
+  const version = await versions.upload({ archive, entry, sha256, message }, { onSent });
   status.note(`uploaded version ${version.version}, ${formatSize(version.bytes)}`);
   return version;
+}
+
+export function describeUpload(sent: number, size: number): string {
+  if (sent >= size) return `uploaded ${formatSize(size)}, the platform checks the archive`;
+  const percent = Math.floor((100 * sent) / size);
+  return `uploading ${formatSize(sent)} of ${formatSize(size)} (${percent} %)`;
 }
 
 /** Starts the rollout. @throws CommandError if the platform shows none */

@@ -21,6 +21,10 @@ export class StatusLine {
     this.#stream = stream;
   }
 
+  get isTerminal(): boolean {
+    return this.#stream.isTTY === true;
+  }
+
   /** Replaces the text on a terminal; elsewhere prints it if it is new. */
   show(text: string): void {
     if (text === this.#shown) return;

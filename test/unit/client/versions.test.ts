@@ -1,4 +1,5 @@
 // Uploads and downloads of versions: bytes arrive as they are. The service is a real HTTP server.
+import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -7,13 +8,23 @@ import { createPlatform, type VersionsClient } from '../../../src/client.ts';
 /** Bytes that are no UTF-8. */
 const ARCHIVE = Uint8Array.from({ length: 700 }, (_, at) => at % 256);
 
+const TOO_LARGE = { title: 'Too large', status: 413, detail: 'too large', code: 'too_large' };
+
 let server: Server;
 let versions: VersionsClient;
 let seen: { request: IncomingMessage; body: Buffer }[];
+/** Answer 413 without reading the body. */
+let refuse: boolean;
 
 beforeEach(async () => {
   seen = [];
+  refuse = false;
   server = createServer(async (request, response) => {
+    if (refuse) {
+      const type = 'application/problem+json';
+      response.writeHead(413, { 'content-type': type }).end(JSON.stringify(TOO_LARGE));
+      return;
+    }
     seen.push({ request, body: await buffer(request) });
     if (request.method === 'GET') response.end(ARCHIVE);
     else if (request.url?.endsWith('/deploy')) response.end('{"id":"ep_1"}');
@@ -41,6 +52,26 @@ describe('versions of an endpoint', () => {
     expect(Object.fromEntries(url.searchParams)).toEqual({
       ...{ entry: 'src/a b.ts', sha256: 'ff', message: 'new & better' },
     });
+  });
+
+  it('report how many bytes of an upload are sent, up to all of them', async () => {
+    const archive = randomBytes(300_000);
+    const sent: number[] = [];
+    const onSent = (bytes: number) => sent.push(bytes);
+    await versions.upload({ archive, entry: 'handler.ts' }, { onSent });
+    expect(seen[0]?.body.equals(archive)).toBe(true);
+    expect(seen[0]?.request.headers['content-length']).toBe('300000');
+    expect(seen[0]?.request.headers['transfer-encoding']).toBeUndefined();
+    expect(sent.length).toBeGreaterThan(3);
+    expect(sent).toEqual(sent.toSorted((one, other) => one - other));
+    expect([sent[0], sent.at(-1)]).toEqual([0, 300_000]);
+  });
+
+  it('reject an upload that the platform refuses before it has all bytes', async () => {
+    refuse = true;
+    const upload = { archive: randomBytes(50_000_000), entry: 'handler.ts' };
+    const refused = versions.upload(upload, { onSent: () => {} });
+    await expect(refused).rejects.toMatchObject({ status: 413 });
   });
 
   it('are downloaded as bytes', async () => {

@@ -1,6 +1,7 @@
 // The differences between two versions: files, and the lines of small text files.
 import { describe, expect, it } from 'vitest';
 import { formatSize } from '../../../../src/cli/deploy/byte-size.ts';
+import { describeUpload } from '../../../../src/cli/deploy/deployment.ts';
 import { findChanges, formatTextChange } from '../../../../src/cli/deploy/file-changes.ts';
 import { StatusLine } from '../../../../src/cli/deploy/status-line.ts';
 
@@ -78,5 +79,16 @@ describe('StatusLine', () => {
     line.show('two\u001b[2J');
     line.clear();
     expect(written).toEqual(['one\n', 'two\\u001b[2J\n']);
+  });
+});
+
+describe('an upload', () => {
+  it.each([
+    [0, 'uploading 0 bytes of 3.0 MB (0 %)'],
+    [1_048_576, 'uploading 1.0 MB of 3.0 MB (33 %)'],
+    [3_145_727, 'uploading 3.0 MB of 3.0 MB (99 %)'],
+    [3_145_728, 'uploaded 3.0 MB, the platform checks the archive'],
+  ])('of 3 MB of which %i bytes are sent shows: %s', (sent, shown) => {
+    expect(describeUpload(sent, 3_145_728)).toBe(shown);
   });
 });
