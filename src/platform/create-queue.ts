@@ -29,7 +29,7 @@ export function createQueue(options: QueueParts): Queue {
   const { clock, findScaling, log, settings, store, tracing, wrapLink } = options;
   const webhooks = createWebhookSender(options);
   const formats = runpodFormats;
-  const parts = { store, clock, log, webhooks, formats, findScaling, tracing };
+  const parts = { store, clock, log, webhooks, formats, findScaling, tracing, isRecording: true };
   const queue = new Queue({ ...parts, ...(settings && { settings }) });
   if (!wrapLink) return queue;
   const link = queue.link.bind(queue);

@@ -7,6 +7,7 @@ import type { Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
+import { Activity } from './activity/activity.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Jobs } from './jobs.ts';
@@ -51,6 +52,8 @@ export interface QueueOptions {
   webhooks?: WebhookSender;
   /** What the scaler knows of an endpoint's workers. Default: the platform starts no workers. */
   findScaling?: FindScaling;
+  /** Records what happens at endpoints, for time series. Default false. */
+  isRecording?: boolean | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
 }
@@ -61,6 +64,7 @@ export class Queue implements Queues {
   readonly streams: Streams;
   readonly openLeases: OpenLeases;
   readonly workerLoads: WorkerLoads;
+  readonly activity: Activity;
   readonly removal: EndpointRemoval;
   readonly settings: QueueSettings;
   readonly #parts;
@@ -72,6 +76,8 @@ export class Queue implements Queues {
   readonly #recordedTime: RecordedTime;
   readonly #closing = new AbortController();
   #sweeping: Promise<void> = Promise.resolve();
+  #recording: Promise<void> = Promise.resolve();
+  readonly #isRecording: boolean;
 
   constructor(options: QueueOptions) {
     const { clock, findScaling = () => 'none', formats = {}, log, random = Math.random } = options;
@@ -113,6 +119,11 @@ export class Queue implements Queues {
     this.#absence = new Absence({ store, clock, log });
     this.openLeases = new OpenLeases({ store, absence: this.#absence });
     this.workerLoads = new WorkerLoads(this.#parts);
+    this.activity = new Activity({
+      ...{ ...this.#parts, waits, workerLoads: this.workerLoads, findScaling },
+      times: () => jobTimes.all,
+    });
+    this.#isRecording = options.isRecording ?? false;
     this.#leases = new Leases(this.#parts);
     this.#renewals = new Renewals(this.#parts);
     this.#reports = new Reports(this.#parts);
@@ -131,6 +142,7 @@ export class Queue implements Queues {
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#parts);
     await this.#deliveries.start();
+    if (this.#isRecording) this.#recording = this.activity.record();
   }
 
   /** `close` was called: all waits end. */
@@ -158,7 +170,7 @@ export class Queue implements Queues {
   /** Answers every open wait with the current state; does not close the store. */
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all([this.#sweeping, this.#deliveries.close()]);
+    await Promise.all([this.#sweeping, this.#recording, this.#deliveries.close()]);
     await this.#absence.begin();
   }
 

@@ -108,6 +108,11 @@ export class ShardedQueues implements Queues {
     },
   };
 
+  readonly activity: Queues['activity'] = {
+    now: async (endpointId) => this.of(endpointId).activity.now(endpointId),
+    series: async (endpointId, range) => this.of(endpointId).activity.series(endpointId, range),
+  };
+
   get isClosing(): boolean {
     return this.#isClosing;
   }

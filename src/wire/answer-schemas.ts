@@ -78,7 +78,7 @@ const attemptUsage = z.object({
     .describe('Absent without a GPU; a figure that nothing measured is absent'),
 }) satisfies z.ZodType<AttemptUsage>;
 
-const waitReason = z.object({
+export const waitReason = z.object({
   code: z.enum(WAIT_CODES),
   message: z.string(),
   since: z.int().exactOptional().describe('Since when, Unix ms'),

@@ -98,6 +98,15 @@ export const SCALER_ROUTES = {
   },
 } as const satisfies Routes;
 
+/** What happens at endpoints, and what happened. */
+export const ACTIVITY_ROUTES = {
+  getOverview: { method: 'GET', path: '/v1/overview', access: 'key' },
+  getEndpointSeries: {
+    ...{ method: 'GET', access: 'jobs:read' },
+    path: `${RESOURCES.endpoints.path}/:endpoint/series`,
+  },
+} as const satisfies Routes;
+
 const VERSIONS_PATH = `${RESOURCES.endpoints.path}/:endpoint/versions` as const;
 const VERSION_PATH = `${VERSIONS_PATH}/:version` as const;
 

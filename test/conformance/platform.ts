@@ -75,6 +75,8 @@ export interface PlatformOptions {
   /** Default: a new store in memory. */
   store?: Store;
   findScaling?: QueueOptions['findScaling'];
+  /** Default: false. */
+  isRecording?: boolean;
 }
 
 export class Platform {
@@ -92,13 +94,14 @@ export class Platform {
 
   #createQueue(): Queue {
     const { clock, store } = this;
-    const { findScaling, settings = {}, webhooks } = this.#options;
+    const { findScaling, isRecording, settings = {}, webhooks } = this.#options;
     const random = () => 0.5;
     const plain = {
       store,
       clock,
       log: silentLog,
       settings,
+      isRecording,
       random,
       ...(findScaling && { findScaling }),
     };

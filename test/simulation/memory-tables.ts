@@ -374,7 +374,8 @@ export class MemoryTables implements Tables {
       if (delivery.endpointId === id) yield* this.removeDelivery(delivery);
     }
     for (const resource of [...this.#resources.values()]) {
-      const isOf = ['decision', 'version'].includes(resource.kind) && resource.parent === id;
+      const isOf =
+        ['decision', 'series', 'version'].includes(resource.kind) && resource.parent === id;
       if (isOf) yield* this.removeResource(resource);
     }
     this.#delete(this.#endpoints, id);

@@ -1,10 +1,12 @@
 // Sums up a reconcile pass for the reason why jobs wait. Pure.
+
 import type { ScalerDecision, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import { findPull } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import { isCheckPod } from './version-check.ts';
+import type { WorkerCatalog } from './worker-starter.ts';
 
 export interface ScalingPass {
   deployment: EndpointDeployment;
@@ -12,6 +14,7 @@ export interface ScalingPass {
   decision: ScalerDecision;
   /** Pods of the endpoint after the pass, check workers included. */
   pods: readonly PodState[];
+  catalog: Pick<WorkerCatalog, 'priceOf'>;
   /** Those of the pass before. */
   before: ScalingFacts | undefined;
 }
@@ -21,9 +24,10 @@ export function describeScaling(pass: ScalingPass): ScalingFacts {
   const { cause, reason } = decision;
   const { crashes, now } = input;
   const { notBefore, streak, isHandler = false } = crashes;
+  const workers = pods.filter((pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment));
   return {
-    workersMax: deployment.workersMax,
-    workers: pods.filter((pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment)).length,
+    ...{ workersMax: deployment.workersMax, workers: workers.length },
+    costPerHour: workers.reduce((sum, { spec }) => sum + pass.catalog.priceOf(spec), 0),
     unversioned: describeMissingVersion(deployment),
     ...{ cause, reason, since: before?.cause === cause ? before.since : now },
     crashes: { streak, notBefore, isHandler, reason: crashes.reason },

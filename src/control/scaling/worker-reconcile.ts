@@ -126,6 +126,7 @@ export class Workforce {
     this.#facts = describeScaling({
       ...{ deployment, decision, input, before: this.#facts },
       pods: pods.ofEndpoint(id),
+      catalog: this.#options.catalog,
     });
     await this.#record(endpoint, { input, decision, started });
     await this.#versionCheck.advance(endpoint, {

@@ -1,9 +1,11 @@
 // Creates the pods of an endpoint's workers: on which hardware, with which version of the handler.
+
 import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
+import type { PodSpec } from '../pods/pod-state.ts';
 import type { Pods } from '../pods/pods.ts';
 import { candidateOf } from '../versions/rollout.ts';
 import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
@@ -22,6 +24,8 @@ export interface WorkerCatalog {
   /** UUIDs of all devices of the type. */
   gpuDevices(typeId: string): readonly string[];
   listCpus(page: { before: number | undefined; limit: number }): { cpus: readonly CpuFlavor[] };
+  /** USD per hour. */
+  priceOf(spec: PodSpec): number;
 }
 
 export interface StartedWorker {

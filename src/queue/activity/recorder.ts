@@ -1,0 +1,244 @@
+// Observes the endpoints of a queue every few seconds, and writes what happened in each minute to the store.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { Loop } from '../../base/loop.ts';
+import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
+import type { EndpointActivity } from '../../wire/resources/activity.ts';
+import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
+import type { EndpointTimes } from '../time/job-times.ts';
+import {
+  addCounts,
+  COUNTED,
+  type Counted,
+  createMinute,
+  isQuiet,
+  MINUTE_MS,
+  type Minute,
+  shrinkMinute,
+  storedHour,
+} from './minute.ts';
+
+/** Time between two observations, ms. */
+const OBSERVED_MS = 10_000;
+const HOUR_MS = 3_600_000;
+/** Minutes are kept for 7 days. */
+export const KEPT_MS = 168 * HOUR_MS;
+/** Rates are those of the last observations, about a minute. */
+const RATED = 7;
+const KIND = 'series';
+/** Endpoints whose hours one operation of the store writes. */
+const WRITTEN_AT_ONCE = 20;
+const MS_PER_S = 1_000;
+
+export interface RecorderOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  times: () => ReadonlyMap<string, Readonly<EndpointTimes>>;
+  countWorkers: (endpointId: string, scaling: KnownScaling) => EndpointActivity['workers'];
+  findScaling: (endpointId: string) => KnownScaling | Promise<KnownScaling>;
+  oldestQueuedAt: (endpointId: string) => Promise<number | null>;
+  closing: AbortSignal;
+}
+
+interface Recorded {
+  /** Of the endpoint: another one may get its ID. */
+  createdAt: number;
+  /** Counters of the endpoint at the last observation. */
+  totals: Counted;
+  times: { wait: readonly number[]; execution: readonly number[] };
+  observedAt: number;
+  /** The minute under way. */
+  minute: Minute;
+  /** The minutes of the hour under way that are over. */
+  hour: { at: number; minutes: Minute[] };
+  /** Ended jobs, at the last observations. */
+  ended: { at: number; count: number }[];
+  /** The last minute that was written was not quiet. */
+  wasActive: boolean;
+}
+
+export class ActivityRecorder {
+  readonly #options: RecorderOptions;
+  readonly #recorded = new Map<string, Recorded>();
+  readonly #loop: Loop;
+  readonly #startedAt: number;
+
+  constructor(options: RecorderOptions) {
+    this.#options = options;
+    const { clock, closing, log } = options;
+    this.#startedAt = clock.now();
+    this.#loop = new Loop({
+      ...{ clock, closing },
+      pass: async () => {
+        await this.observe();
+        return clock.now() + OBSERVED_MS;
+      },
+      onError: (err) => log[logLevelOf(err)]({ err }, 'recording activity failed, retrying'),
+    });
+  }
+
+  /** Resolves when the queue closes; never rejects. */
+  async run(): Promise<void> {
+    await this.#loop.run();
+  }
+
+  /** Jobs that ended in each second of about the last minute. */
+  jobsPerSecond(endpointId: string): number {
+    const { ended = [] } = this.#recorded.get(endpointId) ?? {};
+    const [first, last] = [ended[0], ended.at(-1)];
+    if (!first || !last || last.at <= first.at) return 0;
+    return ((last.count - first.count) / (last.at - first.at)) * MS_PER_S;
+  }
+
+  /** FAILED and TIMED_OUT, since this time, as far as it is in this hour or the one before. */
+  async countFailed(endpointId: string, since: number): Promise<number> {
+    const minutes = await this.minutes(endpointId, since - MINUTE_MS + 1);
+    return minutes.reduce((sum, { failed, timedOut }) => sum + failed + timedOut, 0);
+  }
+
+  /** The minutes that begin at this time or later, the one under way included; the oldest first. */
+  async minutes(endpointId: string, from: number): Promise<Minute[]> {
+    const recorded = this.#recorded.get(endpointId);
+    const begin = recorded?.hour.at ?? Number.MAX_SAFE_INTEGER;
+    const stored = from >= begin ? [] : await this.#read(endpointId, from, begin);
+    const live = recorded ? [...recorded.hour.minutes, recorded.minute] : [];
+    return [...stored, ...live].filter(({ at }) => at >= from);
+  }
+
+  async #read(endpointId: string, from: number, before: number): Promise<Minute[]> {
+    const limit = Math.ceil((this.#options.clock.now() - from) / HOUR_MS) + 2;
+    const own = { kind: KIND, parent: endpointId, before, limit: Math.min(limit, 200) };
+    const rows = await this.#options.store.read((tx) => tx.resources(own));
+    return rows.reverse().flatMap(({ body }) => storedHour.parse(JSON.parse(body)).minutes);
+  }
+
+  /** Looks at all endpoints, and writes the minutes that are over. */
+  async observe(): Promise<void> {
+    const { clock, store } = this.#options;
+    const all = await store.read((tx) => tx.endpoints());
+    const due: StoredEndpoint[] = [];
+    const present = all.filter(({ deleted }) => !deleted);
+    const ids = new Set(present.map(({ id }) => id));
+    for (const id of this.#recorded.keys()) if (!ids.has(id)) this.#recorded.delete(id);
+    for (const endpoint of present) {
+      if (await this.#observeOne(endpoint, clock.now())) due.push(endpoint);
+    }
+    for (let at = 0; at < due.length; at += WRITTEN_AT_ONCE) {
+      await this.#write(due.slice(at, at + WRITTEN_AT_ONCE));
+    }
+  }
+
+  /** @returns whether a minute is over that is worth a row */
+  async #observeOne(endpoint: StoredEndpoint, now: number): Promise<boolean> {
+    const { countWorkers, findScaling, oldestQueuedAt, times } = this.#options;
+    const { id } = endpoint;
+    const known = this.#recorded.get(id);
+    const isKnown = known?.createdAt === endpoint.createdAt;
+    const recorded = isKnown ? known : await this.#resume(endpoint, now);
+    const scaling = await findScaling(id);
+    const oldest = endpoint.inQueue > 0 ? await oldestQueuedAt(id) : null;
+    const at = Math.floor(now / MINUTE_MS) * MINUTE_MS;
+    const ended = this.#turnMinute(recorded, at);
+    const { minute } = recorded;
+    const totals = readTotals(endpoint);
+    for (const name of COUNTED) minute[name] += Math.max(0, totals[name] - recorded.totals[name]);
+    recorded.totals = totals;
+    const of = times().get(id);
+    for (const kind of ['wait', 'execution'] as const) {
+      const counts = of?.[kind].counts ?? [];
+      const before = recorded.times[kind];
+      minute[kind] = addCounts(
+        minute[kind],
+        counts.map((each, index) => Math.max(0, each - (before[index] ?? 0))),
+      );
+      recorded.times = { ...recorded.times, [kind]: [...counts] };
+    }
+    const seconds = Math.max(0, now - recorded.observedAt) / MS_PER_S;
+    recorded.observedAt = now;
+    minute.queued = endpoint.inQueue;
+    minute.running = endpoint.inProgress;
+    minute.oldestWaitMs = oldest === null ? 0 : Math.max(0, now - oldest);
+    minute.workers = countWorkers(id, scaling);
+    const { draining, idle, running, starting } = minute.workers;
+    minute.workerSeconds += seconds * (starting + idle + running + draining);
+    const perHour = typeof scaling === 'object' ? (scaling.costPerHour ?? 0) : 0;
+    minute.cost += (perHour * seconds * MS_PER_S) / HOUR_MS;
+    recorded.ended.push({ at: now, count: totals.completed + totals.failed + totals.timedOut });
+    recorded.ended.splice(0, Math.max(0, recorded.ended.length - RATED));
+    return ended;
+  }
+
+  /** Begins the next minute. @returns whether the one before is worth a row */
+  #turnMinute(recorded: Recorded, at: number): boolean {
+    const { minute } = recorded;
+    if (minute.at >= at) return false;
+    recorded.minute = createMinute(at);
+    // One quiet minute ends a line that would otherwise go on.
+    const isWorth = !isQuiet(minute) || recorded.wasActive;
+    recorded.wasActive = !isQuiet(minute);
+    if (!isWorth) return false;
+    const hour = Math.floor(minute.at / HOUR_MS) * HOUR_MS;
+    if (recorded.hour.at !== hour) recorded.hour = { at: hour, minutes: [] };
+    recorded.hour.minutes.push(minute);
+    return true;
+  }
+
+  /** One row for each hour: its minutes together need less room than a row of each. */
+  async #write(endpoints: readonly StoredEndpoint[]): Promise<void> {
+    const rows = endpoints.flatMap(({ id, userId }) => {
+      const recorded = this.#recorded.get(id);
+      if (!recorded) return [];
+      const { hour, totals } = recorded;
+      const body = JSON.stringify({ minutes: hour.minutes.map(shrinkMinute), totals });
+      const own = { kind: KIND, id: `${id}/${hour.at}`, userId, parent: id };
+      return [{ ...own, position: hour.at, body, isNew: hour.minutes.length === 1 }];
+    });
+    const oldest = this.#options.clock.now() - KEPT_MS;
+    await this.#options.store.write(function* (tx) {
+      for (const { isNew, ...row } of rows) {
+        const endpoint = yield* tx.endpoint(row.parent);
+        if (!endpoint || endpoint.deleted) continue;
+        yield* tx.putResource(row);
+        if (!isNew) continue;
+        const old = { kind: KIND, parent: row.parent, before: oldest, limit: 200 };
+        for (const { id } of yield* tx.resources(old)) yield* tx.removeResource({ kind: KIND, id });
+      }
+    }, ENDING);
+  }
+
+  /** Goes on behind the last row: what happened since then counts for the minute that begins. */
+  async #resume(endpoint: StoredEndpoint, now: number): Promise<Recorded> {
+    const { store, times } = this.#options;
+    const { id } = endpoint;
+    const [last] = await store.read((tx) => tx.resources({ kind: KIND, parent: id, limit: 1 }));
+    const stored = last && storedHour.parse(JSON.parse(last.body));
+    const isNew = endpoint.createdAt >= this.#startedAt;
+    const totals = { ...(isNew ? NO_TOTALS : readTotals(endpoint)), ...stored?.totals };
+    const of = times().get(id);
+    const hour = Math.floor(now / HOUR_MS) * HOUR_MS;
+    const minutes = last?.position === hour ? (stored?.minutes ?? []) : [];
+    const recorded: Recorded = {
+      createdAt: endpoint.createdAt,
+      totals,
+      times: { wait: [...(of?.wait.counts ?? [])], execution: [...(of?.execution.counts ?? [])] },
+      observedAt: now,
+      minute: createMinute(Math.floor(now / MINUTE_MS) * MINUTE_MS),
+      hour: { at: hour, minutes },
+      ended: [],
+      wasActive: stored !== undefined,
+    };
+    this.#recorded.set(id, recorded);
+    return recorded;
+  }
+}
+
+const NO_TOTALS: Counted = {
+  ...{ submitted: 0, completed: 0, failed: 0, timedOut: 0, cancelled: 0, retried: 0 },
+};
+
+function readTotals(endpoint: StoredEndpoint): Counted {
+  const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = endpoint;
+  const submitted = inQueue + inProgress + completed + failed + timedOut + cancelled;
+  return { submitted, completed, failed, timedOut, cancelled, retried };
+}

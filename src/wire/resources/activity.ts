@@ -1,0 +1,135 @@
+// Schemas of what happens at endpoints: the overview of now, and time series of the last days.
+import { z } from 'zod';
+import { waitReason } from '../answer-schemas.ts';
+import { answerJson, describeOperations } from '../operations/operation.ts';
+import { ACTIVITY_ROUTES } from '../routes.ts';
+import { ENDPOINT_TYPES } from './endpoint.ts';
+
+const count = z.int().min(0);
+const ms = z.number().min(0);
+
+/** What is worst at an endpoint; the order is that of the overview. */
+export const ENDPOINT_STATES = [
+  'unreachable',
+  'blocked',
+  'failing',
+  'waiting',
+  'running',
+  'idle',
+] as const;
+export type EndpointState = (typeof ENDPOINT_STATES)[number];
+
+const workerStates = z.object({
+  starting: count,
+  idle: count.describe('Without a job'),
+  running: count.describe('With a job'),
+  draining: count,
+});
+
+/** What happens at an endpoint now, as nodes tell each other. */
+export const endpointActivity = z.object({
+  waiting: count.describe('Queued jobs, delayed ones included'),
+  running: count,
+  oldestWaitMs: ms.nullable().describe('Of the job that has waited longest; null if none waits'),
+  waitReason: waitReason.nullable().describe('Why the next job waits; null if none waits'),
+  jobsPerSecond: z.number().min(0).describe('Ended jobs, over about the last minute'),
+  failedLastHour: count.describe('FAILED and TIMED_OUT jobs'),
+  workers: workerStates,
+});
+export type EndpointActivity = z.infer<typeof endpointActivity>;
+
+const endpointOverview = z.object({
+  id: z.string(),
+  name: z.string(),
+  type: z.enum(ENDPOINT_TYPES),
+  state: z
+    .enum(ENDPOINT_STATES)
+    .describe(
+      '`unreachable`: no node answers for the endpoint now. `blocked`: jobs wait, and no worker is connected. `failing`: ' +
+        'jobs failed in the last hour. `waiting`: jobs wait for workers. `running`: jobs run. `idle`: no jobs',
+    ),
+  ...endpointActivity.shape,
+});
+export type EndpointOverview = z.infer<typeof endpointOverview>;
+
+export const overview = z.object({
+  at: z.int().describe('Unix ms'),
+  endpoints: z.array(endpointOverview).describe('Those with trouble first, at most 1,000'),
+});
+export type Overview = z.infer<typeof overview>;
+
+const quantiles = z.object({ p50: ms, p95: ms });
+
+const seriesPoint = z.object({
+  at: z.int().describe('Unix ms of the start of the step'),
+  ...{ submitted: count, completed: count, failed: count, timedOut: count, cancelled: count },
+  retried: count,
+  queued: count.describe('Highest number of queued jobs'),
+  running: count.describe('Highest number of running jobs'),
+  oldestWaitMs: ms.describe('Longest wait of a job that was queued'),
+  waitMs: quantiles.nullable().describe('Times from the queue to the start; null: no job began'),
+  executionMs: quantiles.nullable().describe('Run times of jobs that ended; null: none'),
+  workers: workerStates.describe('Highest number of workers in each state'),
+  workerSeconds: z.number().min(0),
+  cost: z.number().min(0).describe('USD, from the prices of the catalog'),
+});
+
+export const endpointSeries = z.object({
+  from: z.int(),
+  to: z.int(),
+  step: z.int().describe('ms'),
+  points: z.array(seriesPoint).describe('One for each step, the oldest first'),
+});
+export type EndpointSeriesRecord = z.infer<typeof endpointSeries>;
+
+/** Most points of one series. */
+export const MAX_POINTS = 1_500;
+/** Shortest step, ms. */
+export const MIN_STEP_MS = 60_000;
+
+const NO_WORKERS = { starting: 0, idle: 0, running: 0, draining: 0 };
+
+const time = z.int().min(0).exactOptional();
+
+export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES, {
+  getOverview: {
+    summary: 'Show what happens at each endpoint now',
+    description:
+      'Endpoints for whose jobs the key has `jobs:read`. All callers share an answer that is up to one second old.',
+    answers: answerJson(overview, 'The endpoints.', {
+      at: 1_768_469_412_000,
+      endpoints: [
+        {
+          ...{ id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'echo', type: 'QUEUE' },
+          ...{ state: 'running', waiting: 0, running: 2, oldestWaitMs: null, waitReason: null },
+          ...{ jobsPerSecond: 1.5, failedLastHour: 0 },
+          workers: { ...NO_WORKERS, running: 2 },
+        },
+      ],
+    }),
+  },
+  getEndpointSeries: {
+    summary: 'Show what happened at an endpoint, as a time series',
+    description: `The platform keeps minutes for 7 days. A series has at most ${MAX_POINTS} points.`,
+    query: [
+      { name: 'from', schema: time, description: 'Unix ms; default: an hour before `to`' },
+      { name: 'to', schema: time, description: 'Unix ms; default: now' },
+      {
+        ...{ name: 'step', schema: z.int().min(MIN_STEP_MS).exactOptional() },
+        description:
+          'ms, a multiple of 60,000; default: the shortest of 1, 5, 15 and 60 minutes that gives 360 points at most',
+      },
+    ],
+    answers: answerJson(endpointSeries, 'The series.', {
+      ...{ from: 1_768_469_400_000, to: 1_768_469_460_000, step: 60_000 },
+      points: [
+        {
+          ...{ at: 1_768_469_400_000, submitted: 60, completed: 59, failed: 1, timedOut: 0 },
+          ...{ cancelled: 0, retried: 2, queued: 3, running: 2, oldestWaitMs: 800 },
+          ...{ waitMs: { p50: 20, p95: 640 }, executionMs: { p50: 900, p95: 1_800 } },
+          ...{ workers: { ...NO_WORKERS, running: 2 }, workerSeconds: 120, cost: 0.12 },
+        },
+      ],
+    }),
+  },
+});

@@ -1,0 +1,138 @@
+// What is recorded of an endpoint, with a clock that the test moves.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MINUTE_MS } from '../../../../src/queue/activity/minute.ts';
+import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
+import { completed, ENDPOINT, failed, Hand, Platform } from '../../../conformance/platform.ts';
+
+const HOUR_MS = 3_600_000;
+
+let platform: Platform;
+let worker: Hand;
+
+beforeEach(async () => {
+  platform = new Platform({
+    isRecording: true,
+    endpoint: { maxAttempts: 1 },
+    settings: { leaseMs: 120_000 },
+  });
+  // Minutes begin with whole minutes of the clock.
+  await platform.clock.advance(MINUTE_MS - (platform.clock.now() % MINUTE_MS));
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+});
+
+afterEach(() => platform.close());
+
+/** In steps, as time passes for the recorder; the worker stays connected. */
+async function pass(ms: number): Promise<void> {
+  for (let left = ms; left > 0; left -= 10_000)
+    await platform.clock.advance(Math.min(left, 10_000));
+}
+
+async function runJob(outcome: Outcome): Promise<void> {
+  await platform.submit();
+  const lease = await worker.takeOne();
+  await platform.clock.advance(1_000);
+  await worker.finish(lease, outcome);
+}
+
+function series(hours = 1) {
+  const to = platform.clock.now();
+  const from = Math.floor((to - hours * HOUR_MS) / MINUTE_MS) * MINUTE_MS;
+  return platform.queue.activity.series(ENDPOINT, { from, to, stepMs: MINUTE_MS });
+}
+
+async function sum(name: 'submitted' | 'completed' | 'failed', hours = 1): Promise<number> {
+  return (await series(hours)).reduce((total, point) => total + point[name], 0);
+}
+
+describe('a time series', () => {
+  it('has a point for each minute, with what ended in it', async () => {
+    await runJob(completed);
+    await runJob(failed);
+    await pass(MINUTE_MS);
+    await platform.submit();
+    await pass(20_000);
+    const [first, second] = (await series()).slice(-2);
+    expect(first).toMatchObject({ submitted: 2, completed: 1, failed: 1, queued: 0 });
+    expect(first?.executionMs?.p50).toBeGreaterThan(0);
+    expect(second).toMatchObject({
+      submitted: 1,
+      completed: 0,
+      failed: 0,
+      queued: 1,
+      waitMs: null,
+    });
+    expect(second?.oldestWaitMs).toBeGreaterThanOrEqual(10_000);
+  });
+
+  it('is the same after a restart, and counts what happened at its edge once', async () => {
+    for (let count = 0; count < 3; count += 1) await runJob(completed);
+    await pass(MINUTE_MS);
+    await runJob(completed);
+    await platform.restart(5_000);
+    worker = new Hand(() => platform.queue.link(ENDPOINT));
+    await worker.hello();
+    await runJob(completed);
+    await pass(2 * MINUTE_MS);
+    expect(await sum('completed')).toBe(5);
+    expect(await sum('submitted')).toBe(5);
+  });
+
+  it('keeps the minutes of seven days and no others', async () => {
+    await runJob(completed);
+    await pass(2 * MINUTE_MS);
+    await platform.restart(169 * HOUR_MS);
+    worker = new Hand(() => platform.queue.link(ENDPOINT));
+    await worker.hello();
+    await runJob(completed);
+    await pass(2 * MINUTE_MS);
+    expect(await sum('completed', 170)).toBe(1);
+    const rows = await platform.store.read((tx) =>
+      tx.resources({ kind: 'series', parent: ENDPOINT, limit: 100 }),
+    );
+    expect(rows).toHaveLength(1);
+  });
+
+  it('writes nothing while nothing happens', async () => {
+    await worker.bye('drained');
+    await pass(HOUR_MS);
+    const count = async () =>
+      (await platform.store.read((tx) => tx.resources({ kind: 'series', limit: 100 }))).length;
+    const before = await count();
+    await pass(3 * HOUR_MS);
+    expect(await count()).toBe(before);
+  });
+
+  it('rolls minutes up to longer steps', async () => {
+    await runJob(completed);
+    await pass(MINUTE_MS);
+    await runJob(completed);
+    await pass(MINUTE_MS);
+    const to = platform.clock.now();
+    const range = { from: to - HOUR_MS, to, stepMs: HOUR_MS };
+    const points = await platform.queue.activity.series(ENDPOINT, range);
+    expect(points).toHaveLength(1);
+    expect(points[0]).toMatchObject({ completed: 2, workers: { idle: 1 } });
+  });
+});
+
+describe('the activity of now', () => {
+  it('says what waits and why, and what failed in the last hour', async () => {
+    await runJob(failed);
+    await pass(20_000);
+    await worker.bye('drained');
+    await platform.submit();
+    await platform.clock.advance(5_000);
+    const now = await platform.queue.activity.now(ENDPOINT);
+    expect(now).toMatchObject({ waiting: 1, running: 0, failedLastHour: 1, oldestWaitMs: 5_000 });
+    expect(now.waitReason?.code).toBeTypeOf('string');
+    await pass(HOUR_MS + 2 * MINUTE_MS);
+    expect(await platform.queue.activity.now(ENDPOINT)).toMatchObject({ failedLastHour: 0 });
+  });
+
+  it('is not found without the endpoint', async () => {
+    await expect(platform.queue.activity.now('none')).rejects.toMatchObject({ code: 'not_found' });
+  });
+});
