@@ -1,4 +1,5 @@
 // Puts the API together: the framework with its checks, and the routes of every carrier and adapter.
+
 import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import { FairTurns } from '../base/fair-turns.ts';
@@ -7,6 +8,7 @@ import { UserKeys } from '../control/keys/user-keys.ts';
 import { KeyWatch } from '../control/limits/key-watch.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { NamedRecords } from '../control/name-index.ts';
+import { readActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
@@ -40,9 +42,11 @@ import { findExcess } from './limits/head-bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
 import { isBelowOpenAi, OPENAI_ERRORS } from './openai/errors.ts';
 import { addOpenAiRoutes } from './openai/openai-routes.ts';
+import { Overviews } from './overviews.ts';
 import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/proxy-routes.ts';
 import { checkReports } from './report-check.ts';
+import { bindActivity } from './routes/activity-routes.ts';
 import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';
 import { bindJobs } from './routes/job-routes.ts';
@@ -194,12 +198,18 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     addLbRoutes(app, { ...options, balancer: options.balancer, origins });
   }
   addConsole(app, { folder: options.consoleFolder, log, version });
+  const overviews = new Overviews({
+    endpoints,
+    clock,
+    read: options.readActivity ?? ((ids) => readActivity(queue, ids)),
+  });
   const cursors = new StreamCursors({ queue, log, clock });
   const streamJob = handleStream({ queue, cursors, log, clock });
   addOperations(app, [
     ...bindJobs({ queue, watches, bounds }, { streamJob }),
     ...bindResources(options),
     ...(sessions ? bindSessions({ ...options, sessions, about: readAbout(options) }) : []),
+    ...bindActivity({ queue, endpoints, overviews, clock }),
     ...bindSystem({ endpoints, metrics, version, isReady, store }),
   ]);
   addBodyScope(app, '*', (scope) =>

@@ -12,6 +12,7 @@ import type { Decisions } from '../control/scaling/decisions.ts';
 import type { ServedResource } from '../control/served-resources.ts';
 import type { Sessions } from '../control/sessions/sessions.ts';
 import type { Versions } from '../control/versions/versions.ts';
+import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
 import type { Access } from './http/auth.ts';
@@ -65,6 +66,8 @@ export interface ApiServerOptions {
   onAnswered?: ((request: ServedRequest) => void) | undefined;
   /** Engine and nodes of the platform. Default: no engine, one node. */
   about?: (() => AboutPlatform) | undefined;
+  /** Reads what happens at endpoints, whichever node serves them. Default: from the queue. */
+  readActivity?: ReadActivity | undefined;
   /** Version of the package. */
   version: string;
   /** Registry for the metrics of one server. Default: a new one. */

@@ -9,6 +9,7 @@ import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
 import type { Sessions } from '../control/sessions/sessions.ts';
+import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute/compute.ts';
@@ -24,6 +25,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   queue: Queues;
   keys: Keys;
   sessions: Sessions;
+  /** Default: of the endpoints that `queue` serves. */
+  readActivity?: ReadActivity | undefined;
   /** Nodes that serve the platform now. Default: one. */
   countNodes?: (() => number) | undefined;
   compute: Compute;
@@ -82,6 +85,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const { countNodes = () => 1, sessions } = parts;
     const about = () => ({ engine: compute.engineKind, nodes: countNodes() });
     const served = {
+      readActivity: parts.readActivity,
       queue,
       keys,
       sessions,

@@ -1,6 +1,13 @@
 // Reads the subject of a request from its route: an endpoint, the control plane, or this node itself.
 import type { FastifyRequest } from 'fastify';
-import { JOB_ROUTES, LB_ROUTE, RESOURCES, RUNPOD_BASE, SYSTEM_ROUTES } from '../../wire/routes.ts';
+import {
+  ACTIVITY_ROUTES,
+  JOB_ROUTES,
+  LB_ROUTE,
+  RESOURCES,
+  RUNPOD_BASE,
+  SYSTEM_ROUTES,
+} from '../../wire/routes.ts';
 
 /** `local`: any node answers it about itself. */
 export type Subject =
@@ -21,7 +28,9 @@ export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
     return LOCAL;
   }
   if (url === SYSTEM_ROUTES.getMetrics.path) return LOCAL;
-  if (url.startsWith(RESOURCES.endpoints.path) || url === LB_ROUTE.path) return CONTROL;
+  const isOfQueue = url === ACTIVITY_ROUTES.getEndpointSeries.path;
+  if ((url.startsWith(RESOURCES.endpoints.path) && !isOfQueue) || url === LB_ROUTE.path)
+    return CONTROL;
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return CONTROL;
   return { kind: 'endpoint', endpointId: String(params.endpoint) };
 }

@@ -1,5 +1,6 @@
 // One node of a cluster: follows the view of the cluster, serves the shards that it owns, and leads while it owns
 // shard 0.
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
@@ -9,6 +10,7 @@ import { LocalShards, type OpenShard } from '../../cluster/local-shards.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Sessions } from '../../control/sessions/sessions.ts';
+import { readActivity } from '../../queue/activity/read-activity.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { QueueSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/sharded-queues.ts';
@@ -106,6 +108,7 @@ export class ClusterNode {
       changed: () => this.#reload(),
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
+      activity: async ({ endpointIds }) => readActivity(this.queues, endpointIds),
       rates: async (body) => this.rates.answer(body),
       session: (change) => options.sessions.apply(change),
       ...forwardMachineCalls(options.machineCalls),

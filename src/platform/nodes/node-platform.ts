@@ -1,5 +1,6 @@
 // Assembles a platform that is one of several nodes on a Postgres database: it serves the shards that it owns, and
 // forwards everything else.
+
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readNodeAddress } from '../../api/nodes/node-address.ts';
@@ -24,6 +25,7 @@ import { NodeCompute } from '../machines/node-compute.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
+import { readClusterActivity } from './cluster-activity.ts';
 import { ClusterNode } from './cluster-node.ts';
 import { ControlStore } from './control-store.ts';
 import { Leader } from './leader.ts';
@@ -167,6 +169,7 @@ export async function openNode(
         findPodPort: (podId, port) => ofPods.findPodPort(podId, port),
       },
       createCounter: rates.createCounter,
+      readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
       countNodes: () => membership.view.nodes.filter(({ isLive }) => isLive).length,
     },
     closers,

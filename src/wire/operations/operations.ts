@@ -1,5 +1,6 @@
 // Every operation that is described: the server's routes and the OpenAPI document follow from this list. Not
 // listed: the verbs of workers (docs/protocol.md) and the paths of RunPod's API.
+import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
 import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
@@ -28,6 +29,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(CATALOG_OPERATIONS),
   ...Object.values(KEY_OPERATIONS),
   ...Object.values(SESSION_OPERATIONS),
+  ...Object.values(ACTIVITY_OPERATIONS),
   ...Object.values(SYSTEM_OPERATIONS),
   ...PROBE_OPERATIONS,
   ...LB_OPERATIONS,

@@ -1,0 +1,91 @@
+// What happens at the endpoints that a key may see. Reads of an endpoint are shared by all callers for a second.
+import type { Clock } from '../base/clock.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import type { KeyHolder } from '../control/keys/keys.ts';
+import { allows } from '../control/keys/scope-grants.ts';
+import type { ReadActivity } from '../queue/activity/read-activity.ts';
+import {
+  ENDPOINT_STATES,
+  type EndpointActivity,
+  type EndpointOverview,
+  type EndpointState,
+  type Overview,
+} from '../wire/resources/activity.ts';
+
+/** Answers are at most so old, ms. */
+const SHARED_MS = 1_000;
+/** Endpoints of one overview. */
+const MAX_ENDPOINTS = 1_000;
+
+export interface OverviewsOptions {
+  endpoints: Pick<Endpoints, 'all' | 'nameOf'>;
+  clock: Clock;
+  read: ReadActivity;
+}
+
+interface Kept {
+  at: number;
+  activity: Promise<EndpointActivity | undefined>;
+}
+
+export class Overviews {
+  readonly #options: OverviewsOptions;
+  readonly #kept = new Map<string, Kept>();
+
+  constructor(options: OverviewsOptions) {
+    this.#options = options;
+  }
+
+  /** Of the endpoints for whose jobs the key has `jobs:read`. */
+  async read(holder: KeyHolder): Promise<Overview> {
+    const { clock, endpoints } = this.#options;
+    const mine = endpoints
+      .all()
+      .filter(({ id, userId }) => userId === holder.userId && allows(holder, 'jobs:read', id))
+      .slice(0, MAX_ENDPOINTS);
+    const activities = await this.activities(mine.map(({ id }) => id));
+    const shown = mine.map(({ deployment, id }, index): EndpointOverview => {
+      const type = deployment?.type ?? 'QUEUE';
+      const name = endpoints.nameOf(id) ?? id;
+      const activity = activities[index];
+      return { id, name, type, state: judge(activity), ...(activity ?? NOTHING_KNOWN) };
+    });
+    return { at: clock.now(), endpoints: shown.toSorted(compare) };
+  }
+
+  /** In the same order; undefined if no node answers for the endpoint. */
+  activities(ids: readonly string[]): Promise<(EndpointActivity | undefined)[]> {
+    const now = this.#options.clock.now();
+    for (const [id, { at }] of this.#kept) if (at <= now - SHARED_MS) this.#kept.delete(id);
+    const missing = ids.filter((id) => !this.#kept.has(id));
+    if (missing.length > 0) {
+      const reading = this.#options.read(missing);
+      for (const id of missing) {
+        this.#kept.set(id, { at: now, activity: reading.then((found) => found[id]) });
+      }
+    }
+    return Promise.all(ids.map((id) => this.#kept.get(id)?.activity));
+  }
+}
+
+const NOTHING_KNOWN: EndpointActivity = {
+  ...{ waiting: 0, running: 0, oldestWaitMs: null, waitReason: null },
+  ...{ jobsPerSecond: 0, failedLastHour: 0 },
+  workers: { starting: 0, idle: 0, running: 0, draining: 0 },
+};
+
+function judge(activity: EndpointActivity | undefined): EndpointState {
+  if (!activity) return 'unreachable';
+  const { failedLastHour, oldestWaitMs, running, workers } = activity;
+  const isWaiting = oldestWaitMs !== null;
+  if (isWaiting && workers.idle + workers.running === 0) return 'blocked';
+  if (failedLastHour > 0) return 'failing';
+  if (isWaiting) return 'waiting';
+  return running > 0 ? 'running' : 'idle';
+}
+
+function compare(a: EndpointOverview, b: EndpointOverview): number {
+  const rank = ({ state }: EndpointOverview) => ENDPOINT_STATES.indexOf(state);
+  const order = rank(a) - rank(b) || b.failedLastHour - a.failedLastHour || b.waiting - a.waiting;
+  return order || a.name.localeCompare(b.name);
+}
