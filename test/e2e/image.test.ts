@@ -1,12 +1,11 @@
 // The images of worker and platform on a real Docker Engine: built on a base image that is made of this machine's
 // own files. Workers run beside a platform of this machine, and one beside a platform in a container.
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { type Client, createClient, createPlatform } from '../../src/client.ts';
+import { type Client, createClient } from '../../src/client.ts';
 import { findParts, importBaseImage } from '../support/containers/base-image.ts';
 import {
   Container,
@@ -14,9 +13,11 @@ import {
   findEngineTrouble,
   removeWithDescendants,
 } from '../support/containers/docker.ts';
+import { findFreePort, serveOnDocker } from '../support/containers/docker-platform.ts';
 import type { Action } from '../support/handlers/contained.ts';
 import { fetchChecked } from '../support/network/checked-fetch.ts';
-import { fixture, PlatformProcess, Process } from '../support/processes.ts';
+import { fixture, PlatformProcess } from '../support/processes.ts';
+import { deploy, handlerOf, upload } from '../support/version-project.ts';
 
 const MINUTE_MS = 60_000;
 const root = resolve(import.meta.dirname, '../..');
@@ -37,6 +38,15 @@ const isLeftOut = trouble !== undefined && !process.env['CI'];
 if (isLeftOut) console.warn(`test/e2e/image.test.ts is left out: ${trouble}`);
 
 const view = z.object({ init: z.string(), pid: z.number(), userId: z.number(), made: z.string() });
+
+/** npm installs the dependency in the container, from the archive itself. */
+const WITH_PACKAGE = {
+  'handler.ts': handlerOf('first', "import { greet } from 'greeting';\ngreet();"),
+  'package.json': '{ "type": "module", "dependencies": { "greeting": "file:./greeting" } }',
+  'greeting/package.json':
+    '{ "name": "greeting", "version": "1.0.0", "type": "module", "main": "index.js" }',
+  'greeting/index.js': 'export const greet = () => {};',
+};
 
 let folder: string;
 let platform: PlatformProcess;
@@ -66,16 +76,6 @@ async function buildFrom(tag: string, lines: string[], files: Record<string, str
   await build(tag, context);
 }
 
-function findFreePort(): Promise<number> {
-  return new Promise((done) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const bound = server.address();
-      const port = typeof bound === 'object' && bound ? bound.port : 0;
-      server.close(() => done(port));
-    });
-  });
-}
-
 /** A worker of the handler `contained`, whose health is looked at more often than by default. */
 async function startWorker(...options: string[]): Promise<Container> {
   const variables = {
@@ -103,47 +103,6 @@ function submit(action: Action): Promise<{ id: string }> {
 async function untilRunning(id: string): Promise<void> {
   const look = async () => (await client.status(id)).status;
   await expect.poll(look, { timeout: MINUTE_MS }).toBe('IN_PROGRESS');
-}
-
-/** A platform whose engine is Docker, on a free port of loopback, with an endpoint of the worker image. */
-async function serveOnDocker(template: { image?: string; args: string }, more: string[] = []) {
-  const place = mkdtempSync(join(folder, 'serve-'));
-  const start = async (port: number) => {
-    const own = ['--port', String(port), '--data', 'data', '--key-file', 'keys'];
-    const serve = new Process(['serve', '--engine', 'docker', ...own, ...more], { cwd: place });
-    await serve.find(/ready at/);
-    return serve;
-  };
-  const port = await findFreePort();
-  let serve = await start(port);
-  const key = /MILLRACE_ADMIN_KEY=(\S+)/.exec(readFileSync(join(place, 'keys'), 'utf8'))?.[1];
-  const access = { url: `http://127.0.0.1:${port}`, key, fetch: fetchChecked };
-  const compute = createPlatform(access);
-  const worker = { name: 'worker', image: tags.worker, ...template };
-  const { id: templateId } = await compute.templates.create(worker);
-  const deployment = { name: 'on-docker', templateId, idleTimeout: 1 };
-  const { id: endpointId } = await compute.endpoints.create(deployment);
-  const name = readFileSync(join(place, 'data/engine-name'), 'utf8').trim();
-  const only = ['--quiet', '--filter', `label=millrace.platform=${name}`];
-  const listContainers = () => docker('ps', '--all', ...only);
-  const listVolumes = () => docker('volume', 'ls', ...only);
-  const close = async () => {
-    await serve.end();
-    const left = (await listContainers()).split('\n').filter(Boolean);
-    if (left.length > 0) await docker('rm', '--force', '--volumes', ...left);
-    const volumes = (await listVolumes()).split('\n').filter(Boolean);
-    if (volumes.length > 0) await docker('volume', 'rm', '--force', ...volumes);
-  };
-  /** The same platform on another port. @returns a client for it */
-  const move = async () => {
-    await serve.end();
-    const newPort = await findFreePort();
-    serve = await start(newPort);
-    const url = `http://127.0.0.1:${newPort}`;
-    return createClient({ ...access, url, endpoint: endpointId });
-  };
-  const jobs = createClient({ ...access, endpoint: endpointId });
-  return { serve, compute, client: jobs, endpointId, listContainers, listVolumes, move, close };
 }
 
 async function look(): Promise<z.infer<typeof view>> {
@@ -259,7 +218,9 @@ describe.skipIf(isLeftOut)('the worker image', () => {
   });
 
   it('runs the workers of an endpoint on a platform with the Docker engine', async () => {
-    const serving = await serveOnDocker({ args: 'handlers/echo.ts' });
+    const serving = await serveOnDocker(folder, {
+      template: { image: tags.worker, args: 'handlers/echo.ts' },
+    });
     try {
       const record = await serving.client.runsync({ from: 'docker' });
       expect(record, serving.serve.output).toMatchObject({
@@ -275,7 +236,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
   it('is replaced, and no job is lost, when the platform starts on another port', async () => {
     const template = { image: tags.extended, args: 'mine/contained.ts' };
     const times = ['--lease-ms', '3000', '--renew-every-ms', '1000'];
-    const serving = await serveOnDocker(template, times);
+    const serving = await serveOnDocker(folder, { template, options: times });
     const { client, listContainers, move } = serving;
     try {
       const { id } = await client.run({ do: 'wait', file: '/tmp/go' });
@@ -301,8 +262,49 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     }
   });
 
+  it(
+    'runs versions of a handler: deploys, replaces and rolls back, and loses no job',
+    async () => {
+      const serving = await serveOnDocker(folder, {
+        template: { image: tags.worker },
+        endpoint: { source: 'VERSION', workersMax: 2 },
+      });
+      const { client, compute, endpointId } = serving;
+      const rollTo = (version: number) => deploy(compute, endpointId, version, 120);
+      const run = async () => (await client.wait((await client.run({})).id)).output;
+      try {
+        const first = await upload(compute, endpointId, WITH_PACKAGE);
+        const rollout = await rollTo(first);
+        expect(rollout, serving.serve.output).toMatchObject({ state: 'DONE', from: null });
+        expect(await run()).toEqual({ version: 'first' });
+        const ids = await Promise.all(
+          Array.from({ length: 20 }, async () => (await client.run({ ms: 200 })).id),
+        );
+        const second = await upload(compute, endpointId, { 'handler.ts': handlerOf('second') });
+        expect(await rollTo(second)).toMatchObject({ state: 'DONE', from: first });
+        for (const id of ids) {
+          expect(await client.wait(id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+        }
+        expect(await run()).toEqual({ version: 'second' });
+        const broken = handlerOf('broken', "throw new Error('no model here');");
+        const third = await upload(compute, endpointId, { 'handler.ts': broken });
+        expect(await rollTo(third)).toMatchObject({
+          ...{ state: 'FAILED', reason: expect.stringContaining('no model here') },
+        });
+        expect(await run()).toEqual({ version: 'second' });
+        expect(await rollTo(first)).toMatchObject({ state: 'DONE', from: second });
+        expect(await run()).toEqual({ version: 'first' });
+      } finally {
+        await serving.close();
+      }
+    },
+    5 * MINUTE_MS,
+  );
+
   it('keeps outcomes in a volume of the endpoint for the next worker', async () => {
-    const serving = await serveOnDocker({ image: tags.extended, args: 'mine/contained.ts' });
+    const serving = await serveOnDocker(folder, {
+      template: { image: tags.extended, args: 'mine/contained.ts' },
+    });
     const { listContainers, listVolumes, serve } = serving;
     try {
       const { id } = await serving.client.run({ do: 'wait', file: '/tmp/go' });
