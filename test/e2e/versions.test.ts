@@ -115,6 +115,18 @@ describe('a version', () => {
     expect(await run()).toEqual({ version: 'second' });
   });
 
+  it('that has failed is still shown as failed after the platform was killed', async () => {
+    const { rollout } = await platform.endpoints.get(endpoint);
+    expect(rollout).toMatchObject({
+      state: 'FAILED',
+      reason: expect.stringMatching(/npm install/),
+    });
+    await served.kill();
+    await served.restart();
+    expect((await platform.endpoints.get(endpoint)).rollout).toEqual(rollout);
+    expect(await run()).toEqual({ version: 'second' });
+  });
+
   it('is deployed again by its number', async () => {
     expect(await deploy(platform, endpoint, 1)).toMatchObject({ version: 1, state: 'DONE' });
     expect(await run()).toEqual({ version: 'first' });

@@ -1,5 +1,6 @@
 // `millrace deploy --list`: prints the versions of an endpoint.
-import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import { escapeLine } from '../../base/text/printable.ts';
+import type { EndpointRecord, Rollout } from '../../wire/resources/endpoint.ts';
 import type { VersionRecord } from '../../wire/resources/version.ts';
 import { EXIT } from '../command.ts';
 import { UsageError } from '../options.ts';
@@ -48,7 +49,16 @@ export function formatVersions(
     ...[String(each.files), formatSize(each.bytes), each.entry, each.message ?? ''],
   ]);
   const titles = ['VERSION', 'STATE', 'CREATED', 'FILES', 'SIZE', 'HANDLER', 'MESSAGE'];
-  return formatTable(titles, rows, readTableWidth({ wide: false }));
+  const table = formatTable(titles, rows, readTableWidth({ wide: false }));
+  const { rollout } = endpoint;
+  return rollout?.state === 'FAILED' ? `${table}\n\n${describeFailure(rollout)}` : table;
+}
+
+function describeFailure({ endedAt, reason, version }: Rollout): string {
+  const when = endedAt === null ? '' : ` at ${endedAt}`;
+  return escapeLine(
+    `version ${version} failed${when}: ${reason ?? 'the platform gives no reason'}`,
+  );
 }
 
 function describeState(

@@ -132,8 +132,11 @@ it('the list of versions says which one runs and which one failed', () => {
     ...{ bytes: 2_048, unpackedBytes: 4_096, files: 2, createdAt: startedAt, createdBy: null },
   };
   const versions = [3, 2, 1].map((number) => ({ ...version, version: number }));
-  const lines = formatVersions(endpoint({ state: 'FAILED' }), versions).split('\n');
-  expect(lines.map((line) => line.split(/ {2,}/).slice(0, 2))).toEqual([
+  const failed = { state: 'FAILED', reason: 'no\nmodel', endedAt: startedAt } as const;
+  const lines = formatVersions(endpoint(failed), versions).split('\n');
+  expect(lines.slice(4)).toEqual(['', `version 3 failed at ${startedAt}: no\\nmodel`]);
+  expect(formatVersions(endpoint({ state: 'DONE' }, 3), versions)).not.toContain('failed');
+  expect(lines.slice(0, 4).map((line) => line.split(/ {2,}/).slice(0, 2))).toEqual([
     ...[
       ['VERSION', 'STATE'],
       ['3', 'failed'],
