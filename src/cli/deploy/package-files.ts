@@ -15,6 +15,11 @@ import type { Project } from './project.ts';
 const NAMED_FILES = 3;
 const NAMED_OMISSIONS = 5;
 
+const NPM_SETTINGS = '.npmrc';
+const NPM_SETTINGS_HINT =
+  `Workers run npm without .npmrc. If npm needs this file: write \${NPM_TOKEN} in place of the token, ` +
+  'add the line !.npmrc to .millraceignore, and give the token with --env NPM_TOKEN=TOKEN';
+
 const REASONS: Readonly<Record<OmissionReason, string>> = {
   ignored: 'ignored',
   secret: 'perhaps secret',
@@ -81,6 +86,9 @@ export function describePackage(
   if (all) lines.push(...files.map((file) => `  ${file.path}  ${formatSize(file.bytes)}`));
   else if (files.length > 1) lines.push(`  largest: ${nameLargest(files)}`);
   lines.push(...describeOmissions(listed.omissions));
+  if (listed.omissions.some(({ path, reason }) => path === NPM_SETTINGS && reason === 'secret')) {
+    lines.push(`  ${NPM_SETTINGS_HINT}`);
+  }
   return lines.join('\n');
 }
 
