@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Platform } from '../../client/platform-client.ts';
 import { ApiError } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
 import { integer, type OptionValues } from '../options.ts';
 import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
@@ -10,6 +11,8 @@ import { composeScaler, updateOptions } from '../resources/endpoints.ts';
 
 const DEFAULT_IMAGE = 'millrace-worker';
 const NOT_FOUND = 404;
+/** Number of endpoints that an error names. */
+const NAMED_ENDPOINTS = 5;
 
 const { gpu, idleTimeout, maxAttempts, perWorker, queueDelay, workersMax, workersMin } =
   updateOptions;
@@ -111,11 +114,42 @@ export async function changeEndpoint(
   if (Object.keys(settings.template).length > 0) {
     const found = await platform.templates.get(templateId);
     const ofTemplate = keepDifferent(settings.template, found);
-    changed.push(...Object.keys(ofTemplate));
-    if (Object.keys(ofTemplate).length > 0) await platform.templates.update(templateId, ofTemplate);
+    if (Object.keys(ofTemplate).length > 0) {
+      await refuseShared(platform, {
+        ...{ endpoint, template: found, changed: Object.keys(ofTemplate) },
+      });
+      await platform.templates.update(templateId, ofTemplate);
+      changed.push(...Object.keys(ofTemplate));
+    }
   }
   if (Object.keys(changes).length === 0) return { endpoint, changed };
   return { endpoint: await platform.endpoints.update(id, changes), changed };
+}
+
+interface TemplateChange {
+  endpoint: EndpointRecord;
+  template: TemplateRecord;
+  changed: readonly string[];
+}
+
+/** A deployment of one endpoint replaces no workers of another. @throws CommandError */
+async function refuseShared(
+  platform: Platform,
+  { changed, endpoint, template }: TemplateChange,
+): Promise<void> {
+  const others: string[] = [];
+  for await (const { id, name, templateId } of platform.endpoints.list()) {
+    if (templateId === template.id && id !== endpoint.id) others.push(name);
+  }
+  if (others.length === 0) return;
+  const named = others.slice(0, NAMED_ENDPOINTS).join(', ');
+  const more =
+    others.length > NAMED_ENDPOINTS ? ` and ${others.length - NAMED_ENDPOINTS} more` : '';
+  throw new CommandError(
+    `template ${template.name} (${template.id}) also serves ${named}${more}, and ${changed.join(', ')} would change for all. ` +
+      `Give ${endpoint.name} a template of its own with \`millrace endpoints update ${endpoint.id} --template ID\`, ` +
+      `or change this one with \`millrace templates update ${template.id}\``,
+  );
 }
 
 function keepDifferent(

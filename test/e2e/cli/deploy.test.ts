@@ -21,6 +21,7 @@ beforeAll(async () => {
   place.write('words/package.json', '{"name":"words","type":"module"}');
   place.write('words/count.ts', 'export const count = (text: string) => text.split(" ").length;\n');
   place.write('words/.env', 'TOKEN=1\n');
+  place.write('words/.npmrc', '//registry.example/:_authToken=secret-token\n');
 });
 
 afterAll(() => place.close());
@@ -54,7 +55,8 @@ async function call(): Promise<unknown> {
 
 async function listStates(): Promise<string[][]> {
   const { stdout } = await run('deploy', '--list', '--name', 'words');
-  const [, ...rows] = stdout.trimEnd().split('\n');
+  const [table = ''] = stdout.split('\n\n');
+  const [, ...rows] = table.trimEnd().split('\n');
   return rows.map((row) => row.split(/ {2,}/).slice(0, 2));
 }
 
@@ -69,7 +71,9 @@ describe('millrace deploy', () => {
     expect(files.map(({ path }: { path: string }) => path)).toEqual([
       ...['count.ts', 'handler.ts', 'package.json'],
     ]);
-    expect(stderr).toContain('  left out (perhaps secret): .env\n');
+    expect(stderr).toContain('  left out (perhaps secret): .env, .npmrc\n');
+    expect(stderr).toContain('  Workers run npm without .npmrc. ');
+    expect(stderr).not.toContain('secret-token');
     const unknown = await run('deploy', '--list', '--name', 'words');
     expect(unknown).toMatchObject({
       code: 1,
@@ -107,6 +111,25 @@ describe('millrace deploy', () => {
     expect(await call()).toEqual({ version: 2, level: 'low', words: 2 });
   });
 
+  it('does not change a template that other endpoints use', async () => {
+    const { stdout: shown } = await run('endpoints', 'show', 'words', '--json');
+    const { templateId } = JSON.parse(shown);
+    const other = { name: 'neighbour', templateId, source: 'VERSION' };
+    const file = place.write('neighbour.json', JSON.stringify(other));
+    const created = await run('endpoints', 'create', '--file', file);
+    expect(created.code, created.stderr).toBe(0);
+    const before = await run('templates', 'show', templateId, '--json');
+    const { code, stderr } = await deploy('--env', 'LEVEL=none', '--workers-max', '5');
+    expect(code).toBe(1);
+    expect(stderr).toContain('also serves neighbour, and env would change for all. Give words a');
+    expect((await run('templates', 'show', templateId, '--json')).stdout).toBe(before.stdout);
+    const after = await run('endpoints', 'show', 'words', '--json');
+    expect(JSON.parse(after.stdout)).toMatchObject({ workersMax: 2, version: 2 });
+    const same = await deploy('--env', 'LEVEL=low', '--json');
+    expect(JSON.parse(same.stdout)).toMatchObject({ version: 2, result: 'unchanged' });
+    expect((await run('endpoints', 'delete', 'neighbour')).code).toBe(0);
+  });
+
   it('refuses a handler that does not load here, before anything is sent', async () => {
     writeHandler(3, "import './none.ts';\n");
     const { code, stderr } = await deploy();
@@ -132,6 +155,8 @@ describe('millrace deploy', () => {
       ['2', 'running'],
       ['1', '-'],
     ]);
+    const { stdout: listed } = await run('deploy', '--list', '--name', 'words');
+    expect(listed).toMatch(/^version 3 failed at \d{4}-\S+Z: .*no model/m);
     expect(await call()).toMatchObject({ version: 2 });
   });
 });
