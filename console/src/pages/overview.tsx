@@ -7,12 +7,17 @@ import { Empty } from '../parts/empty.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Table } from '../parts/table.tsx';
-import { platform } from '../platform/calls.ts';
+import { sayDuration } from '../parts/time.tsx';
 import { usePolled } from '../platform/polling.ts';
-import { listBoundEndpoints, may, mayAnywhere, sessionState } from '../platform/session.ts';
+import { listBoundEndpoints, may, sessionState } from '../platform/session.ts';
 import { go, hrefOf } from '../routing/location.ts';
 import { pathOf } from './endpoint/frame.tsx';
-import { type EndpointState, judge, loadStates, sortByTrouble } from './endpoint/states.ts';
+import {
+  judge,
+  loadOverview,
+  type ShownEndpoint,
+  sortByTrouble,
+} from './endpoint/overview-rows.ts';
 
 const EVERY_MS = 2_000;
 
@@ -20,62 +25,22 @@ const COLUMNS = [
   { name: 'Endpoint' },
   { name: 'State' },
   { name: 'Waiting', isNumber: true },
+  { name: 'Oldest', isNumber: true },
   { name: 'Running', isNumber: true },
-  { name: 'Completed', isNumber: true },
-  { name: 'Failed', isNumber: true },
+  { name: 'Jobs/s', isNumber: true },
+  { name: 'Failed, 1 h', isNumber: true },
   { name: 'Workers', isNumber: true },
 ];
 
 export function Page() {
-  return may('endpoints:read') ? <AllEndpoints /> : <SomeEndpoints />;
-}
-
-/** For a key that may not list endpoints: those that it names, and any other by its ID. */
-function SomeEndpoints() {
-  const bound = listBoundEndpoints();
-  const field = useId();
-  const open = (event: SubmitEvent) => {
-    event.preventDefault();
-    if (!(event.currentTarget instanceof HTMLFormElement)) return;
-    go(pathOf(String(new FormData(event.currentTarget).get('endpoint')).trim()));
-  };
-  return (
-    <>
-      <PageHead title="Overview" />
-      {bound.length > 0 && (
-        <ul class="links">
-          {bound.map((endpoint) => (
-            <li key={endpoint}>
-              <a href={hrefOf(pathOf(endpoint))}>{endpoint}</a>
-            </li>
-          ))}
-        </ul>
-      )}
-      {mayAnywhere('jobs:read') && bound.length === 0 && (
-        <form class="form-actions" onSubmit={open}>
-          <label for={field}>Endpoint</label>
-          <input id={field} name="endpoint" type="text" required placeholder="ID or name" />
-          <button type="submit">Open</button>
-        </form>
-      )}
-      <p class="muted">
-        This key may not list endpoints. A key with the scope <code>endpoints:read</code> shows all
-        of them.
-      </p>
-    </>
-  );
-}
-
-function AllEndpoints() {
   const [search, setSearch] = useState('');
   const { data, error, reload } = usePolled({
     key: 'overview',
-    load: async (signal) =>
-      loadStates((await platform.endpoints.page({ limit: 1_000, signal })).items, signal),
+    load: loadOverview,
     everyMs: EVERY_MS,
   });
   const wanted = search.trim().toLowerCase();
-  const shown = sortByTrouble(data ?? []).filter(({ endpoint: { id, name } }) =>
+  const shown = sortByTrouble(data ?? []).filter(({ id, name }) =>
     `${name} ${id}`.toLowerCase().includes(wanted),
   );
   return (
@@ -98,11 +63,11 @@ function AllEndpoints() {
         />
       )}
       {error && !data && <Problem error={error} onRetry={reload} />}
-      {data && data.length === 0 && <NoEndpoints />}
+      {data && data.length === 0 && (may('endpoints:read') ? <NoEndpoints /> : <OpenById />)}
       {shown.length > 0 && (
         <Table label="Endpoints" columns={COLUMNS}>
-          {shown.map((state) => (
-            <Row key={state.endpoint.id} state={state} />
+          {shown.map((endpoint) => (
+            <Row key={endpoint.id} endpoint={endpoint} />
           ))}
         </Table>
       )}
@@ -113,25 +78,67 @@ function AllEndpoints() {
   );
 }
 
-function Row({ state }: { state: EndpointState }) {
-  const { endpoint, health } = state;
-  const { text, title, tone } = judge(state);
-  const { id, name } = endpoint;
+function Row({ endpoint }: { endpoint: ShownEndpoint }) {
+  const { activity, id, name } = endpoint;
+  const { text, title, tone } = judge(endpoint);
   return (
     <tr>
       <th scope="row">
-        <a href={hrefOf(`/endpoints/${encodeURIComponent(id)}`)}>{name}</a>
+        <a href={hrefOf(pathOf(id))}>{name}</a>
         {name !== id && <small class="mono">{id}</small>}
       </th>
       <td>
         <Badge text={text} tone={tone} title={title} />
+        {activity?.waitReason && <small>{activity.waitReason.message}</small>}
       </td>
-      <td class="number">{show(health?.jobs.inQueue)}</td>
-      <td class="number">{show(health?.jobs.inProgress)}</td>
-      <td class="number">{show(health?.jobs.completed)}</td>
-      <td class="number">{show(health?.jobs.failed)}</td>
-      <td class="number">{show(health && health.workers.idle + health.workers.running)}</td>
+      <td class="number">{show(activity?.waiting)}</td>
+      <td class="number">
+        {activity?.oldestWaitMs != null ? sayDuration(activity.oldestWaitMs) : '–'}
+      </td>
+      <td class="number">{show(activity?.running)}</td>
+      <td class="number">{show(activity?.jobsPerSecond)}</td>
+      <td class="number">{show(activity?.failedLastHour)}</td>
+      <td class="number">{show(activity && countWorkers(activity.workers))}</td>
     </tr>
+  );
+}
+
+function countWorkers({ draining, idle, running, starting }: Workers): number {
+  return draining + idle + running + starting;
+}
+
+type Workers = NonNullable<ShownEndpoint['activity']>['workers'];
+
+/** For a key that may see no endpoint in lists, such as one that may only submit jobs. */
+function OpenById() {
+  const field = useId();
+  const open = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!(event.currentTarget instanceof HTMLFormElement)) return;
+    go(pathOf(String(new FormData(event.currentTarget).get('endpoint')).trim()));
+  };
+  const bound = listBoundEndpoints();
+  return (
+    <>
+      {bound.length > 0 && (
+        <ul class="links">
+          {bound.map((endpoint) => (
+            <li key={endpoint}>
+              <a href={hrefOf(pathOf(endpoint))}>{endpoint}</a>
+            </li>
+          ))}
+        </ul>
+      )}
+      <form class="form-actions" onSubmit={open}>
+        <label for={field}>Endpoint</label>
+        <input id={field} name="endpoint" type="text" required placeholder="ID or name" />
+        <button type="submit">Open</button>
+      </form>
+      <p class="muted">
+        This key may not list endpoints. A key with the scope <code>endpoints:read</code> or{' '}
+        <code>jobs:read</code> shows them.
+      </p>
+    </>
   );
 }
 
@@ -142,7 +149,7 @@ function hasEngine(): boolean {
 }
 
 function show(count: number | undefined): string {
-  return count === undefined ? '–' : count.toLocaleString();
+  return count === undefined ? '–' : count.toLocaleString(undefined, { maximumFractionDigits: 1 });
 }
 
 function NoEndpoints() {

@@ -11,7 +11,7 @@ export function describeEndpoint(world: () => World): void {
       const { id } = await quiet.run({});
       await visit(world(), '/', async (page) => {
         const first = page.getByRole('row').nth(1);
-        await first.getByText('No worker').waitFor();
+        await first.getByText('No worker', { exact: true }).waitFor();
         expect(await first.getByRole('link').textContent()).toBe('quiet');
         await page.getByRole('searchbox').fill(ENDPOINT);
         await page.getByRole('link', { name: 'quiet' }).waitFor({ state: 'detached' });
@@ -36,6 +36,23 @@ export function describeEndpoint(world: () => World): void {
       });
     });
 
+    it('draw what happened, for a time that the user chooses', async () => {
+      await clientOf(world()).runsync({ act: 'say' });
+      await visit(world(), `/endpoints/${ENDPOINT}`, async (page) => {
+        const charts = page.getByRole('region', { name: 'Charts' });
+        const caption = charts.getByRole('figure').filter({ hasText: 'Jobs per second' });
+        await caption.locator('canvas').waitFor();
+        expect(await charts.locator('canvas').count()).toBe(5);
+        expect(await caption.textContent()).toMatch(/Completed [\d.]+, Failed [\d.]+/);
+        const asked = page.waitForRequest((request) => request.url().includes('/series?from='));
+        await charts.getByLabel('Time').selectOption('7 days');
+        const from = Number(new URL((await asked).url()).searchParams.get('from'));
+        expect(Date.now() - from).toBeGreaterThan(6 * 86_400_000);
+        await charts.locator('canvas').nth(4).waitFor();
+        await expectAccessible(page);
+      });
+    });
+
     it('do not offer what the key may not do', async () => {
       const { platform } = world();
       const { keys } = createPlatform({ url: platform.url, key: platform.adminKey });
@@ -45,7 +62,7 @@ export function describeEndpoint(world: () => World): void {
         world(),
         `/endpoints/${ENDPOINT}`,
         async (page) => {
-          await page.getByText('Completed').waitFor();
+          await page.getByText('Completed', { exact: true }).waitFor();
           const tabs = await page
             .getByLabel('Endpoint', { exact: true })
             .getByRole('link')

@@ -112,8 +112,7 @@ export function describeResources(world: () => World): void {
         async (page) => {
           const names = page.getByRole('navigation', { name: 'Main' }).getByRole('link');
           await expect.poll(() => names.allTextContents()).toEqual(['Overview']);
-          await page.getByLabel('Endpoint').fill(ENDPOINT);
-          await page.getByRole('button', { name: 'Open' }).click();
+          await page.getByRole('link', { name: ENDPOINT, exact: true }).click();
           await page.getByRole('link', { name: 'Jobs' }).click();
           await page.getByLabel('Status').waitFor();
           await expectAccessible(page);

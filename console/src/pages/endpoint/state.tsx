@@ -3,6 +3,7 @@ import { Block } from '../../parts/block.tsx';
 import { Figures } from '../../parts/figures.tsx';
 import { may } from '../../platform/session.ts';
 import type { PageProps } from '../../routing/routes.ts';
+import { Charts } from './charts.tsx';
 import { Decisions } from './decisions.tsx';
 import { EndpointFrame, LoadProblem, useEndpointState } from './frame.tsx';
 import type { EndpointState } from './states.ts';
@@ -18,6 +19,7 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
       <LoadProblem polled={polled} />
       {state && <Counts state={state} />}
       {state?.health && state.health.jobs.inQueue > 0 && <Waits id={id} />}
+      {state?.health && <Charts id={id} isPriced={isManaged} />}
       {isManaged && may('pods:read') && <Workers id={id} />}
       {isManaged && <Decisions id={id} />}
       {state && !isManaged && <Unmanaged state={state} />}

@@ -1,0 +1,127 @@
+// A chart of values over time: uPlot, in the colours of the theme, with a table of the same values for screen readers.
+import { useEffect, useRef } from 'preact/hooks';
+import UPlot from 'uplot';
+import 'uplot/dist/uPlot.min.css';
+import { theme } from '../shell/theme.ts';
+import { useStore } from './store.ts';
+
+export interface Line {
+  name: string;
+  /** A colour variable of base.css. */
+  color: '--accent' | '--good' | '--warn' | '--bad' | '--muted';
+  /** One for each time; null: no value. */
+  values: readonly (number | null)[];
+}
+
+interface ChartProps {
+  title: string;
+  /** Unix ms, rising. */
+  times: readonly number[];
+  lines: readonly Line[];
+  format: (value: number) => string;
+}
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+
+const HEIGHT = 150;
+const MS_PER_S = 1_000;
+
+export function Chart({ format, lines, times, title }: ChartProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<UPlot | null>(null);
+  const chosen = useStore(theme);
+  const names = lines.map(({ name }) => name).join('\n');
+  const data: UPlot.AlignedData = [
+    times.map((at) => at / MS_PER_S),
+    ...lines.map(({ values }) => [...values]),
+  ];
+  const latest = useRef(data);
+  latest.current = data;
+
+  // Another theme or other lines are another plot; new values are not.
+  useEffect(() => {
+    const element = host.current;
+    if (!element) return;
+    plot.current = new UPlot(describe(element, lines, format), latest.current, element);
+    const resize = new ResizeObserver(() => {
+      plot.current?.setSize({ width: element.clientWidth, height: HEIGHT });
+    });
+    resize.observe(element);
+    return () => {
+      resize.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [chosen, names]);
+
+  useEffect(() => plot.current?.setData(data), [times, lines]);
+
+  return (
+    <figure class="chart">
+      <figcaption>
+        <strong>{title}</strong>{' '}
+        <span class="muted">{lines.map((line) => sayLast(line, format)).join(', ')}</span>
+      </figcaption>
+      <div ref={host} aria-hidden="true" />
+    </figure>
+  );
+}
+
+/** Points without a neighbour: no line shows them. */
+function listLone(plot: UPlot, series: number): number[] {
+  const values = plot.data[series] ?? [];
+  const isThere = (index: number) => values[index] != null;
+  return [...values.keys()].filter(
+    (index) => isThere(index) && !isThere(index - 1) && !isThere(index + 1),
+  );
+}
+
+/** In the user's zone and words; whole days as dates. */
+function sayTicks(ticks: readonly number[]): string[] {
+  return ticks.map((tick) => {
+    const date = new Date(tick * MS_PER_S);
+    const isMidnight = date.getHours() === 0 && date.getMinutes() === 0;
+    return (isMidnight ? DAY : CLOCK).format(date);
+  });
+}
+
+/** The chart itself cannot be read out: its last values can. */
+function sayLast({ name, values }: Line, format: (value: number) => string): string {
+  const last = values.findLast((value) => value !== null);
+  return `${name} ${last == null ? '–' : format(last)}`;
+}
+
+function describe(
+  element: HTMLElement,
+  lines: readonly Line[],
+  format: (value: number) => string,
+): UPlot.Options {
+  const style = getComputedStyle(element);
+  const colorOf = (name: string) => style.getPropertyValue(name).trim();
+  const axis: UPlot.Axis = {
+    stroke: colorOf('--muted'),
+    grid: { stroke: colorOf('--line'), width: 1 },
+    ticks: { stroke: colorOf('--line'), width: 1 },
+    font: `11px ${style.fontFamily}`,
+  };
+  const value = (_plot: UPlot, found: number | null) => (found === null ? '–' : format(found));
+  return {
+    width: Math.max(100, element.clientWidth),
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 } },
+    scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+    axes: [
+      { ...axis, values: (_plot, ticks) => sayTicks(ticks) },
+      { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
+    ],
+    series: [
+      {},
+      ...lines.map(({ color, name }) => ({
+        ...{ label: name, stroke: colorOf(color), width: 1.5, value },
+        points: { show: true, size: 5, fill: colorOf(color), filter: listLone },
+      })),
+    ],
+  };
+}
