@@ -42,7 +42,11 @@ beforeAll(async () => {
   place = new Workplace();
   source = await PlatformProcess.start({ endpoints: ['echo'], args: ['--engine', 'process'] });
   const platform = createPlatform({ url: source.url, key: source.adminKey });
-  endpoint = (await createVersionedEndpoint(platform)).id;
+  const { id, templateId } = await createVersionedEndpoint(platform);
+  endpoint = id;
+  // Workers of both platforms use it, as on a machine whose platform is restored.
+  const env = { MILLRACE_VERSION_CACHE: place.path('versions') };
+  await platform.templates.update(templateId ?? '', { env });
   await upload(platform, endpoint, { 'handler.ts': handlerOf('first') });
   await upload(platform, endpoint, { 'handler.ts': handlerOf('second') });
   expect(await deploy(platform, endpoint, 1)).toMatchObject({ state: 'DONE' });
@@ -65,6 +69,9 @@ beforeAll(async () => {
   queued.length = acknowledged;
   expect(made).toMatchObject({ code: 0 });
   expect(made.stderr).toContain('not in the backup: ');
+  // The workers of this machine now have this version 3 in their cache.
+  const lost = await upload(platform, endpoint, { 'handler.ts': handlerOf('lost') });
+  expect(await deploy(platform, endpoint, lost)).toMatchObject({ version: 3, state: 'DONE' });
 });
 
 afterAll(async () => {
@@ -103,6 +110,12 @@ describe('a backup of a platform that takes jobs', () => {
       expect((await versioned.wait(id)).output).toEqual({ version: 'first' });
       const platform = createPlatform({ url: restored.url, key: restored.adminKey });
       expect(await deploy(platform, endpoint, 2)).toMatchObject({ state: 'DONE' });
+      const again = await upload(platform, endpoint, { 'handler.ts': handlerOf('new third') });
+      expect(await deploy(platform, endpoint, again)).toMatchObject({ version: 3, state: 'DONE' });
+      const third = await versioned.run({});
+      expect((await versioned.wait(third.id)).output).toEqual({ version: 'new third' });
+      const kept = readdirSync(place.path('versions'));
+      expect(kept.filter((name) => name.startsWith(`${endpoint}-3-`))).toHaveLength(2);
       const asKey = createClient({ url: restored.url, key: ownKey, endpoint: 'echo' });
       expect(await asKey.status(large)).toMatchObject({ status: 'IN_QUEUE' });
       restored.startWorker('echo', '../../../handlers/echo.ts');
