@@ -9,6 +9,7 @@ const ROOT = resolve(import.meta.dirname, '../../..');
 const PAGES = globSync(['README.md', 'CONTRIBUTING.md', 'docs/**/*.md', 'examples/*/*.md'], {
   cwd: ROOT,
 });
+const COMPOSE_FILES = ['deploy/compose.yaml', 'deploy/compose-one-node.yaml'];
 const OPTIONS_OF_ALL = ['--help', '--version'];
 
 /** What stands behind `millrace ` in code, with continued lines joined. */
@@ -47,8 +48,11 @@ it.each(PAGES)('%s prints only commands and options that exist', (page) => {
   expect(troubles).toEqual([]);
 });
 
-it('deploy/compose.yaml has only options and variables that exist', () => {
-  const compose = readFileSync(resolve(ROOT, 'deploy/compose.yaml'), 'utf8');
+it.each(COMPOSE_FILES)('%s has only options, variables and secrets that exist', (file) => {
+  const compose = readFileSync(resolve(ROOT, file), 'utf8');
+  const script = readFileSync(resolve(ROOT, 'deploy/make-secrets.sh'), 'utf8');
+  const secrets = [...compose.matchAll(/secrets\/([a-z.-]+)/g)].map(([, name = '']) => name);
+  expect(secrets.filter((name) => !script.includes(` > ${name}\n`))).toEqual([]);
   const flags = [...compose.matchAll(/^ +- (--[a-z-]+)/gm)].map(([, name = '']) => name);
   expect(flags.length).toBeGreaterThan(0);
   expect(findTrouble(`millrace serve ${flags.join(' ')}`)).toBeUndefined();
