@@ -26,6 +26,8 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
     allowed: [
       /^(ARCHITECTURE|CHANGELOG|CONTRIBUTING|README|SECURITY)\.md$/,
       /^(LICENSE|package\.json|bin\/millrace\.js)$/,
+      /^deploy\/[^/]+\.(conf|json|service)$/,
+      /^deploy\/prometheus-alerts\.yaml$/,
       /^dist\/.*\.(d\.ts|js)$/,
       /^dist\/cli\/commands\/init-template\//,
       /^dist\/console\/.*\.(br|css|gz|html|js|svg)$/,
@@ -41,6 +43,7 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
         ...[`dist/${name}.js`, `dist/${name}.d.ts`],
       ]),
       ...['dist/cli/main.js', 'dist/console/index.html', 'docs/openapi.json'],
+      ...['deploy/millrace.service', 'deploy/nginx-platform.conf', 'deploy/prometheus-alerts.yaml'],
     ],
     // With the screenshots of the console.
     maxBytes: 3 * MB,
