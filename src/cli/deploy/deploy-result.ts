@@ -17,7 +17,7 @@ export interface DeployResult {
   end: RolloutEnd | { kind: 'unchanged' | 'started' };
   target: { url: string; key: string | undefined };
   json: boolean;
-  /** Absolute path of the handler, for its example input. */
+  /** Absolute path of the handler, for its example input. Without it, no command that calls the endpoint is printed. */
   handler?: string;
 }
 
@@ -50,12 +50,15 @@ function explainFailure({ endpoint, version }: DeployResult, reason: string): st
 }
 
 function describe(result: DeployResult): string {
-  const { end, name, version } = result;
+  const { end, handler, name, version } = result;
   if (end.kind === 'started') {
     return `The rollout of version ${version} of ${name} has started.\n`;
   }
   const state = end.kind === 'unchanged' ? 'is already running' : 'is running';
-  return `Version ${version} of ${name} ${state} at ${locate(result)}\n\n  ${formatCurl(result)}\n  ${formatSubmission(result)}\n`;
+  const first = `Version ${version} of ${name} ${state} at ${locate(result)}\n`;
+  // Without the handler, an input for its schema is unknown, and a command that fails helps nobody.
+  if (handler === undefined) return first;
+  return `${first}\n  ${formatCurl(result, handler)}\n  ${formatSubmission(result, handler)}\n`;
 }
 
 function summarize(result: DeployResult): object {
@@ -72,7 +75,7 @@ function locate({ name, target }: DeployResult): string {
 }
 
 /** The key stays in the environment, so that the command can be shown to others. */
-function formatCurl({ handler, name, target }: DeployResult): string {
+function formatCurl({ name, target }: DeployResult, handler: string): string {
   const url = target.url.replace(/\/+$/, '') + fillPath(JOB_ROUTES.runJobSync, { endpoint: name });
   return [
     `curl -s ${url}`,
@@ -83,8 +86,8 @@ function formatCurl({ handler, name, target }: DeployResult): string {
 }
 
 /** Uses the key of the profile too. */
-function formatSubmission({ handler, name }: DeployResult): string {
-  return `millrace jobs submit --endpoint ${name} --input ${quoteJson(readInput(handler))} --wait`;
+function formatSubmission({ name }: DeployResult, handler: string): string {
+  return `npx millrace jobs submit --endpoint ${name} --input ${quoteJson(readInput(handler))} --wait`;
 }
 
 /** For a POSIX shell. */
@@ -92,9 +95,9 @@ function quoteJson(value: object): string {
   return `'${JSON.stringify(value).replaceAll("'", String.raw`'\''`)}'`;
 }
 
-function readInput(handler: string | undefined): object {
+function readInput(handler: string): object {
   try {
-    return handler === undefined ? {} : readExampleInput(readFileSync(handler, 'utf8'));
+    return readExampleInput(readFileSync(handler, 'utf8'));
   } catch {
     return {};
   }

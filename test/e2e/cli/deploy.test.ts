@@ -182,7 +182,7 @@ describe('millrace rollback', () => {
   it('deploys the version that ran before, or a given one', async () => {
     const { code, stderr, stdout } = await run('rollback', '--name', 'words');
     expect(code, stderr).toBe(0);
-    expect(stdout).toContain('Version 1 of words is running');
+    expect(stdout).toMatch(/^Version 1 of words is running at \S+\n$/);
     expect(await call()).toMatchObject({ version: 1 });
     const given = await run('rollback', '2', '--name', 'words', '--json');
     expect(JSON.parse(given.stdout)).toMatchObject({ version: 2, result: 'done' });
