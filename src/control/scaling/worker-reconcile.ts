@@ -16,6 +16,7 @@ import type { Decisions } from './decisions.ts';
 import { findLastOutput } from './exit-report.ts';
 import { chooseGpuTypes } from './gpu-choice.ts';
 import { LoadPeak } from './load-peak.ts';
+import { reservePlace } from './reserve-place.ts';
 import { decide } from './scaler.ts';
 import { describeScaling } from './scaling-facts.ts';
 import { isCheckPod, VersionCheck } from './version-check.ts';
@@ -269,17 +270,6 @@ function isOverCapacity(reason: unknown): boolean {
 function limitWorkers({ source, version, workersMax, workersMin }: EndpointDeployment) {
   const hasHandler = source !== 'VERSION' || version !== undefined;
   return hasHandler ? { workersMax, workersMin } : { workersMax: 0, workersMin: 0 };
-}
-
-/** The next free place is the check worker's. */
-function reservePlace(input: ScalerInput): ScalerInput {
-  const { headroom, places } = input;
-  const one = (count: number) => Math.max(0, count - 1);
-  return {
-    ...input,
-    places: places === null ? null : one(places),
-    ...(headroom && { headroom: { ...headroom, places: one(headroom.places) } }),
-  };
 }
 
 /** Whether a new worker would get the same version, template version and GPU type. */
