@@ -20,17 +20,19 @@ export interface QueueParts
   /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
   wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
   findScaling: FindScaling;
+  /** Whether an endpoint of the store is one of the queue. Default: all are. */
+  owns?: ((endpointId: string) => boolean) | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
 }
 
 /** @throws PlatformOptionError */
 export function createQueue(options: QueueParts): Queue {
-  const { clock, findScaling, log, settings, store, tracing, wrapLink } = options;
+  const { clock, findScaling, log, owns, settings, store, tracing, wrapLink } = options;
   const webhooks = createWebhookSender(options);
   const formats = runpodFormats;
-  const parts = { store, clock, log, webhooks, formats, findScaling, tracing, isRecording: true };
-  const queue = new Queue({ ...parts, ...(settings && { settings }) });
+  const parts = { store, clock, log, webhooks, formats, findScaling, tracing, owns };
+  const queue = new Queue({ ...parts, isRecording: true, ...(settings && { settings }) });
   if (!wrapLink) return queue;
   const link = queue.link.bind(queue);
   queue.link = (endpointId, podId) => wrapLink(link(endpointId, podId), endpointId);

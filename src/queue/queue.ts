@@ -54,6 +54,8 @@ export interface QueueOptions {
   findScaling?: FindScaling;
   /** Records what happens at endpoints, for time series. Default false. */
   isRecording?: boolean | undefined;
+  /** Whether an endpoint of the store is one of this queue. Default: all are. */
+  owns?: ((endpointId: string) => boolean) | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
 }
@@ -122,6 +124,7 @@ export class Queue implements Queues {
     this.activity = new Activity({
       ...{ ...this.#parts, waits, workerLoads: this.workerLoads, findScaling },
       times: () => jobTimes.all,
+      owns: options.owns ?? (() => true),
     });
     this.#isRecording = options.isRecording ?? false;
     this.#leases = new Leases(this.#parts);

@@ -77,6 +77,7 @@ export interface PlatformOptions {
   findScaling?: QueueOptions['findScaling'];
   /** Default: false. */
   isRecording?: boolean;
+  owns?: QueueOptions['owns'];
 }
 
 export class Platform {
@@ -94,7 +95,7 @@ export class Platform {
 
   #createQueue(): Queue {
     const { clock, store } = this;
-    const { findScaling, isRecording, settings = {}, webhooks } = this.#options;
+    const { findScaling, isRecording, owns, settings = {}, webhooks } = this.#options;
     const random = () => 0.5;
     const plain = {
       store,
@@ -102,6 +103,7 @@ export class Platform {
       log: silentLog,
       settings,
       isRecording,
+      owns,
       random,
       ...(findScaling && { findScaling }),
     };

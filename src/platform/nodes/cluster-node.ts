@@ -41,7 +41,7 @@ export interface ClusterNodeOptions {
   openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
   /** The store of the shard is closed. */
   noteClosed: (shard: number) => void;
-  createQueue: (store: Store) => Queue;
+  createQueue: (store: Store, shard: number) => Queue;
   /** Answers the calls about pods and their machines. */
   machineCalls: () => MachineCallHandlers;
   leader: {

@@ -134,10 +134,11 @@ export async function openNode(
       return opened;
     },
     noteClosed: (shard) => status.noteClosed(shard),
-    createQueue: (store) =>
+    createQueue: (store, shard) =>
       createQueue({
         ...{ ...options, store, clock, wrapLink, tracing },
         findScaling: (id) => ofPods.scalingOf(id),
+        owns: (id) => endpoints.find(id)?.shard === shard,
       }),
     leader: {
       async begin(queue, lost) {

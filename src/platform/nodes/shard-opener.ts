@@ -27,7 +27,7 @@ export interface ShardOpenerOptions {
   endpoints: Pick<Endpoints, 'all' | 'has'>;
   /** Opens the schema of the shard, and ends the session of an earlier owner. */
   openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
-  createQueue: (store: Store) => Queue;
+  createQueue: (store: Store, shard: number) => Queue;
   /** Reads endpoints and keys again. */
   reloadControl: () => Promise<void>;
   /** Number of running requests for the endpoints of a shard; for shard 0, also those for the control plane. */
@@ -58,7 +58,7 @@ export class ShardOpener {
     try {
       // After the shard belongs to this node: all of its endpoints are in the control plane now, or deleted.
       await reloadControl();
-      queue = createQueue(store);
+      queue = createQueue(store, shard);
       const served = { store, queue };
       await this.#copyEndpoints(shard, store);
       await queue.start();

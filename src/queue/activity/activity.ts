@@ -25,6 +25,8 @@ export interface ActivityOptions {
   workerLoads: WorkerLoads;
   findScaling: FindScaling;
   times: () => ReadonlyMap<string, Readonly<EndpointTimes>>;
+  /** Whether the endpoint is one of the queue. */
+  owns: (endpointId: string) => boolean;
   closing: AbortSignal;
 }
 

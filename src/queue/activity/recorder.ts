@@ -38,6 +38,8 @@ export interface RecorderOptions {
   countWorkers: (endpointId: string, scaling: KnownScaling) => EndpointActivity['workers'];
   findScaling: (endpointId: string) => KnownScaling | Promise<KnownScaling>;
   oldestQueuedAt: (endpointId: string) => Promise<number | null>;
+  /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
+  owns: (endpointId: string) => boolean;
   closing: AbortSignal;
 }
 
@@ -113,12 +115,12 @@ export class ActivityRecorder {
     return rows.reverse().flatMap(({ body }) => storedHour.parse(JSON.parse(body)).minutes);
   }
 
-  /** Looks at all endpoints, and writes the minutes that are over. */
+  /** Looks at the endpoints of the queue, and writes the minutes that are over. */
   async observe(): Promise<void> {
-    const { clock, store } = this.#options;
+    const { clock, owns, store } = this.#options;
     const all = await store.read((tx) => tx.endpoints());
     const due: StoredEndpoint[] = [];
-    const present = all.filter(({ deleted }) => !deleted);
+    const present = all.filter(({ deleted, id }) => !deleted && owns(id));
     const ids = new Set(present.map(({ id }) => id));
     for (const id of this.#recorded.keys()) if (!ids.has(id)) this.#recorded.delete(id);
     for (const endpoint of present) {

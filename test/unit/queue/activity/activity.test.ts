@@ -1,10 +1,18 @@
 // What is recorded of an endpoint, with a clock that the test moves.
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { MINUTE_MS } from '../../../../src/queue/activity/minute.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
+import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
+import type { ScalingFacts } from '../../../../src/wire/resources/scaling-facts.ts';
 import { completed, ENDPOINT, failed, Hand, Platform } from '../../../conformance/platform.ts';
 
 const HOUR_MS = 3_600_000;
+
+const COSTLY: ScalingFacts = {
+  ...{ workersMax: 1, workers: 1, costPerHour: 1, cause: 'minimum', reason: '1 is the minimum' },
+  ...{ since: 0, starting: null, unversioned: null },
+  crashes: { streak: 0, notBefore: 0, reason: null, isHandler: false },
+};
 
 let platform: Platform;
 let worker: Hand;
@@ -103,6 +111,23 @@ describe('a time series', () => {
     const before = await count();
     await pass(3 * HOUR_MS);
     expect(await count()).toBe(before);
+  });
+
+  it('has nothing of endpoints of other shards, which the store of shard 0 names too', async () => {
+    const onShard0 = new Platform({
+      isRecording: true,
+      owns: (id) => id !== 'elsewhere',
+      // Each endpoint has a worker that costs, so that no minute is quiet.
+      findScaling: () => COSTLY,
+    });
+    onTestFinished(() => onShard0.close());
+    const settings = endpointSettings.parse({});
+    const endpoint = { id: 'elsewhere', settings, createdAt: onShard0.clock.now() };
+    await onShard0.store.write((tx) => tx.putEndpoint(endpoint));
+    await onShard0.start();
+    for (let step = 0; step < 20; step += 1) await onShard0.clock.advance(10_000);
+    const rows = await onShard0.store.read((tx) => tx.resources({ kind: 'series', limit: 100 }));
+    expect(rows.map(({ parent }) => parent)).toEqual([ENDPOINT]);
   });
 
   it('rolls minutes up to longer steps', async () => {
