@@ -13,6 +13,7 @@ import {
   type SessionRecord,
   sessionCreation,
 } from '../../wire/resources/session.ts';
+import { groupOf } from '../http/addresses.ts';
 import { type Access, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import type { ClientOrigin } from '../http/client-origin.ts';
@@ -22,7 +23,7 @@ import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http
 import { createMemoryCounter } from '../limits/rate-counter.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
-/** Sign-ins with a wrong key from one address in a minute. */
+/** Sign-ins with a wrong key from one address, or one IPv6 network, in a minute. */
 const MAX_WRONG_KEYS = 20;
 
 /** About the platform, for its console. */
@@ -90,8 +91,8 @@ interface SignIn {
 
 /** @throws ProblemError `unauthorized`, `rate_limited` after many wrong keys */
 async function identify(key: string, { keys, request, wrongKeys }: SignIn): Promise<KeyHolder> {
-  const { address } = readOrigin(request);
-  const { isAdmitted, msBeforeNext } = await wrongKeys.take(address);
+  const group = groupOf(readOrigin(request).address);
+  const { isAdmitted, msBeforeNext } = await wrongKeys.take(group);
   if (!isAdmitted) {
     throw new ProblemError(
       'rate_limited',
@@ -103,7 +104,7 @@ async function identify(key: string, { keys, request, wrongKeys }: SignIn): Prom
   if (holder.podId !== null) {
     throw new ProblemError('forbidden', 'This is the key of a worker; sign in with another one.');
   }
-  await wrongKeys.giveBack(address);
+  await wrongKeys.giveBack(group);
   return holder;
 }
 

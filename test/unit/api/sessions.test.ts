@@ -99,6 +99,16 @@ describe('a sign-in', () => {
     expect([response.status, response.headers.has('retry-after')]).toEqual([429, true]);
   });
 
+  it('counts all addresses of an IPv6 network as one', async () => {
+    const platform = await startPlatform({ server: { bounds: { trustedProxies: ['127.0.0.1'] } } });
+    const wrong = `mr_${'x'.repeat(43)}`;
+    const from = async (address: string) =>
+      (await signIn(platform, wrong, { 'x-forwarded-for': address })).status;
+    for (let host = 1; host <= 20; host++) expect(await from(`2001:db8:0:1::${host}`)).toBe(401);
+    expect(await from('2001:db8:0:1:a::21')).toBe(429);
+    expect(await from('2001:db8:0:2::1')).toBe(401);
+  });
+
   it('is refused to pages of other sites', async () => {
     const platform = await startPlatform();
     const { admin } = platform;
