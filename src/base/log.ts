@@ -29,6 +29,8 @@ export interface LogSettings {
 }
 
 const INFO = 30;
+/** Of lines that standard error does not take at the moment. */
+const MAX_UNWRITTEN_BYTES = 1_048_576;
 
 export function createLog({ level = 'info', ...options }: LogSettings = {}): Log {
   const { destination, maxLinesPerMinute, maxTextChars } = options;
@@ -43,8 +45,15 @@ export function createLog({ level = 'info', ...options }: LogSettings = {}): Log
       },
       ...(maxTextChars !== undefined && limitTexts(maxTextChars)),
     },
-    destination ?? pino.destination({ dest: 2, sync: true }),
+    destination ?? openStandardError(),
   );
+}
+
+/** Lines that cannot be written wait, and are dropped beyond the bound: the log must not end or fill the process. */
+function openStandardError(): DestinationStream {
+  const stream = pino.destination({ dest: 2, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
+  // The disk is full, or the reader has gone: the next line tries again.
+  return stream.on('error', () => {});
 }
 
 export const silentLog: Log = pino({ level: 'silent' });
