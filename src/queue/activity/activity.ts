@@ -13,8 +13,6 @@ import { countWorkers, type FindScaling, type Waits } from '../waits/waits.ts';
 import { ActivityRecorder } from './recorder.ts';
 import { rollUp, type SeriesPoint, type SeriesRange } from './series.ts';
 
-const HOUR_MS = 3_600_000;
-
 export interface ActivityOptions {
   store: Store;
   clock: Clock;
@@ -64,7 +62,7 @@ export class Activity {
       oldestWaitMs: oldest === null ? null : Math.max(0, now - oldest),
       waitReason: next ? await waits.describe(next) : null,
       jobsPerSecond: this.#recorder.jobsPerSecond(endpointId),
-      failedLastHour: await this.#recorder.countFailed(endpointId, now - HOUR_MS),
+      failedLastHour: this.#recorder.countFailed(endpointId),
       workers: this.#countWorkers(endpointId, await findScaling(endpointId)),
     };
   }

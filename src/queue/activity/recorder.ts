@@ -54,6 +54,8 @@ interface Recorded {
   minute: Minute;
   /** The minutes of the hour under way that are over. */
   hour: { at: number; minutes: Minute[] };
+  /** FAILED and TIMED_OUT jobs of the minutes of the last hour that are over. */
+  failures: { at: number; count: number }[];
   /** Ended jobs, at the last observations. */
   ended: { at: number; count: number }[];
   /** The last minute that was written was not quiet. */
@@ -93,10 +95,13 @@ export class ActivityRecorder {
     return ((last.count - first.count) / (last.at - first.at)) * MS_PER_S;
   }
 
-  /** FAILED and TIMED_OUT, since this time, as far as it is in this hour or the one before. */
-  async countFailed(endpointId: string, since: number): Promise<number> {
-    const minutes = await this.minutes(endpointId, since - MINUTE_MS + 1);
-    return minutes.reduce((sum, { failed, timedOut }) => sum + failed + timedOut, 0);
+  /** FAILED and TIMED_OUT, of about the last hour. From memory: an overview asks for many endpoints at once. */
+  countFailed(endpointId: string): number {
+    const recorded = this.#recorded.get(endpointId);
+    if (!recorded) return 0;
+    const since = this.#options.clock.now() - HOUR_MS - MINUTE_MS;
+    const recent = recorded.failures.filter(({ at }) => at > since);
+    return recent.reduce((sum, { count }) => sum + count, countFailures(recorded.minute));
   }
 
   /** The minutes that begin at this time or later, the one under way included; the oldest first. */
@@ -110,7 +115,9 @@ export class ActivityRecorder {
 
   async #read(endpointId: string, from: number, before: number): Promise<Minute[]> {
     const limit = Math.ceil((this.#options.clock.now() - from) / HOUR_MS) + 2;
-    const own = { kind: KIND, parent: endpointId, before, limit: Math.min(limit, 200) };
+    // Callers may ask for a time to come.
+    const bounded = Math.max(1, Math.min(limit, 200));
+    const own = { kind: KIND, parent: endpointId, before, limit: bounded };
     const rows = await this.#options.store.read((tx) => tx.resources(own));
     return rows.reverse().flatMap(({ body }) => storedHour.parse(JSON.parse(body)).minutes);
   }
@@ -176,6 +183,8 @@ export class ActivityRecorder {
     const { minute } = recorded;
     if (minute.at >= at) return false;
     recorded.minute = createMinute(at);
+    const failures = [...recorded.failures, toFailure(minute)];
+    recorded.failures = failures.filter((each) => each.count > 0 && each.at >= at - HOUR_MS);
     // One quiet minute ends a line that would otherwise go on.
     const isWorth = !isQuiet(minute) || recorded.wasActive;
     recorded.wasActive = !isQuiet(minute);
@@ -213,8 +222,10 @@ export class ActivityRecorder {
   async #resume(endpoint: StoredEndpoint, now: number): Promise<Recorded> {
     const { store, times } = this.#options;
     const { id } = endpoint;
-    const [last] = await store.read((tx) => tx.resources({ kind: KIND, parent: id, limit: 1 }));
-    const stored = last && storedHour.parse(JSON.parse(last.body));
+    const rows = await store.read((tx) => tx.resources({ kind: KIND, parent: id, limit: 2 }));
+    const hours = rows.map(({ body }) => storedHour.parse(JSON.parse(body)));
+    const [[last], [stored]] = [rows, hours];
+    const failures = hours.flatMap((each) => each.minutes.map(toFailure));
     const isNew = endpoint.createdAt >= this.#startedAt;
     const totals = { ...(isNew ? NO_TOTALS : readTotals(endpoint)), ...stored?.totals };
     const of = times().get(id);
@@ -227,6 +238,7 @@ export class ActivityRecorder {
       observedAt: now,
       minute: createMinute(Math.floor(now / MINUTE_MS) * MINUTE_MS),
       hour: { at: hour, minutes },
+      failures: failures.filter((each) => each.count > 0 && each.at >= now - HOUR_MS - MINUTE_MS),
       ended: [],
       wasActive: stored !== undefined,
     };
@@ -238,6 +250,14 @@ export class ActivityRecorder {
 const NO_TOTALS: Counted = {
   ...{ submitted: 0, completed: 0, failed: 0, timedOut: 0, cancelled: 0, retried: 0 },
 };
+
+function countFailures({ failed, timedOut }: Minute): number {
+  return failed + timedOut;
+}
+
+function toFailure(minute: Minute): Recorded['failures'][number] {
+  return { at: minute.at, count: countFailures(minute) };
+}
 
 function readTotals(endpoint: StoredEndpoint): Counted {
   const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = endpoint;

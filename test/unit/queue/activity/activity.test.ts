@@ -1,6 +1,7 @@
 // What is recorded of an endpoint, with a clock that the test moves.
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { MINUTE_MS } from '../../../../src/queue/activity/minute.ts';
+import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling-facts.ts';
@@ -130,6 +131,18 @@ describe('a time series', () => {
     expect(rows.map(({ parent }) => parent)).toEqual([ENDPOINT]);
   });
 
+  it('never asks the store for a negative number of rows, which a time to come would give', async () => {
+    await platform.queue.close();
+    const silent = new Platform({ store: platform.store, isRecording: false });
+    onTestFinished(() => silent.queue.close());
+    const rows = vi.spyOn(SqlReader.prototype, 'resources');
+    onTestFinished(() => rows.mockRestore());
+    const from = silent.clock.now() + 24 * HOUR_MS;
+    const range = { from, to: from + HOUR_MS, stepMs: HOUR_MS };
+    expect(await silent.queue.activity.series(ENDPOINT, range)).toHaveLength(1);
+    expect(rows.mock.calls.map(([{ limit }]) => limit)).toEqual([1]);
+  });
+
   it('rolls minutes up to longer steps', async () => {
     await runJob(completed);
     await pass(MINUTE_MS);
@@ -155,6 +168,34 @@ describe('the activity of now', () => {
     expect(now.waitReason?.code).toBeTypeOf('string');
     await pass(HOUR_MS + 2 * MINUTE_MS);
     expect(await platform.queue.activity.now(ENDPOINT)).toMatchObject({ failedLastHour: 0 });
+  });
+
+  it('counts what failed before a restart, and before the hour began', async () => {
+    await pass(HOUR_MS - (platform.clock.now() % HOUR_MS) - 2 * MINUTE_MS);
+    // The platform has forgotten it meanwhile.
+    await worker.hello();
+    await runJob(failed);
+    await pass(4 * MINUTE_MS);
+    await runJob(failed);
+    await pass(2 * MINUTE_MS);
+    const count = async () => (await platform.queue.activity.now(ENDPOINT)).failedLastHour;
+    expect(await count()).toBe(2);
+    await platform.restart(5_000);
+    await pass(10_000);
+    expect(await count()).toBe(2);
+    await pass(57 * MINUTE_MS);
+    expect(await count()).toBe(1);
+    await pass(6 * MINUTE_MS);
+    expect(await count()).toBe(0);
+  });
+
+  it('reads no row of the series, because an overview asks for many endpoints at once', async () => {
+    await runJob(failed);
+    await pass(2 * MINUTE_MS);
+    const rows = vi.spyOn(SqlReader.prototype, 'resources');
+    onTestFinished(() => rows.mockRestore());
+    await platform.queue.activity.now(ENDPOINT);
+    expect(rows).not.toHaveBeenCalled();
   });
 
   it('is not found without the endpoint', async () => {
