@@ -7,7 +7,7 @@ import type { Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
-import { Activity } from './activity/activity.ts';
+import { QueueActivity } from './activity/activity.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Jobs } from './jobs.ts';
@@ -66,7 +66,7 @@ export class Queue implements Queues {
   readonly streams: Streams;
   readonly openLeases: OpenLeases;
   readonly workerLoads: WorkerLoads;
-  readonly activity: Activity;
+  readonly activity: QueueActivity;
   readonly removal: EndpointRemoval;
   readonly settings: QueueSettings;
   readonly #parts;
@@ -121,7 +121,7 @@ export class Queue implements Queues {
     this.#absence = new Absence({ store, clock, log });
     this.openLeases = new OpenLeases({ store, absence: this.#absence });
     this.workerLoads = new WorkerLoads(this.#parts);
-    this.activity = new Activity({
+    this.activity = new QueueActivity({
       ...{ ...this.#parts, waits, workerLoads: this.workerLoads, findScaling },
       times: () => jobTimes.all,
       owns: options.owns ?? (() => true),

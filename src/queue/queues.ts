@@ -3,7 +3,7 @@
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
-import type { Activity } from './activity/activity.ts';
+import type { QueueActivity } from './activity/activity.ts';
 import type { Jobs } from './jobs.ts';
 import type { OpenLeases } from './leases/open-leases.ts';
 import type { WorkerLoads } from './leases/worker-loads.ts';
@@ -30,7 +30,7 @@ export interface Queues {
   readonly streams: MethodsOf<Streams>;
   readonly openLeases: MethodsOf<OpenLeases>;
   readonly workerLoads: MethodsOf<WorkerLoads>;
-  readonly activity: Pick<Activity, 'now' | 'series'>;
+  readonly activity: Pick<QueueActivity, 'now' | 'series'>;
   readonly settings: QueueSettings;
   readonly isClosing: boolean;
   /** All waits at the endpoint end: the platform stops, or another node takes the endpoint over. */

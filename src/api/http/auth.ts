@@ -5,7 +5,7 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
 import { allows } from '../../control/keys/scope-grants.ts';
 import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
-import type { Session, Sessions } from '../../control/sessions/sessions.ts';
+import type { BrowserSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findForeignSign } from './foreign-sign.ts';
@@ -33,7 +33,7 @@ declare module 'fastify' {
     /** Undefined on open routes. */
     holder: KeyHolder | undefined;
     /** Set if a cookie identifies the caller. */
-    session: Session | undefined;
+    session: BrowserSession | undefined;
   }
 }
 

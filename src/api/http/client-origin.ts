@@ -17,7 +17,7 @@ export interface ProxyTrust {
 }
 
 /** One end of a connection, and the headers that it has sent. */
-export interface Peer {
+export interface RequestPeer {
   address: string;
   isEncrypted: boolean;
   headers: IncomingHttpHeaders;
@@ -59,7 +59,7 @@ export class ClientOrigins {
     return this.of({ ...peer, headers: request.headers });
   }
 
-  of({ address: peer, headers, isEncrypted: isPeerSecure }: Peer): ClientOrigin {
+  of({ address: peer, headers, isEncrypted: isPeerSecure }: RequestPeer): ClientOrigin {
     const hops = this.#readHops(headers);
     const path = [...hops.flatMap(({ address }) => address ?? []), peer].filter(Boolean);
     const isTrustedPeer = this.#isTrusted(peer);

@@ -16,7 +16,7 @@ export const MAX_KEY_SESSIONS = 20;
 const USE_STEP_MS = 900_000;
 const KIND = 'session';
 
-export interface Session {
+export interface BrowserSession {
   /** Hash of the token. */
   id: string;
   keyId: string;
@@ -46,14 +46,14 @@ export interface SessionsOptions {
 
 /** A session with what its key allows. */
 export interface HeldSession {
-  session: Session;
+  session: BrowserSession;
   holder: KeyHolder;
 }
 
 /** All sessions are in memory, so that a request reads no store. */
 export class Sessions {
   readonly #options: SessionsOptions;
-  readonly #known = new Map<string, Session>();
+  readonly #known = new Map<string, BrowserSession>();
   readonly #listeners = new Set<(id: string) => void>();
   /** Uses that are being written. */
   readonly #using = new Set<string>();
@@ -95,7 +95,7 @@ export class Sessions {
   }
 
   /** Starts a session of a key. @returns the token, which nothing else has */
-  async start({ keyId }: KeyHolder): Promise<{ token: string; session: Session }> {
+  async start({ keyId }: KeyHolder): Promise<{ token: string; session: BrowserSession }> {
     const token = generateToken();
     const id = hashToken(token);
     await this.#change({ kind: 'start', id, keyId });
@@ -151,7 +151,7 @@ export class Sessions {
     }
   }
 
-  async #put(session: Session, ended: readonly string[]): Promise<void> {
+  async #put(session: BrowserSession, ended: readonly string[]): Promise<void> {
     const { id, ...body } = session;
     const stored: StoredResource = {
       ...{ kind: KIND, id, userId: '', parent: '', body: JSON.stringify(body) },
@@ -175,7 +175,7 @@ export class Sessions {
   /** All that have ended, and those of the key that a new one leaves no room for. */
   #listEnded(keyId: string, now: number): string[] {
     const all = [...this.#known.values()];
-    const isOver = (each: Session) => this.#endOf(each) <= now;
+    const isOver = (each: BrowserSession) => this.#endOf(each) <= now;
     const open = this.#ofKey(keyId)
       .filter((each) => !isOver(each))
       .toSorted((a, b) => b.usedAt - a.usedAt);
@@ -183,16 +183,16 @@ export class Sessions {
     return [...all.filter(isOver), ...surplus].map(({ id }) => id);
   }
 
-  #ofKey(keyId: string): Session[] {
+  #ofKey(keyId: string): BrowserSession[] {
     return [...this.#known.values()].filter((each) => each.keyId === keyId);
   }
 
-  #holderOf({ keyId }: Session): KeyHolder | undefined {
+  #holderOf({ keyId }: BrowserSession): KeyHolder | undefined {
     return this.#options.keys.find(keyId)?.holder;
   }
 
   /** 0 without the key. */
-  #endOf(session: Session): number {
+  #endOf(session: BrowserSession): number {
     const holder = this.#holderOf(session);
     if (!holder) return 0;
     const ofKey = holder.expiresAt ?? Number.POSITIVE_INFINITY;
@@ -200,7 +200,7 @@ export class Sessions {
     return Math.min(createdAt + SESSION_MAX_MS, usedAt + SESSION_IDLE_MS, ofKey);
   }
 
-  #learn(session: Session): void {
+  #learn(session: BrowserSession): void {
     this.#known.set(session.id, session);
     this.#notify(session.id);
   }
@@ -214,6 +214,6 @@ export class Sessions {
   }
 }
 
-function read({ body, id }: StoredResource): Session {
+function read({ body, id }: StoredResource): BrowserSession {
   return { id, ...sessionBody.parse(JSON.parse(body)) };
 }

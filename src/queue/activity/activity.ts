@@ -28,7 +28,7 @@ export interface ActivityOptions {
   closing: AbortSignal;
 }
 
-export class Activity {
+export class QueueActivity {
   readonly #options: ActivityOptions;
   readonly #recorder: ActivityRecorder;
 
