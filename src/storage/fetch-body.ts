@@ -80,7 +80,7 @@ function parseUrl(text: string, name: string, base?: URL): URL {
   const url = URL.parse(text, base?.href);
   if (url === null) throw new NonRetryableError(`${name}: is not a URL`);
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    throw new NonRetryableError(`${name}: ${url.protocol} is refused, only http: and https: go`);
+    throw new NonRetryableError(`${name}: ${url.protocol} is refused; use http: or https:`);
   }
   if (url.username !== '' || url.password !== '') {
     throw new NonRetryableError(`${name}: must not carry a user name or password`);
@@ -112,7 +112,9 @@ function accept(
   if (statusCode !== 200) throw explainStatus(statusCode, headers['retry-after'], subject);
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding !== 'identity') {
-    throw new NonRetryableError(`${subject}: sent as ${encoding}, though that was not accepted`);
+    throw new NonRetryableError(
+      `${subject}: has the Content-Encoding ${encoding}; the server must send identity`,
+    );
   }
   return { body, url, headers, subject };
 }

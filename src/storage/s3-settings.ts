@@ -71,7 +71,8 @@ export function readS3Settings(
     throw new NonRetryableError(`S3 storage: ${nameOf('bucketName')} ${fault}`);
   }
   const region = chosen.region ?? findRegion(endpoint.hostname);
-  if (!REGION.test(region)) throw new TypeError(`region is no name of a region: ${region}`);
+  if (!REGION.test(region))
+    throw new TypeError(`region ${region} is invalid; pass a name such as us-east-1`);
   const prefix = s3Config?.objectPath?.replace(/^\/+|\/+$/g, '') ?? '';
   return { endpoint, region, bucket, accessId, accessSecret, prefix, source };
 }
