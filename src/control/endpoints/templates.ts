@@ -24,6 +24,8 @@ export interface TemplatesOptions {
   catalog: Pick<Catalog, 'judgeRegistry'>;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** Says why workers could not load the handler. Default: nobody knows before they start. */
+  findHandlerFault?: ((path: string) => string | undefined) | undefined;
 }
 
 /**
@@ -33,15 +35,17 @@ export interface TemplatesOptions {
 export type Templates = StoredResources<TemplateCreation, TemplateUpdate, TemplateRecord>;
 
 export function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { catalog, engine } = options;
+  const { catalog, engine, findHandlerFault } = options;
   return StoredResources.open<TemplateCreation, TemplateUpdate, TemplateRecord>({
     ...options,
     ...{ name: 'templates', prefix: 'tpl', record: templateRecord },
     rules: {
       compose: ({ createdAt, id }, creation) => ({ id, ...creation, createdAt, version: 1 }),
       change,
-      admit(userId, { args, registry }) {
+      admit(userId, { args, handler, registry }) {
         checkArgs(args);
+        const fault = handler && findHandlerFault?.(handler);
+        if (fault) throw new ProblemError('invalid', fault, { errors: [fault] });
         const errors = registry === undefined ? [] : catalog.judgeRegistry(userId, registry);
         if (errors.length > 0) throw new ProblemError('invalid', errors.join('; '), { errors });
       },

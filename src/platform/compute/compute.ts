@@ -1,5 +1,6 @@
 // Runs pods and the workers of endpoints on one engine. Without an engine, only templates and a
 // catalog exist.
+
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
@@ -20,6 +21,7 @@ import type { Engine } from '../../engine/engine.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Store } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
+import { findHandlerFault } from '../files/handler-fault.ts';
 import { PodControl, type WorkerHost } from './pod-control.ts';
 import type { FolderUse, WorkerFolders } from './worker-folders.ts';
 import { WorkerVolumes } from './worker-volumes.ts';
@@ -119,6 +121,8 @@ export class Compute {
     const { served, templates } = await openResources({
       ...{ store, clock, catalog, quotas },
       engine: kind,
+      // Of several nodes, the one that runs the worker may have the file.
+      ...(kind === 'process' && !nodes && { findHandlerFault }),
     });
     const listPlaces = nodes?.listPlaces;
     const podStore = nodes?.store ?? store;

@@ -21,7 +21,9 @@ export const templateCreation = z.strictObject({
     .max(4_096)
     .nullable()
     .default(null)
-    .describe("Process engine: path of the workers' handler module on the platform's machine"),
+    .describe(
+      "Process engine: path of the workers' handler module, an existing file on the platform's machine",
+    ),
 });
 export type TemplateCreation = z.infer<typeof templateCreation>;
 

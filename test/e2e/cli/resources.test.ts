@@ -66,6 +66,19 @@ describe('millrace templates, endpoints and jobs', () => {
   });
 });
 
+describe('a template', () => {
+  it('is refused if its handler is not there', async () => {
+    const create = ['templates', 'create', '--name', 'typo', '--image', 'worker', '--handler'];
+    const missing = await place.run([...create, '/srv/no/handler.ts'], { env });
+    expect(missing).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining("no file /srv/no/handler.ts on the platform's machine"),
+    });
+    const folder = await place.run([...create, '/tmp'], { env });
+    expect(folder).toMatchObject({ code: 1, stderr: expect.stringContaining('is not a file') });
+  });
+});
+
 describe('millrace pods', () => {
   it('start a process, show its output and end it', async () => {
     const [cpu] = JSON.parse(await print('catalog', 'cpus', '--json')).cpus;
