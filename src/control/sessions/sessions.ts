@@ -129,7 +129,7 @@ export class Sessions {
     if (change.kind === 'start') {
       const { id, keyId } = change;
       await this.#put({ id, keyId, createdAt: now, usedAt: now }, this.#listEnded(keyId, now));
-    } else if (session && change.kind === 'use') await this.#put({ ...session, usedAt: now }, []);
+    } else if (session && change.kind === 'use') await this.#use({ ...session, usedAt: now });
     else if (change.kind === 'end') await this.#remove([change.id]);
   }
 
@@ -163,6 +163,16 @@ export class Sessions {
     });
     for (const other of ended) this.#forget(other);
     this.#learn(session);
+  }
+
+  /** The session may end meanwhile, and stays ended. */
+  async #use({ id, ...body }: BrowserSession): Promise<void> {
+    const isOpen = await this.#options.store.write(function* (tx) {
+      const stored = yield* tx.resource({ kind: KIND, id });
+      if (stored) yield* tx.putResource({ ...stored, body: JSON.stringify(body) });
+      return stored !== undefined;
+    });
+    if (isOpen) this.#learn({ id, ...body });
   }
 
   async #remove(ids: readonly string[]): Promise<void> {

@@ -275,6 +275,19 @@ describe('Sessions', () => {
     return { clock, store, keys, sessions, holder };
   }
 
+  it('stay ended if a request uses them at the same time', async () => {
+    const { clock, holder, sessions, store } = await start();
+    const { session, token } = await sessions.start(holder);
+    await clock.advance(SESSION_IDLE_MS / 2);
+    const ended = sessions.end(session.id);
+    expect(sessions.use(token)).toBeDefined();
+    await ended;
+    // Behind the write of the use.
+    await store.write(function* () {});
+    expect(sessions.use(token)).toBeUndefined();
+    expect((await open(store, clock)).sessions.use(token)).toBeUndefined();
+  });
+
   it('are those of the store, which has no token', async () => {
     const { clock, holder, sessions, store } = await start();
     const { token } = await sessions.start(holder);
