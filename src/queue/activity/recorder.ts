@@ -28,6 +28,8 @@ const RATED = 7;
 const KIND = 'series';
 /** Endpoints whose hours one operation of the store writes. */
 const WRITTEN_AT_ONCE = 20;
+/** Hours of an endpoint that wait while the store fails; the oldest ones are dropped. */
+const MAX_UNWRITTEN = 24;
 const MS_PER_S = 1_000;
 
 export interface RecorderOptions {
@@ -43,6 +45,14 @@ export interface RecorderOptions {
   closing: AbortSignal;
 }
 
+interface Hour {
+  /** Unix ms of its start. */
+  at: number;
+  minutes: Minute[];
+  /** Counters of the endpoint at the end of the last minute. */
+  totals: Counted;
+}
+
 interface Recorded {
   /** Of the endpoint: another one may get its ID. */
   createdAt: number;
@@ -53,7 +63,9 @@ interface Recorded {
   /** The minute under way. */
   minute: Minute;
   /** The minutes of the hour under way that are over. */
-  hour: { at: number; minutes: Minute[] };
+  hour: Hour;
+  /** Hours of which the store lacks minutes, the oldest first: a write may have failed. */
+  unwritten: Hour[];
   /** FAILED and TIMED_OUT jobs of the minutes of the last hour that are over. */
   failures: { at: number; count: number }[];
   /** Ended jobs, at the last observations. */
@@ -108,18 +120,34 @@ export class ActivityRecorder {
   async minutes(endpointId: string, from: number): Promise<Minute[]> {
     const recorded = this.#recorded.get(endpointId);
     const begin = recorded?.hour.at ?? Number.MAX_SAFE_INTEGER;
-    const stored = from >= begin ? [] : await this.#read(endpointId, from, begin);
+    const past = new Map<number, readonly Minute[]>();
+    for (const hour of recorded?.unwritten ?? []) past.set(hour.at, hour.minutes);
+    if (from < begin) {
+      for (const row of await this.#read(endpointId, from, begin)) {
+        // A row may lack minutes that are not written yet.
+        if (!past.has(row.at)) past.set(row.at, row.minutes);
+      }
+    }
+    past.delete(begin);
+    const hours = [...past].toSorted(([a], [b]) => a - b).flatMap(([, minutes]) => minutes);
     const live = recorded ? [...recorded.hour.minutes, recorded.minute] : [];
-    return [...stored, ...live].filter(({ at }) => at >= from);
+    return [...hours, ...live].filter(({ at }) => at >= from);
   }
 
-  async #read(endpointId: string, from: number, before: number): Promise<Minute[]> {
+  async #read(
+    endpointId: string,
+    from: number,
+    before: number,
+  ): Promise<{ at: number; minutes: Minute[] }[]> {
     const limit = Math.ceil((this.#options.clock.now() - from) / HOUR_MS) + 2;
     // Callers may ask for a time to come.
     const bounded = Math.max(1, Math.min(limit, 200));
     const own = { kind: KIND, parent: endpointId, before, limit: bounded };
     const rows = await this.#options.store.read((tx) => tx.resources(own));
-    return rows.reverse().flatMap(({ body }) => storedHour.parse(JSON.parse(body)).minutes);
+    return rows.map(({ body, position }) => ({
+      at: position,
+      minutes: storedHour.parse(JSON.parse(body)).minutes,
+    }));
   }
 
   /** Looks at the endpoints of the queue, and writes the minutes that are over. */
@@ -131,15 +159,15 @@ export class ActivityRecorder {
     const ids = new Set(present.map(({ id }) => id));
     for (const id of this.#recorded.keys()) if (!ids.has(id)) this.#recorded.delete(id);
     for (const endpoint of present) {
-      if (await this.#observeOne(endpoint, clock.now())) due.push(endpoint);
+      await this.#observeOne(endpoint, clock.now());
+      if (this.#recorded.get(endpoint.id)?.unwritten.length) due.push(endpoint);
     }
     for (let at = 0; at < due.length; at += WRITTEN_AT_ONCE) {
       await this.#write(due.slice(at, at + WRITTEN_AT_ONCE));
     }
   }
 
-  /** @returns whether a minute is over that is worth a row */
-  async #observeOne(endpoint: StoredEndpoint, now: number): Promise<boolean> {
+  async #observeOne(endpoint: StoredEndpoint, now: number): Promise<void> {
     const { countWorkers, findScaling, oldestQueuedAt, times } = this.#options;
     const { id } = endpoint;
     const known = this.#recorded.get(id);
@@ -148,7 +176,7 @@ export class ActivityRecorder {
     const scaling = await findScaling(id);
     const oldest = endpoint.inQueue > 0 ? await oldestQueuedAt(id) : null;
     const at = Math.floor(now / MINUTE_MS) * MINUTE_MS;
-    const ended = this.#turnMinute(recorded, at);
+    this.#turnMinute(recorded, at);
     const { minute } = recorded;
     const totals = readTotals(endpoint);
     for (const name of COUNTED) minute[name] += Math.max(0, totals[name] - recorded.totals[name]);
@@ -175,47 +203,50 @@ export class ActivityRecorder {
     minute.cost += (perHour * seconds * MS_PER_S) / HOUR_MS;
     recorded.ended.push({ at: now, count: totals.completed + totals.failed + totals.timedOut });
     recorded.ended.splice(0, Math.max(0, recorded.ended.length - RATED));
-    return ended;
   }
 
-  /** Begins the next minute. @returns whether the one before is worth a row */
-  #turnMinute(recorded: Recorded, at: number): boolean {
-    const { minute } = recorded;
-    if (minute.at >= at) return false;
+  /** Begins the next minute. The one before waits to be written if it is worth a row. */
+  #turnMinute(recorded: Recorded, at: number): void {
+    const { minute, totals, unwritten } = recorded;
+    if (minute.at >= at) return;
     recorded.minute = createMinute(at);
     const failures = [...recorded.failures, toFailure(minute)];
     recorded.failures = failures.filter((each) => each.count > 0 && each.at >= at - HOUR_MS);
     // One quiet minute ends a line that would otherwise go on.
     const isWorth = !isQuiet(minute) || recorded.wasActive;
     recorded.wasActive = !isQuiet(minute);
-    if (!isWorth) return false;
+    if (!isWorth) return;
     const hour = Math.floor(minute.at / HOUR_MS) * HOUR_MS;
-    if (recorded.hour.at !== hour) recorded.hour = { at: hour, minutes: [] };
+    if (recorded.hour.at !== hour) recorded.hour = { at: hour, minutes: [], totals };
     recorded.hour.minutes.push(minute);
-    return true;
+    recorded.hour.totals = totals;
+    if (!unwritten.includes(recorded.hour)) unwritten.push(recorded.hour);
+    unwritten.splice(0, Math.max(0, unwritten.length - MAX_UNWRITTEN));
   }
 
   /** One row for each hour: its minutes together need less room than a row of each. */
   async #write(endpoints: readonly StoredEndpoint[]): Promise<void> {
-    const rows = endpoints.flatMap(({ id, userId }) => {
-      const recorded = this.#recorded.get(id);
-      if (!recorded) return [];
-      const { hour, totals } = recorded;
-      const body = JSON.stringify({ minutes: hour.minutes.map(shrinkMinute), totals });
-      const own = { kind: KIND, id: `${id}/${hour.at}`, userId, parent: id };
-      return [{ ...own, position: hour.at, body, isNew: hour.minutes.length === 1 }];
-    });
+    const rows = endpoints.flatMap(({ createdAt, id, userId }) =>
+      (this.#recorded.get(id)?.unwritten ?? []).map((hour) => {
+        const { at, minutes, totals } = hour;
+        const body = JSON.stringify({ minutes: minutes.map(shrinkMinute), totals });
+        const row = { kind: KIND, id: `${id}/${at}`, userId, parent: id, position: at, body };
+        return { row, createdAt, isNew: minutes.length === 1 };
+      }),
+    );
     const oldest = this.#options.clock.now() - KEPT_MS;
     await this.#options.store.write(function* (tx) {
-      for (const { isNew, ...row } of rows) {
+      for (const { createdAt, isNew, row } of rows) {
         const endpoint = yield* tx.endpoint(row.parent);
-        if (!endpoint || endpoint.deleted) continue;
+        // Another endpoint may have the ID by now.
+        if (!endpoint || endpoint.deleted || endpoint.createdAt !== createdAt) continue;
         yield* tx.putResource(row);
         if (!isNew) continue;
         const old = { kind: KIND, parent: row.parent, before: oldest, limit: 200 };
         for (const { id } of yield* tx.resources(old)) yield* tx.removeResource({ kind: KIND, id });
       }
     }, ENDING);
+    for (const { id } of endpoints) this.#recorded.get(id)?.unwritten.splice(0);
   }
 
   /** Goes on behind the last row: what happened since then counts for the minute that begins. */
@@ -237,7 +268,8 @@ export class ActivityRecorder {
       times: { wait: [...(of?.wait.counts ?? [])], execution: [...(of?.execution.counts ?? [])] },
       observedAt: now,
       minute: createMinute(Math.floor(now / MINUTE_MS) * MINUTE_MS),
-      hour: { at: hour, minutes },
+      hour: { at: hour, minutes, totals },
+      unwritten: [],
       failures: failures.filter((each) => each.count > 0 && each.at >= now - HOUR_MS - MINUTE_MS),
       ended: [],
       wasActive: stored !== undefined,

@@ -89,6 +89,32 @@ describe('a time series', () => {
     expect(await sum('submitted')).toBe(5);
   });
 
+  it('counts a job that ends at the edge of a minute before the platform stops', async () => {
+    await runJob(completed);
+    await pass(54_000);
+    await runJob(completed);
+    await pass(5_000);
+    await platform.restart(1_000);
+    await pass(2 * MINUTE_MS);
+    expect(await sum('completed')).toBe(2);
+  });
+
+  it('gets the last minute of an hour although its first write fails', async () => {
+    await platform.clock.advance(HOUR_MS - MINUTE_MS - (platform.clock.now() % HOUR_MS));
+    await worker.hello();
+    await runJob(completed);
+    const write = vi.spyOn(platform.store, 'write').mockRejectedValue(new Error('disk error'));
+    await pass(MINUTE_MS);
+    expect(await sum('completed')).toBe(1);
+    await pass(MINUTE_MS);
+    expect(await sum('completed')).toBe(1);
+    write.mockRestore();
+    await pass(3 * MINUTE_MS);
+    await platform.restart(1_000);
+    await pass(MINUTE_MS);
+    expect(await sum('completed')).toBe(1);
+  });
+
   it('keeps the minutes of seven days and no others', async () => {
     await runJob(completed);
     await pass(2 * MINUTE_MS);
