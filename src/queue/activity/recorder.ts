@@ -255,13 +255,14 @@ export class ActivityRecorder {
     const { id } = endpoint;
     const rows = await store.read((tx) => tx.resources({ kind: KIND, parent: id, limit: 2 }));
     const hours = rows.map(({ body }) => storedHour.parse(JSON.parse(body)));
-    const [[last], [stored]] = [rows, hours];
+    const [stored] = hours;
     const failures = hours.flatMap((each) => each.minutes.map(toFailure));
     const isNew = endpoint.createdAt >= this.#startedAt;
     const totals = { ...(isNew ? NO_TOTALS : readTotals(endpoint)), ...stored?.totals };
     const of = times().get(id);
     const hour = Math.floor(now / HOUR_MS) * HOUR_MS;
-    const minutes = last?.position === hour ? (stored?.minutes ?? []) : [];
+    // After a takeover by a node whose clock is behind, the last row may be that of the next hour.
+    const minutes = hours[rows.findIndex(({ position }) => position === hour)]?.minutes ?? [];
     const recorded: Recorded = {
       createdAt: endpoint.createdAt,
       totals,

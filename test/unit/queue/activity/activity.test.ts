@@ -169,6 +169,27 @@ describe('a time series', () => {
     expect(rows.mock.calls.map(([{ limit }]) => limit)).toEqual([1]);
   });
 
+  it('keeps the minutes of the hour although a node whose clock was ahead has written the next one', async () => {
+    await runJob(completed);
+    await pass(2 * MINUTE_MS);
+    await platform.queue.close();
+    await platform.store.write(function* (tx) {
+      const [row] = yield* tx.resources({ kind: 'series', parent: ENDPOINT, limit: 1 });
+      if (!row) throw new Error('no hour is written');
+      const position = row.position + HOUR_MS;
+      const { totals } = JSON.parse(row.body);
+      const body = JSON.stringify({ minutes: [], totals });
+      yield* tx.putResource({ ...row, id: `${ENDPOINT}/${position}`, position, body });
+    });
+    await platform.restart();
+    worker = new Hand(() => platform.queue.link(ENDPOINT));
+    await worker.hello();
+    await runJob(completed);
+    await pass(2 * MINUTE_MS);
+    await platform.restart();
+    expect(await sum('completed')).toBe(2);
+  });
+
   it('rolls minutes up to longer steps', async () => {
     await runJob(completed);
     await pass(MINUTE_MS);
