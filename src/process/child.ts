@@ -2,7 +2,7 @@
 // calls.ts has its calls; model-process.ts replaces it.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Duplex } from 'node:stream';
-import { killGroup, noteGroup } from '../base/process-groups.ts';
+import { killGroup, noteGroup } from '../base/process/process-groups.ts';
 import { buildEnvironment, FRAME_DESCRIPTOR } from './environment.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
 import { LastLines, LineCutter } from './lines.ts';

@@ -1,6 +1,6 @@
 // Ends processes that handlers started and left running after their worker process exits: they would
 // hold device memory or ports. A variable that all children inherit identifies them.
-import { findByVariable, readProcesses, signalProcess } from '../base/process-table.ts';
+import { findByVariable, readProcesses, signalProcess } from '../base/process/process-table.ts';
 import { createRandomId } from '../base/random-id.ts';
 
 /** Environment variable of a worker process and of all processes that its handlers start. */

@@ -4,7 +4,7 @@ import { readdirSync, readlinkSync } from 'node:fs';
 import { lstat, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { isAlive, readBootId, readProcess } from '../base/process-table.ts';
+import { isAlive, readBootId, readProcess } from '../base/process/process-table.ts';
 
 const PREFIX = 'millrace-attempts';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import OpenAI, { NotFoundError } from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { readCommandLine, readProcesses } from '../../src/base/process-table.ts';
+import { readCommandLine, readProcesses } from '../../src/base/process/process-table.ts';
 import { killPods } from '../support/containers/left-pods.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { Process } from '../support/processes.ts';

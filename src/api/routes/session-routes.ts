@@ -13,14 +13,14 @@ import {
   type SessionRecord,
   sessionCreation,
 } from '../../wire/resources/session.ts';
-import { groupOf } from '../http/addresses.ts';
 import { type Access, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import type { ClientOrigin } from '../http/client-origin.ts';
 import { findForeignSign } from '../http/foreign-sign.ts';
 import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
 import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http/session-cookie.ts';
 import { createMemoryCounter } from '../limits/rate-counter.ts';
+import { groupOf } from '../origin/addresses.ts';
+import type { ClientOrigin } from '../origin/client-origin.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 /** Sign-ins with a wrong key from one address, or one IPv6 network, in a minute. */

@@ -1,8 +1,8 @@
 // `millrace serve`: runs the platform until a signal ends it.
 import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
-import { letHeapGrow } from '../../base/heap-growth.ts';
 import type { Log } from '../../base/log.ts';
+import { letHeapGrow } from '../../base/memory/heap-growth.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';

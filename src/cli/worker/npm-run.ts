@@ -1,7 +1,7 @@
 // Runs npm with all processes that it starts, such as git and scripts of packages: they end with it, with its time limit and
 // with this process.
 import { spawn } from 'node:child_process';
-import { killGroup } from '../../base/process-groups.ts';
+import { killGroup } from '../../base/process/process-groups.ts';
 import { CommandError } from '../command.ts';
 import { inheritWithoutKeys } from '../config.ts';
 import { findNpm } from '../find-npm.ts';

@@ -3,8 +3,8 @@
 import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { collectStartGarbage } from '../../base/start-garbage.ts';
 import { type Device, LinkError } from '../../wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';

@@ -3,8 +3,8 @@
 import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { launcherPath } from '../../base/package-info.ts';
-import { collectStartGarbage } from '../../base/start-garbage.ts';
 import type { WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';

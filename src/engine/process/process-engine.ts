@@ -5,7 +5,7 @@ import { hash } from 'node:crypto';
 import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { ProcessEntry } from '../../base/process-table.ts';
+import type { ProcessEntry } from '../../base/process/process-table.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import {
   type Container,

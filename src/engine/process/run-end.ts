@@ -10,7 +10,7 @@ import {
   readProcess,
   readProcesses,
   signalProcess,
-} from '../../base/process-table.ts';
+} from '../../base/process/process-table.ts';
 import { EngineError } from '../engine.ts';
 import { listMembers } from './cgroups.ts';
 import { RUN_VARIABLE } from './environment.ts';

@@ -1,7 +1,7 @@
 // The record of one run. The platform writes its leader and its resources to a file when the run
 // begins. The run's script writes the exit code to another file.
 import { z } from 'zod';
-import { type ProcessIdentity, parseStat } from '../../base/process-table.ts';
+import { type ProcessIdentity, parseStat } from '../../base/process/process-table.ts';
 import type { GivenPort } from './port-pool.ts';
 
 /** Groups of the run, as folders; empty if none can be created. */

@@ -5,7 +5,7 @@ import { closeSync, fchownSync, openSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
-import { readBootId, readStat } from '../../base/process-table.ts';
+import { readBootId, readStat } from '../../base/process/process-table.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { splitArgs } from '../args.ts';
 import { type ContainerSpec, EngineError } from '../engine.ts';

@@ -2,7 +2,7 @@
 // as a whole. The process that has written it has started the run.
 import { appendFile, link, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { isAlive } from '../../base/process-table.ts';
+import { isAlive } from '../../base/process/process-table.ts';
 import {
   cutRecord,
   parseRunExit,

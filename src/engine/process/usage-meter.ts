@@ -8,7 +8,7 @@ import {
   readProcesses,
   readResidentBytes,
   TICKS_PER_SECOND,
-} from '../../base/process-table.ts';
+} from '../../base/process/process-table.ts';
 import type { ContainerSpec, ContainerStats } from '../engine.ts';
 import { listMembers } from './cgroups.ts';
 import type { RunRecord } from './run-record.ts';

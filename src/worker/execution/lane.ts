@@ -8,7 +8,7 @@ import {
   type Worker,
 } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
-import { createGroupList, endGroups } from '../../base/process-groups.ts';
+import { createGroupList, endGroups } from '../../base/process/process-groups.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';

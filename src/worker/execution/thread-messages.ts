@@ -1,7 +1,7 @@
 // The messages between a worker and its handler threads, and their transport: many messages in one
 // post, small payloads in one block of memory.
 import type { MessagePort } from 'node:worker_threads';
-import type { ProcessGroups } from '../../base/process-groups.ts';
+import type { ProcessGroups } from '../../base/process/process-groups.ts';
 import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';

@@ -2,7 +2,7 @@
 // reads the samples; usage-meter.ts attributes the figures to attempts.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { readProcess } from '../../base/process-table.ts';
+import { readProcess } from '../../base/process/process-table.ts';
 import {
   DEVICE_FIELDS,
   type DeviceSample,

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { backoffMs } from '../../base/backoff.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
-import { readProcess, TICKS_PER_SECOND } from '../../base/process-table.ts';
+import { readProcess, TICKS_PER_SECOND } from '../../base/process/process-table.ts';
 import { readLines } from '../../base/text/line-reader.ts';
 
 export interface SmiLoopOptions {

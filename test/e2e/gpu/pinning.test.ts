@@ -5,7 +5,7 @@ import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
-import { readProcess } from '../../../src/base/process-table.ts';
+import { readProcess } from '../../../src/base/process/process-table.ts';
 import { standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 

@@ -7,7 +7,7 @@ import {
   type ProcessLog,
 } from 'millrace/process';
 import { onTestFinished } from 'vitest';
-import { readProcess } from '../../../src/base/process-table.ts';
+import { readProcess } from '../../../src/base/process/process-table.ts';
 
 export interface LogEntry {
   level: string;

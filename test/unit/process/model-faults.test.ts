@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ModelCallError } from 'millrace/process';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { readProcess } from '../../../src/base/process-table.ts';
+import { readProcess } from '../../../src/base/process/process-table.ts';
 import { isRunning, RecordedLog, startModel } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
 

@@ -2,7 +2,7 @@
 // process by polling. Also keeps their logs short.
 import type { ChildProcess } from 'node:child_process';
 import type { Log } from '../../../base/log.ts';
-import { isAlive, type ProcessIdentity } from '../../../base/process-table.ts';
+import { isAlive, type ProcessIdentity } from '../../../base/process/process-table.ts';
 import { cutLog } from '../log-file.ts';
 
 /**

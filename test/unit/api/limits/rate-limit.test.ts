@@ -1,11 +1,11 @@
 import { type FastifyInstance, fastify } from 'fastify';
 import { parseList } from 'structured-headers';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { ClientOrigins } from '../../../../src/api/http/client-origin.ts';
 import { ProblemReplies } from '../../../../src/api/http/problem-reply.ts';
 import { DEFAULT_BOUNDS } from '../../../../src/api/limits/bounds.ts';
 import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import { DEFAULT_RATE_LIMITS, type RateLimits } from '../../../../src/api/limits/rate-windows.ts';
+import { ClientOrigins } from '../../../../src/api/origin/client-origin.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { type Platform, readJson, startPlatform, submitJob, takeJob } from '../platform.ts';

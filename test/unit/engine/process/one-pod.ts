@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '../../../../src/base/log.ts';
-import { readProcess } from '../../../../src/base/process-table.ts';
+import { readProcess } from '../../../../src/base/process/process-table.ts';
 import { quoteWord } from '../../../../src/base/text/shell-words.ts';
 import type { Container, ContainerSpec } from '../../../../src/engine/engine.ts';
 import {

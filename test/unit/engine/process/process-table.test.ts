@@ -12,7 +12,7 @@ import {
   readProcess,
   readProcesses,
   signalProcess,
-} from '../../../../src/base/process-table.ts';
+} from '../../../../src/base/process/process-table.ts';
 
 const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
 const own = readProcess(process.pid);

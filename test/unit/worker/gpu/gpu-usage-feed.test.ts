@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createLog } from '../../../../src/base/log.ts';
-import { readProcess } from '../../../../src/base/process-table.ts';
+import { readProcess } from '../../../../src/base/process/process-table.ts';
 import { type FedWorker, GpuUsageFeed } from '../../../../src/worker/gpu/gpu-usage-feed.ts';
 import { SmiLoop } from '../../../../src/worker/gpu/smi-loop.ts';
 import type { GpuFigures } from '../../../../src/worker/gpu/usage-meter.ts';

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 
-const MODULE = new URL('../../../src/base/heap-growth.ts', import.meta.url).href;
+const MODULE = new URL('../../../../src/base/memory/heap-growth.ts', import.meta.url).href;
 
 /** 50 MB of heap, most of them there already before the first of some collections. */
 const SCRIPT = `

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 
-const MODULE = new URL('../../../src/base/start-garbage.ts', import.meta.url).href;
+const MODULE = new URL('../../../../src/base/memory/start-garbage.ts', import.meta.url).href;
 
 /**
  * Leaves garbage that has lived long enough for the old generation, which only a whole collection frees. Then waits until
