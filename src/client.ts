@@ -78,6 +78,7 @@ export type { CpuFlavor, GpuType } from './wire/resources/catalog.ts';
 export type { DecisionRecord } from './wire/resources/decision.ts';
 export type { EndpointHealth, EndpointRecord } from './wire/resources/endpoint.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
+export type { LimitsRecord } from './wire/resources/limits.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';

@@ -6,6 +6,7 @@ import { FairTurns } from '../base/fair-turns.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { UserKeys } from '../control/keys/user-keys.ts';
 import { KeyWatch } from '../control/limits/key-watch.ts';
+import { countUse } from '../control/limits/use.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { NamedRecords } from '../control/name-index.ts';
 import { readActivity } from '../queue/activity/read-activity.ts';
@@ -51,6 +52,7 @@ import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';
 import { bindJobs } from './routes/job-routes.ts';
 import { bindKeys } from './routes/key-routes.ts';
+import { bindLimits } from './routes/limits-routes.ts';
 import { type ApiMetrics, createMetrics } from './routes/metrics.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
@@ -139,6 +141,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
   app.decorateRequest('holder', undefined);
   app.decorateRequest('session', undefined);
+  app.decorateRequest('rateCounts', undefined);
   const flows = new Flows({ ...bounds, clock });
   app.decorate('flows', flows);
   app.decorate('origins', origins);
@@ -209,6 +212,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     ...bindJobs({ queue, watches, bounds }, { streamJob }),
     ...bindResources(options),
     ...(sessions ? bindSessions({ ...options, sessions, about: readAbout(options) }) : []),
+    ...bindLimits({ ...options, readUse: options.readUse ?? createUseReader(options) }),
     ...bindActivity({ queue, endpoints, overviews, clock }),
     ...bindSystem({ endpoints, metrics, version, isReady, store }),
   ]);
@@ -254,6 +258,11 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
         ]
       : []),
   ];
+}
+
+function createUseReader({ clock, endpoints, keys, pods, resources }: ApiServerOptions) {
+  const { served = [], versions } = resources ?? {};
+  return (userId: string) => countUse(userId, { clock, endpoints, keys, pods, served, versions });
 }
 
 const ABOUT_UNKNOWN: AboutPlatform = { engine: null, nodes: 1 };

@@ -14,6 +14,7 @@ import type { Sessions } from '../control/sessions/sessions.ts';
 import type { Versions } from '../control/versions/versions.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
+import type { UseCounts } from '../wire/resources/limits.ts';
 import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
 import type { Access } from './http/auth.ts';
 import type { ServedRequest } from './http/guard.ts';
@@ -68,6 +69,8 @@ export interface ApiServerOptions {
   about?: (() => AboutPlatform) | undefined;
   /** Reads what happens at endpoints, whichever node serves them. Default: from the queue. */
   readActivity?: ReadActivity | undefined;
+  /** What a user uses of the quotas, whichever node counts it. Default: counted here. */
+  readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
   /** Version of the package. */
   version: string;
   /** Registry for the metrics of one server. Default: a new one. */

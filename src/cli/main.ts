@@ -84,6 +84,10 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'create, list, rotate and revoke API keys',
     load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
+  limits: {
+    summary: 'print what your user may use, and uses now',
+    load: async () => (await import('./resources/limits.ts')).limitsCommand,
+  },
   login: {
     summary: 'store the URL and the key of a platform as a profile',
     load: async () => (await import('./commands/login.ts')).loginCommand,

@@ -5,6 +5,7 @@ import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
 import { connectKeys, type KeysClient } from './keys.ts';
+import { connectLimits, type LimitsClient } from './limits.ts';
 import { connectPods, type PodsClient } from './pods.ts';
 import {
   connectList,
@@ -29,6 +30,7 @@ export interface Platform extends PlainResources {
   readonly endpoints: EndpointsClient;
   readonly catalog: { readonly gpus: Listed<GpuType>; readonly cpus: Listed<CpuFlavor> };
   readonly keys: KeysClient;
+  readonly limits: LimitsClient;
   readonly session: SessionClient;
 }
 
@@ -45,6 +47,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
       cpus: connectList({ caller, path: listCpuFlavors.path, member: 'cpus' }),
     },
     keys: connectKeys(caller),
+    limits: connectLimits(caller),
     session: connectSession(caller),
   };
 }

@@ -5,13 +5,14 @@ import type { Resource } from '../wire/operations/resource.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/route.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
+import type { UseSource } from './limits/use.ts';
 import type { NamedRecords } from './name-index.ts';
 import type { UserResources } from './user-resources.ts';
 
 /** A described resource with its service, whatever its schemas are. */
 export interface ServedResource {
   resource: Resource;
-  service: UserResources<unknown, unknown> & NamedRecords;
+  service: UserResources<unknown, unknown> & NamedRecords & UseSource;
 }
 
 export interface OpenResources {
@@ -28,7 +29,7 @@ export async function openResources(options: TemplatesOptions): Promise<OpenReso
 /** The service takes what the description's schemas give. */
 function serve<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
-  service: UserResources<z.infer<C>, z.infer<U>> & NamedRecords,
+  service: UserResources<z.infer<C>, z.infer<U>> & NamedRecords & UseSource,
 ): ServedResource {
   return { resource, service };
 }

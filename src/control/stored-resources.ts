@@ -74,7 +74,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     this.#kind = RESOURCES[name].singular;
     this.#names = new NameIndex(RESOURCES[name].plural);
     this.#quotas = quotas;
-    const countOf = (userId: string) => this.#listOwn(userId).length;
+    const countOf = (userId: string) => this.countOf(userId);
     this.#count = new ResourceCount({ quota: name, limit: quotas[name], countOf });
   }
 
@@ -108,6 +108,10 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
   get(userId: string, id: string): Item {
     return this.find(userId, id) ?? this.#raiseUnknown(id);
+  }
+
+  countOf(userId: string): number {
+    return this.#listOwn(userId).length;
   }
 
   list({ userId, ...page }: UserListing): ResourcePage<Item> {

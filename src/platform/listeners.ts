@@ -11,6 +11,7 @@ import type { CodeAccess } from '../control/limits/code-access.ts';
 import type { Sessions } from '../control/sessions/sessions.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
+import type { UseCounts } from '../wire/resources/limits.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute/compute.ts';
 import type { DataStore } from './data-store.ts';
@@ -27,6 +28,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   sessions: Sessions;
   /** Default: of the endpoints that `queue` serves. */
   readActivity?: ReadActivity | undefined;
+  /** What a user uses of the quotas. Default: counted here. */
+  readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
   /** Nodes that serve the platform now. Default: one. */
   countNodes?: (() => number) | undefined;
   compute: Compute;
@@ -86,6 +89,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const about = () => ({ engine: compute.engineKind, nodes: countNodes() });
     const served = {
       readActivity: parts.readActivity,
+      readUse: parts.readUse,
       queue,
       keys,
       sessions,

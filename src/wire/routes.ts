@@ -137,6 +137,11 @@ export const KEY_ROUTES = {
   },
 } as const satisfies Routes;
 
+/** What the caller's user may use. */
+export const LIMITS_ROUTES = {
+  getLimits: { method: 'GET', path: '/v1/limits', access: 'key' },
+} as const satisfies Routes;
+
 /** Sessions of browsers: a cookie that stands for a key. */
 export const SESSION_ROUTES = {
   createSession: { method: 'POST', path: '/v1/session', access: 'open' },

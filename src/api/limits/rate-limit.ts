@@ -10,6 +10,21 @@ import {
 } from './rate-counter.ts';
 import { RATE_WINDOWS, type RateLimits, WINDOW_NAMES, type WindowName } from './rate-windows.ts';
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Of the user, this call included; undefined if nothing limits calls, or another node has counted it. */
+    rateCounts: readonly RateCount[] | undefined;
+  }
+}
+
+/** Calls of a user in one window. */
+export interface RateUse {
+  window: WindowName;
+  limit: number;
+  used: number;
+  msBeforeNext: number;
+}
+
 interface RateWindow {
   name: WindowName;
   limit: number;
@@ -35,11 +50,14 @@ export class RateGate {
   /**
    * Counts the caller's call and sets the rate limit headers. @throws ProblemError `rate_limited`
    */
-  async admit({ holder }: FastifyRequest, reply: FastifyReply): Promise<void> {
-    if (!holder) return;
-    const { userId } = holder;
+  async admit(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    if (!request.holder) return;
+    const { userId } = request.holder;
     const counts = await Promise.all(this.#windows.map(({ counter }) => counter.take(userId)));
-    if (counts.every(({ isAdmitted }) => isAdmitted)) return this.#setHeaders(reply, counts);
+    if (counts.every(({ isAdmitted }) => isAdmitted)) {
+      request.rateCounts = counts;
+      return this.#setHeaders(reply, counts);
+    }
     const left = await Promise.all(
       this.#windows.map(async ({ counter }, index) => {
         const count = counts[index];
@@ -48,6 +66,15 @@ export class RateGate {
     );
     this.#setHeaders(reply, left);
     throw this.#refuse(left);
+  }
+
+  /** The counts of an admitted request. */
+  listUse({ rateCounts: counts }: Pick<FastifyRequest, 'rateCounts'>): RateUse[] {
+    if (!counts) return [];
+    return this.#windows.flatMap(({ limit, name: window }, index) => {
+      const { msBeforeNext, remaining } = counts[index] ?? { msBeforeNext: 0, remaining: limit };
+      return { window, limit, used: limit - remaining, msBeforeNext };
+    });
   }
 
   #setHeaders(reply: FastifyReply, counts: readonly RateCount[]): void {

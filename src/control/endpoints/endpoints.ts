@@ -79,7 +79,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   private constructor(options: EndpointsOptions) {
     this.#options = options;
     this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
-    const countOf = (userId: string) => this.#listOwn(userId).length;
+    const countOf = (userId: string) => this.countOf(userId);
     this.#count = new ResourceCount({ quota: 'endpoints', limit: this.#quotas.endpoints, countOf });
   }
 
@@ -277,6 +277,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   /** Oldest first. */
+  countOf(userId: string): number {
+    return this.#listOwn(userId).length;
+  }
+
   #listOwn(userId: string): LiveEndpointEntry[] {
     return [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
   }

@@ -76,7 +76,7 @@ export class Pods implements NamedRecords {
     this.live = live;
     this.#stats = new PodStats(options);
     this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
-    const countOf = (userId: string) => live.all().filter((pod) => isCounted(pod, userId)).length;
+    const countOf = (userId: string) => this.countOf(userId);
     const listHeld = () =>
       live.all().map((pod) => ({
         node: pod.node ?? null,
@@ -157,6 +157,11 @@ export class Pods implements NamedRecords {
     wanted: number,
   ): Headroom | undefined {
     return this.#capacity.headroomFor(demandOf(spec), wanted);
+  }
+
+  /** Those that the quota counts. */
+  countOf(userId: string): number {
+    return this.live.all().filter((pod) => isCounted(pod, userId)).length;
   }
 
   resolve(userId: string, idOrName: string): string {

@@ -105,6 +105,13 @@ export class Versions {
     }
   }
 
+  /** Of all archives of the user. */
+  async bytesOf(userId: string): Promise<number> {
+    const listing = { kind: KIND, userId, limit: Number.MAX_SAFE_INTEGER };
+    const own = await this.#options.store.read((tx) => tx.resources(listing));
+    return own.reduce((sum, { body }) => sum + readVersion(body).bytes, 0);
+  }
+
   /** Newest first. @throws ProblemError `not_found` */
   async list(userId: string, { before, endpointId, ...bounds }: VersionListing) {
     this.#options.endpoints.get(userId, endpointId);
@@ -253,9 +260,7 @@ export class Versions {
 
   /** Uploads are stored one at a time, so none of them counts twice. @throws ProblemError `quota_exceeded` */
   async #requireSpace(userId: string, bytes: number): Promise<void> {
-    const listing = { kind: KIND, userId, limit: Number.MAX_SAFE_INTEGER };
-    const own = await this.#options.store.read((tx) => tx.resources(listing));
-    const used = own.reduce((sum, { body }) => sum + readVersion(body).bytes, 0);
+    const used = await this.bytesOf(userId);
     const { versionBytes } = this.#quotas;
     if (used + bytes <= versionBytes) return;
     const [limit, held, more] = [versionBytes, used, bytes].map(showMegabytes);

@@ -15,6 +15,7 @@ import type { Queue } from '../../queue/queue.ts';
 import type { QueueSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/sharded-queues.ts';
 import type { Store } from '../../store/store.ts';
+import type { UseCounts } from '../../wire/resources/limits.ts';
 import { forwardMachineCalls, type MachineCallHandlers } from '../machines/machine-calls.ts';
 import { ControlCopies } from './control-copies.ts';
 import type { ControlStore } from './control-store.ts';
@@ -51,6 +52,8 @@ export interface ClusterNodeOptions {
     /** Follows `end`: no request is served any more. */
     ended(): void;
   };
+  /** What a user uses of the quotas; only the leader knows all of it. */
+  countUse: (userId: string) => Promise<UseCounts>;
   /** Of this node; other nodes compare theirs when they start. */
   webhookSecrets: readonly string[];
   /** Declares an endpoint on the leader, which this node is. */
@@ -109,6 +112,7 @@ export class ClusterNode {
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
       activity: async ({ endpointIds }) => readActivity(this.queues, endpointIds),
+      userUse: ({ userId }) => options.countUse(userId),
       rates: async (body) => this.rates.answer(body),
       session: (change) => options.sessions.apply(change),
       ...forwardMachineCalls(options.machineCalls),

@@ -9,6 +9,7 @@ import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';
 import { Keys } from '../../control/keys/keys.ts';
+import { countUse } from '../../control/limits/use.ts';
 import { Sessions } from '../../control/sessions/sessions.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import { completeSettings } from '../../queue/settings.ts';
@@ -30,6 +31,7 @@ import { ClusterNode } from './cluster-node.ts';
 import { ControlStore } from './control-store.ts';
 import { Leader } from './leader.ts';
 import { sendToLeader } from './leader-changes.ts';
+import { readLeaderUse } from './leader-use.ts';
 import { callNode } from './node-calls.ts';
 import { createNodeClock } from './node-clock.ts';
 import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
@@ -100,6 +102,9 @@ export async function openNode(
   closers.push(() => ofPods.close());
   const { compute } = ofPods;
   const { endpoints, templates } = compute;
+  const { pods, served, versions } = compute;
+  const countUseHere = (userId: string) =>
+    countUse(userId, { endpoints, pods, served, versions, keys, clock });
   const status = new NodeStatus({
     failures,
     findFault: () => findFault(membership, node),
@@ -118,6 +123,7 @@ export async function openNode(
     ...{ membership, client, control, endpoints, clock, log, declare: declareHere },
     webhookSecrets,
     sessions,
+    countUse: countUseHere,
     reloads: [
       () => keys.reload(),
       () => sessions.reload(),
@@ -171,6 +177,7 @@ export async function openNode(
       },
       createCounter: rates.createCounter,
       readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
+      readUse: (userId) => readLeaderUse(userId, { client, placement, countHere: countUseHere }),
       countNodes: () => membership.view.nodes.filter(({ isLive }) => isLive).length,
     },
     closers,

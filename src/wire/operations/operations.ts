@@ -5,6 +5,7 @@ import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
+import { LIMITS_OPERATIONS } from '../resources/limits.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { SESSION_OPERATIONS } from '../resources/session.ts';
 import { templates } from '../resources/template.ts';
@@ -28,6 +29,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(VERSION_OPERATIONS),
   ...Object.values(CATALOG_OPERATIONS),
   ...Object.values(KEY_OPERATIONS),
+  ...Object.values(LIMITS_OPERATIONS),
   ...Object.values(SESSION_OPERATIONS),
   ...Object.values(ACTIVITY_OPERATIONS),
   ...Object.values(SYSTEM_OPERATIONS),

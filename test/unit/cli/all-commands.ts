@@ -22,6 +22,7 @@ import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
 import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
 import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
 import { keysCommands } from '../../../src/cli/resources/keys.ts';
+import { limitsCommand } from '../../../src/cli/resources/limits.ts';
 import { podsCommands } from '../../../src/cli/resources/pods.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { workerCommand } from '../../../src/cli/worker/worker.ts';
@@ -49,6 +50,7 @@ export const commands = [
   downCommand,
   healthCommand,
   initCommand,
+  limitsCommand,
   loginCommand,
   logoutCommand,
   rollbackCommand,

@@ -1,0 +1,45 @@
+// `millrace limits`: shows what the user of the key may use, and uses now.
+import { connectLimits } from '../../client/limits.ts';
+import type { LimitsRecord } from '../../wire/resources/limits.ts';
+import type { Command } from '../command.ts';
+import { formatTable } from '../table.ts';
+import { defineApiVerb } from './api-verb.ts';
+import { showRecord } from './resource-command.ts';
+
+const verb = defineApiVerb({
+  summary: 'print rates and quotas of your user, and what is used of them',
+  options: {},
+  examples: ['millrace limits', 'millrace limits --json | jq .quotas'],
+  act: async ({ caller, json, width }) => {
+    const limits = await connectLimits(caller).get();
+    return json ? showRecord(limits, true) : describe(limits, width);
+  },
+});
+
+const { examples, exitCodes, options, positionals, run } = verb;
+
+export const limitsCommand: Command = {
+  name: 'millrace limits',
+  description: [
+    'Prints how many calls the user of the key may make and has made, and its quotas. The operator sets them with ' +
+      '`millrace serve --rate-limit` and `--quota`.',
+  ],
+  ...{ positionals, options, examples, exitCodes, run },
+};
+
+function describe({ at, quotas, rates }: LimitsRecord, width: number): string {
+  const ofRates = rates.map(({ endsAt, limit, used, window }) => [
+    `calls a ${window}`,
+    String(used),
+    String(limit),
+    `for ${Math.max(0, Math.ceil((endsAt - at) / 1_000))} s more`,
+  ]);
+  const ofQuotas = quotas.map(({ limit, name, of, used }) => [
+    name,
+    used === null ? '' : String(used),
+    String(limit),
+    of === 'user' ? '' : `each ${of}`,
+  ]);
+  const shown = formatTable(['LIMIT', 'USED', 'AT MOST', 'NOTE'], [...ofRates, ...ofQuotas], width);
+  return rates.length > 0 ? shown : `${shown}\ncalls are not limited`;
+}
