@@ -77,7 +77,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/pods.ts')).podsCommands,
   },
   catalog: {
-    summary: 'list the GPU types and CPU flavors of a platform',
+    summary: 'list the GPU types, CPU flavors and data centers of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommands,
   },
   keys: {

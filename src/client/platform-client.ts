@@ -1,6 +1,6 @@
 // Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog,
 // keys.
-import type { CpuFlavor, GpuType } from '../wire/resources/catalog.ts';
+import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
@@ -28,7 +28,11 @@ type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
 export interface Platform extends PlainResources {
   readonly pods: PodsClient;
   readonly endpoints: EndpointsClient;
-  readonly catalog: { readonly gpus: Listed<GpuType>; readonly cpus: Listed<CpuFlavor> };
+  readonly catalog: {
+    readonly gpus: Listed<GpuType>;
+    readonly cpus: Listed<CpuFlavor>;
+    readonly dataCenters: Listed<DataCenter>;
+  };
   readonly keys: KeysClient;
   readonly limits: LimitsClient;
   readonly session: SessionClient;
@@ -37,7 +41,7 @@ export interface Platform extends PlainResources {
 /** @throws TypeError if the URL is invalid, or neither http nor https */
 export function createPlatform(options: ApiCallerOptions): Platform {
   const caller = new ApiCaller(options);
-  const { listCpuFlavors, listGpuTypes } = CATALOG_ROUTES;
+  const { listCpuFlavors, listDataCenters, listGpuTypes } = CATALOG_ROUTES;
   return {
     ...connectPlain(caller),
     pods: connectPods(caller),
@@ -45,6 +49,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
     catalog: {
       gpus: connectList({ caller, path: listGpuTypes.path, member: 'gpus' }),
       cpus: connectList({ caller, path: listCpuFlavors.path, member: 'cpus' }),
+      dataCenters: connectList({ caller, path: listDataCenters.path, member: 'dataCenters' }),
     },
     keys: connectKeys(caller),
     limits: connectLimits(caller),

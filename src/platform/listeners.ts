@@ -84,7 +84,14 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
   try {
     const { balancer, catalog, decisions, endpoints, pods, served: kept, versions } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
-    const resources = { catalog, served: kept, heldGpus, decisions, versions };
+    const resources = {
+      catalog,
+      engineKind: compute.engineKind,
+      served: kept,
+      heldGpus,
+      decisions,
+      versions,
+    };
     const { countNodes = () => 1, sessions } = parts;
     const about = () => ({ engine: compute.engineKind, nodes: countNodes() });
     const served = {

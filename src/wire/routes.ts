@@ -128,6 +128,10 @@ export const FETCH_VERSION_ROUTES = {
 export const CATALOG_ROUTES = {
   listGpuTypes: { method: 'GET', path: '/v2/catalog/gpus', access: 'endpoints:read' },
   listCpuFlavors: { method: 'GET', path: '/v2/catalog/cpus', access: 'endpoints:read' },
+  listDataCenters: {
+    ...{ method: 'GET', access: 'endpoints:read' },
+    path: '/v2/catalog/data-centers',
+  },
 } as const satisfies Routes;
 
 export const KEY_ROUTES = {

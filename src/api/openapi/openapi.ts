@@ -46,7 +46,10 @@ const TAGS: OpenApi['tags'] = [
   ...Object.values(DESCRIBED_RESOURCES).map(({ about, outline }) => ({
     ...{ name: outline.plural, description: about },
   })),
-  { name: 'catalog', description: 'GPU types and CPU flavors with their prices.' },
+  {
+    name: 'catalog',
+    description: 'GPU types and CPU flavors with their prices, and data centers.',
+  },
   { name: 'load balancing', description: 'Requests forwarded to workers unchanged.' },
   { name: 'console', description: 'Sessions of browsers, and what the web console shows.' },
   { name: 'platform', description: 'The platform itself.' },

@@ -13,7 +13,14 @@ import {
 import { runRequest } from '../../wire/job-schemas.ts';
 import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
-import { cpuFlavor, cpuFlavorList, gpuType, gpuTypeList } from '../../wire/resources/catalog.ts';
+import {
+  cpuFlavor,
+  cpuFlavorList,
+  dataCenter,
+  dataCenterList,
+  gpuType,
+  gpuTypeList,
+} from '../../wire/resources/catalog.ts';
 import { decisionList, decisionRecord } from '../../wire/resources/decision.ts';
 import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
 import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
@@ -47,6 +54,8 @@ const ANSWERS: Schemas = {
   GpuTypeList: gpuTypeList,
   CpuFlavor: cpuFlavor,
   CpuFlavorList: cpuFlavorList,
+  DataCenter: dataCenter,
+  DataCenterList: dataCenterList,
   IssuedKey: issuedKey,
 };
 

@@ -13,9 +13,11 @@ export interface CatalogServices {
   catalog: Catalog;
   /** UUIDs of the GPUs that pods hold. */
   heldGpus: () => ReadonlySet<string>;
+  /** What runs pods; null: nothing. */
+  engineKind: string | null;
 }
 
-export function bindCatalog({ catalog, heldGpus }: CatalogServices): BoundOperation[] {
+export function bindCatalog({ catalog, engineKind, heldGpus }: CatalogServices): BoundOperation[] {
   return bindOperations(CATALOG_OPERATIONS, {
     listGpuTypes: async (request, reply) => {
       const { gpus, next } = catalog.listGpus(readPageRequest(request), heldGpus());
@@ -24,6 +26,11 @@ export function bindCatalog({ catalog, heldGpus }: CatalogServices): BoundOperat
     listCpuFlavors: async (request, reply) => {
       const { cpus, next } = catalog.listCpus(readPageRequest(request));
       return sendJson(reply, { cpus, ...describeNext(next) });
+    },
+    listDataCenters: async (request, reply) => {
+      const page = catalog.listDataCenters(readPageRequest(request), engineKind);
+      const { dataCenters, next } = page;
+      return sendJson(reply, { dataCenters, ...describeNext(next) });
     },
   });
 }

@@ -1,6 +1,6 @@
-// `millrace catalog`: lists the GPU types and CPU flavors of a platform.
+// `millrace catalog`: lists the GPU types, CPU flavors and data centers of a platform.
 import { connectList } from '../../client/resource-calls.ts';
-import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
+import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes.ts';
 import type { CommandGroup } from '../command.ts';
 import { defineApiVerb } from './api-verb.ts';
@@ -31,6 +31,17 @@ const cpuKind: ListKind<CpuFlavor> = {
   },
 };
 
+const dataCenterKind: ListKind<DataCenter> = {
+  plural: 'dataCenters',
+  columns: {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    DEFAULT: ({ default: isDefault }) => (isDefault ? 'yes' : 'no'),
+    ENGINE: ({ engine }) => engine ?? 'none',
+    'GPU TYPES': ({ gpuTypes }) => gpuTypes.join(', ') || '-',
+  },
+};
+
 export const catalogCommands: CommandGroup = {
   name: 'millrace catalog',
   description: ['Lists what pods and workers can run on.'],
@@ -53,6 +64,16 @@ export const catalogCommands: CommandGroup = {
         const { path } = CATALOG_ROUTES.listCpuFlavors;
         const source = { caller: request.caller, path, member: cpuKind.plural };
         return showList(connectList<CpuFlavor>(source), cpuKind, request);
+      },
+    }),
+    'data-centers': defineApiVerb({
+      summary: 'list data centers, and the GPU types in each',
+      options: pageOptions,
+      examples: ['millrace catalog data-centers'],
+      act: (request) => {
+        const { path } = CATALOG_ROUTES.listDataCenters;
+        const source = { caller: request.caller, path, member: dataCenterKind.plural };
+        return showList(connectList<DataCenter>(source), dataCenterKind, request);
       },
     }),
   },

@@ -77,7 +77,7 @@ export const catalogFile = z
     gpus: z.array(gpuOffer).exactOptional(),
     cpus: z.array(cpuOffer).min(1).exactOptional(),
     dataCenters: z
-      .array(z.strictObject({ id }))
+      .array(z.strictObject({ id, name }))
       .min(1)
       .default([{ id: LOCAL_DATA_CENTER }]),
     users: z.record(z.string().min(1).max(128), userHoldings).default({}),
@@ -157,8 +157,8 @@ export interface Holdings {
 export interface CatalogContents {
   gpus: readonly OfferedGpu[];
   cpus: readonly CpuFlavor[];
-  /** IDs; the first is the default of pods that name none. */
-  dataCenters: readonly string[];
+  /** The first is the default of pods that name none. */
+  dataCenters: readonly { id: string; name: string }[];
   /** By user ID. */
   users: ReadonlyMap<string, Holdings>;
 }
@@ -182,7 +182,7 @@ export function composeCatalog(sources: CatalogSources): CatalogContents {
     cpus: file.cpus?.map((offer) => ({ ...offer, name: offer.name ?? offer.id })) ?? [
       offerProcessors(sources.machine),
     ],
-    dataCenters: file.dataCenters.map((center) => center.id),
+    dataCenters: file.dataCenters.map(({ id, name = id }) => ({ id, name })),
     users: new Map(
       Object.entries(file.users).map(([userId, { networkVolumes, registries }]) => [
         userId,

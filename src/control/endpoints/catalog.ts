@@ -2,7 +2,7 @@
 // registries. It does not know who holds what.
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
+import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
@@ -49,6 +49,30 @@ export class Catalog {
     return { cpus: items, next };
   }
 
+  /** `engine`: of all of them; null: none. */
+  listDataCenters(
+    page: CatalogPage,
+    engine: string | null,
+  ): { dataCenters: DataCenter[]; next: number | undefined } {
+    const { dataCenters, gpus } = this.#contents;
+    const { items, next } = cutOffers(dataCenters, page);
+    const gpuTypes = gpus.filter(({ devices }) => devices.length > 0).map(({ id }) => id);
+    const networkVolumes = engine !== null;
+    const described = items.map(({ id, name }) => {
+      const isDefault = id === this.#defaultDataCenter;
+      return { id, name, default: isDefault, engine, gpuTypes, networkVolumes };
+    });
+    return { dataCenters: described, next };
+  }
+
+  hasDataCenter(id: string): boolean {
+    return this.#contents.dataCenters.some((center) => center.id === id);
+  }
+
+  get #defaultDataCenter(): string | null {
+    return this.#contents.dataCenters[0]?.id ?? null;
+  }
+
   hasGpuType(id: string): boolean {
     return this.#findGpu(id) !== undefined;
   }
@@ -76,7 +100,7 @@ export class Catalog {
     if (dataCenterId !== null) return dataCenterId;
     const [mount] = mounts.network ?? [];
     const volume = mount && this.volume(userId, mount.volumeId);
-    return volume?.dataCenterId ?? this.#contents.dataCenters[0] ?? null;
+    return volume?.dataCenterId ?? this.#defaultDataCenter;
   }
 
   /** USD per hour while the pod runs; hardware that is no longer offered costs nothing. */
@@ -126,7 +150,7 @@ export class Catalog {
 
   #judgePlaces(userId: string, wish: Wish): string[] {
     const { dataCenterId, mounts } = wish;
-    const isKnown = dataCenterId === null || this.#contents.dataCenters.includes(dataCenterId);
+    const isKnown = dataCenterId === null || this.hasDataCenter(dataCenterId);
     const errors = isKnown
       ? []
       : [`dataCenterId: data center ${JSON.stringify(dataCenterId)} not found`];

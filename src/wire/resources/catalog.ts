@@ -1,4 +1,4 @@
-// Schemas of the catalog: GPU types and CPU flavors with their prices.
+// Schemas of the catalog: GPU types and CPU flavors with their prices, and data centers.
 import { z } from 'zod';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
@@ -24,8 +24,22 @@ export const cpuFlavor = z.object({
 });
 export type CpuFlavor = z.infer<typeof cpuFlavor>;
 
+export const dataCenter = z.object({
+  id: z.string(),
+  name: z.string(),
+  default: z.boolean().describe('Pods that name no data center and mount no volume run here'),
+  engine: z
+    .string()
+    .nullable()
+    .describe('What runs the containers: `process`, `docker`, …; null: pods cannot run'),
+  gpuTypes: z.array(z.string()).describe('IDs of the GPU types that have a GPU here'),
+  networkVolumes: z.boolean().describe('Whether network volumes can be created and mounted here'),
+});
+export type DataCenter = z.infer<typeof dataCenter>;
+
 export const gpuTypeList = describePage('gpus', gpuType);
 export const cpuFlavorList = describePage('cpus', cpuFlavor);
+export const dataCenterList = describePage('dataCenters', dataCenter);
 
 export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, {
   listGpuTypes: {
@@ -48,6 +62,18 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
         {
           ...{ id: 'cpu', name: 'General purpose', vcpuCounts: [2, 4, 8] },
           ...{ maxMemory: 64, vcpuPrice: 0.02, memoryPrice: 0.005 },
+        },
+      ],
+    }),
+  },
+  listDataCenters: {
+    summary: 'List data centers, and what pods can use in each',
+    query: PAGE_PARAMETERS,
+    answers: answerJson(dataCenterList, 'One page.', {
+      dataCenters: [
+        {
+          ...{ id: 'north', name: 'North hall', default: true, engine: 'docker' },
+          ...{ gpuTypes: ['NVIDIA H200'], networkVolumes: true },
         },
       ],
     }),

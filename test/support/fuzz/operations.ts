@@ -81,6 +81,7 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   listTemplates: (dice) => ({ query: composePage(dice) }),
   listGpuTypes: (dice) => ({ query: composePage(dice) }),
   listCpuFlavors: (dice) => ({ query: composePage(dice) }),
+  listDataCenters: (dice) => ({ query: composePage(dice) }),
   listScalerDecisions: (dice) => ({ query: composePage(dice) }),
   listKeys: (dice) => ({ query: composePage(dice) }),
   getPodLog: () => ({ query: [['bytes', '1000']] }),

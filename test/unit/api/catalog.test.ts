@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { catalogFile } from '../../../src/control/endpoints/catalog-contents.ts';
-import { cpuFlavorList, gpuTypeList } from '../../../src/wire/resources/catalog.ts';
+import { cpuFlavorList, dataCenterList, gpuTypeList } from '../../../src/wire/resources/catalog.ts';
 import { makeGpus } from '../control/gpus.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
 
@@ -44,16 +44,35 @@ describe('the catalog', () => {
     expect(cpus).toMatchObject([{ id: 'cpu', vcpuCounts: [2, 4], maxMemory: 8 }]);
   });
 
-  it.each(['/v2/catalog/gpus', '/v2/catalog/cpus'])('%s wants endpoints:read', async (path) => {
-    const { call, keys, url } = await startPlatform();
-    const status = async (scopes: string[]) => {
-      const { key } = await keys.issue({ name: 'k', userId: 'ada', scopes });
-      return (await call(path, { headers: { authorization: key } })).status;
-    };
-    expect(await status(['endpoints:read'])).toBe(200);
-    expect(await status(['endpoints:write', 'pods:read', 'jobs:read'])).toBe(403);
-    expect((await fetch(url + path)).status).toBe(401);
+  it('shows data centers, the default one first, with the GPU types that are there', async () => {
+    const dataCenters = [{ id: 'north', name: 'North hall' }, { id: 'south' }];
+    const file = catalogFile.parse({ ...OFFERS.file, dataCenters });
+    const { call } = await startPlatform({ engine: 'docker', offers: { ...OFFERS, file } });
+    const read = async (query: string) =>
+      dataCenterList.parse(await readJson(await call(`/v2/catalog/data-centers${query}`)));
+    const first = await read('?limit=1');
+    const rest = { engine: 'docker', gpuTypes: ['a', 'c'], networkVolumes: true };
+    expect(first.dataCenters).toEqual([
+      { id: 'north', name: 'North hall', default: true, ...rest },
+    ]);
+    expect((await read(`?cursor=${first.cursor}`)).dataCenters).toEqual([
+      { id: 'south', name: 'south', default: false, ...rest },
+    ]);
   });
+
+  it.each(['/v2/catalog/gpus', '/v2/catalog/cpus', '/v2/catalog/data-centers'])(
+    '%s wants endpoints:read',
+    async (path) => {
+      const { call, keys, url } = await startPlatform();
+      const status = async (scopes: string[]) => {
+        const { key } = await keys.issue({ name: 'k', userId: 'ada', scopes });
+        return (await call(path, { headers: { authorization: key } })).status;
+      };
+      expect(await status(['endpoints:read'])).toBe(200);
+      expect(await status(['endpoints:write', 'pods:read', 'jobs:read'])).toBe(403);
+      expect((await fetch(url + path)).status).toBe(401);
+    },
+  );
 
   it('refuses invalid pages and other methods', async () => {
     const { call, post } = await startPlatform();

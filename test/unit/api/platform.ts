@@ -120,7 +120,10 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const server = createServer({
     ...{ queue, keys, sessions, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
-    resources: { served, catalog, heldGpus, versions, decisions: await Decisions.open(store) },
+    resources: {
+      ...{ served, catalog, heldGpus, versions, decisions: await Decisions.open(store) },
+      engineKind: engine === 'none' ? null : engine,
+    },
     ...(balancer && { balancer }),
     ...settings.server,
   });
