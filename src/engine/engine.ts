@@ -119,12 +119,46 @@ export interface ContainerReach {
 }
 
 /**
+ * What an engine can do for a pod. The platform refuses a request that needs more, with the reason. Each engine
+ * declares its own; capabilities do not change while an engine is open.
+ */
+export interface EngineCapabilities {
+  /** `uuid`: the platform chooses the devices. `type`: the engine does, and the platform only counts them. */
+  gpus: 'uuid' | 'type';
+  disk: {
+    /** A stopped container keeps its disk. Otherwise each start has a new one. */
+    keptOverStop: boolean;
+    /** Whether `diskGb` is a limit: always, never, or if the storage of the machine can. */
+    limit: 'always' | 'some' | 'never';
+  };
+  /** Which limits hold for a pod with `limits`. */
+  limits: { memory: boolean; cpu: boolean; processes: boolean };
+  /** Pods of one user may share a network. */
+  globalNetworking: boolean;
+  ports: {
+    protocols: readonly ContainerPort['protocol'][];
+    /** From where ports can be reached: the machine of the engine, or only its cluster. */
+    reach: 'machine' | 'cluster';
+  };
+  mounts: {
+    persistent: boolean;
+    /** What the source of a network mount may be: a folder of the machine, a name that the engine knows. */
+    network: readonly ('folder' | 'name')[];
+  };
+  /** Pulls images, with logins of registries. */
+  registries: boolean;
+  /** Runs the health checks of images. */
+  healthChecks: boolean;
+}
+
+/**
  * All verbs may be repeated and may be interrupted at any point: the caller inspects the state
  * afterwards. Answers such as "not modified" or "no such container" are not errors: only the state
  * counts.
  */
 export interface Engine {
   readonly kind: 'process' | 'docker';
+  readonly capabilities: EngineCapabilities;
   /** Undefined: workers keep their state in folders of the platform. */
   readonly stateVolumes?: StateVolumes;
   /**

@@ -1,11 +1,12 @@
 // Composes a pod's spec from request, template and defaults, and checks it against the catalog.
 // mount-rules.ts has the rules of mounts.
 import { isDeepStrictEqual } from 'node:util';
-import type { Engine, RegistryLogin } from '../../engine/engine.ts';
+import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodCreation, PodUpdate } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { findArgsFault } from '../args-fault.ts';
+import { type EngineTraits, findMisfits } from './engine-fit.ts';
 import { checkMounts, updateMounts } from './mount-rules.ts';
 import type { PodSpec } from './pod-state.ts';
 
@@ -102,7 +103,7 @@ export interface SpecCheck {
   userId: string;
   spec: PodSpec;
   catalog: PodCatalog;
-  engine: Engine['kind'];
+  engine: EngineTraits;
 }
 
 /** @throws ProblemError `rule_broken`, `invalid` */
@@ -110,7 +111,10 @@ export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
   checkMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) });
   const fault = findArgsFault(spec.args);
   if (fault !== undefined) throw refuse(fault);
-  if (engine === 'process') checkForProcesses(spec);
+  const sourceOf = (volumeId: string) => catalog.volume(userId, volumeId)?.source;
+  const misfits = findMisfits(spec, engine, sourceOf);
+  if (misfits.length > 0) throw refuse(...misfits);
+  if (engine.kind === 'process') checkForProcesses(spec);
   catalog.check(userId, spec);
   if (!spec.gpu) return;
   const { count, id } = spec.gpu;
@@ -119,10 +123,7 @@ export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
 }
 
 /** The process engine starts no image, so something else must name the program. */
-function checkForProcesses({ args, globalNetworking, handler, version }: PodSpec): void {
-  if (globalNetworking) {
-    throw refuse('globalNetworking: pods that are processes have no network of their own');
-  }
+function checkForProcesses({ args, handler, version }: PodSpec): void {
   if (args.trim() === '' && handler === null && version === undefined) {
     throw refuse('args: has to be the command line, because pods here are processes, not images');
   }
@@ -132,6 +133,6 @@ function isGpuPod({ gpu }: PodSpec): boolean {
   return gpu !== undefined;
 }
 
-function refuse(error: string): ProblemError {
-  return new ProblemError('invalid', error, { errors: [error] });
+function refuse(...errors: string[]): ProblemError {
+  return new ProblemError('invalid', errors.join('; '), { errors });
 }

@@ -17,6 +17,7 @@ import {
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import type { NamedRecords } from '../name-index.ts';
+import { checkStop } from './engine-fit.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
 import { PlaceChoice } from './place-choice.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
@@ -187,10 +188,15 @@ export class Pods implements NamedRecords {
     return this.#change(userId, id, (pod) => this.#updated(pod, update));
   }
 
-  /** @throws ProblemError `not_found`, `conflict`, `over_capacity` */
+  /** @throws ProblemError `not_found`, `conflict`, `over_capacity`, `invalid` */
   act(userId: string, id: string, action: PodAction): Promise<PodState> {
-    const now = this.#options.clock.now();
-    return this.#change(userId, id, (pod) => act(pod, action, now));
+    const { clock, engine } = this.#options;
+    const now = clock.now();
+    return this.#change(userId, id, (pod) => {
+      const acted = act(pod, action, now);
+      if (action === 'stop') checkStop(pod, engine);
+      return acted;
+    });
   }
 
   /** For the platform itself: also ends a locked pod. Has no effect on a removed one. */
@@ -258,7 +264,7 @@ export class Pods implements NamedRecords {
 
   /** A container that was not inspected yet counts as limited. */
   #isDiskLimited({ generation, id }: PodState): boolean {
-    if (this.#options.engine.kind === 'process') return false;
+    if (this.#options.engine.capabilities.disk.limit === 'never') return false;
     const seen = this.live.seen(id);
     return seen?.generation !== generation || seen.hasDiskLimit;
   }
@@ -275,7 +281,7 @@ export class Pods implements NamedRecords {
 
   #check(userId: string, spec: PodSpec): void {
     const { catalog, engine } = this.#options;
-    checkSpec({ userId, spec, catalog, engine: engine.kind });
+    checkSpec({ userId, spec, catalog, engine });
   }
 
   async #change(

@@ -16,6 +16,7 @@ import { ContainerCreator } from './container-creator.ts';
 import { readReach } from './container-reach.ts';
 import { type InspectedContainer, inspectAnswer, viewContainer } from './container-view.ts';
 import type { Containment } from './containment.ts';
+import { DOCKER_CAPABILITIES } from './docker-capabilities.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
 import { isNameTaken, isNetworkAmbiguous, judgeRefusal } from './engine-refusals.ts';
@@ -61,6 +62,7 @@ export interface DockerEngineOptions {
 
 export class DockerEngine implements Engine {
   readonly kind = 'docker';
+  readonly capabilities = DOCKER_CAPABILITIES;
   readonly stateVolumes: StateVolumes = {
     listEndpoints: () => attempt(() => this.#volumes.ofEndpoints.listEndpoints()),
     remove: (endpointId) => attempt(() => this.#volumes.ofEndpoints.remove(endpointId)),

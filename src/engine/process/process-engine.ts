@@ -12,6 +12,7 @@ import {
   type ContainerSpec,
   type ContainerStats,
   type Engine,
+  type EngineCapabilities,
   EngineError,
 } from '../engine.ts';
 import {
@@ -103,6 +104,21 @@ export class ProcessEngine implements Engine {
     const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
     log.info(holds, 'resource limits of pods');
     return cgroups;
+  }
+
+  /** The limits are those for which this machine lets the platform create control groups. */
+  get capabilities(): EngineCapabilities {
+    const { cpu, memory } = this.#findCgroups();
+    return {
+      gpus: 'uuid',
+      disk: { keptOverStop: true, limit: 'never' },
+      limits: { memory: memory !== null, cpu: cpu !== null, processes: false },
+      globalNetworking: false,
+      ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
+      mounts: { persistent: true, network: ['folder', 'name'] },
+      registries: false,
+      healthChecks: false,
+    };
   }
 
   create(spec: ContainerSpec): Promise<void> {

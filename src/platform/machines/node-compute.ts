@@ -227,6 +227,7 @@ export class NodeCompute {
     });
     const engine = new NodesEngine({
       ...{ kind: own.kind, hasStateVolumes: own.stateVolumes !== undefined, machines, log },
+      capabilities: () => own.capabilities,
       findPod: (id) => this.#compute?.pods?.live.get(id),
       bind: async (id, node) => {
         const bindTo = (pod: PodState) => (pod.node === undefined ? { ...pod, node } : pod);

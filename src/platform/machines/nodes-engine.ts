@@ -6,6 +6,7 @@ import {
   type ContainerSpec,
   type ContainerStats,
   type Engine,
+  type EngineCapabilities,
   EngineError,
   type StateVolumes,
 } from '../../engine/engine.ts';
@@ -20,6 +21,8 @@ interface PodHome {
 
 export interface NodesEngineOptions {
   kind: Engine['kind'];
+  /** Of the engine of this machine; all nodes have the same kind. */
+  capabilities: () => EngineCapabilities;
   hasStateVolumes: boolean;
   machines: Pick<Machines, 'act' | 'names' | 'noteList'>;
   /** Undefined if the pod no longer exists. */
@@ -47,6 +50,10 @@ export class NodesEngine implements Engine {
         remove: (endpointId) => this.#removeVolumes(endpointId),
       };
     }
+  }
+
+  get capabilities(): EngineCapabilities {
+    return this.#options.capabilities();
   }
 
   async create(spec: ContainerSpec): Promise<void> {

@@ -1,13 +1,21 @@
 // An engine whose containers are entries in a map; their arguments and the test decide what they
 // do. The host outlives its engines, as a machine outlives its platform.
 import { type Clock, sleep } from '../../../src/base/clock.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
 import {
   type Container,
   type ContainerSpec,
   type ContainerStats,
   type Engine,
+  type EngineCapabilities,
   EngineError,
 } from '../../../src/engine/engine.ts';
+
+const PROCESS_CAPABILITIES: EngineCapabilities = {
+  ...DOCKER_CAPABILITIES,
+  disk: { keptOverStop: true, limit: 'never' },
+  globalNetworking: false,
+};
 
 interface Entry {
   spec: ContainerSpec;
@@ -138,8 +146,13 @@ export class MemoryEngine implements Engine {
   readonly kind: Engine['kind'];
   readonly host: MemoryHost;
 
+  /** A test may take some away. */
+  readonly capabilities: EngineCapabilities;
+
   constructor(host: MemoryHost, kind: Engine['kind'] = 'docker') {
     this.host = host;
+    this.capabilities =
+      kind === 'process' ? PROCESS_CAPABILITIES : structuredClone(DOCKER_CAPABILITIES);
     this.kind = kind;
   }
 

@@ -1,9 +1,11 @@
 // The machines of nodes as their leader calls them, over the port for nodes: engines in memory, real agents, HTTP.
+
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock, type ResumableClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
+import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-capabilities.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
 import {
@@ -183,7 +185,13 @@ describe('the machines of nodes', () => {
   it('get no new pods while their engine does not answer', async () => {
     const { hosts, machines } = await startMachines();
     const engine = new NodesEngine({
-      ...{ kind: 'docker', hasStateVolumes: false, machines, log: silentLog },
+      ...{
+        kind: 'docker',
+        capabilities: () => DOCKER_CAPABILITIES,
+        hasStateVolumes: false,
+        machines,
+        log: silentLog,
+      },
       ...{ findPod: () => undefined, bind: async () => {}, watchOwn: () => () => {} },
     });
     hosts.other.trouble = new EngineError('unavailable', 'it is away');
@@ -209,7 +217,13 @@ describe('the machines of nodes', () => {
     const clock = new ManualClock();
     const { hosts, machines } = await startMachines({ clock });
     const engine = new NodesEngine({
-      ...{ kind: 'docker', hasStateVolumes: false, machines, log: silentLog },
+      ...{
+        kind: 'docker',
+        capabilities: () => DOCKER_CAPABILITIES,
+        hasStateVolumes: false,
+        machines,
+        log: silentLog,
+      },
       ...{ findPod: () => ({ node: 'other' }), bind: async () => {}, watchOwn: () => () => {} },
     });
     hosts.other.create(specOf('pod_a'));
@@ -253,7 +267,13 @@ describe('the engines of nodes as one', () => {
   async function startEngine(pods: Record<string, { node?: string }>) {
     const started = await startMachines();
     const engine = new NodesEngine({
-      ...{ kind: 'docker', hasStateVolumes: false, log: silentLog, machines: started.machines },
+      ...{
+        kind: 'docker',
+        capabilities: () => DOCKER_CAPABILITIES,
+        hasStateVolumes: false,
+        log: silentLog,
+        machines: started.machines,
+      },
       findPod: (id) => pods[id],
       async bind(id, node) {
         pods[id] = { node };

@@ -1,0 +1,60 @@
+// Compares a pod with what the engine can do. Pure: one sentence for each part of a request that the engine cannot
+// carry out, each with the path of the part.
+import type { Engine, EngineCapabilities } from '../../engine/engine.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { PodSpec, PodState } from './pod-state.ts';
+
+export interface EngineTraits {
+  kind: Engine['kind'];
+  capabilities: EngineCapabilities;
+}
+
+/** `sourceOf`: the engine's name of a network volume; undefined if the volume does not exist. */
+export function findMisfits(
+  { globalNetworking, mounts, ports }: Pick<PodSpec, 'globalNetworking' | 'mounts' | 'ports'>,
+  { capabilities, kind }: EngineTraits,
+  sourceOf: (volumeId: string) => string | undefined,
+): string[] {
+  const faults: string[] = [];
+  const add = (path: string, why: string) =>
+    faults.push(`${path}: not available on the engine ${kind}: ${why}`);
+  if (globalNetworking && !capabilities.globalNetworking) {
+    add('globalNetworking', 'it gives pods no network of their own');
+  }
+  const { protocols } = capabilities.ports;
+  for (const [index, port] of ports.entries()) {
+    if (protocols.some((protocol) => port.endsWith(`/${protocol}`))) continue;
+    add(`ports[${index}]`, `its ports are ${protocols.join(', ')}`);
+  }
+  if (mounts.persistent && !capabilities.mounts.persistent) {
+    add('mounts.persistent', 'it has no volumes that outlive a container');
+  }
+  for (const [index, { volumeId }] of (mounts.network ?? []).entries()) {
+    const source = sourceOf(volumeId);
+    if (source === undefined) continue;
+    const form = source.startsWith('/') ? 'folder' : 'name';
+    if (capabilities.mounts.network.includes(form)) continue;
+    const why =
+      form === 'folder'
+        ? 'it mounts no folders of a machine; declare the volume without a path'
+        : 'it knows no volumes by name';
+    add(`mounts.network[${index}].volumeId`, why);
+  }
+  return faults;
+}
+
+/**
+ * A pod that is stopped must find its files again: on its disk, or on a volume. Workers of endpoints have none to
+ * keep. @throws ProblemError `invalid`
+ */
+export function checkStop(
+  { endpointId, spec }: Pick<PodState, 'endpointId' | 'spec'>,
+  { capabilities, kind }: EngineTraits,
+): void {
+  const { network, persistent } = spec.mounts;
+  if (capabilities.disk.keptOverStop || endpointId !== null || persistent || network) return;
+  const fault =
+    `stop: not available on the engine ${kind}: it does not keep the disk of a stopped pod; ` +
+    'create the pod with a mount for the files that it must keep, or terminate it';
+  throw new ProblemError('invalid', fault, { errors: [fault] });
+}

@@ -1,0 +1,13 @@
+// What every Docker-compatible engine can do for a pod.
+import type { EngineCapabilities } from '../engine.ts';
+
+export const DOCKER_CAPABILITIES: EngineCapabilities = {
+  gpus: 'uuid',
+  disk: { keptOverStop: true, limit: 'some' },
+  limits: { memory: true, cpu: true, processes: true },
+  globalNetworking: true,
+  ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
+  mounts: { persistent: true, network: ['folder', 'name'] },
+  registries: true,
+  healthChecks: true,
+};
