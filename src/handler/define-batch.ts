@@ -94,6 +94,11 @@ export interface BatchHandlerDefinition<
   run: (jobs: readonly BatchJob<InferOutput<Input>>[], ctx: BatchContext) => Result;
   /** Validates each input before the job enters a batch; the handler gets the result. */
   input?: Input;
+  /**
+   * JSON Schema of what callers send, a plain object of at most 64 KB, for the form of the console. Nothing checks
+   * inputs against it. Default: derived from `input`, if its library can (zod 4, or any with Standard JSON Schema).
+   */
+  inputSchema?: Readonly<Record<string, unknown>>;
   /** Validates each job's output and, for a stream, each yielded one. */
   output?: Output;
   setup?: (ctx: SetupContext) => unknown;

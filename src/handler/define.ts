@@ -146,6 +146,11 @@ export interface HandlerDefinition<
   run: (job: Job<InferOutput<Input>>, ctx: Context) => Result;
   /** Validates the input; the handler gets the result. */
   input?: Input;
+  /**
+   * JSON Schema of what callers send, a plain object of at most 64 KB, for the form of the console. Nothing checks
+   * inputs against it. Default: derived from `input`, if its library can (zod 4, or any with Standard JSON Schema).
+   */
+  inputSchema?: Readonly<Record<string, unknown>>;
   /** Validates the returned value and, for a generator, each yielded one. */
   output?: Output;
   setup?: (ctx: SetupContext) => unknown;

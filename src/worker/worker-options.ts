@@ -17,6 +17,8 @@ export interface WorkerOptions {
   incarnation: number;
   /** Version of the package; shown by the platform. */
   version: string;
+  /** Number of the uploaded handler that it runs. Default: none. */
+  handlerVersion?: number | undefined;
   /** Devices that the process is pinned to. */
   devices: readonly Device[];
   /** Default: the machine's clock. */
@@ -75,6 +77,7 @@ export type CompleteWorkerOptions = Readonly<Required<WorkerOptions>>;
 
 export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOptions {
   return {
+    handlerVersion: undefined,
     clock: systemClock,
     log: silentLog,
     drainMs: 30_000,

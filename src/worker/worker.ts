@@ -2,6 +2,7 @@
 // and the order of steps; the loops of other files do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { DescribedInput } from '../handler/loading/input-schema.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './execution/executor.ts';
@@ -127,7 +128,8 @@ class QueueWorker implements Worker {
 
   async start(): Promise<void> {
     try {
-      const { timeoutMs } = await this.#executor.start();
+      const { describedInput, timeoutMs } = await this.#executor.start();
+      if (describedInput) this.#describeInput(describedInput);
       if (timeoutMs !== undefined) this.#attempts.limitTo(timeoutMs);
       if (this.#state.name !== 'starting') return;
       this.#state = { name: 'starting', step: 'hello' };
@@ -148,6 +150,13 @@ class QueueWorker implements Worker {
     this.#reporter.resume();
     this.#leaseKeeper.run().catch((error: unknown) => this.#fail(error));
     this.#taking = this.#takeLoop.run().catch((error: unknown) => this.#fail(error));
+  }
+
+  #describeInput(described: DescribedInput): void {
+    const isKnown = 'text' in described;
+    // Without a schema, the platform forgets one that an earlier handler had.
+    this.#session.inputSchema = isKnown ? described.text : '';
+    if (!isKnown) this.#log.debug({ reason: described.missing }, 'handler has no input schema');
   }
 
   drain(): Promise<ShutdownResult> {

@@ -114,6 +114,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor },
     // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
+    handlerVersion: values.handlerVersion,
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
     ...(values.authTimeout > 0 && { authTimeoutMs: values.authTimeout * 1_000 }),
     observer: metrics?.observer,

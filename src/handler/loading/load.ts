@@ -3,17 +3,21 @@
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { isPlainObject } from '../../wire/json.ts';
 import type { AttemptContext } from '../attempt/context.ts';
 import type { BatchSettings } from '../batch/settings.ts';
 import type { HandlerConfig, HandlerResult, Job, Schema, SetupContext } from '../define.ts';
 import type { BatchFunction, BatchProduced } from '../define-batch.ts';
 import { noteHandlerFile } from './handler-file.ts';
+import type { DescribedInput } from './input-schema.ts';
 import { explainLoadError } from './load-errors.ts';
 import { readBatch } from './read-batch.ts';
 
 /** The handler's config; for a batch handler with its batch settings. */
 export interface LoadedConfig extends HandlerConfig {
   batch?: BatchSettings;
+  /** Set by the executor when it starts; of threads, by the first ones. */
+  describedInput?: DescribedInput;
 }
 
 /** The functions of a batch handler, which an executor turns into `run` for single jobs. */
@@ -29,6 +33,8 @@ export interface LoadedHandler {
   readonly run: (job: Job, ctx: AttemptContext) => HandlerResult;
   readonly batch: LoadedBatch | undefined;
   readonly input: Schema | undefined;
+  /** What the author says about the input, in JSON Schema. */
+  readonly inputSchema: object | undefined;
   readonly output: Schema | undefined;
   readonly setup: ((ctx: SetupContext) => unknown) | undefined;
   readonly teardown: (() => unknown) | undefined;
@@ -44,7 +50,16 @@ export class HandlerLoadError extends Error {
 
 type AnyFunction = (...parameters: unknown[]) => unknown;
 
-const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config', 'batch'];
+const DEFINITION_MEMBERS = [
+  'run',
+  'input',
+  'inputSchema',
+  'output',
+  'setup',
+  'teardown',
+  'config',
+  'batch',
+];
 
 /** Settings that are true or false. */
 const SWITCHES = ['refreshWorker', 'failOnReturnedError'] as const;
@@ -90,6 +105,7 @@ export function readHandler(exported: unknown, name: string): LoadedHandler {
     // The author's types say so; its results are checked.
     batch: batch && { ...batch, run: (jobs, ctx) => run(jobs, ctx) as BatchProduced<unknown> },
     input: readSchema(input, 'input', name),
+    inputSchema: readInputSchema(members['inputSchema'], name),
     output: readSchema(output, 'output', name),
     setup: readFunction(setup, 'setup', name),
     teardown: readFunction(teardown, 'teardown', name),
@@ -106,8 +122,13 @@ function selectMembers(exported: unknown, name: string): Record<string, unknown>
   const main = exported['default'];
   // A CommonJS module compiled from `export default`.
   if (isRecord(main) && main['__esModule'] === true) return selectMembers({ ...main }, name);
-  // Only a definition describes batches: an export of that name may be anything.
-  if (isFunction(main)) return { ...exported, run: main, batch: undefined };
+  // Only a definition describes batches: an export of that name may be anything, and so may `inputSchema`.
+  if (isFunction(main)) {
+    const { inputSchema } = exported;
+    const isJsonSchema = isPlainObject(inputSchema) && !('~standard' in inputSchema);
+    const schema = isJsonSchema ? inputSchema : undefined;
+    return { ...exported, run: main, batch: undefined, inputSchema: schema };
+  }
   if (isRecord(main)) return readDefinition(main, name);
   if (main !== undefined) {
     const wanted = 'must be a function or defineHandler({ … })';
@@ -136,6 +157,14 @@ function readSchema(value: unknown, member: string, name: string): Schema | unde
   throw new HandlerLoadError(
     `${name}: '${member}' must be a Standard Schema (zod, valibot, arktype), ` +
       `an object with '~standard', got ${describe(value)}`,
+  );
+}
+
+function readInputSchema(value: unknown, name: string): object | undefined {
+  if (value === undefined || (isPlainObject(value) && !('~standard' in value))) return value;
+  throw new HandlerLoadError(
+    `${name}: 'inputSchema' must be a JSON Schema, a plain object such as { type: 'object' }, got ${describe(value)}; ` +
+      "a schema of zod, valibot or arktype is an 'input'",
   );
 }
 

@@ -2,6 +2,7 @@
 // too much for every worker process.
 import { z } from 'zod';
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
+import { findSchemaFault } from '../input-schema.ts';
 import {
   type AttemptError,
   type AttemptUsage,
@@ -99,6 +100,11 @@ const device = z.object({
   gpuTypeId: name.exactOptional(),
 }) satisfies z.ZodType<Device>;
 
+const inputSchema = z.string().superRefine((text, context) => {
+  const fault = text === '' ? undefined : findSchemaFault(text);
+  if (fault !== undefined) context.addIssue({ code: 'custom', message: fault });
+});
+
 export const workerHello = z.object({
   ...workerIdentity.shape,
   protocol: z.int(),
@@ -107,6 +113,8 @@ export const workerHello = z.object({
   devices: listOf(device, MAX_DEVICES),
   outbox: listOf(leaseRef),
   requires: listOf(z.string().max(64)).exactOptional(),
+  inputSchema: inputSchema.exactOptional(),
+  handlerVersion: z.int().min(1).exactOptional(),
 }) satisfies z.ZodType<WorkerHello>;
 
 export const workerWelcome = z.object({

@@ -109,6 +109,13 @@ export interface WorkerHello extends WorkerIdentity {
   outbox: LeaseRef[];
   /** Capabilities that the worker needs. A platform that lacks one names it. */
   requires?: string[];
+  /**
+   * JSON Schema of the handler's input, as JSON text of at most 64 KB; empty: the handler has none. Absent: the
+   * platform keeps the one that it knows.
+   */
+  inputSchema?: string;
+  /** Number of the uploaded handler that the worker runs. */
+  handlerVersion?: number;
 }
 
 export interface WorkerWelcome {

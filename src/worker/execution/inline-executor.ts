@@ -13,6 +13,7 @@ import { StopError } from '../../handler/attempt/stop.ts';
 import { type BoundHandler, bindBatches } from '../../handler/batch/bind.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { SetupContext } from '../../handler/define.ts';
+import { describeInput } from '../../handler/loading/input-schema.ts';
 import type { LoadedConfig, LoadedHandler } from '../../handler/loading/load.ts';
 import { createLinesLog } from '../../handler/log/attempt-log.ts';
 import { captureConsole } from '../../handler/log/console.ts';
@@ -142,7 +143,7 @@ export class InlineExecutor implements Executor {
     }
     this.#state = 'ready';
     this.#dispatch();
-    return handler.config;
+    return { ...handler.config, describedInput: describeInput(handler) };
   }
 
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution {

@@ -13,6 +13,7 @@ import { bindBatches } from '../../handler/batch/bind.ts';
 import type { BatchCollector } from '../../handler/batch/collector.ts';
 import { BuiltInWatch } from '../../handler/built-ins.ts';
 import type { SetupContext } from '../../handler/define.ts';
+import { describeInput } from '../../handler/loading/input-schema.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/loading/load.ts';
 import { CheckError, runRegisteredChecks } from '../../handler/loading/registered-checks.ts';
 import { createLinesLog } from '../../handler/log/attempt-log.ts';
@@ -116,7 +117,8 @@ class ThreadLane implements ConsoleOwner {
       enableCompileCache();
       const handler = await loadHandler(this.#task.handlerPath);
       flushCompileCache();
-      this.#outbox.push({ kind: 'loaded', config: handler.config });
+      const described = this.#task.describesInput && { describedInput: describeInput(handler) };
+      this.#outbox.push({ kind: 'loaded', config: { ...handler.config, ...described } });
       this.#outbox.flush();
       const ctx = this.#createSetupContext();
       await runRegisteredChecks(ctx);

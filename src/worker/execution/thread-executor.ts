@@ -210,7 +210,10 @@ export class ThreadExecutor implements Executor {
     const lane = new Lane({
       pool,
       entry,
-      task: { handlerPath, endpointId, devices, windowBytes, limits, tempParent },
+      task: {
+        ...{ handlerPath, endpointId, devices, windowBytes, limits, tempParent },
+        describesInput: this.#starting !== undefined,
+      },
       concurrency,
       setupTimeoutMs,
       examineMs: this.#options.examineMs,

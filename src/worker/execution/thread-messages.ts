@@ -21,6 +21,8 @@ export interface LaneTask {
   limits: AttemptLimits;
   /** Folder for the files of the thread's attempts; the first attempt that needs it creates it. */
   tempParent: string;
+  /** Whether `loaded` says what the handler's input is. */
+  describesInput: boolean;
   /** Process groups that end with the thread. */
   groups: ProcessGroups;
 }

@@ -31,6 +31,8 @@ export interface RetryOptions {
 }
 
 export class Session {
+  /** JSON text of the handler's input schema, empty if it has none; undefined if unknown. */
+  inputSchema: string | undefined;
   readonly #options: CompleteWorkerOptions;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -172,6 +174,8 @@ export class Session {
 
   #describe(): WorkerHello {
     const { workerId, incarnation, version, devices, executor, outbox } = this.#options;
+    const { inputSchema } = this;
+    const { handlerVersion } = this.#options;
     return {
       workerId,
       incarnation,
@@ -181,6 +185,8 @@ export class Session {
       devices: [...devices],
       // A worker with this many outcomes takes no jobs, so one process never leaves more.
       outbox: outbox.undeliveredOnDisk().slice(0, MAX_LISTED),
+      ...(inputSchema !== undefined && { inputSchema }),
+      ...(handlerVersion !== undefined && { handlerVersion }),
     };
   }
 }

@@ -37,6 +37,10 @@ const VERBS = {
   bye: (count: number) => ({ ...WORKER, reason: 'drained', outbox: repeat(count, lease()) }),
 };
 
+function schemaOf(title: string): string {
+  return JSON.stringify({ title });
+}
+
 function lease() {
   return { jobId: 'j', attempt: 1, token: 't' };
 }
@@ -78,10 +82,15 @@ describe('over HTTP', () => {
     ['the name of a device', { devices: [{ ...DEVICE, name: 'x'.repeat(201) }] }],
     ['the UUID of a device', { devices: [{ ...DEVICE, uuid: 'x'.repeat(201) }] }],
     ['a list of devices', { devices: repeat(257, DEVICE) }],
+    ['an input schema', { inputSchema: schemaOf('é'.repeat(32_768)) }],
+    ['an input schema that is no object', { inputSchema: '[]' }],
+    ['an input schema that is no JSON', { inputSchema: '{"type":' }],
+    ['a deep input schema', { inputSchema: '{"a":'.repeat(64) + '{}' + '}'.repeat(64) }],
   ])('%s is stored with the worker and refused if it is too long', async (_, more) => {
     const platform = await startPlatform();
     expect((await post(platform, 'hello', { ...HELLO, ...more })).status).toBe(422);
-    const most = { version: 'x'.repeat(200), devices: repeat(256, DEVICE) };
+    const inputSchema = schemaOf('x'.repeat(65_536 - schemaOf('').length));
+    const most = { version: 'x'.repeat(200), devices: repeat(256, DEVICE), inputSchema };
     expect((await post(platform, 'hello', { ...HELLO, ...most })).status).toBe(200);
   });
 
@@ -152,6 +161,19 @@ describe('over gRPC', () => {
       expect(answer).not.toMatchObject({ kind: 'refusal' });
     },
   );
+
+  it('an input schema that is too long or no object is refused, and the stream goes on', async () => {
+    const stream = await greet();
+    for (const [index, inputSchema] of [schemaOf('x'.repeat(65_536)), '1'].entries()) {
+      expect(await stream.ask({ call: 2 + index, hello: { ...HELLO, inputSchema } })).toMatchObject(
+        {
+          refusal: { code: 'invalid', detail: expect.stringMatching(/inputSchema/) },
+        },
+      );
+    }
+    const hello = { ...HELLO, inputSchema: schemaOf('x') };
+    expect(await stream.ask({ call: 9, hello })).toMatchObject({ kind: 'welcome' });
+  });
 
   it('a message with many more reports is refused, one with 1,000 is answered', async () => {
     const stream = await greet();

@@ -76,6 +76,7 @@ const questions: Message[] = [
       {
         ...{ ...identity, protocol: 1, version: '0', slots: 2, outbox: [lease], requires: ['x'] },
         devices: [{ kind: 'gpu', index: 1, uuid: 'u', name: 'n', memoryBytes: 1e11 }],
+        ...{ inputSchema: '{"title":"é"}', handlerVersion: 3 },
       },
     ],
     schema: workerHello,

@@ -2,7 +2,7 @@
 // answer unless a rule gives one.
 import { ManualClock } from '../../../src/base/clock.ts';
 import type { BatchEvent } from '../../../src/handler/batch/settings.ts';
-import type { HandlerConfig } from '../../../src/handler/define.ts';
+import type { LoadedConfig } from '../../../src/handler/loading/load.ts';
 import type {
   Lease,
   RenewReply,
@@ -139,7 +139,7 @@ export class ScriptedExecutor implements Executor {
   reportBatch: (event: BatchEvent) => void = () => {};
   /** False: its slots are not to be had. */
   isUp = true;
-  onStart: () => Promise<HandlerConfig> = async () => ({});
+  onStart: () => Promise<LoadedConfig> = async () => ({});
   #free: number;
   #listener: () => void = () => {};
 
@@ -156,7 +156,7 @@ export class ScriptedExecutor implements Executor {
     return last(this.executions);
   }
 
-  start(): Promise<HandlerConfig> {
+  start(): Promise<LoadedConfig> {
     return this.onStart();
   }
 

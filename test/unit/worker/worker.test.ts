@@ -35,6 +35,20 @@ describe('a starting worker', () => {
     expect(worker.health()).toMatchObject({ ready: true, state: 'ready', slots: 3, running: 0 });
   });
 
+  it.each([
+    ['its handler’s input schema', { text: '{"type":"object"}' }, '{"type":"object"}'],
+    ['that its handler has no input schema', { missing: 'none' }, ''],
+  ])('tells with each hello %s', async (_, describedInput, inputSchema) => {
+    const { clock, executor, link, worker } = script({ handlerVersion: 7 });
+    executor.onStart = async () => ({ describedInput });
+    await worker.start();
+    await clock.advance(0);
+    link.lastTake.fail(new LinkError('unknown_worker', 'who are you'));
+    await clock.advance(0);
+    const told = { inputSchema, handlerVersion: 7 };
+    expect(link.hellos).toEqual([expect.objectContaining(told), expect.objectContaining(told)]);
+  });
+
   it('fails without a hello when the setup throws, and gives the reason', async () => {
     const { executor, link, worker } = script();
     executor.onStart = () => Promise.reject(new HandlerNotLoadedError('no such model'));

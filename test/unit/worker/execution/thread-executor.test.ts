@@ -8,8 +8,16 @@ import { createThreads, startThreads, until, writeHandler } from '../thread-scri
 describe('starting', () => {
   it('returns the handler’s config and has the configured slots in every thread', async () => {
     const { executor } = createThreads({ threads: 2 });
-    expect(await executor.start()).toEqual({ concurrency: 4 });
+    expect(await executor.start()).toMatchObject({ concurrency: 4 });
     expect(executor).toMatchObject({ slots: 8, free: 8, trouble: undefined });
+  });
+
+  it('returns the JSON Schema of the handler’s input', async () => {
+    const handlerPath = await writeHandler(
+      "export default { run: () => 1, inputSchema: { type: 'object' } };",
+    );
+    const { describedInput } = await createThreads({ handlerPath }).executor.start();
+    expect(describedInput).toEqual({ text: '{"type":"object"}' });
   });
 
   it('runs setup with the devices once per thread, before the first job', async () => {
