@@ -16,7 +16,7 @@ import type {
   JobSummary,
 } from './wire/job.ts';
 import type { Json } from './wire/json.ts';
-import type { EndpointHealth } from './wire/resources/endpoint.ts';
+import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/route.ts';
 import { JOB_ROUTES } from './wire/routes.ts';
 
@@ -76,7 +76,11 @@ export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { CpuFlavor, GpuType } from './wire/resources/catalog.ts';
 export type { DecisionRecord } from './wire/resources/decision.ts';
-export type { EndpointHealth, EndpointRecord } from './wire/resources/endpoint.ts';
+export type {
+  EndpointHealth,
+  EndpointRecord,
+  InputSchemaRecord,
+} from './wire/resources/endpoint.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
@@ -189,6 +193,8 @@ export interface Client<Handler = unknown> {
   /** Cancels all jobs that wait in the queue. */
   purgeQueue(options?: CallOptions): Promise<{ removed: number; status: string }>;
   health(options?: CallOptions): Promise<EndpointHealth>;
+  /** What the endpoint's handler accepts, as JSON Schema; its `schema` is null if the platform knows none. */
+  inputSchema(options?: CallOptions): Promise<InputSchemaRecord>;
   /** Returns one page of the job list; `limit` is at most what the platform allows. */
   jobs(options?: CallOptions & JobListOptions): Promise<JobList>;
   /** Returns what the handler logged, as NDJSON. */
@@ -255,6 +261,8 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
       }),
     health: ({ signal } = {}) =>
       caller.json<EndpointHealth>({ ...callOf(JOB_ROUTES.getEndpointHealth, ofEndpoint), signal }),
+    inputSchema: ({ signal } = {}) =>
+      caller.json<InputSchemaRecord>({ ...callOf(JOB_ROUTES.getInputSchema, ofEndpoint), signal }),
     jobs: ({ signal, ...query } = {}) =>
       caller.json<JobList>({ ...callOf(JOB_ROUTES.listJobs, ofEndpoint), query, signal }),
     log: (jobId, logOptions = {}) =>

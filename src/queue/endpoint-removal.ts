@@ -20,6 +20,7 @@ export interface EndpointRemovalOptions {
   deliveries: Deliveries;
   gpuTotals: GpuTotals;
   jobTimes: JobTimes;
+  inputSchemas: { forgetEndpoint(endpointId: string): void };
   closing: AbortSignal;
 }
 
@@ -82,6 +83,7 @@ export class EndpointRemoval {
     this.#options.deliveries.forgetEndpoint(endpointId);
     this.#options.gpuTotals.forgetEndpoint(endpointId);
     this.#options.jobTimes.forgetEndpoint(endpointId);
+    this.#options.inputSchemas.forgetEndpoint(endpointId);
   }
 
   /** @returns whether all jobs are removed */

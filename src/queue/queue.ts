@@ -6,10 +6,11 @@ import type { Log } from '../base/log.ts';
 import type { Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
-import type { EndpointHealth } from '../wire/resources/endpoint.ts';
+import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import { QueueActivity } from './activity/activity.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { InputSchemas } from './input-schemas.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases/leases.ts';
 import { OpenLeases } from './leases/open-leases.ts';
@@ -105,10 +106,21 @@ export class Queue implements Queues {
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
     const gpuTotals = new GpuTotals();
+    const inputSchemas = new InputSchemas(store);
     const removing = { changes, presence, signals, deliveries, gpuTotals, jobTimes, closing };
-    this.removal = new EndpointRemoval(removing);
+    this.removal = new EndpointRemoval({ ...removing, inputSchemas });
     const { removal } = this;
-    const shared = { store, clock, log, settings, presence, signals, changes, tracing };
+    const shared = {
+      store,
+      clock,
+      log,
+      settings,
+      presence,
+      signals,
+      changes,
+      tracing,
+      inputSchemas,
+    };
     const positions = new Positions(clock);
     const payloads = new LargePayloads({ store, clock, settings, onUnused });
     const outputs = new FreshOutputs(clock);
@@ -251,6 +263,11 @@ export class Queue implements Queues {
   async endpoints(): Promise<StoredEndpoint[]> {
     const all = await this.#parts.store.read((tx) => tx.endpoints());
     return all.filter(({ deleted }) => !deleted);
+  }
+
+  /** @throws ProblemError `not_found` */
+  inputSchema(endpointId: string): Promise<InputSchemaRecord> {
+    return this.#parts.inputSchemas.read(endpointId);
   }
 
   /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */

@@ -2,7 +2,7 @@
 // queues some each.
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
-import type { EndpointHealth } from '../wire/resources/endpoint.ts';
+import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import type { QueueActivity } from './activity/activity.ts';
 import type { Jobs } from './jobs.ts';
 import type { OpenLeases } from './leases/open-leases.ts';
@@ -52,4 +52,6 @@ export interface Queues {
   /** How long jobs waited and ran since the start, by endpoint. */
   jobTimes(): ReadonlyMap<string, Readonly<EndpointTimes>>;
   health(endpointId: string): Promise<EndpointHealth>;
+  /** What the endpoint's handler accepts, if its workers have said so. */
+  inputSchema(endpointId: string): Promise<InputSchemaRecord>;
 }

@@ -177,6 +177,10 @@ export class ShardedQueues implements Queues {
     return new Map([...this.#served.values()].flatMap((each) => [...each.jobTimes()]));
   }
 
+  async inputSchema(endpointId: string) {
+    return this.of(endpointId).inputSchema(endpointId);
+  }
+
   health(endpointId: string) {
     return this.of(endpointId).health(endpointId);
   }

@@ -15,7 +15,7 @@ import {
 } from './job.ts';
 import type { Json } from './json.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
-import type { EndpointHealth } from './resources/endpoint.ts';
+import type { EndpointHealth, InputSchemaRecord } from './resources/endpoint.ts';
 import { WAIT_CODES, type WaitReason } from './wait-reason.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
@@ -174,6 +174,16 @@ export const endpointHealth = z.object({
   }),
   workers: z.object({ idle: count, running: count }),
 }) satisfies z.ZodType<EndpointHealth>;
+
+export const inputSchemaRecord = z.object({
+  schema: z
+    .custom<Readonly<Record<string, unknown>>>()
+    .meta({ type: 'object', additionalProperties: true })
+    .nullable()
+    .describe('JSON Schema, as a worker sent it, at most 64 KB; null: none is known'),
+  version: z.int().nullable().describe('Deployed version of the handler; null without one'),
+  updatedAt: z.int().nullable().describe('Unix ms; when the schema was last another one'),
+}) satisfies z.ZodType<InputSchemaRecord>;
 
 const streamedChunk = z.object({
   output: z.custom<Json>().describe('One yielded value, or a piece of a large one'),

@@ -43,6 +43,7 @@ export const JOB_ROUTES = {
   retryJob: { method: 'POST', path: '/v2/:endpoint/retry/:job', access: 'jobs:write' },
   purgeQueue: { method: 'POST', path: '/v2/:endpoint/purge-queue', access: 'jobs:write' },
   getEndpointHealth: { method: 'GET', path: '/v2/:endpoint/health', access: 'jobs:read' },
+  getInputSchema: { method: 'GET', path: '/v2/:endpoint/schema', access: 'jobs:read' },
   listJobs: { method: 'GET', path: '/v2/:endpoint/jobs', access: 'jobs:read' },
   getJob: { method: 'GET', path: '/v2/:endpoint/jobs/:job', access: 'jobs:read' },
   getJobLog: { method: 'GET', path: '/v2/:endpoint/logs/:job', access: 'jobs:read' },

@@ -374,8 +374,8 @@ export class MemoryTables implements Tables {
       if (delivery.endpointId === id) yield* this.removeDelivery(delivery);
     }
     for (const resource of [...this.#resources.values()]) {
-      const isOf =
-        ['decision', 'series', 'version'].includes(resource.kind) && resource.parent === id;
+      const kinds = ['decision', 'input_schema', 'series', 'version'];
+      const isOf = kinds.includes(resource.kind) && resource.parent === id;
       if (isOf) yield* this.removeResource(resource);
     }
     this.#delete(this.#endpoints, id);

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import {
   chunkPage,
   endpointHealth,
+  inputSchemaRecord,
   jobList,
   jobRecord,
   jobReference,
@@ -47,6 +48,7 @@ const ANSWERS: Schemas = {
   ChunkPage: chunkPage,
   PurgeAnswer: purgeAnswer,
   EndpointHealth: endpointHealth,
+  InputSchemaRecord: inputSchemaRecord,
   ...nameSchemas(({ list, record }) => ({ '': record, List: list })),
   ScalerDecision: decisionRecord,
   ScalerDecisionList: decisionList,

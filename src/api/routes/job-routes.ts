@@ -195,7 +195,7 @@ function handleReading({
   watches,
 }: JobRoutesOptions): Pick<
   JobHandlers,
-  'getJobStatus' | 'getEndpointHealth' | 'listJobs' | 'getJob' | 'getJobLog'
+  'getJobStatus' | 'getEndpointHealth' | 'getInputSchema' | 'listJobs' | 'getJob' | 'getJobLog'
 > {
   return {
     getJobStatus: async (request, reply) => {
@@ -209,6 +209,8 @@ function handleReading({
     },
     getEndpointHealth: async (request, reply) =>
       sendJson(reply, await queue.health(request.params.endpoint)),
+    getInputSchema: async (request, reply) =>
+      sendJson(reply, await queue.inputSchema(request.params.endpoint)),
     listJobs: async (request, reply) => {
       const { jobs, next } = await queue.jobs.list({
         endpointId: request.params.endpoint,

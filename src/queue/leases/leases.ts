@@ -14,6 +14,7 @@ import {
 } from '../../wire/link/worker-link.ts';
 import type { Changes, StepOn } from '../changes.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
+import { type InputSchemas, putInputSchema } from '../input-schemas.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
@@ -55,6 +56,7 @@ export interface LeasesOptions {
   removal: EndpointRemoval;
   payloads: LargePayloads;
   tracing: JobTracing | undefined;
+  inputSchemas: InputSchemas;
   /** Aborts when the queue closes: every wait ends. */
   closing: AbortSignal;
 }
@@ -74,7 +76,7 @@ export class Leases {
     hello: WorkerHello,
     podId: string | null,
   ): Promise<WorkerWelcome> {
-    const { changes, clock, presence, settings } = this.#options;
+    const { changes, clock, inputSchemas, presence, settings } = this.#options;
     if (hello.protocol !== PROTOCOL_VERSION) {
       throw new LinkError(
         'invalid',
@@ -98,6 +100,7 @@ export class Leases {
       devices: hello.devices,
       helloAt: clock.now(),
     };
+    const schema = inputSchemas.compare(endpointId, hello);
     const delivering = await changes.commit(function* (tx, step) {
       const known = yield* tx.worker(endpointId, hello.workerId);
       if (known && known.incarnation > hello.incarnation) {
@@ -105,6 +108,7 @@ export class Leases {
       }
       if ((yield* tx.endpoint(endpointId))?.deleted) throw endpointGone(endpointId);
       yield* tx.putWorker(worker);
+      if (schema) yield* putInputSchema(tx, schema, clock.now());
       const jobs = yield* tx.jobsOfWorker(endpointId, hello.workerId);
       const older = jobs.filter((job) => job.lease && job.lease.incarnation < hello.incarnation);
       const outbox = new Set(hello.outbox.map((ref) => ref.token));
@@ -114,6 +118,7 @@ export class Leases {
       });
       return jobs.filter((job) => job.lease && outbox.has(job.lease.token));
     });
+    if (schema) inputSchemas.note(schema);
     presence.arrive(worker, clock.now(), delivering);
     const { leaseMs, renewEveryMs, takeWaitMs } = settings;
     const capabilities = [...CAPABILITIES];

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import {
   chunkPage,
   endpointHealth,
+  inputSchemaRecord,
   jobDetails,
   jobList,
   jobRecord,
@@ -183,6 +184,22 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
     answers: answerJson(endpointHealth, 'Counts.', {
       jobs: { completed: 120, failed: 2, inProgress: 3, inQueue: 5, retried: 1 },
       workers: { idle: 1, running: 3 },
+    }),
+  },
+  getInputSchema: {
+    summary: "Show the JSON Schema of an endpoint's inputs",
+    description:
+      'Workers tell the platform what their handler accepts: the JSON Schema that its author wrote, or one derived from its ' +
+      '`input` schema. The platform neither reads nor checks it; only the handler checks inputs. `schema` is null if no ' +
+      'worker has said so, or the handler has none. If a version of the handler is deployed, the schema is that of this version.',
+    answers: answerJson(inputSchemaRecord, 'The schema, or null.', {
+      schema: {
+        type: 'object',
+        properties: { prompt: { type: 'string', description: 'What to draw' } },
+        required: ['prompt'],
+      },
+      version: 3,
+      updatedAt: 1_768_469_400_000,
     }),
   },
   listJobs: {

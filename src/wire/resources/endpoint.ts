@@ -330,6 +330,16 @@ export const endpoints = describeResource({
 export const endpointList = endpoints.list;
 
 /** The response of `GET /v2/<endpoint>/health`. */
+/** What an endpoint's handler accepts. */
+export interface InputSchemaRecord {
+  /** JSON Schema, as a worker sent it; null: none is known. */
+  schema: Readonly<Record<string, unknown>> | null;
+  /** Deployed version of the handler; null without one. */
+  version: number | null;
+  /** When the schema was last another one, Unix ms. */
+  updatedAt: number | null;
+}
+
 export interface EndpointHealth {
   jobs: {
     completed: number;

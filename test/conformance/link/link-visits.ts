@@ -43,6 +43,67 @@ export function describeVisits(stage: LinkStage): void {
     });
   });
 
+  describe('the input schema of a worker', () => {
+    const sayHello = (more: object) => stage.hand().hello([], PROTOCOL_VERSION, more);
+    const read = () => stage.platform.queue.inputSchema(ENDPOINT);
+    const schemaOf = (title: string) => ({ type: 'object', title });
+    const textOf = (title: string) => JSON.stringify(schemaOf(title));
+    const deployVersion = (version: number) =>
+      stage.platform.store.write(function* (tx) {
+        const endpoint = yield* tx.endpoint(ENDPOINT);
+        if (!endpoint) throw new Error('no endpoint');
+        const workers = { gpuTypeIds: [], workersMin: 0, workersMax: 1, idleTimeout: 5 };
+        const scaler = { type: 'QUEUE_DELAY', seconds: 4 } as const;
+        const kind = { name: 'e', type: 'QUEUE', templateId: 'tpl_1' } as const;
+        const deployment = { ...kind, ...workers, scaler, version };
+        yield* tx.putEndpoint({ ...endpoint, deployment });
+      });
+
+    it('is that of the last hello that names one, also after a restart', async () => {
+      const none = { schema: null, version: null, updatedAt: null };
+      expect(await read()).toEqual(none);
+      await sayHello({ inputSchema: textOf('é') });
+      const { updatedAt } = await read();
+      expect(updatedAt).toBe(stage.platform.clock.now());
+      await stage.platform.clock.advance(1_000);
+      await sayHello({});
+      await sayHello({ inputSchema: textOf('é') });
+      expect(await read()).toEqual({ schema: schemaOf('é'), version: null, updatedAt });
+      await stage.restart();
+      await sayHello({ inputSchema: textOf('é') });
+      expect(await read()).toEqual({ schema: schemaOf('é'), version: null, updatedAt });
+      await sayHello({ inputSchema: textOf('b') });
+      expect(await read()).toMatchObject({ schema: schemaOf('b') });
+      await sayHello({ inputSchema: '' });
+      expect(await read()).toEqual(none);
+    });
+
+    it('is kept for each version of the handler; that of the deployed version counts', async () => {
+      await sayHello({ inputSchema: textOf('unversioned') });
+      await sayHello({ inputSchema: textOf('two'), handlerVersion: 2 });
+      await sayHello({ inputSchema: textOf('one'), handlerVersion: 1 });
+      expect(await read()).toMatchObject({ schema: schemaOf('unversioned'), version: null });
+      await deployVersion(2);
+      expect(await read()).toMatchObject({ schema: schemaOf('two'), version: 2 });
+      await deployVersion(3);
+      expect(await read()).toEqual({ schema: null, version: 3, updatedAt: null });
+    });
+
+    it('is forgotten for all but some twenty versions', async () => {
+      await sayHello({ inputSchema: textOf('unversioned') });
+      for (let version = 1; version <= 30; version += 1) {
+        await sayHello({ inputSchema: textOf(`${version}`), handlerVersion: version });
+      }
+      await sayHello({ inputSchema: textOf('1'), handlerVersion: 1 });
+      const rows = await stage.platform.store.read((tx) =>
+        tx.resources({ kind: 'input_schema', limit: 100 }),
+      );
+      expect(rows).toHaveLength(20);
+      const positions = rows.map(({ position }) => position);
+      expect([positions[0], ...positions.slice(-2)]).toEqual([30, 1, 0]);
+    });
+  });
+
   describe('the devices of a worker', () => {
     it('are stored as it names them, with the GPU type of the platform', async () => {
       const { platform } = stage;

@@ -100,12 +100,13 @@ export function describeEndpoints(): void {
     expect(await shardOf()).toBe(0);
   });
 
-  it('is removed with its workers, deliveries, decisions and versions', async () => {
+  it('is removed with its workers, deliveries, decisions, versions and input schemas', async () => {
     await store.write(function* (tx) {
       yield* tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 });
       for (const parent of ['ep_b', ENDPOINT]) {
         const decision = { kind: 'decision', userId: 'owner', parent, position: 1 };
         yield* tx.putResource({ ...decision, id: `of ${parent}`, body: '{}' });
+        yield* tx.putResource({ ...decision, kind: 'input_schema', id: parent, body: '{}' });
         yield* tx.putResource({ ...decision, kind: 'version', id: `of ${parent}`, body: '{}' });
       }
       yield* tx.removeEndpoint('ep_b');
@@ -113,7 +114,9 @@ export function describeEndpoints(): void {
     expect(await store.read((tx) => tx.endpoint('ep_b'))).toBeUndefined();
     const decisions = await store.read((tx) => tx.resources({ kind: 'decision', limit: 9 }));
     const versions = await store.read((tx) => tx.resources({ kind: 'version', limit: 9 }));
-    expect([...decisions, ...versions].map(({ parent }) => parent)).toEqual([ENDPOINT, ENDPOINT]);
+    const schemas = await store.read((tx) => tx.resources({ kind: 'input_schema', limit: 9 }));
+    const left = [...decisions, ...versions, ...schemas].map(({ parent }) => parent);
+    expect(left).toEqual([ENDPOINT, ENDPOINT, ENDPOINT]);
   });
 
   it('returns when its oldest waiting job was queued, regardless of priority', async () => {
