@@ -1,13 +1,16 @@
 // `millrace endpoints`: manages endpoints, explains their scaling decisions, and prints the
 // environment of workers elsewhere.
+import { callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
 import {
   ENDPOINT_TYPES,
   type EndpointRecord,
+  type InputSchemaRecord,
   MAX_GROUP_CONCURRENCY,
   OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
-import type { CommandGroup } from '../command.ts';
+import { JOB_ROUTES } from '../../wire/routes.ts';
+import { CommandError, type CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { type ApiRequest, defineApiVerb } from './api-verb.ts';
@@ -159,6 +162,19 @@ export const endpointsCommands: CommandGroup = {
       examples: ['millrace endpoints scaler ep_01912f4e-… --explain --limit 5'],
       act: showDecisions,
     }),
+    schema: defineApiVerb({
+      summary: 'print the JSON Schema of the inputs that an endpoint accepts',
+      description: [
+        'Workers tell the platform the schema of their handler. See docs/handlers.md on how a handler gets one.',
+      ],
+      id: 'endpoint ID or name',
+      options: {},
+      examples: [
+        'millrace endpoints schema echo',
+        'millrace endpoints schema echo --json | jq .schema',
+      ],
+      act: showInputSchema,
+    }),
     env: environmentVerb,
     'webhook-secret': webhookSecretVerb,
   },
@@ -178,6 +194,20 @@ async function showDecisions(request: ApiRequest<typeof scalerOptions>): Promise
   if (decisions.length === 0) return 'no decisions';
   const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions, width);
   return addCursor(shown, page.cursor);
+}
+
+async function showInputSchema({
+  caller,
+  id,
+  json,
+}: Pick<ApiRequest<never>, 'caller' | 'id' | 'json'>): Promise<string> {
+  const call = callOf(JOB_ROUTES.getInputSchema, { endpoint: id });
+  const record = await caller.json<InputSchemaRecord>(call);
+  if (json) return JSON.stringify(record);
+  if (record.schema) return JSON.stringify(record.schema, null, 2);
+  throw new CommandError(
+    `no input schema of endpoint ${id} is known: its workers have sent none. Give its handler an \`input\` schema of zod 4, or \`inputSchema\``,
+  );
 }
 
 type FieldValues = OptionValues<typeof updateOptions>;

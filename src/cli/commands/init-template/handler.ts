@@ -4,7 +4,8 @@ import { defineHandler } from 'millrace';
 import { z } from 'zod';
 
 export default defineHandler({
-  input: z.object({ text: z.string() }),
+  // The console makes a form of it.
+  input: z.object({ text: z.string().describe('Words to count, in lines') }),
   // Each `yield` reaches the client at once, as a chunk.
   async *run({ input: { text } }, ctx) {
     for (const [index, line] of text.split('\n').entries()) {

@@ -11,7 +11,8 @@ const model = createModelProcess({
 });
 
 export default defineHandler({
-  input: z.object({ text: z.string() }),
+  // The console makes a form of it.
+  input: z.object({ text: z.string().describe('Words to count, in lines') }),
   setup: (ctx) => model.start(ctx),
   teardown: () => model.stop(),
   // `ctx` cancels the call with the job, and receives its log and metrics.
