@@ -83,6 +83,7 @@ export type {
 } from './wire/resources/endpoint.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
+export type { NodeList, NodeRecord } from './wire/resources/nodes.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';

@@ -54,6 +54,7 @@ import { bindJobs } from './routes/job-routes.ts';
 import { bindKeys } from './routes/key-routes.ts';
 import { bindLimits } from './routes/limits-routes.ts';
 import { type ApiMetrics, createMetrics } from './routes/metrics.ts';
+import { bindNodes } from './routes/node-routes.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
 import { bindResource, serveUsers } from './routes/resource-routes.ts';
@@ -213,6 +214,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     ...bindResources(options),
     ...(sessions ? bindSessions({ ...options, sessions, about: readAbout(options) }) : []),
     ...bindLimits({ ...options, readUse: options.readUse ?? createUseReader(options) }),
+    ...bindNodes({ clock, listNodes: options.listNodes ?? (async () => []) }),
     ...bindActivity({ queue, endpoints, overviews, clock }),
     ...bindSystem({ endpoints, metrics, version, isReady, store }),
   ]);

@@ -15,6 +15,7 @@ import type { Versions } from '../control/versions/versions.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { UseCounts } from '../wire/resources/limits.ts';
+import type { NodeRecord } from '../wire/resources/nodes.ts';
 import type { ForwardingOptions } from './forwarding/forwarding-options.ts';
 import type { Access } from './http/auth.ts';
 import type { ServedRequest } from './http/guard.ts';
@@ -71,6 +72,8 @@ export interface ApiServerOptions {
   readActivity?: ReadActivity | undefined;
   /** What a user uses of the quotas, whichever node counts it. Default: counted here. */
   readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
+  /** The nodes that serve the platform. Default: none is known. */
+  listNodes?: (() => Promise<NodeRecord[]>) | undefined;
   /** Version of the package. */
   version: string;
   /** Registry for the metrics of one server. Default: a new one. */

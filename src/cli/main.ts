@@ -84,6 +84,10 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'create, list, rotate and revoke API keys',
     load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
+  nodes: {
+    summary: 'list the nodes of the platform',
+    load: async () => (await import('./resources/nodes.ts')).nodesCommand,
+  },
   limits: {
     summary: 'print what your user may use, and uses now',
     load: async () => (await import('./resources/limits.ts')).limitsCommand,

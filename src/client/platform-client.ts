@@ -6,6 +6,7 @@ import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
 import { connectKeys, type KeysClient } from './keys.ts';
 import { connectLimits, type LimitsClient } from './limits.ts';
+import { connectNodes, type NodesClient } from './nodes.ts';
 import { connectPods, type PodsClient } from './pods.ts';
 import {
   connectList,
@@ -35,6 +36,7 @@ export interface Platform extends PlainResources {
   };
   readonly keys: KeysClient;
   readonly limits: LimitsClient;
+  readonly nodes: NodesClient;
   readonly session: SessionClient;
 }
 
@@ -53,6 +55,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
     },
     keys: connectKeys(caller),
     limits: connectLimits(caller),
+    nodes: connectNodes(caller),
     session: connectSession(caller),
   };
 }

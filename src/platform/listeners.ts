@@ -12,6 +12,7 @@ import type { Sessions } from '../control/sessions/sessions.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { UseCounts } from '../wire/resources/limits.ts';
+import type { NodeRecord } from '../wire/resources/nodes.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute/compute.ts';
 import type { DataStore } from './data-store.ts';
@@ -30,6 +31,7 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   readActivity?: ReadActivity | undefined;
   /** What a user uses of the quotas. Default: counted here. */
   readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
+  listNodes: () => Promise<NodeRecord[]>;
   /** Nodes that serve the platform now. Default: one. */
   countNodes?: (() => number) | undefined;
   compute: Compute;
@@ -97,6 +99,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const served = {
       readActivity: parts.readActivity,
       readUse: parts.readUse,
+      listNodes: parts.listNodes,
       queue,
       keys,
       sessions,

@@ -22,6 +22,7 @@ import { checkDataFolder, lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { openMachine } from './machine.ts';
+import { createSelfReader, listOnlyNode } from './node-list.ts';
 import { checkNodeOptions } from './nodes/node-options.ts';
 import { PlatformOptionError } from './option-error.ts';
 import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
@@ -132,10 +133,11 @@ async function open(
   const firstKeys = await prepareKeys(keys, options);
   const { engine, trustKeys = false } = options.compute;
   const codeAccess = { engine, trustKeys, podUser: podUser?.name };
-  const { listenAlso, ...urls } = await listen(
-    { ...options, ...seams, queue, keys, sessions, compute, clock, data, codeAccess },
-    closers,
-  );
+  const { devices = [] } = options.compute;
+  const readSelf = createSelfReader(data.status, clock.now());
+  const listNodes = () => listOnlyNode({ compute, devices, readSelf });
+  const parts = { queue, keys, sessions, compute, clock, data, codeAccess, listNodes };
+  const { listenAlso, ...urls } = await listen({ ...options, ...seams, ...parts }, closers);
   closers.push(() => compute.stop());
   const access = { options, url: urls.url, listenAlso, clock };
   const workers = await openWorkerAccess({ ...access, engine: compute.engine });

@@ -147,6 +147,11 @@ export const LIMITS_ROUTES = {
   getLimits: { method: 'GET', path: '/v1/limits', access: 'key' },
 } as const satisfies Routes;
 
+/** The nodes that serve the platform; for the operator. */
+export const NODE_ROUTES = {
+  getNodes: { method: 'GET', path: '/v1/nodes', access: 'pods:read' },
+} as const satisfies Routes;
+
 /** Sessions of browsers: a cookie that stands for a key. */
 export const SESSION_ROUTES = {
   createSession: { method: 'POST', path: '/v1/session', access: 'open' },

@@ -155,6 +155,11 @@ export class Compute {
     return this.#engineParts?.engine.kind ?? null;
   }
 
+  /** Resources of all pods of this machine together; undefined: no limit, or several nodes. */
+  get limits(): Amounts | undefined {
+    return this.#options.limits;
+  }
+
   get engine(): Engine | undefined {
     return this.#engineParts?.engine;
   }

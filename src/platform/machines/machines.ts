@@ -114,6 +114,11 @@ export class Machines {
     return this.#find(name)?.info;
   }
 
+  /** Of a node by its ID. */
+  infoOf(nodeId: string): MachineInfo | undefined {
+    return this.#machines.get(nodeId)?.info;
+  }
+
   /** URL of the node for other nodes. */
   urlOf(name: string): string | undefined {
     return this.#find(name)?.url;

@@ -116,6 +116,11 @@ export class NodeCompute {
     return this.#parts?.own;
   }
 
+  /** The machine of a node, while this node leads. */
+  findMachine(nodeId: string): MachineInfo | undefined {
+    return this.#parts?.machines.infoOf(nodeId);
+  }
+
   /** Answers other nodes from now on. */
   serve(parts: ServingParts): void {
     const { client, clock, platform } = this.#options;

@@ -17,6 +17,7 @@ import { ShardedQueues } from '../../queue/sharded-queues.ts';
 import type { Store } from '../../store/store.ts';
 import type { UseCounts } from '../../wire/resources/limits.ts';
 import { forwardMachineCalls, type MachineCallHandlers } from '../machines/machine-calls.ts';
+import type { ReadSelf } from '../node-list.ts';
 import { ControlCopies } from './control-copies.ts';
 import type { ControlStore } from './control-store.ts';
 import { answerCalls, callNode } from './node-calls.ts';
@@ -52,6 +53,7 @@ export interface ClusterNodeOptions {
     /** Follows `end`: no request is served any more. */
     ended(): void;
   };
+  readSelf: ReadSelf;
   /** What a user uses of the quotas; only the leader knows all of it. */
   countUse: (userId: string) => Promise<UseCounts>;
   /** Of this node; other nodes compare theirs when they start. */
@@ -112,6 +114,7 @@ export class ClusterNode {
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
       activity: async ({ endpointIds }) => readActivity(this.queues, endpointIds),
+      self: () => options.readSelf(),
       userUse: ({ userId }) => options.countUse(userId),
       rates: async (body) => this.rates.answer(body),
       session: (change) => options.sessions.apply(change),

@@ -34,6 +34,8 @@ const CALLS = {
   load: { body: z.object({ endpointId: z.string() }), timeoutMs: 5_000 },
   /** What happens at endpoints now, by ID; for their owner. */
   activity: { body: z.object({ endpointIds: z.array(z.string()).max(1_000) }), timeoutMs: 3_000 },
+  /** Version, start and store of the node. */
+  self: { body: z.null(), timeoutMs: 2_000 },
   /** What a user uses of the quotas; for the leader. */
   userUse: { body: z.object({ userId: z.string() }), timeoutMs: 3_000 },
   /** What the scaler knows of an endpoint's workers; for the leader. */
@@ -90,6 +92,7 @@ export function answerCalls(handlers: NodeCallHandlers) {
     work: (body) => handlers.work(read(CALLS.work.body, body)),
     load: (body) => handlers.load(read(CALLS.load.body, body)),
     activity: (body) => handlers.activity(read(CALLS.activity.body, body)),
+    self: (body) => handlers.self(read(CALLS.self.body, body)),
     userUse: (body) => handlers.userUse(read(CALLS.userUse.body, body)),
     scaling: (body) => handlers.scaling(read(CALLS.scaling.body, body)),
     drain: (body) => handlers.drain(read(CALLS.drain.body, body)),

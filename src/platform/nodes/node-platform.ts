@@ -23,6 +23,7 @@ import { useWebhookSecrets } from '../files/webhook-secrets.ts';
 import { listen } from '../listeners.ts';
 import { checkEngines } from '../machines/equal-engines.ts';
 import { NodeCompute } from '../machines/node-compute.ts';
+import { createSelfReader } from '../node-list.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
@@ -32,6 +33,7 @@ import { ControlStore } from './control-store.ts';
 import { Leader } from './leader.ts';
 import { sendToLeader } from './leader-changes.ts';
 import { readLeaderUse } from './leader-use.ts';
+import { listNodes } from './list-nodes.ts';
 import { callNode } from './node-calls.ts';
 import { createNodeClock } from './node-clock.ts';
 import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
@@ -110,6 +112,7 @@ export async function openNode(
     findFault: () => findFault(membership, node),
     findShards: () => node?.shards,
   });
+  const readSelf = createSelfReader(status, clock.now());
   const declareHere = async (id: string, maxAttempts: number | undefined) =>
     declare(endpoints, id, maxAttempts);
   let isStart = true;
@@ -123,6 +126,7 @@ export async function openNode(
     ...{ membership, client, control, endpoints, clock, log, declare: declareHere },
     webhookSecrets,
     sessions,
+    readSelf,
     countUse: countUseHere,
     reloads: [
       () => keys.reload(),
@@ -178,6 +182,11 @@ export async function openNode(
       createCounter: rates.createCounter,
       readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
       readUse: (userId) => readLeaderUse(userId, { client, placement, countHere: countUseHere }),
+      listNodes: () =>
+        listNodes({
+          ...{ cluster: membership, client, endpoints, pods, readSelf },
+          findMachine: (id) => ofPods.findMachine(id),
+        }),
       countNodes: () => membership.view.nodes.filter(({ isLive }) => isLive).length,
     },
     closers,

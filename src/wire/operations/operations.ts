@@ -6,6 +6,7 @@ import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
 import { LIMITS_OPERATIONS } from '../resources/limits.ts';
+import { NODE_OPERATIONS } from '../resources/nodes.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { SESSION_OPERATIONS } from '../resources/session.ts';
 import { templates } from '../resources/template.ts';
@@ -30,6 +31,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(CATALOG_OPERATIONS),
   ...Object.values(KEY_OPERATIONS),
   ...Object.values(LIMITS_OPERATIONS),
+  ...Object.values(NODE_OPERATIONS),
   ...Object.values(SESSION_OPERATIONS),
   ...Object.values(ACTIVITY_OPERATIONS),
   ...Object.values(SYSTEM_OPERATIONS),

@@ -147,6 +147,29 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     await expect.poll(countAll, LONG).toBe(0);
   });
 
+  it('are listed with their shards and machines, and count what a user has, through any of them', async () => {
+    const pod = { name: 'held', image: 'none', args: 'sleep 600', disk: 1 };
+    const cpu = { id: 'cpu', vcpuCount: 2, memory: 1 };
+    const id = await create(nodes.at(1), '/v2/pods', { ...pod, cpu });
+    for (const { adminKey: key, url } of nodes.all) {
+      const platform = createPlatform({ url, key });
+      const { nodes: listed } = await platform.nodes.list();
+      expect(listed.map(({ state }) => state)).toEqual(new Array(COUNT).fill('serving'));
+      expect(listed.filter(({ isLeader }) => isLeader)).toHaveLength(1);
+      const owned = listed.flatMap(({ shards }) => shards);
+      expect(owned.toSorted()).toEqual([0, 1, 2, 3, 4, 5]);
+      expect(listed.every(({ self }) => self !== null)).toBe(true);
+      const machines = listed.flatMap(({ machine }) => machine ?? []);
+      expect(machines.map(({ engine }) => engine)).toEqual(new Array(COUNT).fill('process'));
+      expect(machines.flatMap(({ gpus }) => gpus)).toMatchObject([{ podId: null }]);
+      expect(machines.reduce((sum, { memoryGb }) => sum + memoryGb.used, 0)).toBe(1);
+      const { quotas } = await platform.limits.get();
+      expect(quotas.find(({ name }) => name === 'pods')).toMatchObject({ used: 1 });
+    }
+    await nodes.at(2).fetch(`/v2/pods/${id}`, { method: 'DELETE' });
+    await expect.poll(countAll, LONG).toBe(0);
+  });
+
   it('offer the GPUs of all of them, and start pods where these are', async () => {
     const readTypes = async () => {
       const { gpus } = gpuTypes.parse(await (await nodes.at(0).fetch('/v2/catalog/gpus')).json());

@@ -23,6 +23,7 @@ import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
 import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
 import { keysCommands } from '../../../src/cli/resources/keys.ts';
 import { limitsCommand } from '../../../src/cli/resources/limits.ts';
+import { nodesCommand } from '../../../src/cli/resources/nodes.ts';
 import { podsCommands } from '../../../src/cli/resources/pods.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { workerCommand } from '../../../src/cli/worker/worker.ts';
@@ -46,6 +47,7 @@ export const commands = [
   diffCommand,
   doctorCommand,
   backupCommand,
+  nodesCommand,
   restoreCommand,
   downCommand,
   healthCommand,
