@@ -169,6 +169,9 @@ function isQuick({ access, method, url }: ServedRoute): boolean {
   return !(access === 'worker' && method === 'GET' && url.startsWith('/runpod/'));
 }
 
+/** These show the platform as a whole. */
+const OF_OPERATOR = ['/metrics', '/v1/nodes'];
+
 describe('a user', () => {
   it('finds nothing of others in lists', async () => {
     const stage = await startStage();
@@ -176,7 +179,7 @@ describe('a user', () => {
     const lists = guarded(stage).filter(({ method, url }) => method === 'GET' && !/[:*]/.test(url));
     const owned = Object.values(ann.things).filter(isUnique);
     let foundByAnn = 0;
-    for (const route of lists.filter(({ url }) => url !== '/metrics')) {
+    for (const route of lists.filter(({ url }) => !OF_OPERATOR.includes(url))) {
       const read = async (key: string) => {
         const response = await send(stage, route, route.url, key);
         expect(response.status).toBe(200);
@@ -187,9 +190,11 @@ describe('a user', () => {
       foundByAnn += (await read(ann.key)).length;
     }
     expect(foundByAnn).toBeGreaterThanOrEqual(4);
-    const metrics = { headers: { authorization: bob.key } };
-    expect((await platform.call('/metrics', metrics)).status).toBe(403);
-    expect((await platform.call('/metrics')).status).toBe(200);
+    for (const url of OF_OPERATOR) {
+      const ofBob = { headers: { authorization: bob.key } };
+      expect((await platform.call(url, ofBob)).status).toBe(403);
+      expect((await platform.call(url)).status).toBe(200);
+    }
   });
 
   it('reads their own resources', async () => {
