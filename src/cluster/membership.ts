@@ -18,7 +18,7 @@ import {
   NodeUrlTakenError,
   TIMINGS,
 } from './membership-options.ts';
-import { NodeLease } from './node-lease.ts';
+import { NodeLease, type Renewal } from './node-lease.ts';
 
 const RETRY = { baseMs: 50, maxMs: 1_000, jitter: 0.2 };
 const JOIN_RETRY_MS = 200;
@@ -32,8 +32,12 @@ export class Membership {
   readonly #self: NodeRow;
   /** Holds the lock of the node. Undefined while the connection is lost. */
   #session: Session | undefined;
+  /** The session through which the view was read last: in a gap between two sessions, others may claim shards. */
+  #viewSession: Session | undefined;
   #pid = 0;
   #view: ClusterView = { nodes: [], shards: [] };
+  /** It counts when a view that was read after it has been followed: others may have claimed shards before it. */
+  #renewal: Renewal | undefined;
   /** The read that is under way, and the one that follows it. */
   #reading: Promise<ClusterView> | undefined;
   #next: Promise<ClusterView> | undefined;
@@ -80,7 +84,8 @@ export class Membership {
   get isServing(): boolean {
     // After a failure, the pause counts: every request asks.
     if (this.#lease.isDoubtful && this.#failures === 0) this.#wake.abort();
-    return this.#lease.isValid(this.#session !== undefined);
+    const isConnected = this.#session !== undefined && this.#session === this.#viewSession;
+    return this.#lease.isValid(isConnected);
   }
 
   /** Reads the view, beginning after the call. @throws the error of pg or the system */
@@ -203,6 +208,7 @@ export class Membership {
 
   /** Connects and joins if need be, renews the lease if it is time, and reads the view, in one round trip. */
   async #read(): Promise<ClusterView> {
+    this.#renewal = undefined;
     const session = this.#session ?? (await this.#connect());
     try {
       const isDue = this.#lease.ageMs >= this.#timings.renewMs || this.#lease.isDoubtful;
@@ -218,6 +224,9 @@ export class Membership {
       throw error;
     }
     if (this.#running !== undefined && !this.#isLeaving) this.#options.onView(this.#view);
+    this.#viewSession = session;
+    if (this.#renewal) this.#lease.accept(this.#renewal);
+    this.#renewal = undefined;
     return this.#view;
   }
 
@@ -233,7 +242,7 @@ export class Membership {
   async #renew(session: Session): Promise<boolean> {
     const sentAt = this.#lease.now();
     const [row] = await session.query(this.#rows.renew(this.#self));
-    if (row) this.#lease.renewed(sentAt, number(row, 'now'));
+    if (row) this.#renewal = this.#lease.read(sentAt, number(row, 'now'));
     else this.#lease.end();
     return row !== undefined;
   }
@@ -281,7 +290,7 @@ export class Membership {
     const [row] = await joining.catch((error: unknown) => {
       throw codeOf(error) === UNIQUE_VIOLATION ? new NodeUrlTakenError(this.#self.url) : error;
     });
-    if (row) this.#lease.renewed(sentAt, number(row, 'now'));
+    if (row) this.#renewal = this.#lease.read(sentAt, number(row, 'now'));
     else requireUsable(await readSchemaVersion(session), this.#self.version);
   }
 

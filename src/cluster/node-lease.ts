@@ -17,6 +17,16 @@ export interface LeaseClocks {
   wall: () => number;
 }
 
+/** What the answer to a renewal says. */
+export interface Renewal {
+  /** When the renewal was sent, by the monotonic clock, ms. */
+  sentAt: number;
+  /** Wall clock minus monotonic clock at the answer. */
+  offset: number;
+  /** The database's clock minus the monotonic clock. */
+  databaseOffset: number;
+}
+
 const systemClocks: LeaseClocks = { monotonic: () => performance.now(), wall: () => Date.now() };
 
 /** If the wall clock gains more than this on the monotonic one, the machine may have been suspended, ms. */
@@ -25,10 +35,7 @@ const SUSPENDED_MS = 1_000;
 export class NodeLease {
   readonly #times: LeaseTimes;
   readonly #clocks: LeaseClocks;
-  #renewedAt = Number.NEGATIVE_INFINITY;
-  /** Wall clock minus monotonic clock at the renewal. */
-  #offset = 0;
-  #databaseOffset = 0;
+  #last: Renewal = { sentAt: Number.NEGATIVE_INFINITY, offset: 0, databaseOffset: 0 };
   #lastNow = 0;
 
   constructor(times: LeaseTimes, clocks: LeaseClocks = systemClocks) {
@@ -36,34 +43,38 @@ export class NodeLease {
     this.#clocks = clocks;
   }
 
-  /** Time for `renewed`. */
+  /** Time for `read`. */
   now(): number {
     return this.#clocks.monotonic();
   }
 
   /** The database has answered a renewal that was sent at `sentAt` with its own time, Unix ms. */
-  renewed(sentAt: number, databaseTime: number): void {
+  read(sentAt: number, databaseTime: number): Renewal {
     const { monotonic, wall } = this.#clocks;
     const now = monotonic();
-    this.#renewedAt = sentAt;
-    this.#offset = wall() - now;
-    this.#databaseOffset = databaseTime - (sentAt + now) / 2;
+    const databaseOffset = databaseTime - (sentAt + now) / 2;
+    return { sentAt, offset: wall() - now, databaseOffset };
+  }
+
+  /** From now on the renewal counts. */
+  accept(renewal: Renewal): void {
+    this.#last = renewal;
   }
 
   /** The node has no lease any more. */
   end(): void {
-    this.#renewedAt = Number.NEGATIVE_INFINITY;
+    this.#last = { ...this.#last, sentAt: Number.NEGATIVE_INFINITY };
   }
 
   /** How long ago the last renewal was sent, ms. */
   get ageMs(): number {
-    return this.#clocks.monotonic() - this.#renewedAt;
+    return this.#clocks.monotonic() - this.#last.sentAt;
   }
 
   /** The clocks disagree: only a renewal tells how much time has passed. */
   get isDoubtful(): boolean {
     const { monotonic, wall } = this.#clocks;
-    return Math.abs(wall() - monotonic() - this.#offset) > SUSPENDED_MS;
+    return Math.abs(wall() - monotonic() - this.#last.offset) > SUSPENDED_MS;
   }
 
   /** `isConnected`: the session that holds the lock of the node is open, as far as the node knows. */
@@ -77,7 +88,7 @@ export class NodeLease {
 
   /** The database's time, Unix ms. It never goes back. */
   databaseNow(): number {
-    const now = Math.floor(this.#clocks.monotonic() + this.#databaseOffset);
+    const now = Math.floor(this.#clocks.monotonic() + this.#last.databaseOffset);
     this.#lastNow = Math.max(this.#lastNow, now);
     return this.#lastNow;
   }

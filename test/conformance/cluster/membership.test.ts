@@ -138,6 +138,23 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
     await waitFor(async () => expect(await a.isMine(2)).toBe(false));
   });
 
+  it('does not serve again before it has followed who owns the shards now', async () => {
+    const seen: { owner: string | null | undefined; isServing: boolean }[] = [];
+    const onView = ({ shards }: ClusterView) => {
+      seen.push({ owner: shards[2]?.owner, isServing: a.isServing });
+    };
+    const a: Membership = await join('a', { isBreakable: true, onView });
+    const b = await join('b');
+    await a.claim(2);
+    proxy.isClosed = true;
+    proxy.cut();
+    while (!(await b.claim(2))) await sleep(5);
+    proxy.isClosed = false;
+    await waitFor(() => expect(seen.at(-1)).toEqual({ owner: 'b', isServing: true }));
+    const first = seen.find(({ owner }) => owner === 'b');
+    expect(first).toEqual({ owner: 'b', isServing: false });
+  });
+
   it('survives a cut connection, and keeps its shards', async () => {
     const a = await join('a', { isBreakable: true });
     const b = await join('b');

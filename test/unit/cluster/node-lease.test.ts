@@ -21,7 +21,7 @@ describe('a lease', () => {
   it('is not valid before the first renewal and after its end', () => {
     const { lease } = start();
     expect(lease.isValid(true)).toBe(false);
-    lease.renewed(lease.now(), 0);
+    lease.accept(lease.read(lease.now(), 0));
     expect(lease.isValid(true)).toBe(true);
     lease.end();
     expect(lease.isValid(true)).toBe(false);
@@ -31,7 +31,7 @@ describe('a lease', () => {
     const { lease, pass } = start();
     const sentAt = lease.now();
     pass(1_000);
-    lease.renewed(sentAt, 0);
+    lease.accept(lease.read(sentAt, 0));
     pass(4_999);
     expect([lease.ageMs, lease.isValid(true)]).toEqual([5_999, true]);
     pass(1);
@@ -42,13 +42,13 @@ describe('a lease', () => {
     const { lease, pass } = start();
     const sentAt = lease.now();
     pass(20_000);
-    lease.renewed(sentAt, 0);
+    lease.accept(lease.read(sentAt, 0));
     expect(lease.isValid(true)).toBe(false);
   });
 
   it('ends before others find that its lock is free', () => {
     const { lease, pass } = start();
-    lease.renewed(lease.now(), 0);
+    lease.accept(lease.read(lease.now(), 0));
     pass(2_249);
     expect(lease.isValid(false)).toBe(true);
     pass(1);
@@ -57,13 +57,13 @@ describe('a lease', () => {
 
   it.each([HOUR, -HOUR])('is doubtful after the wall clock was set by %d ms', (step) => {
     const { clock, lease, pass } = start();
-    lease.renewed(lease.now(), 0);
+    lease.accept(lease.read(lease.now(), 0));
     clock.wall += 900;
     expect([lease.isDoubtful, lease.isValid(true)]).toEqual([false, true]);
     clock.wall += step;
     expect([lease.isDoubtful, lease.isValid(true)]).toEqual([true, false]);
     pass(10);
-    lease.renewed(lease.now(), 0);
+    lease.accept(lease.read(lease.now(), 0));
     expect([lease.isDoubtful, lease.isValid(true)]).toEqual([false, true]);
   });
 });
@@ -73,7 +73,7 @@ describe('the time of the database', () => {
     const { clock, lease, pass } = start();
     const sentAt = lease.now();
     pass(10);
-    lease.renewed(sentAt, 9 * HOUR);
+    lease.accept(lease.read(sentAt, 9 * HOUR));
     expect(lease.databaseNow()).toBe(9 * HOUR + 5);
     clock.wall -= HOUR;
     pass(100);
@@ -82,9 +82,9 @@ describe('the time of the database', () => {
 
   it('never goes back', () => {
     const { lease, pass } = start();
-    lease.renewed(lease.now(), HOUR);
+    lease.accept(lease.read(lease.now(), HOUR));
     expect(lease.databaseNow()).toBe(HOUR);
-    lease.renewed(lease.now(), HOUR - 500);
+    lease.accept(lease.read(lease.now(), HOUR - 500));
     pass(400);
     expect(lease.databaseNow()).toBe(HOUR);
     pass(200);
