@@ -99,7 +99,9 @@ function stallNetwork(world: NodesWorld, { network }: SimulatedNode): void {
 
 function slowNetwork(world: NodesWorld, { network }: SimulatedNode): void {
   network.latencyMs = 100 + below(world, 1_500);
-  world.clock.after(below(world, MAX_STALL_MS), () => {
+  const slowMs = below(world, MAX_STALL_MS);
+  world.monitor.noteFault(world.clock.now() + slowMs);
+  world.clock.after(slowMs, () => {
     network.latencyMs = 1;
   });
 }
@@ -109,7 +111,9 @@ function refuseConnections(world: NodesWorld, { network, process }: SimulatedNod
   for (const connection of [...world.postgres.connections]) {
     if (connection.process === process) connection.cut();
   }
-  world.clock.after(below(world, MAX_STALL_MS), () => {
+  const refusedMs = below(world, MAX_STALL_MS);
+  world.monitor.noteFault(world.clock.now() + refusedMs);
+  world.clock.after(refusedMs, () => {
     network.isRefused = false;
   });
 }

@@ -125,6 +125,7 @@ export class NodesWorld {
     this.clients.calmDown();
     this.chooseFate = () => 'done';
     this.failedWrites = 0;
+    for (const connection of [...this.postgres.connections]) connection.calmDown();
     for (const { network, process } of this.nodes) {
       network.latencyMs = 1;
       network.isRefused = false;

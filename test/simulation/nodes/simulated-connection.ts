@@ -143,6 +143,12 @@ export class SimulatedConnection implements SessionClient, SessionSocket {
     this.#options.time.after(KEEPALIVE_MS, () => this.backend.end());
   }
 
+  /** Faults that have been planned do not come any more; the client learns of those that it has not noticed. */
+  calmDown(): void {
+    this.#left = Number.POSITIVE_INFINITY;
+    if (this.#isCut) this.process.deliver(() => this.#close(describeCut()));
+  }
+
   on(_event: 'error', listener: (error: Error) => void): void {
     this.#onError = listener;
   }
