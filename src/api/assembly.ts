@@ -17,6 +17,7 @@ import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { RESOURCES } from '../wire/routes.ts';
 import { addConsole } from './console/console-routes.ts';
+import { openEvents } from './events/open-events.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import {
@@ -50,6 +51,7 @@ import { checkReports } from './report-check.ts';
 import { bindActivity } from './routes/activity-routes.ts';
 import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';
+import { bindEvents } from './routes/event-routes.ts';
 import { bindJobs } from './routes/job-routes.ts';
 import { bindKeys } from './routes/key-routes.ts';
 import { bindLimits } from './routes/limits-routes.ts';
@@ -207,6 +209,8 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     clock,
     read: options.readActivity ?? ((ids) => readActivity(queue, ids)),
   });
+  const events = openEvents({ ...options, overviews, forwarder });
+  metrics.countEvents(events.hub);
   const cursors = new StreamCursors({ queue, log, clock });
   const streamJob = handleStream({ queue, cursors, log, clock });
   addOperations(app, [
@@ -216,13 +220,17 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     ...bindLimits({ ...options, readUse: options.readUse ?? createUseReader(options) }),
     ...bindNodes({ clock, listNodes: options.listNodes ?? (async () => []) }),
     ...bindActivity({ queue, endpoints, overviews, clock }),
+    ...bindEvents(events),
     ...bindSystem({ endpoints, metrics, version, isReady, store }),
   ]);
   addBodyScope(app, '*', (scope) =>
     addRunpodClientRoutes(scope, { queue, watches, cursors, clock, bounds }),
   );
   addOpenAiRoutes(app, { queue, clock, log, bounds });
-  const stopSteps: (() => Promise<void>)[] = [async () => forwarder?.stop()];
+  const stopSteps: (() => Promise<void>)[] = [
+    async () => forwarder?.stop(),
+    async () => events.hub.stop(),
+  ];
   const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
   addBodyScope(app, '*', (scope) =>
     addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),

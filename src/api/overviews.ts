@@ -1,9 +1,11 @@
 // What happens at the endpoints that a key may see. Reads of an endpoint are shared by all callers for a second.
 import type { Clock } from '../base/clock.ts';
+import type { LiveEndpoint } from '../control/endpoints/endpoint-records.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../control/keys/keys.ts';
 import { allows } from '../control/keys/scope-grants.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
+import { ProblemError } from '../wire/problem.ts';
 import {
   ENDPOINT_STATES,
   type EndpointActivity,
@@ -18,7 +20,7 @@ const SHARED_MS = 1_000;
 const MAX_ENDPOINTS = 1_000;
 
 export interface OverviewsOptions {
-  endpoints: Pick<Endpoints, 'all' | 'nameOf'>;
+  endpoints: Pick<Endpoints, 'all' | 'find' | 'nameOf'>;
   clock: Clock;
   read: ReadActivity;
 }
@@ -43,14 +45,28 @@ export class Overviews {
       .all()
       .filter(({ id, userId }) => userId === holder.userId && allows(holder, 'jobs:read', id))
       .slice(0, MAX_ENDPOINTS);
-    const activities = await this.activities(mine.map(({ id }) => id));
-    const shown = mine.map(({ deployment, id }, index): EndpointOverview => {
+    const shown = await this.#show(mine);
+    return { at: clock.now(), endpoints: shown.toSorted(compare) };
+  }
+
+  /** Of one endpoint; the caller has checked the rights. @throws ProblemError `not_found` */
+  async one(id: string): Promise<EndpointOverview> {
+    const endpoint = this.#options.endpoints.find(id);
+    const [shown] = await this.#show(endpoint ? [endpoint] : []);
+    if (shown) return shown;
+    throw new ProblemError('not_found', `endpoint ${id} not found`);
+  }
+
+  async #show(
+    some: readonly Pick<LiveEndpoint, 'id' | 'deployment'>[],
+  ): Promise<EndpointOverview[]> {
+    const activities = await this.activities(some.map(({ id }) => id));
+    return some.map(({ deployment, id }, index): EndpointOverview => {
       const type = deployment?.type ?? 'QUEUE';
-      const name = endpoints.nameOf(id) ?? id;
+      const name = this.#options.endpoints.nameOf(id) ?? id;
       const activity = activities[index];
       return { id, name, type, state: judge(activity), ...(activity ?? NOTHING_KNOWN) };
     });
-    return { at: clock.now(), endpoints: shown.toSorted(compare) };
   }
 
   /** In the same order; undefined if no node answers for the endpoint. */

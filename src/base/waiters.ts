@@ -49,6 +49,11 @@ export class Waiters {
     };
   }
 
+  /** Whether no waiter is open. */
+  get isEmpty(): boolean {
+    return this.#entries.size === 0;
+  }
+
   /** Whether a waiter of the key is open. */
   has(key: string): boolean {
     return this.#entries.has(key);

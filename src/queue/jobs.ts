@@ -1,5 +1,6 @@
 // The operations of clients on existing jobs: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
+import type { Waiter } from '../base/waiters.ts';
 import {
   findOutgrownGpu,
   type JobKey,
@@ -9,7 +10,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
+import { isTerminal, type JobDetailsHead, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WaitReason } from '../wire/wait-reason.ts';
 import type { Changes } from './changes.ts';
@@ -21,7 +22,13 @@ import type { FreshOutputs } from './payloads/fresh-outputs.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import { measureOutput, readOutput } from './payloads/outputs.ts';
 import type { Positions } from './positions.ts';
-import { type ComposeRecord, composeDetails, composeRecord, toSummary } from './records.ts';
+import {
+  addMembers,
+  type ComposeRecord,
+  composeRecord,
+  describeDetails,
+  toSummary,
+} from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
@@ -124,15 +131,33 @@ export class Jobs {
 
   /** Returns its times, settings and input as JSON, in pieces. */
   async details(key: JobKey): Promise<Uint8Array[]> {
-    const { clock, payloads, removal, store } = this.#options;
+    const { clock, payloads, removal, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const found = await store.read(function* (tx) {
-      const job = yield* tx.job(key);
-      return job && { job, input: yield* tx.payloadUpTo('input', key, payloads.partBytes) };
+      const outlined = yield* readOutlined(tx, key);
+      const input = yield* tx.payloadUpTo('input', key, payloads.partBytes);
+      return outlined && { ...outlined, input };
     });
-    const { input, job } = found ?? raiseNoJob(key);
+    const { facts, input, job } = found ?? raiseNoJob(key);
+    const waitReason = facts && (await waits.describe(job, facts));
     const whole = typeof input === 'number' ? await payloads.read('input', key, input) : input;
-    return composeDetails(job, clock.now(), whole ?? raiseNoJob(key));
+    const head = describeDetails(job, clock.now(), waitReason);
+    return addMembers({ ...head }, { input: whole ?? raiseNoJob(key) });
+  }
+
+  /** The same without its input, and why it waits. */
+  async outline(key: JobKey): Promise<JobDetailsHead> {
+    const { clock, removal, store, waits } = this.#options;
+    removal.refuseGone(key.endpointId);
+    const found = await store.read((tx) => readOutlined(tx, key));
+    const { facts, job } = found ?? raiseNoJob(key);
+    const waitReason = facts && (await waits.describe(job, facts));
+    return describeDetails(job, clock.now(), waitReason);
+  }
+
+  /** Is woken by each change of the job's row and by its removal. Open it before the job is read. */
+  watch(key: JobKey): Waiter {
+    return this.#options.signals.jobChanged(key);
   }
 
   /** Size of the input, without reading it. */
@@ -281,15 +306,19 @@ interface ShownJob {
   output: Uint8Array | number | undefined;
 }
 
+function* readOutlined(tx: Reader, key: JobKey): Step<Omit<ShownJob, 'output'> | undefined> {
+  const job = yield* tx.job(key);
+  if (!job) return undefined;
+  return { job, facts: job.status === 'IN_QUEUE' ? yield* readWait(tx, job) : undefined };
+}
+
 function* readShown(
   tx: Reader,
   key: JobKey,
   bounds: Parameters<typeof readOutput>[2],
 ): Step<ShownJob | undefined> {
-  const job = yield* tx.job(key);
-  if (!job) return undefined;
-  const facts = job.status === 'IN_QUEUE' ? yield* readWait(tx, job) : undefined;
-  return { job, facts, output: yield* readOutput(tx, job, bounds) };
+  const found = yield* readOutlined(tx, key);
+  return found && { ...found, output: yield* readOutput(tx, found.job, bounds) };
 }
 
 /** The limit of the group of a queued job, and its use. */

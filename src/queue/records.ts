@@ -88,18 +88,23 @@ export function addMembers<Value>(
   return [...pieces, Buffer.from('}')];
 }
 
-/** Times of a job, its settings and its input, as JSON in pieces. */
-export function composeDetails(job: StoredJob, now: number, input: Uint8Array): Uint8Array[] {
+/** Times of a job and its settings. */
+export function describeDetails(
+  job: StoredJob,
+  now: number,
+  waitReason?: WaitReason,
+): JobDetailsHead {
   const { availableAt, endedAt, executionTimeoutMs, expiresAt, maxAttempts, priority } = job;
-  const details: JobDetailsHead = {
+  return {
     ...toSummary(job, now),
     queuedAt: job.queuedAt,
     ...(job.delayed && { availableAt }),
     startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,
     ...{ endedAt, expiresAt, executionTimeout: executionTimeoutMs, maxAttempts, priority },
     ...(job.group !== null && { group: job.group }),
+    ...{ chunks: job.chunkCount, logBytes: job.logBytes },
+    ...(waitReason && { waitReason }),
   };
-  return addMembers({ ...details }, { input });
 }
 
 export function toSummary(job: StoredJob, now: number): JobSummary {

@@ -68,6 +68,8 @@ export class ShardedQueues implements Queues {
   readonly jobs: Queues['jobs'] = {
     record: async (key) => this.of(key.endpointId).jobs.record(key),
     details: async (key) => this.of(key.endpointId).jobs.details(key),
+    outline: async (key) => this.of(key.endpointId).jobs.outline(key),
+    watch: (key) => this.of(key.endpointId).jobs.watch(key),
     inputBytes: async (key) => this.of(key.endpointId).jobs.inputBytes(key),
     recordBytes: async (key) => this.of(key.endpointId).jobs.recordBytes(key),
     waitForEnd: async (key, ...wait) => this.of(key.endpointId).jobs.waitForEnd(key, ...wait),

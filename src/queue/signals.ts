@@ -12,6 +12,8 @@ const UNUSED_MS = 1_000;
 export class Signals {
   readonly #clock: Clock;
   readonly #waiters: Waiters;
+  /** Apart from the others, because almost no job is watched. */
+  readonly #watched: Waiters;
   readonly #presence: Presence;
   /** Endpoints of which a take has passed over jobs, because their groups are at the limit. */
   readonly #blocked = new Set<string>();
@@ -21,6 +23,7 @@ export class Signals {
   constructor(clock: Clock, presence: Presence) {
     this.#clock = clock;
     this.#waiters = new Waiters(clock);
+    this.#watched = new Waiters(clock);
     this.#presence = presence;
   }
 
@@ -29,6 +32,8 @@ export class Signals {
   takersBarred = (endpointId: string): Waiter => this.#waiters.open(`barred ${endpointId}`);
   jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
+  /** For those who show the job: any change of its row, or its removal. */
+  jobChanged = (key: JobKey): Waiter => this.#watched.open(nameJob(key));
   isEndAwaited = ({ endpointId, id }: JobKey): boolean =>
     this.#waiters.has(`end ${endpointId}/${id}`);
   workerCalled = (endpointId: string, workerId: string): Waiter =>
@@ -88,6 +93,7 @@ export class Signals {
     if (ended || dropChunks || job.chunkCount !== before.chunkCount) {
       this.#waiters.wake(`move ${key}`);
     }
+    if (!this.#watched.isEmpty) this.#watched.wake(key);
     if (removed) return;
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
     if (!wasReady) this.#announceWork(job);
@@ -117,6 +123,7 @@ export class Signals {
   /** Wakes all callers that wait at the endpoint. */
   endpointGone(endpointId: string): void {
     this.#blocked.delete(endpointId);
+    this.#watched.wakeAll((key) => key.startsWith(`${endpointId}/`));
     this.#waiters.wakeAll((key) => {
       const subject = key.slice(key.indexOf(' ') + 1);
       return subject === endpointId || subject.startsWith(`${endpointId}/`);
@@ -140,4 +147,8 @@ export class Signals {
   #reportDue(dueAt: number): void {
     for (const listener of this.#dueListeners) listener(dueAt);
   }
+}
+
+function nameJob({ endpointId, id }: JobKey): string {
+  return `${endpointId}/${id}`;
 }

@@ -7,7 +7,7 @@ import {
   type AttemptUsage,
   ERROR_CODES,
   JOB_STATUSES,
-  type JobDetails,
+  type JobDetailsHead,
   type JobRecord,
   type JobSummary,
   STUCK_STATES,
@@ -154,8 +154,15 @@ export const jobDetails = jobSummary.extend({
   maxAttempts: count,
   priority: count,
   group: z.string().exactOptional(),
-  input: z.custom<object>().meta({ type: 'object', additionalProperties: true }),
-}) satisfies z.ZodType<JobDetails>;
+  chunks: count.exactOptional().describe('Chunks of the last attempt so far'),
+  logBytes: count.exactOptional().describe('Size of the log so far, bytes'),
+  waitReason: waitReason.exactOptional().describe('Only while the job is IN_QUEUE'),
+  input: z
+    .custom<object>()
+    .meta({ type: 'object', additionalProperties: true })
+    .exactOptional()
+    .describe('As it was submitted; absent with `input=false`'),
+}) satisfies z.ZodType<JobDetailsHead & { input?: object }>;
 
 export const jobList = z.object({
   jobs: z.array(jobSummary).describe('Newest first'),

@@ -204,6 +204,12 @@ export interface JobDetails extends JobSummary {
   maxAttempts: number;
   priority: number;
   group?: string;
+  /** Of the last attempt so far; absent on old platforms. */
+  chunks?: number;
+  /** Size of the log so far; absent on old platforms. */
+  logBytes?: number;
+  /** Only while the job is IN_QUEUE; absent on old platforms. */
+  waitReason?: WaitReason;
   /** As it was submitted. */
   input: object;
 }

@@ -108,6 +108,11 @@ export const ACTIVITY_ROUTES = {
   },
 } as const satisfies Routes;
 
+/** Snapshots of what a client watches, over one connection. */
+export const EVENT_ROUTES = {
+  streamEvents: { method: 'GET', path: '/v1/events', access: 'key' },
+} as const satisfies Routes;
+
 const VERSIONS_PATH = `${RESOURCES.endpoints.path}/:endpoint/versions` as const;
 const VERSION_PATH = `${VERSIONS_PATH}/:version` as const;
 

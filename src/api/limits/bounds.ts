@@ -39,6 +39,8 @@ export interface HttpBounds {
   maxUserConnections: number;
   /** Unanswered requests of one connection. Default 100. */
   maxPipelinedRequests: number;
+  /** Open event streams (`GET /v1/events`). Default 1,000. */
+  maxEventStreams: number;
   /** Open gRPC streams of one user's workers. Default 2,000. */
   maxUserStreams: number;
   /** Open gRPC streams of one connection. Default 100. */
@@ -74,6 +76,7 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   // Three for each of the 1,000 workers that one key may have, and 1,000 for clients.
   maxUserConnections: 4_000,
   maxPipelinedRequests: 100,
+  maxEventStreams: 1_000,
   // One for each of the 1,000 workers that one key may have, and one more while it reconnects.
   maxUserStreams: 2_000,
   maxConnectionStreams: 100,

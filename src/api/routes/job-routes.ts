@@ -222,6 +222,11 @@ function handleReading({
     },
     getJob: async (request, reply) => {
       const key = readJobKey(request.params);
+      const input = readText(request.query, 'input') ?? 'true';
+      if (input !== 'true' && input !== 'false') {
+        throw refuseParameter('input', 'must be true or false');
+      }
+      if (input === 'false') return sendJson(reply, await queue.jobs.outline(key));
       return sendLoaded(reply, {
         measure: () => queue.jobs.inputBytes(key),
         load: async () => ({ mediaType: JSON_MEDIA_TYPE, pieces: await queue.jobs.details(key) }),

@@ -3,6 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
+import type { EventHub } from '../events/event-hub.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
 import { formatJobTimes } from './job-time-metrics.ts';
 import { type PodMetricsOptions, registerPodMetrics } from './pod-metrics.ts';
@@ -32,6 +33,8 @@ export interface ApiMetrics {
   noteForwarded(forwarded: ForwardedRequest): void;
   /** A worker process of the endpoint died. */
   noteCrash(endpoint: string): void;
+  /** Shows the connections of event streams from now on. */
+  countEvents(hub: Pick<EventHub, 'connections' | 'topics'>): void;
   /** Returns all metrics in Prometheus' text format. */
   collect(): Promise<string>;
 }
@@ -70,6 +73,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
     noteCrash(endpoint) {
       if (endpoints.has(endpoint)) crashes.inc({ endpoint });
     },
+    countEvents: (hub) => registerEvents(registry, hub),
     async collect() {
       // If the store cannot be read, the other metrics are still returned: they show the failure.
       await refresh().catch(ignoreStoreFailure);
@@ -203,6 +207,25 @@ function registerGpuMetrics({ queue, registry }: MetricsOptions) {
       joules.inc({ endpoint }, total.energyJoules);
     }
   };
+}
+
+function registerEvents(registry: Registry, hub: Pick<EventHub, 'connections' | 'topics'>): void {
+  new Gauge({
+    name: 'millrace_event_connections',
+    help: 'Open event streams.',
+    registers: [registry],
+    collect() {
+      this.set(hub.connections);
+    },
+  });
+  new Gauge({
+    name: 'millrace_event_topics',
+    help: 'Topics that the node reads for event streams.',
+    registers: [registry],
+    collect() {
+      this.set(hub.topics);
+    },
+  });
 }
 
 function registerForwarding(registry: Registry): ApiMetrics['noteForwarded'] {

@@ -67,7 +67,7 @@ function bindActions(given: Pods | undefined): BoundOperation[] {
 }
 
 /** @throws ProblemError `conflict` */
-function requirePods(pods: Pods | undefined): Pods {
+export function requirePods(pods: Pods | undefined): Pods {
   if (pods) return pods;
   const remedy = 'start it with `millrace serve --engine process`';
   throw new ProblemError('conflict', `this platform runs without an engine; ${remedy}`);

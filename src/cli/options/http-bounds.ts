@@ -86,6 +86,10 @@ export const httpBoundOptions = {
     ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxPipelinedRequests },
     help: 'maximum number of unanswered requests on one HTTP connection; beyond it the connection is closed',
   }),
+  maxEventStreams: bound('N', {
+    ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxEventStreams },
+    help: 'maximum number of open event streams (GET /v1/events) of all callers; beyond it 429',
+  }),
   maxUserStreams: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserStreams },
     help: 'maximum number of open gRPC streams of workers of one user; beyond it RESOURCE_EXHAUSTED',
@@ -136,6 +140,7 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     maxAddressConnections: values.maxAddressConnections,
     maxUserConnections: values.maxUserConnections,
     maxPipelinedRequests: values.maxPipelinedRequests,
+    maxEventStreams: values.maxEventStreams,
     maxUserStreams: values.maxUserStreams,
     maxConnectionStreams: values.maxConnectionStreams,
     trustedProxies: values.trustedProxy,

@@ -229,11 +229,18 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   getJob: {
     summary: 'Show times, settings and the input of a job',
     description: 'Everything that `status` leaves out. The input is as it was submitted.',
+    query: [
+      {
+        ...{ name: 'input', schema: z.enum(['true', 'false']).default('true') },
+        description: '`false` leaves out the input, which may have 20 MB',
+      },
+    ],
     answers: answerJson(jobDetails, 'The job with its input.', {
       ...{ id: JOB_ID, status: 'COMPLETED', attempt: 1, delayTime: 12, executionTime: 1_840 },
       ...{ submittedAt: 1_768_469_400_000, queuedAt: 1_768_469_400_000 },
       ...{ startedAt: 1_768_469_400_012, endedAt: 1_768_469_401_852 },
       ...{ expiresAt: 1_768_471_201_852, executionTimeout: 60_000, maxAttempts: 3, priority: 0 },
+      ...{ chunks: 0, logBytes: 0 },
       input: RUN_EXAMPLE.input,
     }),
   },

@@ -4,6 +4,7 @@ import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
 import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
+import { EVENT_OPERATIONS } from '../resources/events.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
 import { LIMITS_OPERATIONS } from '../resources/limits.ts';
 import { NODE_OPERATIONS } from '../resources/nodes.ts';
@@ -34,6 +35,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(NODE_OPERATIONS),
   ...Object.values(SESSION_OPERATIONS),
   ...Object.values(ACTIVITY_OPERATIONS),
+  ...Object.values(EVENT_OPERATIONS),
   ...Object.values(SYSTEM_OPERATIONS),
   ...PROBE_OPERATIONS,
   ...LB_OPERATIONS,

@@ -55,7 +55,7 @@ export interface FuzzedOperation {
 
 const NOTHING: FuzzedOperation['compose'] = () => ({});
 const WAITING = new Set([
-  ...['runJobSync', 'streamJob'],
+  ...['runJobSync', 'streamJob', 'streamEvents'],
   ...['postOpenAi', 'getOpenAiModels', 'getOpenAiModel'],
 ]);
 const INCARNATION = 1;
@@ -75,6 +75,8 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   listJobs: (dice) => ({
     query: [...composePage(dice), ...pickSome(dice, [['status', 'IN_QUEUE']])],
   }),
+  getJob: (dice) => ({ query: pickSome(dice, [['input', 'false']]) }),
+  streamEvents: (dice, ground) => ({ query: [['topics', composeTopics(dice, ground)]] }),
   getJobLog: () => ({ query: [['after', '0']] }),
   listPods: (dice) => ({ query: composePage(dice) }),
   listEndpoints: (dice) => ({ query: composePage(dice) }),
@@ -178,6 +180,16 @@ function composePage(dice: Dice): Query {
     ['limit', String(dice.integer(1, 50))],
     ['cursor', cursor],
   ]);
+}
+
+function composeTopics(dice: Dice, { pickId }: Ground): string {
+  const named = ['endpoint', 'health', 'activity', 'decisions', 'versions'].map(
+    (kind) => `${kind}:${pickId('endpoint', dice) ?? 'none'}`,
+  );
+  const job = `job:${pickId('endpoint', dice) ?? 'none'}/${pickId('job', dice) ?? 'none'}`;
+  const pods = ['pod', 'pod-log'].map((kind) => `${kind}:${pickId('pod', dice) ?? 'none'}`);
+  const all = [job, ...named, ...pods, 'overview', 'endpoints', 'pods'] as const;
+  return [dice.pick(all), dice.pick(all)].join();
 }
 
 function composeStreaming(dice: Dice): Call {

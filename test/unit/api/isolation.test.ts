@@ -179,7 +179,9 @@ describe('a user', () => {
     const lists = guarded(stage).filter(({ method, url }) => method === 'GET' && !/[:*]/.test(url));
     const owned = Object.values(ann.things).filter(isUnique);
     let foundByAnn = 0;
-    for (const route of lists.filter(({ url }) => !OF_OPERATOR.includes(url))) {
+    // events.test.ts has the event stream, which needs topics and does not end.
+    const others = [...OF_OPERATOR, '/v1/events'];
+    for (const route of lists.filter(({ url }) => !others.includes(url))) {
       const read = async (key: string) => {
         const response = await send(stage, route, route.url, key);
         expect(response.status).toBe(200);

@@ -1,0 +1,132 @@
+// One topic for all connections with the same rights: reads its data again and again while somebody listens, and offers
+// each change.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Waiter } from '../../base/waiters.ts';
+import { EVENT_LIMITS, type Topic } from '../../wire/event-topics.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { toProblem } from '../http/problem-reply.ts';
+
+/** A job that changes all the time is read this often at most, ms. */
+const WATCHED_EVERY_MS = 250;
+
+/** The last event of a topic; connections share its bytes. */
+export interface Snapshot {
+  /** The whole event. */
+  bytes: Buffer;
+  /** No further one follows. */
+  isFinal: boolean;
+}
+
+export type Listener = (snapshot: Snapshot) => void;
+
+export interface ChannelOptions {
+  topic: Topic;
+  clock: Clock;
+  log: Log;
+  /** Reads the data for one of the listeners. @throws ProblemError */
+  read: () => Promise<object>;
+  /** Is woken when the data may have changed; undefined: only time tells. */
+  watch: () => Waiter | undefined;
+  /** Aborts when the platform stops. */
+  closing: AbortSignal;
+}
+
+export class Channel {
+  readonly #options: ChannelOptions;
+  readonly #listeners = new Set<Listener>();
+  /** Aborts when the last listener has left. */
+  #left = new AbortController();
+  #running: Promise<void> | undefined;
+  #last: Snapshot | undefined;
+  /** What the last snapshot was made from. */
+  #version = '';
+
+  constructor(options: ChannelOptions) {
+    this.#options = options;
+  }
+
+  get isEmpty(): boolean {
+    return this.#listeners.size === 0;
+  }
+
+  /** Offers the last snapshot, which is as old as one read at most, and each later one. */
+  add(listener: Listener): void {
+    this.#listeners.add(listener);
+    if (this.#last) listener(this.#last);
+    this.#running ??= this.#run();
+  }
+
+  remove(listener: Listener): void {
+    this.#listeners.delete(listener);
+    if (this.isEmpty) this.#left.abort();
+  }
+
+  /** Never rejects. */
+  async #run(): Promise<void> {
+    const { clock, closing, topic, watch } = this.#options;
+    const ended = AbortSignal.any([this.#left.signal, closing]);
+    while (!ended.aborted && !this.#last?.isFinal) {
+      const waiter = watch();
+      try {
+        this.#offer(await this.#read());
+        if (!waiter) await sleep(clock, topic.rule.everyMs, ended);
+        else if (await waiter.wait(topic.rule.everyMs, ended)) {
+          // The change itself is read at once; only the next one waits.
+          if (!ended.aborted && !this.#last?.isFinal) this.#offer(await this.#read());
+          await sleep(clock, WATCHED_EVERY_MS, ended);
+        }
+      } finally {
+        waiter?.close();
+      }
+    }
+  }
+
+  #offer({ snapshot, version }: { snapshot: Snapshot; version: string }): void {
+    if (version === this.#version) return;
+    this.#version = version;
+    this.#last = snapshot;
+    for (const listener of [...this.#listeners]) listener(snapshot);
+  }
+
+  async #read(): Promise<{ snapshot: Snapshot; version: string }> {
+    const { read, topic } = this.#options;
+    try {
+      const data = await read();
+      const json = JSON.stringify({ topic: topic.name, data });
+      if (json.length > EVENT_LIMITS.snapshotBytes) throw tooLarge(json.length);
+      const version = topic.rule.volatile ? describeVersion(data, topic.rule.volatile) : json;
+      return { version, snapshot: { bytes: composeEvent('snapshot', json), isFinal: false } };
+    } catch (error) {
+      return this.#describeFailure(error);
+    }
+  }
+
+  #describeFailure(error: unknown): { snapshot: Snapshot; version: string } {
+    const { log, topic } = this.#options;
+    const known = toProblem(error);
+    if (!known) log.error({ err: error, topic: topic.kind }, 'reading a topic failed, retrying');
+    const problem =
+      known ?? new ProblemError('internal', 'The platform failed; its log has the cause.');
+    const isFinal = known !== undefined && known.status < 500 && known.status !== 429;
+    const json = JSON.stringify({
+      ...{ topic: topic.name, problem: problem.toProblem(), final: isFinal },
+    });
+    return { version: json, snapshot: { bytes: composeEvent('problem', json), isFinal } };
+  }
+}
+
+function describeVersion(data: object, volatile: readonly string[]): string {
+  const left = Object.entries(data).filter(([name]) => !volatile.includes(name));
+  return JSON.stringify(left);
+}
+
+/** JSON of the platform has no line breaks. */
+export function composeEvent(event: 'snapshot' | 'problem', json: string): Buffer {
+  return Buffer.from(`event: ${event}\ndata: ${json}\n\n`);
+}
+
+function tooLarge(bytes: number): ProblemError {
+  const detail = `The data of the topic has ${bytes} bytes, at most ${EVENT_LIMITS.snapshotBytes} are sent; read it page by page.`;
+  return new ProblemError('payload_too_large', detail);
+}

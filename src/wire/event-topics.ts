@@ -1,0 +1,156 @@
+// Topics of the event stream: each stands for the answer of one read of the API. Clients load this file, so it loads no
+// zod.
+import { fillPath } from './route.ts';
+import {
+  ACTIVITY_ROUTES,
+  JOB_ROUTES,
+  POD_ROUTES,
+  RESOURCES,
+  SCALER_ROUTES,
+  VERSION_ROUTES,
+} from './routes.ts';
+import type { Scope } from './scopes.ts';
+
+/** Who can read a topic: any node, the node with the control plane, or the owner of the endpoint. */
+type TopicPlace = 'any' | 'control' | 'endpoint';
+
+interface TopicRule {
+  /** What stands behind the colon. `record`: an ID or a name. */
+  names: 'nothing' | 'endpoint' | 'job' | 'pod';
+  scope: Scope | 'key';
+  place: TopicPlace;
+  /** Shortest time between two snapshots, ms. */
+  everyMs: number;
+  /** Members that differ in each answer: alone, they cause no event. */
+  volatile?: readonly string[];
+  /** Path and query of the read. */
+  target: (names: TopicNames) => string;
+}
+
+/** `id`: of a job or a pod. */
+export interface TopicNames {
+  endpoint: string;
+  id: string;
+}
+
+const list = (path: string, limit: number) => `${path}?limit=${limit}`;
+const one = (path: string, id: string) => `${path}/${encodeURIComponent(id)}`;
+
+/** Most records of a list in a topic. */
+export const LISTED = { records: 1_000, decisions: 20, versions: 100 } as const;
+/** End of a pod's log in a topic, bytes. */
+export const POD_LOG_BYTES = 65_536;
+
+const OF_JOBS = { scope: 'jobs:read', everyMs: 1_000 } as const;
+const OF_ENDPOINTS = { scope: 'endpoints:read', place: 'control', everyMs: 2_000 } as const;
+const OF_PODS = { scope: 'pods:read', place: 'control', everyMs: 2_000 } as const;
+
+export const TOPICS = {
+  overview: {
+    ...{ names: 'nothing', scope: 'key', place: 'any', everyMs: 1_000, volatile: ['at'] },
+    target: () => ACTIVITY_ROUTES.getOverview.path,
+  },
+  endpoints: {
+    ...{ ...OF_ENDPOINTS, names: 'nothing' },
+    target: () => list(RESOURCES.endpoints.path, LISTED.records),
+  },
+  endpoint: {
+    ...{ ...OF_ENDPOINTS, names: 'endpoint' },
+    target: ({ endpoint }) => one(RESOURCES.endpoints.path, endpoint),
+  },
+  decisions: {
+    ...{ ...OF_ENDPOINTS, names: 'endpoint' },
+    target: ({ endpoint }) =>
+      list(fillPath(SCALER_ROUTES.listScalerDecisions, { endpoint }), LISTED.decisions),
+  },
+  versions: {
+    ...{ ...OF_ENDPOINTS, names: 'endpoint' },
+    target: ({ endpoint }) =>
+      list(fillPath(VERSION_ROUTES.listVersions, { endpoint }), LISTED.versions),
+  },
+  health: {
+    ...{ ...OF_JOBS, names: 'endpoint', place: 'endpoint' },
+    target: ({ endpoint }) => fillPath(JOB_ROUTES.getEndpointHealth, { endpoint }),
+  },
+  activity: {
+    ...{ ...OF_JOBS, names: 'endpoint', place: 'any' },
+    target: () => ACTIVITY_ROUTES.getOverview.path,
+  },
+  job: {
+    ...{ ...OF_JOBS, names: 'job', place: 'endpoint', volatile: ['delayTime', 'executionTime'] },
+    target: ({ endpoint, id }) =>
+      `${fillPath(JOB_ROUTES.getJob, { endpoint, job: id })}?input=false`,
+  },
+  pods: {
+    ...{ ...OF_PODS, names: 'nothing' },
+    target: () => list(RESOURCES.pods.path, LISTED.records),
+  },
+  pod: {
+    ...{ ...OF_PODS, names: 'pod' },
+    target: ({ id }) => one(RESOURCES.pods.path, id),
+  },
+  'pod-log': {
+    ...{ ...OF_PODS, names: 'pod', everyMs: 1_000 },
+    target: ({ id }) => `${fillPath(POD_ROUTES.getPodLog, { pod: id })}?bytes=${POD_LOG_BYTES}`,
+  },
+} as const satisfies Readonly<Record<string, TopicRule>>;
+
+export type TopicKind = keyof typeof TOPICS;
+
+export interface Topic extends TopicNames {
+  /** As the client wrote it: `job:ep_1/0191…`. */
+  name: string;
+  kind: TopicKind;
+  rule: TopicRule;
+}
+
+/** An ID or a name, percent-encoded: names of endpoints and pods may have any characters. */
+const NAME = "[A-Za-z0-9._~%!'()*-]{1,600}";
+const FORMS: Readonly<Record<TopicRule['names'], RegExp>> = {
+  nothing: /^$/,
+  endpoint: new RegExp(`^:(?<endpoint>${NAME})$`),
+  pod: new RegExp(`^:(?<id>${NAME})$`),
+  job: new RegExp(`^:(?<endpoint>${NAME})/(?<id>${NAME})$`),
+};
+
+/** Undefined for a text that is no topic. */
+export function readTopic(name: string): Topic | undefined {
+  const [word = ''] = name.split(':', 1);
+  const kind = TOPIC_KINDS.find((known) => known === word);
+  if (!kind) return undefined;
+  const rule: TopicRule = TOPICS[kind];
+  const found = FORMS[rule.names].exec(name.slice(word.length));
+  if (!found) return undefined;
+  try {
+    const { endpoint = '', id = '' } = found.groups ?? {};
+    return {
+      ...{ name, kind, rule },
+      ...{ endpoint: decodeURIComponent(endpoint), id: decodeURIComponent(id) },
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+/** The text of a topic: `composeTopic('job', 'ep_1', '0191…')` is `job:ep_1/0191…`. */
+export function composeTopic(kind: TopicKind, ...names: readonly string[]): string {
+  const encoded = names.map((name) => encodeURIComponent(name));
+  return encoded.length === 0 ? kind : `${kind}:${encoded.join('/')}`;
+}
+
+// The keys of TOPICS.
+const TOPIC_KINDS = Object.keys(TOPICS) as readonly TopicKind[];
+
+/** Bounds of one event stream. */
+export const EVENT_LIMITS = {
+  /** Topics of one connection. */
+  topics: 16,
+  /** Connections of one session or key, on one node. */
+  callerConnections: 8,
+  /** A connection ends after this time, ms; its client connects again. */
+  lifetimeMs: 600_000,
+  /** Silence before a comment is sent, ms. */
+  heartbeatMs: 15_000,
+  /** Bytes of one snapshot as JSON. */
+  snapshotBytes: 4_194_304,
+} as const;
