@@ -23,6 +23,7 @@ import { JOB_ROUTES } from './wire/routes.ts';
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
 export type { EndpointsClient } from './client/endpoints.ts';
+export type { EventsOptions, TopicEvent } from './client/events.ts';
 export type { LogOptions, LogPage } from './client/job-log.ts';
 export type { KeysClient, RotationOptions } from './client/keys.ts';
 export { createPlatform, type Platform } from './client/platform-client.ts';
@@ -57,6 +58,7 @@ export {
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
+export { composeTopic, type TopicKind } from './wire/event-topics.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
 export type {
   AttemptUsage,

@@ -126,7 +126,24 @@ export class ApiCaller {
     }
   }
 
+  /** A body that comes little by little; the call is not repeated. @throws ApiError, UnreachableError */
+  async open(call: ApiCall): Promise<ReadableStream<Uint8Array>> {
+    const { body, response } = await this.#send(call, { isEndless: true });
+    if (!response.ok) throw readRefusal(response, decode(body));
+    return response.body ?? new ReadableStream({ start: (controller) => controller.close() });
+  }
+
   async #tryOnce(call: ApiCall): Promise<RawAnswer> {
+    const { body, response } = await this.#send(call, { isEndless: false });
+    if (response.ok) return { body, headers: response.headers };
+    throw readRefusal(response, decode(body));
+  }
+
+  /** `isEndless`: the body of a success is left to the caller. @throws UnreachableError */
+  async #send(
+    call: ApiCall,
+    { isEndless }: { isEndless: boolean },
+  ): Promise<{ response: Response; body: Uint8Array }> {
     const { key, fetch: send = fetch } = this.#options;
     const headers = new Headers({ accept: 'application/json', ...call.headers });
     if (key) headers.set('authorization', `Bearer ${key}`);
@@ -147,18 +164,15 @@ export class ApiCaller {
       }
     }
     const url = this.#base + call.path + encodeQuery(call.query);
-    let response: Response;
-    let body: Uint8Array;
     try {
-      response = await send(url, init);
-      body = new Uint8Array(await response.arrayBuffer());
+      const response = await send(url, init);
+      if (response.ok && isEndless) return { response, body: NO_BYTES };
+      return { response, body: new Uint8Array(await response.arrayBuffer()) };
     } catch (cause) {
       throw new UnreachableError(`${this.#base} does not respond: ${describeCause(cause)}`, {
         cause,
       });
     }
-    if (response.ok) return { body, headers: response.headers };
-    throw readRefusal(response, decode(body));
   }
 }
 
@@ -179,6 +193,8 @@ function streamBytes(
   };
   return new ReadableStream(source, { highWaterMark: 0 });
 }
+
+const NO_BYTES = new Uint8Array();
 
 interface RawAnswer {
   body: Uint8Array;

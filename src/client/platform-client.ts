@@ -4,6 +4,7 @@ import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.t
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
+import { type EventsOptions, readEvents, type TopicEvent } from './events.ts';
 import { connectKeys, type KeysClient } from './keys.ts';
 import { connectLimits, type LimitsClient } from './limits.ts';
 import { connectNodes, type NodesClient } from './nodes.ts';
@@ -38,6 +39,14 @@ export interface Platform extends PlainResources {
   readonly limits: LimitsClient;
   readonly nodes: NodesClient;
   readonly session: SessionClient;
+  /**
+   * Snapshots of topics such as `overview` and `job:<endpoint>/<job>`, the current one of each first: docs/events.md.
+   * Connects again after each outage, and ends when the signal aborts or each topic has ended.
+   */
+  events(
+    topics: readonly string[],
+    options?: EventsOptions,
+  ): AsyncGenerator<TopicEvent, void, void>;
 }
 
 /** @throws TypeError if the URL is invalid, or neither http nor https */
@@ -57,6 +66,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
     limits: connectLimits(caller),
     nodes: connectNodes(caller),
     session: connectSession(caller),
+    events: (topics, given) => readEvents(caller, topics, given),
   };
 }
 
