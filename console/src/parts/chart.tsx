@@ -92,13 +92,21 @@ function sayLast({ name, values }: Line, format: (value: number) => string): str
   return `${name} ${last == null ? '–' : format(last)}`;
 }
 
+/** A canvas needs the colour of the theme, not the expression for both themes. */
+function readColor(element: HTMLElement, name: string): string {
+  element.style.color = `var(${name})`;
+  const { color } = getComputedStyle(element);
+  element.style.color = '';
+  return color;
+}
+
 function describe(
   element: HTMLElement,
   lines: readonly Line[],
   format: (value: number) => string,
 ): UPlot.Options {
   const style = getComputedStyle(element);
-  const colorOf = (name: string) => style.getPropertyValue(name).trim();
+  const colorOf = (name: string) => readColor(element, name);
   const axis: UPlot.Axis = {
     stroke: colorOf('--muted'),
     grid: { stroke: colorOf('--line'), width: 1 },

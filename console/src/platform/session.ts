@@ -5,6 +5,7 @@ import { createStore } from '../parts/store.ts';
 export interface Session {
   /** Null in `millrace dev`, which needs no key on its own machine. */
   key: { id: string; name: string } | null;
+  userId: string;
   scopes: readonly string[];
   /** ISO 8601. */
   expiresAt: string | null;
@@ -30,6 +31,12 @@ export function may(scope: Scope, endpoint?: string): boolean {
   if (scopes.includes('admin') || scopes.includes(scope)) return true;
   if (endpoint === undefined) return false;
   return scopes.includes(`${scope}:${endpoint}`) || scopes.includes(`admin:${endpoint}`);
+}
+
+/** The user who owns the platform. */
+export function isOperator(): boolean {
+  const state = sessionState.read();
+  return state.kind === 'open' && state.session.userId === 'owner';
 }
 
 /** Whether the key has the scope for at least one endpoint. */

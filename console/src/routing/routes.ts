@@ -59,6 +59,8 @@ export const ROUTES: readonly PageRoute[] = [
     load: () => import('../pages/templates/page.tsx'),
   },
   { path: '/catalog', title: () => 'Catalog', load: () => import('../pages/catalog/page.tsx') },
+  { path: '/limits', title: () => 'Limits', load: () => import('../pages/limits/page.tsx') },
+  { path: '/nodes', title: () => 'Nodes', load: () => import('../pages/nodes/page.tsx') },
   { path: '/keys', title: () => 'Keys', load: () => import('../pages/keys/page.tsx') },
 ];
 

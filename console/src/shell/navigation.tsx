@@ -1,7 +1,7 @@
 // The main navigation: the pages that the session's key may open, the theme, and sign-out.
 import { useState } from 'preact/hooks';
 import { useStore } from '../parts/store.ts';
-import { may, mayAnywhere, type Session } from '../platform/session.ts';
+import { isOperator, may, mayAnywhere, type Session } from '../platform/session.ts';
 import { signOut } from '../platform/sign-in.ts';
 import { hrefOf } from '../routing/location.ts';
 import { chooseTheme, THEMES, theme } from './theme.ts';
@@ -22,6 +22,8 @@ const ENTRIES: readonly Entry[] = [
   { path: '/templates', name: 'Templates', isShown: () => may('endpoints:read') },
   { path: '/catalog', name: 'Catalog', isShown: () => may('endpoints:read') },
   { path: '/keys', name: 'Keys', isShown: () => may('keys:read') },
+  { path: '/limits', name: 'Limits', isShown: () => true },
+  { path: '/nodes', name: 'Nodes', isShown: () => isOperator() && may('pods:read') },
 ];
 
 export function Navigation({ path, session }: { path: string; session: Session }) {

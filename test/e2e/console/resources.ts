@@ -41,6 +41,14 @@ export function describeResources(world: () => World): void {
           await page.getByRole('button', { name: 'Create', exact: true }).click();
           await page.getByRole('rowheader', { name: 'plain' }).waitFor();
           await expectAccessible(page);
+          await page.getByRole('button', { name: 'Change plain' }).click();
+          const change = page.getByLabel('Change the template plain (JSON)');
+          await expect.poll(() => change.inputValue()).toContain('"disk": 20');
+          await change.fill('{ "image": "registry.example.com/plain:2" }');
+          await page.getByRole('button', { name: 'Save' }).click();
+          await page.getByRole('cell', { name: 'registry.example.com/plain:2' }).waitFor();
+          const [changed] = (await admin().templates.page()).items;
+          expect(changed).toMatchObject({ name: 'plain', disk: 20, version: 2 });
           await page.getByRole('button', { name: 'Delete' }).click();
           await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
           await page.getByText('No templates yet').waitFor();
@@ -50,6 +58,28 @@ export function describeResources(world: () => World): void {
         },
         { allow: /status of 422/ },
       );
+    });
+
+    it('show what the user may use, and the nodes of the platform', async () => {
+      const { vcpuCount, memory } = { vcpuCount: 2, memory: 1 };
+      const { id } = await admin().pods.create({
+        ...{ name: 'held', image: 'none', args: 'sleep 600' },
+        cpu: { id: 'cpu', vcpuCount, memory },
+      });
+      await visit(world(), '/limits', async (page) => {
+        await page.getByRole('meter', { name: 'Quota pods' }).waitFor();
+        await page.getByRole('row', { name: /^pods/ }).getByText('1 of 100').waitFor();
+        await page.getByText('100 for each endpoint').waitFor();
+        await expectAccessible(page);
+        await page.getByRole('link', { name: 'Nodes' }).click();
+        const node = page.getByRole('region', { name: 'Node local' });
+        await node.getByText('Serving').waitFor();
+        await node.getByText('process, 1 pod').waitFor();
+        await node.getByText(/^1 of \d+ GB$/).waitFor();
+        await page.getByText('millrace serve --node-url URL').waitFor();
+        await expectAccessible(page);
+      });
+      await admin().pods.terminate(id);
     });
 
     it('create an endpoint, change its settings, and delete it', async () => {
@@ -111,7 +141,7 @@ export function describeResources(world: () => World): void {
         '/',
         async (page) => {
           const names = page.getByRole('navigation', { name: 'Main' }).getByRole('link');
-          await expect.poll(() => names.allTextContents()).toEqual(['Overview']);
+          await expect.poll(() => names.allTextContents()).toEqual(['Overview', 'Limits']);
           await page.getByRole('link', { name: ENDPOINT, exact: true }).click();
           await page.getByRole('link', { name: 'Jobs' }).click();
           await page.getByLabel('Status').waitFor();

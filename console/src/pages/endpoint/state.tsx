@@ -6,6 +6,7 @@ import type { PageProps } from '../../routing/routes.ts';
 import { Charts } from './charts.tsx';
 import { Decisions } from './decisions.tsx';
 import { EndpointFrame, LoadProblem, useEndpointState } from './frame.tsx';
+import { RunningJobs } from './running-jobs.tsx';
 import type { EndpointState } from './states.ts';
 import { Waits } from './waits.tsx';
 import { Workers } from './workers.tsx';
@@ -23,6 +24,7 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
       {isManaged && may('pods:read') && <Workers id={id} />}
       {isManaged && <Decisions id={id} />}
       {state && !isManaged && <Unmanaged state={state} />}
+      {state && !isManaged && may('jobs:read', id) && <RunningJobs id={id} />}
     </EndpointFrame>
   );
 }

@@ -8,10 +8,12 @@ import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { hrefOf } from '../../routing/location.ts';
+import { JobLinks, listRunningJobs } from './running-jobs.tsx';
 
 const COLUMNS = [
   { name: 'Worker' },
   { name: 'State' },
+  { name: 'Runs now' },
   { name: 'Device' },
   { name: 'USD/h', isNumber: true },
   { name: 'Started' },
@@ -20,19 +22,28 @@ const COLUMNS = [
 export function Workers({ id }: { id: string }) {
   const { data, error } = usePolled({
     key: `workers ${id}`,
-    load: (signal) => listWorkers(id, signal),
+    load: async (signal) => {
+      const [pods, running] = await Promise.all([
+        listWorkers(id, signal),
+        listRunningJobs(id, signal),
+      ]);
+      return { pods, running };
+    },
     everyMs: 3_000,
   });
+  const pods = data?.pods ?? [];
+  const cost = pods.reduce((sum, pod) => sum + pod.cost, 0);
   return (
     <section>
       <h2>Workers</h2>
       {error && !data && <Problem error={error} />}
-      {data?.length === 0 && (
+      {data && pods.length === 0 && (
         <p class="muted">No worker runs now. The platform starts one when a job waits.</p>
       )}
-      {data && data.length > 0 && (
+      {pods.length > 0 && <p class="muted">Together they cost {cost.toFixed(2)} USD an hour.</p>}
+      {data && pods.length > 0 && (
         <Table label="Workers" columns={COLUMNS}>
-          {data.map((pod) => (
+          {pods.map((pod) => (
             <tr key={pod.id}>
               <th scope="row">
                 <a href={hrefOf(`/pods/${pod.id}`)}>{pod.name}</a>
@@ -41,6 +52,9 @@ export function Workers({ id }: { id: string }) {
               <td>
                 <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />
                 {pod.reason && <small class="reason">{pod.reason}</small>}
+              </td>
+              <td>
+                <JobLinks endpoint={id} jobs={data.running.get(pod.id) ?? []} />
               </td>
               <td>{sayDevice(pod)}</td>
               <td class="number">{pod.cost.toFixed(2)}</td>

@@ -4,13 +4,12 @@ import type { IssuedKeyRecord, KeyRecord } from '../../../../src/client.ts';
 import { Confirm } from '../../parts/confirm.tsx';
 import { Copy } from '../../parts/copy.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may, sessionState } from '../../platform/session.ts';
-import { LoadProblem } from '../endpoint/frame.tsx';
 import { KeyForm } from './key-form.tsx';
 
 const COLUMNS = [
@@ -30,7 +29,7 @@ export function Page() {
     load: async (signal) => (await platform.keys.page({ limit: 1_000, signal })).items,
     everyMs: 10_000,
   });
-  const { data, reload } = polled;
+  const { reload } = polled;
   const show = (key: IssuedKeyRecord) => {
     setIssued(key);
     setOpen(false);
@@ -45,17 +44,15 @@ export function Page() {
           </button>
         )}
       </PageHead>
-      <LoadProblem polled={polled} />
       {issued && <NewKey issued={issued} onDone={() => setIssued(undefined)} />}
       {isOpen && <KeyForm onCreated={show} onCancel={() => setOpen(false)} />}
-      {data?.length === 0 && <Empty title="No keys yet" command="millrace keys create --help" />}
-      {data && data.length > 0 && (
-        <Table label="Keys" columns={COLUMNS}>
-          {data.map((key) => (
-            <Row key={key.id} record={key} onIssued={show} reload={reload} />
-          ))}
-        </Table>
-      )}
+      <List
+        label="Keys"
+        columns={COLUMNS}
+        polled={polled}
+        row={(key) => <Row key={key.id} record={key} onIssued={show} reload={reload} />}
+        empty={<Empty title="No keys yet" command="millrace keys create --help" />}
+      />
     </>
   );
 }

@@ -1,16 +1,17 @@
-// The templates of pods and workers.
+// The templates of pods and workers: list, create, change and delete.
+import { useState } from 'preact/hooks';
 import type { TemplateRecord } from '../../../../src/client.ts';
 import { RESOURCES } from '../../../../src/wire/routes.ts';
 import { Confirm } from '../../parts/confirm.tsx';
 import { CreatePanel } from '../../parts/create-panel.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { Table } from '../../parts/table.tsx';
+import { RecordForm } from '../../parts/record-form.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
-import { LoadProblem } from '../endpoint/frame.tsx';
 
 const COLUMNS = [
   { name: 'Template' },
@@ -21,42 +22,78 @@ const COLUMNS = [
   { name: 'Actions', isHidden: true },
 ];
 
+const { path } = RESOURCES.templates;
+
 export function Page() {
+  const [edited, setEdited] = useState<TemplateRecord>();
   const polled = usePolled({
     key: 'templates',
     load: async (signal) => (await platform.templates.page({ limit: 1_000, signal })).items,
     everyMs: 10_000,
   });
-  const { data, reload } = polled;
+  const { reload } = polled;
+  const closeForm = () => setEdited(undefined);
   return (
     <>
       <PageHead title="Templates" />
-      {may('endpoints:write') && (
+      {may('endpoints:write') && !edited && (
         <CreatePanel
           label="Create a template"
-          path={RESOURCES.templates.path}
+          path={path}
           example={{ name: 'my-model', image: 'registry.example.com/my-model:1', env: {} }}
           onCreated={reload}
         />
       )}
-      <LoadProblem polled={polled} />
-      {data?.length === 0 && (
-        <Empty title="No templates yet" command="millrace templates create --help">
-          A template has the image and the settings of pods and workers. Create one:
-        </Empty>
+      {edited && (
+        <RecordForm
+          key={edited.id}
+          label={`Change the template ${edited.name}`}
+          method="PATCH"
+          path={`${path}/${edited.id}`}
+          documentedPath={`${path}/{template}`}
+          initial={pickChangeable(edited)}
+          onDone={() => {
+            closeForm();
+            reload();
+          }}
+          onBack={closeForm}
+        />
       )}
-      {data && data.length > 0 && (
-        <Table label="Templates" columns={COLUMNS}>
-          {data.map((template) => (
-            <Row key={template.id} template={template} reload={reload} />
-          ))}
-        </Table>
-      )}
+      <List
+        label="Templates"
+        columns={COLUMNS}
+        polled={polled}
+        row={(template) => (
+          <Row
+            key={template.id}
+            template={template}
+            reload={reload}
+            onEdit={() => setEdited(template)}
+          />
+        )}
+        empty={
+          <Empty title="No templates yet" command="millrace templates create --help">
+            A template has the image and the settings of pods and workers. Create one:
+          </Empty>
+        }
+      />
     </>
   );
 }
 
-function Row({ reload, template }: { template: TemplateRecord; reload: () => void }) {
+/** What an update may have. */
+function pickChangeable(template: TemplateRecord): object {
+  const { createdAt: _created, id: _id, version: _version, ...changeable } = template;
+  return changeable;
+}
+
+interface RowProps {
+  template: TemplateRecord;
+  reload: () => void;
+  onEdit: () => void;
+}
+
+function Row({ onEdit, reload, template }: RowProps) {
   const { args, createdAt, handler, id, image, name, version } = template;
   const remove = async () => {
     await platform.templates.delete(id);
@@ -76,14 +113,19 @@ function Row({ reload, template }: { template: TemplateRecord; reload: () => voi
       </td>
       <td class="number">
         {may('endpoints:write') && (
-          <Confirm
-            label="Delete"
-            question={`Delete the template ${name}?`}
-            isDangerous
-            act={remove}
-          >
-            <p>The platform refuses this while an endpoint uses the template.</p>
-          </Confirm>
+          <span class="row-actions">
+            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
+              Change
+            </button>
+            <Confirm
+              label="Delete"
+              question={`Delete the template ${name}?`}
+              isDangerous
+              act={remove}
+            >
+              <p>The platform refuses this while an endpoint uses the template.</p>
+            </Confirm>
+          </span>
         )}
       </td>
     </tr>
