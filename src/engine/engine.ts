@@ -51,6 +51,17 @@ export interface ContainerMount {
   /** Name of the volume; for a network volume, a folder's path if the operator named one. */
   source: string;
   path: string;
+  /** Of a network volume of the platform: its size. The engine makes or grows the volume if necessary. */
+  sizeGb?: number;
+}
+
+/** Network volumes that users have created. The engine makes one with the first container that mounts it. */
+export interface NetworkVolumes {
+  /**
+   * Removes the volume of this source, with its content. Does nothing if it does not exist. @throws
+   * EngineError, also while a container uses it
+   */
+  remove(source: string): Promise<void>;
 }
 
 /** A volume that outlives its containers. At most one container may have it at a time. */
@@ -161,6 +172,8 @@ export interface Engine {
   readonly capabilities: EngineCapabilities;
   /** Undefined: workers keep their state in folders of the platform. */
   readonly stateVolumes?: StateVolumes;
+  /** Undefined: the engine has only network volumes that the operator has declared. */
+  readonly networkVolumes?: NetworkVolumes;
   /**
    * Creates the container and its disk without starting it; pulls the image if necessary. An
    * existing container of the same ID and generation stays unchanged; one of another generation

@@ -46,6 +46,8 @@ export class LivePods implements NamedRecords {
   readonly #listeners = new Set<PodListener>();
   /** Assigned to a pod, but not in its record yet. */
   readonly #promisedGpus = new Map<string, readonly string[]>();
+  /** Written at the moment: new pods, and changed ones as they will be. */
+  readonly #coming = new Map<object, PodState>();
   /** Removed pods, in order of removal. */
   readonly #gone = new Map<string, Gone>();
   #positions = new Positions(0);
@@ -105,6 +107,11 @@ export class LivePods implements NamedRecords {
     return [...this.#pods.values()];
   }
 
+  /** Also those that are being written, as they will be. */
+  allAndComing(): PodState[] {
+    return [...this.#pods.values(), ...this.#coming.values()];
+  }
+
   /** The last view of its container; undefined without one, or before the first inspection. */
   seen(id: string): Container | undefined {
     return this.#seen.get(id);
@@ -124,7 +131,7 @@ export class LivePods implements NamedRecords {
       ...{ kind: 'pod', id, userId, parent: endpointId ?? '', position, body },
     };
     const term = this.#term;
-    await this.#options.store.write((tx) => tx.putResource(stored));
+    await this.#writing(pod, () => this.#options.store.write((tx) => tx.putResource(stored)));
     if (term !== this.#term) return;
     this.#keep(pod);
     this.#notify(id, 'record');
@@ -136,20 +143,33 @@ export class LivePods implements NamedRecords {
    */
   async change(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
     const known = this.#pods.get(id);
-    if (!known || decide(known) === known) return known;
+    const expected = known && decide(known);
+    if (!expected || expected === known) return known;
     const term = this.#term;
-    const changed = await this.#options.store.write(function* (tx) {
-      const stored = yield* tx.resource({ kind: 'pod', id });
-      if (!stored) return undefined;
-      const pod = readPod(stored);
-      const next = decide(pod);
-      if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
-      return next;
-    }, ENDING);
+    const write = () =>
+      this.#options.store.write(function* (tx) {
+        const stored = yield* tx.resource({ kind: 'pod', id });
+        if (!stored) return undefined;
+        const pod = readPod(stored);
+        const next = decide(pod);
+        if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
+        return next;
+      }, ENDING);
+    const changed = await this.#writing(expected, write);
     if (term !== this.#term) return changed;
     if (changed) this.#keep(changed);
     this.#notify(id, 'record');
     return changed;
+  }
+
+  async #writing<T>(pod: PodState, write: () => Promise<T>): Promise<T> {
+    const own = {};
+    this.#coming.set(own, pod);
+    try {
+      return await write();
+    } finally {
+      this.#coming.delete(own);
+    }
   }
 
   noteSeen(id: string, seen: Container | undefined): void {

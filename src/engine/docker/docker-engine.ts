@@ -10,6 +10,7 @@ import {
   type ContainerStats,
   type Engine,
   EngineError,
+  type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
 import { ContainerCreator } from './container-creator.ts';
@@ -66,6 +67,9 @@ export class DockerEngine implements Engine {
   readonly stateVolumes: StateVolumes = {
     listEndpoints: () => attempt(() => this.#volumes.ofEndpoints.listEndpoints()),
     remove: (endpointId) => attempt(() => this.#volumes.ofEndpoints.remove(endpointId)),
+  };
+  readonly networkVolumes: NetworkVolumes = {
+    remove: (source) => attempt(() => this.#volumes.removeNetwork(source)),
   };
   readonly #options: DockerEngineOptions;
   readonly #clock: Clock;

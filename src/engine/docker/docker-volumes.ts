@@ -57,6 +57,14 @@ export class DockerVolumes {
     remove: (endpointId) => this.#removeAll({ [ENDPOINT_LABEL]: endpointId }),
   };
 
+  /** Removes the volume of a user with its content. @throws DockerError @throws EngineError */
+  async removeNetwork(name: string): Promise<void> {
+    const exists = () => this.#client.find((docker) => docker.getVolume(name).inspect());
+    if (!(await exists())) return;
+    const failure = await this.#client.act((docker) => docker.getVolume(name).remove());
+    if (failure && (await exists())) throw failure;
+  }
+
   #create(Name: string, labels: Readonly<Record<string, string>>): Promise<unknown> {
     const Labels = { ...labels, [PLATFORM_LABEL]: this.#platform };
     return this.#client.ask((docker) => docker.createVolume({ Name, Labels }));

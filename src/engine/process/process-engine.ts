@@ -14,6 +14,7 @@ import {
   type Engine,
   type EngineCapabilities,
   EngineError,
+  type NetworkVolumes,
 } from '../engine.ts';
 import {
   type CgroupHome,
@@ -60,6 +61,9 @@ export interface ProcessEngineOptions {
 
 export class ProcessEngine implements Engine {
   readonly kind = 'process';
+  readonly networkVolumes: NetworkVolumes = {
+    remove: (source) => attempt(() => this.#folders.removeNetworkVolume(source)),
+  };
   readonly #options: ProcessEngineOptions;
   readonly #clock: Clock;
   readonly #devices: readonly Device[];
@@ -127,7 +131,8 @@ export class ProcessEngine implements Engine {
       await this.#checkHandler(spec);
       // Without a container, nothing of the pod may run.
       if (!(await this.#folders.find(spec.id))) await this.#remains.clear(spec.id);
-      await this.#folders.make(spec);
+      // No image is pulled, so the login is not written down.
+      await this.#folders.make({ ...spec, registry: null });
     });
   }
 

@@ -6,6 +6,9 @@ import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.
 import { listPaths } from './folder-listing.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
 
+/** Of volumes that the platform names. */
+const PLAIN_NAME = /^network-[0-9a-f]{24}$/;
+
 export class VolumeFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
@@ -41,6 +44,13 @@ export class VolumeFolders {
     const names = join(this.#root, 'volumes', id);
     for (const path of await listPaths(names)) await removeOwn(path);
     await removeOwn(names);
+  }
+
+  /** Removes the volume of a user with its content. */
+  async removeNetwork(source: string): Promise<void> {
+    if (!PLAIN_NAME.test(source))
+      throw new EngineError('refused', `${source} is not a volume name`);
+    await removeOwn(join(this.#root, 'network-volumes', source));
   }
 
   async #provideParents(id: string, { kind }: ContainerMount): Promise<void> {

@@ -81,6 +81,8 @@ export class MachineAgent {
         return engine.stateVolumes?.listEndpoints() ?? [];
       case 'removeVolumes':
         return engine.stateVolumes?.remove(act.endpointId);
+      case 'removeNetworkVolume':
+        return engine.networkVolumes?.remove(act.source);
       case 'provideFolder':
         return workerFolders?.provide(act.endpointId);
       case 'readLeft':

@@ -13,7 +13,10 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   diskGb: z.number(),
   registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
   mounts: z.array(
-    z.object({ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() }),
+    z.object({
+      ...{ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() },
+      sizeGb: z.number().exactOptional(),
+    }),
   ),
   stateVolume: z
     .object({ endpointId: z.string(), slot: z.number(), path: z.string() })
@@ -58,6 +61,7 @@ export const machineAct = z.discriminatedUnion('verb', [
   z.object({ verb: z.literal('readLog'), id, maxBytes: z.number() }),
   z.object({ verb: z.literal('listVolumes') }),
   z.object({ verb: z.literal('removeVolumes'), endpointId }),
+  z.object({ verb: z.literal('removeNetworkVolume'), source: z.string() }),
   /** Makes the folder in which the endpoint's workers keep undelivered outcomes. */
   z.object({ verb: z.literal('provideFolder'), endpointId }),
   /** Outcomes that a worker has left. */

@@ -8,6 +8,7 @@ import {
   type Engine,
   type EngineCapabilities,
   EngineError,
+  type NetworkVolumes,
   type StateVolumes,
 } from '../../engine/engine.ts';
 import type { MachineAct } from './machine-messages.ts';
@@ -37,6 +38,13 @@ export interface NodesEngineOptions {
 export class NodesEngine implements Engine {
   readonly kind: Engine['kind'];
   readonly stateVolumes?: StateVolumes;
+  readonly networkVolumes: NetworkVolumes = {
+    remove: async (source) => {
+      const { machines } = this.#options;
+      const act = { verb: 'removeNetworkVolume', source } as const;
+      await Promise.all(machines.names.map((name) => machines.act(name, act)));
+    },
+  };
   readonly #options: NodesEngineOptions;
   /** Where the last list found containers without a pod. */
   readonly #strays = new Map<string, string>();

@@ -43,6 +43,29 @@ export function describeDisks(stage: EngineStage): void {
     });
   });
 
+  describe('a network volume of a user', () => {
+    const source = 'network-0123456789abcdef01234567';
+    const mounts: ContainerMount[] = [{ kind: 'network', source, path: MOUNT, sizeGb: 1 }];
+    const path = `${stage.mount}/note`;
+
+    it('outlives its pods, is shared by them, and is removed on request, again without effect', async () => {
+      const volumes = stage.engine.networkVolumes;
+      if (!volumes) throw new Error('the engine has no network volumes');
+      const { id } = await stage.run(note(path), { mounts });
+      expect(await stage.untilPrinted(id, 'found [')).toContain('found []');
+      await stage.engine.remove(id, 'remove');
+      const next = await stage.run(note(path), { mounts });
+      expect(await stage.untilPrinted(next.id, 'found [')).toContain('found [kept]');
+      await stage.engine.remove(next.id, 'remove');
+      await volumes.remove(source);
+      await volumes.remove(source);
+      const last = await stage.run(note(path), { mounts });
+      expect(await stage.untilPrinted(last.id, 'found [')).toContain('found []');
+      await stage.engine.remove(last.id, 'remove');
+      await volumes.remove(source);
+    });
+  });
+
   describe('a persistent mount', () => {
     const path = `${stage.mount}/note`;
 

@@ -158,6 +158,10 @@ export class ContainerFolders {
     if (PLAIN_NAME.test(id)) await this.#volumes.remove(id);
   }
 
+  async removeNetworkVolume(source: string): Promise<void> {
+    await this.#volumes.removeNetwork(source);
+  }
+
   /** Removes unfinished containers of a dead platform process. */
   async sweep(): Promise<void> {
     for (const name of await listNames(this.#place('new'))) {
