@@ -15,6 +15,7 @@ import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
+import { nameParameter } from '../wire/route.ts';
 import { RESOURCES } from '../wire/routes.ts';
 import { addConsole } from './console/console-routes.ts';
 import { openEvents } from './events/open-events.ts';
@@ -289,7 +290,7 @@ function listNamed({ endpoints, keys, pods, resources }: ApiServerOptions): Name
     [RESOURCES.pods.singular, pods],
   ];
   const stored = resources?.served.map(
-    ({ resource, service }) => [resource.outline.singular, service] as const,
+    ({ resource, service }) => [nameParameter(resource.outline), service] as const,
   );
   const all = [...own, ...(stored ?? [])];
   return new Map(all.flatMap(([name, records]) => (records ? [[name, records]] : [])));

@@ -76,6 +76,10 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'create, list, update, start, stop and terminate pods',
     load: async () => (await import('./resources/pods.ts')).podsCommands,
   },
+  'network-volumes': {
+    summary: 'create, list, grow and delete network volumes',
+    load: async () => (await import('./resources/network-volumes.ts')).networkVolumesCommands,
+  },
   catalog: {
     summary: 'list the GPU types, CPU flavors and data centers of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommands,

@@ -2,9 +2,17 @@
 // them from this list.
 import type { z } from 'zod';
 import type { Resource } from '../wire/operations/resource.ts';
+import { networkVolumes as networkVolumeResource } from '../wire/resources/network-volume.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/route.ts';
+import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
+import {
+  findMountable,
+  type NetworkVolumeService,
+  openNetworkVolumes,
+} from './holdings/network-volumes.ts';
+import type { PodUse } from './holdings/pod-use.ts';
 import type { UseSource } from './limits/use.ts';
 import type { NamedRecords } from './name-index.ts';
 import type { UserResources } from './user-resources.ts';
@@ -17,13 +25,31 @@ export interface ServedResource {
 
 export interface OpenResources {
   templates: Templates;
+  networkVolumes: NetworkVolumeService;
   /** All of them. */
   served: readonly ServedResource[];
 }
 
-export async function openResources(options: TemplatesOptions): Promise<OpenResources> {
+export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'> {
+  catalog: Catalog;
+  /** Pods of all users that still exist, those that are being created included. Default: none. */
+  listPods?: (() => readonly PodUse[]) | undefined;
+  /** Called when a network volume has been deleted. Default: nothing happens. */
+  onVolumeRemoved?: (() => void) | undefined;
+}
+
+export async function openResources(options: ResourcesOptions): Promise<OpenResources> {
+  const { catalog } = options;
+  const networkVolumes = await openNetworkVolumes({
+    ...options,
+    onRemoved: options.onVolumeRemoved,
+  });
+  catalog.attach({ volume: (userId, id) => findMountable(networkVolumes, userId, id) });
   const templates = await openTemplates(options);
-  return { templates, served: [serve(templateResource, templates)] };
+  return {
+    ...{ templates, networkVolumes },
+    served: [serve(templateResource, templates), serve(networkVolumeResource, networkVolumes)],
+  };
 }
 
 /** The service takes what the description's schemas give. */

@@ -11,6 +11,7 @@ import {
   type Transaction,
 } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { spellName } from '../wire/route.ts';
 import { RESOURCES } from '../wire/routes.ts';
 import {
   type CountedQuota,
@@ -33,8 +34,12 @@ export interface ResourceRules<Creation, Update, Item> {
   admit?: (userId: string, given: Creation | Update) => void;
   /** In the commit of a change. @throws ProblemError if something depends on the record before */
   judgeChange?: (tx: Transaction, after: Item) => Step<void>;
+  /** When a removal begins; nothing may begin to use the record from then on. @throws ProblemError */
+  admitRemoval?: (userId: string, id: string) => void;
   /** In the commit of a removal. @throws ProblemError if something depends on the record */
-  judgeRemoval?: (tx: Transaction, id: string) => Step<void>;
+  judgeRemoval?: (tx: Transaction, id: string, userId: string) => Step<void>;
+  /** When a removal is on disk. */
+  noteRemoved?: () => void;
 }
 
 export interface StoredResourcesOptions<Creation, Update, Item> {
@@ -48,6 +53,8 @@ export interface StoredResourcesOptions<Creation, Update, Item> {
   rules: ResourceRules<Creation, Update, Item>;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** Records that the operator's configuration gives the user: shown after all others, and fixed. */
+  declared?: ((userId: string) => readonly Item[]) | undefined;
 }
 
 interface ResourceEntry<Item> {
@@ -67,12 +74,14 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   readonly #names: NameIndex;
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
+  /** Being removed. */
+  readonly #leaving = new Set<string>();
 
   private constructor(options: StoredResourcesOptions<Creation, Update, Item>) {
     const { name, quotas = DEFAULT_QUOTAS } = options;
     this.#options = options;
     this.#kind = RESOURCES[name].singular;
-    this.#names = new NameIndex(RESOURCES[name].plural);
+    this.#names = new NameIndex(spellName(RESOURCES[name].plural));
     this.#quotas = quotas;
     const countOf = (userId: string) => this.countOf(userId);
     this.#count = new ResourceCount({ quota: name, limit: quotas[name], countOf });
@@ -99,7 +108,13 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   /** Undefined if it does not exist or belongs to another user. */
   find(userId: string, id: string): Item | undefined {
     const kept = this.#kept.get(id);
-    return kept?.userId === userId ? kept.item : undefined;
+    if (kept?.userId === userId) return kept.item;
+    return this.#listDeclared(userId).find(({ item }) => item.id === id)?.item;
+  }
+
+  /** Like `find`; undefined also while it is being removed. */
+  findUsable(userId: string, id: string): Item | undefined {
+    return this.#leaving.has(id) ? undefined : this.find(userId, id);
   }
 
   resolve(userId: string, idOrName: string): string {
@@ -117,7 +132,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   list({ userId, ...page }: UserListing): ResourcePage<Item> {
     return cutNewest({
       ...page,
-      all: this.#listOwn(userId),
+      all: [...this.#listDeclared(userId), ...this.#listOwn(userId)],
       positionOf: ({ position }) => position,
       show: ({ item }) => item,
     });
@@ -142,7 +157,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   }
 
   async update(userId: string, id: string, update: Update): Promise<Item> {
-    this.get(userId, id);
+    this.#requireOwn(userId, id);
     const { rules, store } = this.#options;
     const { change = merge, judgeChange } = rules;
     rules.admit?.(userId, update);
@@ -162,21 +177,62 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   }
 
   async remove(userId: string, id: string): Promise<void> {
-    this.get(userId, id);
+    this.#requireOwn(userId, id);
     const key = { kind: this.#kind, id };
-    const { judgeRemoval } = this.#options.rules;
-    await this.#options.store.write(function* (tx) {
-      if (judgeRemoval) yield* judgeRemoval(tx, id);
-      yield* tx.removeResource(key);
-    }, ENDING);
+    const { admitRemoval, judgeRemoval, noteRemoved } = this.#options.rules;
+    admitRemoval?.(userId, id);
+    this.#leaving.add(id);
+    try {
+      await this.#options.store.write(function* (tx) {
+        if (judgeRemoval) yield* judgeRemoval(tx, id, userId);
+        yield* tx.removeResource(key);
+      }, ENDING);
+    } finally {
+      this.#leaving.delete(id);
+    }
     this.#kept.delete(id);
     this.#names.remove(id);
+    noteRemoved?.();
+  }
+
+  /** Changes records of all users; `decide` returns the same object for no change. */
+  async rewrite(decide: (item: Item) => Item): Promise<void> {
+    const read = (stored: StoredResource) => this.#read(stored);
+    const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
+    for (const { item } of [...this.#kept.values()]) {
+      if (decide(item) === item) continue;
+      const key = { kind: this.#kind, id: item.id };
+      const changed = await this.#options.store.write(function* (tx) {
+        const stored = yield* tx.resource(key);
+        if (!stored) return undefined;
+        const before = read(stored);
+        const after = { ...before, item: decide(before.item) };
+        yield* tx.putResource(toStored(after));
+        return after;
+      });
+      if (changed) this.#keep(changed);
+    }
+  }
+
+  /** @throws ProblemError `not_found`, `conflict` for a declared one */
+  #requireOwn(userId: string, id: string): void {
+    this.get(userId, id);
+    if (this.#kept.get(id)?.userId === userId) return;
+    const noun = spellName(this.#kind);
+    const detail = `the operator's catalog file declares the ${noun} ${id}; only the operator can change it, in that file`;
+    throw new ProblemError('conflict', detail);
   }
 
   #keep(entry: ResourceEntry<Item>): void {
     const { item, userId } = entry;
     this.#kept.set(item.id, entry);
     if (item.name !== undefined) this.#names.put(item.id, { userId, name: item.name });
+  }
+
+  /** With positions below all others. */
+  #listDeclared(userId: string): ResourceEntry<Item>[] {
+    const declared = this.#options.declared?.(userId) ?? [];
+    return declared.map((item, index) => ({ userId, position: index + 1, item }));
   }
 
   /** Oldest first. */
@@ -197,7 +253,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
   /** @throws ProblemError `not_found` */
   #raiseUnknown(id: string): never {
-    throw new ProblemError('not_found', `${this.#kind} ${id} not found`);
+    throw new ProblemError('not_found', `${spellName(this.#kind)} ${id} not found`);
   }
 }
 

@@ -30,9 +30,9 @@ export function fillPath<Path extends string>(
 
 /** Names of a resource in paths, scopes, quotas and lists. */
 export interface ResourceOutline {
-  /** Member of the list's answer, quota, and command: `templates`. */
+  /** Member of the list's answer and quota: `networkVolumes`. The command is `network-volumes`. */
   readonly plural: string;
-  /** Path parameter: `template`. */
+  /** Kind in the store and schema: `networkVolume`. The path parameter is in lower case. */
   readonly singular: string;
   /** Path of the list; a record's path is one segment longer. */
   readonly path: string;
@@ -42,7 +42,7 @@ export interface ResourceOutline {
   readonly quota: number;
 }
 
-type OnePath<O extends ResourceOutline> = `${O['path']}/:${O['singular']}`;
+type OnePath<O extends ResourceOutline> = `${O['path']}/:${Lowercase<O['singular']>}`;
 
 /** The five verbs of a resource. */
 export interface ResourceRoutes<O extends ResourceOutline> {
@@ -55,7 +55,8 @@ export interface ResourceRoutes<O extends ResourceOutline> {
 
 export function listResourceRoutes<O extends ResourceOutline>(outline: O): ResourceRoutes<O> {
   const path: O['path'] = outline.path;
-  const one: OnePath<O> = `${outline.path}/:${outline.singular}`;
+  const parameter: Lowercase<O['singular']> = nameParameter(outline);
+  const one: OnePath<O> = `${outline.path}/:${parameter}`;
   const reading = { method: 'GET', access: `${outline.scope}:read` } as const;
   const access = `${outline.scope}:write` as const;
   return {
@@ -65,4 +66,17 @@ export function listResourceRoutes<O extends ResourceOutline>(outline: O): Resou
     update: { method: 'PATCH', path: one, access },
     delete: { method: 'DELETE', path: one, access },
   };
+}
+
+/** Name of the path parameter that holds an ID of the resource: `networkvolume`. */
+export function nameParameter<O extends Pick<ResourceOutline, 'singular'>>({
+  singular,
+}: O): Lowercase<O['singular']> {
+  // The type says what the method does.
+  return singular.toLowerCase() as Lowercase<O['singular']>;
+}
+
+/** `networkVolumes` as words of a sentence: `network volumes`. */
+export function spellName(name: string, separator: ' ' | '-' = ' '): string {
+  return name.replaceAll(/[A-Z]/g, (letter) => separator + letter.toLowerCase());
 }

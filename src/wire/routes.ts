@@ -22,6 +22,13 @@ export const RESOURCES = {
   },
   keys: { plural: 'keys', singular: 'key', path: '/v1/keys', scope: 'keys', quota: 200 },
   pods: { plural: 'pods', singular: 'pod', path: '/v2/pods', scope: 'pods', quota: 100 },
+  networkVolumes: {
+    plural: 'networkVolumes',
+    singular: 'networkVolume',
+    path: '/v1/network-volumes',
+    scope: 'pods',
+    quota: 50,
+  },
 } as const satisfies Readonly<Record<string, ResourceOutline>>;
 
 /** A value for each resource, from its outline. */

@@ -1,6 +1,8 @@
 // Builds the OpenAPI 3.1 document from the described operations.
+
 import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
 import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
+import { nameParameter, spellName } from '../../wire/route.ts';
 import { RESOURCES } from '../../wire/routes.ts';
 import {
   describeAnswers,
@@ -96,10 +98,11 @@ const PATH_PARAMETERS: Readonly<Record<string, string>> = {
 };
 
 function describePathParameter(name: string): string {
-  const hasName = Object.values(RESOURCES).some(({ singular }) => singular === name);
-  const ofNamed = `ID of the ${name}, or its name: a DNS label that no other ${name} of yours has`;
+  const named = Object.values(RESOURCES).find((outline) => nameParameter(outline) === name);
+  const noun = named && spellName(named.singular);
+  const ofNamed = `ID of the ${noun}, or its name: a DNS label that no other ${noun} of yours has`;
   const other = `${name.charAt(0).toUpperCase()}${name.slice(1)} ID`;
-  return PATH_PARAMETERS[name] ?? (hasName ? ofNamed : other);
+  return PATH_PARAMETERS[name] ?? (noun ? ofNamed : other);
 }
 
 function describe(operation: Operation): JsonSchema {

@@ -7,7 +7,7 @@ import type { UserResources } from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { ResourceOutline } from '../../wire/route.ts';
+import { nameParameter, type ResourceOutline } from '../../wire/route.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
 import type { QueryValues } from '../http/query.ts';
@@ -120,8 +120,9 @@ export function sendCreated(
   return sendJson(reply, created);
 }
 
-function readId({ params }: Pick<FastifyRequest, 'params'>, { singular }: ResourceOutline): string {
-  const id = new Map(Object.entries(Object(params))).get(singular);
+function readId({ params }: Pick<FastifyRequest, 'params'>, outline: ResourceOutline): string {
+  const parameter = nameParameter(outline);
+  const id = new Map(Object.entries(Object(params))).get(parameter);
   if (typeof id === 'string') return id;
-  throw new Error(`the path has no parameter ${singular}`);
+  throw new Error(`the path has no parameter ${parameter}`);
 }

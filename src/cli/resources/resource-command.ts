@@ -8,6 +8,7 @@ import {
   type Resources,
 } from '../../client/resource-calls.ts';
 import type { Page } from '../../client/resource-pages.ts';
+import { spellName } from '../../wire/route.ts';
 import { RESOURCES } from '../../wire/routes.ts';
 import type { Verb } from '../command.ts';
 import { integer, type OptionTable, type OptionValues, text } from '../options.ts';
@@ -70,26 +71,30 @@ export function defineResourceVerbs<
   kind: ResourceCommandSpec<Name, Create, Update>,
 ): Record<'list' | 'create' | 'show' | 'update', Verb> {
   const { columns, fields, name } = kind;
-  const { plural, singular } = RESOURCES[name];
-  const id = `${singular} ID or name`;
+  const { plural } = RESOURCES[name];
+  const { command, one, several } = nameInTexts(name);
+  const id = `${one} ID or name`;
   // The platform checks bodies; a command's options may compose an incomplete one.
   const connect = (caller: ApiCaller): Resources<RecordOf<Name>, object, object> =>
     connectResources(caller, name);
   return {
     list: defineApiVerb({
-      summary: `list your ${plural}, newest first`,
+      summary: `list your ${several}, newest first`,
       options: pageOptions,
-      examples: [`millrace ${plural} list`, `millrace ${plural} list --json | jq .${plural}[].id`],
+      examples: [
+        `millrace ${command} list`,
+        `millrace ${command} list --json | jq .${plural}[].id`,
+      ],
       act: (request) => showList(connect(request.caller), { plural, columns }, request),
     }),
     create: defineBodyVerb({
-      summary: `create one ${singular} and print it`,
+      summary: `create one ${one} and print it`,
       ...{ body: kind.create, fields },
       send: (body, { caller }) => connect(caller).create(body),
     }),
     show: defineApiVerb({
-      ...{ summary: `print one ${singular}`, id, options: {} },
-      examples: [`millrace ${plural} show <id>`],
+      ...{ summary: `print one ${one}`, id, options: {} },
+      examples: [`millrace ${command} show <id>`],
       act: async (request) =>
         showRecord(await connect(request.caller).get(request.id), request.json),
     }),
@@ -101,14 +106,23 @@ export function defineResourceVerbs<
   };
 }
 
+function nameInTexts(name: ResourceName) {
+  const { plural, singular } = RESOURCES[name];
+  return {
+    command: spellName(plural, '-'),
+    one: spellName(singular),
+    several: spellName(plural),
+  };
+}
+
 /** `effect` says what else is deleted, or a condition: `; no endpoint may use it`. */
 export function defineDeletion(name: ResourceName, effect: string): Verb {
-  const { plural, singular } = RESOURCES[name];
+  const { command, one } = nameInTexts(name);
   return defineApiVerb({
-    summary: `delete one ${singular}${effect}`,
-    id: `${singular} ID or name`,
+    summary: `delete one ${one}${effect}`,
+    id: `${one} ID or name`,
     options: {},
-    examples: [`millrace ${plural} delete <id>`],
+    examples: [`millrace ${command} delete <id>`],
     act: async ({ caller, id, json }) => {
       await connectResources(caller, name).delete(id);
       return json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
@@ -162,7 +176,8 @@ function describePage<Item>(
 ): string {
   if (items.length > 0) return addCursor(formatItems(items, kind, width), cursor);
   const { emptyNote, plural } = kind;
-  return emptyNote === undefined ? `no ${plural}` : `no ${plural}: ${emptyNote}`;
+  const nouns = spellName(plural);
+  return emptyNote === undefined ? `no ${nouns}` : `no ${nouns}: ${emptyNote}`;
 }
 
 /** Formats items as a table, one row each. */

@@ -144,9 +144,12 @@ export interface OfferedGpu extends Pick<GpuType, 'id' | 'name' | 'memory' | 'pr
 
 export interface NetworkVolume {
   id: string;
+  name: string;
   dataCenterId: string;
   /** The engine's name of the volume: a folder's path, or a name unique to the user. */
   source: string;
+  /** GB; a declared volume has none. */
+  sizeGb?: number;
 }
 
 export interface Holdings {
@@ -228,10 +231,10 @@ function offerProcessors({ memoryBytes, vcpus }: CatalogSources['machine']): Cpu
 /** Engines allow few characters in a name, and two users may use the same ID. */
 function describeVolume(
   userId: string,
-  { dataCenterId, id, path }: z.infer<typeof networkVolume>,
+  { dataCenterId, id, name: label = id, path }: z.infer<typeof networkVolume>,
 ): NetworkVolume {
   const own = hash('sha256', JSON.stringify([userId, id]), 'hex').slice(0, 24);
-  return { id, dataCenterId, source: path ?? `network-${own}` };
+  return { id, name: label, dataCenterId, source: path ?? `network-${own}` };
 }
 
 function toLogin(declared: DeclaredRegistry, { readPassword }: CatalogSources): RegistryLogin {

@@ -3,6 +3,7 @@
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
+import type { NetworkVolumeRecord } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
@@ -23,8 +24,14 @@ export interface CatalogPage {
   limit: number;
 }
 
+/** Volumes that users have created, besides those that the operator has declared. */
+export interface UserHoldings {
+  volume(userId: string, id: string): NetworkVolume | undefined;
+}
+
 export class Catalog {
   #contents: CatalogContents;
+  #holdings: UserHoldings | undefined;
 
   constructor(contents: CatalogContents) {
     this.#contents = contents;
@@ -33,6 +40,11 @@ export class Catalog {
   /** Machines were found, or are gone. */
   replace(contents: CatalogContents): void {
     this.#contents = contents;
+  }
+
+  /** The control plane is open. */
+  attach(holdings: UserHoldings): void {
+    this.#holdings = holdings;
   }
 
   /** `held`: UUIDs of the GPUs that pods hold. */
@@ -88,7 +100,16 @@ export class Catalog {
   }
 
   volume(userId: string, id: string): NetworkVolume | undefined {
-    return this.#contents.users.get(userId)?.volumes.get(id);
+    const declared = this.#contents.users.get(userId)?.volumes.get(id);
+    return declared ?? this.#holdings?.volume(userId, id);
+  }
+
+  /** As records of the API. */
+  declaredVolumes(userId: string): NetworkVolumeRecord[] {
+    const volumes = [...(this.#contents.users.get(userId)?.volumes.values() ?? [])];
+    return volumes.map(({ dataCenterId, id, name }) => ({
+      ...{ id, name, size: null, dataCenterId, declared: true, createdAt: null },
+    }));
   }
 
   registry(userId: string, id: string): RegistryLogin | undefined {

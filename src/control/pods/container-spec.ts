@@ -85,8 +85,11 @@ function listMounts({ spec, userId }: PodState, catalog: PodCatalog): ContainerM
     : [];
   const shared = network.map(({ path, volumeId }): ContainerMount => {
     const volume = catalog.volume(userId, volumeId);
-    if (volume) return { kind: 'network', source: volume.source, path };
-    throw new EngineError('refused', `the network volume ${volumeId} is not declared any more`);
+    if (volume) {
+      const { sizeGb, source } = volume;
+      return { kind: 'network', source, path, ...(sizeGb !== undefined && { sizeGb }) };
+    }
+    throw new EngineError('refused', `the network volume ${volumeId} does not exist any more`);
   });
   return [...own, ...shared];
 }

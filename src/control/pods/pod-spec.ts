@@ -22,7 +22,7 @@ export interface PodCatalog {
   /** UUIDs of all devices of the type; none for an unknown type. */
   gpuDevices(gpuTypeId: string): readonly string[];
   /** `source` is the engine's name of the volume, unique to the user. */
-  volume(userId: string, volumeId: string): { source: string } | undefined;
+  volume(userId: string, volumeId: string): { source: string; sizeGb?: number } | undefined;
   registry(userId: string, registryId: string): RegistryLogin | undefined;
   /** The named data center, or the default one. */
   dataCenterFor(userId: string, spec: PodSpec): string | null;

@@ -9,6 +9,8 @@ import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
+import type { NetworkVolumeService } from '../../control/holdings/network-volumes.ts';
+import { VolumeRemovals } from '../../control/holdings/volume-removals.ts';
 import type { Keys } from '../../control/keys/keys.ts';
 import type { Amounts, Place } from '../../control/limits/capacity.ts';
 import type { Quotas } from '../../control/limits/quotas.ts';
@@ -78,25 +80,30 @@ export class Compute {
   /** Services of the API besides endpoints, pods and keys. */
   readonly served: readonly ServedResource[];
   readonly templates: Templates;
+  readonly networkVolumes: NetworkVolumeService;
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
   readonly versions: Versions;
   readonly #options: ComputeOptions;
   readonly #engineParts: EngineParts | undefined;
+  readonly #removals: VolumeRemovals | undefined;
   #control: PodControl | undefined;
 
   private constructor(
     options: ComputeOptions,
-    parts: Pick<Compute, 'served' | 'templates' | 'endpoints' | 'decisions'> & {
+    parts: Pick<Compute, 'served' | 'templates' | 'networkVolumes' | 'endpoints' | 'decisions'> & {
       pods: Pods | undefined;
+      removals: VolumeRemovals | undefined;
     },
   ) {
     const { catalog, clock, engine, log } = options;
-    const { decisions, endpoints, pods, served, templates } = parts;
+    const { decisions, endpoints, networkVolumes, pods, removals, served, templates } = parts;
     this.#options = options;
     this.catalog = catalog;
     this.served = served;
     this.templates = templates;
+    this.networkVolumes = networkVolumes;
+    this.#removals = removals;
     this.endpoints = endpoints;
     this.decisions = decisions;
     this.versions = new Versions({
@@ -116,10 +123,15 @@ export class Compute {
 
   /** Loads the records; starts nothing yet. With several nodes, `load` reads the pods. */
   static async open(options: ComputeOptions): Promise<Compute> {
-    const { catalog, clock, engine, limits, nodes, processUsers, quotas, store } = options;
+    const { catalog, clock, engine, limits, log, nodes, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
-    const { served, templates } = await openResources({
+    const { networkVolumes: volumes } = engine ?? {};
+    const removals = volumes && new VolumeRemovals({ store, volumes, clock, log });
+    let opened: Pods | undefined;
+    const { networkVolumes, served, templates } = await openResources({
       ...{ store, clock, catalog, quotas },
+      listPods: () => opened?.live.allAndComing() ?? [],
+      onVolumeRemoved: () => void removals?.run(),
       engine: kind,
       // Of several nodes, the one that runs the worker may have the file.
       ...(kind === 'process' && !nodes && { findHandlerFault }),
@@ -132,6 +144,7 @@ export class Compute {
         ...{ store: podStore, clock, engine, catalog, templates, processUsers, quotas, limits },
         ...{ listPlaces, gpusOfNode: nodes?.gpusOfNode },
       });
+    opened = pods;
     if (!nodes) await pods?.live.load();
     const admit = (userId: string) => pods?.admit(userId);
     const deploying = engine && { engine: engine.kind, catalog, templates, admit };
@@ -143,7 +156,9 @@ export class Compute {
       ...(deploying && { deploying }),
     });
     const decisions = await Decisions.open(podStore);
-    return new Compute(options, { served, templates, endpoints, decisions, pods });
+    return new Compute(options, {
+      ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals },
+    });
   }
 
   get pods(): Pods | undefined {
@@ -234,6 +249,7 @@ export class Compute {
       ...{ keys, host },
     });
     await this.#control.start();
+    this.#removals?.start();
   }
 
   /** What the scaler of this process knows of the endpoint's workers. */
@@ -251,6 +267,7 @@ export class Compute {
   async end(): Promise<void> {
     const control = this.#control;
     this.#control = undefined;
+    await this.#removals?.stop();
     await control?.close();
   }
 

@@ -103,7 +103,7 @@ export async function openNode(
   const ofPods = nodeCompute;
   closers.push(() => ofPods.close());
   const { compute } = ofPods;
-  const { endpoints, templates } = compute;
+  const { endpoints, networkVolumes, templates } = compute;
   const { pods, served, versions } = compute;
   const countUseHere = (userId: string) =>
     countUse(userId, { endpoints, pods, served, versions, keys, clock });
@@ -133,6 +133,7 @@ export async function openNode(
       () => sessions.reload(),
       () => endpoints.reload(),
       () => templates.reload(),
+      () => networkVolumes.reload(),
     ],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {

@@ -7,6 +7,7 @@ import { endpoints } from '../resources/endpoint.ts';
 import { EVENT_OPERATIONS } from '../resources/events.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
 import { LIMITS_OPERATIONS } from '../resources/limits.ts';
+import { networkVolumes } from '../resources/network-volume.ts';
 import { NODE_OPERATIONS } from '../resources/nodes.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { SESSION_OPERATIONS } from '../resources/session.ts';
@@ -18,9 +19,9 @@ import type { Operation } from './operation.ts';
 import type { FixedResource } from './resource.ts';
 import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
 
-export const DESCRIBED_RESOURCES = { pods, endpoints, templates, keys } satisfies Readonly<
-  Record<string, FixedResource>
->;
+export const DESCRIBED_RESOURCES = {
+  ...{ pods, endpoints, templates, keys, networkVolumes },
+} satisfies Readonly<Record<string, FixedResource>>;
 
 export const OPERATIONS: readonly Operation[] = [
   ...Object.values(JOB_OPERATIONS),

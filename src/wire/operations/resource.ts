@@ -1,7 +1,12 @@
 // Describes a resource: its schemas, texts and examples. Its five verbs, their routes, scopes,
 // OpenAPI entries and schema names follow from the description.
 import { z } from 'zod';
-import { listResourceRoutes, type ResourceOutline, type ResourceRoutes } from '../route.ts';
+import {
+  listResourceRoutes,
+  type ResourceOutline,
+  type ResourceRoutes,
+  spellName,
+} from '../route.ts';
 import {
   ANSWER_NOTHING,
   type Answers,
@@ -203,7 +208,7 @@ function nameResource({
   noun?: { one: string; several: string };
   outline: ResourceOutline;
 }): { one: string; several: string } {
-  return noun ?? { one: outline.singular, several: outline.plural };
+  return noun ?? { one: spellName(outline.singular), several: spellName(outline.plural) };
 }
 
 function capitalise(word: string): string {

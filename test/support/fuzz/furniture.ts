@@ -86,9 +86,11 @@ async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Pro
   const pod = await make(platform, key, '/v2/pods', {
     ...{ name: 'alice', image: 'none', args: 'sleep 600', cpu },
   });
+  const volume = await make(platform, key, '/v1/network-volumes', { name: 'alice', size: 1 });
   return {
     key,
     ids: {
+      networkvolume: [volume],
       ...{ endpoint: [queue, balanced], template: [idle], pod: [pod], key: [] },
       job: await Promise.all(jobs),
     },
@@ -113,10 +115,14 @@ async function furnishBob(platform: PlatformProcess, { cpu, key }: Start): Promi
   const pod = await make(platform, key, '/v2/pods', {
     ...{ name: SECRET, image: 'none', args: 'sleep 600', env: { SECRET }, cpu },
   });
+  const volume = await make(platform, key, '/v1/network-volumes', { name: SECRET, size: 1 });
   const spare = await make(platform, key, '/v1/keys', { name: SECRET, scopes: ['jobs:read'] });
   return {
     key,
-    ids: { endpoint: [endpoint], job: [job], key: [spare], pod: [pod], template: [template] },
+    ids: {
+      ...{ endpoint: [endpoint], job: [job], key: [spare], pod: [pod], template: [template] },
+      networkvolume: [volume],
+    },
   };
 }
 
@@ -130,6 +136,7 @@ export async function describeBelongings(
     `/v1/endpoints/${endpoint}`,
     `/v1/templates/${ids.template[0]}`,
     `/v1/keys/${ids.key[0]}`,
+    `/v1/network-volumes/${ids.networkvolume[0]}`,
     `/v2/${endpoint}/health`,
   ];
   const records = await Promise.all(paths.map((path) => call(platform, key, path)));

@@ -14,7 +14,14 @@ import {
 import type { Dice } from './dice.ts';
 import { HARMLESS_ARGS } from './safety.ts';
 
-export const RESOURCE_KINDS = ['endpoint', 'job', 'pod', 'template', 'key'] as const;
+export const RESOURCE_KINDS = [
+  'endpoint',
+  'job',
+  'pod',
+  'template',
+  'key',
+  'networkvolume',
+] as const;
 export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 
 /** IDs that requests name. */
@@ -81,6 +88,7 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   listPods: (dice) => ({ query: composePage(dice) }),
   listEndpoints: (dice) => ({ query: composePage(dice) }),
   listTemplates: (dice) => ({ query: composePage(dice) }),
+  listNetworkVolumes: (dice) => ({ query: composePage(dice) }),
   listGpuTypes: (dice) => ({ query: composePage(dice) }),
   listCpuFlavors: (dice) => ({ query: composePage(dice) }),
   listDataCenters: (dice) => ({ query: composePage(dice) }),
@@ -96,6 +104,10 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   updateEndpoint: (dice, ground) => ({ json: pickMembers(dice, composeEndpoint(dice, ground)) }),
   createTemplate: (dice) => ({ json: composeTemplate(dice) }),
   updateTemplate: (dice) => ({ json: pickMembers(dice, composeTemplate(dice)) }),
+  createNetworkVolume: (dice) => ({ json: composeVolume(dice) }),
+  updateNetworkVolume: (dice) => ({
+    json: pickMembers(dice, { name: 'fuzzed', size: dice.integer(1, 100) }),
+  }),
   createKey: (dice) => ({ json: composeKey(dice) }),
   rotateKey: (dice) => (dice.chance(0.5) ? { json: { graceSeconds: 60 } } : {}),
 };
@@ -213,12 +225,13 @@ function composeContainer(dice: Dice) {
 
 function composePod(dice: Dice, { cpu, pickId }: Ground): object {
   const template = pickId('template', dice);
+  const volume = dice.chance(0.2) ? pickId('networkvolume', dice) : undefined;
   return {
     ...composeContainer(dice),
     cpu,
     ...pickMembers(dice, {
       ...(template !== undefined && { template }),
-      mounts: {},
+      mounts: volume === undefined ? {} : { network: [{ volumeId: volume, path: '/data' }] },
       registry: null,
       cloud: 'SECURE',
       dataCenterId: null,
@@ -245,6 +258,15 @@ function composeEndpoint(dice: Dice, { pickId }: Ground): object {
       maxQueued: 1_000,
       scaler: { type: 'REQUEST_COUNT', perWorker: 2 },
     }),
+  };
+}
+
+function composeVolume(dice: Dice): object {
+  const size = dice.integer(1, 50);
+  return {
+    name: 'fuzzed',
+    size,
+    ...pickMembers(dice, { dataCenterId: dice.pick([null, 'local']) }),
   };
 }
 

@@ -181,7 +181,7 @@ const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^cpu\.id: CPU flavor .* is not in the catalog/, 'CPU flavor of the catalog'],
   [/^cpu\.vcpuCount: .* has /, '`vcpuCounts`'],
   [/^cpu\.memory: .* has at most /, '`maxMemory`'],
-  [/^(disk|mounts\.persistent\.size): can only grow/, 'can only grow'],
+  [/^(disk|size|mounts\.persistent\.size): can only grow/, 'can only grow'],
   [/^scopes\[\d+\]: must be one of /, 'binds it to one endpoint'],
   // JSON parsers may round such numbers.
   [/: Too big: expected int to be <=9007199254740991$/, ''],

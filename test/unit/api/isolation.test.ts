@@ -37,8 +37,9 @@ async function startStage(): Promise<Stage> {
   const job = await make(`/v2/${endpoint}/run`, { input: {} });
   const key = await make('/v1/keys', { name: 'k', scopes: ['worker'] });
   const pod = await make('/v2/pods', { name: 'p', image: 'i', cpu: CPU });
+  const networkvolume = await make('/v1/network-volumes', { name: 'v', size: 1 });
   const version = await uploadVersion(platform, endpoint, ann);
-  const things = { template, endpoint, version, job, key, pod, '*': 'w1/j1' };
+  const things = { template, endpoint, version, job, key, pod, networkvolume, '*': 'w1/j1' };
   return { platform, ann: { key: ann, things }, bob: { key: await admin('bob') } };
 }
 

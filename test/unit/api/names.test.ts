@@ -37,6 +37,7 @@ async function makeOwn(platform: Platform, userId: string): Promise<Caller> {
   const ids = {
     ...{ template, endpoint },
     key: await make('/v1/keys', { name: NAME, scopes: ['worker'] }),
+    networkvolume: await make('/v1/network-volumes', { name: NAME, size: 1 }),
     pod: await make('/v2/pods', { name: NAME, image: 'i', cpu: CPU }),
     job: await make(`/v2/${endpoint}/run`, { input: {} }),
   };
@@ -65,7 +66,7 @@ const get = async ({ call }: Pick<Platform, 'call'>, key: string, path: string) 
   return { status: response.status, body: await readJson(response) };
 };
 
-const SUBJECT = /:(endpoint|template|key|pod)\b/;
+const SUBJECT = /:(endpoint|template|key|networkvolume|pod)\b/;
 
 /** Polls wait, and the stream is read once. */
 function isPlainRead({ method, url }: ServedRoute): boolean {
@@ -89,7 +90,14 @@ describe('a name', () => {
     const fill = (url: string, ids: Readonly<Record<string, string>>) =>
       url.replaceAll(/:([a-z]+)/g, (_all, name: string) => ids[name] ?? '');
     for (const { key, ids } of [ann, bob]) {
-      const named = { ...ids, endpoint: NAME, template: NAME, key: NAME, pod: NAME };
+      const named = {
+        ...ids,
+        endpoint: NAME,
+        template: NAME,
+        key: NAME,
+        pod: NAME,
+        networkvolume: NAME,
+      };
       for (const { url } of routes) {
         const byId = await read(platform, key, fill(url, ids));
         expect(byId, url).not.toMatch(/^404/);

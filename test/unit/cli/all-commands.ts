@@ -23,6 +23,7 @@ import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
 import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
 import { keysCommands } from '../../../src/cli/resources/keys.ts';
 import { limitsCommand } from '../../../src/cli/resources/limits.ts';
+import { networkVolumesCommands } from '../../../src/cli/resources/network-volumes.ts';
 import { nodesCommand } from '../../../src/cli/resources/nodes.ts';
 import { podsCommands } from '../../../src/cli/resources/pods.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
@@ -34,6 +35,7 @@ export const groups = [
   endpointsCommands,
   jobsCommands,
   keysCommands,
+  networkVolumesCommands,
   podsCommands,
   profilesCommands,
   storeCommands,

@@ -1,0 +1,101 @@
+// Manages network volumes: the records of users, and those that the operator's catalog file declares.
+import { hash } from 'node:crypto';
+import type { Clock } from '../../base/clock.ts';
+import type { Store, Transaction } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import {
+  type NetworkVolumeCreation,
+  type NetworkVolumeRecord,
+  type NetworkVolumeUpdate,
+  networkVolumeRecord,
+} from '../../wire/resources/network-volume.ts';
+import type { Catalog } from '../endpoints/catalog.ts';
+import type { NetworkVolume } from '../endpoints/catalog-contents.ts';
+import type { Quotas } from '../limits/quotas.ts';
+import { StoredResources } from '../stored-resources.ts';
+import { describeUses, type PodUse } from './pod-use.ts';
+import { noteRemoval } from './volume-removals.ts';
+
+export interface NetworkVolumesOptions {
+  store: Store;
+  clock: Clock;
+  catalog: Pick<Catalog, 'dataCenterFor' | 'hasDataCenter' | 'declaredVolumes'>;
+  /** Pods of all users that still exist, those that are being created included. Default: none. */
+  listPods?: (() => readonly PodUse[]) | undefined;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+  /** Called when a volume has been deleted: the engine may remove its content. Default: nothing happens. */
+  onRemoved?: (() => void) | undefined;
+}
+
+export type NetworkVolumeService = StoredResources<
+  NetworkVolumeCreation,
+  NetworkVolumeUpdate,
+  NetworkVolumeRecord
+>;
+
+export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<NetworkVolumeService> {
+  const { catalog, clock, listPods = () => [], onRemoved, quotas, store } = options;
+  return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, NetworkVolumeRecord>({
+    ...{ store, clock, quotas },
+    ...{ name: 'networkVolumes', prefix: 'vol', record: networkVolumeRecord },
+    declared: (userId) => catalog.declaredVolumes(userId),
+    rules: {
+      compose: ({ createdAt, id }, { dataCenterId, name, size }) => {
+        const place = dataCenterId ?? catalog.dataCenterFor('', NOWHERE);
+        // A catalog has a data center.
+        return { id, name, size, dataCenterId: place ?? '', declared: false, createdAt };
+      },
+      change,
+      admit(_userId, given) {
+        const id = 'dataCenterId' in given ? given.dataCenterId : null;
+        if (id === null || catalog.hasDataCenter(id)) return;
+        throw refuse(`dataCenterId: data center ${JSON.stringify(id)} not found`);
+      },
+      admitRemoval(userId, id) {
+        const users = listPods().filter(
+          (pod) =>
+            pod.userId === userId && pod.spec.mounts.network?.some((each) => each.volumeId === id),
+        );
+        if (users.length > 0) throw new ProblemError('conflict', describeUses('volume', id, users));
+      },
+      *judgeRemoval(tx: Transaction, id, userId) {
+        yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
+      },
+      ...(onRemoved && { noteRemoved: onRemoved }),
+    },
+  });
+}
+
+/** Engines allow few characters in a name, and two users may use the same ID for declared volumes. */
+export function nameSource(userId: string, id: string): string {
+  return `network-${hash('sha256', JSON.stringify([userId, id]), 'hex').slice(0, 24)}`;
+}
+
+/** The volume as pods mount it; undefined if it is declared, being removed, or not the user's. */
+export function findMountable(
+  volumes: Pick<NetworkVolumeService, 'findUsable'>,
+  userId: string,
+  id: string,
+): NetworkVolume | undefined {
+  const found = volumes.findUsable(userId, id);
+  if (!found || found.declared) return undefined;
+  const { dataCenterId, size } = found;
+  const source = nameSource(userId, id);
+  return { id, name: found.name, dataCenterId, source, ...(size !== null && { sizeGb: size }) };
+}
+
+const NOWHERE = { dataCenterId: null, mounts: {}, registry: null };
+
+/** @throws ProblemError `invalid` for a volume that would shrink */
+function change(volume: NetworkVolumeRecord, update: NetworkVolumeUpdate): NetworkVolumeRecord {
+  const { size = volume.size } = update;
+  if (volume.size !== null && size !== null && size < volume.size) {
+    throw refuse(`size: can only grow, it has ${volume.size} GB`);
+  }
+  return { ...volume, ...update, size };
+}
+
+function refuse(fault: string): ProblemError {
+  return new ProblemError('invalid', fault, { errors: [fault] });
+}

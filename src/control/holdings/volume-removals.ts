@@ -1,0 +1,104 @@
+// Removes the content of deleted network volumes from the engine. The commit that deletes a volume notes
+// what is left to remove, so that a crash or an engine that does not answer only delays the removal.
+import { z } from 'zod';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { NetworkVolumes } from '../../engine/engine.ts';
+import { ENDING, type Step, type Store, type Transaction } from '../../store/store.ts';
+
+const KIND = 'removedVolume';
+/** Removals of one pass. */
+const PAGE = 100;
+/** Interval of the attempts while removals are left, ms. */
+const RETRY_MS = 15_000;
+
+const removal = z.object({ source: z.string() });
+
+export interface RemovedVolume {
+  id: string;
+  userId: string;
+  /** The engine's name. */
+  source: string;
+}
+
+/** In the commit that deletes the volume. */
+export function* noteRemoval(tx: Transaction, { id, source, userId }: RemovedVolume): Step<void> {
+  const body = JSON.stringify({ source });
+  yield* tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
+}
+
+export interface VolumeRemovalsOptions {
+  store: Store;
+  volumes: NetworkVolumes;
+  clock: Clock;
+  log: Log;
+}
+
+export class VolumeRemovals {
+  readonly #options: VolumeRemovalsOptions;
+  /** Volumes whose failure is logged. */
+  readonly #stuck = new Set<string>();
+  #running: Promise<void> = Promise.resolve();
+  #cancelTimer: (() => void) | undefined;
+  #isStopped = true;
+
+  constructor(options: VolumeRemovalsOptions) {
+    this.#options = options;
+  }
+
+  /** This process manages the engine from now on. */
+  start(): void {
+    this.#isStopped = false;
+    void this.run();
+  }
+
+  /** Removes what is left; repeats by itself what fails. Passes do not overlap. Never rejects. */
+  run(): Promise<void> {
+    this.#cancelTimer?.();
+    this.#running = this.#running.then(() => this.#pass());
+    return this.#running;
+  }
+
+  /** Resolves when no pass runs. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#cancelTimer?.();
+    await this.#running;
+  }
+
+  async #pass(): Promise<void> {
+    const { clock, log, store } = this.#options;
+    if (this.#isStopped) return;
+    let isDone = false;
+    try {
+      const left = await store.read((tx) => tx.resources({ kind: KIND, limit: PAGE }));
+      const removed: boolean[] = [];
+      for (const { body, id } of left) removed.push(await this.#remove(id, body));
+      isDone = left.length < PAGE && !removed.includes(false);
+    } catch (error) {
+      if (!this.#isStopped) log.warn({ err: error }, 'removing network volumes failed, retrying');
+    }
+    if (isDone || this.#isStopped) return;
+    this.#cancelTimer = clock.after(RETRY_MS, () => void this.run());
+  }
+
+  /** @returns whether its content is gone */
+  async #remove(id: string, body: string): Promise<boolean> {
+    const { log, store, volumes } = this.#options;
+    if (this.#isStopped) return false;
+    try {
+      await volumes.remove(removal.parse(JSON.parse(body)).source);
+      await store.write((tx) => tx.removeResource({ kind: KIND, id }), ENDING);
+    } catch (error) {
+      const isNew = !this.#stuck.has(id);
+      this.#stuck.add(id);
+      if (isNew && !this.#isStopped) {
+        log.warn({ volume: id, err: error }, 'network volume cannot be removed, retrying');
+      }
+      return false;
+    }
+    this.#stuck.delete(id);
+    log.info({ volume: id }, 'network volume removed');
+    return true;
+  }
+}

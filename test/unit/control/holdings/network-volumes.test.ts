@@ -1,0 +1,150 @@
+// Network volumes of users: what may be created, changed and deleted, and what is left to remove.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
+import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
+import { nameSource } from '../../../../src/control/holdings/network-volumes.ts';
+import type { PodUse } from '../../../../src/control/holdings/pod-use.ts';
+import { VolumeRemovals } from '../../../../src/control/holdings/volume-removals.ts';
+import { openResources } from '../../../../src/control/served-resources.ts';
+import { EngineError } from '../../../../src/engine/engine.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { errorAt } from '../../../support/answers.ts';
+
+const FILE = catalogFile.parse({
+  dataCenters: [{ id: 'north' }, { id: 'south' }],
+  users: { ada: { networkVolumes: [{ id: 'old', name: 'Old', dataCenterId: 'south' }] } },
+});
+
+async function open() {
+  const store = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => store.close());
+  const clock = new ManualClock();
+  const machine = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
+  const pods: PodUse[] = [];
+  const removed: string[] = [];
+  const state = { fault: undefined as EngineError | undefined };
+  const volumes = {
+    async remove(source: string) {
+      if (state.fault) throw state.fault;
+      removed.push(source);
+    },
+  };
+  const removals = new VolumeRemovals({ store, clock, volumes, log: silentLog });
+  const openAll = async () => {
+    const catalog = new Catalog(
+      composeCatalog({ file: FILE, devices: [], machine, readPassword: () => 'p' }),
+    );
+    const opened = await openResources({
+      ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
+      onVolumeRemoved: () => void removals.run(),
+    });
+    return { catalog, volumes: opened.networkVolumes };
+  };
+  const start = () => {
+    removals.start();
+    onTestFinished(() => removals.stop());
+    return removals.run();
+  };
+  return { ...(await openAll()), clock, openAll, pods, removals, removed, start, state };
+}
+
+const creation = { name: 'models', size: 10, dataCenterId: null };
+
+function podWith(volumeId: string, given: Partial<PodUse> = {}): PodUse {
+  return {
+    ...{ id: 'pod_1', userId: 'ada', endpointId: null, status: 'EXITED' },
+    spec: { registry: null, mounts: { network: [{ volumeId, path: '/data' }] } },
+    ...given,
+  };
+}
+
+describe('a network volume', () => {
+  it('is in the default data center unless one is named, and can be mounted', async () => {
+    const { catalog, openAll, volumes } = await open();
+    const made = await volumes.create('ada', creation);
+    expect(made).toMatchObject({
+      name: 'models',
+      size: 10,
+      dataCenterId: 'north',
+      declared: false,
+    });
+    const source = nameSource('ada', made.id);
+    for (const some of [catalog, (await openAll()).catalog]) {
+      expect(some.volume('ada', made.id)).toMatchObject({ source, sizeGb: 10 });
+      expect(some.volume('bob', made.id)).toBeUndefined();
+    }
+    const south = await volumes.create('ada', { ...creation, dataCenterId: 'south' });
+    expect(south.dataCenterId).toBe('south');
+    const nowhere = volumes.create('ada', { ...creation, dataCenterId: 'west' });
+    await expect(nowhere).rejects.toMatchObject({ errors: [errorAt('dataCenterId')] });
+  });
+
+  it('grows, and never shrinks', async () => {
+    const { volumes } = await open();
+    const { id } = await volumes.create('ada', creation);
+    expect(await volumes.update('ada', id, { size: 20 })).toMatchObject({ size: 20 });
+    const shrunk = volumes.update('ada', id, { size: 19 });
+    await expect(shrunk).rejects.toMatchObject({ code: 'invalid', errors: [errorAt('size')] });
+    expect(await volumes.update('ada', id, { name: 'n' })).toMatchObject({ size: 20, name: 'n' });
+  });
+
+  it('cannot be deleted while a pod has it, and the refusal names the pod', async () => {
+    const { catalog, pods, volumes } = await open();
+    const { id } = await volumes.create('ada', creation);
+    pods.push(podWith(id, { endpointId: 'ep_1' }));
+    const named = { code: 'conflict', message: expect.stringMatching(/pod_1 .*EXITED.*ep_1/) };
+    await expect(volumes.remove('ada', id)).rejects.toMatchObject(named);
+    expect(catalog.volume('ada', id)).toBeDefined();
+    pods.splice(0, 1, podWith(id, { userId: 'bob' }));
+    const removing = volumes.remove('ada', id);
+    // A pod that is created from now on must not get it.
+    expect(catalog.volume('ada', id)).toBeUndefined();
+    await removing;
+    expect(volumes.find('ada', id)).toBeUndefined();
+  });
+
+  it('of the catalog file is listed and mounted, but only the operator can change it', async () => {
+    const { catalog, volumes } = await open();
+    const { id } = await volumes.create('ada', creation);
+    const page = (before?: number) => volumes.list({ userId: 'ada', before, limit: 1 });
+    const first = await page();
+    expect(first.records).toMatchObject([{ id, declared: false }]);
+    const declared = { id: 'old', name: 'Old', size: null, dataCenterId: 'south', declared: true };
+    expect(await page(first.next)).toMatchObject({ records: [declared], next: undefined });
+    expect(volumes.get('ada', 'old')).toMatchObject(declared);
+    expect(() => volumes.get('bob', 'old')).toThrowError(/not found/);
+    expect(catalog.volume('ada', 'old')?.source).toBe(nameSource('ada', 'old'));
+    const refused = { code: 'conflict', message: expect.stringContaining('catalog file') };
+    await expect(volumes.remove('ada', 'old')).rejects.toMatchObject(refused);
+    await expect(volumes.update('ada', 'old', { name: 'x' })).rejects.toMatchObject(refused);
+  });
+});
+
+describe('the content of a deleted volume', () => {
+  it('is removed from the engine', async () => {
+    const { removals, removed, start, volumes } = await open();
+    await start();
+    const { id } = await volumes.create('ada', creation);
+    await volumes.remove('ada', id);
+    await removals.run();
+    expect(removed).toEqual([nameSource('ada', id)]);
+    await removals.run();
+    expect(removed).toHaveLength(1);
+  });
+
+  it('is removed later if the engine does not answer, and after a restart', async () => {
+    const { clock, removed, start, state, volumes } = await open();
+    const ids = [await volumes.create('ada', creation), await volumes.create('ada', creation)];
+    for (const { id } of ids) await volumes.remove('ada', id);
+    expect(removed).toEqual([]);
+    state.fault = new EngineError('unavailable', 'no answer');
+    await start();
+    expect(removed).toEqual([]);
+    state.fault = undefined;
+    await clock.advance(60_000);
+    await expect.poll(() => removed.length).toBe(2);
+    expect(removed.toSorted()).toEqual(ids.map(({ id }) => nameSource('ada', id)).toSorted());
+  });
+});
