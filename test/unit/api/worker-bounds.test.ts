@@ -85,7 +85,7 @@ describe('over HTTP', () => {
     ['an input schema', { inputSchema: schemaOf('é'.repeat(32_768)) }],
     ['an input schema that is no object', { inputSchema: '[]' }],
     ['an input schema that is no JSON', { inputSchema: '{"type":' }],
-    ['a deep input schema', { inputSchema: '{"a":'.repeat(64) + '{}' + '}'.repeat(64) }],
+    ['a deep input schema', { inputSchema: `${'{"a":'.repeat(64)}{}${'}'.repeat(64)}` }],
   ])('%s is stored with the worker and refused if it is too long', async (_, more) => {
     const platform = await startPlatform();
     expect((await post(platform, 'hello', { ...HELLO, ...more })).status).toBe(422);

@@ -76,7 +76,7 @@ describe('the input schema of a handler', () => {
     expect(missing({ input: schemaOf({ toJsonSchema: () => 'text' }) })).toMatch(/not a plain/);
     const long = { title: 'é'.repeat(32_768) };
     expect(missing({ inputSchema: long })).toMatch(/has 65548 bytes; at most 65536/);
-    const deep = JSON.parse('{"a":'.repeat(64) + '{}' + '}'.repeat(64));
+    const deep = JSON.parse(`${'{"a":'.repeat(64)}{}${'}'.repeat(64)}`);
     expect(missing({ inputSchema: deep })).toMatch(/deeper than 64 levels/);
     expect(missing({ inputSchema: { a: () => 1 } })).toMatch(/inputSchema\.a is not JSON/);
     const cycle: Record<string, unknown> = {};
