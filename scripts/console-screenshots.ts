@@ -101,6 +101,7 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
         await page.goto(`${platform.url}/console${path}`);
         if (name === 'playground') {
           const input = { act: 'say', text: 'water over the wheel, turn ', count: 20, ms: 20 };
+          await page.getByRole('radio', { name: 'JSON', exact: true }).check();
           await page.getByLabel('Input (JSON)').fill(JSON.stringify(input, null, 2));
           await page.getByRole('button', { name: 'Run', exact: true }).click();
         }

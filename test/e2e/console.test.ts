@@ -3,6 +3,7 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
 import { describeEndpoint } from './console/endpoint.ts';
+import { describeInputForm } from './console/input-form.ts';
 import { describeJobs } from './console/jobs.ts';
 import { describePlayground } from './console/playground.ts';
 import { describeResources } from './console/resources.ts';
@@ -31,6 +32,7 @@ describe('the console', () => {
   describeShell(ready);
   describeEndpoint(ready);
   describePlayground(ready);
+  describeInputForm(ready);
   describeJobs(ready);
   describeResources(ready);
 });

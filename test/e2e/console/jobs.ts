@@ -108,6 +108,7 @@ export function describeJobs(world: () => World): void {
             .first()
             .waitFor();
           await page.getByRole('button', { name: 'Run again with another input' }).click();
+          await page.getByRole('radio', { name: 'JSON', exact: true }).check();
           await expect
             .poll(() => page.getByLabel('Input (JSON)').inputValue())
             .toContain('for a reason');

@@ -6,9 +6,14 @@ import { ENDPOINT, expectAccessible, expectNoSidewaysScroll, visit, type World }
 const PATH = `/endpoints/${ENDPOINT}/playground`;
 
 async function run(page: Page, input: object, mode = 'Stream'): Promise<void> {
+  await openJson(page);
   await page.getByLabel('Input (JSON)').fill(JSON.stringify(input));
   await page.getByRole('radio', { name: mode, exact: true }).check();
   await page.getByRole('button', { name: 'Run', exact: true }).click();
+}
+
+async function openJson(page: Page): Promise<void> {
+  await page.getByRole('radio', { name: 'JSON', exact: true }).check();
 }
 
 function result(page: Page) {
@@ -49,6 +54,7 @@ export function describePlayground(world: () => World): void {
 
     it('says where the JSON is wrong, and why a job failed', async () => {
       await visit(world(), PATH, async (page) => {
+        await openJson(page);
         await page.getByLabel('Input (JSON)').fill('{\n"act": \n}');
         await page.getByText(/is not valid JSON/).waitFor();
         expect(await page.getByRole('button', { name: 'Run', exact: true }).isDisabled()).toBe(

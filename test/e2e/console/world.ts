@@ -7,6 +7,10 @@ import { openPage, type WatchedPage } from '../../support/browser.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 export const ENDPOINT = 'console';
+/** Its worker has a handler with an input of many parts. */
+export const FORM = 'form';
+/** Its workers are those of a test. */
+export const HOSTILE = 'hostile';
 
 export interface World {
   platform: PlatformProcess;
@@ -15,11 +19,12 @@ export interface World {
 
 export async function openWorld(browser: Browser): Promise<World> {
   const platform = await PlatformProcess.start({
-    endpoints: [ENDPOINT, 'quiet'],
+    endpoints: [ENDPOINT, 'quiet', FORM, HOSTILE],
     args: ['--engine', 'process'],
   });
   const worker = platform.startWorker(ENDPOINT, 'console.ts');
-  await worker.find(/connected/);
+  const form = platform.startWorker(FORM, 'console-form.ts');
+  await Promise.all([worker.find(/connected/), form.find(/connected/)]);
   return { platform, browser };
 }
 

@@ -1,5 +1,5 @@
 // The playground: an input, one job with it, and what comes back.
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { isTerminal, JOB_STATUSES } from '../../../../src/wire/job.ts';
 import { Confirm } from '../../parts/confirm.tsx';
 import { sayStatus } from '../../parts/job-status.ts';
@@ -8,7 +8,9 @@ import { Time } from '../../parts/time.tsx';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, useEndpoint } from '../endpoint/frame.tsx';
 import { useAttempt } from './attempt.ts';
-import { InputPanel } from './input-panel.tsx';
+import type { JsonSchema } from './form/schema.ts';
+import { createInput } from './form/values.ts';
+import { InputEditor, useInputSchema } from './input-editor.tsx';
 import { Result } from './result.tsx';
 import { SnippetPanel } from './snippet-panel.tsx';
 import { keepDraft, keepTry, type Mode, type PastTry, readDraft, readTries } from './tries.ts';
@@ -25,11 +27,14 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
 }
 
 function Playground({ id }: { id: string }) {
-  const [input, setInput] = useState(() => readDraft(id) ?? FIRST_INPUT);
+  const schema = useInputSchema(id);
+  const [entered, setInput] = useState(() => readDraft(id));
+  const first = useMemo(() => writeFirst(schema), [schema]);
+  const input = entered ?? first;
   const [mode, setMode] = useState<Mode>('stream');
   const [tries, setTries] = useState(() => readTries(id));
   const { attempt, cancel, start } = useAttempt(id);
-  const read = readInput(input);
+  const read = useMemo(() => readInput(input), [input]);
   const status = attempt?.record?.status;
   const isRunning = attempt !== undefined && attempt.endMs === undefined;
 
@@ -51,17 +56,19 @@ function Playground({ id }: { id: string }) {
   return (
     <div class="playground">
       <form
+        // The handler checks the input, and its answer says more.
+        noValidate
         onSubmit={(event) => {
           event.preventDefault();
           run();
         }}
+        onKeyDown={(event) => {
+          if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+          event.preventDefault();
+          run();
+        }}
       >
-        <InputPanel
-          text={input}
-          problem={'problem' in read ? read.problem : undefined}
-          onInput={setInput}
-          onRun={run}
-        />
+        <InputEditor schema={schema} text={input} read={read} onInput={setInput} />
         <ModeChoice mode={mode} onChange={setMode} />
         <div class="form-actions">
           <button type="submit" class="primary" disabled={'problem' in read}>
@@ -89,6 +96,10 @@ function Playground({ id }: { id: string }) {
       </section>
     </div>
   );
+}
+
+function writeFirst(schema: JsonSchema | null | undefined): string {
+  return schema ? JSON.stringify(createInput(schema), null, 2) : FIRST_INPUT;
 }
 
 /** As one line; a text that is no JSON stays as it is. */
