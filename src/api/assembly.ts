@@ -50,6 +50,7 @@ import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/proxy-routes.ts';
 import { checkReports } from './report-check.ts';
 import { bindActivity } from './routes/activity-routes.ts';
+import { bindBilling } from './routes/billing-routes.ts';
 import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler } from './routes/catalog-routes.ts';
 import { bindEvents } from './routes/event-routes.ts';
@@ -266,6 +267,7 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
           ...bindCatalog(resources),
           ...bindScaler({ ...resources, endpoints }),
           ...bindVersions(resources.versions),
+          ...bindBilling(resources.billing),
         ]
       : []),
   ];

@@ -3,6 +3,7 @@ import type { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
+import type { Billing } from '../control/billing/billing.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
@@ -37,6 +38,7 @@ export interface ApiServerOptions {
     served: readonly ServedResource[];
     decisions: Decisions;
     versions: Versions;
+    billing: Billing;
   };
   /** Default: no engine. */
   pods?: Pods | undefined;

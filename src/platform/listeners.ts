@@ -85,6 +85,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
   };
   try {
     const { balancer, catalog, decisions, endpoints, pods, served: kept, versions } = compute;
+    const { billing } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
     const resources = {
       catalog,
@@ -93,6 +94,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
       heldGpus,
       decisions,
       versions,
+      billing,
     };
     const { countNodes = () => 1, sessions } = parts;
     const about = () => ({ engine: compute.engineKind, nodes: countNodes() });

@@ -120,6 +120,11 @@ export const EVENT_ROUTES = {
   streamEvents: { method: 'GET', path: '/v1/events', access: 'key' },
 } as const satisfies Routes;
 
+/** What resources cost. */
+export const BILLING_ROUTES = {
+  getBilling: { method: 'GET', path: '/v1/billing', access: 'endpoints:read' },
+} as const satisfies Routes;
+
 const VERSIONS_PATH = `${RESOURCES.endpoints.path}/:endpoint/versions` as const;
 const VERSION_PATH = `${VERSIONS_PATH}/:version` as const;
 

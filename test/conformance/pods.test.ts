@@ -31,7 +31,10 @@ async function open(): Promise<void> {
   store = openSqliteStore({ path: join(folder, 'pods.db') });
   engine = new ProcessEngine({ folder: join(folder, 'pods'), log: silentLog });
   pods = await Pods.open({ store, clock, engine, catalog, templates });
-  reconciler = new Reconciler({ pods: pods.live, engine, catalog, clock, log: silentLog });
+  reconciler = new Reconciler({
+    ...{ pods: pods.live, meter: pods.meter, engine, catalog, clock },
+    log: silentLog,
+  });
   await reconciler.start();
 }
 

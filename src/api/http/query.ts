@@ -25,10 +25,19 @@ export function readInteger(
 
 /** @throws ProblemError `invalid` */
 export function readStatus(query: QueryValues): JobStatus | undefined {
-  const text = query['status'];
+  return readChoice(query, 'status', JOB_STATUSES);
+}
+
+/** Undefined if absent. @throws ProblemError `invalid` */
+export function readChoice<T extends string>(
+  query: QueryValues,
+  name: string,
+  choices: readonly T[],
+): T | undefined {
+  const text = query[name];
   if (text === undefined) return undefined;
-  const status = JOB_STATUSES.find((known) => known === text);
-  return status ?? raise(refuseParameter('status', `must be one of ${JOB_STATUSES.join(', ')}`));
+  const choice = choices.find((known) => known === text);
+  return choice ?? raise(refuseParameter(name, `must be one of ${choices.join(', ')}`));
 }
 
 /** Undefined if absent. @throws ProblemError `invalid` */

@@ -5,6 +5,8 @@ import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { RESOURCES } from '../../wire/routes.ts';
+import { addToBill } from '../billing/bill-rows.ts';
+import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
@@ -141,9 +143,17 @@ export class LivePods implements NamedRecords {
    * Stores the result of `decide`, which returns the same object for no change and may run twice.
    * Undefined if the pod no longer exists. @throws the error of `decide`
    */
-  async change(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
+  change(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
+    return this.changeBilled(id, (pod) => ({ pod: decide(pod), intervals: [] }));
+  }
+
+  /** Like `change`. The intervals are on the bill in the same commit. */
+  async changeBilled(
+    id: string,
+    decide: (pod: PodState) => BilledChange,
+  ): Promise<PodState | undefined> {
     const known = this.#pods.get(id);
-    const expected = known && decide(known);
+    const expected = known && decide(known).pod;
     if (!expected || expected === known) return known;
     const term = this.#term;
     const write = () =>
@@ -151,8 +161,9 @@ export class LivePods implements NamedRecords {
         const stored = yield* tx.resource({ kind: 'pod', id });
         if (!stored) return undefined;
         const pod = readPod(stored);
-        const next = decide(pod);
+        const { intervals, pod: next } = decide(pod);
         if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
+        yield* addToBill(tx, billedAs(next), intervals);
         return next;
       }, ENDING);
     const changed = await this.#writing(expected, write);

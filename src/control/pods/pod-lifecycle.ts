@@ -4,6 +4,7 @@
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodStatus } from '../../wire/resources/pod.ts';
+import { openMeter } from '../billing/intervals.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
 
 /** Unclean exits in a row after which the pod is given up. */
@@ -49,7 +50,7 @@ export function createPod(
     ...given,
     ...{ status: 'PROVISIONING', desired: 'running', generation: 1, stopping: false },
     ...{ endedRun: null, gpus: [], failures: 0, retryAt: null, reason: null, removed: false },
-    ...{ createdAt: now, startedAt: null, endedAt: null },
+    ...{ meter: openMeter(now), createdAt: now, startedAt: null, endedAt: null },
   };
 }
 

@@ -7,6 +7,7 @@ import {
   podCloud,
   podMounts,
 } from '../../wire/resources/pod.ts';
+import { meterState } from '../billing/intervals.ts';
 
 /** The request, completed by template and defaults. */
 const podSpec = z.object({
@@ -71,6 +72,8 @@ export const podState = z.object({
   reason: z.string().nullable(),
   /** Its container and own volumes are removed: only the record is left. */
   removed: z.boolean(),
+  /** What is billed of its container. Default: it is of an earlier version, and nothing is yet. */
+  meter: meterState.exactOptional(),
   createdAt: z.number(),
   /** When its container last started. */
   startedAt: z.number().nullable(),

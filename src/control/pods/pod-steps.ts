@@ -2,8 +2,9 @@
 // reconciler.ts the time.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { type Engine, EngineError, type StateVolume } from '../../engine/engine.ts';
+import { type Container, type Engine, EngineError, type StateVolume } from '../../engine/engine.ts';
 import { CallLimit } from '../balancing/call-limit.ts';
+import type { BilledChange, LastSight, PodMeter } from '../billing/pod-meter.ts';
 import { createContainerSpec } from './container-spec.ts';
 import type { LivePods } from './live-pods.ts';
 import {
@@ -39,6 +40,7 @@ export interface PodStepsOptions {
   pods: LivePods;
   engine: Engine;
   catalog: PodCatalog;
+  meter: PodMeter;
   clock: Clock;
   log: Log;
   /** Why nothing can be known of a pod's container now. Default: every container can be inspected. */
@@ -52,6 +54,13 @@ export interface PodStepsOptions {
   environmentOf?: (pod: PodState) => Promise<Readonly<Record<string, string>>>;
   /** Called right before the container is created. Default: no state volumes. */
   stateVolumeOf?: (pod: PodState) => Promise<StateVolume | undefined>;
+}
+
+/** A change of a pod because of an observation of its container. */
+export interface SeenChange {
+  decide: (pod: PodState) => PodState;
+  seen: Container | undefined;
+  sight: LastSight;
 }
 
 /** Steps that call the engine. */
@@ -93,10 +102,31 @@ export class PodSteps {
   }
 
   /** Changes the record and logs a change of its status. */
-  async write(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
+  write(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
+    return this.#write(id, (pod) => ({ pod: decide(pod), intervals: [] }));
+  }
+
+  /** Like `write`, after its container was observed: bills what was seen. */
+  async writeSeen(id: string, { decide, seen, sight }: SeenChange): Promise<PodState | undefined> {
+    const { meter } = this.#options;
+    const pod = await this.#write(id, (known) => meter.measure(decide(known), seen, sight));
+    meter.note(id, seen, sight);
+    return pod;
+  }
+
+  /** Like `write`, for a pod whose container cannot be inspected: a removed one is not billed any further. */
+  writeUnseen(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
+    const { meter } = this.#options;
+    return this.#write(id, (known) => {
+      const pod = decide(known);
+      return pod.removed ? meter.measure(pod, undefined, meter.begin()) : { pod, intervals: [] };
+    });
+  }
+
+  async #write(id: string, decide: (pod: PodState) => BilledChange): Promise<PodState | undefined> {
     const { log, pods } = this.#options;
     const before = pods.get(id);
-    const pod = await pods.change(id, decide);
+    const pod = await pods.changeBilled(id, decide);
     if (pod && before && pod.status !== before.status) {
       const { reason, status } = pod;
       log.info({ pod: id, from: before.status, status, reason }, `pod is ${status}`);
@@ -148,8 +178,9 @@ export class PodSteps {
   }
 
   async #settleRemoval(id: string): Promise<void> {
+    const sight = this.#options.meter.begin();
     const seen = await this.call((engine) => engine.inspect(id));
-    if (!seen) await this.write(id, settleRemoval);
+    if (!seen) await this.writeSeen(id, { decide: settleRemoval, seen, sight });
   }
 
   async #giveUp({ kind }: EngineStep, { generation, id }: PodState, reason: string): Promise<void> {

@@ -7,6 +7,7 @@ import { OWNER, type Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
+import { PodMeter } from '../billing/pod-meter.ts';
 import {
   type Amounts,
   Capacity,
@@ -65,6 +66,8 @@ export interface PodsOptions {
 export class Pods implements NamedRecords {
   /** For the reconciler: the pods of all users. */
   readonly live: LivePods;
+  /** For the reconciler and the bill. */
+  readonly meter: PodMeter;
   readonly #options: PodsOptions;
   readonly #stats: PodStats;
   readonly #quotas: Quotas;
@@ -75,6 +78,7 @@ export class Pods implements NamedRecords {
   private constructor(options: PodsOptions, live: LivePods) {
     this.#options = options;
     this.live = live;
+    this.meter = new PodMeter(options);
     this.#stats = new PodStats(options);
     this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
     const countOf = (userId: string) => this.countOf(userId);

@@ -3,6 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
+import type { LastSight } from '../billing/pod-meter.ts';
 import type { PodAspect } from './live-pods.ts';
 import { decideStep, noteDelay, noteUnreachable, observe } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
@@ -43,7 +44,8 @@ export class Reconciler {
 
   /** Continues unfinished work; resolves when every pod was inspected once. */
   async start(): Promise<void> {
-    const { engine, pods } = this.#options;
+    const { engine, meter, pods } = this.#options;
+    meter.clear();
     this.#closers.push(
       pods.onChange((id, change) => this.#noteChange(id, change)),
       engine.watch((id) => this.#wake(id)),
@@ -69,11 +71,12 @@ export class Reconciler {
   // ----------------------------------------------------------------------
 
   async #sweep(): Promise<void> {
-    const { clock, log, pods } = this.#options;
+    const { clock, log, meter, pods } = this.#options;
     // Even if no engine answers.
     this.#wakeUnreachable();
     try {
-      await this.#compare(await this.#steps.call((engine) => engine.list()));
+      const sight = meter.begin();
+      await this.#compare(await this.#steps.call((engine) => engine.list()), sight);
       await pods.forgetGone();
     } catch (error) {
       if (!this.#isClosed) log.warn({ err: error }, 'listing containers failed, retrying');
@@ -90,12 +93,14 @@ export class Reconciler {
     }
   }
 
-  async #compare(containers: Container[]): Promise<void> {
-    const { pods } = this.#options;
+  async #compare(containers: Container[], sight: LastSight): Promise<void> {
+    const { meter, pods } = this.#options;
     const seen = new Map(containers.map((container) => [container.id, container]));
     for (const pod of pods.all()) {
       const isWaiting = this.#loops.get(pod.id)?.cancelTimer !== undefined;
-      if (!isWaiting && this.#needsLook(pod, seen.get(pod.id))) this.#wake(pod.id);
+      const own = seen.get(pod.id);
+      if (!isWaiting && this.#needsLook(pod, own, sight)) this.#wake(pod.id);
+      else if (own?.state === 'running') meter.note(pod.id, own, sight);
     }
     for (const { id } of containers) if (!pods.get(id)) await this.#removeOrphan(id);
   }
@@ -118,12 +123,13 @@ export class Reconciler {
     }
   }
 
-  #needsLook(pod: PodState, seen: Container | undefined): boolean {
-    const { clock, findUnreachable } = this.#options;
+  #needsLook(pod: PodState, seen: Container | undefined, sight: LastSight): boolean {
+    const { clock, findUnreachable, meter } = this.#options;
     const now = clock.now();
     if (findUnreachable?.(pod)) return false;
     const observed = observe(pod, seen, now);
     const isNew = observed !== pod || !isDeepStrictEqual(seen, this.#options.pods.seen(pod.id));
+    if (meter.needsMeasuring(pod, seen, sight)) return true;
     return isNew || decideStep(observed, seen, now).kind !== 'none';
   }
 
@@ -172,7 +178,7 @@ export class Reconciler {
 
   /** Takes steps until none is left. @returns ms until the next one, if known */
   async #settle(id: string, loop: PodLoop): Promise<number | undefined> {
-    const { clock, pods } = this.#options;
+    const { clock, meter, pods } = this.#options;
     for (let round = 0; round < MAX_ROUNDS; round++) {
       loop.isDirty = false;
       const known = pods.get(id);
@@ -180,13 +186,15 @@ export class Reconciler {
       const unreachable = this.#options.findUnreachable?.(known);
       if (unreachable) {
         pods.noteSeen(id, undefined);
-        await this.#steps.write(id, (pod) => noteUnreachable(pod, unreachable, clock.now()));
+        await this.#steps.writeUnseen(id, (pod) => noteUnreachable(pod, unreachable, clock.now()));
         return undefined;
       }
+      const sight = meter.begin();
       const seen = await this.#steps.call((engine) => engine.inspect(id));
       if (this.#isClosed) return undefined;
       pods.noteSeen(id, seen);
-      const pod = await this.#steps.write(id, (known) => observe(known, seen, clock.now()));
+      const decide = (known: PodState) => observe(known, seen, clock.now());
+      const pod = await this.#steps.writeSeen(id, { decide, seen, sight });
       if (!pod || this.#isClosed) return undefined;
       const step = decideStep(pod, seen, clock.now());
       if (step.kind === 'wait') {

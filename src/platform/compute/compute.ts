@@ -5,6 +5,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
 import { PodTargets } from '../../control/balancing/worker-targets.ts';
+import { Billing } from '../../control/billing/billing.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
@@ -84,6 +85,7 @@ export class Compute {
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
   readonly versions: Versions;
+  readonly billing: Billing;
   readonly #options: ComputeOptions;
   readonly #engineParts: EngineParts | undefined;
   readonly #removals: VolumeRemovals | undefined;
@@ -111,6 +113,10 @@ export class Compute {
       store: options.nodes?.store ?? options.store,
       ...{ clock, log, endpoints, quotas: options.quotas, inspect: inspectUpload },
       admit: (userId) => pods?.admit(userId),
+    });
+    this.billing = new Billing({
+      ...{ store: options.nodes?.store ?? options.store, clock, pods },
+      nameOf: (kind, id) => (kind === 'endpoint' ? endpoints.nameOf(id) : undefined),
     });
     if (!engine || !pods) return;
     const targets = new PodTargets(pods.live);

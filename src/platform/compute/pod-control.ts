@@ -85,7 +85,15 @@ export class PodControl {
     const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
     this.#reconciler = new Reconciler({
-      ...{ pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint },
+      ...{
+        pods: pods.live,
+        meter: pods.meter,
+        engine,
+        ...shared,
+        environmentOf,
+        stateVolumeOf,
+        hasEndpoint,
+      },
       ...(findUnreachable && { findUnreachable }),
     });
     const views = { QUEUE: host.view, LOAD_BALANCER: balancer };

@@ -1,6 +1,7 @@
 // Every operation that is described: the server's routes and the OpenAPI document follow from this list. Not
 // listed: the verbs of workers (docs/protocol.md) and the paths of RunPod's API.
 import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
+import { BILLING_OPERATIONS } from '../resources/billing.ts';
 import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
@@ -31,6 +32,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(SCALER_OPERATIONS),
   ...Object.values(VERSION_OPERATIONS),
   ...Object.values(CATALOG_OPERATIONS),
+  ...Object.values(BILLING_OPERATIONS),
   ...Object.values(KEY_OPERATIONS),
   ...Object.values(LIMITS_OPERATIONS),
   ...Object.values(NODE_OPERATIONS),

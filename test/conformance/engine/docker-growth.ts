@@ -24,7 +24,10 @@ export function describeGrowth(stage: EngineStage, ground: DockerGround): void {
     const store = openSqliteStore({ path: ':memory:' });
     const templates = { ...NO_NAMES, find: () => undefined };
     const pods = await Pods.open({ store, clock, engine, catalog, templates });
-    const reconciler = new Reconciler({ pods: pods.live, engine, catalog, clock, log: silentLog });
+    const reconciler = new Reconciler({
+      ...{ pods: pods.live, meter: pods.meter, engine, catalog, clock },
+      log: silentLog,
+    });
     await reconciler.start();
     onTestFinished(async () => {
       reconciler.close();

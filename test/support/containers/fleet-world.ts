@@ -136,7 +136,8 @@ export class FleetWorld {
     const stateVolumeOf = workerPods.stateVolumeOf.bind(workerPods);
     const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
-    const parts = { pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint };
+    const seen = { pods: pods.live, meter: pods.meter };
+    const parts = { ...seen, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint };
     const reconciler = new Reconciler(parts);
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
     const hasOldUrl = workerPods.hasOldUrl.bind(workerPods);

@@ -24,6 +24,14 @@ interface Entry {
   runsOnDisk: number;
 }
 
+/** Times are of the monotonic clock, ms. */
+export interface HostRun {
+  id: string;
+  gpus: number;
+  startedAt: number;
+  endedAt: number | null;
+}
+
 export class MemoryHost {
   readonly containers = new Map<string, Entry>();
   /** Pods with a volume of their own. */
@@ -40,11 +48,13 @@ export class MemoryHost {
   pullMs = 0;
   /** Grace period of each container's last stop. */
   readonly graces = new Map<string, number>();
-  readonly #clock: Clock;
+  readonly #clock: Clock & { monotonic?: () => number };
   readonly #watchers = new Set<(id: string) => void>();
+  /** Every run of a container, the oldest first. */
+  readonly runs: HostRun[] = [];
   #lastStart = 0;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock & { monotonic?: () => number }) {
     this.#clock = clock;
   }
 
@@ -62,7 +72,17 @@ export class MemoryHost {
   end(id: string, exitCode: number): void {
     const { seen } = this.get(id);
     if (seen.state !== 'running') return;
+    this.#endRun(id);
     this.change(id, { state: 'exited', exitCode, endedAt: this.#clock.now(), ports: [] });
+  }
+
+  #endRun(id: string): void {
+    const run = this.runs.findLast((each) => each.id === id && each.endedAt === null);
+    if (run) run.endedAt = this.#elapsed();
+  }
+
+  #elapsed(): number {
+    return this.#clock.monotonic?.() ?? this.#clock.now();
   }
 
   change(id: string, fields: Partial<Container>): void {
@@ -119,6 +139,9 @@ export class MemoryHost {
     entry.runsOnDisk++;
     // Each run has another start time, as on a real machine.
     this.#lastStart = Math.max(this.#lastStart + 1, this.#clock.now());
+    const ahead = this.#lastStart - this.#clock.now();
+    const { gpus } = entry.spec;
+    this.runs.push({ id, gpus: gpus.length, startedAt: this.#elapsed() + ahead, endedAt: null });
     this.change(id, {
       ...{ state: 'running', exitCode: null, endedAt: null, startedAt: this.#lastStart },
       health: args === 'check' ? 'starting' : 'none',
@@ -134,6 +157,7 @@ export class MemoryHost {
   remove(id: string, volumes: 'keep' | 'remove'): void {
     if (this.isSlow) return;
     if (volumes === 'remove') this.volumes.delete(id);
+    this.#endRun(id);
     if (this.containers.delete(id)) this.#notify(id);
   }
 

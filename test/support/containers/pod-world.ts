@@ -175,7 +175,7 @@ export class PodWorld {
     this.#engine = engine;
     this.#pods = pods;
     this.#reconciler = new Reconciler({
-      ...{ pods: pods.live, engine, catalog, clock, log: silentLog },
+      ...{ pods: pods.live, meter: pods.meter, engine, catalog, clock, log: silentLog },
       ...this.#options.reconciler,
     });
     await this.#reconciler.start();

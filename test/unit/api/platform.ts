@@ -12,6 +12,7 @@ import type { ApiServerOptions } from '../../../src/api/server-options.ts';
 import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
+import { Billing } from '../../../src/control/billing/billing.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import {
   type CatalogFile,
@@ -115,13 +116,15 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const admit = () => {};
   const parts = { store, clock, log, endpoints, quotas, inspect: inspectUpload, admit };
   const versions = new Versions(parts);
+  const billing = new Billing({ store, clock, pods: undefined, nameOf: () => undefined });
+  const decisions = await Decisions.open(store);
   const { balancing } = settings;
   const balancer = balancing && new Balancer({ ...balancing, endpoints, clock });
   const server = createServer({
     ...{ queue, keys, sessions, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
     resources: {
-      ...{ served, catalog, heldGpus, versions, decisions: await Decisions.open(store) },
+      ...{ served, catalog, heldGpus, versions, decisions, billing },
       engineKind: engine === 'none' ? null : engine,
     },
     ...(balancer && { balancer }),

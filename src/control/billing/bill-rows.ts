@@ -1,0 +1,145 @@
+// The rows of the bill: one for each resource and hour, and one for each resource and day. Intervals are added to both
+// in the commit that ends them, so that a row is never read before it is complete up to its meter.
+import { hash } from 'node:crypto';
+import { z } from 'zod';
+import type { Step, Transaction } from '../../store/store.ts';
+import type { BilledKind, BillingStep } from '../../wire/resources/billing.ts';
+import type { Interval } from './intervals.ts';
+
+export const STEP_MS: Readonly<Record<BillingStep, number>> = {
+  hour: 3_600_000,
+  day: 86_400_000,
+};
+const STEPS: readonly BillingStep[] = ['hour', 'day'];
+/** A price is per hour. */
+const PRICED_MS = 3_600_000;
+/** Positions of one step. */
+const SPAN = 2 ** 32;
+
+/** What is billed, and to whom. */
+export interface BilledResource {
+  kind: BilledKind;
+  id: string;
+  userId: string;
+  /** Null: the resource's own record has it. */
+  name: string | null;
+}
+
+const storedBill = z.object({
+  kind: z.enum(['pod', 'endpoint', 'volume']),
+  name: z.string().nullable(),
+  ms: z.int().min(0),
+  gpuMs: z.int().min(0),
+  /** Sum of ms × millionths of a USD per hour: an integer, so that no sum depends on its order. */
+  units: z.string().regex(/^\d+$/).transform(BigInt),
+});
+
+/** Amounts that add up. */
+export interface Amount {
+  ms: number;
+  gpuMs: number;
+  units: bigint;
+}
+
+export interface BillRow extends Amount, BilledResource {
+  /** Unix ms of the start of its step. */
+  at: number;
+}
+
+export const NO_AMOUNT: Amount = { ms: 0, gpuMs: 0, units: 0n };
+
+export function addAmounts(a: Amount, b: Amount): Amount {
+  return { ms: a.ms + b.ms, gpuMs: a.gpuMs + b.gpuMs, units: a.units + b.units };
+}
+
+export function amountOf({ from, gpus, price, to }: Interval): Amount {
+  const ms = to - from;
+  return { ms, gpuMs: ms * gpus, units: BigInt(ms) * BigInt(price) };
+}
+
+/** Millionths of a USD, rounded half up. */
+export function toMicroUsd(units: bigint): bigint {
+  return (units + BigInt(PRICED_MS / 2)) / BigInt(PRICED_MS);
+}
+
+/** USD as decimal text: `1.250000`. */
+export function formatUsd(units: bigint): string {
+  const digits = toMicroUsd(units).toString().padStart(7, '0');
+  return `${digits.slice(0, -6)}.${digits.slice(-6)}`;
+}
+
+/** The parts of an interval by the start of their step. */
+export function splitInterval(interval: Interval, stepMs: number): Map<number, Amount> {
+  const parts = new Map<number, Amount>();
+  let { from } = interval;
+  while (from < interval.to) {
+    const at = Math.floor(from / stepMs) * stepMs;
+    const to = Math.min(at + stepMs, interval.to);
+    parts.set(at, amountOf({ ...interval, from, to }));
+    from = to;
+  }
+  return parts;
+}
+
+export function kindOf(step: BillingStep): string {
+  return `bill-${step}`;
+}
+
+/** The first position of a step: rows of earlier steps have smaller ones. */
+export function positionOf(step: BillingStep, at: number): number {
+  return Math.floor(at / STEP_MS[step]) * SPAN;
+}
+
+/** Adds the intervals of a resource to its rows. */
+export function* addToBill(
+  tx: Transaction,
+  resource: BilledResource,
+  intervals: readonly Interval[],
+): Step<void> {
+  for (const step of STEPS) {
+    const amounts = new Map<number, Amount>();
+    for (const interval of intervals) {
+      for (const [at, amount] of splitInterval(interval, STEP_MS[step])) {
+        amounts.set(at, addAmounts(amounts.get(at) ?? NO_AMOUNT, amount));
+      }
+    }
+    for (const [at, amount] of amounts) yield* addToRow(tx, { ...resource, at }, step, amount);
+  }
+}
+
+function* addToRow(
+  tx: Transaction,
+  of: BilledResource & { at: number },
+  step: BillingStep,
+  amount: Amount,
+): Step<void> {
+  const { at, id: parent, kind: billed, name, userId } = of;
+  const kind = kindOf(step);
+  const id = `${at / STEP_MS[step]}/${billed}/${parent}`;
+  const stored = yield* tx.resource({ kind, id });
+  const before = stored ? storedBill.parse(JSON.parse(stored.body)) : NO_AMOUNT;
+  const { units, ...sum } = addAmounts(before, amount);
+  const body = JSON.stringify({ kind: billed, name, ...sum, units: units.toString() });
+  const position = positionOf(step, at) + scatter(id);
+  yield* tx.putResource({ kind, id, userId, parent, position, body });
+}
+
+/** Spreads the rows of a step over its positions. */
+function scatter(id: string): number {
+  return Number.parseInt(hash('sha256', id, 'hex').slice(0, 8), 16);
+}
+
+export interface StoredBill {
+  id: string;
+  userId: string;
+  parent: string;
+  position: number;
+  body: string;
+}
+
+/** @throws ZodError if it is not a row of the bill */
+export function readBill({ body, parent, position, userId }: StoredBill, step: BillingStep) {
+  const at = Math.floor(position / SPAN) * STEP_MS[step];
+  const { gpuMs, kind, ms, name, units } = storedBill.parse(JSON.parse(body));
+  return { at, id: parent, userId, kind, name, ms, gpuMs, units } satisfies BillRow;
+}

@@ -1,0 +1,243 @@
+// Reads the bill: the stored rows, and the time of running containers that no row has yet.
+import type { Clock } from '../../base/clock.ts';
+import type { Reader, Store } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import {
+  type BilledKind,
+  type BillingGroup,
+  type BillingPage,
+  type BillingRecord,
+  type BillingStep,
+  MAX_BILLED_STEPS,
+} from '../../wire/resources/billing.ts';
+import { cutPage, type PageBounds } from '../list-page.ts';
+import type { Pods } from '../pods/pods.ts';
+import {
+  type Amount,
+  addAmounts,
+  type BillRow,
+  formatUsd,
+  kindOf,
+  NO_AMOUNT,
+  positionOf,
+  readBill,
+  STEP_MS,
+  splitInterval,
+} from './bill-rows.ts';
+import { billedAs } from './pod-meter.ts';
+
+/** Rows that one request may read. */
+const MAX_ROWS = 50_000;
+/** Rows read in one operation. */
+const PAGE = 1_000;
+const DAY_MS = 86_400_000;
+/** Default ranges. */
+const USUAL_MS: Readonly<Record<BillingStep, number>> = { hour: DAY_MS, day: 30 * DAY_MS };
+/** How long rows are kept. */
+const KEPT_MS: Readonly<Record<BillingStep, number>> = { hour: 40 * DAY_MS, day: 400 * DAY_MS };
+/** Rows removed in one operation. */
+const REMOVED_AT_ONCE = 200;
+
+export interface BillingQuery extends PageBounds {
+  /** Undefined: all users. */
+  userId: string | undefined;
+  step: BillingStep;
+  group: BillingGroup;
+  from: number | undefined;
+  to: number | undefined;
+  kind: BilledKind | undefined;
+  id: string | undefined;
+  before: number | undefined;
+}
+
+export interface BillRange {
+  userId: string | undefined;
+  step: BillingStep;
+  /** Starts of steps, Unix ms; the end is not included. */
+  from: number;
+  to: number;
+  kind?: BilledKind | undefined;
+  id?: string | undefined;
+}
+
+export interface BillingOptions {
+  store: Store;
+  clock: Clock;
+  /** Undefined: no engine. */
+  pods: Pick<Pods, 'all' | 'meter'> | undefined;
+  /** Undefined: none is known. */
+  nameOf: (kind: BilledKind, id: string) => string | undefined;
+}
+
+/** A sum of rows. */
+interface Group extends Amount, Pick<BillingRecord, 'at' | 'userId' | 'kind' | 'id' | 'name'> {}
+
+export class Billing {
+  readonly #options: BillingOptions;
+
+  constructor(options: BillingOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ProblemError `invalid` */
+  async show(query: BillingQuery): Promise<BillingPage & { next: number | undefined }> {
+    const { before, group, step } = query;
+    const range = { ...query, ...alignRange(query, this.#options.clock.now()) };
+    const rows = await this.rows(range);
+    const groups = sum(rows, group);
+    const ordered = groups.map((each, index) => ({ each, position: groups.length - index }));
+    const wanted = ordered.filter(({ position }) => before === undefined || position < before);
+    const { next, records } = cutPage({
+      ...{ limit: query.limit, maxBytes: query.maxBytes, wanted },
+      positionOf: ({ position }) => position,
+      show: ({ each }) => this.#describe(each),
+    });
+    const total = describeAmount(rows.reduce(addAmounts, NO_AMOUNT));
+    return { from: range.from, to: range.to, step, total, records, next };
+  }
+
+  /** In any order. @throws ProblemError `invalid` if there are too many */
+  async rows(range: BillRange): Promise<BillRow[]> {
+    const rows = new Map<string, BillRow>();
+    for (const row of await this.#readStored(range)) rows.set(keyOf(row), row);
+    // Last, because an interval that ends meanwhile moves to the rows: it is missing once then, and never counts twice.
+    for (const row of this.#listOpen(range)) {
+      const known = rows.get(keyOf(row));
+      rows.set(keyOf(row), known ? { ...known, ...addAmounts(known, row) } : row);
+    }
+    return [...rows.values()];
+  }
+
+  /** Removes rows whose retention is over. */
+  async removeOld(): Promise<void> {
+    const { clock, store } = this.#options;
+    for (const step of ['hour', 'day'] as const) {
+      const kind = kindOf(step);
+      const before = positionOf(step, clock.now() - KEPT_MS[step]);
+      let isLast = false;
+      while (!isLast) {
+        isLast = await store.write(function* (tx) {
+          const old = yield* tx.resources({ kind, before, limit: REMOVED_AT_ONCE });
+          for (const { id } of old) yield* tx.removeResource({ kind, id });
+          return old.length < REMOVED_AT_ONCE;
+        });
+      }
+    }
+  }
+
+  async #readStored(range: BillRange): Promise<BillRow[]> {
+    const { from, id: parent, kind, step, to, userId } = range;
+    const rows = new Map<string, BillRow>();
+    let before = positionOf(step, to);
+    const first = positionOf(step, from);
+    for (;;) {
+      const listing = { kind: kindOf(step), userId, parent, before, limit: PAGE };
+      const stored = await this.#options.store.read((tx) => readPage(tx, listing));
+      for (const each of stored) {
+        if (each.position >= first) rows.set(each.id, readBill(each, step));
+      }
+      if (rows.size > MAX_ROWS) throw refuseRange();
+      const last = stored.at(-1)?.position ?? 0;
+      if (stored.length < PAGE || last < first) break;
+      // Two rows may have the same position, so the last one is read again.
+      before = last + 1 < before ? last + 1 : last;
+    }
+    return [...rows.values()].filter((row) => kind === undefined || row.kind === kind);
+  }
+
+  #listOpen({ from, id, kind, step, to, userId }: BillRange): BillRow[] {
+    const { pods } = this.#options;
+    const rows: BillRow[] = [];
+    for (const pod of pods?.all() ?? []) {
+      const interval = pods?.meter.openInterval(pod);
+      const resource = billedAs(pod);
+      if (!interval || (userId !== undefined && resource.userId !== userId)) continue;
+      if ((kind ?? resource.kind) !== resource.kind || (id ?? resource.id) !== resource.id)
+        continue;
+      for (const [at, amount] of splitInterval(interval, STEP_MS[step])) {
+        if (at >= from && at < to) rows.push({ ...resource, at, ...amount });
+      }
+    }
+    const merged = new Map<string, BillRow>();
+    for (const row of rows) {
+      const known = merged.get(keyOf(row));
+      merged.set(keyOf(row), known ? { ...known, ...addAmounts(known, row) } : row);
+    }
+    return [...merged.values()];
+  }
+
+  #describe({ at, gpuMs, id, kind, ms, name, units, userId }: Group): BillingRecord {
+    const known = kind !== null && id !== null ? this.#options.nameOf(kind, id) : undefined;
+    return { at, userId, kind, id, name: known ?? name, ...describeAmount({ ms, gpuMs, units }) };
+  }
+}
+
+function* readPage(tx: Reader, listing: Parameters<Reader['resources']>[0]) {
+  return yield* tx.resources(listing);
+}
+
+function describeAmount({ gpuMs, ms, units }: Amount) {
+  return { seconds: ms / 1_000, gpuSeconds: gpuMs / 1_000, cost: formatUsd(units) };
+}
+
+function keyOf({ at, id, kind }: BillRow): string {
+  return `${at}/${kind}/${id}`;
+}
+
+/** @throws ProblemError `invalid` */
+function alignRange({ from, step, to }: BillingQuery, now: number): { from: number; to: number } {
+  const stepMs = STEP_MS[step];
+  const end = to ?? now;
+  const begin = from ?? Math.max(0, end - USUAL_MS[step]);
+  if (begin >= end) throw refuse('from', 'must be before `to`');
+  const range = {
+    from: Math.floor(begin / stepMs) * stepMs,
+    to: Math.ceil(end / stepMs) * stepMs,
+  };
+  const max = MAX_BILLED_STEPS[step];
+  if ((range.to - range.from) / stepMs <= max) return range;
+  throw refuse('from', `is too long ago: an answer has at most ${max} ${step}s`);
+}
+
+function refuse(name: string, rule: string): ProblemError {
+  return new ProblemError('invalid', `${name} ${rule}`, { errors: [`${name}: ${rule}`] });
+}
+
+function refuseRange(): ProblemError {
+  const rule = `gives more than ${MAX_ROWS} rows; send a later one, or \`step=day\``;
+  return refuse('from', rule);
+}
+
+function sum(rows: readonly BillRow[], group: BillingGroup): Group[] {
+  const groups = new Map<string, Group>();
+  for (const row of rows) {
+    const each = groupOf(row, group);
+    const name = `${each.at}/${each.kind}/${each.id}`;
+    const known = groups.get(name);
+    if (!known) groups.set(name, { ...each, ...row, ...each });
+    else {
+      const userId = known.userId === each.userId ? each.userId : null;
+      groups.set(name, { ...known, ...addAmounts(known, row), userId });
+    }
+  }
+  return [...groups.values()].sort(group === 'resource' ? compareCosts : compareTimes);
+}
+
+function groupOf(row: BillRow, group: BillingGroup): Omit<Group, keyof Amount> {
+  const { at, id, kind, name, userId } = row;
+  if (group === 'step') return { at, userId, kind: null, id: null, name: null };
+  return { at: group === 'resource' ? null : at, userId, kind, id, name };
+}
+
+function compareTimes(a: Group, b: Group): number {
+  return (b.at ?? 0) - (a.at ?? 0) || compareIds(a, b);
+}
+
+function compareCosts(a: Group, b: Group): number {
+  if (a.units !== b.units) return a.units < b.units ? 1 : -1;
+  return compareIds(a, b);
+}
+
+function compareIds(a: Group, b: Group): number {
+  return `${a.kind}/${a.id}`.localeCompare(`${b.kind}/${b.id}`);
+}

@@ -1,0 +1,121 @@
+// Decides which time of a container is billed: a pure function of (meter, observation). A meter is part of its
+// pod's record, so an interval ends in the same commit as the change that ends it.
+import { z } from 'zod';
+import type { Container } from '../../engine/engine.ts';
+
+/** All times are Unix ms. */
+export const meterState = z.object({
+  /** All time before is decided: billed, or free. It never goes back, so no time is billed twice. */
+  until: z.number(),
+  /** The run that is billed from `until` on; null: none is. */
+  run: z.string().nullable(),
+  /** The last run whose end is billed. */
+  ended: z.string().nullable(),
+  /** In force since `until`, millionths of a USD per hour. */
+  price: z.int().min(0),
+  gpus: z.int().min(0),
+});
+export type MeterState = z.infer<typeof meterState>;
+
+/** What a resource costs while it is billed. */
+export interface Rate {
+  /** Millionths of a USD per hour. */
+  price: number;
+  gpus: number;
+}
+
+/** Time of one resource at one price. */
+export interface Interval extends Rate {
+  /** Unix ms; the end is not included. */
+  from: number;
+  to: number;
+}
+
+/** An observation of a container by the platform. */
+export interface Sight {
+  /** Undefined: it does not exist. */
+  seen: Pick<Container, 'generation' | 'state' | 'startedAt' | 'endedAt'> | undefined;
+  /** When the platform asked the engine. */
+  at: number;
+  /** When this process last saw it run; undefined: never. */
+  lastAt: number | undefined;
+  /** The clock was set forward by this since `lastAt`, ms: time that did not pass. */
+  skippedMs: number;
+  rate: Rate;
+  /** Bill the time up to now although nothing ends. */
+  isDue: boolean;
+}
+
+export interface Measured {
+  /** The same object if nothing has changed. */
+  meter: MeterState;
+  intervals: readonly Interval[];
+}
+
+export function openMeter(now: number): MeterState {
+  return { until: now, run: null, ended: null, price: 0, gpus: 0 };
+}
+
+/**
+ * A run is billed from its start to its end, as the engine recorded them. What nobody saw is free: a container that is
+ * gone without a trace is billed up to the last time that the platform saw it run.
+ */
+export function measure(meter: MeterState, sight: Sight): Measured {
+  const { seen } = sight;
+  const run = seen && seen.state !== 'created' ? nameRun(seen) : undefined;
+  if (meter.run !== null && run === meter.run && seen) {
+    return seen.state === 'running'
+      ? proceed(meter, sight)
+      : close(meter, sight, seen.endedAt ?? sight.at);
+  }
+  const closed = meter.run === null ? { meter, intervals: [] } : close(meter, sight, undefined);
+  if (run === undefined || !seen || run === closed.meter.ended) return closed;
+  const opened = begin(closed.meter, { sight, run, startedAt: seen.startedAt });
+  if (seen.state === 'running') return { meter: opened, intervals: closed.intervals };
+  const over = close(opened, { ...sight, lastAt: undefined }, seen.endedAt ?? sight.at);
+  return { meter: over.meter, intervals: [...closed.intervals, ...over.intervals] };
+}
+
+function nameRun({ generation, startedAt }: { generation: number; startedAt: number | null }) {
+  return `${generation}/${startedAt ?? 0}`;
+}
+
+/** Clocks of two machines may differ by this, and an engine may round its times, ms. */
+const SLACK_MS = 1_000;
+
+/** A start that cannot be true, because a clock was set back, counts as now. */
+function begin(
+  meter: MeterState,
+  { run, sight, startedAt }: { run: string; sight: Sight; startedAt: number | null },
+): MeterState {
+  const { at, rate } = sight;
+  const isPossible =
+    startedAt !== null && startedAt >= meter.until - SLACK_MS && startedAt <= at + SLACK_MS;
+  return { ...meter, ...rate, run, until: Math.max(meter.until, isPossible ? startedAt : at) };
+}
+
+function proceed(meter: MeterState, sight: Sight): Measured {
+  const { at, isDue, rate, skippedMs } = sight;
+  const isSame = rate.price === meter.price && rate.gpus === meter.gpus;
+  if ((isSame && !isDue && skippedMs === 0) || at < meter.until) return { meter, intervals: [] };
+  const from = skip(meter.until, sight);
+  return { meter: { ...meter, ...rate, until: at }, intervals: cut(meter, from, at) };
+}
+
+/** `endedAt` undefined: the end is unknown. */
+function close(meter: MeterState, sight: Sight, endedAt: number | undefined): Measured {
+  const from = skip(meter.until, sight);
+  const last = Math.max(from, sight.lastAt === undefined ? from : skip(sight.lastAt, sight));
+  const to = Math.max(last, Math.min(endedAt ?? last, sight.at));
+  const over = { ...meter, until: Math.max(meter.until, to), run: null, ended: meter.run };
+  return { meter: over, intervals: cut(meter, from, to) };
+}
+
+/** The time in the clock that was set forward. */
+function skip(time: number, { at, skippedMs }: Sight): number {
+  return Math.max(time, Math.min(time + skippedMs, at));
+}
+
+function cut({ gpus, price }: MeterState, from: number, to: number): Interval[] {
+  return to > from ? [{ from, to, price, gpus }] : [];
+}

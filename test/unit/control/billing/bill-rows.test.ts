@@ -1,0 +1,55 @@
+// Amounts, and how intervals are split over hours and days.
+import { expect, it, onTestFinished } from 'vitest';
+import {
+  addToBill,
+  amountOf,
+  formatUsd,
+  kindOf,
+  readBill,
+  splitInterval,
+} from '../../../../src/control/billing/bill-rows.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+
+const HOUR_MS = 3_600_000;
+const POD = { kind: 'pod', id: 'pod_1', userId: 'ada', name: 'a' } as const;
+
+it('has exact amounts at any price and length', () => {
+  const third = amountOf({ from: 0, to: 1, price: 999_999_999_999, gpus: 8 });
+  expect(third).toEqual({ ms: 1, gpuMs: 8, units: 999_999_999_999n });
+  expect(formatUsd(third.units * BigInt(HOUR_MS))).toBe('999999.999999');
+  expect(formatUsd(0n)).toBe('0.000000');
+  expect(formatUsd(1_800_000n)).toBe('0.000001');
+  expect(formatUsd(1_799_999n)).toBe('0.000000');
+});
+
+it('splits an interval over the hours that it touches, without loss', () => {
+  const parts = splitInterval(
+    { from: HOUR_MS - 10, to: 3 * HOUR_MS + 5, price: 7, gpus: 2 },
+    HOUR_MS,
+  );
+  expect([...parts].map(([at, { gpuMs, ms }]) => [at / HOUR_MS, ms, gpuMs])).toEqual([
+    [0, 10, 20],
+    [1, HOUR_MS, 2 * HOUR_MS],
+    [2, HOUR_MS, 2 * HOUR_MS],
+    [3, 5, 10],
+  ]);
+});
+
+it('adds intervals to one row for each hour and each day', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => store.close());
+  const interval = (from: number, to: number) => ({ from, to, price: 3_000_000, gpus: 1 });
+  await store.write((tx) => addToBill(tx, POD, [interval(0, 10), interval(20, HOUR_MS + 1)]));
+  await store.write((tx) => addToBill(tx, POD, [interval(HOUR_MS + 1, HOUR_MS + 2)]));
+  const read = async (step: 'hour' | 'day') => {
+    const rows = await store.read((tx) => tx.resources({ kind: kindOf(step), limit: 9 }));
+    return rows.map((row) => readBill(row, step));
+  };
+  expect(await read('hour')).toMatchObject([
+    { ...POD, at: HOUR_MS, ms: 2 },
+    { ...POD, at: 0, ms: HOUR_MS - 10 },
+  ]);
+  expect(await read('day')).toEqual([
+    { ...POD, at: 0, ms: HOUR_MS - 8, gpuMs: HOUR_MS - 8, units: BigInt(HOUR_MS - 8) * 3_000_000n },
+  ]);
+});
