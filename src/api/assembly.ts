@@ -211,7 +211,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     clock,
     read: options.readActivity ?? ((ids) => readActivity(queue, ids)),
   });
-  const events = openEvents({ ...options, overviews, forwarder });
+  const events = openEvents({ ...options, overviews, forwarder, watches });
   metrics.countEvents(events.hub);
   const cursors = new StreamCursors({ queue, log, clock });
   const streamJob = handleStream({ queue, cursors, log, clock });

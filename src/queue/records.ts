@@ -103,6 +103,8 @@ export function describeDetails(
     ...{ endedAt, expiresAt, executionTimeout: executionTimeoutMs, maxAttempts, priority },
     ...(job.group !== null && { group: job.group }),
     ...{ chunks: job.chunkCount, logBytes: job.logBytes },
+    ...(job.status === 'IN_PROGRESS' &&
+      job.progress !== null && { progress: JSON.parse(job.progress) }),
     ...(waitReason && { waitReason }),
   };
 }

@@ -156,6 +156,7 @@ export const jobDetails = jobSummary.extend({
   group: z.string().exactOptional(),
   chunks: count.exactOptional().describe('Chunks of the last attempt so far'),
   logBytes: count.exactOptional().describe('Size of the log so far, bytes'),
+  progress: z.unknown().exactOptional().describe('Of a running job that has reported some'),
   waitReason: waitReason.exactOptional().describe('Only while the job is IN_QUEUE'),
   input: z
     .custom<object>()

@@ -208,6 +208,8 @@ export interface JobDetails extends JobSummary {
   chunks?: number;
   /** Size of the log so far; absent on old platforms. */
   logBytes?: number;
+  /** Of a running job that has reported some. */
+  progress?: unknown;
   /** Only while the job is IN_QUEUE; absent on old platforms. */
   waitReason?: WaitReason;
   /** As it was submitted. */

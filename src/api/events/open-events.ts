@@ -5,6 +5,7 @@ import type { Topic } from '../../wire/event-topics.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
 import type { Place } from '../forwarding/placement.ts';
+import type { CallerWatches } from '../http/guard.ts';
 import type { EventRoutesOptions } from '../routes/event-routes.ts';
 import { EventHub } from './event-hub.ts';
 import { readAtNode } from './remote-reads.ts';
@@ -18,13 +19,14 @@ import {
 export interface EventsOptions extends TopicReadsOptions {
   clock: Clock;
   log: Log;
+  watches: CallerWatches;
   bounds: { maxEventStreams: number; stallMs: number };
   /** Undefined without other nodes. */
   forwarder: Forwarder | undefined;
 }
 
 export function openEvents(options: EventsOptions): EventRoutesOptions {
-  const { bounds, clock, endpoints, forwarder, log, pods, queue } = options;
+  const { bounds, clock, endpoints, forwarder, log, pods, queue, watches } = options;
   const reads = createTopicReads(options);
   const find = ({ endpoint, rule }: Topic): Place => {
     if (!forwarder || rule.place === 'any') return { kind: 'here' };
@@ -45,7 +47,7 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
     },
   });
   return {
-    ...{ hub, clock, stallMs: bounds.stallMs },
+    ...{ hub, clock, stallMs: bounds.stallMs, watches },
     require: (holder, topic) => requireTopic(holder, topic, endpoints),
     resolve: (holder, topic) => resolveTopic(holder, topic, { endpoints, pods }),
   };

@@ -9,6 +9,7 @@ import { composeEvent } from '../events/channel.ts';
 import { EventConnection } from '../events/event-connection.ts';
 import type { EventCaller, EventHub } from '../events/event-hub.ts';
 import { takeOver } from '../http/byte-reply.ts';
+import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { readText, refuseParameter } from '../http/query.ts';
 import { requireHolder } from '../http/resource-requests.ts';
 import { EVENTS_MEDIA_TYPE } from '../http/sse.ts';
@@ -18,6 +19,7 @@ export interface EventRoutesOptions {
   hub: EventHub;
   clock: Clock;
   stallMs: number;
+  watches: CallerWatches;
   /** IDs in place of names. @throws ProblemError `conflict` if several records have the name */
   resolve: (holder: KeyHolder, topic: Topic) => Topic;
   /** @throws ProblemError `not_found`, `forbidden` */
@@ -33,7 +35,7 @@ export function bindEvents(options: EventRoutesOptions): BoundOperation[] {
 function sendEvents(
   request: FastifyRequest,
   reply: FastifyReply,
-  { clock, hub, require, resolve, stallMs }: EventRoutesOptions,
+  { clock, hub, require, resolve, stallMs, watches }: EventRoutesOptions,
 ): FastifyReply {
   const caller = describeCaller(request);
   const topics = readTopics(readText(Object(request.query), 'topics'));
@@ -49,6 +51,8 @@ function sendEvents(
   const ends: (() => void)[] = [leave];
   const end = () => connection.end();
   hub.closing.addEventListener('abort', end);
+  const stopWatch = watchCaller(watches, request, end);
+  if (stopWatch) ends.push(stopWatch);
   raw.once('close', () => {
     hub.closing.removeEventListener('abort', end);
     for (const each of ends) each();

@@ -57,7 +57,7 @@ export function bindOperation<Path extends string>(
   operation: Operation<Path>,
   handle: OperationHandler<Path>,
 ): BoundOperation {
-  const { body, isStream, method } = operation;
+  const { body, endsCleanly, isStream, method } = operation;
   const isReading = method === 'GET';
   const bodyLimit = body ? (body.maxBytes ?? RESOURCE_BODY_BYTES) : NO_BODY_BYTES;
   return {
@@ -68,7 +68,10 @@ export function bindOperation<Path extends string>(
         // No HEAD for streams: reading one moves its cursor.
         method: isReading && !isStream ? ['GET', 'HEAD'] : method,
         ...(!isReading && { bodyLimit }),
-        config: { access: operation.access, operation, ...(isStream && { endsWithKey: true }) },
+        config: {
+          ...{ access: operation.access, operation },
+          ...(isStream && !endsCleanly && { endsWithKey: true }),
+        },
         handler: (request, reply) => {
           if (!isReading && !body) checkNoBody(request.body);
           return handle(request, reply);

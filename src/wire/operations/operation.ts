@@ -64,6 +64,8 @@ export interface OperationText {
    * offered.
    */
   isStream?: true;
+  /** A stream that says nothing by its end: when its key becomes invalid, it ends instead of breaking off. */
+  endsCleanly?: true;
 }
 
 export interface Operation<Path extends string = string> extends Route<Path>, OperationText {

@@ -47,5 +47,6 @@ export const EVENT_OPERATIONS = describeOperations('console', EVENT_ROUTES, {
     },
     refusals: [429],
     isStream: true,
+    endsCleanly: true,
   },
 });
