@@ -17,6 +17,7 @@ import {
   loadOverview,
   type ShownEndpoint,
   sortByTrouble,
+  watchOverview,
 } from './endpoint/overview-rows.ts';
 
 const EVERY_MS = 2_000;
@@ -38,6 +39,7 @@ export function Page() {
     key: 'overview',
     load: loadOverview,
     everyMs: EVERY_MS,
+    live: watchOverview(),
   });
   const wanted = search.trim().toLowerCase();
   const shown = sortByTrouble(data ?? []).filter(({ id, name }) =>

@@ -10,7 +10,7 @@ import { usePolled } from '../../platform/polling.ts';
 
 const HOUR_MS = 3_600_000;
 /** Minutes are recorded, so that a shorter interval shows nothing new. */
-const EVERY_MS = 15_000;
+const EVERY_MS = 30_000;
 
 const SPANS = [
   { name: '1 hour', ms: HOUR_MS },

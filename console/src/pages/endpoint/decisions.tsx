@@ -3,6 +3,7 @@ import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 
 const COLUMNS = [
   { name: 'When' },
@@ -18,18 +19,20 @@ const SHOWN = 20;
 export function Decisions({ id }: { id: string }) {
   const { data } = usePolled({
     key: `decisions ${id}`,
-    load: (signal) => platform.endpoints.decisions(id).page({ limit: SHOWN, signal }),
+    load: async (signal) =>
+      (await platform.endpoints.decisions(id).page({ limit: SHOWN, signal })).items,
     everyMs: 5_000,
+    live: liveFrom([TOPICS.decisions(id)], ({ decisions }) => decisions),
   });
   if (!data) return null;
   return (
     <section>
       <h2>Scaling decisions</h2>
-      {data.items.length === 0 ? (
+      {data.length === 0 ? (
         <p class="muted">The scaler has decided nothing yet.</p>
       ) : (
         <Table label="Scaling decisions" columns={COLUMNS}>
-          {data.items.map(({ at, input, reason, want }) => (
+          {data.map(({ at, input, reason, want }) => (
             <tr key={at}>
               <td class="nowrap">
                 <Time at={at} as="clock" />

@@ -5,8 +5,9 @@ import { Badge } from '../../parts/badge.tsx';
 import { PageHead, type Tab, Tabs } from '../../parts/page-head.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { platform } from '../../platform/calls.ts';
-import { type Polled, usePolled } from '../../platform/polling.ts';
+import { type Live, type Polled, usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { type EndpointState, judge, readHealth } from './states.ts';
 
 const RECORD_EVERY_MS = 3_000;
@@ -64,6 +65,9 @@ export function useEndpoint(id: string): Polled<EndpointRecord | null> {
     load: async (signal) =>
       may('endpoints:read', id) ? platform.endpoints.get(id, { signal }) : null,
     everyMs: RECORD_EVERY_MS,
+    live: may('endpoints:read', id)
+      ? liveFrom([TOPICS.endpoint(id)], (endpoint) => endpoint)
+      : undefined,
   });
 }
 
@@ -79,7 +83,17 @@ export function useEndpointState(id: string): Polled<EndpointState | null> {
       return endpoint && { endpoint, health };
     },
     everyMs: 1_000,
+    live: watchState(id),
   });
+}
+
+function watchState(id: string): Live<EndpointState> | undefined {
+  if (!may('endpoints:read', id)) return undefined;
+  return may('jobs:read', id)
+    ? liveFrom([TOPICS.endpoint(id), TOPICS.health(id)], (endpoint, health) => ({
+        ...{ endpoint, health },
+      }))
+    : liveFrom([TOPICS.endpoint(id)], (endpoint) => ({ endpoint, health: undefined }));
 }
 
 /** Only if nothing is known: what was loaded before stays. */

@@ -10,6 +10,7 @@ import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, LoadProblem, useEndpoint } from './frame.tsx';
 
@@ -26,11 +27,13 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
   const record = useEndpoint(id);
   const versions = usePolled({
     key: `versions ${id}`,
-    load: (signal) => platform.endpoints.versions(id).page({ limit: 100, signal }),
+    load: async (signal) =>
+      (await platform.endpoints.versions(id).page({ limit: 100, signal })).items,
     everyMs: 5_000,
+    live: liveFrom([TOPICS.versions(id)], ({ versions }) => versions),
   });
   const endpoint = record.data ?? undefined;
-  const items = versions.data?.items ?? [];
+  const items = versions.data ?? [];
   const reload = () => {
     record.reload();
     versions.reload();

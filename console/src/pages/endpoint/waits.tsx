@@ -6,12 +6,14 @@ import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
 import { Time } from '../../parts/time.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 
 export function Waits({ id }: { id: string }) {
   const { data } = usePolled({
     key: `waits ${id}`,
     load: (signal) => readReason(id, signal),
     everyMs: 2_000,
+    live: liveFrom([TOPICS.activity(id)], ({ waitReason }) => waitReason),
   });
   if (!data) return null;
   return (

@@ -7,6 +7,7 @@ import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { hrefOf } from '../../routing/location.ts';
 import { JobLinks, listRunningJobs } from './running-jobs.tsx';
 
@@ -30,6 +31,7 @@ export function Workers({ id }: { id: string }) {
       return { pods, running };
     },
     everyMs: 3_000,
+    live: liveFrom([TOPICS.pods()], ({ pods }) => pods.filter((pod) => isWorkerOf(pod, id))),
   });
   const pods = data?.pods ?? [];
   const cost = pods.reduce((sum, pod) => sum + pod.cost, 0);
@@ -70,7 +72,11 @@ export function Workers({ id }: { id: string }) {
 async function listWorkers(endpoint: string, signal: AbortSignal): Promise<PodRecord[]> {
   const found: PodRecord[] = [];
   for await (const pod of platform.pods.list({ pageSize: 1_000, signal })) {
-    if (pod.endpointId === endpoint && pod.status !== 'TERMINATED') found.push(pod);
+    if (isWorkerOf(pod, endpoint)) found.push(pod);
   }
   return found;
+}
+
+function isWorkerOf({ endpointId, status }: PodRecord, endpoint: string): boolean {
+  return endpointId === endpoint && status !== 'TERMINATED';
 }

@@ -1,9 +1,10 @@
 // What a job's handler logged, as it comes.
-import { useEffect, useState } from 'preact/hooks';
-import { followLog } from '../../../../src/client/job-log.ts';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { readLogPage } from '../../../../src/client/job-log.ts';
 import { fillPath } from '../../../../src/wire/route.ts';
 import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
 import { patientCaller } from '../../output/chunk-reader.ts';
+import { LogFrame } from '../../parts/log-frame.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { Time } from '../../parts/time.tsx';
 import { asError } from '../../platform/polling.ts';
@@ -12,24 +13,46 @@ import { type LogLine, readLines } from './log-lines.ts';
 /** Lines that are drawn: the last ones. */
 const SHOWN = 500;
 
-export function Log({ endpoint, job }: { endpoint: string; job: string }) {
-  const [lines, setLines] = useState<readonly LogLine[]>([]);
+interface LogProps {
+  endpoint: string;
+  job: string;
+  /** Size of the log now. */
+  bytes: number;
+  isOver: boolean;
+}
+
+interface ReadLog {
+  lines: readonly LogLine[];
+  /** Where the next read starts. */
+  next: number;
+  /** How many lines the platform has dropped. */
+  note: string;
+}
+
+export function Log({ bytes, endpoint, isOver, job }: LogProps) {
+  const [read, setRead] = useState<ReadLog>({ lines: [], next: 0, note: '' });
   const [error, setError] = useState<Error>();
+  const [isPaused, setPaused] = useState(false);
+  const next = useRef(0);
   useEffect(() => {
+    if (isPaused) return;
     const abort = new AbortController();
     const path = fillPath(JOB_ROUTES.getJobLog, { endpoint, job });
-    const follow = async () => {
-      const read: LogLine[] = [];
-      for await (const page of followLog(patientCaller, path, { signal: abort.signal })) {
-        read.push(...readLines(page.lines + page.note));
-        setLines(read.slice());
-      }
+    const readOn = async () => {
+      const page = await readLogPage(patientCaller, path, {
+        ...{ after: next.current, signal: abort.signal },
+      });
+      next.current = page.next;
+      setRead(({ lines }) => ({
+        ...{ lines: [...lines, ...readLines(page.lines)], next: page.next, note: page.note },
+      }));
     };
-    follow().catch((reason) => {
+    readOn().catch((reason) => {
       if (!abort.signal.aborted) setError(asError(reason));
     });
     return () => abort.abort();
-  }, [endpoint, job]);
+  }, [endpoint, job, bytes, isOver, isPaused]);
+  const lines = [...read.lines, ...readLines(read.note)];
   const hidden = lines.length - SHOWN;
   return (
     <section>
@@ -38,15 +61,14 @@ export function Log({ endpoint, job }: { endpoint: string; job: string }) {
       {lines.length === 0 && !error && <p class="muted">The handler has logged nothing.</p>}
       {hidden > 0 && <p class="muted">{hidden.toLocaleString()} earlier lines are not shown.</p>}
       {lines.length > 0 && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls it.
-        <section class="block-frame log" aria-label="Log lines" tabIndex={0}>
+        <LogFrame label="Log lines" isPaused={isPaused} onPause={setPaused} isOver={isOver}>
           {lines.slice(-SHOWN).map((line, index) => (
             <p key={Math.max(hidden, 0) + index} class={line.tone}>
               {line.at !== undefined && <Time at={line.at} as="clock" />} {line.text}
               {line.rest && <span class="muted"> {line.rest}</span>}
             </p>
           ))}
-        </section>
+        </LogFrame>
       )}
     </section>
   );

@@ -16,6 +16,7 @@ import { sayDuration, Time } from '../../parts/time.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { go } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
@@ -39,6 +40,7 @@ export function Page({ parameters: { endpoint = '', job = '' } }: PageProps) {
     key: `job ${endpoint} ${job}`,
     load: (signal) => readJob(endpoint, job, signal),
     everyMs: isOver ? null : EVERY_MS,
+    live: liveFrom([TOPICS.job(endpoint, job)], (head) => completeJob(endpoint, head)),
   });
   const { data, reload } = polled;
   const status = data?.record.status;
@@ -69,22 +71,41 @@ export function Page({ parameters: { endpoint = '', job = '' } }: PageProps) {
   );
 }
 
-/** The last details: with an input of up to 20 MB, they are read again only when the job has changed. */
-let lastDetails: { key: string; details: JobDetails } | undefined;
+/** The last ones: an input or an output may have 20 MB, and neither changes without the status or the attempt. */
+let lastRead: { key: string; job: Job } | undefined;
 
 async function readJob(endpoint: string, job: string, signal: AbortSignal): Promise<Job> {
-  const ofJob = { endpoint, job };
-  const record = await caller.json<JobRecord>({
-    ...callOf(JOB_ROUTES.getJobStatus, ofJob),
-    signal,
+  const head = await caller.json<JobHead>({
+    ...callOf(JOB_ROUTES.getJob, { endpoint, job }),
+    ...{ query: { input: 'false' }, signal },
   });
-  const key = [endpoint, job, record.status, record.attempt].join(' ');
-  if (lastDetails?.key !== key) {
-    const call = callOf(JOB_ROUTES.getJob, ofJob);
-    lastDetails = { key, details: await caller.json<JobDetails>({ ...call, signal }) };
-  }
-  return { details: lastDetails.details, record };
+  return completeJob(endpoint, head, signal);
 }
+
+/** Reads record and input, if they can have changed. */
+async function completeJob(endpoint: string, head: JobHead, signal?: AbortSignal): Promise<Job> {
+  const key = [endpoint, head.id, head.status, head.attempt].join(' ');
+  if (lastRead?.key !== key) {
+    const ofJob = { endpoint, job: head.id };
+    const [record, details] = await Promise.all([
+      caller.json<JobRecord>({ ...callOf(JOB_ROUTES.getJobStatus, ofJob), signal }),
+      caller.json<JobDetails>({ ...callOf(JOB_ROUTES.getJob, ofJob), signal }),
+    ]);
+    // The job may have changed since: then its next event reads again.
+    lastRead = { key, job: { details, record } };
+  }
+  const { details, record } = lastRead.job;
+  const { delayTime, executionTime, progress, waitReason } = head;
+  return {
+    details: { ...details, ...head },
+    record: {
+      ...{ ...record, delayTime, executionTime, progress },
+      ...(waitReason && { waitReason }),
+    },
+  };
+}
+
+type JobHead = Omit<JobDetails, 'input'>;
 
 interface ActionsProps {
   endpoint: string;
@@ -147,7 +168,12 @@ function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job
       {details.attempt > 0 && (
         <JobChunks endpoint={endpoint} job={details.id} isRunning={!isOver} />
       )}
-      <Log key={String(isOver)} endpoint={endpoint} job={details.id} />
+      <Log
+        endpoint={endpoint}
+        job={details.id}
+        bytes={details.logBytes ?? 0}
+        isOver={isOver && details.endedAt !== null}
+      />
       <p class="muted">
         The platform removes this job <Time at={details.expiresAt} />.
       </p>

@@ -12,6 +12,7 @@ import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may, sessionState } from '../../platform/session.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { hrefOf } from '../../routing/location.ts';
 import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
 
@@ -34,6 +35,7 @@ export function Page() {
     load: async (signal) =>
       hasEngine ? (await platform.pods.page({ limit: 1_000, signal })).items : [],
     everyMs: 3_000,
+    live: hasEngine ? liveFrom([TOPICS.pods()], ({ pods }) => pods) : undefined,
   });
   const wanted = search.trim().toLowerCase();
   const shown = (polled.data ?? [])

@@ -1,15 +1,17 @@
 // One pod: its state, what can be done with it, and the end of its log.
+import { useState } from 'preact/hooks';
 import type { PodAction, PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { Block } from '../../parts/block.tsx';
 import { Confirm } from '../../parts/confirm.tsx';
 import { Figures } from '../../parts/figures.tsx';
+import { LogFrame } from '../../parts/log-frame.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { hrefOf } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
@@ -19,6 +21,7 @@ export function Page({ parameters: { pod: id = '' } }: PageProps) {
     key: `pod ${id}`,
     load: (signal) => platform.pods.get(id, { signal }),
     everyMs: 2_000,
+    live: liveFrom([TOPICS.pod(id)], (pod) => pod),
   });
   const { data: pod, reload } = polled;
   return (
@@ -32,7 +35,7 @@ export function Page({ parameters: { pod: id = '' } }: PageProps) {
       </PageHead>
       <LoadProblem polled={polled} />
       {pod && <State pod={pod} />}
-      {pod && pod.status !== 'TERMINATED' && <Log id={id} />}
+      {pod && pod.status !== 'TERMINATED' && <Log id={id} isOver={pod.status === 'EXITED'} />}
     </>
   );
 }
@@ -117,18 +120,30 @@ function State({ pod }: { pod: PodRecord }) {
 
 const LOG_BYTES = 65_536;
 
-function Log({ id }: { id: string }) {
+function Log({ id, isOver }: { id: string; isOver: boolean }) {
+  const [paused, setPaused] = useState<string>();
   const { data, error } = usePolled({
     key: `pod log ${id}`,
     load: (signal) => platform.pods.log(id, { maxBytes: LOG_BYTES, signal }),
     everyMs: 2_000,
+    live: liveFrom([TOPICS.podLog(id)], ({ log }) => log),
   });
+  const shown = paused ?? data;
   return (
     <section>
       <h2>Log</h2>
       {error && data === undefined && <p class="muted">{error.message}</p>}
-      {data === '' && <p class="muted">The container has printed nothing.</p>}
-      {data && <Block text={data} label="Log" />}
+      {shown === '' && <p class="muted">The container has printed nothing.</p>}
+      {shown && (
+        <LogFrame
+          label="Log"
+          isPaused={paused !== undefined}
+          onPause={(isPaused) => setPaused(isPaused ? shown : undefined)}
+          isOver={isOver}
+        >
+          <pre>{shown}</pre>
+        </LogFrame>
+      )}
     </section>
   );
 }
