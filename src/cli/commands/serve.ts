@@ -3,6 +3,7 @@ import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { letHeapGrow } from '../../base/memory/heap-growth.ts';
+import { optimizeEarly } from '../../base/memory/optimization.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
@@ -186,6 +187,7 @@ export const serveCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   letHeapGrow();
+  optimizeEarly();
   const { values, positionals } = parseOptions(options, args);
   checkArguments([], positionals);
   const tls = readTls(values);
