@@ -51,7 +51,10 @@ export interface ContainerMount {
   /** Name of the volume; for a network volume, a folder's path if the operator named one. */
   source: string;
   path: string;
-  /** Of a network volume of the platform: its size. The engine makes or grows the volume if necessary. */
+  /**
+   * GB, of a persistent volume and of a network volume of the platform: the engine makes the volume, or grows it if it can.
+   * Default: the volume exists.
+   */
   sizeGb?: number;
 }
 
@@ -89,12 +92,17 @@ export interface Container {
   id: string;
   generation: number;
   labels: Readonly<Record<string, string>>;
-  state: 'created' | 'running' | 'exited';
+  /** `starting`: an engine with a scheduler was told to start it, and it does not run yet. */
+  state: 'created' | 'starting' | 'running' | 'exited';
+  /** Only of a `starting` one: why it does not run yet. Default: nothing is known. */
+  waiting?: ContainerWait;
   /** `none`: the image has no health check. */
   health: 'none' | 'starting' | 'healthy' | 'unhealthy';
   /** Exit code of an exited container; 128 + n for signal n. */
   exitCode: number | null;
   outOfMemory: boolean;
+  /** Why it ended, if neither exit code nor memory tell; for people. Default: they do. */
+  endReason?: string;
   /** Its disk has a fixed size: a larger one needs a new container. */
   hasDiskLimit: boolean;
   startedAt: number | null;
@@ -105,6 +113,16 @@ export interface Container {
   gpus: readonly string[];
   /** Address in the network of its spec. */
   ip: string | null;
+}
+
+/** What a container waits for that was told to start. */
+export interface ContainerWait {
+  /** `capacity`: no machine has room, or the GPUs. `image`: its image cannot be pulled. */
+  cause: 'capacity' | 'image' | 'other';
+  /** For people. */
+  message: string;
+  /** Waiting longer does not help: a start has to be refused. */
+  isFinal: boolean;
 }
 
 export interface PublicPort {
@@ -168,7 +186,7 @@ export interface EngineCapabilities {
  * counts.
  */
 export interface Engine {
-  readonly kind: 'process' | 'docker';
+  readonly kind: 'process' | 'docker' | 'kubernetes';
   readonly capabilities: EngineCapabilities;
   /** Undefined: workers keep their state in folders of the platform. */
   readonly stateVolumes?: StateVolumes;
@@ -182,8 +200,8 @@ export interface Engine {
    */
   create(spec: ContainerSpec, onPull?: () => void): Promise<void>;
   /**
-   * Starts it with its existing disk. Does nothing if it runs. A missing command is `refused`, or
-   * shows as exit code 127 (126: not executable). @throws EngineError
+   * Starts it, with its existing disk if the engine keeps disks. Does nothing if it runs or starts. A missing command
+   * is `refused`, or shows as exit code 127 (126: not executable). @throws EngineError
    */
   start(id: string): Promise<void>;
   /**

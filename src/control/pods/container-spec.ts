@@ -81,7 +81,7 @@ function findRegistry({ spec, userId }: PodState, catalog: PodCatalog): Containe
 function listMounts({ spec, userId }: PodState, catalog: PodCatalog): ContainerMount[] {
   const { network = [], persistent } = spec.mounts;
   const own: ContainerMount[] = persistent
-    ? [{ kind: 'persistent', source: OWN_VOLUME, path: persistent.path }]
+    ? [{ kind: 'persistent', source: OWN_VOLUME, path: persistent.path, sizeGb: persistent.size }]
     : [];
   const shared = network.map(({ path, volumeId }): ContainerMount => {
     const volume = catalog.volume(userId, volumeId);

@@ -168,7 +168,7 @@ function ownContainer(pod: PodState, seen: Container | undefined): Container | u
 
 /** A stop is complete when the container does not run, even if a start came meanwhile. */
 function settleStop(pod: PodState, own: Container | undefined): PodState {
-  if (!pod.stopping || own?.state === 'running') return pod;
+  if (!pod.stopping || isActive(own)) return pod;
   return change(pod, { stopping: false, endedRun: lastEndOf(pod, own) });
 }
 
@@ -177,7 +177,7 @@ function observeUnwanted(
   own: Container | undefined,
   seen: Container | undefined,
 ): PodState {
-  if (seen?.state === 'running') return pod;
+  if (isActive(seen)) return pod;
   const reason = pod.status === 'EXITED' ? reasonOfUser(pod) : pod.reason;
   return change(pod, { gpus: [], endedRun: lastEndOf(pod, own), reason });
 }
@@ -185,6 +185,7 @@ function observeUnwanted(
 function observeWanted(pod: PodState, own: Container | undefined, now: number): PodState {
   if (!own) return observeMissing(pod);
   if (own.state === 'running') return observeRunning(pod, own, now);
+  if (own.state === 'starting') return observeStarting(pod, own, now);
   if (own.state === 'exited' && runOf(own) !== pod.endedRun) return observeEnd(pod, own, now);
   return advance(pod, needsGpus(pod) ? 'PROVISIONING' : 'STARTING');
 }
@@ -196,6 +197,14 @@ function observeMissing(pod: PodState): PodState {
   }
   const isFirst = pod.status === 'PROVISIONING' || needsGpus(pod);
   return change(advance(pod, isFirst ? 'PROVISIONING' : 'STARTING'), { endedRun: null });
+}
+
+/** The engine was told to start it. */
+function observeStarting(pod: PodState, { waiting }: Container, now: number): PodState {
+  // It is still stopping because of a stop before the start.
+  if (pod.stopping) return pod;
+  if (waiting?.isFinal) return giveUp(pod, waiting.message, now);
+  return change(advance(pod, 'STARTING'), { reason: waiting?.message ?? null, startedAt: null });
 }
 
 function observeRunning(pod: PodState, own: Container, now: number): PodState {
@@ -223,7 +232,7 @@ function observeEnd(pod: PodState, own: Container, now: number): PodState {
     return { ...end(over, endedAt), status: 'EXITED', desired: 'stopped', gpus: [] };
   }
   const ended = { ...over, exitCode: own.exitCode };
-  const how = own.outOfMemory ? 'it ran out of memory' : `it exited with code ${own.exitCode}`;
+  const how = describeEnd(own);
   const wasWell = own.startedAt !== null && endedAt - own.startedAt >= WELL_AFTER_MS;
   const failures = wasWell ? 1 : pod.failures + 1;
   if (failures >= MAX_FAILURES) {
@@ -231,6 +240,11 @@ function observeEnd(pod: PodState, own: Container, now: number): PodState {
   }
   const retryAt = now + FIRST_RESTART_MS * 2 ** (failures - 1);
   return { ...ended, status: 'STARTING', failures, retryAt, reason: `${how}; it restarts` };
+}
+
+function describeEnd({ endReason, exitCode, outOfMemory }: Container): string {
+  if (outOfMemory) return 'it ran out of memory';
+  return endReason ?? `it exited with code ${exitCode}`;
 }
 
 /** The last run whose end is handled; `own` does not run. */
@@ -285,7 +299,7 @@ export function settleRemoval(pod: PodState): PodState {
 /** `pod` is the result of `observe` with the same `seen`. */
 export function decideStep(pod: PodState, seen: Container | undefined, now: number): PodStep {
   if (pod.desired === 'gone') return decideEnd(pod, seen);
-  const isRunning = seen?.state === 'running';
+  const isRunning = isActive(seen);
   const isOlder = seen !== undefined && seen.generation !== pod.generation;
   if (isRunning && (isOlder || pod.stopping || pod.desired === 'stopped')) return { kind: 'stop' };
   if (isOlder) return { kind: 'remove', volumes: 'keep' };
@@ -298,8 +312,13 @@ export function decideStep(pod: PodState, seen: Container | undefined, now: numb
 /** Volumes may exist without a container, so they are removed in any case. */
 function decideEnd(pod: PodState, seen: Container | undefined): PodStep {
   if (pod.removed && !seen) return { kind: 'none' };
-  if (seen?.state === 'running') return { kind: 'stop' };
+  if (isActive(seen)) return { kind: 'stop' };
   return { kind: 'remove', volumes: 'remove' };
+}
+
+/** It runs, or will without a further step. */
+function isActive(seen: Container | undefined): boolean {
+  return seen?.state === 'running' || seen?.state === 'starting';
 }
 
 function needsGpus({ gpus, spec }: PodState): boolean {

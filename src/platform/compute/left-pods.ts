@@ -2,7 +2,7 @@
 // data folder must not be running.
 import type { Log } from '../../base/log.ts';
 import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
-import { type Engine, EngineError } from '../../engine/engine.ts';
+import { type Container, type Engine, EngineError } from '../../engine/engine.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import { openEngine } from './open-engine.ts';
 
@@ -57,5 +57,6 @@ async function withEngine(
 
 async function listRunning(engine: Engine): Promise<string[]> {
   const containers = await engine.list();
-  return containers.filter(({ state }) => state === 'running').map(({ id }) => id);
+  const isActive = ({ state }: Container) => state === 'running' || state === 'starting';
+  return containers.filter(isActive).map(({ id }) => id);
 }

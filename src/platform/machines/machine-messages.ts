@@ -28,7 +28,15 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
 
 export const container: z.ZodType<Container> = z.object({
   ...{ id: z.string(), generation: z.number(), labels: z.record(z.string(), z.string()) },
-  state: z.enum(['created', 'running', 'exited']),
+  state: z.enum(['created', 'starting', 'running', 'exited']),
+  waiting: z
+    .object({
+      cause: z.enum(['capacity', 'image', 'other']),
+      message: z.string(),
+      isFinal: z.boolean(),
+    })
+    .exactOptional(),
+  endReason: z.string().exactOptional(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
   ...{ exitCode: z.number().nullable(), outOfMemory: z.boolean(), hasDiskLimit: z.boolean() },
   ...{ startedAt: z.number().nullable(), endedAt: z.number().nullable() },
@@ -88,7 +96,7 @@ export type MachineAnswer = z.infer<typeof machineAnswer>;
 /** What the leader needs to know about a node's machine. */
 export const machineInfo = z.object({
   name: z.string(),
-  engine: z.enum(['none', 'process', 'docker']),
+  engine: z.enum(['none', 'process', 'docker', 'kubernetes']),
   /** URL at which workers on this machine reach the platform. */
   workerUrl: z.string(),
   limits: z.object({ memoryGb: z.number(), vcpus: z.number(), diskGb: z.number() }),

@@ -21,7 +21,10 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   diskGb: z.number(),
   registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
   mounts: z.array(
-    z.object({ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() }),
+    z.object({
+      ...{ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() },
+      sizeGb: z.number().exactOptional(),
+    }),
   ),
   gpus: z.array(z.string()),
   limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
