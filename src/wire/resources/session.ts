@@ -13,7 +13,7 @@ export const sessionCreation = z.strictObject({
   key: z.string().min(1).max(200).describe('The API key'),
 });
 
-const ENGINES = ['process', 'docker'] as const;
+const ENGINES = ['process', 'docker', 'kubernetes'] as const;
 
 /** The caller of the request: of its session, or of its key. */
 export const sessionRecord = z.object({

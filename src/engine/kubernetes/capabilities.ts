@@ -1,0 +1,15 @@
+// What a Kubernetes cluster can do for a pod, whatever the cluster.
+import type { EngineCapabilities } from '../engine.ts';
+
+export const KUBERNETES_CAPABILITIES: EngineCapabilities = {
+  gpus: 'type',
+  // The kubelet evicts a Pod that uses more.
+  disk: { keptOverStop: false, limit: 'always' },
+  // The number of processes is a setting of the kubelet.
+  limits: { memory: true, cpu: true, processes: false },
+  globalNetworking: false,
+  ports: { protocols: ['http', 'tcp', 'udp'], reach: 'cluster' },
+  mounts: { persistent: true, network: ['name'] },
+  registries: true,
+  healthChecks: false,
+};

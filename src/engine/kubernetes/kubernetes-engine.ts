@@ -1,0 +1,228 @@
+// The engine for Kubernetes: a container is a Secret, its record, and while it runs a bare Pod. Each verb makes its
+// requests and then looks at the objects; no answer is relied on. The cluster chooses nodes and devices.
+import { type Clock, sleep, systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import {
+  type Container,
+  type ContainerSpec,
+  type ContainerStats,
+  type Engine,
+  EngineError,
+  type StateVolumes,
+} from '../engine.ts';
+import { type ApiAccess, ApiClient, KubernetesError } from './api-client.ts';
+import { KUBERNETES_CAPABILITIES } from './capabilities.ts';
+import { Claims } from './claims.ts';
+import { readLogTail } from './log-tail.ts';
+import { describeSecret, listOwnClaims } from './manifests.ts';
+import { PLATFORM_LABEL, POD_LABEL, readSpec, writeSelector } from './names.ts';
+import { findWarning } from './pod-events.ts';
+import { PodRuns } from './pod-runs.ts';
+import { type KubeObject, type KubePod, viewContainer } from './pod-view.ts';
+import { PodWatch } from './pod-watch.ts';
+import { judgeRefusal } from './refusals.ts';
+import type { KubernetesSettings } from './settings.ts';
+import { measureUsage, usageAnswer } from './usage.ts';
+
+/** How long `start` waits for the container, so that a caller mostly finds it running afterwards. */
+const START_WAIT_MS = 2_000;
+const METRICS = '/apis/metrics.k8s.io/v1beta1';
+
+export interface KubernetesEngineOptions {
+  /** Part of the names and labels of everything it makes: objects of other platforms stay untouched. */
+  platform: string;
+  access: ApiAccess;
+  settings: KubernetesSettings;
+  log: Log;
+  /** Limit of a call, ms. Default: 30,000. */
+  callLimitMs?: number;
+  /** Default: 2,000. */
+  startWaitMs?: number;
+  clock?: Clock;
+}
+
+export class KubernetesEngine implements Engine {
+  readonly kind = 'kubernetes';
+  readonly capabilities = KUBERNETES_CAPABILITIES;
+  readonly stateVolumes?: StateVolumes;
+  readonly #options: KubernetesEngineOptions;
+  readonly #clock: Clock;
+  readonly #client: ApiClient;
+  readonly #claims: Claims;
+  readonly #runs: PodRuns;
+  readonly #watch: PodWatch;
+
+  constructor(options: KubernetesEngineOptions) {
+    const { access, callLimitMs, clock = systemClock, log, platform, settings } = options;
+    this.#options = options;
+    this.#clock = clock;
+    this.#client = new ApiClient(access, callLimitMs);
+    const client = this.#client;
+    this.#claims = new Claims({ client, platform, settings, clock });
+    this.#runs = new PodRuns({ client, platform, clock });
+    const labelSelector = writeSelector({ [PLATFORM_LABEL]: platform });
+    this.#watch = new PodWatch({ client, labelSelector, clock, log });
+    if (settings.workerStateGb === undefined) return;
+    const { ofEndpoints } = this.#claims;
+    this.stateVolumes = {
+      listEndpoints: () => attempt(() => ofEndpoints.listEndpoints()),
+      remove: (endpointId) => attempt(() => ofEndpoints.remove(endpointId)),
+    };
+  }
+
+  create(spec: ContainerSpec): Promise<void> {
+    return begin(async () => {
+      const { platform, settings } = this.#options;
+      const secret = describeSecret(spec, { platform, settings });
+      if (await this.#hasRecord(spec)) return;
+      for (const claim of listOwnClaims(spec, { platform, settings })) {
+        await this.#claims.provide(claim);
+      }
+      await this.#runs.record(secret);
+      if (await this.#hasRecord(spec)) return;
+      throw new EngineError('unavailable', `the Secret of ${spec.id} was not found`);
+    });
+  }
+
+  start(id: string): Promise<void> {
+    return begin(async () => {
+      const record = await this.#findRecord(id);
+      if (!record) throw new EngineError('unavailable', `container of ${id} not found`);
+      await this.#runs.start(record);
+      const { startWaitMs = START_WAIT_MS } = this.#options;
+      const until = this.#clock.now() + startWaitMs;
+      for (;;) {
+        const container = await this.#inspect(id);
+        const { message, isFinal } = container?.waiting ?? { isFinal: false };
+        if (isFinal) throw new EngineError('refused', message ?? '');
+        if (container?.state !== 'starting' || message !== undefined) return;
+        if (this.#clock.now() >= until) return;
+        await sleep(this.#clock, 50);
+      }
+    });
+  }
+
+  stop(id: string, graceMs: number): Promise<void> {
+    return attempt(async () => {
+      const record = await this.#findRecord(id);
+      if (record) await this.#runs.stop(record, graceMs);
+    });
+  }
+
+  remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
+    return attempt(async () => {
+      await this.#runs.remove(id);
+      if (volumes === 'remove') await this.#claims.removeOfPod(id);
+    });
+  }
+
+  inspect(id: string): Promise<Container | undefined> {
+    return attempt(() => this.#inspect(id));
+  }
+
+  list(): Promise<Container[]> {
+    return attempt(async () => {
+      const [records, pods] = await Promise.all([this.#runs.listRecords(), this.#runs.listPods()]);
+      const ids = new Set(
+        [...records, ...pods].flatMap(({ metadata }) => metadata.labels?.[POD_LABEL] ?? []),
+      );
+      const isOf = (id: string) => (object: KubeObject) =>
+        object.metadata.labels?.[POD_LABEL] === id;
+      return [...ids].flatMap(
+        (id) => this.#view(records.filter(isOf(id)), pods.filter(isOf(id))) ?? [],
+      );
+    });
+  }
+
+  stats(id: string): Promise<ContainerStats | undefined> {
+    return attempt(async () => {
+      const [record] = await this.#runs.listRecords(id);
+      const limits = record && readSpec(this.#options.platform, record.metadata)?.limits;
+      // Without a limit there is no share of it.
+      if (!limits || (await this.#inspect(id))?.state !== 'running') return undefined;
+      const path = await this.#client.pathOf('pods', record.metadata.name, METRICS);
+      const found = usageAnswer.safeParse(await this.#client.find({ method: 'GET', path })).data;
+      return found && measureUsage(found, limits);
+    });
+  }
+
+  readLog(id: string, maxBytes: number): Promise<Uint8Array> {
+    return attempt(async () => {
+      const record = await this.#findRecord(id);
+      if (!record) return new Uint8Array();
+      return readLogTail(this.#client, record.metadata.name, maxBytes);
+    });
+  }
+
+  watch(onChange: (id: string) => void): () => void {
+    return this.#watch.listen(onChange);
+  }
+
+  async close(): Promise<void> {
+    this.#watch.close();
+    await this.#client.close();
+  }
+
+  async #inspect(id: string): Promise<Container | undefined> {
+    const [records, pods] = await Promise.all([
+      this.#runs.listRecords(id),
+      this.#runs.listPods(id),
+    ]);
+    const container = this.#view(records, pods);
+    if (container?.state !== 'starting' || container.waiting) return container;
+    const [pod] = pods;
+    // Without the right to read Events, the reason stays unknown.
+    const waiting =
+      pod && (await findWarning(this.#client, pod.metadata.uid).catch(() => undefined));
+    return waiting ? { ...container, waiting } : container;
+  }
+
+  /** Of several generations the oldest, which has to be removed first. */
+  #view(records: readonly KubeObject[], pods: readonly KubePod[]): Container | undefined {
+    const { platform } = this.#options;
+    const names = new Set([...records, ...pods].map(({ metadata }) => metadata.name));
+    const isNamed = (name: string) => (object: KubeObject) => object.metadata.name === name;
+    const [oldest] = [...names]
+      .flatMap(
+        (name) =>
+          viewContainer(platform, records.find(isNamed(name)), pods.find(isNamed(name))) ?? [],
+      )
+      .sort((a, b) => a.generation - b.generation);
+    return oldest;
+  }
+
+  async #findRecord(id: string): Promise<KubeObject | undefined> {
+    const generationOf = ({ metadata }: KubeObject) =>
+      readSpec(this.#options.platform, metadata)?.generation ?? 0;
+    const records = await this.#runs.listRecords(id);
+    return records.sort((a, b) => generationOf(a) - generationOf(b))[0];
+  }
+
+  /** @throws EngineError if there is another generation */
+  async #hasRecord({ generation, id }: ContainerSpec): Promise<boolean> {
+    const made = await this.#inspect(id);
+    if (!made || made.generation === generation) return made !== undefined;
+    const there = `generation ${made.generation} of ${id} is still there`;
+    throw new EngineError('unavailable', there);
+  }
+}
+
+/** A start that cannot succeed is `refused`. */
+function begin(verb: () => Promise<void>): Promise<void> {
+  return attempt(() =>
+    verb().catch((error: unknown) => {
+      throw error instanceof KubernetesError ? judgeRefusal(error) : error;
+    }),
+  );
+}
+
+/** An unclassified error may be temporary. */
+async function attempt<T>(verb: () => Promise<T>): Promise<T> {
+  try {
+    return await verb();
+  } catch (error) {
+    if (error instanceof EngineError) throw error;
+    const message = error instanceof Error ? error.message : String(error);
+    throw new EngineError('unavailable', message, { cause: error });
+  }
+}

@@ -1,0 +1,209 @@
+// Translates a container's Secret and Pod into the seam's view of a container. Pure.
+import { hash } from 'node:crypto';
+import { z } from 'zod';
+import type { Container, ContainerWait } from '../engine.ts';
+import { CONTAINER } from './manifests.ts';
+import { type KeptEnd, readEnd, readSpec } from './names.ts';
+
+const metadata = z.object({
+  name: z.string(),
+  uid: z.string(),
+  resourceVersion: z.string().optional(),
+  labels: z.record(z.string(), z.string()).optional(),
+  annotations: z.record(z.string(), z.string()).optional(),
+  creationTimestamp: z.string().optional(),
+  deletionTimestamp: z.string().optional(),
+});
+
+/** Any object of which only the metadata counts. */
+export const objectAnswer = z.object({ metadata });
+export const objectList = z.object({ items: z.array(objectAnswer) });
+
+const containerState = z.object({
+  waiting: z.object({ reason: z.string().optional(), message: z.string().optional() }).optional(),
+  running: z.object({ startedAt: z.string().nullish() }).optional(),
+  terminated: z
+    .object({
+      exitCode: z.int(),
+      reason: z.string().optional(),
+      message: z.string().optional(),
+      startedAt: z.string().nullish(),
+      finishedAt: z.string().nullish(),
+    })
+    .optional(),
+});
+
+export const podAnswer = z.object({
+  metadata,
+  spec: z.object({ nodeName: z.string().optional() }).optional(),
+  status: z
+    .object({
+      phase: z.string().optional(),
+      reason: z.string().optional(),
+      message: z.string().optional(),
+      podIP: z.string().optional(),
+      conditions: z
+        .array(
+          z.object({
+            type: z.string(),
+            status: z.string(),
+            reason: z.string().optional(),
+            message: z.string().optional(),
+          }),
+        )
+        .optional(),
+      containerStatuses: z
+        .array(z.object({ name: z.string(), state: containerState.optional() }))
+        .optional(),
+    })
+    .optional(),
+});
+export const podList = z.object({
+  metadata: z.object({ resourceVersion: z.string().optional() }).optional(),
+  items: z.array(podAnswer),
+});
+export type KubePod = z.infer<typeof podAnswer>;
+export type KubeObject = z.infer<typeof objectAnswer>;
+
+/** Exit codes of containers that the kubelet or the cluster ended: nobody saw another code. */
+const KILLED = 137;
+const TERMINATED = 143;
+const NOT_FOUND = 127;
+/** The kubelet's reasons for a container that could not start. */
+const START_FAILURES = new Set(['StartError', 'ContainerCannotRun']);
+const NO_COMMAND = /no such file|not found|permission denied|exec format/i;
+
+/**
+ * `record`: the container's Secret; undefined if only a Pod is left of it. `pod`: the Pod of the same name. Undefined
+ * for objects that this platform has not made.
+ */
+export function viewContainer(
+  platform: string,
+  record: KubeObject | undefined,
+  pod: KubePod | undefined,
+): Container | undefined {
+  const source = record ?? pod;
+  const spec = source && readSpec(platform, source.metadata);
+  if (!spec) return undefined;
+  const { generation, gpus, id, labels } = spec;
+  const run = readRun(record && readEnd(record.metadata), pod);
+  const ip = pod?.status?.podIP ?? null;
+  const isReachable = run.state === 'running' && ip !== null;
+  return {
+    ...{ id, generation, labels, gpus, health: 'none', hasDiskLimit: true },
+    ...run,
+    ports: isReachable
+      ? spec.ports.map(({ private: port, protocol }) => ({
+          ...{ private: port, public: port, type: protocol, ip },
+        }))
+      : [],
+    // Pods of one user have no network of their own.
+    ip: null,
+  };
+}
+
+type Run = Pick<
+  Container,
+  'state' | 'exitCode' | 'outOfMemory' | 'startedAt' | 'endedAt' | 'waiting' | 'endReason'
+>;
+
+const NEVER: Run = {
+  ...{ state: 'created', exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
+};
+
+function readRun(end: KeptEnd | undefined, pod: KubePod | undefined): Run {
+  // While its Pod is there, only the Pod counts.
+  if (end && !pod) {
+    const { endedAt, exitCode, startedAt } = end;
+    return { ...NEVER, state: 'exited', exitCode, startedAt, endedAt };
+  }
+  if (!pod) return NEVER;
+  const startedAt = findStart(pod);
+  // Somebody else deletes it. It runs until it is gone, and then it is lost: it has not ended by itself.
+  if (pod.metadata.deletionTimestamp !== undefined)
+    return { ...NEVER, state: 'running', startedAt };
+  if (hasEnded(pod)) return { ...NEVER, state: 'exited', startedAt, ...readPodEnd(pod, startedAt) };
+  if (mainState(pod)?.running) return { ...NEVER, state: 'running', startedAt };
+  return { ...NEVER, state: 'starting', ...describeWait(pod) };
+}
+
+export function hasEnded(pod: KubePod): boolean {
+  const { phase } = pod.status ?? {};
+  return phase === 'Succeeded' || phase === 'Failed' || mainState(pod)?.terminated !== undefined;
+}
+
+/** Its process has been started. */
+export function hasStarted(pod: KubePod): boolean {
+  const state = mainState(pod);
+  return state?.running !== undefined || state?.terminated !== undefined;
+}
+
+/**
+ * Kubernetes counts in seconds, and a second run may begin in the second in which the first one did: the milliseconds
+ * come from the Pod's UID.
+ */
+export function findStart(pod: KubePod): number {
+  const state = mainState(pod);
+  const known = state?.running?.startedAt ?? state?.terminated?.startedAt;
+  const at = Date.parse(known ?? pod.metadata.creationTimestamp ?? '');
+  const ms = Number.parseInt(hash('sha256', pod.metadata.uid, 'hex').slice(0, 8), 16) % 1_000;
+  return (Number.isNaN(at) ? 0 : at) + ms;
+}
+
+function readPodEnd(pod: KubePod, startedAt: number): Partial<Run> {
+  const ended = mainState(pod)?.terminated;
+  const { message, reason } = pod.status ?? {};
+  const at = Date.parse(ended?.finishedAt ?? '');
+  const endedAt = Math.max(startedAt, Number.isNaN(at) ? startedAt : at);
+  const isEvicted = reason !== undefined && reason !== 'DeadlineExceeded' && reason !== 'Error';
+  const endReason = isEvicted ? `the cluster ended it: ${message ?? reason}` : undefined;
+  const said = { endedAt, ...(endReason !== undefined && { endReason }) };
+  if (!ended) {
+    return { ...said, exitCode: reason === 'DeadlineExceeded' ? TERMINATED : KILLED };
+  }
+  const isUnstartable = START_FAILURES.has(ended.reason ?? '');
+  const hasNoCommand = isUnstartable && NO_COMMAND.test(ended.message ?? '');
+  return {
+    ...said,
+    exitCode: hasNoCommand ? NOT_FOUND : ended.exitCode,
+    outOfMemory: ended.reason === 'OOMKilled',
+    ...(isUnstartable && { endReason: `its command cannot be started: ${ended.message}` }),
+  };
+}
+
+const IMAGE_TROUBLE = new Set([
+  ...['ErrImagePull', 'ImagePullBackOff', 'InvalidImageName', 'ErrImageNeverPull'],
+  ...['ImageInspectError', 'RegistryUnavailable'],
+]);
+/** No later attempt can succeed. */
+const NO_SUCH_IMAGE =
+  /not found|manifest unknown|no such image|denied|unauthorized|authentication required|forbidden|invalid reference|no matching manifest/i;
+/** An unreachable registry, in words that also match some of the above. */
+const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS|toomanyrequests/i;
+
+function describeWait(pod: KubePod): { waiting?: ContainerWait } {
+  const scheduled = pod.status?.conditions?.find(({ type }) => type === 'PodScheduled');
+  if (scheduled?.status === 'False' && scheduled.reason === 'Unschedulable') {
+    const message = `no node of the cluster has room for it: ${scheduled.message ?? 'no reason'}`;
+    return { waiting: { cause: 'capacity', message, isFinal: false } };
+  }
+  const { message = '', reason = '' } = mainState(pod)?.waiting ?? {};
+  if (IMAGE_TROUBLE.has(reason)) {
+    const isFinal =
+      reason === 'InvalidImageName' || (NO_SUCH_IMAGE.test(message) && !NO_REGISTRY.test(message));
+    return {
+      waiting: {
+        cause: 'image',
+        message: `its image cannot be pulled: ${message || reason}`,
+        isFinal,
+      },
+    };
+  }
+  if (reason === '' || reason === 'ContainerCreating' || reason === 'PodInitializing') return {};
+  const detail = `its container is not created: ${message || reason}`;
+  return { waiting: { cause: 'other', message: detail, isFinal: false } };
+}
+
+function mainState({ status }: KubePod) {
+  return status?.containerStatuses?.find(({ name }) => name === CONTAINER)?.state;
+}
