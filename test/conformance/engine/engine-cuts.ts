@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
-import { type EngineStage, MOUNT, shell } from './engine-stage.ts';
+import { type EngineStage, shell } from './engine-stage.ts';
 
 /** Time from the first call to the start of the second platform process. */
 const DELAYS_MS = [0, 1, 5, 20];
@@ -14,7 +14,7 @@ export function describeCuts(stage: EngineStage): void {
   function countingSpec(): ContainerSpec {
     return stage.spec({
       args: shell(`echo run >> ${stage.mount}/runs; echo up; exec sleep 1000`),
-      mounts: [{ kind: 'network', source: stage.shared, path: MOUNT }],
+      mounts: [stage.sharedMount],
     });
   }
 
@@ -26,7 +26,7 @@ export function describeCuts(stage: EngineStage): void {
     stage.reopen();
   }
 
-  describe.each(DELAYS_MS)('killed after %i ms', (delayMs) => {
+  describe.each(stage.under.cutDelaysMs ?? DELAYS_MS)('killed after %i ms', (delayMs) => {
     it('creates a container', async () => {
       const spec = countingSpec();
       await cutOff(stage.engine.create(spec), delayMs);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Engine, PublicPort } from '../../../src/engine/engine.ts';
-import { type EngineStage, MOUNT } from './engine-stage.ts';
+import type { EngineStage } from './engine-stage.ts';
 
 const GRACE_MS = 10_000;
 
@@ -16,7 +16,7 @@ interface HeldContainer {
 
 export function describeSights(stage: EngineStage): void {
   async function runUntilEnd(exitCode: number): Promise<HeldContainer> {
-    const mounts = [{ kind: 'network' as const, source: stage.shared, path: MOUNT }];
+    const mounts = [stage.sharedMount];
     const script = `until [ -e ${stage.mount}/end ]; do sleep 0.02; done; exit ${exitCode}`;
     const { id } = await stage.run(script, { mounts });
     return { id, end: () => writeFile(join(stage.shared, 'end'), '') };
@@ -116,7 +116,7 @@ export function describeSights(stage: EngineStage): void {
       expect(end).toMatch(/line 2999\nline 3000\n$/);
     });
 
-    it('is kept across stop and start', async () => {
+    it.skipIf(stage.under.diskOverStop === 'lost')('is kept across stop and start', async () => {
       const { id } = await stage.run('echo again; exec sleep 1000');
       await stage.untilPrinted(id, 'again');
       await stage.engine.stop(id, GRACE_MS);
@@ -179,10 +179,10 @@ export function describeSights(stage: EngineStage): void {
       const seen = await Promise.all(
         specs.map(({ id }) => stage.until(id, (each) => each.ports.length === 1)),
       );
-      const [a, b] = seen.map((each) => each.ports[0]?.public);
-      expect(a).toBeGreaterThan(0);
-      expect(b).toBeGreaterThan(0);
-      expect(a).not.toBe(b);
+      const [a, b] = seen.map((each) => each.ports[0]);
+      expect(a?.public).toBeGreaterThan(0);
+      expect(b?.public).toBeGreaterThan(0);
+      expect(`${a?.ip}:${a?.public}`).not.toBe(`${b?.ip}:${b?.public}`);
       for (const { ports } of seen)
         expect(await Promise.all(ports.map(fetchText))).toEqual(['8000']);
     });

@@ -7,12 +7,19 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { quoteWord } from '../../../src/base/text/shell-words.ts';
-import type { Container, ContainerSpec, Engine } from '../../../src/engine/engine.ts';
+import type {
+  Container,
+  ContainerMount,
+  ContainerSpec,
+  Engine,
+} from '../../../src/engine/engine.ts';
 
 /** The environment of an engine: a folder, a socket and a platform name. New for each test. */
 export interface EngineGround {
   /** Opens another engine object in the same environment, as a platform does after a crash. */
   open(): Engine;
+  /** Makes the folder a network volume, and returns its source. Default: the folder's path. */
+  share?(folder: string): Promise<string>;
   /** Called after all containers are removed and all engines are closed. */
   close(): Promise<void>;
 }
@@ -31,6 +38,10 @@ export interface EngineUnderTest {
   gpus: readonly string[];
   /** Whether this machine enforces memory limits. */
   limitsMemory: boolean;
+  /** `lost`: each start has a new disk and a new log. Default: `kept`. */
+  diskOverStop?: 'kept' | 'lost';
+  /** Times from a call to the end of the platform, ms. Default: several. */
+  cutDelaysMs?: readonly number[];
   open(): Promise<EngineGround>;
 }
 
@@ -54,6 +65,7 @@ export class EngineStage {
   readonly under: EngineUnderTest;
   #ground: EngineGround | undefined;
   #shared = '';
+  #source = '';
   #opened: Engine[] = [];
   #made = 0;
 
@@ -66,6 +78,7 @@ export class EngineStage {
     // Pods may run as another user.
     await chmod(this.#shared, 0o777);
     this.#ground = await this.under.open();
+    this.#source = (await this.#ground.share?.(this.#shared)) ?? this.#shared;
     this.#opened = [this.#ground.open()];
   }
 
@@ -86,6 +99,11 @@ export class EngineStage {
   /** A folder on this machine for network mounts. */
   get shared(): string {
     return this.#shared;
+  }
+
+  /** The shared folder as a mount of a container. */
+  get sharedMount(): ContainerMount {
+    return { kind: 'network', source: this.#source, path: MOUNT };
   }
 
   /** Path of the suite's mount in scripts. */
