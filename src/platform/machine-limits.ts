@@ -6,6 +6,7 @@ import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
 import { type Amounts, limitAmounts, type Overcommit } from '../control/limits/capacity.ts';
 
 const GB = 1_073_741_824;
+const UNBOUNDED = 100_000_000;
 
 /** Undefined amounts are measured. */
 export interface CapacityChoice {
@@ -27,6 +28,8 @@ export function measureLimits(
 }
 
 function measureMachine({ dataFolder, engine }: MachineOptions): Amounts {
+  // The cluster knows its machines, and a quota of the namespace bounds the pods.
+  if (engine === 'kubernetes') return { memoryGb: UNBOUNDED, vcpus: UNBOUNDED, diskGb: UNBOUNDED };
   // Pods of the process engine share this process's own memory limit.
   const own = engine === 'process' ? constrainedMemory() : 0;
   const memory = own > 0 ? Math.min(own, totalmem()) : totalmem();

@@ -25,11 +25,11 @@ export async function openMachine(
   if (dataFolder === undefined) {
     return { engine: undefined, limits: undefined, workerFolders: undefined };
   }
-  const { capacity, containment, devices = [], dockerHost, engine: kind } = compute;
+  const { capacity, containment, devices = [], dockerHost, engine: kind, kubernetes } = compute;
   const limits = measureLimits(capacity, { engine: kind, dataFolder });
   const usage = new GpuUsage('nvidia-smi');
   const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
-  const parts = { kind, dockerHost, dataFolder, devices, measureGpus, log };
+  const parts = { kind, dockerHost, kubernetes, dataFolder, devices, measureGpus, log };
   const engine = await openEngine({ ...parts, podUser, containment });
   const workerFolders =
     kind === 'process'

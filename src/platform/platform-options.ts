@@ -12,6 +12,7 @@ import type { QueueSettings } from '../queue/settings.ts';
 import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { PostgresOptions } from '../store/postgres/postgres.ts';
 import type { Device } from '../wire/link/worker-link.ts';
+import type { KubernetesChoice } from './files/kubernetes-file.ts';
 import type { GrpcPort } from './grpc-port.ts';
 import type { CapacityChoice } from './machine-limits.ts';
 import type { NodeOptions } from './nodes/node-options.ts';
@@ -133,6 +134,8 @@ export interface ComputeChoice {
   engine: EngineKind;
   /** Address of Docker. Default: its local socket. */
   dockerHost?: string | undefined;
+  /** Engine `kubernetes`: its cluster. Default: the cluster in which the platform runs. */
+  kubernetes?: KubernetesChoice | undefined;
   /**
    * JSON file with the hardware for pods and its prices. Default: the machine's hardware, free of
    * charge.

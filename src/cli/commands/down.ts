@@ -8,6 +8,7 @@ import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { engineOptions } from '../options/engine-options.ts';
+import { kubernetesOptions, readKubernetes } from '../options/kubernetes-options.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import { integer, text } from '../options.ts';
 import { print } from '../output.ts';
@@ -24,6 +25,7 @@ const options = {
   }),
   engine: { ...engineOptions.engine, help: 'engine of the pods, as for `millrace serve`' },
   dockerHost: engineOptions.dockerHost,
+  ...kubernetesOptions,
   graceMs: integer({
     ...{ min: 0, max: 3_600_000, default: 45_000, placeholder: 'MS' },
     help: 'time for a pod to end after SIGTERM before it is killed, ms; a worker needs 30,000 for its jobs',
@@ -67,6 +69,7 @@ async function run(args: readonly string[]): Promise<number> {
   }
   const log = createTerminalLog('warn');
   try {
+    const kubernetes = readKubernetes(values);
     const pid = await stopPlatform(dataFolder, stopMs);
     const first =
       pid === undefined ? 'no platform was running' : `stopped the platform (pid ${pid})`;
@@ -74,7 +77,7 @@ async function run(args: readonly string[]): Promise<number> {
     // No platform starts while its pods are being stopped.
     const lock = lockDataFolder(dataFolder);
     try {
-      const pods = await stopLeftPods({ kind, dockerHost, dataFolder, log }, graceMs);
+      const pods = await stopLeftPods({ kind, dockerHost, kubernetes, dataFolder, log }, graceMs);
       void print(`stopped ${pods === 1 ? '1 pod' : `${pods} pods`}\n`);
     } finally {
       lock.release();

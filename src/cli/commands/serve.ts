@@ -19,6 +19,7 @@ import { readContainment } from '../options/containment-options.ts';
 import { engineOptions } from '../options/engine-options.ts';
 import { grpcOptions, readGrpcPort } from '../options/grpc-options.ts';
 import { httpBoundOptions, readHttpBounds } from '../options/http-bounds.ts';
+import { readKubernetes } from '../options/kubernetes-options.ts';
 import { nodeOptions, readNodes } from '../options/node-options.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import {
@@ -215,7 +216,14 @@ async function run(args: readonly string[]): Promise<number> {
     signals.release();
   }
   const { dockerHost, engine } = values;
-  await tellLeftPods({ kind: engine, dockerHost, dataFolder: resolve(values.data), log });
+  const kubernetes = readKubernetes(values);
+  await tellLeftPods({
+    kind: engine,
+    dockerHost,
+    kubernetes,
+    dataFolder: resolve(values.data),
+    log,
+  });
   return EXIT.ok;
 }
 
@@ -229,9 +237,12 @@ interface Start {
 async function open(start: Start): Promise<RunningPlatform> {
   const given = composeOptions(start);
   const { engine } = start.values;
-  const devices = engine === 'none' ? [] : await findUsableDevices(start.log);
   try {
-    return await openPlatform({ ...given, compute: { ...given.compute, engine, devices } });
+    const kubernetes = readKubernetes(start.values);
+    const own = engine === 'none' || kubernetes ? [] : await findUsableDevices(start.log);
+    const devices = kubernetes?.devices ?? own;
+    const compute = { ...given.compute, engine, devices, kubernetes };
+    return await openPlatform({ ...given, compute });
   } catch (error) {
     throw explainPlatformError(error);
   }

@@ -1,6 +1,7 @@
 // Options that choose the engine for pods and workers of endpoints.
 import { choice, flag, text } from '../options.ts';
 import { containmentOptions } from './containment-options.ts';
+import { kubernetesOptions } from './kubernetes-options.ts';
 
 const podUserOption = text({
   placeholder: 'USER',
@@ -10,10 +11,10 @@ const podUserOption = text({
 
 export const engineOptions = {
   engine: choice({
-    choices: ['process', 'docker', 'none'],
+    choices: ['process', 'docker', 'kubernetes', 'none'],
     default: 'process',
     env: 'MILLRACE_ENGINE',
-    help: 'engine that runs pods and the workers of endpoints; process: processes of this machine; none: no pods',
+    help: 'engine that runs pods and the workers of endpoints; process: processes of this machine; kubernetes: Pods of a cluster; none: no pods',
   }),
   dockerHost: text({
     placeholder: 'URL',
@@ -32,10 +33,11 @@ export const engineOptions = {
   }),
   podUser: podUserOption,
   ...containmentOptions,
+  ...kubernetesOptions,
   workerUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_WORKER_URL',
-    help: 'URL at which the workers of endpoints reach the platform; default: the printed URL; in containers http://host.docker.internal:<port>, unless --host is another address of this machine',
+    help: 'URL at which the workers of endpoints reach the platform; --engine kubernetes needs it; default: the printed URL; in containers http://host.docker.internal:<port>, unless --host is another address of this machine',
   }),
   workerListener: choice({
     choices: ['bridge', 'none'],

@@ -30,6 +30,8 @@ const FLAGS: Readonly<Record<string, string>> = {
   'compute.catalogFile': '--catalog',
   'compute.engine': '--engine',
   'compute.dockerHost': '--docker-host',
+  'compute.kubernetes': '--kubeconfig',
+  'compute.kubernetes.settings': '--kube-settings',
   'compute.podUser': '--pod-user',
   'compute.workerUrl': '--worker-url',
 };

@@ -1,10 +1,16 @@
 // Creates, grows and removes the PersistentVolumeClaims of pods and endpoints. Claims of the operator stay alone.
 import { z } from 'zod';
 import { type Clock, sleep } from '../../base/clock.ts';
-import { EngineError, type StateVolumes } from '../engine.ts';
+import { EngineError, type NetworkVolumes, type StateVolumes } from '../engine.ts';
 import { type ApiClient, KubernetesError } from './api-client.ts';
 import { type ClaimSource, describeClaim } from './manifests.ts';
-import { ENDPOINT_LABEL, PLATFORM_LABEL, POD_LABEL, writeSelector } from './names.ts';
+import {
+  ENDPOINT_LABEL,
+  nameNetworkClaim,
+  PLATFORM_LABEL,
+  POD_LABEL,
+  writeSelector,
+} from './names.ts';
 import { objectAnswer, objectList } from './pod-view.ts';
 import { readQuantity } from './quantities.ts';
 import type { KubernetesSettings } from './settings.ts';
@@ -76,17 +82,30 @@ export class Claims {
     remove: (endpointId) => this.#removeAll({ [ENDPOINT_LABEL]: endpointId }),
   };
 
+  /** Of a network volume that a user has created. */
+  readonly ofUsers: NetworkVolumes = {
+    remove: async (source) => {
+      const { client, platform } = this.#options;
+      const path = await this.#path(nameNetworkClaim(platform, source));
+      await client.find({ method: 'DELETE', path, body: {} });
+      await this.#untilGone(async () => (await client.find({ method: 'GET', path })) !== undefined);
+    },
+  };
+
   async #removeAll(labels: Readonly<Record<string, string>>): Promise<void> {
-    const { client, clock } = this.#options;
+    const { client } = this.#options;
     for (const { name } of await this.#list(labels)) {
       await client.find({ method: 'DELETE', path: await this.#path(name), body: {} });
     }
+    await this.#untilGone(async () => (await this.#list(labels)).length > 0);
+  }
+
+  async #untilGone(isThere: () => Promise<boolean>): Promise<void> {
+    const { clock } = this.#options;
     const giveUpAt = clock.now() + SETTLE_MS;
-    for (let lookMs = FIRST_LOOK_MS; ; lookMs = Math.min(MAX_LOOK_MS, lookMs * 2)) {
-      const [left] = await this.#list(labels);
-      if (!left) return;
+    for (let lookMs = FIRST_LOOK_MS; await isThere(); lookMs = Math.min(MAX_LOOK_MS, lookMs * 2)) {
       if (clock.now() >= giveUpAt) {
-        throw new EngineError('unavailable', `the claim ${left.name} is still in use`);
+        throw new EngineError('unavailable', 'the volume is removed when no Pod uses it any more');
       }
       await sleep(clock, lookMs);
     }

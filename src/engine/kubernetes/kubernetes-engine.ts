@@ -8,6 +8,7 @@ import {
   type ContainerStats,
   type Engine,
   EngineError,
+  type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
 import { type ApiAccess, ApiClient, KubernetesError } from './api-client.ts';
@@ -45,6 +46,9 @@ export class KubernetesEngine implements Engine {
   readonly kind = 'kubernetes';
   readonly capabilities = KUBERNETES_CAPABILITIES;
   readonly stateVolumes?: StateVolumes;
+  readonly networkVolumes: NetworkVolumes = {
+    remove: (source) => attempt(() => this.#claims.ofUsers.remove(source)),
+  };
   readonly #options: KubernetesEngineOptions;
   readonly #clock: Clock;
   readonly #client: ApiClient;

@@ -168,8 +168,7 @@ function listVolumes({ id, mounts, stateVolume }: ContainerSpec, platform: strin
 
 /** @throws EngineError `refused` for a folder: Pods see no files of a node */
 function nameMountClaim(mount: ContainerMount, id: string, platform: string): string {
-  if (mount.kind === 'persistent') return nameClaim(platform, id, mount);
-  if (!mount.source.startsWith('/')) return mount.source;
+  if (!mount.source.startsWith('/')) return nameClaim(platform, id, mount);
   const why = `${mount.source} is a folder, and a network volume on Kubernetes is a PersistentVolumeClaim`;
   throw new EngineError('refused', why);
 }
@@ -192,6 +191,8 @@ export interface ClaimSource {
   name: string;
   labels: Readonly<Record<string, string>>;
   sizeGb: number;
+  /** `many`: pods on several nodes may mount it. */
+  access: 'once' | 'many';
 }
 
 /** The claims that the platform makes for a container. */
@@ -204,28 +205,35 @@ export function listOwnClaims(
     .map((mount) => ({
       name: nameClaim(platform, id, mount),
       labels: { [PLATFORM_LABEL]: platform, [POD_LABEL]: id },
-      sizeGb: mount.sizeGb ?? 1,
+      ...{ sizeGb: mount.sizeGb ?? 1, access: 'once' as const },
     }));
-  if (!stateVolume) return own;
+  const shared = mounts.flatMap((mount): ClaimSource[] => {
+    if (mount.kind !== 'network' || mount.sizeGb === undefined) return [];
+    const labels = { [PLATFORM_LABEL]: platform };
+    const name = nameClaim(platform, id, mount);
+    return [{ name, labels, sizeGb: mount.sizeGb, access: 'many' }];
+  });
+  if (!stateVolume) return [...own, ...shared];
   const { endpointId } = stateVolume;
-  const state = {
+  const state: ClaimSource = {
     name: nameStateClaim(platform, stateVolume),
     labels: { [PLATFORM_LABEL]: platform, [ENDPOINT_LABEL]: endpointId },
-    sizeGb: settings.workerStateGb ?? 1,
+    ...{ sizeGb: settings.workerStateGb ?? 1, access: 'once' },
   };
-  return [...own, state];
+  return [...own, ...shared, state];
 }
 
 export function describeClaim(
-  { labels, name, sizeGb }: ClaimSource,
-  { storageClass }: KubernetesSettings,
+  { access, labels, name, sizeGb }: ClaimSource,
+  { sharedStorageClass, storageClass }: KubernetesSettings,
 ) {
+  const className = access === 'many' ? (sharedStorageClass ?? storageClass) : storageClass;
   return {
     ...{ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name, labels } },
     spec: {
-      accessModes: ['ReadWriteOnce'],
+      accessModes: [access === 'many' ? 'ReadWriteMany' : 'ReadWriteOnce'],
       resources: { requests: { storage: `${sizeGb}Gi` } },
-      ...(storageClass !== undefined && { storageClassName: storageClass }),
+      ...(className !== undefined && { storageClassName: className }),
     },
   };
 }

@@ -81,9 +81,22 @@ export function nameContainer(
   return `${nameBase(platform, id)}-${generation}`;
 }
 
-/** The claim of a persistent mount; it outlives the generations of its pod. */
-export function nameClaim(platform: string, id: string, { source }: ContainerMount): string {
-  return `${nameBase(platform, id)}-${source}`;
+/**
+ * The claim of a mount. That of a persistent mount outlives the generations of its pod. A network volume without a size
+ * is a claim of the operator.
+ */
+export function nameClaim(
+  platform: string,
+  id: string,
+  { kind, sizeGb, source }: ContainerMount,
+): string {
+  if (kind === 'persistent') return `${nameBase(platform, id)}-${source}`;
+  return sizeGb === undefined ? source : nameNetworkClaim(platform, source);
+}
+
+/** Of a network volume that a user has created. */
+export function nameNetworkClaim(platform: string, source: string): string {
+  return `${platform}-${source}`;
 }
 
 export function nameStateClaim(

@@ -59,6 +59,8 @@ export const kubernetesSettings = z.strictObject({
   priorityClass: objectName.exactOptional(),
   /** For claims of persistent mounts and of workers' state. Default: the cluster's default class. */
   storageClass: objectName.exactOptional(),
+  /** For claims of network volumes, which have to be ReadWriteMany. Default: `storageClass`. */
+  sharedStorageClass: objectName.exactOptional(),
   /** GB of the volume for undelivered outcomes of each worker. Default: workers have none. */
   workerStateGb: z.int().min(1).max(1_024).exactOptional(),
   /** Pods may run as root in their container. `false` adds runAsNonRoot. */

@@ -8,12 +8,14 @@ import type { ContainerStats, Engine } from '../../engine/engine.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { readEngineName } from '../files/engine-name.ts';
+import { type KubernetesChoice, readKubernetesSettings } from '../files/kubernetes-file.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
 import { locateCode } from './pod-user-choice.ts';
 
 export interface EngineOptions {
   kind: EngineKind;
   dockerHost?: string | undefined;
+  kubernetes?: KubernetesChoice | undefined;
   dataFolder: string;
   /** Devices for pods. */
   devices: readonly Device[];
@@ -30,6 +32,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
   const { dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
   if (kind === 'docker') return openDocker(options);
+  if (kind === 'kubernetes') return openKubernetes(options);
   const { ProcessEngine } = await import('../../engine/process/process-engine.ts');
   return new ProcessEngine({
     folder: join(dataFolder, 'pods'),
@@ -45,6 +48,14 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
       env: { NODE_COMPILE_CACHE: locateCode(dataFolder) },
     },
   });
+}
+
+/** The API server is first called when pods are listed. */
+async function openKubernetes({ dataFolder, kubernetes, log }: EngineOptions): Promise<Engine> {
+  const { KubernetesEngine } = await import('../../engine/kubernetes/kubernetes-engine.ts');
+  const { kubeconfig, namespace, settings = readKubernetesSettings(undefined) } = kubernetes ?? {};
+  const platform = settings.platform ?? readEngineName(dataFolder);
+  return new KubernetesEngine({ platform, access: { kubeconfig, namespace }, settings, log });
 }
 
 async function openDocker(options: EngineOptions): Promise<Engine> {

@@ -33,6 +33,9 @@ export function findUrlFault({
   engine,
   given,
 }: Pick<WorkerUrlChoice, 'engine' | 'given'>): string | undefined {
+  if (engine === 'kubernetes' && given === undefined) {
+    return 'is required for the engine kubernetes; give the URL at which Pods reach the platform, such as that of its Service';
+  }
   if (engine !== 'docker' || given === undefined || !URL.canParse(given)) return undefined;
   const { hostname } = new URL(given);
   if (!isLoopback(hostname)) return undefined;

@@ -50,6 +50,8 @@ describe('the URL of workers', () => {
   it('elsewhere is not refused', () => {
     expect(findUrlFault({ engine: 'docker', given: 'http://10.0.0.5:8000' })).toBeUndefined();
     expect(findUrlFault({ engine: 'docker', given: undefined })).toBeUndefined();
+    expect(findUrlFault({ engine: 'kubernetes', given: undefined })).toContain('is required');
+    expect(findUrlFault({ engine: 'kubernetes', given: 'http://millrace:8000' })).toBeUndefined();
   });
 });
 

@@ -1,0 +1,100 @@
+// The objects that a container becomes.
+import { describe, expect, it } from 'vitest';
+import type { ContainerSpec } from '../../../../src/engine/engine.ts';
+import {
+  describePod,
+  describeSecret,
+  listOwnClaims,
+} from '../../../../src/engine/kubernetes/manifests.ts';
+import { readQuantity } from '../../../../src/engine/kubernetes/quantities.ts';
+import { kubernetesSettings, listGpuPlaces } from '../../../../src/engine/kubernetes/settings.ts';
+
+const spec: ContainerSpec = {
+  ...{ id: 'pod_1', generation: 2, labels: {}, image: 'i', args: 'echo $HOME $(NAME)' },
+  ...{ handler: null, env: { A: 'secret' }, ports: [], diskGb: 2, mounts: [], network: null },
+  registry: { server: 'docker.io', username: 'u', password: 'p' },
+  ...{ gpus: ['H200/3', 'H200/7'], limits: { vcpus: 1.5, memoryGb: 2 } },
+};
+const terms = { platform: 'p', settings: kubernetesSettings.parse({}) };
+
+describe('the Pod of a container', () => {
+  const pod = describePod(spec, terms);
+
+  it('gets what it asks for, and GPUs by their product', () => {
+    const [{ resources } = { resources: undefined }] = pod.spec.containers;
+    expect(resources?.limits).toEqual({
+      ...{ cpu: '1500m', memory: '2147483648', 'ephemeral-storage': '2147483648' },
+      'nvidia.com/gpu': '2',
+    });
+    expect(resources?.requests).toEqual(resources?.limits);
+    expect(pod.spec.nodeSelector).toEqual({ 'nvidia.com/gpu.product': 'H200' });
+  });
+
+  it('has nothing that a program could use against the cluster', () => {
+    expect(pod.spec).toMatchObject({
+      ...{ restartPolicy: 'Never', automountServiceAccountToken: false },
+      securityContext: { seccompProfile: { type: 'RuntimeDefault' } },
+      containers: [{ securityContext: { allowPrivilegeEscalation: false } }],
+    });
+    expect(JSON.stringify(pod)).not.toContain('secret"');
+  });
+
+  it('has its words as they are: the kubelet expands nothing', () => {
+    expect(pod.spec.containers[0]?.args).toEqual(['echo', '$$HOME', '$$(NAME)']);
+  });
+
+  it('is refused with GPUs of two products, or a folder of a node', () => {
+    const mixed = { ...spec, gpus: ['H200/0', 'A100/0'] };
+    expect(() => describePod(mixed, terms)).toThrow('one Pod cannot have GPUs of H200 and A100');
+    const mounts = [{ kind: 'network' as const, source: '/srv', path: '/a' }];
+    expect(() => describePod({ ...spec, mounts }, terms)).toThrow('/srv is a folder');
+  });
+});
+
+it('the Secret of a container has its environment and the login of its registry', () => {
+  const secret = describeSecret(spec, terms);
+  expect(secret.type).toBe('kubernetes.io/dockerconfigjson');
+  expect(Buffer.from(secret.data['env-0'] ?? '', 'base64').toString()).toBe('secret');
+  const login = JSON.parse(
+    Buffer.from(secret.data['.dockerconfigjson'] ?? '', 'base64').toString(),
+  );
+  expect(login.auths).toMatchObject({ 'https://index.docker.io/v1/': { username: 'u' } });
+  const large = { ...spec, env: { A: 'x'.repeat(1_000_000) } };
+  expect(() => describeSecret(large, terms)).toThrow('env: has');
+});
+
+it('claims are made for persistent mounts and network volumes of users', () => {
+  const mounts = [
+    { kind: 'persistent' as const, source: 'data', path: '/a', sizeGb: 5 },
+    { kind: 'network' as const, source: 'network-1', path: '/b', sizeGb: 7 },
+    { kind: 'network' as const, source: 'of-operator', path: '/c' },
+  ];
+  expect(listOwnClaims({ ...spec, mounts }, terms)).toMatchObject([
+    { name: 'p-pod-1-data', sizeGb: 5, access: 'once' },
+    { name: 'p-network-1', sizeGb: 7, access: 'many' },
+  ]);
+  const claimed = describePod({ ...spec, mounts }, terms).spec.volumes;
+  expect(claimed.map(({ persistentVolumeClaim }) => persistentVolumeClaim.claimName)).toEqual([
+    ...['p-pod-1-data', 'p-network-1', 'of-operator'],
+  ]);
+});
+
+it('settings are checked as a whole', () => {
+  const checked = kubernetesSettings.safeParse({
+    ...{ nodeSelector: { 'bad key': 'x' }, labels: { 'millrace.dev/pod': 'x' }, unknown: 1 },
+  });
+  expect(checked.error?.issues.map(({ path }) => path.join('.')).sort()).toEqual([
+    ...['', 'labels', 'nodeSelector.bad key'],
+  ]);
+  const { gpus } = kubernetesSettings.parse({ gpus: [{ product: 'H200', count: 2, memory: 141 }] });
+  expect(listGpuPlaces({ gpus })).toMatchObject([
+    { uuid: 'H200/0', name: 'H200' },
+    { uuid: 'H200/1', memoryBytes: 141 * 2 ** 30 },
+  ]);
+});
+
+it('quantities are read with their units', () => {
+  expect(['250m', '1500000n', '64Mi', '2', '1k', 'x', '1Zi'].map(readQuantity)).toEqual([
+    ...[0.25, 0.0015, 64 * 2 ** 20, 2, 1_000, undefined, undefined],
+  ]);
+});
