@@ -80,6 +80,10 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'create, list, grow and delete network volumes',
     load: async () => (await import('./resources/network-volumes.ts')).networkVolumesCommands,
   },
+  registries: {
+    summary: 'create, list, change and delete logins of image registries',
+    load: async () => (await import('./resources/registries.ts')).registriesCommands,
+  },
   catalog: {
     summary: 'list the GPU types, CPU flavors and data centers of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommands,

@@ -3,6 +3,7 @@
 import type { z } from 'zod';
 import type { Resource } from '../wire/operations/resource.ts';
 import { networkVolumes as networkVolumeResource } from '../wire/resources/network-volume.ts';
+import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/route.ts';
 import type { Catalog } from './endpoints/catalog.ts';
@@ -13,6 +14,8 @@ import {
   openNetworkVolumes,
 } from './holdings/network-volumes.ts';
 import type { PodUse } from './holdings/pod-use.ts';
+import { Registries } from './holdings/registries.ts';
+import { SecretSealer } from './holdings/sealed-secret.ts';
 import type { UseSource } from './limits/use.ts';
 import type { NamedRecords } from './name-index.ts';
 import type { UserResources } from './user-resources.ts';
@@ -26,12 +29,15 @@ export interface ServedResource {
 export interface OpenResources {
   templates: Templates;
   networkVolumes: NetworkVolumeService;
+  registries: Registries;
   /** All of them. */
   served: readonly ServedResource[];
 }
 
 export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'> {
   catalog: Catalog;
+  /** Default: no key, so that nobody can create a registry. */
+  sealer?: SecretSealer | undefined;
   /** Pods of all users that still exist, those that are being created included. Default: none. */
   listPods?: (() => readonly PodUse[]) | undefined;
   /** Called when a network volume has been deleted. Default: nothing happens. */
@@ -39,16 +45,23 @@ export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'> {
 }
 
 export async function openResources(options: ResourcesOptions): Promise<OpenResources> {
-  const { catalog } = options;
-  const networkVolumes = await openNetworkVolumes({
-    ...options,
-    onRemoved: options.onVolumeRemoved,
+  const { catalog, sealer = new SecretSealer([]) } = options;
+  const { onVolumeRemoved: onRemoved } = options;
+  const networkVolumes = await openNetworkVolumes({ ...options, onRemoved });
+  const registries = await Registries.open({ ...options, sealer });
+  catalog.attach({
+    volume: (userId, id) => findMountable(networkVolumes, userId, id),
+    hasRegistry: (userId, id) => registries.has(userId, id),
+    registry: (userId, id) => registries.login(userId, id),
   });
-  catalog.attach({ volume: (userId, id) => findMountable(networkVolumes, userId, id) });
   const templates = await openTemplates(options);
   return {
-    ...{ templates, networkVolumes },
-    served: [serve(templateResource, templates), serve(networkVolumeResource, networkVolumes)],
+    ...{ templates, networkVolumes, registries },
+    served: [
+      serve(templateResource, templates),
+      serve(networkVolumeResource, networkVolumes),
+      serve(registryResource, registries),
+    ],
   };
 }
 

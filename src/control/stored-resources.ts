@@ -125,6 +125,11 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     return this.find(userId, id) ?? this.#raiseUnknown(id);
   }
 
+  /** Of all users, oldest first. */
+  all(): Item[] {
+    return [...this.#kept.values()].map(({ item }) => item);
+  }
+
   countOf(userId: string): number {
     return this.#listOwn(userId).length;
   }

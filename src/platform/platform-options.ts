@@ -70,6 +70,11 @@ export interface PlatformOptions {
   rateLimits?: RateLimits | undefined;
   /** Limits of the calls and worker IDs of each worker key. Default: none. */
   workerLimits?: WorkerLimits | undefined;
+  /**
+   * File of keys that encrypt secrets of users, such as those of registries: 32 bytes in base64 per line, the current
+   * one first. Default: none; users cannot create registries.
+   */
+  secretsKeyFile?: string | undefined;
   /** Quotas of one user. Default: 100 endpoints, 200 templates, 200 keys, 100 pods. */
   quotas?: Quotas | undefined;
   /** Most bytes of JSON in one page of a list. Default 4 MB. */

@@ -1,5 +1,6 @@
 // Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
 // other code does.
+
 import type { ServedRequest } from '../api/http/guard.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
@@ -20,6 +21,7 @@ import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
 import { checkDataFolder, lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
+import { openSealer } from './files/secret-keys.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { openMachine } from './machine.ts';
 import { createSelfReader, listOnlyNode } from './node-list.ts';
@@ -152,7 +154,7 @@ interface StoreParts extends Omit<CompleteOptions, 'store'> {
 }
 
 async function findPodUser(options: CompleteOptions): Promise<PodUser | undefined> {
-  const { compute, dataFolder, keyFile, log, nodes, tls, webhooks } = options;
+  const { compute, dataFolder, keyFile, log, nodes, secretsKeyFile, tls, webhooks } = options;
   const { engine, podUser: given } = compute;
   if (engine === 'none') return undefined;
   if (dataFolder === undefined) {
@@ -163,6 +165,7 @@ async function findPodUser(options: CompleteOptions): Promise<PodUser | undefine
     keyFile,
     'tls.key': tls?.keyFile,
     'webhooks.secretFile': webhooks.secretFile,
+    secretsKeyFile,
     'nodes.secretFile': nodes?.secretFile,
   };
   return choosePodUser({ given, engine, dataFolder, secretFiles, log });
@@ -176,6 +179,7 @@ async function openCompute(
   const catalog = openCatalog({ path: catalogFile, devices, readVariable, log });
   const processUsers = options.compute.trustUsers ? 'all' : 'owner';
   const { engine, limits, workerFolders } = await openMachine({ ...rest, log }, podUser);
-  const parts = { store, clock, log, catalog, processUsers, quotas } as const;
+  const sealer = openSealer(options.secretsKeyFile);
+  const parts = { store, clock, log, catalog, processUsers, quotas, sealer } as const;
   return Compute.open({ ...parts, engine, workerFolders, limits });
 }

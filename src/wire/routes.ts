@@ -29,6 +29,13 @@ export const RESOURCES = {
     scope: 'pods',
     quota: 50,
   },
+  registries: {
+    plural: 'registries',
+    singular: 'registry',
+    path: '/v1/registries',
+    scope: 'pods',
+    quota: 50,
+  },
 } as const satisfies Readonly<Record<string, ResourceOutline>>;
 
 /** A value for each resource, from its outline. */

@@ -28,6 +28,7 @@ import {
   maxAttemptsOption,
   noConsoleOption,
   portOption,
+  secretsKeyFileOption,
   webhookSecretFileOption,
 } from '../options/platform-flags.ts';
 import { quotaOption, readQuotas } from '../options/quota-option.ts';
@@ -88,6 +89,7 @@ const options = {
   ...grpcOptions,
   ...engineOptions,
   catalog: catalogOption,
+  secretsKeyFile: secretsKeyFileOption,
   ...capacityOptions,
   rateLimit: rateLimitOption,
   workerLimit: workerLimitOption,
@@ -255,6 +257,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
     ...{ dataFolder: resolve(values.data), ...readStore(values), host, port },
     nodes: readNodes(values),
     keyFile: values.keyFile,
+    secretsKeyFile: values.secretsKeyFile,
     console: !values.noConsole,
     corsOrigins: values.cors,
     tls,

@@ -21,6 +21,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   endpoints: '--endpoint',
   corsOrigins: '--cors',
   keyFile: '--key-file',
+  secretsKeyFile: '--secrets-key-file',
   tls: '--tls-cert, --tls-key',
   'tls.key': '--tls-key',
   'grpc.port': '--grpc-port',

@@ -26,6 +26,12 @@ export const webhookSecretFileOption = text({
   help: 'file of the secrets that sign webhooks; default: webhook-secrets in --data',
 });
 
+export const secretsKeyFileOption = text({
+  placeholder: 'FILE',
+  env: 'MILLRACE_SECRETS_KEY_FILE',
+  help: 'file of keys that encrypt the secrets of registries, one per line, the current one first; make one with `openssl rand -base64 32`; default: none, registries cannot be created',
+});
+
 export const catalogOption = text({
   placeholder: 'FILE',
   env: 'MILLRACE_CATALOG',

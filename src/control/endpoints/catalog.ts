@@ -5,6 +5,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import type { NetworkVolumeRecord } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
+import type { RegistryRecord } from '../../wire/resources/registry.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
 /** The parts of a pod's spec that the catalog provides. */
@@ -24,9 +25,12 @@ export interface CatalogPage {
   limit: number;
 }
 
-/** Volumes that users have created, besides those that the operator has declared. */
+/** Volumes and registries that users have created, besides those that the operator has declared. */
 export interface UserHoldings {
   volume(userId: string, id: string): NetworkVolume | undefined;
+  hasRegistry(userId: string, id: string): boolean;
+  /** @throws EngineError if its secret cannot be opened */
+  registry(userId: string, id: string): RegistryLogin | undefined;
 }
 
 export class Catalog {
@@ -112,8 +116,23 @@ export class Catalog {
     }));
   }
 
+  /** @throws EngineError if its secret cannot be opened */
   registry(userId: string, id: string): RegistryLogin | undefined {
-    return this.#contents.users.get(userId)?.registries.get(id);
+    const declared = this.#contents.users.get(userId)?.registries.get(id);
+    return declared ?? this.#holdings?.registry(userId, id);
+  }
+
+  /** As records of the API. */
+  declaredRegistries(userId: string): RegistryRecord[] {
+    const registries = [...(this.#contents.users.get(userId)?.registries ?? [])];
+    return registries.map(([id, { server, username }]) => ({
+      ...{ id, name: id, server, username, declared: true, createdAt: null },
+    }));
+  }
+
+  #hasRegistry(userId: string, id: string): boolean {
+    const isDeclared = this.#contents.users.get(userId)?.registries.has(id) === true;
+    return isDeclared || this.#holdings?.hasRegistry(userId, id) === true;
   }
 
   /** The requested data center, else that of the network volume, else the default. */
@@ -147,7 +166,7 @@ export class Catalog {
 
   /** Checks a given `registry`. @returns entries for a problem's `errors` */
   judgeRegistry(userId: string, id: string | null): string[] {
-    if (id === null || this.registry(userId, id)) return [];
+    if (id === null || this.#hasRegistry(userId, id)) return [];
     return [`registry: registry credential ${JSON.stringify(id)} not found`];
   }
 

@@ -75,7 +75,7 @@ function findRegistry({ spec, userId }: PodState, catalog: PodCatalog): Containe
   if (spec.registry === null) return null;
   const login = catalog.registry(userId, spec.registry);
   if (login) return login;
-  throw new EngineError('refused', `the registry ${spec.registry} is not declared any more`);
+  throw new EngineError('refused', `the registry ${spec.registry} does not exist any more`);
 }
 
 function listMounts({ spec, userId }: PodState, catalog: PodCatalog): ContainerMount[] {

@@ -11,6 +11,8 @@ import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/end
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { NetworkVolumeService } from '../../control/holdings/network-volumes.ts';
+import type { Registries } from '../../control/holdings/registries.ts';
+import type { SecretSealer } from '../../control/holdings/sealed-secret.ts';
 import { VolumeRemovals } from '../../control/holdings/volume-removals.ts';
 import type { Keys } from '../../control/keys/keys.ts';
 import type { Amounts, Place } from '../../control/limits/capacity.ts';
@@ -39,6 +41,8 @@ export interface ComputeOptions {
   processUsers: 'owner' | 'all';
   /** Returns the shard of a new endpoint. Default: 0. */
   chooseShard?: ((endpointId: string) => number) | undefined;
+  /** Encrypts the secrets of registries. */
+  sealer: SecretSealer;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Resources of all pods together. Default: no limit. */
@@ -82,6 +86,7 @@ export class Compute {
   readonly served: readonly ServedResource[];
   readonly templates: Templates;
   readonly networkVolumes: NetworkVolumeService;
+  readonly registries: Registries;
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
   readonly versions: Versions;
@@ -93,18 +98,23 @@ export class Compute {
 
   private constructor(
     options: ComputeOptions,
-    parts: Pick<Compute, 'served' | 'templates' | 'networkVolumes' | 'endpoints' | 'decisions'> & {
+    parts: Pick<
+      Compute,
+      'served' | 'templates' | 'networkVolumes' | 'registries' | 'endpoints' | 'decisions'
+    > & {
       pods: Pods | undefined;
       removals: VolumeRemovals | undefined;
     },
   ) {
     const { catalog, clock, engine, log } = options;
-    const { decisions, endpoints, networkVolumes, pods, removals, served, templates } = parts;
+    const { decisions, endpoints, networkVolumes, pods, registries, removals } = parts;
+    const { served, templates } = parts;
     this.#options = options;
     this.catalog = catalog;
     this.served = served;
     this.templates = templates;
     this.networkVolumes = networkVolumes;
+    this.registries = registries;
     this.#removals = removals;
     this.endpoints = endpoints;
     this.decisions = decisions;
@@ -134,8 +144,9 @@ export class Compute {
     const { networkVolumes: volumes } = engine ?? {};
     const removals = volumes && new VolumeRemovals({ store, volumes, clock, log });
     let opened: Pods | undefined;
-    const { networkVolumes, served, templates } = await openResources({
-      ...{ store, clock, catalog, quotas },
+    const { sealer } = options;
+    const { networkVolumes, registries, served, templates } = await openResources({
+      ...{ store, clock, catalog, quotas, sealer },
       listPods: () => opened?.live.allAndComing() ?? [],
       onVolumeRemoved: () => void removals?.run(),
       engine: kind,
@@ -163,7 +174,7 @@ export class Compute {
     });
     const decisions = await Decisions.open(podStore);
     return new Compute(options, {
-      ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals },
+      ...{ served, templates, networkVolumes, registries, endpoints, decisions, pods, removals },
     });
   }
 
@@ -246,6 +257,7 @@ export class Compute {
 
   /** Like `start`, for workers on any machine. Does nothing without an engine. */
   async begin(keys: Keys, host: WorkerHost): Promise<void> {
+    await this.#reseal();
     if (!this.#engineParts) return;
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
@@ -256,6 +268,17 @@ export class Compute {
     });
     await this.#control.start();
     this.#removals?.start();
+  }
+
+  /** Never rejects: with the earlier key, the secrets can be used all the same. */
+  async #reseal(): Promise<void> {
+    const { log } = this.#options;
+    this.registries.warnOfMissingKeys(log);
+    try {
+      await this.registries.reseal();
+    } catch (error) {
+      log.warn({ err: error }, 'encrypting secrets with the new key failed');
+    }
   }
 
   /** What the scaler of this process knows of the endpoint's workers. */

@@ -18,6 +18,7 @@ import { Compute } from '../compute/compute.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import type { FolderUse } from '../compute/worker-folders.ts';
 import { readNodeName } from '../files/node-name.ts';
+import { openSealer } from '../files/secret-keys.ts';
 import { type Machine, openMachine } from '../machine.ts';
 import { callNode } from '../nodes/node-calls.ts';
 import type { NodePlatformOptions } from '../nodes/node-options.ts';
@@ -92,6 +93,7 @@ export class NodeCompute {
     node.#catalog = ofMachines;
     node.#compute = await Compute.open({
       ...{ store, clock, log, quotas, chooseShard, engine: parts?.engine },
+      sealer: openSealer(platform.secretsKeyFile),
       catalog: ofMachines.catalog,
       processUsers: trustUsers ? 'all' : 'owner',
       ...(parts && {

@@ -103,7 +103,7 @@ export async function openNode(
   const ofPods = nodeCompute;
   closers.push(() => ofPods.close());
   const { compute } = ofPods;
-  const { endpoints, networkVolumes, templates } = compute;
+  const { endpoints, networkVolumes, registries, templates } = compute;
   const { pods, served, versions } = compute;
   const countUseHere = (userId: string) =>
     countUse(userId, { endpoints, pods, served, versions, keys, clock });
@@ -134,6 +134,7 @@ export async function openNode(
       () => endpoints.reload(),
       () => templates.reload(),
       () => networkVolumes.reload(),
+      () => registries.reload(),
     ],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {

@@ -11,6 +11,7 @@ import { LIMITS_OPERATIONS } from '../resources/limits.ts';
 import { networkVolumes } from '../resources/network-volume.ts';
 import { NODE_OPERATIONS } from '../resources/nodes.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
+import { registries } from '../resources/registry.ts';
 import { SESSION_OPERATIONS } from '../resources/session.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
@@ -21,7 +22,7 @@ import type { FixedResource } from './resource.ts';
 import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
 
 export const DESCRIBED_RESOURCES = {
-  ...{ pods, endpoints, templates, keys, networkVolumes },
+  ...{ pods, endpoints, templates, keys, networkVolumes, registries },
 } satisfies Readonly<Record<string, FixedResource>>;
 
 export const OPERATIONS: readonly Operation[] = [

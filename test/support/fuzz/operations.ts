@@ -89,6 +89,7 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   listEndpoints: (dice) => ({ query: composePage(dice) }),
   listTemplates: (dice) => ({ query: composePage(dice) }),
   listNetworkVolumes: (dice) => ({ query: composePage(dice) }),
+  listRegistries: (dice) => ({ query: composePage(dice) }),
   listGpuTypes: (dice) => ({ query: composePage(dice) }),
   listCpuFlavors: (dice) => ({ query: composePage(dice) }),
   listDataCenters: (dice) => ({ query: composePage(dice) }),

@@ -38,8 +38,22 @@ async function startStage(): Promise<Stage> {
   const key = await make('/v1/keys', { name: 'k', scopes: ['worker'] });
   const pod = await make('/v2/pods', { name: 'p', image: 'i', cpu: CPU });
   const networkvolume = await make('/v1/network-volumes', { name: 'v', size: 1 });
+  const registry = await make('/v1/registries', {
+    ...{ name: 'r', server: 'r.example.com' },
+    ...{ username: 'u', secret: 's' },
+  });
   const version = await uploadVersion(platform, endpoint, ann);
-  const things = { template, endpoint, version, job, key, pod, networkvolume, '*': 'w1/j1' };
+  const things = {
+    template,
+    endpoint,
+    version,
+    job,
+    key,
+    pod,
+    networkvolume,
+    registry,
+    '*': 'w1/j1',
+  };
   return { platform, ann: { key: ann, things }, bob: { key: await admin('bob') } };
 }
 

@@ -67,3 +67,37 @@ describe('a key', () => {
     expect(logged()).not.toMatch(ANY_KEY);
   });
 });
+
+describe('the secret of a registry', () => {
+  const SECRET = 'the-token-that-nobody-sees';
+  const login = { name: 'r', server: 'r.example.com', username: 'ci', secret: SECRET };
+
+  it('is in no answer and no line of the log, whatever is wrong with the call', async () => {
+    const { call, logged, post } = await startPlatform();
+    const answers: string[] = [];
+    const read = async (response: Response) => {
+      const text = await response.text();
+      answers.push(text);
+      return text;
+    };
+    const made: unknown = JSON.parse(await read(await post('/v1/registries', login)));
+    const path = `/v1/registries/${Reflect.get(Object(made), 'id')}`;
+    await read(await call(path));
+    await read(await call('/v1/registries'));
+    for (const change of [
+      { secret: `${SECRET}2` },
+      { username: 'other' },
+      { secret: SECRET, more: SECRET },
+      { secret: { [SECRET]: SECRET } },
+    ]) {
+      await read(await post(path, change, { method: 'PATCH' }));
+    }
+    await read(await post('/v1/registries', { ...login, server: 'a b' }));
+    await read(await post('/v1/registries', { ...login, secret: [SECRET] }));
+    await read(await post('/v1/registries', { ...login, secret: SECRET.repeat(1_000) }));
+    await read(await post('/v1/registries', `{"secret":"${SECRET}`));
+    expect(answers.join()).toContain('r.example.com');
+    expect(answers).toHaveLength(11);
+    for (const text of [...answers, logged()]) expect(text).not.toContain(SECRET);
+  });
+});

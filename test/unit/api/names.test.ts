@@ -38,6 +38,10 @@ async function makeOwn(platform: Platform, userId: string): Promise<Caller> {
     ...{ template, endpoint },
     key: await make('/v1/keys', { name: NAME, scopes: ['worker'] }),
     networkvolume: await make('/v1/network-volumes', { name: NAME, size: 1 }),
+    registry: await make('/v1/registries', {
+      ...{ name: NAME, server: 'r.example.com' },
+      ...{ username: 'u', secret: 's' },
+    }),
     pod: await make('/v2/pods', { name: NAME, image: 'i', cpu: CPU }),
     job: await make(`/v2/${endpoint}/run`, { input: {} }),
   };
@@ -66,7 +70,7 @@ const get = async ({ call }: Pick<Platform, 'call'>, key: string, path: string) 
   return { status: response.status, body: await readJson(response) };
 };
 
-const SUBJECT = /:(endpoint|template|key|networkvolume|pod)\b/;
+const SUBJECT = /:(endpoint|template|key|networkvolume|registry|pod)\b/;
 
 /** Polls wait, and the stream is read once. */
 function isPlainRead({ method, url }: ServedRoute): boolean {
@@ -97,6 +101,7 @@ describe('a name', () => {
         key: NAME,
         pod: NAME,
         networkvolume: NAME,
+        registry: NAME,
       };
       for (const { url } of routes) {
         const byId = await read(platform, key, fill(url, ids));

@@ -1,6 +1,7 @@
 // A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it. Not made
 // by `createPlatformServer`: tests replace its clock, store, balancer and the server's own options.
 
+import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
@@ -21,6 +22,7 @@ import {
 import type { EngineKind } from '../../../src/control/endpoints/deployment-rules.ts';
 import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
+import { SecretSealer } from '../../../src/control/holdings/sealed-secret.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
@@ -103,7 +105,10 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const sessions = await Sessions.open({ store, clock, keys });
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
-  const { served, templates } = await openResources({ store, clock, engine, catalog, quotas });
+  const { served, templates } = await openResources({
+    ...{ store, clock, engine, catalog, quotas },
+    sealer: new SecretSealer([randomBytes(32)]),
+  });
   const deploying =
     engine === 'none' ? {} : { deploying: { engine, catalog, templates, admit: () => {} } };
   const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });

@@ -32,6 +32,10 @@ const RESOURCES = {
   templates: { path: '/v1/templates', body: () => TEMPLATE },
   keys: { path: '/v1/keys', body: () => ({ name: 'k', scopes: ['jobs:read'] }) },
   networkVolumes: { path: '/v1/network-volumes', body: () => ({ name: 'v', size: 1 }) },
+  registries: {
+    path: '/v1/registries',
+    body: () => ({ name: 'r', server: 'r.example.com', username: 'u', secret: 's' }),
+  },
   pods: { path: '/v2/pods', body: () => ({ name: 'p', image: 'busy', cpu: CPU }) },
 } as const;
 

@@ -26,6 +26,7 @@ import { limitsCommand } from '../../../src/cli/resources/limits.ts';
 import { networkVolumesCommands } from '../../../src/cli/resources/network-volumes.ts';
 import { nodesCommand } from '../../../src/cli/resources/nodes.ts';
 import { podsCommands } from '../../../src/cli/resources/pods.ts';
+import { registriesCommands } from '../../../src/cli/resources/registries.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { workerCommand } from '../../../src/cli/worker/worker.ts';
 
@@ -38,6 +39,7 @@ export const groups = [
   networkVolumesCommands,
   podsCommands,
   profilesCommands,
+  registriesCommands,
   storeCommands,
   templatesCommands,
 ];
