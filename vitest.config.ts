@@ -127,6 +127,8 @@ export default defineConfig({
       }),
       // Asked for by `npm run test:gpu` alone: it needs a machine with an NVIDIA GPU.
       defineGroup({ name: 'gpu', testTimeoutMs: minute, hookTimeoutMs: minute }),
+      // Asked for by `npm run test:kubernetes` alone: it needs etcd and a kube-apiserver.
+      defineGroup({ name: 'kubernetes', testTimeoutMs: 4 * minute, hookTimeoutMs: 4 * minute }),
       defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),
     ],
   },

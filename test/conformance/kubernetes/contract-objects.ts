@@ -129,8 +129,10 @@ export function describeObjects(stage: ClusterStage): void {
       const { resourceVersion } = first.metadata;
       const old = stage.client.patch(path, { metadata: { resourceVersion } });
       await expect(old).rejects.toMatchObject(conflict);
+      const metadata = { name: 'a', uid: 'another' };
+      await expect(stage.client.replace(path, { metadata })).rejects.toMatchObject(conflict);
       const wrong = stage.client.patch(path, { metadata: { uid: 'another' } });
-      await expect(wrong).rejects.toMatchObject({ code: 409 });
+      await expect(wrong).rejects.toMatchObject({ code: 422, reason: 'Invalid' });
     });
 
     it('merges a patch, and keeps the version if nothing changes', async () => {

@@ -92,9 +92,7 @@ export function describeRuns(stage: ClusterStage): void {
       const containers = [{ name: 'main', image: 'registry.test/a/b:missing' }];
       const { metadata } = await stage.runPod('lost', '', { containers });
       await untilWaiting('lost', 'ImagePullBackOff');
-      const events = `${stage.path('events')}?fieldSelector=involvedObject.uid%3D${metadata.uid}`;
-      const { items } = await stage.client.list(events);
-      expect(items.map(({ reason }) => reason)).toContain('Failed');
+      expect((await stage.untilEvent(metadata.uid, 'Failed'))['message']).toContain('not found');
       await stage.client.remove(stage.path('pods', 'lost'), { gracePeriodSeconds: 1 });
       await stage.untilGone(stage.path('pods', 'lost'));
     });
@@ -130,10 +128,8 @@ export function describeRuns(stage: ClusterStage): void {
       expect(await stage.untilLogged('first', 'GPU')).toBe('GPU-1,GPU-2\n');
       const { metadata } = await stage.runPod('second', '', part(1));
       await untilWaiting('second', 'Unschedulable');
-      const events = `${stage.path('events')}?fieldSelector=involvedObject.uid%3D${metadata.uid}`;
-      const { items } = await stage.client.list(events);
-      expect(items[0]).toMatchObject({ reason: 'FailedScheduling' });
-      expect(items[0]?.['message']).toContain('1 Insufficient nvidia.com/gpu');
+      const event = await stage.untilEvent(metadata.uid, 'FailedScheduling');
+      expect(event['message']).toContain('1 Insufficient nvidia.com/gpu');
       await stage.client.remove(stage.path('pods', 'first'), { gracePeriodSeconds: 1 });
       expect(await stage.untilLogged('second', 'GPU')).toBe('GPU-1\n');
       await stage.client.remove(stage.path('pods', 'second'), { gracePeriodSeconds: 1 });
@@ -183,10 +179,14 @@ export function describeRuns(stage: ClusterStage): void {
   });
 
   describe('the log', () => {
-    it('of a pod that waits is refused', async () => {
+    it('is empty without a node, and refused while the pod waits there', async () => {
       await stage.runPod('never', 'exit 0', { nodeSelector: { is: 'nowhere' } });
-      const read = stage.client.readLog(`${stage.path('pods', 'never')}/log`);
-      await expect(read).rejects.toMatchObject({ code: 400, reason: 'BadRequest' });
+      expect(await stage.client.readLog(`${stage.path('pods', 'never')}/log`)).toBe('');
+      const containers = [{ name: 'main', image: 'registry.test/a/b:missing' }];
+      await stage.runPod('lost', '', { containers });
+      await untilWaiting('lost', 'ErrImagePull');
+      const read = stage.client.readLog(`${stage.path('pods', 'lost')}/log`);
+      await expect(read).rejects.toMatchObject({ code: 400 });
     });
 
     it('is cut to its last lines, and followed until the end', async () => {

@@ -46,7 +46,10 @@ export function describeWatches(stage: ClusterStage): void {
     });
 
     it('fails with 410 from a version that is too old', async () => {
-      const watch = `${stage.path('secrets')}?watch=true&resourceVersion=1`;
+      const { version } = await stage.client.list(stage.path('secrets'));
+      await create('a');
+      await stage.cluster.forgetVersions();
+      const watch = `${stage.path('secrets')}?watch=true&resourceVersion=${version}`;
       for await (const { object, type } of stage.client.watch(watch)) {
         expect({ type, code: object.code }).toEqual({ type: 'ERROR', code: 410 });
       }

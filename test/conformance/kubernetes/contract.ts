@@ -53,6 +53,17 @@ export class ClusterStage {
     return this.untilPod(name, ({ status }) => status?.['phase'] === phase);
   }
 
+  /** Resolves with the first event of the object with this reason. */
+  async untilEvent(uid: string, reason: string): Promise<KubeObject> {
+    const path = `${this.path('events')}?fieldSelector=involvedObject.uid%3D${uid}`;
+    for (;;) {
+      const { items } = await this.client.list(path);
+      const found = items.find((event) => event['reason'] === reason);
+      if (found) return found;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+
   async untilGone(path: string): Promise<void> {
     while (await this.client.find(path)) await new Promise((resolve) => setTimeout(resolve, 10));
   }

@@ -116,7 +116,8 @@ export class KubeClient {
   async readLog(path: string): Promise<string> {
     const { body, statusCode } = await this.call('GET', path);
     const text = await body.text();
-    if (statusCode !== 200) throw readProblem(statusCode, text);
+    // 204: of a pod without a node.
+    if (statusCode !== 200 && statusCode !== 204) throw readProblem(statusCode, text);
     return text;
   }
 

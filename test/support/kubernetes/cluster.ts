@@ -15,6 +15,8 @@ const ADMIN_TOKEN = 'token-of-the-administrator';
 export interface ApiServer {
   /** Of an administrator. */
   access: KubeAccess;
+  /** From now on watches from an earlier version fail with 410. May end open connections. */
+  forgetVersions(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -50,7 +52,10 @@ export class Cluster {
     { nodes }: ClusterOptions = {},
   ): Promise<{ cluster: Cluster; server: Server }> {
     const authority = new Authority();
-    const server = await openServer(authority);
+    const server = await openServer(authority).catch((error: unknown) => {
+      authority.remove();
+      throw error;
+    });
     const admin = new KubeClient(server.access);
     const kubelet = await Kubelet.start(admin, authority.sign('localhost'), nodes);
     return { cluster: new Cluster({ server, authority, admin, kubelet }), server };
@@ -66,9 +71,14 @@ export class Cluster {
     const name = `test-${++this.#namespaces}`;
     await this.admin.create('/api/v1/namespaces', { metadata: { name } });
     // A controller's work in a cluster.
-    const account = { metadata: { name: 'default' } };
+    const account = { metadata: { name: 'default' }, automountServiceAccountToken: false };
     await this.admin.create(`/api/v1/namespaces/${name}/serviceaccounts`, account);
     return name;
+  }
+
+  /** From now on watches from an earlier version fail with 410. */
+  forgetVersions(): Promise<void> {
+    return this.#server.forgetVersions();
   }
 
   /** Ends all pods, also with objects that stay. @throws Error if the kubelet could not run a pod */
@@ -93,7 +103,12 @@ export async function startCluster(
     api.allowToken(ADMIN_TOKEN);
     const ca = readFileSync(authority.path, 'utf8');
     const access = { url: api.url, ca, token: ADMIN_TOKEN };
-    return { api, access, close: () => api.close() };
+    return {
+      api,
+      access,
+      forgetVersions: async () => api.compact(),
+      close: () => api.close(),
+    };
   }, options);
   return { cluster, api: server.api };
 }

@@ -170,6 +170,10 @@ export class ApiStandIn {
   /** The kubelet of the pod's node has its log. */
   async #proxyLog(path: NamedPath, query: URLSearchParams, response: ServerResponse) {
     const pod = this.#store.get(path.resource, path.namespace, path.name);
+    if (!pod.spec?.['nodeName']) {
+      response.writeHead(204).end();
+      return;
+    }
     const container = query.get('container') ?? findContainer(pod.spec?.['containers']);
     query.delete('container');
     const target = `/containerLogs/${path.namespace}/${path.name}/${container}?${query}`;

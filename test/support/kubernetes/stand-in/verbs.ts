@@ -48,17 +48,22 @@ export class Verbs {
     const next = parseObject(body);
     checkNamespace(next, path.namespace);
     if (next.metadata.name !== path.name) throw badRequest('the name of the object differs');
-    return this.#write(path, before, next);
+    return this.#write('PUT', path, before, next);
   }
 
   /** @throws KubeError */
   patch(path: NamedPath, type: string, patch: unknown): KubeObject {
     const before = this.#get(path);
     const next = parseObject(applyPatch(structuredClone(before), type, patch));
-    return this.#write(path, before, next);
+    return this.#write('PATCH', path, before, next);
   }
 
-  #write({ part, resource }: NamedPath, before: KubeObject, next: KubeObject): KubeObject {
+  #write(
+    method: 'PUT' | 'PATCH',
+    { part, resource }: NamedPath,
+    before: KubeObject,
+    next: KubeObject,
+  ): KubeObject {
     const { resourceVersion, uid } = next.metadata;
     const name = before.metadata.name;
     const refuse = (what: string) =>
@@ -67,9 +72,13 @@ export class Verbs {
         'Conflict',
         `Operation cannot be fulfilled on ${resource.plural} "${name}": ${what}`,
       );
-    if (uid !== '' && uid !== before.metadata.uid) throw refuse('Precondition failed: UID differs');
+    // Only of a replacement: a patch that changes the UID is invalid.
+    if (method === 'PUT' && uid !== '' && uid !== before.metadata.uid) {
+      throw refuse('Precondition failed: UID differs');
+    }
     const { creationTimestamp, deletionGracePeriodSeconds, deletionTimestamp } = before.metadata;
-    const fixed = { uid: before.metadata.uid, creationTimestamp, deletionTimestamp };
+    const kept = uid === '' ? before.metadata.uid : uid;
+    const fixed = { uid: kept, creationTimestamp, deletionTimestamp };
     next.metadata = { ...next.metadata, ...fixed, deletionGracePeriodSeconds };
     for (const member of ['deletionTimestamp', 'deletionGracePeriodSeconds'] as const) {
       if (before.metadata[member] === undefined) delete next.metadata[member];

@@ -1,0 +1,192 @@
+// A real Kubernetes API server on its own etcd, with RBAC. Programs: `etcd` of PATH, and
+// `kube-apiserver` of KUBE_APISERVER or PATH (scripts/kubernetes/build-apiserver.sh builds one).
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Authority } from '../certificates.ts';
+import { findFreePort } from '../network/free-port.ts';
+import { type KubeAccess, KubeClient } from './client.ts';
+import { type ApiServer, Cluster, type ClusterOptions } from './cluster.ts';
+
+const PROGRAM = process.env['KUBE_APISERVER'] ?? 'kube-apiserver';
+const START_MS = 120_000;
+const ADMIN_TOKEN = 'token-of-the-administrator';
+
+/** Undefined: both programs are there. */
+export function findApiServerTrouble(): string | undefined {
+  for (const [program, remedy] of [
+    ['etcd', 'apt-get install etcd-server'],
+    [PROGRAM, 'scripts/kubernetes/build-apiserver.sh builds it; name it in KUBE_APISERVER'],
+  ] as const) {
+    try {
+      execFileSync(program, ['--version'], { stdio: 'ignore' });
+    } catch {
+      return `${program} does not run: ${remedy}`;
+    }
+  }
+  return undefined;
+}
+
+export class RealApiServer implements ApiServer {
+  readonly access: KubeAccess;
+  readonly #folder: string;
+  #etcd: ChildProcess | undefined;
+  #server: ChildProcess | undefined;
+  #flags: string[] = [];
+  readonly #kill = () => {
+    this.#server?.kill('SIGKILL');
+    this.#etcd?.kill('SIGKILL');
+  };
+
+  private constructor(folder: string, access: KubeAccess) {
+    this.#folder = folder;
+    this.access = access;
+    // If the test dies, the servers must not stay.
+    process.once('exit', this.#kill);
+  }
+
+  static async start(authority: Authority): Promise<RealApiServer> {
+    const folder = mkdtempSync(join(tmpdir(), 'millrace-kube-api-'));
+    const port = await findFreePort();
+    const access = {
+      url: `https://localhost:${port}`,
+      ca: readFileSync(authority.path, 'utf8'),
+      token: ADMIN_TOKEN,
+    };
+    const server = new RealApiServer(folder, access);
+    const etcd = `http://127.0.0.1:${await findFreePort()}`;
+    const peer = `http://127.0.0.1:${await findFreePort()}`;
+    server.#etcd = server.#run('etcd', [
+      `--data-dir=${join(folder, 'etcd')}`,
+      ...[`--listen-client-urls=${etcd}`, `--advertise-client-urls=${etcd}`],
+      ...[`--listen-peer-urls=${peer}`, `--initial-advertise-peer-urls=${peer}`],
+      `--initial-cluster=default=${peer}`,
+    ]);
+    server.#flags = writeFlags(folder, { authority, etcd, port });
+    server.#server = server.#run(PROGRAM, server.#flags);
+    await server.#untilReady();
+    return server;
+  }
+
+  #run(program: string, args: readonly string[]): ChildProcess {
+    const log = openSync(join(this.#folder, 'log'), 'a');
+    return spawn(program, args, { stdio: ['ignore', log, log], cwd: this.#folder });
+  }
+
+  async #untilReady(): Promise<void> {
+    const client = new KubeClient(this.access);
+    const end = performance.now() + START_MS;
+    for (;;) {
+      const isReady = await client
+        .call('GET', '/readyz')
+        .then(async ({ body, statusCode }) => (await body.text()) === 'ok' && statusCode === 200)
+        .catch(() => false);
+      if (isReady) break;
+      const hasEnded = this.#server?.exitCode !== null || this.#etcd?.exitCode !== null;
+      if (hasEnded || performance.now() > end) {
+        const log = readFileSync(join(this.#folder, 'log'), 'utf8').slice(-3_000);
+        await this.close();
+        throw new Error(`the API server did not start:\n${log}`);
+      }
+      await sleep(100);
+    }
+    await client.close();
+  }
+
+  /** A new process: its cache of versions begins with the current ones. */
+  async forgetVersions(): Promise<void> {
+    await endProcess(this.#server);
+    this.#server = this.#run(PROGRAM, this.#flags);
+    await this.#untilReady();
+  }
+
+  async close(): Promise<void> {
+    process.removeListener('exit', this.#kill);
+    await endProcess(this.#server);
+    await endProcess(this.#etcd);
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+async function endProcess(child: ChildProcess | undefined): Promise<void> {
+  if (!child || child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, 'exit');
+  child.kill('SIGKILL');
+  await exited;
+}
+
+interface ServerPlace {
+  authority: Authority;
+  etcd: string;
+  port: number;
+}
+
+function writeFlags(folder: string, { authority, etcd, port }: ServerPlace): string[] {
+  const write = (name: string, content: string) => {
+    const path = join(folder, name);
+    writeFileSync(path, content, { mode: 0o600 });
+    return path;
+  };
+  const { cert, key } = authority.sign('localhost');
+  const [certFile, keyFile] = [write('tls.crt', cert), write('tls.key', key)];
+  const accounts = write('accounts.key', makeAccountKey());
+  const tokens = write('tokens.csv', `${ADMIN_TOKEN},admin,admin,system:masters\n`);
+  return [
+    `--etcd-servers=${etcd}`,
+    ...['--bind-address=127.0.0.1', `--secure-port=${port}`, `--cert-dir=${folder}`],
+    ...[`--tls-cert-file=${certFile}`, `--tls-private-key-file=${keyFile}`],
+    `--token-auth-file=${tokens}`,
+    '--authorization-mode=RBAC',
+    '--service-account-issuer=https://kubernetes.test',
+    ...[`--service-account-key-file=${accounts}`, `--service-account-signing-key-file=${accounts}`],
+    '--service-cluster-ip-range=10.0.0.0/24',
+    '--endpoint-reconciler-type=none',
+    // For calls to metrics.k8s.io, which it passes on with its own certificate.
+    ...[`--proxy-client-cert-file=${certFile}`, `--proxy-client-key-file=${keyFile}`],
+    ...[`--requestheader-client-ca-file=${authority.path}`, '--requestheader-allowed-names=proxy'],
+    '--requestheader-username-headers=X-Remote-User',
+    '--profiling=false',
+  ];
+}
+
+/** Signs the tokens of service accounts. */
+function makeAccountKey(): string {
+  return generateKeyPairSync('ec', {
+    namedCurve: 'P-256',
+    privateKeyEncoding: { type: 'sec1', format: 'pem' },
+    publicKeyEncoding: { type: 'spki', format: 'pem' },
+  }).privateKey;
+}
+
+/** On a real API server. */
+export async function startRealCluster(options: ClusterOptions = {}): Promise<Cluster> {
+  const { cluster } = await Cluster.start((authority) => RealApiServer.start(authority), options);
+  await registerMetrics(cluster);
+  return cluster;
+}
+
+/** From now on the API server asks the kubelet of the tests for figures of pods. */
+async function registerMetrics({ admin, kubelet }: Cluster): Promise<void> {
+  const { port } = kubelet;
+  await admin.create('/api/v1/namespaces/default/services', {
+    metadata: { name: 'metrics' },
+    spec: { type: 'ExternalName', externalName: 'localhost', ports: [{ port }] },
+  });
+  await admin.create('/apis/apiregistration.k8s.io/v1/apiservices', {
+    apiVersion: 'apiregistration.k8s.io/v1',
+    kind: 'APIService',
+    metadata: { name: 'v1beta1.metrics.k8s.io' },
+    spec: {
+      group: 'metrics.k8s.io',
+      version: 'v1beta1',
+      service: { namespace: 'default', name: 'metrics', port },
+      insecureSkipTLSVerify: true,
+      groupPriorityMinimum: 100,
+      versionPriority: 100,
+    },
+  });
+}
