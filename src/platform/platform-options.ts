@@ -7,6 +7,7 @@ import { type Log, silentLog } from '../base/log.ts';
 import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
 import { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
+import type { SessionTimes } from '../control/sessions/sessions.ts';
 import type { Containment } from '../engine/docker/containment.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
@@ -77,6 +78,8 @@ export interface PlatformOptions {
   secretsKeyFile?: string | undefined;
   /** Quotas of one user. Default: 100 endpoints, 200 templates, 200 keys, 100 pods. */
   quotas?: Quotas | undefined;
+  /** When browser sessions end. Default: 7 days after the sign-in, 12 hours after the last request. */
+  sessions?: SessionTimes | undefined;
   /** Most bytes of JSON in one page of a list. Default 4 MB. */
   listBytes?: number | undefined;
   /** Bounds on the requests and connections of callers. Defaults: see `millrace serve --help`. */

@@ -119,7 +119,7 @@ async function open(
   closers.push(() => data.close());
   const { store } = data;
   const keys = await Keys.open({ store, clock });
-  const sessions = await Sessions.open({ store, clock, keys });
+  const sessions = await Sessions.open({ store, clock, keys, times: options.sessions });
   const compute = await openCompute({ ...options, store, clock, podUser });
   closers.push(() => compute.close());
   const { endpoints } = compute;

@@ -2,11 +2,7 @@
 import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
-import {
-  type HeldSession,
-  SESSION_MAX_MS,
-  type Sessions,
-} from '../../control/sessions/sessions.ts';
+import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   SESSION_OPERATIONS,
@@ -65,7 +61,7 @@ export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
       const holder = await identify(key, { keys, wrongKeys, request });
       await endOld(request, sessions);
       const { session, token } = await sessions.start(holder);
-      const maxAgeS = Math.floor(SESSION_MAX_MS / 1_000);
+      const maxAgeS = Math.floor(sessions.maxMs / 1_000);
       const { isSecure } = readOrigin(request);
       reply.header('set-cookie', composeSessionCookie({ token, maxAgeS, isSecure }));
       return sendJson(reply, describe(holder, session));

@@ -38,6 +38,7 @@ import {
   readWorkerLimits,
   workerLimitOption,
 } from '../options/rate-limits.ts';
+import { readSessionTimes, sessionOptions } from '../options/session-options.ts';
 import { readStore, storeOptions } from '../options/store-options.ts';
 import { readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
@@ -85,6 +86,7 @@ const options = {
   }),
   noConsole: noConsoleOption,
   cors: corsOption,
+  ...sessionOptions,
   ...tlsOptions,
   ...grpcOptions,
   ...engineOptions,
@@ -265,6 +267,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
     rateLimits: readRateLimits(values.rateLimit),
     workerLimits: readWorkerLimits(values.workerLimit),
     quotas: readQuotas(values.quota),
+    sessions: readSessionTimes(values),
     listBytes: values.listMb * BYTES_PER_MB,
     bounds: readHttpBounds(values),
     compute: {

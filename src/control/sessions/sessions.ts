@@ -6,14 +6,16 @@ import type { KeyHolder, Keys } from '../keys/keys.ts';
 import { Positions } from '../list-positions.ts';
 import { generateToken, hashToken, TOKEN_FORM } from './session-token.ts';
 
-/** A session ends after this time, 7 days, whatever its browser does. */
+/** A session ends after this time, by default 7 days, whatever its browser does. */
 export const SESSION_MAX_MS = 604_800_000;
-/** A session that no request has used for this time ends, 12 hours. */
+/** A session that no request has used for this time ends, by default 12 hours. */
 export const SESSION_IDLE_MS = 43_200_000;
 /** Sessions of one key; another one ends the one that was unused for longest. */
 export const MAX_KEY_SESSIONS = 20;
 /** The store learns of a use only after this time, 15 minutes: most requests write nothing. */
 const USE_STEP_MS = 900_000;
+/** A session that is used must not end: its uses are written this often in its idle time. */
+const USES_PER_IDLE = 4;
 const KIND = 'session';
 
 export interface BrowserSession {
@@ -22,7 +24,7 @@ export interface BrowserSession {
   keyId: string;
   /** Unix ms. */
   createdAt: number;
-  /** Unix ms; up to `USE_STEP_MS` before the last use. */
+  /** Unix ms; up to 15 minutes before the last use. */
   usedAt: number;
 }
 
@@ -36,10 +38,19 @@ export const sessionChange = z.discriminatedUnion('kind', [
 ]);
 export type SessionChange = z.infer<typeof sessionChange>;
 
+/** When sessions end. */
+export interface SessionTimes {
+  /** After the sign-in, ms. Default SESSION_MAX_MS. */
+  maxMs?: number | undefined;
+  /** After the last request, ms. Default SESSION_IDLE_MS. */
+  idleMs?: number | undefined;
+}
+
 export interface SessionsOptions {
   store: Store;
   clock: Clock;
   keys: Pick<Keys, 'find' | 'onChange'>;
+  times?: SessionTimes | undefined;
   /** Sends a change to the node that writes; false: this node does. Default: it always does. */
   send?: ((change: SessionChange) => Promise<boolean>) | undefined;
 }
@@ -52,6 +63,10 @@ export interface HeldSession {
 
 /** All sessions are in memory, so that a request reads no store. */
 export class Sessions {
+  /** Longest time of a session, ms. */
+  readonly maxMs: number;
+  readonly #idleMs: number;
+  readonly #useStepMs: number;
   readonly #options: SessionsOptions;
   readonly #known = new Map<string, BrowserSession>();
   readonly #listeners = new Set<(id: string) => void>();
@@ -60,6 +75,10 @@ export class Sessions {
   #positions = new Positions(0);
 
   private constructor(options: SessionsOptions) {
+    const { idleMs = SESSION_IDLE_MS, maxMs = SESSION_MAX_MS } = options.times ?? {};
+    this.maxMs = maxMs;
+    this.#idleMs = idleMs;
+    this.#useStepMs = Math.min(USE_STEP_MS, idleMs / USES_PER_IDLE);
     this.#options = options;
     options.keys.onChange((keyId) => {
       for (const { id } of this.#ofKey(keyId)) this.#notify(id);
@@ -90,7 +109,7 @@ export class Sessions {
     const holder = session && this.#holderOf(session);
     const now = this.#options.clock.now();
     if (!holder || this.#endOf(session) <= now) return undefined;
-    if (session.usedAt + USE_STEP_MS <= now) void this.#noteUse(id);
+    if (session.usedAt + this.#useStepMs <= now) void this.#noteUse(id);
     return { session, holder };
   }
 
@@ -207,7 +226,7 @@ export class Sessions {
     if (!holder) return 0;
     const ofKey = holder.expiresAt ?? Number.POSITIVE_INFINITY;
     const { createdAt, usedAt } = session;
-    return Math.min(createdAt + SESSION_MAX_MS, usedAt + SESSION_IDLE_MS, ofKey);
+    return Math.min(createdAt + this.maxMs, usedAt + this.#idleMs, ofKey);
   }
 
   #learn(session: BrowserSession): void {

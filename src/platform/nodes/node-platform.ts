@@ -90,7 +90,7 @@ export async function openNode(
   const control = new ControlStore({ reader, announce: async () => node?.announce() });
   const keys = await Keys.open({ store: control, clock });
   const sessions = await Sessions.open({
-    ...{ store: control, clock, keys },
+    ...{ store: control, clock, keys, times: options.sessions },
     send: (change) => sendToLeader(change, { client, findLeader: () => node?.placement }),
   });
   const machineClient = new NodeClient({ secrets: nodes.secrets, maxSockets: MACHINE_CALLS });

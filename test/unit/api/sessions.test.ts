@@ -311,6 +311,21 @@ describe('Sessions', () => {
     expect(sessions.use(used)).toBeUndefined();
   });
 
+  it('end at the times that the operator sets, and not while they are used', async () => {
+    const { clock, holder, keys, store } = await start();
+    const times = { maxMs: 60_000, idleMs: 8_000 };
+    const short = await Sessions.open({ store, clock, keys, times });
+    const { token: idle } = await short.start(holder);
+    const { token: used } = await short.start(holder);
+    for (let at = 0; at < 60_000; at += 3_000) {
+      expect(short.use(used)).toBeDefined();
+      await new Promise(setImmediate);
+      await clock.advance(3_000);
+      if (at > 8_000) expect(short.use(idle)).toBeUndefined();
+    }
+    expect(short.use(used)).toBeUndefined();
+  });
+
   it('are at most some for each key: the one unused for longest ends', async () => {
     const { clock, holder, sessions, store } = await start();
     const tokens: string[] = [];
