@@ -1,5 +1,5 @@
 // A button that opens the form for a new record.
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { RecordForm } from './record-form.tsx';
 
 interface CreatePanelProps {
@@ -14,6 +14,12 @@ interface CreatePanelProps {
 
 export function CreatePanel({ example, label, onCreated, path }: CreatePanelProps) {
   const [isOpen, setOpen] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
+  const wasOpen = useRef(false);
+  useEffect(() => {
+    if (wasOpen.current && !isOpen) button.current?.focus();
+    wasOpen.current = isOpen;
+  }, [isOpen]);
   if (isOpen) {
     const done = () => {
       setOpen(false);
@@ -24,7 +30,7 @@ export function CreatePanel({ example, label, onCreated, path }: CreatePanelProp
   }
   return (
     <p>
-      <button type="button" onClick={() => setOpen(true)}>
+      <button ref={button} type="button" onClick={() => setOpen(true)}>
         {label}
       </button>
     </p>

@@ -1,5 +1,5 @@
 // Creates or changes a record by its JSON: all settings that the API has, without a form of their own for each.
-import { useId, useState } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { caller } from '../platform/calls.ts';
 import { asError } from '../platform/polling.ts';
 import { readInput } from './json-input.ts';
@@ -28,6 +28,9 @@ export function RecordForm(props: RecordFormProps) {
   const [text, setText] = useState(() => JSON.stringify(initial, null, 2));
   const [error, setError] = useState<Error>();
   const id = useId();
+  const field = useRef<HTMLTextAreaElement>(null);
+  // The form appears in place of the button that had the focus.
+  useEffect(() => field.current?.focus(), []);
   const read = readInput(text);
   const { rest, submit } = TEXTS[method];
   const send = async (event: SubmitEvent) => {
@@ -46,6 +49,7 @@ export function RecordForm(props: RecordFormProps) {
       <label for={id}>{label} (JSON)</label>
       <textarea
         id={id}
+        ref={field}
         rows={10}
         spellcheck={false}
         value={text}

@@ -1,5 +1,5 @@
 // The main navigation: the pages that the session's key may open, the theme, and sign-out.
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { useStore } from '../parts/store.ts';
 import { isOperator, may, mayAnywhere, type Session } from '../platform/session.ts';
 import { signOut } from '../platform/sign-in.ts';
@@ -28,6 +28,17 @@ const ENTRIES: readonly Entry[] = [
 
 export function Navigation({ path, session }: { path: string; session: Session }) {
   const [isOpen, setOpen] = useState(false);
+  const menu = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (!isOpen) return;
+    const closeOnEscape = ({ key }: KeyboardEvent) => {
+      if (key !== 'Escape') return;
+      setOpen(false);
+      menu.current?.focus();
+    };
+    document.addEventListener('keydown', closeOnEscape);
+    return () => document.removeEventListener('keydown', closeOnEscape);
+  }, [isOpen]);
   const isCurrent = (entry: Entry) =>
     entry.path === '/'
       ? path === '/' || path.startsWith('/endpoints')
@@ -40,6 +51,7 @@ export function Navigation({ path, session }: { path: string; session: Session }
           Millrace
         </a>
         <button
+          ref={menu}
           type="button"
           class="menu"
           aria-expanded={isOpen}

@@ -67,6 +67,31 @@ export function describeJobs(world: () => World): void {
       });
     });
 
+    it('retry several jobs of one error, which the address of the page keeps', async () => {
+      const client = clientOf(world());
+      const failed = await Promise.all(
+        [1, 2].map(async () => (await client.run({ act: 'fail' })).id),
+      );
+      await Promise.all(failed.map((id) => client.wait(id)));
+      await visit(world(), `${PATH}?status=FAILED`, async (page) => {
+        await page.getByLabel('Error').selectOption('handler_error');
+        await expect.poll(() => page.url()).toContain('status=FAILED&error=handler_error');
+        await page.reload();
+        expect(await page.getByLabel('Error').inputValue()).toBe('handler_error');
+        for (const id of failed) await page.getByLabel(`Choose ${id}`).check();
+        await page.getByRole('button', { name: 'Retry', exact: true }).click();
+        const dialog = page.getByRole('dialog');
+        await dialog.getByText('Queue 2 jobs again?').waitFor();
+        await dialog.getByRole('button', { name: 'Retry' }).click();
+        await page.getByText('Queued again: 2 jobs.').waitFor();
+        const attempts = async () =>
+          Promise.all(failed.map(async (id) => (await client.wait(id)).attempt));
+        await expect.poll(attempts, { timeout: 30_000 }).toEqual([2, 2]);
+        await page.getByLabel('Error').selectOption('lease_expired');
+        await page.getByText('No job matches the filters').waitFor();
+      });
+    });
+
     it('show a running job with its chunks and its log until it ends', async () => {
       const { id } = await clientOf(world()).run({ act: 'chunks', count: 150, ms: 25 });
       await visit(world(), `${PATH}/${id}`, async (page) => {
