@@ -1,0 +1,66 @@
+// Tests of dialogs, forms and the menu with the keyboard alone.
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { clientOf, ENDPOINT, expectAccessible, visit, type World } from './world.ts';
+
+function readFocus(page: Page): Promise<string> {
+  return page.evaluate<string>(
+    '(document.activeElement?.closest("dialog") ? "dialog: " : "") + document.activeElement?.textContent',
+  );
+}
+
+export function describeKeyboard(world: () => World): void {
+  describe.concurrent('the keyboard', () => {
+    it('opens a dialog, stays in it, leaves it with Escape, and is where it was', async () => {
+      const { id } = await clientOf(world()).run({ act: 'say' }, { policy: { delay: 600_000 } });
+      await visit(world(), `/endpoints/${ENDPOINT}/jobs`, async (page) => {
+        await page.getByLabel(`Choose ${id}`).check();
+        await page.getByRole('button', { name: 'Cancel', exact: true }).focus();
+        await page.keyboard.press('Enter');
+        await page.getByRole('dialog').waitFor();
+        await expectAccessible(page);
+        const seen = new Set<string>();
+        for (let n = 0; n < 6; n++) {
+          seen.add(await readFocus(page));
+          await page.keyboard.press('Tab');
+        }
+        expect([...seen].filter((text) => text.startsWith('dialog')).toSorted()).toEqual([
+          'dialog: Back',
+          'dialog: Cancel',
+        ]);
+        await page.keyboard.press('Escape');
+        await page.getByRole('dialog').waitFor({ state: 'hidden' });
+        expect(await readFocus(page)).toBe('Cancel');
+        expect(await page.evaluate('document.getAnimations().length')).toBe(0);
+      });
+      await clientOf(world()).cancel(id);
+    });
+
+    it('enters a form that it opens, and returns to the button behind it', async () => {
+      await visit(world(), '/templates', async (page) => {
+        const button = page.getByRole('button', { name: 'Create a template' });
+        await button.focus();
+        await page.keyboard.press('Enter');
+        const text = page.getByLabel('Create a template (JSON)');
+        await expect.poll(() => text.evaluate((field) => field.matches(':focus'))).toBe(true);
+        await page.getByRole('button', { name: 'Back' }).focus();
+        await page.keyboard.press('Enter');
+        await expect.poll(() => readFocus(page)).toBe('Create a template');
+      });
+    });
+
+    it('closes the menu of a phone with Escape', async () => {
+      const viewport = { width: 360, height: 740 };
+      const use = async (page: Page) => {
+        const menu = page.getByRole('button', { name: 'Menu' });
+        await menu.focus();
+        await page.keyboard.press('Enter');
+        await page.getByRole('link', { name: 'Limits' }).focus();
+        await page.keyboard.press('Escape');
+        expect(await menu.getAttribute('aria-expanded')).toBe('false');
+        expect(await readFocus(page)).toBe('Menu');
+      };
+      await visit(world(), '/', use, { viewport });
+    });
+  });
+}
