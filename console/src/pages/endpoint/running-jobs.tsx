@@ -15,7 +15,7 @@ const MAX_JOBS = 200;
 const MAX_LINKS = 5;
 
 /** IDs of jobs by the ID of their worker; empty if the key may not read jobs. */
-export async function listRunningJobs(
+async function listRunningJobs(
   endpoint: string,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, readonly string[]>> {
@@ -30,6 +30,15 @@ export async function listRunningJobs(
     if (workerId !== undefined) found.set(workerId, [...(found.get(workerId) ?? []), id]);
   }
   return found;
+}
+
+/** Undefined until they are known. */
+export function useRunningJobs(id: string): ReadonlyMap<string, readonly string[]> | undefined {
+  return usePolled({
+    key: `running ${id}`,
+    load: (signal) => listRunningJobs(id, signal),
+    everyMs: 3_000,
+  }).data;
 }
 
 export function JobLinks({ endpoint, jobs }: { endpoint: string; jobs: readonly string[] }) {
@@ -53,11 +62,7 @@ const COLUMNS = [{ name: 'Worker' }, { name: 'Runs now' }];
 
 /** For workers that are no pods of the platform; those without a job are only counted. */
 export function RunningJobs({ id }: { id: string }) {
-  const { data } = usePolled({
-    key: `running ${id}`,
-    load: (signal) => listRunningJobs(id, signal),
-    everyMs: 3_000,
-  });
+  const data = useRunningJobs(id);
   if (!data || data.size === 0) return null;
   return (
     <Table label="Busy workers" columns={COLUMNS}>

@@ -9,7 +9,7 @@ import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { hrefOf } from '../../routing/location.ts';
-import { JobLinks, listRunningJobs } from './running-jobs.tsx';
+import { JobLinks, useRunningJobs } from './running-jobs.tsx';
 
 const COLUMNS = [
   { name: 'Worker' },
@@ -23,17 +23,12 @@ const COLUMNS = [
 export function Workers({ id }: { id: string }) {
   const { data, error } = usePolled({
     key: `workers ${id}`,
-    load: async (signal) => {
-      const [pods, running] = await Promise.all([
-        listWorkers(id, signal),
-        listRunningJobs(id, signal),
-      ]);
-      return { pods, running };
-    },
+    load: (signal) => listWorkers(id, signal),
     everyMs: 3_000,
     live: liveFrom([TOPICS.pods()], ({ pods }) => pods.filter((pod) => isWorkerOf(pod, id))),
   });
-  const pods = data?.pods ?? [];
+  const running = useRunningJobs(id);
+  const pods = data ?? [];
   const cost = pods.reduce((sum, pod) => sum + pod.cost, 0);
   return (
     <section>
@@ -43,7 +38,7 @@ export function Workers({ id }: { id: string }) {
         <p class="muted">No worker runs now. The platform starts one when a job waits.</p>
       )}
       {pods.length > 0 && <p class="muted">Together they cost {cost.toFixed(2)} USD an hour.</p>}
-      {data && pods.length > 0 && (
+      {pods.length > 0 && (
         <Table label="Workers" columns={COLUMNS}>
           {pods.map((pod) => (
             <tr key={pod.id}>
@@ -56,7 +51,7 @@ export function Workers({ id }: { id: string }) {
                 {pod.reason && <small class="reason">{pod.reason}</small>}
               </td>
               <td>
-                <JobLinks endpoint={id} jobs={data.running.get(pod.id) ?? []} />
+                <JobLinks endpoint={id} jobs={running?.get(pod.id) ?? []} />
               </td>
               <td>{sayDevice(pod)}</td>
               <td class="number">{pod.cost.toFixed(2)}</td>
