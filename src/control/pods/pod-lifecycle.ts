@@ -271,6 +271,12 @@ export function noteDelay(pod: PodState, reason: string): PodState {
   return change(pod, { reason });
 }
 
+/** What a worker waits for that its engine was told to start, by the seam's words for it. */
+export function findWait(seen: Container | undefined): 'capacity' | 'image' | undefined {
+  const cause = seen?.state === 'starting' ? seen.waiting?.cause : undefined;
+  return cause === 'other' ? undefined : cause;
+}
+
 const PULL = 'its image is being pulled: ';
 
 /** Its container is created when the image is there. */

@@ -1,9 +1,10 @@
 // Sums up a reconcile pass for the reason why jobs wait. Pure.
 
+import type { Container } from '../../engine/engine.ts';
 import type { ScalerDecision, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
-import { findPull } from '../pods/pod-lifecycle.ts';
+import { findPull, findWait } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import { isCheckPod } from './version-check.ts';
 import type { WorkerCatalog } from './worker-starter.ts';
@@ -14,6 +15,8 @@ export interface ScalingPass {
   decision: ScalerDecision;
   /** Pods of the endpoint after the pass, check workers included. */
   pods: readonly PodState[];
+  /** The engine's view of a pod's container. */
+  seen: (podId: string) => Container | undefined;
   catalog: Pick<WorkerCatalog, 'priceOf'>;
   /** Those of the pass before. */
   before: ScalingFacts | undefined;
@@ -31,7 +34,7 @@ export function describeScaling(pass: ScalingPass): ScalingFacts {
     unversioned: describeMissingVersion(deployment),
     ...{ cause, reason, since: before?.cause === cause ? before.since : now },
     crashes: { streak, notBefore, isHandler, reason: crashes.reason },
-    starting: findStarting(input, pods),
+    starting: findStarting(input, pods, pass.seen),
   };
 }
 
@@ -50,6 +53,7 @@ function describeMissingVersion({
 function findStarting(
   { workers }: ScalerInput,
   pods: readonly PodState[],
+  seen: ScalingPass['seen'],
 ): ScalingFacts['starting'] {
   const notStarting = new Set(
     workers.filter(({ state }) => state !== 'starting').map(({ id }) => id),
@@ -58,5 +62,10 @@ function findStarting(
   const [first] = starting.sort((a, b) => a.createdAt - b.createdAt);
   if (!first) return null;
   const { createdAt: since, id: podId, reason } = first;
-  return { podId, since, isPulling: findPull(first) !== undefined, reason };
+  const wait = findWait(seen(podId));
+  return {
+    ...{ podId, since, reason },
+    isPulling: findPull(first) !== undefined || wait === 'image',
+    ...(wait === 'capacity' && { lacksRoom: true as const }),
+  };
 }

@@ -50,6 +50,8 @@ export interface PassInput {
   pods: readonly PodState[];
   seen: readonly SeenWorker[];
   isCurrent: (pod: PodState) => boolean;
+  /** No machine has room for it, and another GPU type may have some. Default: none waits for room. */
+  isMovable?: (pod: PodState) => boolean;
 }
 
 export interface Observation {
@@ -196,6 +198,7 @@ export class WorkerList {
       drainingSince !== null ||
       pod.unreachable !== undefined ||
       isWithoutGpu(pod) ||
+      circumstances.isMovable?.(pod) === true ||
       reasonOfUser(pod) !== null ||
       (entry.isAdopted && isClean(pod));
     return { podId: pod.id, reason, isCrash: !isBlameless };
@@ -216,6 +219,7 @@ function findEnd(
   pod: PodState,
   { seenAt, since }: WorkerEntry,
   {
+    isMovable = () => false,
     now,
     replaceAfterMs = Number.POSITIVE_INFINITY,
     silentMs,
@@ -229,6 +233,7 @@ function findEnd(
   }
   const fault = findPodFault(pod);
   if (fault !== undefined) return fault;
+  if (isMovable(pod)) return 'no machine has room for its GPU type, and another type is free';
   if (isWithoutGpu(pod)) {
     return now - since >= GPU_LIMIT_MS ? 'no GPU became free in time' : undefined;
   }

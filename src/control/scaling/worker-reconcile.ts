@@ -12,6 +12,7 @@ import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { candidateOf } from '../versions/rollout.ts';
+import { CrowdedGpus } from './crowded-gpus.ts';
 import type { Decisions } from './decisions.ts';
 import { findLastOutput } from './exit-report.ts';
 import { chooseGpuTypes } from './gpu-choice.ts';
@@ -29,7 +30,10 @@ const LAST_OUTPUT_BYTES = 2_000;
 
 export interface WorkforceOptions {
   endpoints: Pick<Endpoints, 'changeDeployment'>;
-  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'headroomFor'>;
+  pods: Pick<
+    Pods,
+    'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'headroomFor' | 'seen'
+  >;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
   views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
@@ -68,6 +72,7 @@ export class Workforce {
   readonly #starter: WorkerStarter;
   readonly #versionCheck: VersionCheck;
   readonly #peak = new LoadPeak();
+  readonly #crowded = new CrowdedGpus();
   /** Template and GPU types at the last pass. */
   #origin: string | undefined;
   #last: Pick<DecisionRecord, 'cause' | 'want'> | undefined;
@@ -108,7 +113,9 @@ export class Workforce {
     const workers = all.filter((pod) => !checkPods.includes(pod));
     const isChecking = candidateOf(deployment) !== undefined;
     this.#noteOrigin(deployment, template);
+    const movable = this.#findMovable(deployment, workers);
     const observation = this.#workerList.observe({
+      isMovable: ({ id }) => movable.has(id),
       now: clock.now(),
       type: deployment.type,
       executionTimeoutMs: endpoint.settings.executionTimeoutMs,
@@ -127,6 +134,7 @@ export class Workforce {
     this.#facts = describeScaling({
       ...{ deployment, decision, input, before: this.#facts },
       pods: pods.ofEndpoint(id),
+      seen: (podId) => pods.seen(podId),
       catalog: this.#options.catalog,
     });
     await this.#record(endpoint, { input, decision, started });
@@ -159,7 +167,7 @@ export class Workforce {
     const headroom = this.#starter.findHeadroom(deployment, template);
     const { gpuTypeIds, scaler, type } = deployment;
     const { workersMax, workersMin } = limitWorkers(deployment);
-    const free = this.#starter.countFree(gpuTypeIds);
+    const free = this.#countFree(gpuTypeIds);
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     return {
@@ -177,6 +185,24 @@ export class Workforce {
     };
   }
 
+  #countFree(gpuTypeIds: readonly string[]): Map<string, number> {
+    const free = this.#starter.countFree(gpuTypeIds);
+    return this.#crowded.withoutCrowded(free, this.#options.clock.now());
+  }
+
+  /** Workers for which the cluster has no room, while another GPU type of the endpoint may have some. */
+  #findMovable({ gpuTypeIds }: EndpointDeployment, workers: readonly PodState[]): Set<string> {
+    const { clock, pods } = this.#options;
+    const now = clock.now();
+    const waiting = workers.filter(
+      ({ desired, id, spec }) =>
+        desired === 'running' && spec.gpu && pods.seen(id)?.waiting?.cause === 'capacity',
+    );
+    for (const { spec } of waiting) if (spec.gpu) this.#crowded.note(spec.gpu.id, now);
+    if (waiting.length === 0) return new Set();
+    return this.#crowded.findMovable(waiting, this.#starter.countFree(gpuTypeIds), now);
+  }
+
   async #start(
     endpoint: DeployedEndpoint,
     template: TemplateRecord | undefined,
@@ -189,7 +215,7 @@ export class Workforce {
     const places: (string | null)[] =
       gpuTypeIds.length === 0
         ? new Array<null>(number).fill(null)
-        : chooseGpuTypes(this.#starter.countFree(gpuTypeIds), number, startOn);
+        : chooseGpuTypes(this.#countFree(gpuTypeIds), number, startOn);
     const results = await Promise.allSettled(
       places.map((gpu) => this.#starter.start(endpoint, template, { gpu })),
     );

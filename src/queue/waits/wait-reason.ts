@@ -167,12 +167,14 @@ function describeRetry(notBefore: number | null, now: number): string {
 
 function describeStart({
   isPulling,
+  lacksRoom,
   podId,
   reason,
   since,
 }: NonNullable<ScalingFacts['starting']>): WaitReason {
   const detail = reason === null ? '' : `: ${reason}`;
   const message = `Worker ${podId} has been starting since ${isoTime(since)}${detail}.`;
+  if (lacksRoom) return { code: 'no_capacity', message, since };
   return { code: isPulling ? 'image_pull' : 'worker_starting', message, since };
 }
 

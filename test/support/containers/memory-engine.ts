@@ -44,6 +44,8 @@ export class MemoryHost {
   limitsDisks = true;
   /** Containers ignore stops. */
   isStubborn = false;
+  /** Whether a machine has room for the container; otherwise its start waits. */
+  hasRoom: (spec: ContainerSpec) => boolean = () => true;
   /** How long a new image is pulled, ms; 0: it is there. */
   pullMs = 0;
   /** Grace period of each container's last stop. */
@@ -71,7 +73,7 @@ export class MemoryHost {
   /** The container exits by itself. */
   end(id: string, exitCode: number): void {
     const { seen } = this.get(id);
-    if (seen.state !== 'running') return;
+    if (seen.state !== 'running' && seen.state !== 'starting') return;
     this.#endRun(id);
     this.change(id, { state: 'exited', exitCode, endedAt: this.#clock.now(), ports: [] });
   }
@@ -136,6 +138,14 @@ export class MemoryHost {
     if (entry.seen.state === 'running') return;
     const { args, network, ports } = entry.spec;
     if (args === 'unstartable') throw new EngineError('refused', 'there is no such command');
+    if (!this.hasRoom(entry.spec)) {
+      const message = 'no node of the cluster has room for it: 0/1 nodes are available';
+      this.change(id, {
+        state: 'starting',
+        waiting: { cause: 'capacity', message, isFinal: false },
+      });
+      return;
+    }
     entry.runsOnDisk++;
     // Each run has another start time, as on a real machine.
     this.#lastStart = Math.max(this.#lastStart + 1, this.#clock.now());
