@@ -192,7 +192,6 @@ export const serveCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   letHeapGrow();
-  optimizeEarly();
   const { values, positionals } = parseOptions(options, args);
   checkArguments([], positionals);
   const tls = readTls(values);
@@ -213,6 +212,7 @@ async function run(args: readonly string[]): Promise<number> {
     void print(`${[ready, ...grpc, declared, ...keys].join('\n')}\n`);
     // Not at the end, because a killed platform has none.
     flushCompileCache();
+    optimizeEarly();
     await signals.first;
     log.info('platform stopping');
   } finally {
