@@ -56,7 +56,17 @@ export function describePlayground(world: () => World): void {
       await visit(world(), PATH, async (page) => {
         await openJson(page);
         await page.getByLabel('Input (JSON)').fill('{\n"act": \n}');
-        await page.getByText(/is not valid JSON/).waitFor();
+        await page.getByText('The input is not JSON: "}" does not belong here.').waitFor();
+        await page.getByRole('button', { name: 'Line 3, column 1' }).click();
+        await page.keyboard.type('7');
+        await page.getByText(/is not JSON/).waitFor({ state: 'detached' });
+        await page.getByLabel('Insert a file as base64').setInputFiles({
+          name: 'a.txt',
+          mimeType: 'text/plain',
+          buffer: Buffer.from('abc'),
+        });
+        await page.getByRole('button', { name: 'Line 3, column 2' }).waitFor();
+        await expectAccessible(page);
         expect(await page.getByRole('button', { name: 'Run', exact: true }).isDisabled()).toBe(
           true,
         );

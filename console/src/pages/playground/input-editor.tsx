@@ -37,7 +37,8 @@ interface InputEditorProps {
 export function InputEditor({ onInput, read, schema, text }: InputEditorProps) {
   const [view, setView] = useState<'form' | 'json'>('form');
   const problem = 'problem' in read ? read.problem : undefined;
-  const panel = <InputPanel text={text} problem={problem} onInput={onInput} />;
+  const place = 'problem' in read ? read.place : undefined;
+  const panel = <InputPanel {...{ text, problem, place, onInput }} />;
   if (schema === undefined) return <p class="muted">Loading the input schema…</p>;
   if (schema === null) return panel;
   return (

@@ -1,15 +1,18 @@
-// The input as JSON, and files as base64 at the cursor.
+// The input as JSON, where it is wrong, and files as base64 at the cursor.
 import { useId, useRef, useState } from 'preact/hooks';
 import { sayBytes } from '../../parts/bytes.ts';
+import type { Place } from '../../parts/json-input.ts';
 import { encodeFile } from './files.ts';
 
 interface InputPanelProps {
   text: string;
   problem: string | undefined;
+  /** Where the text is wrong, if it is no JSON. */
+  place: Place | undefined;
   onInput: (text: string) => void;
 }
 
-export function InputPanel({ onInput, problem, text }: InputPanelProps) {
+export function InputPanel({ onInput, place, problem, text }: InputPanelProps) {
   const id = useId();
   const area = useRef<HTMLTextAreaElement>(null);
   const [note, setNote] = useState('');
@@ -20,6 +23,10 @@ export function InputPanel({ onInput, problem, text }: InputPanelProps) {
     const { selectionEnd, selectionStart, value } = area.current;
     onInput(`${value.slice(0, selectionStart)}"${encoded.base64}"${value.slice(selectionEnd)}`);
     setNote(`Inserted ${file.name}, ${sayBytes(file.size)}.`);
+  };
+  const goTo = ({ offset }: Place) => {
+    area.current?.focus();
+    area.current?.setSelectionRange(offset, offset);
   };
   return (
     <div class="input-panel">
@@ -48,9 +55,29 @@ export function InputPanel({ onInput, problem, text }: InputPanelProps) {
         aria-describedby={`${id}-problem`}
         onInput={({ currentTarget }) => onInput(currentTarget.value)}
       />
-      <p id={`${id}-problem`} class={problem ? 'field-problem' : 'muted'} role="status">
-        {problem ?? note}
-      </p>
+      <div id={`${id}-problem`} class="input-note" role="status">
+        {problem ? <span class="field-problem">{problem}</span> : <span class="muted">{note}</span>}
+        {place && (
+          <>
+            {' '}
+            <button type="button" class="quiet" onClick={() => goTo(place)}>
+              Line {place.line}, column {place.column}
+            </button>
+            <WrongLine place={place} />
+          </>
+        )}
+      </div>
     </div>
+  );
+}
+
+function WrongLine({ place: { text, wrong } }: { place: Place }) {
+  if (text.trim() === '') return null;
+  return (
+    <code class="wrong-line">
+      {text.slice(0, wrong)}
+      <mark>{text.slice(wrong, wrong + 1) || ' '}</mark>
+      {text.slice(wrong + 1)}
+    </code>
   );
 }
