@@ -76,6 +76,8 @@ export type {
 export { JobFailedError } from './wire/job-failed-error.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
+export type { BillingPage, BillingRecord } from './wire/resources/billing.ts';
+export type { BudgetRecord } from './wire/resources/budget.ts';
 export type { CpuFlavor, GpuType } from './wire/resources/catalog.ts';
 export type { DecisionRecord } from './wire/resources/decision.ts';
 export type {

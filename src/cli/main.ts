@@ -84,6 +84,14 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'create, list, change and delete logins of image registries',
     load: async () => (await import('./resources/registries.ts')).registriesCommands,
   },
+  budgets: {
+    summary: 'limit what pods and endpoints may cost',
+    load: async () => (await import('./resources/budgets.ts')).budgetsCommands,
+  },
+  billing: {
+    summary: 'print what pods and endpoints cost',
+    load: async () => (await import('./resources/billing.ts')).billingCommand,
+  },
   catalog: {
     summary: 'list the GPU types, CPU flavors and data centers of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommands,

@@ -147,6 +147,26 @@ export function integer(options: IntegerOption & { default?: number }): Option<n
   };
 }
 
+/** A decimal number from `min` to `max`; it may be left out. */
+export function decimal(options: IntegerOption): Option<number | undefined> {
+  const { min, max } = options;
+  return {
+    ...describeOption(options),
+    kind: 'value',
+    placeholder: options.placeholder ?? 'N',
+    defaultText: undefined,
+    rangeText: `${min} to ${max}`,
+    required: false,
+    fallback: undefined,
+    parse: (texts) => {
+      const given = texts.at(-1) ?? '';
+      const value = /^\d+(\.\d+)?$/.test(given) ? Number(given) : Number.NaN;
+      if (value >= min && value <= max) return value;
+      throw new UsageError(`must be a number from ${min} to ${max}, got ${JSON.stringify(given)}`);
+    },
+  };
+}
+
 interface ChoiceOption<Word extends string> extends ValueOption {
   choices: readonly Word[];
 }

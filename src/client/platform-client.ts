@@ -3,6 +3,7 @@
 import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
+import { type BillingClient, connectBilling } from './billing.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
 import { type EventsOptions, readEvents, type TopicEvent } from './events.ts';
 import { connectKeys, type KeysClient } from './keys.ts';
@@ -36,6 +37,7 @@ export interface Platform extends PlainResources {
     readonly dataCenters: Listed<DataCenter>;
   };
   readonly keys: KeysClient;
+  readonly billing: BillingClient;
   readonly limits: LimitsClient;
   readonly nodes: NodesClient;
   readonly session: SessionClient;
@@ -63,6 +65,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
       dataCenters: connectList({ caller, path: listDataCenters.path, member: 'dataCenters' }),
     },
     keys: connectKeys(caller),
+    billing: connectBilling(caller),
     limits: connectLimits(caller),
     nodes: connectNodes(caller),
     session: connectSession(caller),

@@ -2,10 +2,12 @@
 // them from this list.
 import type { z } from 'zod';
 import type { Resource } from '../wire/operations/resource.ts';
+import { budgets as budgetResource } from '../wire/resources/budget.ts';
 import { networkVolumes as networkVolumeResource } from '../wire/resources/network-volume.ts';
 import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/route.ts';
+import { Budgets, type BudgetsOptions } from './billing/budgets.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
 import {
@@ -30,11 +32,12 @@ export interface OpenResources {
   templates: Templates;
   networkVolumes: NetworkVolumeService;
   registries: Registries;
+  budgets: Budgets;
   /** All of them. */
   served: readonly ServedResource[];
 }
 
-export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'> {
+export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, BudgetsOptions {
   catalog: Catalog;
   /** Default: no key, so that nobody can create a registry. */
   sealer?: SecretSealer | undefined;
@@ -55,12 +58,14 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
     registry: (userId, id) => registries.login(userId, id),
   });
   const templates = await openTemplates(options);
+  const budgets = await Budgets.open(options);
   return {
-    ...{ templates, networkVolumes, registries },
+    ...{ templates, networkVolumes, registries, budgets },
     served: [
       serve(templateResource, templates),
       serve(networkVolumeResource, networkVolumes),
       serve(registryResource, registries),
+      serve(budgetResource, budgets),
     ],
   };
 }

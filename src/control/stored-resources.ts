@@ -130,6 +130,11 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     return [...this.#kept.values()].map(({ item }) => item);
   }
 
+  /** Of all users, each with its user. */
+  entries(): { userId: string; item: Item }[] {
+    return [...this.#kept.values()];
+  }
+
   countOf(userId: string): number {
     return this.#listOwn(userId).length;
   }

@@ -12,6 +12,7 @@ export const PROBLEMS = {
   conflict: [409, 'Conflict'],
   quota_exceeded: [409, 'Quota exceeded'],
   over_capacity: [409, 'Not enough capacity'],
+  over_budget: [409, 'Budget used up'],
   stale_incarnation: [409, 'A newer process uses this worker ID'],
   unknown_worker: [409, 'Worker has not said hello'],
   payload_too_large: [413, 'Payload too large'],

@@ -36,6 +36,13 @@ export const RESOURCES = {
     scope: 'pods',
     quota: 50,
   },
+  budgets: {
+    plural: 'budgets',
+    singular: 'budget',
+    path: '/v1/budgets',
+    scope: 'endpoints',
+    quota: 20,
+  },
 } as const satisfies Readonly<Record<string, ResourceOutline>>;
 
 /** A value for each resource, from its outline. */

@@ -1,7 +1,7 @@
 // Why a queued job waits: the closed list of codes, and the form in a job's record. The platform decides in
 // queue/waits/wait-reason.ts; docs/why-jobs-wait.md explains each code.
 
-/** `no_gpu`, `no_capacity`, `at_maximum` and `crashed` are also causes of scaling decisions. */
+/** `no_gpu`, `no_capacity`, `budget`, `at_maximum` and `crashed` are also causes of scaling decisions. */
 export const WAIT_CODES = [
   /** The delay of the job's policy is not over. */
   'delayed',
@@ -35,6 +35,8 @@ export const WAIT_CODES = [
   'no_gpu',
   /** No machine has room for another worker. */
   'no_capacity',
+  /** A budget is used up. */
+  'budget',
 ] as const;
 export type WaitCode = (typeof WAIT_CODES)[number];
 

@@ -63,8 +63,8 @@ export interface BillRange {
 export interface BillingOptions {
   store: Store;
   clock: Clock;
-  /** Undefined: no engine. */
-  pods: Pick<Pods, 'all' | 'meter'> | undefined;
+  /** Undefined: no engine, or not opened yet. */
+  pods: () => Pick<Pods, 'all' | 'meter'> | undefined;
   /** Undefined: none is known. */
   nameOf: (kind: BilledKind, id: string) => string | undefined;
 }
@@ -146,7 +146,7 @@ export class Billing {
   }
 
   #listOpen({ from, id, kind, step, to, userId }: BillRange): BillRow[] {
-    const { pods } = this.#options;
+    const pods = this.#options.pods();
     const rows: BillRow[] = [];
     for (const pod of pods?.all() ?? []) {
       const interval = pods?.meter.openInterval(pod);

@@ -55,6 +55,8 @@ export interface PodsOptions {
   processUsers?: 'owner' | 'all';
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** Why the user may start no pod, or no worker of the endpoint. Default: nothing keeps them from it. */
+  findObstacle?: ((userId: string, endpointId: string | null) => string | undefined) | undefined;
   /** Resources of all pods together. Default: no limit. */
   limits?: Amounts | undefined;
   /** The machines of several nodes that take pods now. Default: the only one, with `limits`. */
@@ -124,6 +126,7 @@ export class Pods implements NamedRecords {
   /** @throws ProblemError `invalid`, `rule_broken`, `forbidden`, `quota_exceeded`, `over_capacity` */
   async create(userId: string, creation: PodCreation, worker?: WorkerOrigin): Promise<PodState> {
     this.admit(userId);
+    this.#requireBudget(userId, worker?.endpointId ?? null);
     const template = this.#findTemplate(userId, creation.template ?? null);
     const spec = composeSpec(creation, template, worker);
     this.#check(userId, spec);
@@ -147,6 +150,16 @@ export class Pods implements NamedRecords {
     return pod;
   }
 
+  /** @throws ProblemError `over_budget` */
+  #requireBudget(userId: string, endpointId: string | null): void {
+    const obstacle = this.findObstacle(userId, endpointId);
+    if (obstacle === undefined) return;
+    throw new ProblemError(
+      'over_budget',
+      `${obstacle}: raise its limit, or wait for the next period`,
+    );
+  }
+
   async #add(pod: PodState): Promise<void> {
     const release = pod.endpointId === null ? this.#count.reserve(pod.userId) : () => {};
     try {
@@ -154,6 +167,11 @@ export class Pods implements NamedRecords {
     } finally {
       release();
     }
+  }
+
+  /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. */
+  findObstacle(userId: string, endpointId: string | null): string | undefined {
+    return this.#options.findObstacle?.(userId, endpointId);
   }
 
   /** How many of `wanted` pods of the spec would fit now; undefined: all of them. */
@@ -193,9 +211,13 @@ export class Pods implements NamedRecords {
   }
 
   /** @throws ProblemError `not_found`, `conflict`, `over_capacity`, `invalid` */
-  act(userId: string, id: string, action: PodAction): Promise<PodState> {
+  async act(userId: string, id: string, action: PodAction): Promise<PodState> {
     const { clock, engine } = this.#options;
     const now = clock.now();
+    if (action === 'start') {
+      const { endpointId } = await this.find(userId, id);
+      this.#requireBudget(userId, endpointId);
+    }
     return this.#change(userId, id, (pod) => {
       const acted = act(pod, action, now);
       if (action === 'stop') checkStop(pod, engine);

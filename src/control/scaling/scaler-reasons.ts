@@ -41,6 +41,8 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `${count(want - alive, 'more worker')} needed, but no GPU of the endpoint's types is free`;
     case 'no_capacity':
       return `${count(want - alive, 'more worker')} needed, but the machine is full: ${input.headroom?.shortage ?? 'resource unknown'}`;
+    case 'budget':
+      return `${count(want - alive, 'more worker')} needed, but ${input.headroom?.shortage ?? 'a budget is used up'}`;
     case 'crashed':
       return `${describeStreak(crashes.streak)} failed: ${crashes.reason ?? 'reason unknown'}; ${describeRetry(input)}`;
     case 'enough':

@@ -55,7 +55,7 @@ function decideForAny(input: ScalerInput): ScalerDecision {
 interface ScaleUp {
   start: number;
   /** Why no more workers start. */
-  block: 'crashed' | 'no_gpu' | 'no_capacity' | 'at_maximum' | 'rolling' | undefined;
+  block: 'crashed' | 'no_gpu' | 'no_capacity' | 'budget' | 'at_maximum' | 'rolling' | undefined;
 }
 
 function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): ScaleUp {
@@ -66,6 +66,7 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
   if (missing <= 0) {
     return { start: 0, block: groups.stale.length > 0 ? 'rolling' : 'at_maximum' };
   }
+  if (headroom?.budget) return { start: 0, block: 'budget' };
   if (now < crashes.notBefore) return { start: 0, block: 'crashed' };
   // After a crash, a single worker shows whether the cause is gone.
   const isOnTrial = crashes.streak > 0;

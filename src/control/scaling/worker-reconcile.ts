@@ -32,7 +32,14 @@ export interface WorkforceOptions {
   endpoints: Pick<Endpoints, 'changeDeployment'>;
   pods: Pick<
     Pods,
-    'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'headroomFor' | 'seen'
+    | 'all'
+    | 'create'
+    | 'endWorker'
+    | 'findObstacle'
+    | 'headroomFor'
+    | 'ofEndpoint'
+    | 'readLog'
+    | 'seen'
   >;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
@@ -159,12 +166,16 @@ export class Workforce {
   }
 
   #describe(
-    { deployment }: DeployedEndpoint,
+    { deployment, id, userId }: DeployedEndpoint,
     { load, observation, template }: ReconcileInput,
   ): ScalerInput {
     const { workers } = observation;
     const { oldestQueuedAt, outgrown, running, waiting } = load;
-    const headroom = this.#starter.findHeadroom(deployment, template);
+    const obstacle = this.#options.pods.findObstacle(userId, id);
+    const headroom =
+      obstacle === undefined
+        ? this.#starter.findHeadroom(deployment, template)
+        : ({ places: 0, shortage: obstacle, budget: true } as const);
     const { gpuTypeIds, scaler, type } = deployment;
     const { workersMax, workersMin } = limitWorkers(deployment);
     const free = this.#countFree(gpuTypeIds);

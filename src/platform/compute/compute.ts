@@ -6,6 +6,7 @@ import type { Log } from '../../base/log.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
 import { PodTargets } from '../../control/balancing/worker-targets.ts';
 import { Billing } from '../../control/billing/billing.ts';
+import type { Budgets } from '../../control/billing/budgets.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
@@ -91,6 +92,7 @@ export class Compute {
   readonly decisions: Decisions;
   readonly versions: Versions;
   readonly billing: Billing;
+  readonly budgets: Budgets;
   readonly #options: ComputeOptions;
   readonly #engineParts: EngineParts | undefined;
   readonly #removals: VolumeRemovals | undefined;
@@ -100,7 +102,14 @@ export class Compute {
     options: ComputeOptions,
     parts: Pick<
       Compute,
-      'served' | 'templates' | 'networkVolumes' | 'registries' | 'endpoints' | 'decisions'
+      | 'served'
+      | 'templates'
+      | 'networkVolumes'
+      | 'registries'
+      | 'endpoints'
+      | 'decisions'
+      | 'billing'
+      | 'budgets'
     > & {
       pods: Pods | undefined;
       removals: VolumeRemovals | undefined;
@@ -124,10 +133,8 @@ export class Compute {
       ...{ clock, log, endpoints, quotas: options.quotas, inspect: inspectUpload },
       admit: (userId) => pods?.admit(userId),
     });
-    this.billing = new Billing({
-      ...{ store: options.nodes?.store ?? options.store, clock, pods },
-      nameOf: (kind, id) => (kind === 'endpoint' ? endpoints.nameOf(id) : undefined),
-    });
+    this.billing = parts.billing;
+    this.budgets = parts.budgets;
     if (!engine || !pods) return;
     const targets = new PodTargets(pods.live);
     const { connectorOf } = options.nodes ?? {};
@@ -145,8 +152,19 @@ export class Compute {
     const removals = volumes && new VolumeRemovals({ store, volumes, clock, log });
     let opened: Pods | undefined;
     const { sealer } = options;
-    const { networkVolumes, registries, served, templates } = await openResources({
-      ...{ store, clock, catalog, quotas, sealer },
+    let found: Endpoints | undefined;
+    const podStore = nodes?.store ?? store;
+    const nameOf = (billed: string, id: string) =>
+      billed === 'endpoint' ? found?.nameOf(id) : undefined;
+    const listOwn = () => opened;
+    const billing = new Billing({ store: podStore, clock, pods: listOwn, nameOf });
+    const { budgets, networkVolumes, registries, served, templates } = await openResources({
+      ...{ store, clock, log, catalog, quotas, sealer },
+      billing: () => billing,
+      findEndpoint: (userId, idOrName) => {
+        const id = found?.resolve(userId, idOrName) ?? idOrName;
+        return found?.find(id)?.userId === userId ? id : undefined;
+      },
       listPods: () => opened?.live.allAndComing() ?? [],
       onVolumeRemoved: () => void removals?.run(),
       engine: kind,
@@ -154,12 +172,12 @@ export class Compute {
       ...(kind === 'process' && !nodes && { findHandlerFault }),
     });
     const listPlaces = nodes?.listPlaces;
-    const podStore = nodes?.store ?? store;
     const pods =
       engine &&
       Pods.create({
         ...{ store: podStore, clock, engine, catalog, templates, processUsers, quotas, limits },
         ...{ listPlaces, gpusOfNode: nodes?.gpusOfNode },
+        findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
       });
     opened = pods;
     if (!nodes) await pods?.live.load();
@@ -172,9 +190,11 @@ export class Compute {
       chooseShard: options.chooseShard,
       ...(deploying && { deploying }),
     });
+    found = endpoints;
     const decisions = await Decisions.open(podStore);
     return new Compute(options, {
-      ...{ served, templates, networkVolumes, registries, endpoints, decisions, pods, removals },
+      ...{ billing, budgets, registries },
+      ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals },
     });
   }
 
@@ -264,6 +284,7 @@ export class Compute {
     const { balancer, engine, pods } = this.#engineParts;
     this.#control = new PodControl({
       ...{ catalog, decisions, endpoints, templates, clock, log, balancer, engine, pods },
+      ...{ billing: this.billing, budgets: this.budgets },
       ...{ keys, host },
     });
     await this.#control.start();

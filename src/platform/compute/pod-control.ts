@@ -3,6 +3,9 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
+import type { Billing } from '../../control/billing/billing.ts';
+import { keepBilling } from '../../control/billing/billing-keeper.ts';
+import type { Budgets } from '../../control/billing/budgets.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
@@ -49,6 +52,8 @@ export interface PodControlOptions {
   templates: Templates;
   decisions: Decisions;
   pods: Pods;
+  billing: Billing;
+  budgets: Budgets;
   balancer: Balancer;
   engine: Engine;
   keys: Keys;
@@ -105,6 +110,7 @@ export class PodControl {
     this.#closers = [
       host.onWork((endpointId) => this.#fleet.wake(endpointId)),
       balancer.onLoad((endpointId) => this.#fleet.wake(endpointId)),
+      keepBilling({ ...options, clock, log }),
       () => this.#reconciler.close(),
       () => this.#workerPods.close(),
       () => this.#fleet.close(),

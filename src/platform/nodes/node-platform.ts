@@ -103,7 +103,7 @@ export async function openNode(
   const ofPods = nodeCompute;
   closers.push(() => ofPods.close());
   const { compute } = ofPods;
-  const { endpoints, networkVolumes, registries, templates } = compute;
+  const { budgets, endpoints, networkVolumes, registries, templates } = compute;
   const { pods, served, versions } = compute;
   const countUseHere = (userId: string) =>
     countUse(userId, { endpoints, pods, served, versions, keys, clock });
@@ -135,6 +135,7 @@ export async function openNode(
       () => templates.reload(),
       () => networkVolumes.reload(),
       () => registries.reload(),
+      () => budgets.reload(),
     ],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {

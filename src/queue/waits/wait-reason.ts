@@ -114,7 +114,9 @@ function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number
     return { code: 'at_maximum', message, since };
   }
   if (scaling.crashes.streak > 0 && workers.alive === 0) return describeCrashes(scaling, now);
-  if (cause === 'no_gpu' || cause === 'no_capacity') return { code: cause, message: reason, since };
+  if (cause === 'no_gpu' || cause === 'no_capacity' || cause === 'budget') {
+    return { code: cause, message: reason, since };
+  }
   if (starting) return describeStart(starting);
   if (scaling.workers >= workersMax) {
     const busy = workers.alive > 0 ? tellBusy(workers) : 'No worker takes jobs';

@@ -2,6 +2,7 @@
 // listed: the verbs of workers (docs/protocol.md) and the paths of RunPod's API.
 import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
 import { BILLING_OPERATIONS } from '../resources/billing.ts';
+import { budgets } from '../resources/budget.ts';
 import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
@@ -22,7 +23,7 @@ import type { FixedResource } from './resource.ts';
 import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
 
 export const DESCRIBED_RESOURCES = {
-  ...{ pods, endpoints, templates, keys, networkVolumes, registries },
+  ...{ pods, endpoints, templates, keys, networkVolumes, registries, budgets },
 } satisfies Readonly<Record<string, FixedResource>>;
 
 export const OPERATIONS: readonly Operation[] = [

@@ -66,7 +66,14 @@ const scalerInput = z.object({
   /** The endpoint's GPU types in their order, with the number of free ones; set if some jobs need a later type. */
   gpus: z.array(z.object({ id: z.string(), free: z.int() })).exactOptional(),
   /** Workers that fit on the machine; left out: all that are wanted. */
-  headroom: z.object({ places: z.int(), shortage: z.string() }).exactOptional(),
+  headroom: z
+    .object({
+      places: z.int(),
+      shortage: z.string(),
+      /** Not the machine is short, but a budget. */
+      budget: z.literal(true).exactOptional(),
+    })
+    .exactOptional(),
 });
 export type ScalerInput = z.infer<typeof scalerInput>;
 
@@ -84,6 +91,7 @@ export const SCALER_CAUSES = [
   'at_maximum',
   'no_gpu',
   'no_capacity',
+  'budget',
   'crashed',
   'enough',
 ] as const;

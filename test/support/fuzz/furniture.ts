@@ -87,9 +87,11 @@ async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Pro
     ...{ name: 'alice', image: 'none', args: 'sleep 600', cpu },
   });
   const volume = await make(platform, key, '/v1/network-volumes', { name: 'alice', size: 1 });
+  const budget = await make(platform, key, '/v1/budgets', { name: 'alice', limit: 1_000 });
   return {
     key,
     ids: {
+      budget: [budget],
       networkvolume: [volume],
       ...{ endpoint: [queue, balanced], template: [idle], pod: [pod], key: [] },
       job: await Promise.all(jobs),
@@ -122,6 +124,7 @@ async function furnishBob(platform: PlatformProcess, { cpu, key }: Start): Promi
     ids: {
       ...{ endpoint: [endpoint], job: [job], key: [spare], pod: [pod], template: [template] },
       networkvolume: [volume],
+      budget: [await make(platform, key, '/v1/budgets', { name: SECRET, limit: 1_000 })],
     },
   };
 }

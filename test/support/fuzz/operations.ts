@@ -21,6 +21,7 @@ export const RESOURCE_KINDS = [
   'template',
   'key',
   'networkvolume',
+  'budget',
 ] as const;
 export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 
@@ -90,6 +91,7 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   listTemplates: (dice) => ({ query: composePage(dice) }),
   listNetworkVolumes: (dice) => ({ query: composePage(dice) }),
   listRegistries: (dice) => ({ query: composePage(dice) }),
+  listBudgets: (dice) => ({ query: composePage(dice) }),
   listGpuTypes: (dice) => ({ query: composePage(dice) }),
   listCpuFlavors: (dice) => ({ query: composePage(dice) }),
   listDataCenters: (dice) => ({ query: composePage(dice) }),

@@ -37,6 +37,7 @@ async function startStage(): Promise<Stage> {
   const job = await make(`/v2/${endpoint}/run`, { input: {} });
   const key = await make('/v1/keys', { name: 'k', scopes: ['worker'] });
   const pod = await make('/v2/pods', { name: 'p', image: 'i', cpu: CPU });
+  const budget = await make('/v1/budgets', { name: 'b', limit: 1 });
   const networkvolume = await make('/v1/network-volumes', { name: 'v', size: 1 });
   const registry = await make('/v1/registries', {
     ...{ name: 'r', server: 'r.example.com' },
@@ -52,6 +53,7 @@ async function startStage(): Promise<Stage> {
     pod,
     networkvolume,
     registry,
+    budget,
     '*': 'w1/j1',
   };
   return { platform, ann: { key: ann, things }, bob: { key: await admin('bob') } };

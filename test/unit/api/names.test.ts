@@ -37,6 +37,7 @@ async function makeOwn(platform: Platform, userId: string): Promise<Caller> {
   const ids = {
     ...{ template, endpoint },
     key: await make('/v1/keys', { name: NAME, scopes: ['worker'] }),
+    budget: await make('/v1/budgets', { name: NAME, limit: 1 }),
     networkvolume: await make('/v1/network-volumes', { name: NAME, size: 1 }),
     registry: await make('/v1/registries', {
       ...{ name: NAME, server: 'r.example.com' },
@@ -70,7 +71,7 @@ const get = async ({ call }: Pick<Platform, 'call'>, key: string, path: string) 
   return { status: response.status, body: await readJson(response) };
 };
 
-const SUBJECT = /:(endpoint|template|key|networkvolume|registry|pod)\b/;
+const SUBJECT = /:(endpoint|template|key|budget|networkvolume|registry|pod)\b/;
 
 /** Polls wait, and the stream is read once. */
 function isPlainRead({ method, url }: ServedRoute): boolean {
@@ -102,6 +103,7 @@ describe('a name', () => {
         pod: NAME,
         networkvolume: NAME,
         registry: NAME,
+        budget: NAME,
       };
       for (const { url } of routes) {
         const byId = await read(platform, key, fill(url, ids));

@@ -105,13 +105,17 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const sessions = await Sessions.open({ store, clock, keys });
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
+  const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const findEndpoint = (userId: string, id: string) =>
+    endpoints.find(id)?.userId === userId ? id : undefined;
   const { served, templates } = await openResources({
-    ...{ store, clock, engine, catalog, quotas },
+    ...{ store, clock, log, engine, catalog, quotas, findEndpoint },
+    billing: () => billing,
     sealer: new SecretSealer([randomBytes(32)]),
   });
   const deploying =
     engine === 'none' ? {} : { deploying: { engine, catalog, templates, admit: () => {} } };
-  const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
+  const endpoints: Endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
   await endpoints.ensureEndpoint(ENDPOINT);
   const queue = new Queue({ store, clock, log, formats: runpodFormats });
   await queue.start();
@@ -121,7 +125,6 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const admit = () => {};
   const parts = { store, clock, log, endpoints, quotas, inspect: inspectUpload, admit };
   const versions = new Versions(parts);
-  const billing = new Billing({ store, clock, pods: undefined, nameOf: () => undefined });
   const decisions = await Decisions.open(store);
   const { balancing } = settings;
   const balancer = balancing && new Balancer({ ...balancing, endpoints, clock });

@@ -36,6 +36,7 @@ const RESOURCES = {
     path: '/v1/registries',
     body: () => ({ name: 'r', server: 'r.example.com', username: 'u', secret: 's' }),
   },
+  budgets: { path: '/v1/budgets', body: () => ({ name: 'b', limit: 1 }) },
   pods: { path: '/v2/pods', body: () => ({ name: 'p', image: 'busy', cpu: CPU }) },
 } as const;
 

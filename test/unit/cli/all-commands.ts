@@ -18,6 +18,8 @@ import { diffCommand } from '../../../src/cli/deploy/diff.ts';
 import { rollbackCommand } from '../../../src/cli/deploy/rollback.ts';
 import { devCommand } from '../../../src/cli/dev/dev.ts';
 import { listCommands } from '../../../src/cli/group.ts';
+import { billingCommand } from '../../../src/cli/resources/billing.ts';
+import { budgetsCommands } from '../../../src/cli/resources/budgets.ts';
 import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
 import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
 import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
@@ -33,6 +35,7 @@ import { workerCommand } from '../../../src/cli/worker/worker.ts';
 export const groups = [
   catalogCommands,
   conformanceCommands,
+  budgetsCommands,
   endpointsCommands,
   jobsCommands,
   keysCommands,
@@ -56,6 +59,7 @@ export const commands = [
   downCommand,
   healthCommand,
   initCommand,
+  billingCommand,
   limitsCommand,
   loginCommand,
   logoutCommand,

@@ -39,6 +39,8 @@ async function open() {
     const opened = await openResources({
       ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
       onVolumeRemoved: () => void removals.run(),
+      ...{ log: silentLog, findEndpoint: () => undefined },
+      billing: () => ({ rows: async () => [] }),
     });
     return { catalog, volumes: opened.networkVolumes };
   };

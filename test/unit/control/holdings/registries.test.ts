@@ -39,6 +39,8 @@ async function open(keys: readonly Uint8Array[] = [OLD], store = openStore()) {
   const { registries, templates } = await openResources({
     ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
     sealer: new SecretSealer(keys),
+    ...{ log: silentLog, findEndpoint: () => undefined },
+    billing: () => ({ rows: async () => [] }),
   });
   /** The stored record, which has been read from the database. */
   const readStored = async () => {

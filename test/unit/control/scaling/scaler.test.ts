@@ -231,6 +231,14 @@ const cases: Case[] = [
     decision: { want: 1, start: 0, drain: [], cause: 'no_capacity' },
   },
   {
+    when: 'a budget is used up',
+    given: {
+      load: waiting(1, 0),
+      headroom: { places: 0, shortage: 'the budget "b" is used up', budget: true },
+    },
+    decision: { want: 1, start: 0, drain: [], cause: 'budget' },
+  },
+  {
     when: 'the last one crashed just now',
     given: {
       load: waiting(1, 0),

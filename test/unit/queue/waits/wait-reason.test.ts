@@ -246,6 +246,10 @@ const CASES: Record<string, Case> = {
     facts: { workers: BUSY, scaling: scalingOf({ cause: 'no_capacity', reason: 'it is full' }) },
     is: { code: 'no_capacity', message: 'It is full.' },
   },
+  'a budget that is used up': {
+    facts: { workers: BUSY, scaling: scalingOf({ cause: 'budget', reason: 'it is used up' }) },
+    is: { code: 'budget', message: 'It is used up.' },
+  },
 };
 
 describe('a queued job waits because of', () => {

@@ -1,0 +1,71 @@
+// `millrace billing`: prints what pods and endpoints cost.
+import { connectBilling } from '../../client/billing.ts';
+import {
+  BILLED_KINDS,
+  BILLING_GROUPS,
+  BILLING_STEPS,
+  type BillingPage,
+} from '../../wire/resources/billing.ts';
+import type { Command } from '../command.ts';
+import { choice, integer, text } from '../options.ts';
+import { formatTable } from '../table.ts';
+import { defineApiVerb } from './api-verb.ts';
+import { pageOptions, showRecord } from './resource-command.ts';
+
+const STEP_MS = { hour: 3_600_000, day: 86_400_000 } as const;
+
+const verb = defineApiVerb({
+  summary: 'print what pods and endpoints cost',
+  options: {
+    step: choice({ choices: BILLING_STEPS, default: 'day', help: 'in UTC' }),
+    last: integer({
+      ...{ min: 1, max: 744, placeholder: 'N' },
+      help: 'number of steps up to now; default: 24 hours or 30 days',
+    }),
+    group: choice({
+      ...{ choices: BILLING_GROUPS, default: 'resource' },
+      help: 'one row for each resource and step, for each resource, or for each step',
+    }),
+    kind: choice({ choices: BILLED_KINDS, help: 'only resources of this kind' }),
+    id: text({ placeholder: 'ID', help: 'only this resource' }),
+    user: text({ placeholder: 'USER', help: 'for the operator: another user, or `*` for all' }),
+    ...pageOptions,
+  },
+  examples: [
+    'millrace billing',
+    'millrace billing --step hour --group step',
+    'millrace billing --json | jq .total.cost',
+  ],
+  act: async ({ caller, json, values, width }) => {
+    const { cursor, group, id, kind, last, limit, step, user } = values;
+    const from = last === undefined ? undefined : Date.now() - (last - 1) * STEP_MS[step];
+    const query = { step, group, kind, id, from, userId: user, limit, cursor };
+    const page = await connectBilling(caller).get(query);
+    return json ? showRecord(page, true) : describe(page, width);
+  },
+});
+
+const { examples, exitCodes, options, positionals, run } = verb;
+
+export const billingCommand: Command = {
+  name: 'millrace billing',
+  description: [
+    'Prints how long the containers of pods and endpoints ran, and what they cost at the prices of the catalog.',
+  ],
+  ...{ positionals, options, examples, exitCodes, run },
+};
+
+function describe({ cursor, records, total }: BillingPage, width: number): string {
+  const rows = records.map(({ at, cost, gpuSeconds, id, kind, name, seconds }) => [
+    at === null ? '' : new Date(at).toISOString().slice(0, 16),
+    ...[kind ?? 'all', name ?? id ?? '', hours(seconds), hours(gpuSeconds), cost],
+  ]);
+  const sum = ['', 'total', '', hours(total.seconds), hours(total.gpuSeconds), total.cost];
+  const titles = ['FROM', 'KIND', 'RESOURCE', 'HOURS', 'GPU HOURS', 'USD'];
+  const table = formatTable(titles, [...rows, sum], width);
+  return cursor === undefined ? table : `${table}\nnext page: --cursor ${cursor}`;
+}
+
+function hours(seconds: number): string {
+  return (seconds / 3_600).toFixed(3);
+}

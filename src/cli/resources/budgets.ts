@@ -1,0 +1,83 @@
+// `millrace budgets`: limits what pods and endpoints may cost.
+import type { CommandGroup } from '../command.ts';
+import { choice, decimal, type OptionValues, text } from '../options.ts';
+import { bodyFileOption, composeBody } from './body-file.ts';
+import { mark } from './container-flags.ts';
+import {
+  defineDeletion,
+  defineResourceVerbs,
+  type ResourceCommandSpec,
+} from './resource-command.ts';
+
+const updateOptions = {
+  name: text({ placeholder: 'NAME', help: 'display name' }),
+  limit: decimal({
+    min: 0.01,
+    max: 1_000_000_000,
+    placeholder: 'USD',
+    help: 'most cost in a period',
+  }),
+  warnAt: decimal({
+    ...{ min: 0.01, max: 1, placeholder: 'SHARE' },
+    help: 'share of the limit from which the state is `warning`; default of a new budget: 0.8',
+  }),
+  file: bodyFileOption,
+};
+
+const createOptions = {
+  ...updateOptions,
+  name: mark(updateOptions.name, 'required, here or in --file'),
+  limit: mark(updateOptions.limit, 'required, here or in --file'),
+  endpoint: text({
+    placeholder: 'ID',
+    help: 'only for this endpoint; default: all pods and endpoints',
+  }),
+  period: choice({ choices: ['day', 'month'], help: 'in UTC; default: `month`' }),
+};
+
+const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOptions> = {
+  name: 'budgets',
+  columns: {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    ENDPOINT: ({ endpointId }) => endpointId ?? 'all',
+    PERIOD: ({ period }) => period,
+    SPENT: ({ spent }) => spent,
+    LIMIT: ({ limit }) => String(limit),
+    STATE: ({ state }) => state,
+  },
+  create: {
+    options: createOptions,
+    compose: ({
+      endpoint,
+      file,
+      limit,
+      name,
+      period,
+      warnAt,
+    }: OptionValues<typeof createOptions>) =>
+      composeBody(file, { name, limit, warnAt, period, endpointId: endpoint }),
+    examples: ['millrace budgets create --name month --limit 500'],
+  },
+  update: {
+    options: updateOptions,
+    compose: ({ file, limit, name, warnAt }: OptionValues<typeof updateOptions>) =>
+      composeBody(file, { name, limit, warnAt }),
+    effect: 'A higher limit lets new pods and workers start within 10 seconds.',
+    examples: ['millrace budgets update month --limit 800'],
+  },
+  fields: { endpointId: 'endpoint', warnAt: 'warn-at' },
+};
+
+export const budgetsCommands: CommandGroup = {
+  name: 'millrace budgets',
+  description: [
+    'A budget limits what pods and endpoints may cost in a day or a month.',
+    'Once it is used up, no new pods and workers start; running ones go on.',
+  ],
+  verbs: { ...defineResourceVerbs(kind), delete: defineDeletion('budgets', '') },
+  examples: [
+    'millrace budgets create --name month --limit 500',
+    'millrace budgets create --name sdxl --endpoint sdxl --period day --limit 20',
+  ],
+};

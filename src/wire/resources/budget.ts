@@ -1,0 +1,88 @@
+// Schemas of a budget, a limit on what a user's resources may cost in a day or a month; its operations.
+import { z } from 'zod';
+import { describeResource } from '../operations/resource.ts';
+import { RESOURCES } from '../routes.ts';
+import { resourceName } from '../text.ts';
+
+const limit = z.number().min(0.01).max(1_000_000_000).describe('USD');
+const warnAt = z.number().min(0.01).max(1);
+
+/** Body of `POST /v1/budgets`. */
+export const budgetCreation = z.strictObject({
+  name: resourceName,
+  endpointId: z
+    .string()
+    .min(1)
+    .max(128)
+    .nullable()
+    .default(null)
+    .describe(
+      'ID or name of the endpoint that the budget is for; null: all pods and endpoints of the user',
+    ),
+  period: z.enum(['day', 'month']).default('month').describe('In UTC'),
+  limit,
+  warnAt: warnAt.default(0.8).describe('Share of the limit from which the state is `warning`'),
+});
+export type BudgetCreation = z.infer<typeof budgetCreation>;
+
+/** Body of `PATCH /v1/budgets/{id}`; omitted members stay unchanged. */
+export const budgetUpdate = z.strictObject({
+  name: resourceName.exactOptional(),
+  limit: limit.exactOptional(),
+  warnAt: warnAt.exactOptional(),
+});
+export type BudgetUpdate = z.infer<typeof budgetUpdate>;
+
+/** As it is stored. */
+export const storedBudget = z.object({
+  id: z.string(),
+  name: z.string(),
+  endpointId: z.string().nullable(),
+  period: z.enum(['day', 'month']),
+  limit: z.number(),
+  warnAt: z.number(),
+  createdAt: z.iso.datetime(),
+});
+export type StoredBudget = z.infer<typeof storedBudget>;
+
+export const budgetRecord = storedBudget.extend({
+  spent: z.string().describe('USD of the current period, six decimals'),
+  state: z
+    .enum(['ok', 'warning', 'used_up'])
+    .describe(
+      '`used_up`: no new pods and workers start before the next period; running ones go on',
+    ),
+});
+export type BudgetRecord = z.infer<typeof budgetRecord>;
+
+const EXAMPLE: BudgetRecord = {
+  id: 'bud_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d75',
+  name: 'month',
+  endpointId: null,
+  period: 'month',
+  limit: 500,
+  warnAt: 0.8,
+  createdAt: '2026-01-15T09:30:00.000Z',
+  spent: '420.118200',
+  state: 'warning',
+};
+
+export const budgets = describeResource({
+  outline: RESOURCES.budgets,
+  about: 'Limits on what resources may cost in a day or a month.',
+  record: budgetRecord,
+  creation: budgetCreation,
+  update: budgetUpdate,
+  texts: {
+    create: {
+      summary: 'Create a budget for an endpoint, or for all pods and endpoints of the user',
+    },
+    update: { summary: 'Update a budget; omitted fields keep their value' },
+    delete: { summary: 'Delete a budget' },
+  },
+  examples: {
+    record: EXAMPLE,
+    creation: { name: 'month', limit: 500 },
+    update: { limit: 800 },
+  },
+});

@@ -1,0 +1,118 @@
+// Budgets: what is spent, and what is refused once it is too much.
+import { expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
+import { Billing } from '../../../../src/control/billing/billing.ts';
+import { Budgets, judgeState, startPeriod } from '../../../../src/control/billing/budgets.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { budgetCreation } from '../../../../src/wire/resources/budget.ts';
+import { PodWorld } from '../../../support/containers/pod-world.ts';
+
+const HOUR_MS = 3_600_000;
+const START = Date.UTC(2026, 2, 30, 12);
+
+async function openBudgets() {
+  const clock = new ManualClock(START);
+  const store = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => store.close());
+  const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const options = {
+    ...{ store, clock, log: silentLog, billing: () => billing },
+    findEndpoint: (userId: string, id: string) => (userId === 'ada' ? `ep_${id}` : undefined),
+  };
+  const budgets = await Budgets.open(options);
+  const spend = (resource: Partial<BilledResource>, usd: number) => {
+    const interval = { from: START, to: START + HOUR_MS, price: usd * 1_000_000, gpus: 1 };
+    const usual = { kind: 'endpoint', id: 'ep_a', userId: 'ada', name: null } as const;
+    return store.write((tx) => addToBill(tx, { ...usual, ...resource }, [interval]));
+  };
+  const create = (given: Partial<Parameters<typeof budgetCreation.parse>[0] & object>) =>
+    budgets.create('ada', budgetCreation.parse({ name: 'b', limit: 10, ...given }));
+  return { budgets, clock, create, open: () => Budgets.open(options), spend };
+}
+
+it('warns, and then refuses new workers of its endpoint', async () => {
+  const { budgets, create, spend } = await openBudgets();
+  const { id } = await create({ endpointId: 'a' });
+  expect(await budgets.get('ada', id)).toMatchObject({ endpointId: 'ep_a', spent: '0.000000' });
+  await spend({}, 8);
+  await spend({ kind: 'pod', id: 'pod_1' }, 100);
+  expect(await budgets.get('ada', id)).toMatchObject({ spent: '8.000000', state: 'warning' });
+  expect(budgets.findObstacle('ada', 'ep_a')).toBeUndefined();
+  await spend({}, 2);
+  await budgets.observe();
+  expect(budgets.findObstacle('ada', 'ep_a')).toMatch(/"b" is used up: 10\.000000 of 10 USD/);
+  expect(budgets.findObstacle('ada', 'ep_b')).toBeUndefined();
+  expect(budgets.findObstacle('ada', null)).toBeUndefined();
+  await budgets.update('ada', id, { limit: 20 });
+  expect(budgets.findObstacle('ada', 'ep_a')).toBeUndefined();
+});
+
+it('limits all pods and endpoints of one user, and no other user', async () => {
+  const { budgets, create, open, spend } = await openBudgets();
+  await create({});
+  await spend({ userId: 'bob' }, 50);
+  await budgets.observe();
+  expect(budgets.findObstacle('ada', null)).toBeUndefined();
+  await spend({ kind: 'pod', id: 'pod_1' }, 50);
+  // A platform that has just started knows after its first look.
+  const next = await open();
+  await next.observe();
+  expect(next.findObstacle('ada', null)).toBeTypeOf('string');
+  expect(next.findObstacle('ada', 'ep_x')).toBeTypeOf('string');
+  expect(next.findObstacle('bob', null)).toBeUndefined();
+});
+
+it('begins anew with each period', async () => {
+  const { budgets, clock, create, spend } = await openBudgets();
+  await create({ name: 'day', period: 'day' });
+  await create({ name: 'month', limit: 30 });
+  await spend({}, 20);
+  await budgets.observe();
+  expect(budgets.findObstacle('ada', null)).toContain('"day"');
+  await clock.advance(24 * HOUR_MS);
+  await budgets.observe();
+  expect(budgets.findObstacle('ada', null)).toBeUndefined();
+  await spend({}, 20);
+  await budgets.observe();
+  expect(budgets.findObstacle('ada', null)).toContain('"month"');
+  await clock.advance(24 * HOUR_MS);
+  await budgets.observe();
+  expect(budgets.findObstacle('ada', null)).toBeUndefined();
+});
+
+it('refuses an endpoint that is not the user’s', async () => {
+  const { budgets } = await openBudgets();
+  const creation = budgetCreation.parse({ name: 'b', limit: 1, endpointId: 'a' });
+  await expect(budgets.create('bob', creation)).rejects.toMatchObject({ code: 'invalid' });
+});
+
+it('is judged to the last unit, and begins at midnight in UTC', () => {
+  const limit = { limit: 10, warnAt: 0.5 };
+  const usd = 3_600_000_000_000n;
+  expect(judgeState(limit, 5n * usd)).toBe('warning');
+  expect(judgeState(limit, 4n * usd)).toBe('ok');
+  expect(judgeState(limit, 10n * usd)).toBe('used_up');
+  expect(startPeriod('day', START)).toBe(Date.UTC(2026, 2, 30));
+  expect(startPeriod('month', START)).toBe(Date.UTC(2026, 2, 1));
+});
+
+it('refuses to create and to start pods, and leaves running ones alone', async () => {
+  let obstacle: string | undefined;
+  const world = await PodWorld.open({ pods: { findObstacle: () => obstacle } });
+  onTestFinished(() => world.close());
+  const running = await world.create();
+  const stopped = await world.create();
+  await world.settle();
+  await world.pods.act('owner', stopped.id, 'stop');
+  await world.settle();
+  obstacle = 'the budget "b" is used up';
+  await expect(world.create()).rejects.toMatchObject({ code: 'over_budget' });
+  await expect(world.pods.act('owner', stopped.id, 'start')).rejects.toMatchObject({
+    code: 'over_budget',
+    message: expect.stringContaining('raise its limit'),
+  });
+  await world.settle(60_000);
+  expect(world.pods.live.get(running.id)?.status).toBe('RUNNING');
+});
