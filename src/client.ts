@@ -72,6 +72,7 @@ export type {
   JobStatus,
   JobSummary,
   StuckPlace,
+  TimelineEntry,
 } from './wire/job.ts';
 export { JobFailedError } from './wire/job-failed-error.ts';
 export type { Json } from './wire/json.ts';

@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobDetailsHead, type JobSummary } from '../wire/job.ts';
 import type { WaitReason } from '../wire/wait-reason.ts';
+import { describeTimeline } from './timeline.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
 export function delayTime(job: StoredJob, now: number): number {
@@ -102,7 +103,7 @@ export function describeDetails(
     startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,
     ...{ endedAt, expiresAt, executionTimeout: executionTimeoutMs, maxAttempts, priority },
     ...(job.group !== null && { group: job.group }),
-    ...{ chunks: job.chunkCount, logBytes: job.logBytes },
+    ...{ chunks: job.chunkCount, logBytes: job.logBytes, timeline: describeTimeline(job) },
     ...(job.status === 'IN_PROGRESS' &&
       job.progress !== null && { progress: JSON.parse(job.progress) }),
     ...(waitReason && { waitReason }),

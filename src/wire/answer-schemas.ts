@@ -11,6 +11,8 @@ import {
   type JobRecord,
   type JobSummary,
   STUCK_STATES,
+  TIMELINE_EVENTS,
+  type TimelineEntry,
   VRAM_SCOPES,
 } from './job.ts';
 import type { Json } from './json.ts';
@@ -108,6 +110,7 @@ export const jobRecord = z.object({
           code: errorCode,
           message: z.string(),
           workerId: z.string(),
+          startedAt: z.int().exactOptional().describe('Unix ms'),
           endedAt: z.int().describe('Unix ms'),
           usage: attemptUsage.exactOptional(),
           outgrownGpuType: z
@@ -141,6 +144,25 @@ const jobSummary = z.object({
   workerId: z.string().exactOptional().describe('Of the running or the last attempt'),
 }) satisfies z.ZodType<JobSummary>;
 
+const timelineEntry = z.object({
+  at: z.int().describe('Unix ms'),
+  event: z
+    .enum(TIMELINE_EVENTS)
+    .describe(
+      '`queued`: again, after a failure or a retry. `due`: the job may start then. `lease_lost`: the worker did not renew the ' +
+        'lease. `released`: the worker gave the job back. `ended`: the job has its last status',
+    ),
+  attempt: count.exactOptional(),
+  workerId: z.string().exactOptional(),
+  code: errorCode.exactOptional(),
+  message: z.string().exactOptional(),
+  outgrownGpuType: z
+    .string()
+    .exactOptional()
+    .describe('GPU type on which the attempt ran out of memory'),
+  status: jobStatus.exactOptional(),
+}) satisfies z.ZodType<TimelineEntry>;
+
 export const jobDetails = jobSummary.extend({
   queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
   availableAt: z
@@ -156,6 +178,7 @@ export const jobDetails = jobSummary.extend({
   group: z.string().exactOptional(),
   chunks: count.exactOptional().describe('Chunks of the last attempt so far'),
   logBytes: count.exactOptional().describe('Size of the log so far, bytes'),
+  timeline: z.array(timelineEntry).exactOptional().describe('What happened, the oldest first'),
   progress: z.unknown().exactOptional().describe('Of a running job that has reported some'),
   waitReason: waitReason.exactOptional().describe('Only while the job is IN_QUEUE'),
   input: z

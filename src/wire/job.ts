@@ -136,6 +136,8 @@ export interface FailedAttempt {
   code: ErrorCode;
   message: string;
   workerId: string;
+  /** Unix ms; absent for attempts that older platforms have recorded. */
+  startedAt?: number;
   /** Unix ms. */
   endedAt: number;
   /** Absent if the worker reported none. */
@@ -188,6 +190,33 @@ export interface JobSummary {
   workerId?: string;
 }
 
+export const TIMELINE_EVENTS = [
+  'submitted',
+  'queued',
+  'due',
+  'started',
+  'failed',
+  'lease_lost',
+  'released',
+  'ended',
+] as const;
+
+/** Something that happened to a job, or will: `due` lies in the future. */
+export interface TimelineEntry {
+  /** Unix ms. */
+  at: number;
+  event: (typeof TIMELINE_EVENTS)[number];
+  attempt?: number;
+  workerId?: string;
+  /** Of `failed` and `lease_lost`, if that counted as a failure. */
+  code?: ErrorCode;
+  message?: string;
+  /** GPU type on which the attempt ran out of memory. */
+  outgrownGpuType?: string;
+  /** Of `ended`. */
+  status?: JobStatus;
+}
+
 /** What the record of a job leaves out. Times are Unix ms. */
 export interface JobDetails extends JobSummary {
   /** When it was submitted, or last queued again. */
@@ -208,6 +237,8 @@ export interface JobDetails extends JobSummary {
   chunks?: number;
   /** Size of the log so far; absent on old platforms. */
   logBytes?: number;
+  /** The oldest first; absent on old platforms. */
+  timeline?: TimelineEntry[];
   /** Of a running job that has reported some. */
   progress?: unknown;
   /** Only while the job is IN_QUEUE; absent on old platforms. */

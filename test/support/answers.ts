@@ -51,6 +51,7 @@ export const jobRecord = z.strictObject({
           code: errorCode,
           message: z.string(),
           workerId: z.string(),
+          startedAt: z.int(),
           endedAt: z.int(),
         }),
       ),

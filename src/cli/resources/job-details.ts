@@ -19,14 +19,18 @@ export async function readDetails(client: Client, job: string): Promise<object> 
 
 function joinDetails(
   { error, output, progress, waitReason, ...record }: JobRecord,
-  { availableAt, endedAt, expiresAt, input, queuedAt, startedAt, submittedAt, ...more }: JobDetails,
+  { availableAt, endedAt, expiresAt, input, timeline, ...details }: JobDetails,
 ): object {
+  const { queuedAt, startedAt, submittedAt, ...more } = details;
   return {
     ...{ ...more, ...record },
     submittedAt: toIso(submittedAt),
     ...(queuedAt !== submittedAt && { queuedAt: toIso(queuedAt) }),
     ...(availableAt !== undefined && { availableAt: toIso(availableAt) }),
     ...{ startedAt: toIso(startedAt), endedAt: toIso(endedAt), expiresAt: toIso(expiresAt) },
+    ...(timeline && {
+      timeline: timeline.map(({ at, ...entry }) => ({ at: toIso(at), ...entry })),
+    }),
     ...(waitReason && { waitReason }),
     input,
     ...(progress !== undefined && { progress }),

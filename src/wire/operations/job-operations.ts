@@ -241,6 +241,11 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
       ...{ startedAt: 1_768_469_400_012, endedAt: 1_768_469_401_852 },
       ...{ expiresAt: 1_768_471_201_852, executionTimeout: 60_000, maxAttempts: 3, priority: 0 },
       ...{ chunks: 0, logBytes: 0 },
+      timeline: [
+        { at: 1_768_469_400_000, event: 'submitted' },
+        { at: 1_768_469_400_012, event: 'started', attempt: 1, workerId: 'gpu-1' },
+        { at: 1_768_469_401_852, event: 'ended', status: 'COMPLETED', attempt: 1 },
+      ],
       input: RUN_EXAMPLE.input,
     }),
   },

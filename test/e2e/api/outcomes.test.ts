@@ -39,6 +39,7 @@ describe('a handler that throws', () => {
         code: 'handler_error',
         message: `no. ${attempt}`,
         workerId: 'w1',
+        startedAt: expect.any(Number),
         endedAt: expect.any(Number),
       })),
     );

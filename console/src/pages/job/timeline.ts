@@ -1,5 +1,5 @@
-// What happened to a job, in order, from its details and its record.
-import type { JobDetails, JobRecord } from '../../../../src/client.ts';
+// What happened to a job, in order, in words.
+import type { JobDetails, JobRecord, TimelineEntry } from '../../../../src/client.ts';
 import type { Tone } from '../../parts/badge.tsx';
 import { sayStatus } from '../../parts/job-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
@@ -14,43 +14,48 @@ export interface TimelineEvent {
 }
 
 export function listEvents(details: JobDetails, record: JobRecord | undefined): TimelineEvent[] {
-  const { availableAt, endedAt, queuedAt, startedAt, status, submittedAt } = details;
-  const events: TimelineEvent[] = [{ at: submittedAt, text: 'Submitted', tone: 'plain' }];
-  for (const failed of record?.error?.attempts ?? []) {
-    events.push({
-      at: failed.endedAt,
-      text: `Attempt ${failed.attempt} failed on ${failed.workerId}: ${failed.code}`,
-      tone: 'bad',
-      note: failed.outgrownGpuType
-        ? `${failed.message} (out of memory on ${failed.outgrownGpuType})`
-        : failed.message,
-    });
-  }
-  if (queuedAt !== submittedAt) events.push({ at: queuedAt, text: 'Queued again', tone: 'warn' });
-  if (status === 'IN_QUEUE' && record?.waitReason) {
+  const { queuedAt, timeline = [] } = details;
+  const events = timeline.map((entry) => describe(entry, details));
+  if (record?.waitReason) {
     const { message, since = queuedAt } = record.waitReason;
     events.push({ at: since, text: 'Waits', tone: 'warn', note: message });
   }
-  if (availableAt !== undefined) events.push({ at: availableAt, text: 'May start', tone: 'plain' });
-  if (startedAt !== null) {
-    const worker = record?.workerId ? ` on ${record.workerId}` : '';
-    const note = `After ${sayDuration(details.delayTime)} in the queue`;
-    events.push({
-      at: startedAt,
-      text: `Attempt ${details.attempt} started${worker}`,
-      tone: 'busy',
-      note,
-    });
-  }
-  if (endedAt !== null) {
-    const isGood = status === 'COMPLETED';
-    const isBad = status === 'FAILED' || status === 'TIMED_OUT';
-    events.push({
-      at: endedAt,
-      text: sayStatus(status),
-      tone: isGood ? 'good' : isBad ? 'bad' : 'plain',
-      note: `Run time of the last attempt: ${sayDuration(details.executionTime)}`,
-    });
-  }
   return events.sort((a, b) => a.at - b.at);
+}
+
+function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
+  const { at, attempt, code, message, outgrownGpuType, status, workerId } = entry;
+  const on = workerId ? ` on ${workerId}` : '';
+  switch (entry.event) {
+    case 'submitted':
+      return { at, text: 'Submitted', tone: 'plain' };
+    case 'queued':
+      return { at, text: 'Queued again', tone: 'warn' };
+    case 'due':
+      return { at, text: 'May start', tone: 'plain' };
+    case 'started': {
+      const isLast = attempt === details.attempt && details.startedAt === at;
+      const note = isLast ? `After ${sayDuration(details.delayTime)} in the queue` : undefined;
+      return { at, text: `Attempt ${attempt} started${on}`, tone: 'busy', note };
+    }
+    case 'failed': {
+      const note = outgrownGpuType ? `${message} (out of memory on ${outgrownGpuType})` : message;
+      return { at, text: `Attempt ${attempt} failed${on}: ${code}`, tone: 'bad', note };
+    }
+    case 'lease_lost':
+      return { at, text: `Attempt ${attempt} lost its worker${on}`, tone: 'bad', note: message };
+    case 'released':
+      return { at, text: `Attempt ${attempt} was given back${on}`, tone: 'warn' };
+    case 'ended': {
+      const isBad = status === 'FAILED' || status === 'TIMED_OUT';
+      const note =
+        attempt === undefined
+          ? undefined
+          : `Run time of the last attempt: ${sayDuration(details.executionTime)}`;
+      return {
+        ...{ at, note, text: status ? sayStatus(status) : 'Ended' },
+        tone: status === 'COMPLETED' ? 'good' : isBad ? 'bad' : 'plain',
+      };
+    }
+  }
 }

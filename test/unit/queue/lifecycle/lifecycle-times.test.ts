@@ -204,7 +204,10 @@ describe('an end', () => {
       ...error,
       attempts: [
         { attempt: 1, code: 'handler_error', message: 'one', workerId: 'w0', endedAt: T0 + 1_000 },
-        { attempt: 2, code: 'handler_error', message: 'no', workerId: 'w1', endedAt: NOW },
+        {
+          ...{ attempt: 2, code: 'handler_error', message: 'no', workerId: 'w1' },
+          ...{ startedAt: STARTED_AT, endedAt: NOW },
+        },
       ],
     });
   });

@@ -1,0 +1,112 @@
+// The story of a job, told from its row.
+import { describe, expect, it } from 'vitest';
+import { type JobEvent, next } from '../../../src/queue/lifecycle/lifecycle.ts';
+import { describeTimeline } from '../../../src/queue/timeline.ts';
+import type { StoredJob } from '../../../src/store/store.ts';
+import type { Outcome } from '../../../src/wire/link/worker-link.ts';
+import { makeJob, momentAt, settings, T0 } from './lifecycle/job-states.ts';
+
+/** A job to which events happen, one each second unless the event says otherwise. */
+class Story {
+  job: StoredJob = makeJob({ maxAttempts: 3 });
+  now = T0;
+
+  happen(event: JobEvent, afterMs = 1_000): this {
+    this.now += afterMs;
+    const decision = next(this.job, event, momentAt(this.now));
+    if ('refused' in decision) throw new Error(decision.refused);
+    this.job = decision.job;
+    return this;
+  }
+
+  lease(workerId: string, afterMs?: number): this {
+    if (this.job.delayed) this.happen({ type: 'clock' }, this.job.availableAt - this.now);
+    const lease = { token: `t-${workerId}`, workerId, incarnation: 1, takeId: 'x' };
+    return this.happen({ type: 'lease', lease }, afterMs);
+  }
+
+  end(outcome: Outcome): this {
+    return this.happen({ type: 'outcome', seq: this.job.lastSeq + 1, outcome });
+  }
+
+  /** Seconds since the submission, event, attempt and worker. */
+  get told(): string[] {
+    return describeTimeline(this.job).map(({ at, attempt, event, status, workerId }) =>
+      [(at - T0) / 1_000, event, attempt, workerId, status]
+        .filter((part) => part !== undefined)
+        .join(' '),
+    );
+  }
+}
+
+const error = { code: 'handler_error', message: 'no' } as const;
+const failed: Outcome = { kind: 'failed', executionMs: 1, error, retry: 'after', retryAfterMs: 0 };
+const completed: Outcome = { kind: 'completed', executionMs: 1, output: 'value' };
+const released: Outcome = { kind: 'released', reason: 'drain' };
+
+describe('the timeline of a job', () => {
+  it('has its submission, its attempt and its end', () => {
+    const story = new Story();
+    expect(story.told).toEqual(['0 submitted']);
+    expect(story.lease('w1').told).toEqual(['0 submitted', '1 started 1 w1']);
+    expect(story.end(completed).told).toEqual([
+      '0 submitted',
+      '1 started 1 w1',
+      '2 ended 1 COMPLETED',
+    ]);
+  });
+
+  it('has start and end of each failed attempt', () => {
+    const story = new Story().lease('w1').end(failed).lease('w2').end(failed).lease('w3');
+    expect(story.told).toEqual([
+      '0 submitted',
+      '1 started 1 w1',
+      '2 failed 1 w1',
+      '3 started 2 w2',
+      '4 failed 2 w2',
+      '4 queued',
+      '5 started 3 w3',
+    ]);
+    expect(story.end({ ...failed, retry: 'never' }).told.slice(-3)).toEqual([
+      '5 started 3 w3',
+      '6 failed 3 w3',
+      '6 ended 3 FAILED',
+    ]);
+  });
+
+  it('says when a delayed attempt may start', () => {
+    const story = new Story().lease('w1').end({ ...failed, retryAfterMs: 30_000 });
+    expect(story.told.slice(-2)).toEqual(['2 queued', '32 due']);
+  });
+
+  it('has a lease that was lost', () => {
+    const story = new Story().lease('w1').happen({ type: 'renew' });
+    story.happen({ type: 'clock' }, settings.leaseMs);
+    const lostAt = (story.now - T0) / 1_000;
+    expect(story.told).toContain(`${lostAt} lease_lost 1 w1`);
+    expect(describeTimeline(story.job).find(({ event }) => event === 'lease_lost')).toMatchObject({
+      code: 'lease_expired',
+    });
+  });
+
+  it('has an attempt that its worker gave back, also while the next one runs', () => {
+    const story = new Story().lease('w1').end(released);
+    expect(story.told).toEqual(['0 submitted', '2 released 1 w1']);
+    expect(story.lease('w2').told).toEqual(['0 submitted', '2 released 1', '3 started 2 w2']);
+  });
+
+  it('has the cancel of a queued and of a running job', () => {
+    expect(new Story().happen({ type: 'cancel' }).told).toEqual([
+      '0 submitted',
+      '1 ended CANCELLED',
+    ]);
+    const running = new Story().lease('w1').happen({ type: 'cancel' });
+    expect(running.told).toEqual(['0 submitted', '1 started 1 w1', '2 ended 1 CANCELLED']);
+  });
+
+  it('begins anew with a retry by a client', () => {
+    const story = new Story().lease('w1').end({ ...failed, retry: 'never' });
+    expect(story.happen({ type: 'retry' }).told).toEqual(['0 submitted', '3 queued']);
+    expect(story.lease('w2').told).toEqual(['0 submitted', '3 queued', '4 started 2 w2']);
+  });
+});
