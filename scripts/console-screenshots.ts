@@ -1,11 +1,17 @@
 // Takes the screenshots of docs/console: every page, light and dark, on a desktop and on a phone.
-// node scripts/console-screenshots.ts: after `npm run build`, on a machine with Chromium.
+// node scripts/console-screenshots.ts [page…]: after `npm run build`, on a machine with Chromium.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { Browser } from 'playwright-core';
 import sharp from 'sharp';
 import { createClient, createPlatform } from '../src/client.ts';
 import { launchBrowser } from '../test/support/browser.ts';
 import { PlatformProcess } from '../test/support/processes.ts';
+import {
+  createVersionedEndpoint,
+  deploy,
+  handlerOf,
+  upload,
+} from '../test/support/version-project.ts';
 
 const FOLDER = 'docs/console';
 const ENDPOINT = 'console';
@@ -19,6 +25,9 @@ const PICTURE = `<svg xmlns="http://www.w3.org/2000/svg" width="640" height="360
   <path d="M0 210c80 0 80 40 160 40s80-40 160-40 80 40 160 40 80-40 160-40v150H0z" fill="#5cc3d1"/>
   <circle cx="470" cy="110" r="54" fill="#fcf1da"/>
 </svg>`;
+
+/** Names of pages; all without one. */
+const only = process.argv.slice(2);
 
 interface Shot {
   name: string;
@@ -62,8 +71,14 @@ async function prepare(): Promise<Shot[]> {
     ...{ name: 'notebook', image: 'none', args: `sh -c 'echo Listening on port 8888; sleep 600'` },
     cpu: { id: 'cpu', vcpuCount: 2, memory: 1 },
   });
+  const versioned = await createVersionedEndpoint(admin, { name: 'summarise', workersMin: 1 });
+  for (const version of ['first', 'second']) {
+    const number = await upload(admin, versioned.id, { 'handler.ts': handlerOf(version) });
+    await deploy(admin, versioned.id, number);
+  }
+  await createClient({ url, key, endpoint: versioned.id }).run({ ms: 600_000 });
   const base = `/endpoints/${ENDPOINT}`;
-  return [
+  const shots = [
     { name: 'overview', path: '/' },
     { name: 'endpoint', path: base },
     { name: 'waiting', path: '/endpoints/transcribe' },
@@ -78,7 +93,12 @@ async function prepare(): Promise<Shot[]> {
     { name: 'templates', path: '/templates' },
     { name: 'catalog', path: '/catalog' },
     { name: 'keys', path: '/keys' },
+    { name: 'limits', path: '/limits' },
+    { name: 'nodes', path: '/nodes' },
+    { name: 'versions', path: `/endpoints/${versioned.id}/versions` },
+    { name: 'workers', path: `/endpoints/${versioned.id}` },
   ];
+  return only.length === 0 ? shots : shots.filter(({ name }) => only.includes(name));
 }
 
 async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void> {
@@ -93,7 +113,7 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
       };
       await page.goto(`${platform.url}/console/`);
       await page.getByLabel('API key').waitFor();
-      await take('sign-in');
+      if (only.length === 0) await take('sign-in');
       await page.getByLabel('API key').fill(platform.adminKey);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByRole('heading', { name: 'Overview' }).waitFor();

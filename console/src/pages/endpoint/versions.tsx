@@ -115,14 +115,21 @@ const STATES: Readonly<Record<Rollout['state'], { text: string; tone: Tone }>> =
 };
 
 function RolloutState({ rollout }: { rollout: Rollout }) {
-  const { reason, startedAt, state, version, workersReady, workersTotal } = rollout;
+  const { endedAt, reason, startedAt, state, version, workersReady, workersTotal } = rollout;
   return (
     <section class="note">
       <h2>
         Rollout of version {version} <Badge {...STATES[state]} />
       </h2>
       <p class="muted">
-        Started <Time at={startedAt} />; {workersReady} of {workersTotal} workers run it.
+        Started <Time at={startedAt} />
+        {endedAt === null ? (
+          `; ${workersReady} of ${workersTotal} workers run it.`
+        ) : (
+          <>
+            , ended <Time at={endedAt} />.
+          </>
+        )}
       </p>
       {reason && <Block text={reason} label="Reason" />}
     </section>

@@ -17,6 +17,8 @@ const TEXTS: Readonly<Record<string, string>> = {
   templates: 'Templates',
   keys: 'Keys that have not expired',
   pods: 'Pods that have not ended; worker pods do not count',
+  networkVolumes: 'Network volumes',
+  registries: 'Logins of registries',
   workersMax: 'Maximum number of workers of one endpoint',
   recordKb: 'KB of JSON of one endpoint, template or pod',
   versions: 'Versions of the handler of one endpoint; an upload replaces the oldest one',
