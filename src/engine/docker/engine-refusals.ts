@@ -43,7 +43,7 @@ export function judgeRefusal(answer: DockerError, exitCode: number | null): Engi
 }
 
 const NO_SUCH_IMAGE =
-  /not found|manifest unknown|no such image|denied|unauthorized|authentication required|incorrect username|invalid reference|no matching manifest/i;
+  /not found|manifest unknown|no such image|denied|unauthorized|authentication required|no basic auth credentials|incorrect username|invalid reference|no matching manifest/i;
 /** An unreachable registry, in words that also match some of the above. */
 const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS|toomanyrequests/i;
 

@@ -45,6 +45,7 @@ describe('an image that is not available', () => {
     'manifest for 127.0.0.1:5000/thing:9 not found: manifest unknown: unknown',
     'pull access denied for thing, repository does not exist or may require docker login',
     'Head "https://ghcr.io/v2/thing/manifests/1": unauthorized: authentication required',
+    'Head "http://127.0.0.1:5999/v2/a/b/manifests/1": no basic auth credentials',
     'no matching manifest for linux/arm64/v8 in the manifest list entries',
   ])('is not pulled again: %s', (message) => {
     expect(judgePull('thing:9', message)).toMatchObject({ code: 'refused' });
