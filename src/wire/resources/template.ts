@@ -36,7 +36,13 @@ export const templateUpdate = z.strictObject({
   disk: diskGb.exactOptional(),
   ports: podPorts.exactOptional(),
   registry: registryId.nullable().exactOptional(),
-  handler: z.string().min(1).max(4_096).nullable().exactOptional(),
+  handler: z
+    .string()
+    .min(1)
+    .max(4_096)
+    .nullable()
+    .exactOptional()
+    .describe("Process engine: an existing file on the platform's machine"),
 });
 export type TemplateUpdate = z.infer<typeof templateUpdate>;
 

@@ -165,6 +165,9 @@ function readErrors(body: string): string[] {
 const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote must be closed'],
   [/^webhook: .* is not an allowed address/, 'public address'],
+  [/^endpointId: endpoint .* not found/, 'ID or name of the endpoint'],
+  [/^from: must be before `to`$/, 'before `to`'],
+  [/^from: is too long ago: /, 'in one answer'],
   [/^template: template .* not found/, 'ID or name of a template'],
   [/^templateId: template .* not found/, 'ID or name of one of your templates'],
   [/^cursor: must be the cursor of an earlier response$/, '`cursor` of an earlier answer'],
