@@ -43,13 +43,22 @@ const cpuOffer = z.strictObject({
   memoryPrice: price,
 });
 
-const networkVolume = z.strictObject({
-  id,
-  name,
-  dataCenterId: id,
-  /** Folder on the engine's machine. Default: a volume of the engine. */
-  path: z.string().regex(/^\/./, 'must be an absolute path').exactOptional(),
-});
+const networkVolume = z
+  .strictObject({
+    id,
+    name,
+    dataCenterId: id,
+    /** Folder on the engine's machine. Default: a volume of the engine. */
+    path: z.string().regex(/^\/./, 'must be an absolute path').exactOptional(),
+    /** Name of a volume that exists: of Docker, or a PersistentVolumeClaim. */
+    volume: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$/, 'must be the name of a volume')
+      .exactOptional(),
+  })
+  .refine(({ path, volume }) => path === undefined || volume === undefined, {
+    message: 'at most one of path and volume may be set',
+  });
 
 const registry = z
   .strictObject({
@@ -231,10 +240,10 @@ function offerProcessors({ memoryBytes, vcpus }: CatalogSources['machine']): Cpu
 /** Engines allow few characters in a name, and two users may use the same ID. */
 function describeVolume(
   userId: string,
-  { dataCenterId, id, name: label = id, path }: z.infer<typeof networkVolume>,
+  { dataCenterId, id, name: label = id, path, volume }: z.infer<typeof networkVolume>,
 ): NetworkVolume {
   const own = hash('sha256', JSON.stringify([userId, id]), 'hex').slice(0, 24);
-  return { id, name: label, dataCenterId, source: path ?? `network-${own}` };
+  return { id, name: label, dataCenterId, source: path ?? volume ?? `network-${own}` };
 }
 
 function toLogin(declared: DeclaredRegistry, { readPassword }: CatalogSources): RegistryLogin {

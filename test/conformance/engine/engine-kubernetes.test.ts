@@ -1,18 +1,33 @@
 // Runs the engine suite on a stand-in of the Kubernetes API whose kubelet runs pods as processes.
-import { afterAll, beforeAll } from 'vitest';
-import { type Cluster, startCluster } from '../../support/kubernetes/cluster.ts';
+import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
+import { startCluster } from '../../support/kubernetes/cluster.ts';
 import { describeEngine } from './engine.ts';
-import type { EngineUnderTest } from './engine-stage.ts';
+import { EngineStage, type EngineUnderTest } from './engine-stage.ts';
+import { describeKubernetes } from './kubernetes-features.ts';
 import { KubernetesGround } from './kubernetes-ground.ts';
 
 const HOOK_MS = 120_000;
+const gpuNode = {
+  name: 'gpu-node',
+  labels: { 'nvidia.com/gpu.product': 'H200' },
+  capacity: { cpu: '64', memory: '256Gi', 'nvidia.com/gpu': '2' },
+  gpus: ['GPU-0', 'GPU-1'],
+};
+const cpuNode = {
+  name: 'cpu-node',
+  labels: {},
+  capacity: { cpu: '64', memory: '256Gi' },
+  gpus: [],
+};
 
-let cluster: Cluster | undefined;
+let started: Awaited<ReturnType<typeof startCluster>> | undefined;
 
-const ground = new KubernetesGround(() => {
-  if (!cluster) throw new Error('the cluster has not started');
-  return cluster;
-});
+function parts() {
+  if (!started) throw new Error('the cluster has not started');
+  return started;
+}
+
+const ground = new KubernetesGround(() => parts().cluster);
 const under: EngineUnderTest = {
   name: 'of Kubernetes',
   image: 'none',
@@ -22,15 +37,24 @@ const under: EngineUnderTest = {
   gpus: [],
   limitsMemory: false,
   diskOverStop: 'lost',
-  // Each stop takes a second on Kubernetes; test:kubernetes has all delays.
+  // Each stop takes up to a second on Kubernetes. KUBERNETES_SUITE=all runs all delays.
   ...(process.env['KUBERNETES_SUITE'] !== 'all' && { cutDelaysMs: [5] }),
   open: () => ground.open(),
 };
 
 beforeAll(async () => {
-  ({ cluster } = await startCluster());
+  started = await startCluster({ nodes: [cpuNode, gpuNode] });
 }, HOOK_MS);
 
-afterAll(() => cluster?.close(), HOOK_MS);
+afterAll(() => started?.cluster.close(), HOOK_MS);
 
 describeEngine(under);
+
+describe('what only Kubernetes has', () => {
+  const stage = new EngineStage(under);
+
+  beforeEach(() => stage.set());
+  afterEach(() => stage.clear());
+
+  describeKubernetes(stage, ground, () => parts().api);
+});

@@ -190,6 +190,10 @@ describe('a file', () => {
       'users.ada.networkVolumes[0].dataCenterId',
     ],
     [
+      { users: { ada: { networkVolumes: [{ ...volume, path: '/srv', volume: 'nfs' }] } } },
+      'users.ada.networkVolumes[0]',
+    ],
+    [
       { users: { ada: { networkVolumes: [{ ...volume, path: 'srv' }] } } },
       'users.ada.networkVolumes[0].path',
     ],

@@ -1,0 +1,98 @@
+// What only Kubernetes has: scheduling, GPUs by product, several platforms in a namespace, and watches that end.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
+import { REGISTRY_LOGIN } from '../../support/kubernetes/kubelet/images.ts';
+import type { ApiStandIn } from '../../support/kubernetes/stand-in/api-stand-in.ts';
+import type { EngineStage } from './engine-stage.ts';
+import type { KubernetesGround } from './kubernetes-ground.ts';
+
+export function describeKubernetes(
+  stage: EngineStage,
+  ground: KubernetesGround,
+  api: () => ApiStandIn,
+): void {
+  describe('scheduling', () => {
+    it('runs a pod on a node with GPUs of its product', async () => {
+      const gpus = ['H200/0', 'H200/1'];
+      const { id } = await stage.run('echo "gpus: $NVIDIA_VISIBLE_DEVICES"; exec sleep 1000', {
+        gpus,
+      });
+      expect(await stage.untilPrinted(id, 'gpus: ')).toMatch(/gpus: \S+,\S+/);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running', gpus });
+    });
+
+    it('tells why no node has room, and stops a pod that waits', async () => {
+      const { id } = await stage.run('echo up', { gpus: ['A100/0'] });
+      expect(await stage.until(id, ({ waiting }) => waiting !== undefined)).toMatchObject({
+        state: 'starting',
+        waiting: { cause: 'capacity', isFinal: false },
+      });
+      await stage.engine.stop(id, 1_000);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited' });
+    });
+
+    it('refuses to start a pod whose image does not exist', async () => {
+      const spec = stage.spec({ image: 'registry.test/app:missing' });
+      await stage.engine.create(spec);
+      await expect(stage.engine.start(spec.id)).rejects.toMatchObject({ code: 'refused' });
+    });
+  });
+
+  it('gives the login of a registry to the kubelet', async () => {
+    const image = 'registry.test/private/none';
+    const login = { server: 'registry.test', ...REGISTRY_LOGIN };
+    const refused = stage.spec({ image });
+    await stage.engine.create(refused);
+    await expect(stage.engine.start(refused.id)).rejects.toMatchObject({ code: 'refused' });
+    const { id } = await stage.run('echo up', { registry: login, image });
+    await stage.untilPrinted(id, 'up');
+  });
+
+  it('never touches pods of another platform in the namespace', async () => {
+    const other = ground.openEngine({ platform: `${ground.platform}-b` });
+    try {
+      const spec = await stage.run('echo up; exec sleep 1000');
+      await stage.untilPrinted(spec.id, 'up');
+      expect(await other.list()).toEqual([]);
+      await other.stop(spec.id, 0);
+      await other.remove(spec.id, 'remove');
+      await other.create({ ...spec, generation: 5 });
+      await other.remove(spec.id, 'remove');
+      expect(await stage.engine.inspect(spec.id)).toMatchObject({
+        ...{ generation: 1, state: 'running' },
+      });
+    } finally {
+      await other.close();
+    }
+  });
+
+  it.each(['expired', 'cut'] as const)('hears of changes after a watch that is %s', async (how) => {
+    const { id } = await stage.run('echo up; exec sleep 1000');
+    let heard = 0;
+    const close = stage.engine.watch((changed) => {
+      if (changed === id) heard++;
+    });
+    while (heard === 0) await sleep(20);
+    api().breakWatches(how);
+    const before = heard;
+    await stage.engine.stop(id, 100);
+    while (heard === before) await sleep(20);
+    close();
+  });
+
+  it('keeps the state of workers in claims of their endpoint', async () => {
+    const settings = kubernetesSettings.parse({ workerStateGb: 1 });
+    const engine = ground.openEngine({ settings });
+    try {
+      const spec = stage.spec({ stateVolume: { endpointId: 'ep_1', slot: 0, path: '/state' } });
+      await engine.create(spec);
+      expect(await engine.stateVolumes?.listEndpoints()).toEqual(['ep_1']);
+      await engine.remove(spec.id, 'remove');
+      await engine.stateVolumes?.remove('ep_1');
+      expect(await engine.stateVolumes?.listEndpoints()).toEqual([]);
+    } finally {
+      await engine.close();
+    }
+  });
+}
