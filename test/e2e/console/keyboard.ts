@@ -41,11 +41,10 @@ export function describeKeyboard(world: () => World): void {
         const button = page.getByRole('button', { name: 'Create a template' });
         await button.focus();
         await page.keyboard.press('Enter');
-        const text = page.getByLabel('Create a template (JSON)');
-        await expect.poll(() => text.evaluate((field) => field.matches(':focus'))).toBe(true);
+        await page.locator('textarea:focus').waitFor();
         await page.getByRole('button', { name: 'Back' }).focus();
         await page.keyboard.press('Enter');
-        await expect.poll(() => readFocus(page)).toBe('Create a template');
+        await page.locator('button:focus', { hasText: 'Create a template' }).waitFor();
       });
     });
 

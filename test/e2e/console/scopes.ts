@@ -34,10 +34,15 @@ const OTHER_PAGES = [
   ...[`/endpoints/${ENDPOINT}`, `/endpoints/${ENDPOINT}/versions`],
 ];
 
+const CONTENT = 'main :is(table, dl, form, .empty, [role=alert])';
+/** A key that may read nothing of an endpoint sees only its name. */
+const CONTENT_WAIT_MS = 3_000;
+
 async function open(page: Page, { platform }: World, path: string): Promise<string[]> {
   await page.goto(`${platform.url}/console${path}`);
   await page.getByRole('heading', { level: 1 }).waitFor();
-  await page.waitForLoadState('networkidle');
+  const content = page.locator(CONTENT).first();
+  await content.waitFor({ timeout: CONTENT_WAIT_MS }).catch(() => {});
   const names = await page.getByRole('button').allTextContents();
   return names.filter((name) => ACTIONS.test(name.trim()));
 }

@@ -30,8 +30,8 @@ export function describeVersions(world: () => World): void {
         for (const [version, label] of STEPS) {
           await deploy(page, version, label);
           await done(page);
-          const row = page.getByRole('row').filter({ hasText: 'Runs' });
-          await expect.poll(() => row.locator('td').first().textContent()).toBe(`${version}`);
+          const number = page.getByRole('cell', { name: `${version}`, exact: true });
+          await page.getByRole('row').filter({ hasText: 'Runs' }).filter({ has: number }).waitFor();
         }
         await deploy(page, 3, 'Deploy');
         await page.getByText('Failed: the earlier version goes on').waitFor(LONG);
