@@ -17,7 +17,10 @@ const metadata = z.object({
 
 /** Any object of which only the metadata counts. */
 export const objectAnswer = z.object({ metadata });
-export const objectList = z.object({ items: z.array(objectAnswer) });
+/** Kubernetes 1.20 answers null for an empty list of metadata. */
+export const objectList = z.object({
+  items: z.nullable(z.array(objectAnswer)).transform((items) => items ?? []),
+});
 
 const containerState = z.object({
   waiting: z.object({ reason: z.string().optional(), message: z.string().optional() }).optional(),

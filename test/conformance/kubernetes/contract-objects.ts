@@ -98,6 +98,20 @@ export function describeObjects(stage: ClusterStage): void {
       expect(found.filter((name) => !name.startsWith('default-token')).sort()).toEqual(expected);
     });
 
+    it('lists metadata only, and null for none', async () => {
+      const type = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1';
+      const list = async (query: string) => {
+        const path = `${stage.path('secrets')}?${query}`;
+        const { body } = await stage.client.call('GET', path, { accept: type });
+        return body.json();
+      };
+      await createSecrets(['one', { app: 'a' }]);
+      const found = await list('labelSelector=app');
+      expect(found).toMatchObject({ items: [{ metadata: { name: 'one', labels: { app: 'a' } } }] });
+      expect(JSON.stringify(found)).not.toContain('"type"');
+      expect(await list('labelSelector=nothing')).toMatchObject({ items: null });
+    });
+
     it('finds the events of an object', async () => {
       for (const uid of ['a', 'b']) {
         const namespace = stage.namespace;

@@ -7,6 +7,7 @@ import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
 import type { Authority } from '../certificates.ts';
 import { findFreePort } from '../network/free-port.ts';
 import { type KubeAccess, KubeClient } from './client.ts';
@@ -14,7 +15,34 @@ import { type ApiServer, Cluster, type ClusterOptions } from './cluster.ts';
 
 const PROGRAM = process.env['KUBE_APISERVER'] ?? 'kube-apiserver';
 const START_MS = 120_000;
+const AUDIT = 'audit.log';
+const POLICY = JSON.stringify({
+  apiVersion: 'audit.k8s.io/v1',
+  kind: 'Policy',
+  omitStages: ['RequestReceived', 'ResponseStarted'],
+  rules: [{ level: 'Metadata' }],
+});
 const ADMIN_TOKEN = 'token-of-the-administrator';
+
+const auditSchema = z.looseObject({
+  verb: z.string(),
+  user: z.looseObject({ username: z.string() }),
+  objectRef: z
+    .looseObject({
+      apiGroup: z.string().default(''),
+      resource: z.string().default(''),
+      subresource: z.string().optional(),
+    })
+    .optional(),
+  responseStatus: z.looseObject({ code: z.number() }).optional(),
+});
+
+export interface AuditedCall {
+  user: string;
+  /** `GROUP/RESOURCE VERB`. */
+  right: string;
+  code: number;
+}
 
 /** Undefined: both programs are there. */
 export function findApiServerTrouble(): string | undefined {
@@ -104,6 +132,18 @@ export class RealApiServer implements ApiServer {
     await this.#untilReady();
   }
 
+  /** The calls that have ended. */
+  readAudit(): AuditedCall[] {
+    const lines = readFileSync(join(this.#folder, AUDIT), 'utf8').trim().split('\n');
+    return lines.map((line) => {
+      const { objectRef, responseStatus, user, verb } = auditSchema.parse(JSON.parse(line));
+      const { apiGroup, resource, subresource } = objectRef ?? { apiGroup: '', resource: '' };
+      const kind = subresource === undefined ? resource : `${resource}/${subresource}`;
+      const code = responseStatus?.code ?? 0;
+      return { user: user.username, right: `${apiGroup}/${kind} ${verb}`, code };
+    });
+  }
+
   async close(): Promise<void> {
     process.removeListener('exit', this.#kill);
     await endProcess(this.#server);
@@ -150,6 +190,7 @@ function writeFlags(folder: string, { authority, etcd, port }: ServerPlace): str
     ...[`--requestheader-client-ca-file=${authority.path}`, '--requestheader-allowed-names=proxy'],
     '--requestheader-username-headers=X-Remote-User',
     '--profiling=false',
+    ...[`--audit-log-path=${join(folder, AUDIT)}`, `--audit-policy-file=${write('audit', POLICY)}`],
   ];
 }
 
@@ -163,10 +204,15 @@ function makeAccountKey(): string {
 }
 
 /** On a real API server. */
-export async function startRealCluster(options: ClusterOptions = {}): Promise<Cluster> {
-  const { cluster } = await Cluster.start((authority) => RealApiServer.start(authority), options);
+export async function startRealCluster(
+  options: ClusterOptions = {},
+): Promise<{ cluster: Cluster; server: RealApiServer }> {
+  const { cluster, server } = await Cluster.start(
+    (authority) => RealApiServer.start(authority),
+    options,
+  );
   await registerMetrics(cluster);
-  return cluster;
+  return { cluster, server };
 }
 
 /** From now on the API server asks the kubelet of the tests for figures of pods. */

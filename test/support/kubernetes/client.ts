@@ -48,13 +48,14 @@ export class KubeClient {
   }
 
   /** @returns status and body of any answer */
-  async call(method: Method, path: string, { body, signal, type }: CallOptions = {}) {
+  async call(method: Method, path: string, { accept, body, signal, type }: CallOptions = {}) {
     return request(new URL(path, this.access.url), {
       method,
       dispatcher: this.#agent,
       headers: {
         authorization: `Bearer ${this.access.token}`,
         'content-type': type ?? 'application/json',
+        accept: accept ?? 'application/json',
       },
       body: body === undefined ? null : JSON.stringify(body),
       signal: signal ?? null,
@@ -145,6 +146,7 @@ type PatchType = 'merge-patch' | 'json-patch' | 'strategic-merge-patch';
 interface CallOptions {
   body?: unknown;
   type?: string;
+  accept?: string;
   signal?: AbortSignal;
 }
 

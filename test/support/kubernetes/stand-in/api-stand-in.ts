@@ -13,7 +13,7 @@ import { ObjectStore } from './object-store.ts';
 import { PODS, parsePath, type ResourcePath } from './resources.ts';
 import { parseFieldSelector, parseLabelSelector } from './selectors.ts';
 import { type NamedPath, Verbs } from './verbs.ts';
-import { describeList, describeProblem, Watch } from './watch.ts';
+import { describeList, describeMetadata, describeProblem, Watch } from './watch.ts';
 
 const MAX_BODY_BYTES = 3 * 1024 * 1024;
 /** Of watches without an own limit. */
@@ -150,7 +150,12 @@ export class ApiStandIn {
     const selects = (each: KubeObject) => isLabelled(each) && hasFields(each);
     if (!['1', 'true'].includes(query.get('watch') ?? '')) {
       const items = this.#store.list(path.resource, path.namespace).filter(selects);
-      answer(response, { status: 200, body: describeList(path, items, this.#store.version) });
+      const { version } = this.#store;
+      const isPartial = response.req.headers.accept?.includes('as=PartialObjectMetadataList');
+      const body = isPartial
+        ? describeMetadata(items, version)
+        : describeList(path, items, version);
+      answer(response, { status: 200, body });
       return;
     }
     const version = query.get('resourceVersion') ?? '';

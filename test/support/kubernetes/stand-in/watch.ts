@@ -89,6 +89,14 @@ export function describeProblem({ code, message, reason }: KubeError): unknown {
   return { ...base, status: 'Failure', message, reason, code };
 }
 
+/** Its items have only metadata; an empty list is null, as the API server of 1.20 writes it. */
+export function describeMetadata(items: readonly KubeObject[], version: number): unknown {
+  const metadata = { resourceVersion: String(version) };
+  const parts = items.map((item) => ({ metadata: item.metadata }));
+  const list = { kind: 'PartialObjectMetadataList', apiVersion: 'meta.k8s.io/v1', metadata };
+  return { ...list, items: parts.length === 0 ? null : parts };
+}
+
 export function describeList(
   { resource }: ResourcePath,
   items: readonly KubeObject[],
