@@ -3,4 +3,7 @@
 import { describeCluster, NODES } from '../conformance/kubernetes/contract.ts';
 import { startRealCluster } from '../support/kubernetes/api-server.ts';
 
-describeCluster('a real API server', () => startRealCluster({ nodes: NODES }));
+describeCluster(
+  'a real API server',
+  async () => (await startRealCluster({ nodes: NODES })).cluster,
+);

@@ -9,29 +9,37 @@ import {
   type KubernetesEngineOptions,
 } from '../../../src/engine/kubernetes/kubernetes-engine.ts';
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
+import type { KubeAccess } from '../../support/kubernetes/client.ts';
 import { type Cluster, writeKubeconfig } from '../../support/kubernetes/cluster.ts';
 import type { EngineGround } from './engine-stage.ts';
 
 /** A loaded machine may take long to run a process. */
 const START_WAIT_MS = 30_000;
 
+/** Makes the credentials of a platform in the namespace. */
+type AccountMaker = (cluster: Cluster, namespace: string) => Promise<KubeAccess>;
+
 export class KubernetesGround {
   readonly #cluster: () => Cluster;
+  readonly #makeAccount: AccountMaker;
   /** The namespace of the current test. */
   namespace = '';
   /** The platform name of the current test. */
   platform = '';
   #folder = '';
 
-  constructor(cluster: () => Cluster) {
+  /** Default of the account: the administrator's. */
+  constructor(cluster: () => Cluster, makeAccount: AccountMaker = async ({ access }) => access) {
     this.#cluster = cluster;
+    this.#makeAccount = makeAccount;
   }
 
   async open(): Promise<EngineGround> {
     this.namespace = await this.#cluster().createNamespace();
     this.platform = `test-${randomBytes(4).toString('hex')}`;
     this.#folder = await mkdtemp(join(tmpdir(), 'millrace-kube-'));
-    await writeKubeconfig(this.kubeconfig, this.#cluster().access, this.namespace);
+    const access = await this.#makeAccount(this.#cluster(), this.namespace);
+    await writeKubeconfig(this.kubeconfig, access, this.namespace);
     return {
       open: () => this.openEngine(),
       share: (folder) => this.#share(folder),
