@@ -9,7 +9,11 @@ const ROOT = resolve(import.meta.dirname, '../../..');
 const PAGES = globSync(['README.md', 'CONTRIBUTING.md', 'docs/**/*.md', 'examples/*/*.md'], {
   cwd: ROOT,
 });
-const COMPOSE_FILES = ['deploy/compose.yaml', 'deploy/compose-one-node.yaml'];
+const MANIFESTS = [
+  'deploy/compose.yaml',
+  'deploy/compose-one-node.yaml',
+  'deploy/kubernetes/base/nodes.yaml',
+];
 const OPTIONS_OF_ALL = ['--help', '--version'];
 
 /** What stands behind `millrace ` in code, with continued lines joined. */
@@ -48,7 +52,7 @@ it.each(PAGES)('%s prints only commands and options that exist', (page) => {
   expect(troubles).toEqual([]);
 });
 
-it.each(COMPOSE_FILES)('%s has only options, variables and secrets that exist', (file) => {
+it.each(MANIFESTS)('%s has only options, variables and secrets that exist', (file) => {
   const compose = readFileSync(resolve(ROOT, file), 'utf8');
   const script = readFileSync(resolve(ROOT, 'deploy/make-secrets.sh'), 'utf8');
   const secrets = [...compose.matchAll(/secrets\/([a-z.-]+)/g)].map(([, name = '']) => name);
@@ -56,7 +60,9 @@ it.each(COMPOSE_FILES)('%s has only options, variables and secrets that exist', 
   const flags = [...compose.matchAll(/^ +- (--[a-z-]+)/gm)].map(([, name = '']) => name);
   expect(flags.length).toBeGreaterThan(0);
   expect(findTrouble(`millrace serve ${flags.join(' ')}`)).toBeUndefined();
-  const names = [...compose.matchAll(/^ +(MILLRACE_\w+):/gm)].map(([, name = '']) => name);
+  const names = [...compose.matchAll(/^ +(?:- name: )?(MILLRACE_\w+)(?::|$)/gm)].map(
+    ([, name = '']) => name,
+  );
   const known = new Set(
     commands.flatMap(({ options }) => Object.values(options).map(({ env }) => env)),
   );
