@@ -27,6 +27,7 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
       /^(ARCHITECTURE|CHANGELOG|CONTRIBUTING|README|SECURITY)\.md$/,
       /^(LICENSE|package\.json|bin\/millrace\.js)$/,
       /^deploy\/[^/]+\.(conf|json|service)$/,
+      /^deploy\/kubernetes\/(base|monitoring)\/[^/]+\.(json|yaml)$/,
       /^deploy\/prometheus-alerts\.yaml$/,
       /^dist\/.*\.(d\.ts|js)$/,
       /^dist\/cli\/commands\/init-template\//,
@@ -44,6 +45,7 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
       ]),
       ...['dist/cli/main.js', 'dist/console/index.html', 'docs/openapi.json'],
       ...['deploy/millrace.service', 'deploy/nginx-platform.conf', 'deploy/prometheus-alerts.yaml'],
+      'deploy/kubernetes/base/kustomization.yaml',
     ],
     // With the screenshots of the console.
     maxBytes: 3 * MB,
