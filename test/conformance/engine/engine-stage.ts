@@ -40,7 +40,7 @@ export interface EngineUnderTest {
   limitsMemory: boolean;
   /** `lost`: each start has a new disk and a new log. Default: `kept`. */
   diskOverStop?: 'kept' | 'lost';
-  /** Times from a call to the end of the platform, ms. Default: several. */
+  /** Times from a call to the end of the platform, ms; none: these tests do not run. Default: several. */
   cutDelaysMs?: readonly number[];
   open(): Promise<EngineGround>;
 }

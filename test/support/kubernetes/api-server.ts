@@ -11,7 +11,8 @@ import { z } from 'zod';
 import type { Authority } from '../certificates.ts';
 import { findFreePort } from '../network/free-port.ts';
 import { type KubeAccess, KubeClient } from './client.ts';
-import { type ApiServer, Cluster, type ClusterOptions } from './cluster.ts';
+import { type ApiServer, Cluster } from './cluster.ts';
+import type { KubeletOptions } from './kubelet/kubelet.ts';
 
 const PROGRAM = process.env['KUBE_APISERVER'] ?? 'kube-apiserver';
 const START_MS = 120_000;
@@ -205,7 +206,7 @@ function makeAccountKey(): string {
 
 /** On a real API server. */
 export async function startRealCluster(
-  options: ClusterOptions = {},
+  options: KubeletOptions = {},
 ): Promise<{ cluster: Cluster; server: RealApiServer }> {
   const { cluster, server } = await Cluster.start(
     (authority) => RealApiServer.start(authority),

@@ -5,8 +5,7 @@ import { writeFile } from 'node:fs/promises';
 import { Authority } from '../certificates.ts';
 import { type KubeAccess, KubeClient } from './client.ts';
 import { Controllers } from './controllers.ts';
-import { Kubelet } from './kubelet/kubelet.ts';
-import type { NodeSpec } from './kubelet/scheduler.ts';
+import { Kubelet, type KubeletOptions } from './kubelet/kubelet.ts';
 import { ApiStandIn } from './stand-in/api-stand-in.ts';
 
 const ADMIN_TOKEN = 'token-of-the-administrator';
@@ -18,11 +17,6 @@ export interface ApiServer {
   /** From now on watches from an earlier version fail with 410. May end open connections. */
   forgetVersions(): Promise<void>;
   close(): Promise<void>;
-}
-
-export interface ClusterOptions {
-  /** Default: one without GPUs. */
-  nodes?: readonly NodeSpec[];
 }
 
 export class Cluster {
@@ -49,7 +43,7 @@ export class Cluster {
   /** `openServer` gets a maker of certificates for a host name. */
   static async start<Server extends ApiServer>(
     openServer: (authority: Authority) => Promise<Server>,
-    { nodes }: ClusterOptions = {},
+    options: KubeletOptions = {},
   ): Promise<{ cluster: Cluster; server: Server }> {
     const authority = new Authority();
     const server = await openServer(authority).catch((error: unknown) => {
@@ -57,7 +51,7 @@ export class Cluster {
       throw error;
     });
     const admin = new KubeClient(server.access);
-    const kubelet = await Kubelet.start(admin, authority.sign('localhost'), nodes);
+    const kubelet = await Kubelet.start(admin, authority.sign('localhost'), options);
     return { cluster: new Cluster({ server, authority, admin, kubelet }), server };
   }
 
@@ -96,7 +90,7 @@ export class Cluster {
 
 /** On the stand-in. `api`: to make trouble. */
 export async function startCluster(
-  options: ClusterOptions = {},
+  options: KubeletOptions = {},
 ): Promise<{ cluster: Cluster; api: ApiStandIn }> {
   const { cluster, server } = await Cluster.start(async (authority) => {
     const api = await ApiStandIn.start(authority.sign('localhost'));

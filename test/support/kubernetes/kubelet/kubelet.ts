@@ -17,10 +17,18 @@ import { chooseNode, countRequests, GPU, type NodeSpec } from './scheduler.ts';
 
 const RETRY_MS = 50;
 
+export interface KubeletOptions {
+  /** Default: one without GPUs. */
+  nodes?: readonly NodeSpec[];
+  /** Length of a second of a pod's deadline, ms. Default: 1,000. A stop waits for one. */
+  secondMs?: number;
+}
+
 export class Kubelet {
   readonly images = new Images();
   readonly #client: KubeClient;
   readonly #nodes: readonly NodeSpec[];
+  readonly #secondMs: number;
   readonly #stopped = new AbortController();
   readonly #runs = new Map<string, PodRun>();
   /** Pods without a node, by UID, and what was said of each. */
@@ -34,21 +42,23 @@ export class Kubelet {
   #watching: Promise<void> | undefined;
   #scheduling = Promise.resolve();
 
-  private constructor(client: KubeClient, nodes: readonly NodeSpec[]) {
+  private constructor(client: KubeClient, options: KubeletOptions) {
+    const { nodes = [{ name: 'cpu-node' }], secondMs = 1_000 } = options;
     this.#client = client;
     this.#nodes = nodes;
+    this.#secondMs = secondMs;
   }
 
   static async start(
     client: KubeClient,
     certificate: Certificate,
-    nodes: readonly NodeSpec[] = [{ name: 'cpu-node' }],
+    options: KubeletOptions = {},
   ): Promise<Kubelet> {
-    const kubelet = new Kubelet(client, nodes);
+    const kubelet = new Kubelet(client, options);
     kubelet.#root = await mkdtemp(join(tmpdir(), 'millrace-kubelet-'));
     const find = (namespace: string, name: string) => kubelet.#findRun(namespace, name);
     kubelet.#server = await KubeletServer.start(certificate, find);
-    for (const node of nodes) await kubelet.#register(node, kubelet.#server.port);
+    for (const node of kubelet.#nodes) await kubelet.#register(node, kubelet.#server.port);
     kubelet.#watching = watchAll(client, '/api/v1/pods', kubelet.#stopped.signal, (pods) =>
       kubelet.#follow(pods),
     );
@@ -154,6 +164,7 @@ export class Kubelet {
       images: this.images,
       root: this.#root,
       gpus,
+      secondMs: this.#secondMs,
     });
     this.#runs.set(uid, run);
     run.ended

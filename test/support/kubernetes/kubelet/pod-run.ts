@@ -22,6 +22,8 @@ export interface PodRunOptions {
   root: string;
   /** UUIDs. */
   gpus: readonly string[];
+  /** Length of a second of a deadline, ms. */
+  secondMs: number;
 }
 
 type ContainerState = Record<string, unknown>;
@@ -82,7 +84,7 @@ export class PodRun {
     if (this.#isOver && pod.deletionSeconds !== undefined) this.#remove().catch(() => {});
     clearTimeout(this.#deadline);
     if (activeDeadlineSeconds === undefined || this.#stopped.signal.aborted) return;
-    const end = this.#startTime + activeDeadlineSeconds * 1_000;
+    const end = this.#startTime + activeDeadlineSeconds * this.#options.secondMs;
     if (end - Date.now() > MAX_TIMER_MS) return;
     this.#deadline = setTimeout(() => {
       const message = 'Pod was active on the node longer than the specified deadline';
