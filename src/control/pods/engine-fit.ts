@@ -44,17 +44,21 @@ export function findMisfits(
 }
 
 /**
- * A pod that is stopped must find its files again: on its disk, or on a volume. Workers of endpoints have none to
- * keep. @throws ProblemError `invalid`
+ * Whether a stopped pod finds its files again: on its disk, or on a volume. Workers of endpoints have none to keep.
  */
-export function checkStop(
+export function canStop(
   { endpointId, spec }: Pick<PodState, 'endpointId' | 'spec'>,
-  { capabilities, kind }: EngineTraits,
-): void {
+  { capabilities }: Pick<EngineTraits, 'capabilities'>,
+): boolean {
   const { network, persistent } = spec.mounts;
-  if (capabilities.disk.keptOverStop || endpointId !== null || persistent || network) return;
+  return Boolean(capabilities.disk.keptOverStop || endpointId !== null || persistent || network);
+}
+
+/** @throws ProblemError `invalid` for a pod that cannot be stopped */
+export function checkStop(pod: Pick<PodState, 'endpointId' | 'spec'>, engine: EngineTraits): void {
+  if (canStop(pod, engine)) return;
   const fault =
-    `stop: not available on the engine ${kind}: it does not keep the disk of a stopped pod; ` +
+    `stop: not available on the engine ${engine.kind}: it does not keep the disk of a stopped pod; ` +
     'create the pod with a mount for the files that it must keep, or terminate it';
   throw new ProblemError('invalid', fault, { errors: [fault] });
 }

@@ -2,6 +2,7 @@
 import { nameInternalHost } from '../../base/net/internal-host.ts';
 import type { Container, ContainerStats } from '../../engine/engine.ts';
 import type { PodRecord, PodRuntime, PodStatus } from '../../wire/resources/pod.ts';
+import { canStop, type EngineTraits } from './engine-fit.ts';
 import { listActions } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
 
@@ -10,6 +11,7 @@ const FREE_OF_CHARGE: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
 
 export interface PodSight {
   pod: PodState;
+  engine: Pick<EngineTraits, 'capabilities'>;
   /** Its container, if observed. */
   seen: Container | undefined;
   /** Its use of resources, if known. */
@@ -20,12 +22,13 @@ export interface PodSight {
 }
 
 export function describePod(sight: PodSight): PodRecord {
-  const { pod, price, seen } = sight;
+  const { engine, pod, price, seen } = sight;
   const { spec, status } = pod;
   const { args, cloud, cpu, dataCenterId, disk, env, gpu, image } = spec;
   const { locked, mounts, name, ports, registry, template } = spec;
+  const actions = listActions(pod).filter((action) => action !== 'stop' || canStop(pod, engine));
   return {
-    ...{ id: pod.id, name, status, actions: listActions(pod) },
+    ...{ id: pod.id, name, status, actions },
     ...{ image, args, disk, ports, env, registry, mounts },
     ...{ ...(gpu && { gpu }), ...(cpu && { cpu }), cloud, dataCenterId, template },
     cost: FREE_OF_CHARGE.includes(status) || isWaitingForGpus(pod) ? 0 : price,

@@ -255,11 +255,11 @@ export class Pods implements NamedRecords {
   }
 
   async show(pod: PodState): Promise<PodRecord> {
-    const { catalog, clock } = this.#options;
+    const { catalog, clock, engine } = this.#options;
     const seen = this.live.seen(pod.id);
     const stats = pod.status === 'RUNNING' ? await this.#stats.read(pod.id) : undefined;
     const price = catalog.priceOf(pod.spec);
-    return describePod({ pod, seen, stats, price, now: clock.now() });
+    return describePod({ pod, engine, seen, stats, price, now: clock.now() });
   }
 
   /** Returns the end of its log. @throws ProblemError `not_found`, `unavailable` */

@@ -87,7 +87,8 @@ export const podList = pods.list;
 export const POD_OPERATIONS = describeOperations('pods', POD_ROUTES, {
   actOnPod: {
     summary: 'Start, stop, restart or terminate a pod',
-    description: '`actions` of the pod are those that its status allows; any other is a 409.',
+    description:
+      '`actions` of the pod are those that its status and the engine allow. Another one is a 409, or a 422 if the engine lacks it.',
     body: bodyJson(podActionRequest, { action: 'restart' }),
     answers: {
       ...answerJson(podRecord, 'The pod.', EXAMPLE),

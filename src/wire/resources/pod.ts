@@ -207,7 +207,9 @@ export const podRecord = z.object({
   id: z.string(),
   name: z.string(),
   status: z.enum(POD_STATUSES),
-  actions: z.array(z.enum(POD_ACTIONS)).describe('Actions that the current status allows'),
+  actions: z
+    .array(z.enum(POD_ACTIONS))
+    .describe('Actions that the current status and the engine allow'),
   image: z.string(),
   args: z.string(),
   disk: z.int().min(1).describe('GB; erased on restart'),

@@ -45,7 +45,12 @@ describe('a stop without a disk that stays', () => {
     const world = await PodWorld.open();
     onTestFinished(() => world.close());
     const { id } = await world.create();
+    await world.settle();
+    const listActions = async () =>
+      (await world.pods.show(await world.pods.find('owner', id))).actions;
+    expect(await listActions()).toContain('stop');
     world.engine.capabilities.disk.keptOverStop = false;
+    expect(await listActions()).toEqual(['restart', 'terminate']);
     await expect(world.pods.act('owner', id, 'stop')).rejects.toMatchObject({
       code: 'invalid',
       errors: [expect.stringMatching(/^stop: not available on the engine docker: .*mount/)],
