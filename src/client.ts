@@ -79,7 +79,7 @@ export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { BillingPage, BillingRecord } from './wire/resources/billing.ts';
 export type { BudgetRecord } from './wire/resources/budget.ts';
-export type { CpuFlavor, GpuType } from './wire/resources/catalog.ts';
+export type { CpuFlavor, DataCenter, GpuType } from './wire/resources/catalog.ts';
 export type { DecisionRecord } from './wire/resources/decision.ts';
 export type {
   EndpointHealth,
@@ -88,8 +88,10 @@ export type {
 } from './wire/resources/endpoint.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
+export type { NetworkVolumeRecord } from './wire/resources/network-volume.ts';
 export type { NodeList, NodeRecord } from './wire/resources/nodes.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
+export type { RegistryRecord } from './wire/resources/registry.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
 export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/wait-reason.ts';
