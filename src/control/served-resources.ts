@@ -10,17 +10,17 @@ import type { ResourceOutline } from '../wire/route.ts';
 import { Budgets, type BudgetsOptions } from './billing/budgets.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
+import type { UseSource } from './limits/use.ts';
+import type { NamedRecords } from './name-index.ts';
+import type { PodUse } from './pods/pod-use.ts';
+import { Registries } from './registries/registries.ts';
+import { SecretSealer } from './registries/sealed-secret.ts';
+import type { UserResources } from './user-resources.ts';
 import {
   findMountable,
   type NetworkVolumeService,
   openNetworkVolumes,
-} from './holdings/network-volumes.ts';
-import type { PodUse } from './holdings/pod-use.ts';
-import { Registries } from './holdings/registries.ts';
-import { SecretSealer } from './holdings/sealed-secret.ts';
-import type { UseSource } from './limits/use.ts';
-import type { NamedRecords } from './name-index.ts';
-import type { UserResources } from './user-resources.ts';
+} from './volumes/network-volumes.ts';
 
 /** A described resource with its service, whatever its schemas are. */
 export interface ServedResource {

@@ -75,7 +75,7 @@ const registry = z
     },
   );
 
-const userHoldings = z.strictObject({
+const declaredResources = z.strictObject({
   networkVolumes: z.array(networkVolume).default([]),
   registries: z.array(registry).default([]),
 });
@@ -89,7 +89,7 @@ export const catalogFile = z
       .array(z.strictObject({ id, name }))
       .min(1)
       .default([{ id: LOCAL_DATA_CENTER }]),
-    users: z.record(z.string().min(1).max(128), userHoldings).default({}),
+    users: z.record(z.string().min(1).max(128), declaredResources).default({}),
   })
   .superRefine((file, context) => {
     for (const { message, path } of findFaults(file)) {
@@ -161,7 +161,7 @@ export interface NetworkVolume {
   sizeGb?: number;
 }
 
-export interface Holdings {
+export interface DeclaredResources {
   volumes: ReadonlyMap<string, NetworkVolume>;
   registries: ReadonlyMap<string, RegistryLogin>;
 }
@@ -172,7 +172,7 @@ export interface CatalogContents {
   /** The first is the default of pods that name none. */
   dataCenters: readonly { id: string; name: string }[];
   /** By user ID. */
-  users: ReadonlyMap<string, Holdings>;
+  users: ReadonlyMap<string, DeclaredResources>;
 }
 
 export interface CatalogSources {

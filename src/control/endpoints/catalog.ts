@@ -26,7 +26,7 @@ export interface CatalogPage {
 }
 
 /** Volumes and registries that users have created, besides those that the operator has declared. */
-export interface UserHoldings {
+export interface CreatedResources {
   volume(userId: string, id: string): NetworkVolume | undefined;
   hasRegistry(userId: string, id: string): boolean;
   /** @throws EngineError if its secret cannot be opened */
@@ -35,7 +35,7 @@ export interface UserHoldings {
 
 export class Catalog {
   #contents: CatalogContents;
-  #holdings: UserHoldings | undefined;
+  #created: CreatedResources | undefined;
 
   constructor(contents: CatalogContents) {
     this.#contents = contents;
@@ -47,8 +47,8 @@ export class Catalog {
   }
 
   /** The control plane is open. */
-  attach(holdings: UserHoldings): void {
-    this.#holdings = holdings;
+  attach(created: CreatedResources): void {
+    this.#created = created;
   }
 
   /** `held`: UUIDs of the GPUs that pods hold. */
@@ -105,7 +105,7 @@ export class Catalog {
 
   volume(userId: string, id: string): NetworkVolume | undefined {
     const declared = this.#contents.users.get(userId)?.volumes.get(id);
-    return declared ?? this.#holdings?.volume(userId, id);
+    return declared ?? this.#created?.volume(userId, id);
   }
 
   /** As records of the API. */
@@ -119,7 +119,7 @@ export class Catalog {
   /** @throws EngineError if its secret cannot be opened */
   registry(userId: string, id: string): RegistryLogin | undefined {
     const declared = this.#contents.users.get(userId)?.registries.get(id);
-    return declared ?? this.#holdings?.registry(userId, id);
+    return declared ?? this.#created?.registry(userId, id);
   }
 
   /** As records of the API. */
@@ -132,7 +132,7 @@ export class Catalog {
 
   #hasRegistry(userId: string, id: string): boolean {
     const isDeclared = this.#contents.users.get(userId)?.registries.has(id) === true;
-    return isDeclared || this.#holdings?.hasRegistry(userId, id) === true;
+    return isDeclared || this.#created?.hasRegistry(userId, id) === true;
   }
 
   /** The requested data center, else that of the network volume, else the default. */

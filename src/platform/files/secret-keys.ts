@@ -1,5 +1,5 @@
 // Reads the operator's file of keys that encrypt the secrets of users: one key per line, the current one first.
-import { SECRET_KEY_BYTES, SecretSealer } from '../../control/holdings/sealed-secret.ts';
+import { SECRET_KEY_BYTES, SecretSealer } from '../../control/registries/sealed-secret.ts';
 import { PlatformOptionError, readOptionFile } from '../option-error.ts';
 
 const OPTION = 'secretsKeyFile';

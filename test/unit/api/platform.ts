@@ -22,9 +22,9 @@ import {
 import type { EngineKind } from '../../../src/control/endpoints/deployment-rules.ts';
 import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
-import { SecretSealer } from '../../../src/control/holdings/sealed-secret.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
+import { SecretSealer } from '../../../src/control/registries/sealed-secret.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
 import { Sessions } from '../../../src/control/sessions/sessions.ts';

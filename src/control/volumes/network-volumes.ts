@@ -12,8 +12,8 @@ import {
 import type { Catalog } from '../endpoints/catalog.ts';
 import type { NetworkVolume } from '../endpoints/catalog-contents.ts';
 import type { Quotas } from '../limits/quotas.ts';
+import { describeUses, type PodUse } from '../pods/pod-use.ts';
 import { StoredResources } from '../stored-resources.ts';
-import { describeUses, type PodUse } from './pod-use.ts';
 import { noteRemoval } from './volume-removals.ts';
 
 export interface NetworkVolumesOptions {

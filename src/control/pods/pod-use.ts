@@ -1,12 +1,12 @@
 // Says which pods use a volume or a registry.
-import type { PodState } from '../pods/pod-state.ts';
+import type { PodState } from './pod-state.ts';
 
 /** The part of a pod that shows what it uses. */
 export type PodUse = Pick<PodState, 'id' | 'userId' | 'endpointId' | 'status'> & {
   spec: Pick<PodState['spec'], 'mounts' | 'registry'>;
 };
 
-/** Users that a refusal lists. */
+/** Pods that a refusal lists. */
 const MAX_LISTED = 10;
 
 /** `volume`, `vol_…`, pods: `pods pod_… (RUNNING) and pod_… use the volume vol_…`. */
