@@ -1,6 +1,7 @@
 // Translates a container spec into the objects of Kubernetes: the Secret that is the container's record and holds its
 // environment, and the Pod that runs it. Pure.
 import { splitArgs } from '../args.ts';
+import { USUAL_CAPABILITIES } from '../docker/containment.ts';
 import {
   type ContainerMount,
   type ContainerSpec,
@@ -119,7 +120,7 @@ export function describePod(spec: ContainerSpec, { platform, settings }: Manifes
             protocol: protocol === 'udp' ? 'UDP' : 'TCP',
           })),
           resources: describeResources(spec),
-          securityContext: { allowPrivilegeEscalation: false },
+          securityContext: { allowPrivilegeEscalation: false, ...describeCapabilities(settings) },
           volumeMounts: volumes.map(({ name: volume, path }) => ({
             name: volume,
             mountPath: path,
@@ -132,6 +133,14 @@ export function describePod(spec: ContainerSpec, { platform, settings }: Manifes
       })),
     },
   };
+}
+
+/** Without NET_RAW, a pod cannot pretend to be another one on the network of its node. */
+function describeCapabilities({ allowRoot, capabilities }: KubernetesSettings) {
+  if (capabilities === 'cluster') return {};
+  // The Pod Security level `restricted` refuses any other set, and programs of other users could not use one.
+  const add = capabilities ?? (allowRoot ? [...USUAL_CAPABILITIES] : []);
+  return { capabilities: { drop: ['ALL'], ...(add.length > 0 && { add }) } };
 }
 
 /** Requests equal limits, so that a pod always has what it costs. */

@@ -25,6 +25,10 @@ const toleration = z.strictObject({
   tolerationSeconds: z.int().min(0).exactOptional(),
 });
 
+const capability = z.string().regex(/^[A-Z][A-Z_]{1,30}$/, {
+  error: 'must be the name of a capability without the prefix CAP_, such as NET_RAW',
+});
+
 const GB = 1_073_741_824;
 const MAX_GPUS = 4_096;
 
@@ -65,6 +69,11 @@ export const kubernetesSettings = z.strictObject({
   workerStateGb: z.int().min(1).max(1_024).exactOptional(),
   /** Pods may run as root in their container. `false` adds runAsNonRoot. */
   allowRoot: z.boolean().default(true),
+  /**
+   * Linux capabilities of a container, without the prefix CAP_; `cluster`: the default set of the container runtime.
+   * Default: those of the Docker engine; none without `allowRoot`.
+   */
+  capabilities: z.union([z.literal('cluster'), z.array(capability).max(64)]).exactOptional(),
 });
 export type KubernetesSettings = z.infer<typeof kubernetesSettings>;
 

@@ -39,6 +39,24 @@ describe('the Pod of a container', () => {
     expect(JSON.stringify(pod)).not.toContain('secret"');
   });
 
+  it('has few capabilities, none without root, and those that the operator chooses', () => {
+    const capabilitiesWith = (given: object) => {
+      const settings = kubernetesSettings.parse(given);
+      return describePod(spec, { ...terms, settings }).spec.containers[0]?.securityContext;
+    };
+    expect(capabilitiesWith({})).toMatchObject({
+      capabilities: { drop: ['ALL'], add: expect.not.arrayContaining(['NET_RAW']) },
+    });
+    expect(capabilitiesWith({ allowRoot: false })).toMatchObject({
+      capabilities: { drop: ['ALL'] },
+    });
+    expect(capabilitiesWith({ allowRoot: false })).not.toHaveProperty('capabilities.add');
+    const chosen = capabilitiesWith({ capabilities: ['SYS_CHROOT'] });
+    expect(chosen).toMatchObject({ capabilities: { drop: ['ALL'], add: ['SYS_CHROOT'] } });
+    expect(capabilitiesWith({ capabilities: 'cluster' })).not.toHaveProperty('capabilities');
+    expect(() => kubernetesSettings.parse({ capabilities: ['CAP_X', 'all'] })).toThrow('CAP_');
+  });
+
   it('has its words as they are: the kubelet expands nothing', () => {
     expect(pod.spec.containers[0]?.args).toEqual(['echo', '$$HOME', '$$(NAME)']);
   });
