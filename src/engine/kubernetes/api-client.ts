@@ -11,6 +11,10 @@ const CONNECT_LIMIT_MS = 10_000;
 const CONNECTIONS = 32;
 /** Of an answer that is read as a whole. */
 const MAX_ANSWER_BYTES = 256 * 1_048_576;
+/** Of an answer that is an error; the rest is not read. */
+const MAX_ERROR_BYTES = 65_536;
+/** Of an error's text: users see it in the records of their pods. */
+const MAX_ERROR_TEXT = 2_000;
 const NOT_FOUND = 404;
 
 const status = z.object({
@@ -190,8 +194,19 @@ async function readAll(body: AsyncIterable<Buffer>): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
+async function readStart(body: AsyncIterable<Buffer>): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of body) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes >= MAX_ERROR_BYTES) break;
+  }
+  return Buffer.concat(pieces).subarray(0, MAX_ERROR_BYTES);
+}
+
 async function readError(answer: Dispatcher.ResponseData): Promise<KubernetesError> {
-  const text = (await readAll(answer.body)).toString();
+  const text = (await readStart(answer.body)).toString();
   let parsed: z.infer<typeof status> | undefined;
   try {
     parsed = status.safeParse(JSON.parse(text)).data;
@@ -199,7 +214,8 @@ async function readError(answer: Dispatcher.ResponseData): Promise<KubernetesErr
     // A proxy in front of the API server may answer with a page.
   }
   const message = parsed?.message ?? `the API server answered ${answer.statusCode}`;
-  return new KubernetesError(answer.statusCode, parsed?.reason ?? '', message);
+  const shown = message.slice(0, MAX_ERROR_TEXT);
+  return new KubernetesError(answer.statusCode, parsed?.reason ?? '', shown);
 }
 
 function translate(error: unknown): KubernetesError | EngineError {
