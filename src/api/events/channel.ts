@@ -50,6 +50,11 @@ export class Channel {
     return this.#listeners.size === 0;
   }
 
+  /** It reads no more: its last snapshot is a final problem. */
+  get isOver(): boolean {
+    return this.#last?.isFinal === true;
+  }
+
   /** Offers the last snapshot, which is as old as one read at most, and each later one. */
   add(listener: Listener): void {
     this.#listeners.add(listener);
@@ -64,21 +69,30 @@ export class Channel {
 
   /** Never rejects. */
   async #run(): Promise<void> {
-    const { clock, closing, topic, watch } = this.#options;
+    const { clock, closing, topic } = this.#options;
     const ended = AbortSignal.any([this.#left.signal, closing]);
-    while (!ended.aborted && !this.#last?.isFinal) {
-      const waiter = watch();
+    while (!ended.aborted && !this.isOver) {
+      const waiter = this.#watch();
       try {
         this.#offer(await this.#read());
         if (!waiter) await sleep(clock, topic.rule.everyMs, ended);
         else if (await waiter.wait(topic.rule.everyMs, ended)) {
           // The change itself is read at once; only the next one waits.
-          if (!ended.aborted && !this.#last?.isFinal) this.#offer(await this.#read());
+          if (!ended.aborted && !this.isOver) this.#offer(await this.#read());
           await sleep(clock, WATCHED_EVERY_MS, ended);
         }
       } finally {
         waiter?.close();
       }
+    }
+  }
+
+  /** The endpoint may have gone, or moved to another node: then the read says so. */
+  #watch(): Waiter | undefined {
+    try {
+      return this.#options.watch();
+    } catch {
+      return undefined;
     }
   }
 
