@@ -89,7 +89,9 @@ export class EventHub {
   /** Offers the topic's last snapshot and each later one. @returns the function that ends it */
   listen(caller: EventCaller, topic: Topic, listener: Listener): () => void {
     const name = nameChannel(caller.holder, topic);
-    const joined = this.#channels.get(name) ?? this.#open(name, topic);
+    const known = this.#channels.get(name);
+    // What was not found then may exist by now.
+    const joined = known && !known.channel.isOver ? known : this.#open(name, topic);
     joined.callers.set(listener, caller);
     joined.channel.add(listener);
     return () => {
