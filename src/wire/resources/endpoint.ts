@@ -329,7 +329,6 @@ export const endpoints = describeResource({
 
 export const endpointList = endpoints.list;
 
-/** The response of `GET /v2/<endpoint>/health`. */
 /** What an endpoint's handler accepts. */
 export interface InputSchemaRecord {
   /** JSON Schema, as a worker sent it; null: none is known. */
@@ -340,6 +339,7 @@ export interface InputSchemaRecord {
   updatedAt: number | null;
 }
 
+/** The response of `GET /v2/<endpoint>/health`. */
 export interface EndpointHealth {
   jobs: {
     completed: number;
