@@ -1,24 +1,21 @@
-// The console in a real Chromium: sessions and scopes, versions, and the keyboard. These tests run at the same time.
-import type { Browser } from 'playwright-core';
+// The console in a real Chromium: sessions and scopes, versions, storage and registries, and the keyboard. These tests run at the same time.
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
 import { describeKeyboard } from './console/keyboard.ts';
 import { describeScopes } from './console/scopes.ts';
 import { describeSessions } from './console/sessions.ts';
+import { describeStorage } from './console/storage.ts';
 import { describeVersions } from './console/versions.ts';
 import { openWorld, type World } from './console/world.ts';
 
-let browser: Browser | undefined;
 let world: World | undefined;
 
 beforeAll(async () => {
-  browser = await launchBrowser();
-  world = await openWorld(browser);
+  world = await openWorld(await launchBrowser());
 });
 
 afterAll(async () => {
-  await browser?.close();
-  await world?.platform.close();
+  await world?.close();
 });
 
 function ready(): World {
@@ -30,5 +27,6 @@ describe.concurrent('the console', () => {
   describeSessions(ready);
   describeScopes(ready);
   describeVersions(ready);
+  describeStorage(ready);
   describeKeyboard(ready);
 });

@@ -1,5 +1,4 @@
 // The console in a real Chromium, on a real platform with a real worker.
-import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
 import { describeEndpoint } from './console/endpoint.ts';
@@ -10,17 +9,14 @@ import { describeResources } from './console/resources.ts';
 import { describeShell } from './console/shell.ts';
 import { openWorld, type World } from './console/world.ts';
 
-let browser: Browser | undefined;
 let world: World | undefined;
 
 beforeAll(async () => {
-  browser = await launchBrowser();
-  world = await openWorld(browser);
+  world = await openWorld(await launchBrowser());
 });
 
 afterAll(async () => {
-  await browser?.close();
-  await world?.platform.close();
+  await world?.close();
 });
 
 function ready(): World {

@@ -58,6 +58,16 @@ export const ROUTES: readonly PageRoute[] = [
     title: () => 'Templates',
     load: () => import('../pages/templates/page.tsx'),
   },
+  {
+    path: '/network-volumes',
+    title: () => 'Network volumes',
+    load: () => import('../pages/network-volumes/page.tsx'),
+  },
+  {
+    path: '/registries',
+    title: () => 'Registries',
+    load: () => import('../pages/registries/page.tsx'),
+  },
   { path: '/catalog', title: () => 'Catalog', load: () => import('../pages/catalog/page.tsx') },
   { path: '/limits', title: () => 'Limits', load: () => import('../pages/limits/page.tsx') },
   { path: '/nodes', title: () => 'Nodes', load: () => import('../pages/nodes/page.tsx') },

@@ -1,4 +1,5 @@
 // The main navigation: the pages that the session's key may open, the theme, and sign-out.
+import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useStore } from '../parts/store.ts';
 import { isOperator, may, mayAnywhere, type Session } from '../platform/session.ts';
@@ -12,18 +13,40 @@ interface Entry {
   isShown: () => boolean;
 }
 
-const ENTRIES: readonly Entry[] = [
+/** The first group needs no name. */
+const GROUPS: readonly { name?: string; entries: readonly Entry[] }[] = [
   {
-    path: '/',
-    name: 'Overview',
-    isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
+    entries: [
+      {
+        path: '/',
+        name: 'Overview',
+        isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
+      },
+    ],
   },
-  { path: '/pods', name: 'Pods', isShown: () => may('pods:read') },
-  { path: '/templates', name: 'Templates', isShown: () => may('endpoints:read') },
-  { path: '/catalog', name: 'Catalog', isShown: () => may('endpoints:read') },
-  { path: '/keys', name: 'Keys', isShown: () => may('keys:read') },
-  { path: '/limits', name: 'Limits', isShown: () => true },
-  { path: '/nodes', name: 'Nodes', isShown: () => isOperator() && may('pods:read') },
+  {
+    name: 'Resources',
+    entries: [
+      { path: '/pods', name: 'Pods', isShown: () => may('pods:read') },
+      { path: '/templates', name: 'Templates', isShown: () => may('endpoints:read') },
+      { path: '/network-volumes', name: 'Network volumes', isShown: () => may('pods:read') },
+      { path: '/registries', name: 'Registries', isShown: () => may('pods:read') },
+    ],
+  },
+  {
+    name: 'Account',
+    entries: [
+      { path: '/keys', name: 'Keys', isShown: () => may('keys:read') },
+      { path: '/limits', name: 'Limits', isShown: () => true },
+    ],
+  },
+  {
+    name: 'Platform',
+    entries: [
+      { path: '/catalog', name: 'Catalog', isShown: () => may('endpoints:read') },
+      { path: '/nodes', name: 'Nodes', isShown: () => isOperator() && may('pods:read') },
+    ],
+  },
 ];
 
 export function Navigation({ path, session }: { path: string; session: Session }) {
@@ -62,9 +85,9 @@ export function Navigation({ path, session }: { path: string; session: Session }
         </button>
       </div>
       <nav id="navigation" aria-label="Main">
-        <ul>
-          {ENTRIES.filter(({ isShown }) => isShown()).map((entry) => (
-            <li key={entry.path}>
+        {GROUPS.map(({ entries, name }) => (
+          <Group key={name} name={name} entries={entries.filter(({ isShown }) => isShown())}>
+            {(entry) => (
               <a
                 href={hrefOf(entry.path)}
                 aria-current={isCurrent(entry) ? 'page' : undefined}
@@ -72,9 +95,9 @@ export function Navigation({ path, session }: { path: string; session: Session }
               >
                 {entry.name}
               </a>
-            </li>
-          ))}
-        </ul>
+            )}
+          </Group>
+        ))}
       </nav>
       <div class="account">
         <ThemeChoice />
@@ -90,6 +113,30 @@ export function Navigation({ path, session }: { path: string; session: Session }
         )}
       </div>
     </header>
+  );
+}
+
+interface GroupProps {
+  name: string | undefined;
+  entries: readonly Entry[];
+  children: (entry: Entry) => ComponentChildren;
+}
+
+function Group({ children, entries, name }: GroupProps) {
+  if (entries.length === 0) return null;
+  return (
+    <>
+      {name && (
+        <p class="group" aria-hidden="true">
+          {name}
+        </p>
+      )}
+      <ul aria-label={name}>
+        {entries.map((entry) => (
+          <li key={entry.path}>{children(entry)}</li>
+        ))}
+      </ul>
+    </>
   );
 }
 

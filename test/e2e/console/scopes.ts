@@ -24,6 +24,7 @@ async function listPages(world: World): Promise<string[]> {
   const ofQueue = `/endpoints/${ENDPOINT}`;
   return [
     ...['/', '/pods', `/pods/${pod.id}`, '/templates', '/keys'],
+    ...['/network-volumes', '/registries'],
     ...[`${ofQueue}/jobs`, `${ofQueue}/jobs/${job.id}`, `/endpoints/${managed.id}/settings`],
   ];
 }

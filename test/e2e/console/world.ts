@@ -1,4 +1,9 @@
 // What the tests of the console share: a platform with a worker, a browser, and pages that are signed in.
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { expect } from 'vitest';
@@ -15,17 +20,31 @@ export const HOSTILE = 'hostile';
 export interface World {
   platform: PlatformProcess;
   browser: Browser;
+  close(): Promise<void>;
 }
 
+/** With prices, a data center and a volume of the operator. */
+const CATALOG = fileURLToPath(new URL('catalog.json', import.meta.url));
+
 export async function openWorld(browser: Browser): Promise<World> {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-test-'));
+  const secretsKey = join(folder, 'secrets-key');
+  writeFileSync(secretsKey, `${randomBytes(32).toString('base64')}\n`);
   const platform = await PlatformProcess.start({
     endpoints: [ENDPOINT, 'quiet', FORM, HOSTILE],
-    args: ['--engine', 'process'],
+    args: ['--engine', 'process', '--catalog', CATALOG, '--secrets-key-file', secretsKey],
   });
   const worker = platform.startWorker(ENDPOINT, 'console.ts');
   const form = platform.startWorker(FORM, 'console-form.ts');
   await Promise.all([worker.find(/connected/), form.find(/connected/)]);
-  return { platform, browser };
+  return {
+    ...{ platform, browser },
+    async close() {
+      await browser.close();
+      await platform.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
 }
 
 /** `allow`: what the browser may complain of, because the test makes it happen. */

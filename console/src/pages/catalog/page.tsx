@@ -1,4 +1,5 @@
-// The catalog: GPU types and CPU flavors with prices and what is free.
+// The catalog: GPU types and CPU flavors with prices and what is free, and the data centers.
+import type { DataCenter } from '../../../../src/client.ts';
 import { Empty } from '../../parts/empty.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Table } from '../../parts/table.tsx';
@@ -13,6 +14,12 @@ const GPU_COLUMNS = [
   { name: 'Free', isNumber: true },
   { name: 'In all', isNumber: true },
 ];
+const DATA_CENTER_COLUMNS = [
+  { name: 'Data center' },
+  { name: 'Engine' },
+  { name: 'GPU types' },
+  { name: 'Network volumes' },
+];
 const CPU_COLUMNS = [
   { name: 'CPU flavor' },
   { name: 'vCPUs' },
@@ -25,11 +32,12 @@ export function Page() {
   const polled = usePolled({
     key: 'catalog',
     load: async (signal) => {
-      const [gpus, cpus] = await Promise.all([
+      const [gpus, cpus, dataCenters] = await Promise.all([
         platform.catalog.gpus.page({ limit: 1_000, signal }),
         platform.catalog.cpus.page({ limit: 1_000, signal }),
+        platform.catalog.dataCenters.page({ limit: 1_000, signal }),
       ]);
-      return { gpus: gpus.items, cpus: cpus.items };
+      return { gpus: gpus.items, cpus: cpus.items, dataCenters: dataCenters.items };
     },
     everyMs: 10_000,
   });
@@ -82,6 +90,31 @@ export function Page() {
           </Table>
         </section>
       )}
+      {data && <DataCenters dataCenters={data.dataCenters} />}
     </>
+  );
+}
+
+function DataCenters({ dataCenters }: { dataCenters: readonly DataCenter[] }) {
+  return (
+    <section>
+      <h2>Data centers</h2>
+      <Table label="Data centers" columns={DATA_CENTER_COLUMNS}>
+        {dataCenters.map(({ default: isDefault, engine, gpuTypes, id, name, networkVolumes }) => (
+          <tr key={id}>
+            <th scope="row">
+              {name}
+              <small class="mono">{id}</small>
+            </th>
+            <td>
+              {engine ?? 'none: pods cannot run'}
+              {isDefault && <small>Default for pods that name none</small>}
+            </td>
+            <td>{gpuTypes.join(', ') || '–'}</td>
+            <td>{networkVolumes ? 'Yes' : 'No'}</td>
+          </tr>
+        ))}
+      </Table>
+    </section>
   );
 }

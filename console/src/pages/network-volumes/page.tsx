@@ -1,0 +1,105 @@
+// The network volumes: list, create, change and delete. Those of the operator's catalog file are fixed.
+import type { NetworkVolumeRecord } from '../../../../src/client.ts';
+import { Confirm } from '../../parts/confirm.tsx';
+import { Empty } from '../../parts/empty.tsx';
+import { List } from '../../parts/list.tsx';
+import { useOpenedForm } from '../../parts/opened-form.ts';
+import { PageHead } from '../../parts/page-head.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { CreationForm, UpdateForm } from './forms.tsx';
+
+const COLUMNS = [
+  { name: 'Volume' },
+  { name: 'Size, GB', isNumber: true },
+  { name: 'Data center' },
+  { name: 'Created' },
+  { name: 'Actions', isHidden: true },
+];
+
+export function Page() {
+  const polled = usePolled({
+    key: 'network volumes',
+    load: async (signal) => (await platform.networkVolumes.page({ limit: 1_000, signal })).items,
+    everyMs: 10_000,
+  });
+  const { reload } = polled;
+  const { form, open, opened } = useOpenedForm<NetworkVolumeRecord>(reload);
+  return (
+    <>
+      <PageHead title="Network volumes">
+        {may('pods:write') && (
+          <button type="button" aria-expanded={opened === 'new'} onClick={() => open('new')}>
+            Create a volume
+          </button>
+        )}
+      </PageHead>
+      {opened === 'new' && <CreationForm {...form} />}
+      {opened && opened !== 'new' && <UpdateForm key={opened.id} volume={opened} {...form} />}
+      <List
+        label="Network volumes"
+        columns={COLUMNS}
+        polled={polled}
+        row={(volume) => (
+          <Row key={volume.id} volume={volume} reload={reload} onEdit={() => open(volume)} />
+        )}
+        empty={
+          <Empty
+            title="No network volumes yet"
+            command="millrace network-volumes create --name models --size 200"
+          >
+            A network volume is storage that pods mount and that outlives them. Create one:
+          </Empty>
+        }
+      />
+    </>
+  );
+}
+
+interface RowProps {
+  volume: NetworkVolumeRecord;
+  reload: () => void;
+  onEdit: () => void;
+}
+
+function Row({ onEdit, reload, volume }: RowProps) {
+  const { createdAt, dataCenterId, declared, id, name, size } = volume;
+  const remove = async () => {
+    await platform.networkVolumes.delete(id);
+    reload();
+  };
+  return (
+    <tr>
+      <th scope="row">
+        {name}
+        <small class="mono">{id}</small>
+      </th>
+      <td class="number">{size ?? '–'}</td>
+      <td>{dataCenterId}</td>
+      <td class="nowrap">{createdAt ? <Time at={createdAt} /> : '–'}</td>
+      <td class="number">
+        {declared && <span class="muted">Fixed by the catalog file</span>}
+        {!declared && may('pods:write') && (
+          <span class="row-actions">
+            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
+              Change
+            </button>
+            <Confirm
+              label="Delete"
+              question={`Delete the volume ${name} with its content?`}
+              isDangerous
+              act={remove}
+            >
+              <p>
+                Nothing can restore the content. The platform refuses this while a pod or an
+                endpoint uses the volume.
+              </p>
+            </Confirm>
+          </span>
+        )}
+      </td>
+    </tr>
+  );
+}

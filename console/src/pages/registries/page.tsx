@@ -1,0 +1,104 @@
+// The logins of registries: list, create, change and delete. No answer of the platform has a secret.
+import type { RegistryRecord } from '../../../../src/client.ts';
+import { Confirm } from '../../parts/confirm.tsx';
+import { Empty } from '../../parts/empty.tsx';
+import { List } from '../../parts/list.tsx';
+import { useOpenedForm } from '../../parts/opened-form.ts';
+import { PageHead } from '../../parts/page-head.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { CreationForm, UpdateForm } from './forms.tsx';
+
+const COLUMNS = [
+  { name: 'Registry' },
+  { name: 'Server' },
+  { name: 'User' },
+  { name: 'Created' },
+  { name: 'Actions', isHidden: true },
+];
+
+export function Page() {
+  const polled = usePolled({
+    key: 'registries',
+    load: async (signal) => (await platform.registries.page({ limit: 1_000, signal })).items,
+    everyMs: 10_000,
+  });
+  const { reload } = polled;
+  const { form, open, opened } = useOpenedForm<RegistryRecord>(reload);
+  return (
+    <>
+      <PageHead title="Registries">
+        {may('pods:write') && (
+          <button type="button" aria-expanded={opened === 'new'} onClick={() => open('new')}>
+            Create a login
+          </button>
+        )}
+      </PageHead>
+      {opened === 'new' && <CreationForm {...form} />}
+      {opened && opened !== 'new' && <UpdateForm key={opened.id} registry={opened} {...form} />}
+      <List
+        label="Registries"
+        columns={COLUMNS}
+        polled={polled}
+        row={(registry) => (
+          <Row
+            key={registry.id}
+            registry={registry}
+            reload={reload}
+            onEdit={() => open(registry)}
+          />
+        )}
+        empty={
+          <Empty title="No registries yet" command="millrace registries create --help">
+            A registry is a login with which the engine pulls private images. Create one:
+          </Empty>
+        }
+      />
+    </>
+  );
+}
+
+interface RowProps {
+  registry: RegistryRecord;
+  reload: () => void;
+  onEdit: () => void;
+}
+
+function Row({ onEdit, registry, reload }: RowProps) {
+  const { createdAt, declared, id, name, server, username } = registry;
+  const remove = async () => {
+    await platform.registries.delete(id);
+    reload();
+  };
+  return (
+    <tr>
+      <th scope="row">
+        {name}
+        <small class="mono">{id}</small>
+      </th>
+      <td class="mono">{server}</td>
+      <td>{username}</td>
+      <td class="nowrap">{createdAt ? <Time at={createdAt} /> : '–'}</td>
+      <td class="number">
+        {declared && <span class="muted">Fixed by the catalog file</span>}
+        {!declared && may('pods:write') && (
+          <span class="row-actions">
+            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
+              Change
+            </button>
+            <Confirm
+              label="Delete"
+              question={`Delete the registry ${name}?`}
+              isDangerous
+              act={remove}
+            >
+              <p>The platform refuses this while a pod or a template uses the registry.</p>
+            </Confirm>
+          </span>
+        )}
+      </td>
+    </tr>
+  );
+}
