@@ -1,6 +1,7 @@
-// The console in a real Chromium: sessions and scopes, versions, storage and registries, and the keyboard. These tests run at the same time.
+// The console in a real Chromium: sessions and scopes, versions, storage, registries and the bill, and the keyboard. These tests run at the same time.
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
+import { describeCosts } from './console/costs.ts';
 import { describeKeyboard } from './console/keyboard.ts';
 import { describeScopes } from './console/scopes.ts';
 import { describeSessions } from './console/sessions.ts';
@@ -28,5 +29,6 @@ describe.concurrent('the console', () => {
   describeScopes(ready);
   describeVersions(ready);
   describeStorage(ready);
+  describeCosts(ready);
   describeKeyboard(ready);
 });

@@ -19,15 +19,23 @@ interface ChartProps {
   times: readonly number[];
   lines: readonly Line[];
   format: (value: number) => string;
+  /** Bars begin at their time. Default: lines. */
+  look?: 'bars' | undefined;
+  /** Of the axis of time. Default: the user's. */
+  zone?: 'UTC' | undefined;
 }
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+const UTC_DAY = new Intl.DateTimeFormat(undefined, {
+  ...{ month: 'short', day: 'numeric', timeZone: 'UTC' },
+});
 
 const HEIGHT = 150;
 const MS_PER_S = 1_000;
 
-export function Chart({ format, lines, times, title }: ChartProps) {
+export function Chart(props: ChartProps) {
+  const { format, lines, look, times, title, zone } = props;
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
   const chosen = useStore(theme);
@@ -43,7 +51,7 @@ export function Chart({ format, lines, times, title }: ChartProps) {
   useEffect(() => {
     const element = host.current;
     if (!element) return;
-    plot.current = new UPlot(describe(element, lines, format), latest.current, element);
+    plot.current = new UPlot(describe(element, props), latest.current, element);
     const resize = new ResizeObserver(() => {
       plot.current?.setSize({ width: element.clientWidth, height: HEIGHT });
     });
@@ -53,7 +61,7 @@ export function Chart({ format, lines, times, title }: ChartProps) {
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [chosen, names]);
+  }, [chosen, names, look, zone]);
 
   useEffect(() => plot.current?.setData(data), [times, lines]);
 
@@ -77,10 +85,11 @@ function listLone(plot: UPlot, series: number): number[] {
   );
 }
 
-/** In the user's zone and words; whole days as dates. */
-function sayTicks(ticks: readonly number[]): string[] {
+/** In the user's words; whole days as dates, which an axis in UTC has only. */
+function sayTicks(ticks: readonly number[], zone: ChartProps['zone']): string[] {
   return ticks.map((tick) => {
     const date = new Date(tick * MS_PER_S);
+    if (zone) return UTC_DAY.format(date);
     const isMidnight = date.getHours() === 0 && date.getMinutes() === 0;
     return (isMidnight ? DAY : CLOCK).format(date);
   });
@@ -100,11 +109,8 @@ function readColor(element: HTMLElement, name: string): string {
   return color;
 }
 
-function describe(
-  element: HTMLElement,
-  lines: readonly Line[],
-  format: (value: number) => string,
-): UPlot.Options {
+function describe(element: HTMLElement, props: ChartProps): UPlot.Options {
+  const { format, lines, look, zone } = props;
   const style = getComputedStyle(element);
   const colorOf = (name: string) => readColor(element, name);
   const axis: UPlot.Axis = {
@@ -117,19 +123,30 @@ function describe(
   return {
     width: Math.max(100, element.clientWidth),
     height: HEIGHT,
+    ...(zone && { tzDate: (at: number) => UPlot.tzDate(new Date(at * MS_PER_S), 'Etc/UTC') }),
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
     scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
     axes: [
-      { ...axis, values: (_plot, ticks) => sayTicks(ticks) },
+      { ...axis, values: (_plot, ticks) => sayTicks(ticks, zone) },
       { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       {},
       ...lines.map(({ color, name }) => ({
         ...{ label: name, stroke: colorOf(color), width: 1.5, value },
-        points: { show: true, size: 5, fill: colorOf(color), filter: listLone },
+        ...(look === 'bars' ? drawBars(colorOf(color)) : drawLine(colorOf(color))),
       })),
     ],
   };
+}
+
+function drawLine(fill: string): UPlot.Series {
+  return { points: { show: true, size: 5, fill, filter: listLone } };
+}
+
+/** From the start of a step to near its end. */
+function drawBars(fill: string): UPlot.Series {
+  const paths = UPlot.paths.bars?.({ align: 1, size: [0.8, 40] });
+  return { fill, points: { show: false }, ...(paths && { paths }) };
 }

@@ -4,8 +4,8 @@ import type { Scope } from '../../../src/wire/scopes.ts';
 export const SCOPE_TEXTS: Readonly<Record<Scope, string>> = {
   'jobs:read': 'Read jobs, streams, logs and counts',
   'jobs:write': 'Submit, cancel, retry and purge jobs',
-  'endpoints:read': 'Read endpoints, versions, templates and the catalog',
-  'endpoints:write': 'Create, change and delete endpoints, versions and templates',
+  'endpoints:read': 'Read endpoints, versions, templates, the catalog, the bill and budgets',
+  'endpoints:write': 'Create, change and delete endpoints, versions, templates and budgets',
   'pods:read': 'Read pods, their logs, network volumes and registries',
   'pods:write': 'Create, change and delete pods, network volumes and registries',
   'keys:read': 'Read the list of keys',

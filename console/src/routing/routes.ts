@@ -68,6 +68,7 @@ export const ROUTES: readonly PageRoute[] = [
     title: () => 'Registries',
     load: () => import('../pages/registries/page.tsx'),
   },
+  { path: '/billing', title: () => 'Billing', load: () => import('../pages/billing/page.tsx') },
   { path: '/catalog', title: () => 'Catalog', load: () => import('../pages/catalog/page.tsx') },
   { path: '/limits', title: () => 'Limits', load: () => import('../pages/limits/page.tsx') },
   { path: '/nodes', title: () => 'Nodes', load: () => import('../pages/nodes/page.tsx') },

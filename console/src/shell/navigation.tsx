@@ -36,6 +36,7 @@ const GROUPS: readonly { name?: string; entries: readonly Entry[] }[] = [
   {
     name: 'Account',
     entries: [
+      { path: '/billing', name: 'Billing', isShown: () => may('endpoints:read') },
       { path: '/keys', name: 'Keys', isShown: () => may('keys:read') },
       { path: '/limits', name: 'Limits', isShown: () => true },
     ],

@@ -24,7 +24,7 @@ async function listPages(world: World): Promise<string[]> {
   const ofQueue = `/endpoints/${ENDPOINT}`;
   return [
     ...['/', '/pods', `/pods/${pod.id}`, '/templates', '/keys'],
-    ...['/network-volumes', '/registries'],
+    ...['/network-volumes', '/registries', '/billing'],
     ...[`${ofQueue}/jobs`, `${ofQueue}/jobs/${job.id}`, `/endpoints/${managed.id}/settings`],
   ];
 }

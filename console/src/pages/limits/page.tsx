@@ -19,6 +19,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   pods: 'Pods that have not ended; worker pods do not count',
   networkVolumes: 'Network volumes',
   registries: 'Logins of registries',
+  budgets: 'Budgets',
   workersMax: 'Maximum number of workers of one endpoint',
   recordKb: 'KB of JSON of one endpoint, template or pod',
   versions: 'Versions of the handler of one endpoint; an upload replaces the oldest one',

@@ -1,0 +1,82 @@
+// The forms of a budget: a new one, and its name and limits.
+import type { BudgetRecord } from '../../../../src/client.ts';
+import { Field } from '../../parts/field.tsx';
+import { FieldsForm, type FieldValues } from '../../parts/fields-form.tsx';
+import { platform } from '../../platform/calls.ts';
+
+interface FormProps {
+  onDone: () => void;
+  onBack: () => void;
+}
+
+/** The form has percent, the platform a share. */
+const PERCENT = 100;
+
+const readLimits = ({ number, text }: FieldValues) => ({
+  ...{ name: text('name'), limit: number('limit'), warnAt: number('warnAt') / PERCENT },
+});
+
+export function CreationForm(props: FormProps) {
+  const create = (values: FieldValues) =>
+    platform.budgets.create({
+      ...readLimits(values),
+      endpointId: values.text('endpointId') || null,
+      period: values.text('period') === 'day' ? 'day' : 'month',
+    });
+  return (
+    <FieldsForm label="New budget" submit="Create" act={create} {...props}>
+      <Limits />
+      <Field label="Period" help="In UTC">
+        {(ids) => (
+          <select {...ids} name="period">
+            <option value="month">Month</option>
+            <option value="day">Day</option>
+          </select>
+        )}
+      </Field>
+      <Field label="Endpoint" help="ID or name; empty: all your pods and endpoints together">
+        {(ids) => <input {...ids} name="endpointId" type="text" />}
+      </Field>
+    </FieldsForm>
+  );
+}
+
+export function UpdateForm({ budget, ...props }: FormProps & { budget: BudgetRecord }) {
+  const update = (values: FieldValues) => platform.budgets.update(budget.id, readLimits(values));
+  return (
+    <FieldsForm label={`Change the budget ${budget.name}`} submit="Save" act={update} {...props}>
+      <Limits budget={budget} />
+    </FieldsForm>
+  );
+}
+
+function Limits({ budget }: { budget?: BudgetRecord }) {
+  const { limit, name, warnAt = 0.8 } = budget ?? {};
+  return (
+    <>
+      <Field label="Name">
+        {(ids) => (
+          <input {...ids} name="name" type="text" required maxLength={200} defaultValue={name} />
+        )}
+      </Field>
+      <Field label="Limit, USD">
+        {(ids) => (
+          <input
+            {...ids}
+            {...{ name: 'limit', type: 'number', required: true, min: 0.01, step: 'any' }}
+            defaultValue={limit?.toString()}
+          />
+        )}
+      </Field>
+      <Field label="Warn at, %" help="The budget's state is a warning from this share on">
+        {(ids) => (
+          <input
+            {...ids}
+            {...{ name: 'warnAt', type: 'number', required: true, min: 1, max: 100, step: 'any' }}
+            defaultValue={String(Number((warnAt * PERCENT).toFixed(6)))}
+          />
+        )}
+      </Field>
+    </>
+  );
+}

@@ -1,0 +1,124 @@
+// The budgets: what is spent of each, create, change and delete.
+import type { BudgetRecord } from '../../../../src/client.ts';
+import { Badge, type Tone } from '../../parts/badge.tsx';
+import { Confirm } from '../../parts/confirm.tsx';
+import { Empty } from '../../parts/empty.tsx';
+import { List } from '../../parts/list.tsx';
+import { Meter } from '../../parts/meter.tsx';
+import { useOpenedForm } from '../../parts/opened-form.ts';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { hrefOf } from '../../routing/location.ts';
+import { pathOf } from '../endpoint/frame.tsx';
+import { CreationForm, UpdateForm } from './budget-forms.tsx';
+
+const COLUMNS = [
+  { name: 'Budget' },
+  { name: 'State' },
+  { name: 'Of' },
+  { name: 'Period' },
+  { name: 'Spent, USD' },
+  { name: 'Actions', isHidden: true },
+];
+
+const STATES: Readonly<Record<BudgetRecord['state'], { text: string; tone: Tone; title: string }>> =
+  {
+    ok: { text: 'OK', tone: 'good', title: 'Pods and workers start' },
+    warning: { text: 'Warning', tone: 'warn', title: 'The budget is nearly used up' },
+    used_up: {
+      text: 'Used up',
+      tone: 'bad',
+      title: 'No new pods and workers start before the next period. Running ones go on',
+    },
+  };
+
+export function Budgets() {
+  const polled = usePolled({
+    key: 'budgets',
+    load: async (signal) => (await platform.budgets.page({ limit: 1_000, signal })).items,
+    everyMs: 10_000,
+  });
+  const { reload } = polled;
+  const { form, open, opened } = useOpenedForm<BudgetRecord>(reload);
+  return (
+    <section aria-label="Budgets">
+      <div class="chart-head">
+        <h2>Budgets</h2>
+        {may('endpoints:write') && (
+          <button type="button" aria-expanded={opened === 'new'} onClick={() => open('new')}>
+            Create a budget
+          </button>
+        )}
+      </div>
+      {opened === 'new' && <CreationForm {...form} />}
+      {opened && opened !== 'new' && <UpdateForm key={opened.id} budget={opened} {...form} />}
+      <List
+        label="Budgets"
+        columns={COLUMNS}
+        polled={polled}
+        row={(budget) => (
+          <Row key={budget.id} budget={budget} reload={reload} onEdit={() => open(budget)} />
+        )}
+        empty={
+          <Empty title="No budgets yet" command="millrace budgets create --name month --limit 500">
+            A budget that is used up stops the start of new pods and workers. Create one:
+          </Empty>
+        }
+      />
+    </section>
+  );
+}
+
+interface RowProps {
+  budget: BudgetRecord;
+  reload: () => void;
+  onEdit: () => void;
+}
+
+function Row({ budget, onEdit, reload }: RowProps) {
+  const { endpointId, id, limit, name, period, spent, state } = budget;
+  const remove = async () => {
+    await platform.budgets.delete(id);
+    reload();
+  };
+  return (
+    <tr>
+      <th scope="row">
+        {name}
+        <small class="mono">{id}</small>
+      </th>
+      <td>
+        <Badge {...STATES[state]} />
+      </td>
+      <td>
+        {endpointId ? (
+          <a href={hrefOf(pathOf(endpointId))}>{endpointId}</a>
+        ) : (
+          'All pods and endpoints'
+        )}
+      </td>
+      <td>{period === 'day' ? 'Day (UTC)' : 'Month (UTC)'}</td>
+      <td title={`${spent} USD`}>
+        <Meter label={`Spent of ${name}`} used={Number(spent)} limit={limit} />
+      </td>
+      <td class="number">
+        {may('endpoints:write') && (
+          <span class="row-actions">
+            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
+              Change
+            </button>
+            <Confirm
+              label="Delete"
+              question={`Delete the budget ${name}?`}
+              isDangerous
+              act={remove}
+            >
+              <p>Pods and workers that it holds back can start again.</p>
+            </Confirm>
+          </span>
+        )}
+      </td>
+    </tr>
+  );
+}
