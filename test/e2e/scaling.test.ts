@@ -152,6 +152,27 @@ describe('an endpoint on the process engine', () => {
     await until(async () => (await countJobs(endpoint))['completed'] === 1);
   });
 
+  it('gives its workers a network volume: one writes a file, and the next reads it', async () => {
+    const volume = { name: 'notes', size: 1 };
+    const { id } = await read<{ id: string }>(await platform.post('/v1/network-volumes', volume));
+    const template = await createTemplate('shared-notes.ts', {});
+    const endpoint = await createEndpoint(template);
+    await read(await patch(`/v1/endpoints/${endpoint}`, { networkVolumeId: 'notes' }));
+    const run = async (input: object) => {
+      const path = `/v2/${endpoint}/runsync?wait=300000`;
+      return read<{ output: object }>(await platform.post(path, { input }));
+    };
+    expect((await run({ note: 'first' })).output).toEqual({ notes: 'first ' });
+    await until(async () => (await listPods()).length === 0);
+    expect((await run({})).output).toEqual({ notes: 'first ' });
+    const refused = await platform.fetch(`/v1/network-volumes/${id}`, { method: 'DELETE' });
+    expect(refused.status).toBe(409);
+    expect(await refused.text()).toContain(endpoint);
+    await read(await patch(`/v1/endpoints/${endpoint}`, { networkVolumeId: null }));
+    const remove = () => platform.fetch(`/v1/network-volumes/${id}`, { method: 'DELETE' });
+    await until(async () => (await remove()).status === 204);
+  });
+
   it('loses none of 100 jobs and starts no extra worker when the platform is killed', async () => {
     const endpoint = await createEndpoint(await createTemplate('tagged.ts', { TAG: 'a' }));
     const ids = await submitJobs(endpoint, 100);

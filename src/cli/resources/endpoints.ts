@@ -9,6 +9,7 @@ import {
   MAX_GROUP_CONCURRENCY,
   OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
+import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
 import { JOB_ROUTES } from '../../wire/routes.ts';
 import { CommandError, type CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
@@ -66,6 +67,14 @@ export const updateOptions = {
     choices: OUT_OF_MEMORY_RETRIES,
     help: 'workers that may take a job after it ran out of GPU memory: those of a later type in the order of --gpu, or any',
   }),
+  networkVolume: text({
+    placeholder: 'ID',
+    help: 'ID or name of the network volume that the workers mount; for none, give null in --file',
+  }),
+  networkVolumePath: text({
+    placeholder: 'PATH',
+    help: 'absolute path at which the workers mount the network volume',
+  }),
   file: bodyFileOption,
 };
 
@@ -88,6 +97,11 @@ const createOptions = {
     help: 'most jobs of one group that workers run at once; default: any number',
   }),
   retryOutOfMemoryOn: mark(updateOptions.retryOutOfMemoryOn, 'default: ANY_GPU_TYPE'),
+  networkVolume: text({
+    placeholder: 'ID',
+    help: 'ID or name of the network volume that the workers mount; default: none',
+  }),
+  networkVolumePath: mark(updateOptions.networkVolumePath, `default: ${DEFAULT_VOLUME_PATH}`),
   type: choice({ choices: ENDPOINT_TYPES, help: 'endpoint type; default: QUEUE' }),
 };
 
@@ -116,10 +130,11 @@ const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof update
   update: {
     options: updateOptions,
     compose: (values) => composeFields(values),
-    effect: 'Another template or other GPU types replace the workers, new ones ready first.',
+    effect:
+      'Another template, network volume or other GPU types replace the workers, new ones ready first.',
     examples: ['millrace endpoints update echo --workers-max 8 --queue-delay 2'],
   },
-  fields: { templateId: 'template', gpuTypeIds: 'gpu' },
+  fields: { templateId: 'template', gpuTypeIds: 'gpu', networkVolumeId: 'networkVolume' },
 };
 
 const scalerOptions = {
@@ -214,10 +229,11 @@ type FieldValues = OptionValues<typeof updateOptions>;
 
 function composeFields(values: FieldValues, type?: EndpointRecord['type']): object {
   const { file, gpu, groupConcurrency, idleTimeout, maxAttempts, name } = values;
+  const { networkVolume: networkVolumeId, networkVolumePath } = values;
   const { retryOutOfMemoryOn, template: templateId, workersMax, workersMin } = values;
   return composeBody(file, {
     ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
-    ...{ groupConcurrency, retryOutOfMemoryOn },
+    ...{ groupConcurrency, retryOutOfMemoryOn, networkVolumeId, networkVolumePath },
     gpuTypeIds: gpu.length > 0 ? gpu : undefined,
     scaler: composeScaler(values),
   });

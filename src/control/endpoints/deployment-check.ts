@@ -1,11 +1,12 @@
 // Checks the deployment of an endpoint against the platform: its engine, its catalog and the user's templates.
 import type { Step, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { type EndpointDeployment, findDeploymentFaults } from '../../wire/resources/endpoint.ts';
+import { findDeploymentFaults } from '../../wire/resources/endpoint.ts';
 import type { NamedRecords } from '../name-index.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
-import type { LiveEndpoint } from './endpoint-records.ts';
+import type { DeploymentChange, LiveEndpoint } from './endpoint-records.ts';
+import type { EndpointVolumes } from './endpoint-volumes.ts';
 import { readTemplate } from './templates.ts';
 
 /** What a platform that starts workers has. */
@@ -13,6 +14,8 @@ export interface Deploying {
   engine: Exclude<EngineKind, 'none'>;
   catalog: Pick<Catalog, 'hasGpuType'>;
   templates: NamedRecords;
+  /** Default: no network volume exists. */
+  volumes?: EndpointVolumes | undefined;
   /** @throws ProblemError if the engine is not available to this user */
   admit: (userId: string) => void;
 }
@@ -28,14 +31,14 @@ export function* checkDeployment(
   tx: Transaction,
   deploying: Deploying | undefined,
   { deployment, userId }: LiveEndpoint,
-  given: Partial<EndpointDeployment> | undefined,
+  given: DeploymentChange | undefined,
 ): Step<void> {
   if (!deployment || !given || Object.keys(given).length === 0) return;
   if (!deploying) throw new ProblemError('conflict', NO_ENGINE);
   deploying.admit(userId);
   const faults = findDeploymentFaults(deployment);
   const errors = faults.map(({ message, path }) => `${path.join('.')}: ${message}`);
-  const { gpuTypeIds = [], templateId } = given;
+  const { gpuTypeIds = [], networkVolumeId, templateId } = given;
   for (const [index, type] of gpuTypeIds.entries()) {
     if (deploying.catalog.hasGpuType(type)) continue;
     errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalog`);
@@ -48,6 +51,13 @@ export function* checkDeployment(
       ? findTemplateFault({ ...use, template })
       : `template ${JSON.stringify(templateId)} not found`;
     if (fault) errors.push(`templateId: ${fault}`);
+  }
+  if (typeof networkVolumeId === 'string') {
+    const { volumes } = deploying;
+    const fault = volumes
+      ? volumes.findFault(userId, networkVolumeId)
+      : `network volume ${JSON.stringify(networkVolumeId)} not found`;
+    if (fault !== undefined) errors.push(`networkVolumeId: ${fault}`);
   }
   if (errors.length > 0) throw refuse(errors);
 }

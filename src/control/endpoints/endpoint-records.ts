@@ -10,6 +10,7 @@ import type {
   EndpointType,
   EndpointUpdate,
 } from '../../wire/resources/endpoint.ts';
+import { DEFAULT_VOLUME_PATH, readVolume } from '../../wire/resources/endpoint-volume.ts';
 
 /** Without the counters of its jobs. */
 export type LiveEndpoint = Pick<
@@ -23,24 +24,35 @@ export function splitCreation(creation: EndpointCreation): {
 } {
   const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, scaler, ...workers } =
     creation;
-  const { retryOutOfMemoryOn, ...rest } = workers;
   const settings = {
     ...{ executionTimeoutMs: executionTimeout, maxAttempts, maxQueued },
     ...(groupConcurrency !== null && { groupConcurrency }),
   };
   const deployment = {
-    ...{ ...rest, scaler: scaler ?? defaultScaler(rest.type) },
-    ...keepRetry(retryOutOfMemoryOn),
+    ...omitDefaults(workers),
+    scaler: scaler ?? defaultScaler(workers.type),
   };
   return { deployment, settings };
 }
 
-/** The default is not stored. */
-function keepRetry(
-  retryOutOfMemoryOn: EndpointCreation['retryOutOfMemoryOn'],
-): Pick<EndpointDeployment, 'retryOutOfMemoryOn'> {
-  return retryOutOfMemoryOn === 'ANY_GPU_TYPE' ? {} : { retryOutOfMemoryOn };
+/** Members that earlier releases do not know are stored only with another value than the default. */
+function omitDefaults<Given extends RecentFields>(
+  given: Given,
+): Omit<Given, keyof RecentFields> & Pick<EndpointDeployment, keyof RecentFields> {
+  const { networkVolumeId, networkVolumePath, retryOutOfMemoryOn, ...rest } = given;
+  return {
+    ...rest,
+    ...(retryOutOfMemoryOn === 'NEXT_GPU_TYPE' && { retryOutOfMemoryOn }),
+    ...(typeof networkVolumeId === 'string' && { networkVolumeId }),
+    ...(networkVolumePath !== undefined &&
+      networkVolumePath !== DEFAULT_VOLUME_PATH && { networkVolumePath }),
+  };
 }
+
+type RecentFields = Pick<
+  EndpointUpdate,
+  'networkVolumeId' | 'networkVolumePath' | 'retryOutOfMemoryOn'
+>;
 
 function defaultScaler(type: EndpointType): EndpointScaler {
   return type === 'QUEUE'
@@ -48,9 +60,13 @@ function defaultScaler(type: EndpointType): EndpointScaler {
     : { type: 'REQUEST_COUNT', perWorker: 4 };
 }
 
+/** Null removes the network volume. */
+export type DeploymentChange = Omit<Partial<EndpointDeployment>, 'networkVolumeId'> &
+  Pick<EndpointUpdate, 'networkVolumeId'>;
+
 /** Members missing in the update are missing in all parts. */
 export function splitUpdate(update: EndpointUpdate): {
-  deployment: Partial<EndpointDeployment>;
+  deployment: DeploymentChange;
   settings: Partial<EndpointSettings>;
   /** Null removes it from the settings. */
   groupConcurrency: EndpointUpdate['groupConcurrency'];
@@ -74,11 +90,7 @@ export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): S
   if (groupConcurrency === null) delete changed.settings.groupConcurrency;
   else if (groupConcurrency !== undefined) changed.settings.groupConcurrency = groupConcurrency;
   if (endpoint.deployment) {
-    const { retryOutOfMemoryOn = 'ANY_GPU_TYPE', ...rest } = {
-      ...endpoint.deployment,
-      ...deployment,
-    };
-    return { ...changed, deployment: { ...rest, ...keepRetry(retryOutOfMemoryOn) } };
+    return { ...changed, deployment: omitDefaults({ ...endpoint.deployment, ...deployment }) };
   }
   const { name, ...workers } = deployment;
   const [first] = Object.keys(workers);
@@ -125,6 +137,7 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
     source: 'TEMPLATE',
     retryOutOfMemoryOn: 'ANY_GPU_TYPE',
     ...workers,
+    ...readVolume(workers),
     ...{ version, rollout: describeRollout(rollout) },
     ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued, groupConcurrency },
     createdAt: new Date(createdAt).toISOString(),

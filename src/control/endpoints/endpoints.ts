@@ -198,7 +198,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
   /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` without an engine */
   async create(userId: string, creation: EndpointCreation): Promise<EndpointRecord> {
-    const named = this.#nameTemplate(userId, creation);
+    const named = this.#resolveNames(userId, creation);
     const now = this.#options.clock.now();
     const id = `ep_${createUuidV7(now)}`;
     const endpoint = {
@@ -226,7 +226,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
    */
   async update(userId: string, id: string, given: EndpointUpdate): Promise<EndpointRecord> {
     this.#require(userId, id);
-    const update = this.#nameTemplate(userId, given);
+    const update = this.#resolveNames(userId, given);
     const { deploying } = this.#options;
     const checkQuotas = this.#checkQuotas.bind(this);
     const changed = await this.#options.store.write(function* (tx) {
@@ -291,12 +291,20 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
   }
 
-  /** A template may be given by its name; stored is its ID. @throws ProblemError `conflict` */
-  #nameTemplate<Given extends { templateId?: string }>(userId: string, given: Given): Given {
-    const { templateId } = given;
-    const { templates } = this.#options.deploying ?? {};
-    if (templateId === undefined || !templates) return given;
-    return { ...given, templateId: templates.resolve(userId, templateId) };
+  /** Template and network volume may be given by name; stored are IDs. @throws ProblemError `conflict` */
+  #resolveNames<Given extends Pick<EndpointUpdate, 'networkVolumeId' | 'templateId'>>(
+    userId: string,
+    given: Given,
+  ): Given {
+    const { networkVolumeId, templateId } = given;
+    const { templates, volumes } = this.#options.deploying ?? {};
+    return {
+      ...given,
+      ...(typeof templateId === 'string' &&
+        templates && { templateId: templates.resolve(userId, templateId) }),
+      ...(typeof networkVolumeId === 'string' &&
+        volumes && { networkVolumeId: volumes.names.resolve(userId, networkVolumeId) }),
+    };
   }
 
   #require(userId: string, id: string): LiveEndpoint {

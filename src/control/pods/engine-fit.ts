@@ -31,16 +31,25 @@ export function findMisfits(
   }
   for (const [index, { volumeId }] of (mounts.network ?? []).entries()) {
     const source = sourceOf(volumeId);
-    if (source === undefined) continue;
-    const form = source.startsWith('/') ? 'folder' : 'name';
-    if (capabilities.mounts.network.includes(form)) continue;
-    const why =
-      form === 'folder'
-        ? 'it mounts no folders of a machine; declare the volume without a path'
-        : 'it knows no volumes by name';
-    add(`mounts.network[${index}].volumeId`, why);
+    const fault =
+      source === undefined ? undefined : findMountMisfit(source, { capabilities, kind });
+    if (fault !== undefined) faults.push(`mounts.network[${index}].volumeId: ${fault}`);
   }
   return faults;
+}
+
+/** Why the engine cannot mount the network volume that it knows by this name; undefined if it can. */
+export function findMountMisfit(
+  source: string,
+  { capabilities, kind }: EngineTraits,
+): string | undefined {
+  const form = source.startsWith('/') ? 'folder' : 'name';
+  if (capabilities.mounts.network.includes(form)) return undefined;
+  const why =
+    form === 'folder'
+      ? 'it mounts no folders of a machine; declare the volume without a path'
+      : 'it knows no volumes by name';
+  return `not available on the engine ${kind}: ${why}`;
 }
 
 /**

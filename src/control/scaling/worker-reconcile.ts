@@ -1,5 +1,6 @@
 // Reconciles the workers of one endpoint, one pass at a time: observes them, asks scaler.ts how many are
 // desired, and starts, drains or ends workers. fleet.ts decides when the next pass is due.
+import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -8,6 +9,7 @@ import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
+import { listMounts } from '../endpoints/endpoint-volumes.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
@@ -156,11 +158,10 @@ export class Workforce {
     return load.waiting + load.running === 0 ? 'idle' : 'unserved';
   }
 
-  #noteOrigin(
-    { gpuTypeIds, templateId, version }: EndpointDeployment,
-    template?: TemplateRecord,
-  ): void {
-    const origin = JSON.stringify([templateId, template?.version, gpuTypeIds, version]);
+  #noteOrigin(deployment: EndpointDeployment, template?: TemplateRecord): void {
+    const { gpuTypeIds, templateId, version } = deployment;
+    const mounts = listMounts(deployment);
+    const origin = JSON.stringify([templateId, template?.version, gpuTypeIds, version, mounts]);
     if (this.#origin !== undefined && this.#origin !== origin) this.#workerList.forgiveCrashes();
     this.#origin = origin;
   }
@@ -309,14 +310,16 @@ function limitWorkers({ source, version, workersMax, workersMin }: EndpointDeplo
   return hasHandler ? { workersMax, workersMin } : { workersMax: 0, workersMin: 0 };
 }
 
-/** Whether a new worker would get the same version, template version and GPU type. */
+/** Whether a new worker would get the same version, template version, network volume and GPU type. */
 function isCurrent(
   { spec }: PodState,
-  { gpuTypeIds, templateId, version }: EndpointDeployment,
+  deployment: EndpointDeployment,
   template: TemplateRecord | undefined,
 ): boolean {
+  const { gpuTypeIds, templateId, version } = deployment;
   if (!template || spec.template !== templateId || spec.version !== version) return false;
   const isOfType = spec.gpu ? gpuTypeIds.includes(spec.gpu.id) : gpuTypeIds.length === 0;
+  if (!isDeepStrictEqual(spec.mounts, listMounts(deployment))) return false;
   return isOfType && spec.templateVersion === template.version;
 }
 

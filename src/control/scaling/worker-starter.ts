@@ -4,6 +4,7 @@ import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
+import { listMounts } from '../endpoints/endpoint-volumes.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodSpec } from '../pods/pod-state.ts';
 import type { Pods } from '../pods/pods.ts';
@@ -65,7 +66,8 @@ export class WorkerStarter {
       name: `${deployment.name.slice(0, 190)} worker`,
       template: deployment.templateId,
       ...(gpu === null ? { cpu: this.#chooseCpu() } : { gpu: { id: gpu, count: 1 } }),
-      ...{ mounts: {}, cloud: 'SECURE', dataCenterId: null },
+      mounts: listMounts(deployment),
+      ...{ cloud: 'SECURE', dataCenterId: null },
       ...{ globalNetworking: false, locked: false },
     };
     const { version = deployment.version } = place;

@@ -1,7 +1,7 @@
 // Manages network volumes: the records of users, and those that the operator's catalog file declares.
 import { hash } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
-import type { Store, Transaction } from '../../store/store.ts';
+import type { Step, Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   type NetworkVolumeCreation,
@@ -60,6 +60,12 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
         if (users.length > 0) throw new ProblemError('conflict', describeUses('volume', id, users));
       },
       *judgeRemoval(tx: Transaction, id, userId) {
+        const [endpointId] = yield* listMounting(tx, userId, id);
+        if (endpointId !== undefined) {
+          const remedy = 'set its networkVolumeId to null, or delete it, first';
+          const detail = `the workers of endpoint ${endpointId} mount the volume ${id}; ${remedy}`;
+          throw new ProblemError('conflict', detail);
+        }
         yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
       },
       ...(onRemoved && { noteRemoved: onRemoved }),
@@ -83,6 +89,15 @@ export function findMountable(
   const { dataCenterId, size } = found;
   const source = nameSource(userId, id);
   return { id, name: found.name, dataCenterId, source, ...(size !== null && { sizeGb: size }) };
+}
+
+/** In the commit, so that no endpoint begins to use the volume meanwhile. */
+function* listMounting(tx: Transaction, userId: string, id: string): Step<string[]> {
+  const endpoints = yield* tx.endpoints();
+  return endpoints.flatMap((each) => {
+    const isUser = each.userId === userId && each.deployment?.networkVolumeId === id;
+    return isUser && !each.deleted ? [each.id] : [];
+  });
 }
 
 const NOWHERE = { dataCenterId: null, mounts: {}, registry: null };

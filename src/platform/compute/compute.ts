@@ -9,6 +9,7 @@ import { Billing } from '../../control/billing/billing.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
+import { describeVolumes } from '../../control/endpoints/endpoint-volumes.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Keys } from '../../control/keys/keys.ts';
@@ -182,7 +183,10 @@ export class Compute {
     opened = pods;
     if (!nodes) await pods?.live.load();
     const admit = (userId: string) => pods?.admit(userId);
-    const deploying = engine && { engine: engine.kind, catalog, templates, admit };
+    const deploying = engine && {
+      ...{ engine: engine.kind, catalog, templates, admit },
+      volumes: describeVolumes({ catalog, engine, names: networkVolumes }),
+    };
     const endpoints = await Endpoints.open({
       store,
       clock,

@@ -4,6 +4,7 @@ import { executionTimeoutMs } from '../job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes.ts';
 import { resourceName } from '../text.ts';
+import { DEFAULT_VOLUME_PATH, storedVolume, volumeFields } from './endpoint-volume.ts';
 
 /** Path segments that the pod API uses below `/v2/`. */
 const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];
@@ -95,6 +96,7 @@ const deploymentFields = {
     'After an attempt that ran out of GPU memory: `NEXT_GPU_TYPE` lets only workers of a later type in `gpuTypeIds` take ' +
       'the job, and starts one; the attempt counts. After the last type, or with `ANY_GPU_TYPE`, any worker may take it',
   ),
+  ...volumeFields,
   scaler: endpointScaler,
 };
 
@@ -186,6 +188,8 @@ export const endpointCreation = z
     maxQueued: deploymentFields.maxQueued.default(100_000),
     groupConcurrency: deploymentFields.groupConcurrency.default(null),
     retryOutOfMemoryOn: deploymentFields.retryOutOfMemoryOn.default('ANY_GPU_TYPE'),
+    networkVolumeId: deploymentFields.networkVolumeId.default(null),
+    networkVolumePath: deploymentFields.networkVolumePath.default(DEFAULT_VOLUME_PATH),
     scaler: endpointScaler
       .exactOptional()
       .describe(
@@ -213,6 +217,8 @@ export const endpointUpdate = z.strictObject({
   maxQueued: deploymentFields.maxQueued.exactOptional(),
   groupConcurrency: deploymentFields.groupConcurrency.exactOptional(),
   retryOutOfMemoryOn: deploymentFields.retryOutOfMemoryOn.exactOptional(),
+  networkVolumeId: deploymentFields.networkVolumeId.exactOptional(),
+  networkVolumePath: deploymentFields.networkVolumePath.exactOptional(),
   scaler: endpointScaler
     .exactOptional()
     .describe('must be REQUEST_COUNT for a load-balancing endpoint'),
@@ -240,6 +246,7 @@ export const endpointDeployment = z.strictObject({
   idleTimeout: z.int(),
   /** Left out for ANY_GPU_TYPE: earlier versions do not know it. */
   retryOutOfMemoryOn: retryOutOfMemoryOn.exactOptional(),
+  ...storedVolume.shape,
   scaler: endpointScaler,
   /** Left out in endpoints of earlier releases. */
   source: z.enum(HANDLER_SOURCES).exactOptional(),
@@ -267,6 +274,8 @@ export const endpointRecord = z.object({
   maxQueued: z.int(),
   groupConcurrency: z.int().nullable(),
   retryOutOfMemoryOn,
+  networkVolumeId: z.string().nullable(),
+  networkVolumePath: z.string(),
   scaler: endpointScaler,
   source: z.enum(HANDLER_SOURCES).describe('What the workers run'),
   version: z.int().nullable().describe('Version of the handler that runs; null: none'),
@@ -289,6 +298,8 @@ export const ENDPOINT_EXAMPLE: EndpointRecord = {
   maxQueued: 100_000,
   groupConcurrency: null,
   retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+  networkVolumeId: 'vol_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',
+  networkVolumePath: DEFAULT_VOLUME_PATH,
   scaler: { type: 'QUEUE_DELAY', seconds: 4 },
   source: 'VERSION',
   version: 2,
@@ -310,7 +321,8 @@ export const endpoints = describeResource({
     create: { summary: 'Create an endpoint that scales its workers with the load' },
     update: {
       summary: 'Update an endpoint; omitted fields keep their value',
-      description: 'Another template or other GPU types replace its workers, new ones ready first.',
+      description:
+        'Another template, network volume or other GPU types replace its workers, new ones ready first.',
     },
     delete: { summary: 'Delete an endpoint, its workers, jobs and logs' },
   },

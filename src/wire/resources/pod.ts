@@ -62,7 +62,7 @@ export const podEnv = z.record(
   systemText,
 );
 
-const mountPath = z
+export const mountPath = z
   .string()
   .max(4_096)
   .refine(

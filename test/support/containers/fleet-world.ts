@@ -5,6 +5,7 @@ import { ManualClock, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
+import { describeVolumes } from '../../../src/control/endpoints/endpoint-volumes.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import { openTemplates, type Templates } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
@@ -24,6 +25,7 @@ import { type EndpointCreation, endpointCreation } from '../../../src/wire/resou
 import { templateCreation } from '../../../src/wire/resources/template.ts';
 import type { WaitReason } from '../../../src/wire/wait-reason.ts';
 import { completed, Hand } from '../../conformance/platform.ts';
+import { NO_NAMES } from '../no-names.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
 const STEP_MS = 50;
@@ -95,6 +97,11 @@ export class FleetWorld {
     const machine = { vcpus: 4, memoryBytes: 8 * GB };
     const sources = { file: undefined, devices: gpus, machine, readPassword: () => '' };
     this.catalog = new Catalog(composeCatalog(sources));
+    this.catalog.attach({
+      volume: (_userId, id) => ({ id, name: id, dataCenterId: 'local', source: `network-${id}` }),
+      hasRegistry: () => false,
+      registry: () => undefined,
+    });
     this.host.watch((id) => this.#hear(id));
   }
 
@@ -117,7 +124,8 @@ export class FleetWorld {
     const templates = await openTemplates({ store, clock, engine: engine.kind, catalog });
     const limits = this.#limits;
     const pods = await Pods.open({ store, clock, engine, catalog, templates, limits });
-    const deploying = { engine: engine.kind, catalog, templates, admit: () => {} };
+    const volumes = describeVolumes({ catalog, engine, names: NO_NAMES });
+    const deploying = { engine: engine.kind, catalog, templates, volumes, admit: () => {} };
     const endpoints = await Endpoints.open({ store, clock, deploying });
     const decisions = await Decisions.open(store);
     const findScaling = (id: string) => this.#running?.fleet.scalingOf(id) ?? 'unknown';

@@ -60,6 +60,30 @@ describe('a change of the template', () => {
   });
 });
 
+describe('the network volume of an endpoint', () => {
+  it('is mounted by all workers, and a change of it or its path replaces them', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ networkVolumeId: 'a', workersMin: 2 });
+    const readMounts = async () => {
+      await world.run(10_000);
+      return world.listPods(id).map(({ spec }) => spec.mounts);
+    };
+    const mountsOf = (volumeId: string, path: string) =>
+      new Array(2).fill({ network: [{ volumeId, path }] });
+    expect(await readMounts()).toEqual(mountsOf('a', '/runpod-volume'));
+    await world.platform.endpoints.update(OWNER, id, { networkVolumeId: 'b' });
+    expect(await readMounts()).toEqual(mountsOf('b', '/runpod-volume'));
+    await world.platform.endpoints.update(OWNER, id, { networkVolumePath: '/b' });
+    expect(await readMounts()).toEqual(mountsOf('b', '/b'));
+    const before = world.listRunning();
+    await world.platform.endpoints.update(OWNER, id, { idleTimeout: 7 });
+    expect(await readMounts()).toEqual(mountsOf('b', '/b'));
+    expect(world.listRunning()).toEqual(before);
+    await world.platform.endpoints.update(OWNER, id, { networkVolumeId: null });
+    expect(await readMounts()).toEqual([{}, {}]);
+  });
+});
+
 describe('GPUs', () => {
   const devices = [...makeGpus('A', 1), ...makeGpus('B', 2)];
 

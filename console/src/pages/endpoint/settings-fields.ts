@@ -70,6 +70,20 @@ export const GROUPS: readonly SettingGroup[] = [
         write: (value) => ({ gpuTypeIds: splitList(String(value ?? '')) }),
       },
       {
+        ...{ name: 'networkVolumeId', kind: 'text', isOptional: true },
+        label: 'Network volume',
+        help: 'ID or name of the volume that all workers mount; empty: none. A change replaces the workers',
+        read: ({ networkVolumeId }) => networkVolumeId,
+        write: (value) => ({ networkVolumeId: value === null ? null : String(value) }),
+      },
+      {
+        ...{ name: 'networkVolumePath', kind: 'text' },
+        label: 'Volume path',
+        help: 'Where workers mount the network volume',
+        read: ({ networkVolumePath }) => networkVolumePath,
+        write: (value) => ({ networkVolumePath: String(value ?? '') }),
+      },
+      {
         ...{ name: 'delaySeconds', kind: 'number', min: 1, max: 3_600 },
         label: 'Queue delay, s',
         help: 'If a job waits longer, the platform adds a worker',

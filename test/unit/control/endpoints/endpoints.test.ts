@@ -23,8 +23,14 @@ async function openEndpoints({ engine = 'process' }: World = {}) {
   const admit = (userId: string) => {
     if (userId === 'eve') throw new ProblemError('forbidden', 'nothing is run for eve');
   };
+  const volumes = {
+    names: { resolve: (_userId: string, id: string) => (id === 'models' ? 'vol_1' : id) },
+    findFault: (userId: string, id: string) =>
+      userId === 'ada' && ['vol_1', 'vol_2'].includes(id) ? undefined : 'not found',
+  };
+  const templates = NO_NAMES;
   const deploying =
-    engine === 'none' ? {} : { deploying: { engine, catalog, admit, templates: NO_NAMES } };
+    engine === 'none' ? {} : { deploying: { engine, catalog, admit, templates, volumes } };
   const reopen = () => Endpoints.open({ store, clock, ...deploying });
   const addTemplate = (userId: string, id: string, given: object = {}) => {
     const fields = templateCreation.parse({ name: id, image: 'i', handler: '/h.ts', ...given });
@@ -122,6 +128,7 @@ describe('an endpoint that is declared', () => {
       ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
       ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, groupConcurrency: null },
       retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+      ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
@@ -171,6 +178,7 @@ describe('an endpoint that is created', () => {
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
       ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
       ...{ groupConcurrency: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE' },
+      ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
@@ -193,6 +201,28 @@ describe('an endpoint that is created', () => {
     await endpoints.update('ada', id, { retryOutOfMemoryOn: 'ANY_GPU_TYPE' });
     expect(endpoints.get('ada', id)).toMatchObject({ retryOutOfMemoryOn: 'ANY_GPU_TYPE' });
     expect(endpoints.find(id)?.deployment).not.toHaveProperty('retryOutOfMemoryOn');
+  });
+
+  it('has the network volume of its workers, by ID or name, until null removes it', async () => {
+    const { endpoints } = await openEndpoints();
+    const { id } = await endpoints.create('ada', creation({ networkVolumeId: 'models' }));
+    const show = () => endpoints.get('ada', id);
+    expect(show()).toMatchObject({ networkVolumeId: 'vol_1', networkVolumePath: '/runpod-volume' });
+    expect(endpoints.find(id)?.deployment).not.toHaveProperty('networkVolumePath');
+    await endpoints.update('ada', id, { workersMax: 1, networkVolumePath: '/models' });
+    expect(show()).toMatchObject({ networkVolumeId: 'vol_1', networkVolumePath: '/models' });
+    await endpoints.update('ada', id, { networkVolumeId: 'vol_2' });
+    expect(show()).toMatchObject({ networkVolumeId: 'vol_2', networkVolumePath: '/models' });
+    const refused = { code: 'invalid', errors: [errorAt('networkVolumeId')] };
+    for (const networkVolumeId of ['vol_3', 'nothing']) {
+      const change = endpoints.update('ada', id, { networkVolumeId });
+      await expect(change).rejects.toMatchObject(refused);
+    }
+    await endpoints.update('ada', id, { networkVolumeId: null });
+    expect(show()).toMatchObject({ networkVolumeId: null });
+    expect(endpoints.find(id)?.deployment).not.toHaveProperty('networkVolumeId');
+    const ofBob = creation({ templateId: 'tpl_bob', networkVolumeId: 'vol_1' });
+    await expect(endpoints.create('bob', ofBob)).rejects.toMatchObject(refused);
   });
 
   it('is scaled by requests if it balances load', async () => {

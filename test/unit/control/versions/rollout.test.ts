@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { splitCreation } from '../../../../src/control/endpoints/endpoint-records.ts';
 import {
   beginRollout,
   type CheckInput,
@@ -21,9 +22,8 @@ import {
 const NOW = 1_000_000;
 
 function makeDeployment(given: Partial<EndpointDeployment> = {}): EndpointDeployment {
-  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, ...rest } =
-    endpointCreation.parse({ name: 'e', templateId: 't', source: 'VERSION' });
-  return { ...rest, scaler: { type: 'QUEUE_DELAY', seconds: 4 }, ...given };
+  const creation = endpointCreation.parse({ name: 'e', templateId: 't', source: 'VERSION' });
+  return { ...splitCreation(creation).deployment, ...given };
 }
 
 const begin = (given?: Partial<EndpointDeployment>, version = 2) =>

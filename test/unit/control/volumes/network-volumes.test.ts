@@ -4,12 +4,14 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
+import { splitCreation } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { PodUse } from '../../../../src/control/pods/pod-use.ts';
 import { openResources } from '../../../../src/control/served-resources.ts';
 import { nameSource } from '../../../../src/control/volumes/network-volumes.ts';
 import { VolumeRemovals } from '../../../../src/control/volumes/volume-removals.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { errorAt } from '../../../support/answers.ts';
 
 const FILE = catalogFile.parse({
@@ -49,7 +51,7 @@ async function open() {
     onTestFinished(() => removals.stop());
     return removals.run();
   };
-  return { ...(await openAll()), clock, openAll, pods, removals, removed, start, state };
+  return { ...(await openAll()), store, clock, openAll, pods, removals, removed, start, state };
 }
 
 const creation = { name: 'models', size: 10, dataCenterId: null };
@@ -104,6 +106,20 @@ describe('a network volume', () => {
     // A pod that is created from now on must not get it.
     expect(catalog.volume('ada', id)).toBeUndefined();
     await removing;
+    expect(volumes.find('ada', id)).toBeUndefined();
+  });
+
+  it('cannot be deleted while an endpoint mounts it, and the refusal names the endpoint', async () => {
+    const { store, volumes } = await open();
+    const { id } = await volumes.create('ada', creation);
+    const given = endpointCreation.parse({ name: 'e', templateId: 't', networkVolumeId: id });
+    const endpoint = { userId: 'ada', createdAt: 0, shard: 0, ...splitCreation(given) };
+    await store.write((tx) => tx.putEndpoint({ ...endpoint, id: 'ep_1' }));
+    const named = { code: 'conflict', message: expect.stringContaining('ep_1') };
+    await expect(volumes.remove('ada', id)).rejects.toMatchObject(named);
+    expect(volumes.get('ada', id)).toMatchObject({ id });
+    await store.write((tx) => tx.putEndpoint({ ...endpoint, id: 'ep_1', deleted: true }));
+    await volumes.remove('ada', id);
     expect(volumes.find('ada', id)).toBeUndefined();
   });
 
