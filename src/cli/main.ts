@@ -105,7 +105,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/nodes.ts')).nodesCommand,
   },
   limits: {
-    summary: 'print what your user may use, and uses now',
+    summary: 'print the rate limits and quotas of your user, and their use',
     load: async () => (await import('./resources/limits.ts')).limitsCommand,
   },
   login: {

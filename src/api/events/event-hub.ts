@@ -110,7 +110,7 @@ export class EventHub {
       async read() {
         const [caller] = callers.values();
         if (caller) return read(caller, topic);
-        throw new ProblemError('unavailable', 'nobody listens');
+        throw new ProblemError('unavailable', 'the connection has ended');
       },
       watch: () => watch(topic),
     });

@@ -15,7 +15,7 @@ const updateOptions = {
     min: 0.01,
     max: 1_000_000_000,
     placeholder: 'USD',
-    help: 'most cost in a period',
+    help: 'maximum cost in a period, USD',
   }),
   warnAt: decimal({
     ...{ min: 0.01, max: 1, placeholder: 'SHARE' },
@@ -32,7 +32,10 @@ const createOptions = {
     placeholder: 'ID',
     help: 'only for this endpoint; default: all pods and endpoints',
   }),
-  period: choice({ choices: ['day', 'month'], help: 'in UTC; default: `month`' }),
+  period: choice({
+    choices: ['day', 'month'],
+    help: 'period of the limit, in UTC; default: `month`',
+  }),
 };
 
 const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOptions> = {

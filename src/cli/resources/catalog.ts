@@ -44,7 +44,7 @@ const dataCenterKind: ListKind<DataCenter> = {
 
 export const catalogCommands: CommandGroup = {
   name: 'millrace catalog',
-  description: ['Lists what pods and workers can run on.'],
+  description: ['Lists the hardware that pods and workers can use, and its prices.'],
   verbs: {
     gpus: defineApiVerb({
       summary: 'list GPU types, their prices and how many GPUs are free',
@@ -77,5 +77,5 @@ export const catalogCommands: CommandGroup = {
       },
     }),
   },
-  examples: ['millrace catalog gpus', 'millrace catalog cpus --json | jq .cpus[].id'],
+  examples: ['millrace catalog gpus', 'millrace catalog data-centers'],
 };

@@ -6,7 +6,7 @@ export const containerOptions = {
   image: text({ placeholder: 'IMAGE', help: 'container image' }),
   args: text({
     placeholder: 'ARGS',
-    help: "process engine: program and its arguments; Docker: arguments of the image's entrypoint; write --args=… if they start with -",
+    help: "process engine: program and its arguments; Docker and Kubernetes: arguments of the image's entrypoint; write --args=… if they start with -",
   }),
   env: list({ placeholder: 'NAME=VALUE', help: 'environment variable of the container' }),
   port: list({
@@ -14,7 +14,10 @@ export const containerOptions = {
     help: 'port of the container, such as 8000/http or 22/tcp',
   }),
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size of the container disk, GB' }),
-  registry: text({ placeholder: 'ID', help: "credential ID for the image's registry" }),
+  registry: text({
+    placeholder: 'ID',
+    help: 'ID of the registry whose login pulls the image, from `millrace registries list`',
+  }),
 } as const;
 
 /** Lists that an update replaces as a whole. */

@@ -1,4 +1,4 @@
-// `millrace limits`: shows what the user of the key may use, and uses now.
+// `millrace limits`: shows the rate limits and quotas of the key's user, and their use.
 import { connectLimits } from '../../client/limits.ts';
 import type { LimitsRecord } from '../../wire/resources/limits.ts';
 import type { Command } from '../command.ts';
@@ -7,7 +7,7 @@ import { defineApiVerb } from './api-verb.ts';
 import { showRecord } from './resource-command.ts';
 
 const verb = defineApiVerb({
-  summary: 'print rates and quotas of your user, and what is used of them',
+  summary: 'print the rate limits and quotas of your user, and their use',
   options: {},
   examples: ['millrace limits', 'millrace limits --json | jq .quotas'],
   act: async ({ caller, json, width }) => {
@@ -21,7 +21,7 @@ const { examples, exitCodes, options, positionals, run } = verb;
 export const limitsCommand: Command = {
   name: 'millrace limits',
   description: [
-    'Prints how many calls the user of the key may make and has made, and its quotas. The operator sets them with ' +
+    'Prints the rate limits and quotas of the user of the key, and how much of each is used. The operator sets them with ' +
       '`millrace serve --rate-limit` and `--quota`.',
   ],
   ...{ positionals, options, examples, exitCodes, run },
@@ -29,7 +29,7 @@ export const limitsCommand: Command = {
 
 function describe({ at, quotas, rates }: LimitsRecord, width: number): string {
   const ofRates = rates.map(({ endsAt, limit, used, window }) => [
-    `calls a ${window}`,
+    `calls per ${window}`,
     String(used),
     String(limit),
     `for ${Math.max(0, Math.ceil((endsAt - at) / 1_000))} s more`,

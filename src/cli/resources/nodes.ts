@@ -40,7 +40,7 @@ export const nodesCommand: Command = {
   name: 'millrace nodes',
   description: [
     'Lists the nodes of the platform with their shards and what pods hold of their machines. It needs a key of the ' +
-      'operator.',
+      'operator (user `owner`) with `pods:read`.',
   ],
   ...{ positionals, options, examples, exitCodes, run },
 };

@@ -125,7 +125,7 @@ export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
 /** The process engine starts no image, so something else must name the program. */
 function checkForProcesses({ args, handler, version }: PodSpec): void {
   if (args.trim() === '' && handler === null && version === undefined) {
-    throw refuse('args: has to be the command line, because pods here are processes, not images');
+    throw refuse('args: required, because the process engine runs this command line and no image');
   }
 }
 

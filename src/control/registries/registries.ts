@@ -38,8 +38,7 @@ export interface RegistriesOptions {
 
 type Kept = StoredResources<RegistryCreation, RegistryUpdate, StoredRegistry>;
 
-const NO_KEY =
-  'this platform has no key to encrypt secrets with; the operator gives it one with --secrets-key-file';
+const NO_KEY = 'the platform has no key that encrypts secrets; start it with --secrets-key-file';
 
 export class Registries
   implements UserResources<RegistryCreation, RegistryUpdate, RegistryRecord>, NamedRecords

@@ -106,7 +106,7 @@ const NOWHERE = { dataCenterId: null, mounts: {}, registry: null };
 function change(volume: NetworkVolumeRecord, update: NetworkVolumeUpdate): NetworkVolumeRecord {
   const { size = volume.size } = update;
   if (volume.size !== null && size !== null && size < volume.size) {
-    throw refuse(`size: can only grow, it has ${volume.size} GB`);
+    throw refuse(`size: can only grow; the volume has ${volume.size} GB`);
   }
   return { ...volume, ...update, size };
 }

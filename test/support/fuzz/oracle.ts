@@ -178,7 +178,7 @@ const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^dataCenterId: data center .* not found/, 'ID of a data center'],
   [/^handler: (no file .* on the platform's machine|.* is not a file)$/, 'an existing file'],
   [/^globalNetworking: not available on the engine process/, 'Not available on the process engine'],
-  [/^args: has to be the command line/, 'a pod without a handler needs it'],
+  [/^args: required, because the process engine/, 'a pod without a handler needs it'],
   [/^(gpu\.id|gpuTypeIds\[\d+\]): GPU type .* is not in the catalog/, 'GPU type'],
   [/^gpu\.count: there are /, 'as many as the catalog has'],
   [/^cpu\.id: CPU flavor .* is not in the catalog/, 'CPU flavor of the catalog'],

@@ -67,7 +67,7 @@ describe('the limits of a user', () => {
       }
     };
     const table = await print();
-    expect(table).toMatch(/^LIMIT +USED +AT MOST +NOTE\ncalls a minute +1 +5 +for \d+ s more\n/);
+    expect(table).toMatch(/^LIMIT +USED +AT MOST +NOTE\ncalls per minute +1 +5 +for \d+ s more\n/);
     expect(table).toMatch(/\nworkersMax +- +100 +each endpoint\n/);
     expect(limitsRecord.parse(JSON.parse(await print('--json'))).rates[0]?.used).toBe(2);
   });
