@@ -1,5 +1,6 @@
 // Options of `--engine kubernetes`.
 import {
+  checkKubernetesLogin,
   type KubernetesChoice,
   listKubernetesDevices,
   readKubernetesSettings,
@@ -11,7 +12,7 @@ export const kubernetesOptions = {
   kubeconfig: text({
     placeholder: 'PATH',
     env: 'KUBECONFIG',
-    help: '--engine kubernetes: kubeconfig file; default: the service account of the Pod in which the platform runs',
+    help: '--engine kubernetes: kubeconfig file, such as ~/.kube/config; default: the service account of the Pod in which the platform runs',
   }),
   kubeNamespace: text({
     placeholder: 'NAME',
@@ -33,5 +34,6 @@ export function readKubernetes(
   const settings = readKubernetesSettings(values.kubeSettings);
   const devices = listKubernetesDevices(settings);
   const { kubeconfig, kubeNamespace: namespace } = values;
+  checkKubernetesLogin(kubeconfig);
   return { kubeconfig, namespace, settings, devices };
 }

@@ -1,5 +1,5 @@
 // Reads what the operator chose for pods on Kubernetes: the way to the API server, and the file of settings.
-import { readFileSync } from 'node:fs';
+import { accessSync, constants, readFileSync } from 'node:fs';
 import {
   type KubernetesSettings,
   kubernetesSettings,
@@ -24,6 +24,27 @@ export function readKubernetesSettings(path: string | undefined): KubernetesSett
   const checked = kubernetesSettings.safeParse(path === undefined ? {} : parseFile(path));
   if (checked.success) return checked.data;
   throw refuse(`${path}: ${describeIssues(checked.error, 'the file').join('; ')}`);
+}
+
+const SERVICE_ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount/token';
+
+/**
+ * Without a login the platform would start, and retry for ever. `token`: the file of the service account.
+ * @throws PlatformOptionError if the file of the login cannot be read
+ */
+export function checkKubernetesLogin(
+  kubeconfig: string | undefined,
+  token: string = SERVICE_ACCOUNT,
+): void {
+  try {
+    accessSync(kubeconfig ?? token, constants.R_OK);
+  } catch (error) {
+    const problem =
+      kubeconfig === undefined
+        ? 'is required outside of a cluster; give the path of a kubeconfig file, such as ~/.kube/config'
+        : describeError(error);
+    throw new PlatformOptionError('invalid', 'compute.kubernetes', problem);
+  }
 }
 
 /** The GPUs that the cluster has for the platform. The cluster chooses the devices, so these only count them. */
