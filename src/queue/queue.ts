@@ -3,7 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Store, StoredEndpoint } from '../store/store.ts';
+import type { JobKey, Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
@@ -97,7 +97,8 @@ export class Queue implements Queues {
     const delivering = { settings: settings.webhooks, sender, tracing };
     const sending = { store, clock, log, random, ...delivering, closing };
     const onUnused = () => signals.payloadUnused();
-    this.#deliveries = new Deliveries({ ...sending, ranMs, onUnused });
+    const onNoted = (job: JobKey) => signals.jobNoted(job);
+    this.#deliveries = new Deliveries({ ...sending, ranMs, onUnused, onNoted });
     const deliveries = this.#deliveries;
     const jobTimes = new JobTimes();
     const changing = { store, clock, random, settings, signals, deliveries, jobTimes, formats };

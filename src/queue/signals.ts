@@ -100,6 +100,11 @@ export class Signals {
     this.#reportDue(job.dueAt);
   }
 
+  /** The job's timeline has more; nothing else of it has changed. */
+  jobNoted(key: JobKey): void {
+    if (!this.#watched.isEmpty) this.#watched.wake(nameJob(key));
+  }
+
   /** A payload may have become unused: the sweeper deletes it soon. */
   payloadUnused(): void {
     this.#reportDue(this.#clock.now() + UNUSED_MS);

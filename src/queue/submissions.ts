@@ -279,6 +279,7 @@ function createJob(
     logDropped: 0,
     error: null,
     history: [],
+    notes: [],
     progress: null,
     usage: null,
     workerId: null,

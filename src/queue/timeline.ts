@@ -1,41 +1,91 @@
-// What happened to a job, in order, from what its row has anyway. Pure; nothing is written for it.
-import type { StoredJob } from '../store/store.ts';
+// What happened to a job, in order, from its row. Pure; a plain job costs no write for it.
+import type { JobNote, StoredJob } from '../store/store.ts';
 import { isTerminal, type TimelineEntry } from '../wire/job.ts';
 
+type Tried = TimelineEntry & { attempt: number };
+
 /**
- * At most two entries for each failed attempt and six more. Of attempts that were released, the row knows the last one
- * only, and of a retried job the time of the last retry.
+ * At most two entries for each failed attempt, a few for each kind of note, and six more. Of a retried job the row knows
+ * the time of the last retry only, and nothing from before it.
  */
 export function describeTimeline(job: StoredJob): TimelineEntry[] {
-  const { attempt, endedAt, history, queuedAt, status, submittedAt } = job;
+  const { attempt, endedAt, queuedAt, startedAt, status, submittedAt, workerId } = job;
+  const noted = job.notes.filter((note) => !WEBHOOK.has(note.event));
+  const tried = [...listFailures(job), ...noted].filter(isOfAttempt);
+  const last = Math.max(0, ...tried.filter(isReturn).map((entry) => entry.attempt));
+  const hasRun = status !== 'IN_QUEUE' && startedAt !== null;
+  if (hasRun && attempt > last) {
+    const worker = workerId === null ? {} : { workerId };
+    tried.push({ at: startedAt, event: 'started', attempt, ...worker });
+  }
+  tried.sort((a, b) => a.attempt - b.attempt || orderOf(a) - orderOf(b));
+  // Of attempts before the last queueing.
+  const before = hasRun ? attempt - 1 : attempt;
   const entries: TimelineEntry[] = [{ at: submittedAt, event: 'submitted' }];
-  for (const failed of history) {
-    const { code, endedAt: at, message, outgrownGpuType, startedAt, workerId } = failed;
-    const about = { attempt: failed.attempt, workerId };
-    if (startedAt !== undefined) entries.push({ at: startedAt, event: 'started', ...about });
-    const event = code === 'lease_expired' ? 'lease_lost' : 'failed';
-    const outgrown = outgrownGpuType === undefined ? {} : { outgrownGpuType };
-    entries.push({ at, event, ...about, code, message, ...outgrown });
-  }
-  const last = history.at(-1)?.attempt ?? 0;
-  const isRunOrOver = status !== 'IN_QUEUE';
-  // The attempt before the last queueing, if it did not fail.
-  const before = isRunOrOver && job.startedAt !== null ? attempt - 1 : attempt;
+  entries.push(...tried.filter((entry) => entry.attempt <= before));
+  // Later than the start: the worker has renewed a lost lease.
+  const isUndone = hasRun && queuedAt > startedAt;
+  const isKnown = queuedAt === submittedAt || isUndone || isReturnNoted(noted, queuedAt);
   if (before > last) entries.push(describeReturn(job, before));
-  else if (queuedAt !== submittedAt) entries.push({ at: queuedAt, event: 'queued' });
+  else if (!isKnown) {
+    entries.push({ at: queuedAt, event: 'queued' });
+  }
   if (status === 'IN_QUEUE' && job.delayed) entries.push({ at: job.availableAt, event: 'due' });
-  if (isRunOrOver && job.startedAt !== null && attempt > last) {
-    const worker = job.workerId === null ? {} : { workerId: job.workerId };
-    entries.push({ at: job.startedAt, event: 'started', attempt, ...worker });
-  }
+  entries.push(...tried.filter((entry) => entry.attempt > before));
   if (endedAt !== null && isTerminal(status)) {
-    const after = attempt > 0 && job.startedAt !== null ? { attempt } : {};
-    entries.push({ at: endedAt, event: 'ended', status, ...after });
+    entries.push({
+      at: endedAt,
+      event: 'ended',
+      status,
+      ...(hasRun && attempt > 0 && { attempt }),
+    });
   }
+  entries.push(...job.notes.filter((note) => WEBHOOK.has(note.event)));
   return entries.toSorted((a, b) => a.at - b.at);
 }
 
-/** How an attempt went back to the queue without a failure. A retry by a client forgets the attempts before. */
+const WEBHOOK: ReadonlySet<string> = new Set([
+  'webhook_failed',
+  'webhook_delivered',
+  'webhook_given_up',
+]);
+
+/** Of one attempt. */
+const ORDER: readonly TimelineEntry['event'][] = ['started', 'first_chunk', 'stopped'];
+
+function orderOf({ event }: TimelineEntry): number {
+  const index = ORDER.indexOf(event);
+  return index < 0 ? ORDER.length : index;
+}
+
+function isOfAttempt(entry: TimelineEntry): entry is Tried {
+  return entry.attempt !== undefined;
+}
+
+/** The attempt has failed or gone back to the queue. */
+function isReturn({ event }: TimelineEntry): boolean {
+  return event === 'failed' || event === 'lease_lost' || event === 'released';
+}
+
+function isReturnNoted(notes: readonly JobNote[], queuedAt: number): boolean {
+  return notes.some((note) => isReturn(note) && note.at === queuedAt);
+}
+
+function listFailures({ history }: StoredJob): TimelineEntry[] {
+  return history.flatMap((failed) => {
+    const { attempt, code, endedAt: at, message, outgrownGpuType, startedAt, workerId } = failed;
+    const about = { attempt, workerId };
+    const event = code === 'lease_expired' ? 'lease_lost' : 'failed';
+    const outgrown = outgrownGpuType === undefined ? {} : { outgrownGpuType };
+    const end: TimelineEntry = { at, event, ...about, code, message, ...outgrown };
+    return startedAt === undefined ? [end] : [{ at: startedAt, event: 'started', ...about }, end];
+  });
+}
+
+/**
+ * How an attempt without a note went back to the queue: an earlier version wrote none. A retry by a client forgets the
+ * attempts before.
+ */
 function describeReturn(
   { lease, queuedAt, releases, solo, workerId }: StoredJob,
   attempt: number,

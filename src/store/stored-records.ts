@@ -1,5 +1,11 @@
 // The records that the store keeps. store.ts has the verbs that read and write them.
-import type { AttemptUsage, FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
+import type {
+  AttemptUsage,
+  FailedAttempt,
+  JobError,
+  JobStatus,
+  TimelineEntry,
+} from '../wire/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 
@@ -83,6 +89,8 @@ export interface StoredJob {
   logDropped: number;
   error: JobError | null;
   history: FailedAttempt[];
+  /** For the timeline: a few for each event. */
+  notes: readonly JobNote[];
   /** JSON text; null unless the job is IN_PROGRESS. */
   progress: string | null;
   /** Of the last attempt once it has ended; null while the job is IN_PROGRESS. */
@@ -98,6 +106,11 @@ export interface StoredJob {
   /** URL to which the final record is posted. */
   webhook: string | null;
   attachment: JobAttachment | null;
+}
+
+/** What happened to a job and the other columns of its row forget. */
+export interface JobNote extends Omit<TimelineEntry, 'code' | 'outgrownGpuType' | 'status'> {
+  event: Exclude<TimelineEntry['event'], 'submitted' | 'queued' | 'due' | 'failed' | 'ended'>;
 }
 
 /** Data that the submitting API keeps with a job. Store and queue do not read it. */

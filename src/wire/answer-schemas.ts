@@ -16,6 +16,7 @@ import {
   VRAM_SCOPES,
 } from './job.ts';
 import type { Json } from './json.ts';
+import { STOP_LEVELS } from './link/worker-link.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from './resources/endpoint.ts';
 import { WAIT_CODES, type WaitReason } from './wait-reason.ts';
@@ -150,9 +151,13 @@ const timelineEntry = z.object({
     .enum(TIMELINE_EVENTS)
     .describe(
       '`queued`: again, after a failure or a retry. `due`: the job may start then. `lease_lost`: the worker did not renew the ' +
-        'lease. `released`: the worker gave the job back. `ended`: the job has its last status',
+        'lease. `released`: the worker gave the job back. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
+        '`ended`: the job has its last status. Of each of `first_chunk`, `stopped`, `released` and the events of the webhook, ' +
+        'the last 5',
     ),
-  attempt: count.exactOptional(),
+  attempt: count
+    .exactOptional()
+    .describe('Attempt of the job; of events of the webhook, attempt to deliver it'),
   workerId: z.string().exactOptional(),
   code: errorCode.exactOptional(),
   message: z.string().exactOptional(),
@@ -160,6 +165,17 @@ const timelineEntry = z.object({
     .string()
     .exactOptional()
     .describe('GPU type on which the attempt ran out of memory'),
+  level: z
+    .enum(STOP_LEVELS)
+    .exactOptional()
+    .describe(
+      'Of `stopped`: the last step that was needed. `signal`: the handler ended by itself. `return`: the generator was ended. ' +
+        '`thread`, `process`: the worker ended the thread or its process',
+    ),
+  nextAt: z
+    .int()
+    .exactOptional()
+    .describe('Of `webhook_failed`: when the platform tries again, Unix ms'),
   status: jobStatus.exactOptional(),
 }) satisfies z.ZodType<TimelineEntry>;
 

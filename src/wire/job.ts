@@ -1,6 +1,7 @@
 // A job as clients see it: statuses, record, submission request and limits. Workers load this file,
 // so the zod schemas are in job-schemas.ts.
 
+import type { StopLevel } from './link/worker-link.ts';
 import type { WaitReason } from './wait-reason.ts';
 
 export const JOB_STATUSES = [
@@ -195,10 +196,15 @@ export const TIMELINE_EVENTS = [
   'queued',
   'due',
   'started',
+  'first_chunk',
+  'stopped',
   'failed',
   'lease_lost',
   'released',
   'ended',
+  'webhook_failed',
+  'webhook_delivered',
+  'webhook_given_up',
 ] as const;
 
 /** Something that happened to a job, or will: `due` lies in the future. */
@@ -206,11 +212,16 @@ export interface TimelineEntry {
   /** Unix ms. */
   at: number;
   event: (typeof TIMELINE_EVENTS)[number];
+  /** Of the job; of a webhook's events, the attempt to deliver it. Both from 1. */
   attempt?: number;
   workerId?: string;
   /** Of `failed` and `lease_lost`, if that counted as a failure. */
   code?: ErrorCode;
   message?: string;
+  /** Of `stopped`. */
+  level?: StopLevel;
+  /** Of `webhook_failed`: when the platform tries again, Unix ms. */
+  nextAt?: number;
   /** GPU type on which the attempt ran out of memory. */
   outgrownGpuType?: string;
   /** Of `ended`. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { jobDetails } from '../../src/wire/answer-schemas.ts';
 import { verifyPosted, WebhookReceiver } from '../support/network/webhook-receiver.ts';
 import { PlatformProcess, Process } from '../support/processes.ts';
 
@@ -80,9 +81,10 @@ describe('a webhook', () => {
   it('is sent again after an error, with the same ID', async () => {
     await using receiver = await WebhookReceiver.start();
     receiver.answer((response) => response.writeHead(500).end());
-    await submit(receiver.url);
+    const id = await submit(receiver.url);
     const first = await receiver.receive(1);
     await waitForMetric(`millrace_webhooks_waiting{${named}} 1`);
+    await waitForMetric(`millrace_webhook_attempts_total{${named},result="5xx"} 1`);
     receiver.answer((response) => response.end());
 
     const second = await receiver.receive(2);
@@ -90,6 +92,19 @@ describe('a webhook', () => {
     expect(second).toMatchObject({ attempt: 2, delivery: first.delivery, body: first.body });
     await waitForMetric(`millrace_webhooks_waiting{${named}} 0`);
     expect(receiver.posted).toHaveLength(2);
+    const answered = await platform.fetch(`/v2/${endpoint}/jobs/${id}?input=false`);
+    const { timeline } = jobDetails.parse(await answered.json());
+    expect(timeline?.slice(-3)).toMatchObject([
+      { event: 'ended', status: 'COMPLETED' },
+      { event: 'webhook_failed', attempt: 1, message: 'the receiver answered 500' },
+      { event: 'webhook_delivered', attempt: 2 },
+    ]);
+    const shown = new Process([
+      ...['jobs', 'show', id, '--endpoint', endpoint],
+      ...['--url', platform.url, '--key', platform.adminKey],
+    ]);
+    expect(await shown.exited).toBe(0);
+    expect(shown.output).toContain('webhook_delivered');
   });
 
   it('arrives while another receiver hangs', async () => {

@@ -719,5 +719,6 @@ export function changeAlike(job: StoredJob, before: StoredJob, after: StoredJob)
 function slim(job: StoredJob): StoredJob {
   const format = job.attachment?.format ?? null;
   const attachment = format === null ? null : { format, handlerData: null };
-  return { ...job, error: null, history: [], progress: null, usage: null, attachment };
+  const slim = { error: null, history: [], notes: [], progress: null, usage: null };
+  return { ...job, ...slim, attachment };
 }

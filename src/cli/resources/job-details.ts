@@ -29,7 +29,10 @@ function joinDetails(
     ...(availableAt !== undefined && { availableAt: toIso(availableAt) }),
     ...{ startedAt: toIso(startedAt), endedAt: toIso(endedAt), expiresAt: toIso(expiresAt) },
     ...(timeline && {
-      timeline: timeline.map(({ at, ...entry }) => ({ at: toIso(at), ...entry })),
+      timeline: timeline.map(({ at, nextAt, ...entry }) => ({
+        ...{ at: toIso(at), ...entry },
+        ...(nextAt !== undefined && { nextAt: toIso(nextAt) }),
+      })),
     }),
     ...(waitReason && { waitReason }),
     input,

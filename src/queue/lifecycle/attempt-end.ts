@@ -2,6 +2,7 @@
 import { backoffMs } from '../../base/backoff.ts';
 import type { StoredJob } from '../../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job.ts';
+import { noteReturn } from '../notes.ts';
 import { boundHistoryMessage } from '../payloads/outcome-bounds.ts';
 import { hasForeignFormat } from '../records.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
@@ -38,11 +39,16 @@ export function fail(
  * Ends an attempt that did not fail by itself: the job returns to its place in the queue. The first
  * `maxReleases` releases of a job do not count as failures.
  */
-export function release(job: StoredJob, moment: Moment): Transition {
+export function release(
+  job: StoredJob,
+  moment: Moment,
+  event: 'released' | 'lease_lost' = 'released',
+): Transition {
   if (wouldRepeatStream(job)) return endStream(job, moment);
   const { maxReleases } = moment.settings;
   if (job.releases < maxReleases) {
-    return change(requeue({ ...job, releases: job.releases + 1 }, 0, moment));
+    const notes = noteReturn(job, event, moment.now);
+    return change(requeue({ ...job, notes, releases: job.releases + 1 }, 0, moment));
   }
   const error: AttemptError = {
     code: 'released_too_often',
@@ -101,7 +107,8 @@ export function shelter(job: StoredJob): StoredJob {
  */
 export function suspect(job: StoredJob, moment: Moment): Transition {
   if (job.solo || wouldRepeatStream(job)) return release(job, moment);
-  return change(requeue({ ...job, solo: true }, 0, moment));
+  const notes = noteReturn(job, 'released', moment.now);
+  return change(requeue({ ...job, notes, solo: true }, 0, moment));
 }
 
 const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);

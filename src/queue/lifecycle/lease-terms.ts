@@ -2,6 +2,7 @@
 // them.
 import type { StoredJob } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job.ts';
+import { dropReturn } from '../notes.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Moment } from './transition.ts';
 
@@ -39,6 +40,7 @@ export function renewed(
     failures: job.failures - (lease.lost === 'failure' ? 1 : 0),
     releases: job.releases - (lease.lost === 'release' ? 1 : 0),
     history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,
+    notes: lease.lost === 'release' ? dropReturn(job) : job.notes,
   };
 }
 

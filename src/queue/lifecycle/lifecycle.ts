@@ -1,7 +1,7 @@
 // Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
 // state and effects. changes.ts stores them. attempt-end.ts and lease-terms.ts are parts of this file; no
 // other file imports them.
-import type { StoredJob, StoredLease } from '../../store/store.ts';
+import type { JobNote, StoredJob, StoredLease } from '../../store/store.ts';
 import { type AttemptError, type AttemptUsage, isTerminal } from '../../wire/job.ts';
 import type {
   Outcome,
@@ -9,6 +9,7 @@ import type {
   ReportHeader,
   ReportReply,
 } from '../../wire/link/worker-link.ts';
+import { addNote } from '../notes.ts';
 import {
   crash,
   fail,
@@ -176,12 +177,15 @@ function addChunks(
   moment: Moment,
 ): Transition {
   const chunkBytes = job.chunkBytes + event.bytes;
+  const isFirst = job.chunkCount === 0 && event.count > 0;
+  const first = { at: moment.now, event: 'first_chunk', attempt: job.attempt } as const;
   const added = report(
     job,
     event.seq,
     { chunkCount: job.chunkCount + event.count, chunkBytes },
     moment,
   );
+  if (isFirst) added.job = { ...added.job, notes: addNote(added.job.notes, first) };
   const { maxChunkBytes } = moment.settings;
   if (chunkBytes <= maxChunkBytes) return added;
   const error: AttemptError = {
@@ -207,12 +211,13 @@ function settleByOutcome(
 ): Transition {
   const executionMs =
     outcome.kind === 'released' ? job.executionMs : Math.round(outcome.executionMs);
+  const notes = noteStop(job, outcome, moment);
   if (isTerminal(job.status)) {
-    return change({ ...job, lease: null, lastSeq: seq, executionMs, usage });
+    return change({ ...job, notes, lease: null, lastSeq: seq, executionMs, usage });
   }
   const outputKind = outcome.kind === 'completed' ? outcome.output : job.outputKind;
   const live: StoredJob = {
-    ...renewed(job, moment),
+    ...renewed({ ...job, notes }, moment),
     executionMs,
     usage,
     progress: null,
@@ -241,6 +246,15 @@ function settleByOutcome(
     case 'released':
       return counted(settleReleased(live, outcome.reason, moment));
   }
+}
+
+/** How the worker had to stop the attempt. Of one that goes back to the queue, nobody has asked for that. */
+function noteStop(job: StoredJob, outcome: Outcome, { now }: Moment): readonly JobNote[] {
+  if (!('stopped' in outcome) || outcome.stopped === undefined) return job.notes;
+  if (outcome.kind === 'cancelled' && !isTerminal(job.status)) return job.notes;
+  const { attempt, workerId } = job;
+  const about = { attempt, ...(workerId !== null && { workerId }), level: outcome.stopped };
+  return addNote(job.notes, { at: now, event: 'stopped', ...about });
 }
 
 function settleReleased(job: StoredJob, reason: ReleaseReason, moment: Moment): Transition {
@@ -289,6 +303,7 @@ function retry(job: StoredJob, moment: Moment): Decision {
       outputKind: 'none',
       error: null,
       history: [],
+      notes: [],
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
   );
@@ -328,7 +343,8 @@ function expire(job: StoredJob, moment: Moment): Transition {
     code: 'lease_expired',
     message: `worker ${lease.workerId} did not renew its lease for ${moment.settings.leaseMs} ms`,
   };
-  const transition = lost === 'failure' ? lose(job, error, moment) : release(job, moment);
+  const transition =
+    lost === 'failure' ? lose(job, error, moment) : release(job, moment, 'lease_lost');
   if (isTerminal(transition.job.status)) return transition;
   const counted = transition.retried > 0 ? 'failure' : lost;
   return {

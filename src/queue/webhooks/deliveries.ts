@@ -6,6 +6,8 @@ import type { Log } from '../../base/log.ts';
 import { Loop, RETRY_MS } from '../../base/loop.ts';
 import {
   ENDING,
+  type JobKey,
+  type JobNote,
   logLevelOf,
   OWNER,
   type ReceiverKey,
@@ -16,7 +18,9 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
+import { addNote } from '../notes.ts';
 import type { JobTracing } from '../tracing/job-tracing.ts';
+import { noteAttempt, noteEnd } from './delivery-notes.ts';
 import { Receivers } from './receivers.ts';
 import {
   type AfterAttempt,
@@ -41,6 +45,8 @@ export interface DeliveriesOptions {
   sender: WebhookSender | undefined;
   /** Called when the output of a removed delivery may have become unused. */
   onUnused: () => void;
+  /** Called when the job has a new note. */
+  onNoted: (job: JobKey) => void;
   tracing: JobTracing | undefined;
   closing: AbortSignal;
 }
@@ -217,12 +223,13 @@ export class Deliveries {
         ...{ now: clock.now(), ranMs: ranMs(), random, settings },
       });
       this.#note(delivery, made, after);
-      await this.#settle(delivery, after);
+      await this.#settle(delivery, after, noteAttempt(delivery, made, after, clock.now()));
       return after.kind === 'delivered';
     } catch (error) {
       if (error instanceof LostRecordError) {
         this.#noteGivenUp(delivery, error.message);
-        await this.#settle(delivery, { kind: 'given_up', reason: error.message });
+        const after = { kind: 'given_up', reason: error.message } as const;
+        await this.#settle(delivery, after, noteEnd(delivery, error.message, clock.now()));
         return undefined;
       }
       log.error({ err: error, ...describe(delivery) }, 'webhook attempt failed, retrying');
@@ -232,15 +239,15 @@ export class Deliveries {
   }
 
   /** Retries until the result is on disk; without it the delivery would be sent again. */
-  async #settle(delivery: StoredDelivery, after: AfterAttempt): Promise<void> {
-    const { clock, closing, log, store } = this.#options;
+  async #settle(delivery: StoredDelivery, after: AfterAttempt, note: JobNote): Promise<void> {
+    const { clock, closing, log } = this.#options;
     for (;;) {
       try {
         if (after.kind === 'postponed') {
-          await store.write((tx) => tx.postponeDelivery(after.delivery), ENDING);
+          await this.#write(delivery, note, (tx) => tx.postponeDelivery(after.delivery));
           this.#receivers.note(delivery, after.delivery.nextAt);
         } else {
-          await this.#remove(delivery);
+          await this.#remove(delivery, note);
         }
         return;
       } catch (error) {
@@ -255,14 +262,28 @@ export class Deliveries {
   }
 
   async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
-    await this.#remove(delivery);
+    await this.#remove(delivery, noteEnd(delivery, reason, this.#options.clock.now()));
     this.#noteGivenUp(delivery, reason);
   }
 
-  async #remove(delivery: StoredDelivery): Promise<void> {
-    const { onUnused, store } = this.#options;
-    await store.write((tx) => tx.removeDelivery(delivery), ENDING);
-    onUnused();
+  async #remove(delivery: StoredDelivery, note: JobNote): Promise<void> {
+    await this.#write(delivery, note, (tx) => tx.removeDelivery(delivery));
+    this.#options.onUnused();
+  }
+
+  /** Changes the delivery, and adds the note to its job, if that is still there, in the same commit. */
+  async #write(
+    { endpointId, jobId }: StoredDelivery,
+    note: JobNote,
+    change: (tx: Transaction) => Step<void>,
+  ): Promise<void> {
+    const key = { endpointId, id: jobId };
+    await this.#options.store.write(function* (tx) {
+      yield* change(tx);
+      const job = yield* tx.job(key);
+      if (job) yield* tx.saveJob(job, { ...job, notes: addNote(job.notes, note) }, 0);
+    }, ENDING);
+    this.#options.onNoted(key);
   }
 
   #note(delivery: StoredDelivery, { detail, result }: SendAttempt, after: AfterAttempt): void {

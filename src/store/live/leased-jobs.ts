@@ -110,7 +110,8 @@ export function holdsValidLease({ lease }: StoredJob): boolean {
 }
 
 function toListed(job: StoredJob): StoredJob {
-  return { ...job, error: null, history: [], progress: null, usage: null, attachment: null };
+  const slim = { error: null, history: [], notes: [], progress: null, usage: null };
+  return { ...job, ...slim, attachment: null };
 }
 
 function matches(job: StoredJob, { errorCode, idPart, workerId }: JobFilter): boolean {

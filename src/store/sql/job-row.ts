@@ -1,7 +1,7 @@
 // Maps a job to its row and back.
-import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
+import { type FailedAttempt, JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
 import { outgrownNumber } from '../outgrown-gpu.ts';
-import type { JobAttachment, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
+import type { JobAttachment, JobNote, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
 
 /** In the order of `listJobValues`. A set of columns is stored as bits of a number: at most 53. */
@@ -73,7 +73,7 @@ const USAGE_MARK = '\x1e';
 const DELAYED = 1;
 
 export function listJobValues(job: StoredJob): SqlValue[] {
-  const { lease, error, history } = job;
+  const { lease, error, history, notes } = job;
   return [
     job.endpointId,
     job.id,
@@ -114,7 +114,7 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.logBytes,
     job.logDropped,
     error ? JSON.stringify(error) : null,
-    history.length === 0 ? null : JSON.stringify(history),
+    history.length === 0 && notes.length === 0 ? null : writeHistory(job),
     job.usage ? `${USAGE_MARK}${JSON.stringify(job.usage)}` : job.progress,
     job.workerId,
     job.idempotencyKey,
@@ -158,7 +158,7 @@ export function listImageValues(job: StoredJob, { input, output }: InlinePayload
 
 export function readJob(row: Row): StoredJob {
   const error = textOrNull(row, 'error');
-  const history = textOrNull(row, 'history');
+  const { history, notes } = readHistory(textOrNull(row, 'history'));
   const said = textOrNull(row, 'progress');
   const isUsage = said?.startsWith(USAGE_MARK) ?? false;
   return {
@@ -197,7 +197,8 @@ export function readJob(row: Row): StoredJob {
     logBytes: number(row, 'log_bytes'),
     logDropped: number(row, 'log_dropped'),
     error: error === null ? null : JSON.parse(error),
-    history: history === null ? [] : JSON.parse(history),
+    history,
+    notes,
     progress: isUsage ? null : said,
     usage: isUsage ? JSON.parse(said?.slice(USAGE_MARK.length) ?? 'null') : null,
     workerId: textOrNull(row, 'worker_id'),
@@ -208,6 +209,26 @@ export function readJob(row: Row): StoredJob {
     webhook: textOrNull(row, 'webhook'),
     attachment: toAttachment(row),
   };
+}
+
+/**
+ * The column `history` has the failed attempts, and before them one member with the notes, if there are any. Nodes of
+ * the version before look at the last failure only, and at errors by their code, which notes have not.
+ */
+function writeHistory({ history, notes }: StoredJob): string {
+  return JSON.stringify(notes.length === 0 ? history : [{ notes }, ...history]);
+}
+
+function readHistory(written: string | null): Pick<StoredJob, 'history' | 'notes'> {
+  if (written === null) return { history: [], notes: [] };
+  const members: (FailedAttempt | { notes: JobNote[] })[] = JSON.parse(written);
+  const history: FailedAttempt[] = [];
+  const notes: JobNote[] = [];
+  for (const member of members) {
+    if ('notes' in member) notes.push(...member.notes);
+    else history.push(member);
+  }
+  return { history, notes };
 }
 
 function toAttachment(row: Row): JobAttachment | null {

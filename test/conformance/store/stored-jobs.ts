@@ -48,6 +48,7 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     logDropped: 0,
     error: null,
     history: [],
+    notes: [],
     progress: null,
     usage: null,
     workerId: null,

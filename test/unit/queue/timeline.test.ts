@@ -29,6 +29,10 @@ class Story {
     return this.happen({ type: 'outcome', seq: this.job.lastSeq + 1, outcome });
   }
 
+  stream(count: number): this {
+    return this.happen({ type: 'chunks', seq: this.job.lastSeq + 1, count, bytes: 2 });
+  }
+
   /** Seconds since the submission, event, attempt and worker. */
   get told(): string[] {
     return describeTimeline(this.job).map(({ at, attempt, event, status, workerId }) =>
@@ -91,8 +95,71 @@ describe('the timeline of a job', () => {
 
   it('has an attempt that its worker gave back, also while the next one runs', () => {
     const story = new Story().lease('w1').end(released);
+    const first = ['0 submitted', '1 started 1 w1', '2 released 1 w1'];
+    expect(story.told).toEqual(first);
+    expect(story.lease('w2').told).toEqual([...first, '3 started 2 w2']);
+  });
+
+  it('has each attempt that was given back, between failures too', () => {
+    const story = new Story().lease('w1').end(released).lease('w2').end(failed).lease('w3');
+    story.happen({ type: 'crashed', alone: false, detail: 'x' }).lease('w4').end(completed);
+    expect(story.told).toEqual([
+      '0 submitted',
+      '1 started 1 w1',
+      '2 released 1 w1',
+      '3 started 2 w2',
+      '4 failed 2 w2',
+      '5 started 3 w3',
+      '6 released 3 w3',
+      '7 started 4 w4',
+      '8 ended 4 COMPLETED',
+    ]);
+  });
+
+  it('keeps the last few attempts that were given back', () => {
+    const story = new Story();
+    for (let i = 1; i <= 8; i++) story.lease(`w${i}`).end(released);
+    const returns = story.told.filter((line) => line.includes('released'));
+    expect(returns.map((line) => line.split(' ')[2])).toEqual(['4', '5', '6', '7', '8']);
+    expect(story.told.filter((line) => line.includes('started'))).toHaveLength(5);
+  });
+
+  it('has no loss of a lease that was renewed after all', () => {
+    const story = new Story().lease('w1').happen({ type: 'clock' }, settings.leaseMs);
+    expect(story.told.at(-1)).toMatch(/lease_lost 1 w1$/);
+    expect(story.happen({ type: 'renew' }).told).toEqual(['0 submitted', '1 started 1 w1']);
+  });
+
+  it('tells an earlier row, which has no notes, as far as it can', () => {
+    const story = new Story().lease('w1').end(released);
+    story.job = { ...story.job, notes: [] };
     expect(story.told).toEqual(['0 submitted', '2 released 1 w1']);
     expect(story.lease('w2').told).toEqual(['0 submitted', '2 released 1', '3 started 2 w2']);
+  });
+
+  it('has the first chunk of each attempt', () => {
+    const story = new Story().lease('w1').stream(1).stream(2).end(failed).lease('w2').stream(1);
+    expect(story.told.filter((line) => line.includes('chunk'))).toEqual([
+      '2 first_chunk 1',
+      '6 first_chunk 2',
+    ]);
+    expect(story.told.indexOf('2 first_chunk 1')).toBe(story.told.indexOf('1 started 1 w1') + 1);
+  });
+
+  it('says how the worker stopped a cancelled job and one that ran too long', () => {
+    const story = new Story().lease('w1').happen({ type: 'cancel' });
+    story.end({ kind: 'cancelled', executionMs: 1, stopped: 'thread' });
+    expect(describeTimeline(story.job).slice(-2)).toMatchObject([
+      { event: 'ended', status: 'CANCELLED' },
+      { event: 'stopped', attempt: 1, workerId: 'w1', level: 'thread' },
+    ]);
+    const late = new Story().lease('w1');
+    late.end({ kind: 'timed_out', executionMs: 1, error, stopped: 'signal' });
+    expect(late.told.slice(-3)).toEqual(['2 stopped 1 w1', '2 failed 1 w1', '2 ended 1 TIMED_OUT']);
+  });
+
+  it('writes nothing for a plain job', () => {
+    expect(new Story().lease('w1').end(completed).job.notes).toEqual([]);
   });
 
   it('has the cancel of a queued and of a running job', () => {
@@ -106,6 +173,7 @@ describe('the timeline of a job', () => {
 
   it('begins anew with a retry by a client', () => {
     const story = new Story().lease('w1').end({ ...failed, retry: 'never' });
+    story.job = { ...story.job, notes: [{ at: T0, event: 'first_chunk', attempt: 1 }] };
     expect(story.happen({ type: 'retry' }).told).toEqual(['0 submitted', '3 queued']);
     expect(story.lease('w2').told).toEqual(['0 submitted', '3 queued', '4 started 2 w2']);
   });

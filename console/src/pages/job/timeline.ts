@@ -24,7 +24,7 @@ export function listEvents(details: JobDetails, record: JobRecord | undefined): 
 }
 
 function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
-  const { at, attempt, code, message, outgrownGpuType, status, workerId } = entry;
+  const { at, attempt, code, level, message, nextAt, outgrownGpuType, status, workerId } = entry;
   const on = workerId ? ` on ${workerId}` : '';
   switch (entry.event) {
     case 'submitted':
@@ -38,6 +38,13 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
       const note = isLast ? `After ${sayDuration(details.delayTime)} in the queue` : undefined;
       return { at, text: `Attempt ${attempt} started${on}`, tone: 'busy', note };
     }
+    case 'first_chunk':
+      return { at, text: `First chunk of attempt ${attempt}`, tone: 'busy' };
+    case 'stopped':
+      return {
+        ...{ at, text: `Attempt ${attempt} was stopped${on}`, tone: 'plain' },
+        note: level && STOPS[level],
+      };
     case 'failed': {
       const note = outgrownGpuType ? `${message} (out of memory on ${outgrownGpuType})` : message;
       return { at, text: `Attempt ${attempt} failed${on}: ${code}`, tone: 'bad', note };
@@ -57,5 +64,23 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
         tone: status === 'COMPLETED' ? 'good' : isBad ? 'bad' : 'plain',
       };
     }
+    case 'webhook_delivered':
+      return { at, text: `Webhook delivered at attempt ${attempt}`, tone: 'good' };
+    case 'webhook_failed': {
+      const next = nextAt === undefined ? '' : `; next attempt after ${sayDuration(nextAt - at)}`;
+      return {
+        ...{ at, text: `Attempt ${attempt} to deliver the webhook failed`, tone: 'warn' },
+        note: `${message}${next}`,
+      };
+    }
+    case 'webhook_given_up':
+      return { at, text: `Webhook given up after ${attempt} attempts`, tone: 'bad', note: message };
   }
 }
+
+const STOPS: Readonly<Record<NonNullable<TimelineEntry['level']>, string>> = {
+  signal: 'The handler ended after its signal.',
+  return: 'Its generator was ended.',
+  thread: 'The worker ended its thread.',
+  process: 'The worker ended its process.',
+};

@@ -118,6 +118,12 @@ function listWaiting(receiver = 'a.example'): Promise<StoredDelivery[]> {
   );
 }
 
+/** The timeline without the times. */
+async function readTold(id: string) {
+  const { timeline = [] } = await platform.queue.jobs.outline({ endpointId: ENDPOINT, id });
+  return timeline.map(({ at: _, ...entry }) => entry);
+}
+
 /** The verbs of the store, for one of them to be replaced. */
 function passOn(store: Store): Store {
   return {
@@ -140,6 +146,38 @@ describe('a job with a webhook', () => {
     expect(sender.sent[0]?.record).toEqual(await platform.record(id));
     expect(sender.sent[0]?.record).toMatchObject({ status: 'COMPLETED', output: { a: 1 } });
     expect(await listWaiting()).toEqual([]);
+  });
+
+  it('tells each attempt to deliver it in the timeline of the job', async () => {
+    const sender = new ScriptedSender(() => BAD);
+    await start(sender);
+    const id = await finishJob();
+    await platform.clock.advance(6_000);
+    sender.reply = () => OK;
+    await platform.clock.advance(12_000);
+    const [first, second] = sender.sent.map(({ delivery }) => delivery);
+    expect((await readTold(id)).slice(-3)).toEqual([
+      { event: 'webhook_failed', attempt: 1, message: BAD.detail, nextAt: second?.nextAt },
+      { event: 'webhook_failed', attempt: 2, message: BAD.detail, nextAt: expect.any(Number) },
+      { event: 'webhook_delivered', attempt: 3 },
+    ]);
+    expect(first).toMatchObject({ attempts: 0 });
+  });
+
+  it('tells the last few attempts, and that it was given up', async () => {
+    const detail = 'connect ECONNREFUSED 10.0.0.7:80';
+    await start(new ScriptedSender(() => ({ result: 'unreachable', detail })), {
+      webhooks: { maxAttempts: 8, retry: { baseMs: 1_000, maxMs: 1_000, jitter: 0 } },
+    });
+    const id = await finishJob();
+    await platform.clock.advance(10_000);
+    const told = (await readTold(id)).filter(({ event }) => event.startsWith('webhook'));
+    expect(told.map(({ event, attempt }) => `${event} ${attempt}`)).toEqual([
+      ...[3, 4, 5, 6, 7].map((attempt) => `webhook_failed ${attempt}`),
+      'webhook_given_up 8',
+    ]);
+    // Addresses of hosts are only in the log.
+    expect(JSON.stringify(told)).not.toContain('10.0.0.7');
   });
 
   it('posts all yielded values of a stream', async () => {
