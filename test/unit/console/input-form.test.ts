@@ -194,3 +194,39 @@ describe('the value of a form', () => {
     expect(value).toEqual({ a: { b: [1, 2] }, own: true });
   });
 });
+
+it('is made with bounded work from a small schema that refers to the same parts very often', () => {
+  const links = Array.from({ length: 55 }, (_, index) => [
+    `c${index}`,
+    { $ref: `#/$defs/c${index + 1}` },
+  ]);
+  const members = Array.from({ length: 60 }, (_, index) => `p${index}`);
+  const schema = {
+    $defs: {
+      ...Object.fromEntries(links),
+      c55: { type: 'string', default: 'x' },
+      object: {
+        ...{ type: 'object', required: members },
+        properties: Object.fromEntries(members.map((name) => [name, { $ref: '#/$defs/c0' }])),
+      },
+      union: { anyOf: Array.from({ length: 200 }, () => ({ $ref: '#/$defs/object' })) },
+    },
+    type: 'object',
+    properties: Object.fromEntries(
+      Array.from({ length: 149 }, (_, index) => [`m${index}`, { $ref: '#/$defs/union' }]),
+    ),
+  };
+  // Every look at an object of the schema asks for one of its members: count those.
+  let looks = 0;
+  const counted = <T extends object>(value: T): T =>
+    new Proxy(value, {
+      get(target, name, receiver) {
+        looks += 1;
+        const found: unknown = Reflect.get(target, name, receiver);
+        return typeof found === 'object' && found !== null ? counted(found) : found;
+      },
+    });
+  const form = build(counted(schema));
+  expect(countFields(form)).toBeLessThanOrEqual(BOUNDS.fields);
+  expect(looks).toBeLessThan(5_000_000);
+});

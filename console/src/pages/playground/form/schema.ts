@@ -7,6 +7,8 @@ const MAX_HOPS = 64;
 /** Members whose constants tell options of a union apart. */
 const MAX_COMPARED = 20;
 const MAX_TEXT = 500;
+/** Parts and members that are looked at for one form: a small schema can refer to the same part very often. */
+const MAX_WORK = 300_000;
 
 export const TYPES = ['object', 'array', 'string', 'integer', 'number', 'boolean', 'null'] as const;
 export type TypeName = (typeof TYPES)[number];
@@ -45,24 +47,36 @@ export function readTypes(schema: JsonSchema): TypeName[] {
   return known;
 }
 
-/** Follows `$ref` and merges `allOf`. Undefined if that does not end soon, or leads nowhere. */
-export function resolve(root: JsonSchema, schema: unknown): JsonSchema | undefined {
-  return resolveWithin({ left: MAX_HOPS }, root, schema);
+/** A schema whose parts are read, and the work that is left for it. */
+export interface SchemaSource {
+  readonly root: JsonSchema;
+  left: number;
+}
+
+export function openSchema(root: JsonSchema): SchemaSource {
+  return { root, left: MAX_WORK };
+}
+
+/** Follows `$ref` and merges `allOf`. Undefined if that does not end soon, leads nowhere, or all work is done. */
+export function resolve(source: SchemaSource, schema: unknown): JsonSchema | undefined {
+  return resolveWithin({ left: MAX_HOPS }, source, schema);
 }
 
 /** All branches share the bound: a chain of doubled parts would otherwise grow without end. */
 function resolveWithin(
   hops: { left: number },
-  root: JsonSchema,
+  source: SchemaSource,
   schema: unknown,
 ): JsonSchema | undefined {
   hops.left -= 1;
+  if (hops.left < 0 || source.left < 0) return undefined;
+  source.left -= 1 + countMembers(schema);
   if (schema === true) return {};
-  if (!isObject(schema) || hops.left < 0) return undefined;
+  if (!isObject(schema)) return undefined;
   const target = readMember(schema, '$ref');
   if (typeof target === 'string') {
     const { $ref: _, ...own } = schema;
-    const found = resolveWithin(hops, root, follow(root, target));
+    const found = resolveWithin(hops, source, follow(source.root, target));
     return found && { ...found, ...own };
   }
   const all = readList(schema, 'allOf');
@@ -70,11 +84,17 @@ function resolveWithin(
   const { allOf: _, ...own } = schema;
   let merged: JsonSchema = {};
   for (const each of all) {
-    const part = resolveWithin(hops, root, each);
+    const part = resolveWithin(hops, source, each);
     if (!part) return undefined;
     merged = merge(merged, part);
   }
   return merge(merged, own);
+}
+
+/** What it costs to copy the part or to look through its members. */
+function countMembers(schema: unknown): number {
+  if (!isObject(schema)) return 0;
+  return Object.keys(schema).length + Object.keys(toObject(schema['properties'])).length;
 }
 
 /** The second one counts where both say the same. */
@@ -118,16 +138,18 @@ export function listOptions(schema: JsonSchema): readonly unknown[] {
 }
 
 /** Whether the value has the form of the part; looks no deeper than at constants of its members. */
-export function fits(root: JsonSchema, schema: JsonSchema, value: unknown): boolean {
+export function fits(source: SchemaSource, schema: JsonSchema, value: unknown): boolean {
   if (Object.hasOwn(schema, 'const')) return isEqual(schema['const'], value);
   const values = readMember(schema, 'enum');
+  if (Array.isArray(values)) source.left -= values.length;
+  if (source.left < 0) return false;
   if (Array.isArray(values)) return values.some((each) => isEqual(each, value));
   const types = readTypes(schema);
   if (types.length > 0 && !types.some((type) => isOfType(type, value))) return false;
   if (!isObject(value)) return true;
   const members = Object.entries(toObject(schema['properties'])).slice(0, MAX_COMPARED);
   return members.every(([name, member]) => {
-    const part = resolve(root, member);
+    const part = resolve(source, member);
     if (!part || !Object.hasOwn(part, 'const')) return true;
     return isEqual(part['const'], readMember(value, name));
   });
@@ -142,5 +164,10 @@ export function isOfType(type: TypeName, value: unknown): boolean {
 }
 
 export function isEqual(one: unknown, other: unknown): boolean {
-  return one === other || JSON.stringify(one) === JSON.stringify(other);
+  if (one === other) return true;
+  return isNested(one) && isNested(other) && JSON.stringify(one) === JSON.stringify(other);
+}
+
+function isNested(value: unknown): boolean {
+  return typeof value === 'object' && value !== null;
 }

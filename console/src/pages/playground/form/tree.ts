@@ -7,12 +7,14 @@ import {
   isOfType,
   type JsonSchema,
   listOptions,
+  openSchema,
   readList,
   readMember,
   readNumber,
   readText,
   readTypes,
   resolve,
+  type SchemaSource,
 } from './schema.ts';
 import { createPart, type Path } from './values.ts';
 
@@ -74,7 +76,7 @@ interface Part {
 
 export function buildForm(root: JsonSchema, value: unknown, choices: Choices): Field {
   const part = { schema: root, value, path: [], name: 'Input', isRequired: true };
-  return new FormBuilder(root, choices).build(part, 0);
+  return new FormBuilder(openSchema(root), choices).build(part, 0);
 }
 
 /** Whether the form says more than the JSON itself. */
@@ -94,18 +96,18 @@ export function listMissing(field: Field): string[] {
 }
 
 class FormBuilder {
-  readonly #root: JsonSchema;
+  readonly #source: SchemaSource;
   readonly #choices: Choices;
   #left = BOUNDS.fields;
 
-  constructor(root: JsonSchema, choices: Choices) {
-    this.#root = root;
+  constructor(source: SchemaSource, choices: Choices) {
+    this.#source = source;
     this.#choices = choices;
   }
 
   build(part: Part, depth: number): Field {
     this.#left -= 1;
-    const schema = resolve(this.#root, part.schema);
+    const schema = resolve(this.#source, part.schema);
     const common = describe(part, schema ?? {});
     const isBounded = this.#left > 0 && depth <= BOUNDS.depth;
     return (
@@ -124,8 +126,8 @@ class FormBuilder {
     }
     const values = readMember(schema, 'enum');
     if (Array.isArray(values)) {
-      const isKnown = !isSet(value) || values.some((each) => isEqual(each, value));
-      if (!isKnown || values.length > BOUNDS.choices) return undefined;
+      if (values.length > BOUNDS.choices) return undefined;
+      if (isSet(value) && !values.some((each) => isEqual(each, value))) return undefined;
       return { ...common, kind: 'enum', values };
     }
     if (listOptions(schema).length > 0) return this.#buildUnion(part, schema, depth);
@@ -167,12 +169,12 @@ class FormBuilder {
       ),
     );
     // A button adds the part.
-    const initial = isShown ? undefined : (createPart(this.#root, schema) ?? {});
+    const initial = isShown ? undefined : (createPart(this.#source, schema) ?? {});
     return { ...common, kind: 'group', fields, initial };
   }
 
   #buildList(part: Part, schema: JsonSchema, depth: number): Field | undefined {
-    const items = resolve(this.#root, readMember(schema, 'items'));
+    const items = resolve(this.#source, readMember(schema, 'items'));
     const list: readonly unknown[] = Array.isArray(part.value) ? part.value : [];
     const isTuple = readList(schema, 'prefixItems').length > 0;
     if (!items || isTuple || list.length > BOUNDS.items) return undefined;
@@ -191,7 +193,7 @@ class FormBuilder {
     const maxItems = Math.min(readNumber(schema, 'maxItems') ?? BOUNDS.items, BOUNDS.items);
     return {
       ...describe(part, schema),
-      ...{ kind: 'list', fields, initial: createItem(this.#root, items) },
+      ...{ kind: 'list', fields, initial: createItem(this.#source, items) },
       canAdd: list.length < maxItems,
       canRemove: list.length > (readNumber(schema, 'minItems') ?? 0),
     };
@@ -199,14 +201,14 @@ class FormBuilder {
 
   #buildUnion(part: Part, schema: JsonSchema, depth: number): Field | undefined {
     const found = listOptions(schema);
-    const parts = found.map((each) => resolve(this.#root, each));
+    const parts = found.map((each) => resolve(this.#source, each));
     const known = parts.filter((each) => each !== undefined);
     if (known.length !== found.length || known.length > BOUNDS.choices) return undefined;
     const common = describe(part, schema);
     const picked = this.#choices.get(common.key);
     const option = picked === undefined ? undefined : known[picked];
-    const isStillPicked = option && (!isSet(part.value) || fits(this.#root, option, part.value));
-    const first = known.findIndex((each) => fits(this.#root, each, part.value));
+    const isStillPicked = option && (!isSet(part.value) || fits(this.#source, option, part.value));
+    const first = known.findIndex((each) => fits(this.#source, each, part.value));
     const matching = isSet(part.value) && first !== -1 ? first : undefined;
     const chosen = isStillPicked ? picked : matching;
     if (isSet(part.value) && chosen === undefined) return undefined;
@@ -215,14 +217,14 @@ class FormBuilder {
     // The union has the name and the help; its option adds what is its own.
     const own = inner && {
       ...part,
-      schema: { ...inner, title: describeOption(this.#root, inner) },
+      schema: { ...inner, title: describeOption(this.#source, inner) },
     };
     return {
       ...common,
       kind: 'union',
       options: known.map((each) => ({
-        label: describeOption(this.#root, each),
-        initial: createItem(this.#root, each),
+        label: describeOption(this.#source, each),
+        initial: createItem(this.#source, each),
       })),
       chosen,
       field: own && this.build({ ...own, options }, depth + 1),
@@ -231,8 +233,8 @@ class FormBuilder {
 }
 
 /** A new element must be something: a field without a value would not show. */
-function createItem(root: JsonSchema, schema: JsonSchema): unknown {
-  const made = createPart(root, schema);
+function createItem(source: SchemaSource, schema: JsonSchema): unknown {
+  const made = createPart(source, schema);
   if (made !== undefined) return made;
   const [type] = readTypes(schema);
   return type === 'string' && !Array.isArray(schema['enum']) ? '' : null;
@@ -288,12 +290,12 @@ function describeRange(schema: JsonSchema, isWhole: boolean) {
 }
 
 /** Its title, the constants that tell it from the others, or its type. */
-function describeOption(root: JsonSchema, schema: JsonSchema): string {
+function describeOption(source: SchemaSource, schema: JsonSchema): string {
   const title = readText(schema, 'title');
   if (title !== undefined) return title;
   const properties = readMember(schema, 'properties');
   for (const [name, member] of Object.entries(isObject(properties) ? properties : {})) {
-    const constant = readMember(resolve(root, member), 'const');
+    const constant = readMember(resolve(source, member), 'const');
     if (typeof constant === 'string') return `${name}: ${constant}`.slice(0, 200);
   }
   if (Object.hasOwn(schema, 'const')) return String(JSON.stringify(schema['const'])).slice(0, 200);

@@ -3,10 +3,12 @@ import {
   isObject,
   type JsonSchema,
   listOptions,
+  openSchema,
   readList,
   readMember,
   readTypes,
   resolve,
+  type SchemaSource,
 } from './schema.ts';
 
 export type Path = readonly (string | number)[];
@@ -33,23 +35,23 @@ export function setPart(value: unknown, path: Path, part: unknown): unknown {
 /** The example of the whole input if there is one; otherwise constants, defaults and empty required parts. */
 export function createInput(root: JsonSchema): object {
   const example = readList(root, 'examples').find(isObject);
-  const made = example ?? createPart(root, root);
+  const made = example ?? createPart(openSchema(root), root);
   return isObject(made) ? made : {};
 }
 
 /** Undefined if a person has to choose it. */
-export function createPart(root: JsonSchema, schema: unknown): unknown {
-  return create({ root, left: MAX_PARTS }, schema, 0);
+export function createPart(source: SchemaSource, schema: unknown): unknown {
+  return create({ source, left: MAX_PARTS }, schema, 0);
 }
 
 interface Budget {
-  root: JsonSchema;
+  source: SchemaSource;
   left: number;
 }
 
 function create(budget: Budget, given: unknown, depth: number): unknown {
   budget.left -= 1;
-  const schema = resolve(budget.root, given);
+  const schema = resolve(budget.source, given);
   if (!schema || budget.left < 0 || depth > MAX_DEPTH) return undefined;
   if (Object.hasOwn(schema, 'default')) return schema['default'];
   if (Object.hasOwn(schema, 'const')) return schema['const'];
@@ -67,7 +69,7 @@ function createMembers(budget: Budget, schema: JsonSchema, depth: number): objec
   const { properties } = schema;
   for (const [name, member] of Object.entries(isObject(properties) ? properties : {})) {
     if (budget.left <= 0) break;
-    const part = resolve(budget.root, member);
+    const part = resolve(budget.source, member);
     // An optional part that has parts of its own is added by a button.
     if (!required.includes(name) && !(part && Object.hasOwn(part, 'default'))) continue;
     const value = create(budget, member, depth + 1);
