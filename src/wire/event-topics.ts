@@ -141,12 +141,14 @@ export function composeTopic(kind: TopicKind, ...names: readonly string[]): stri
 // The keys of TOPICS.
 const TOPIC_KINDS = Object.keys(TOPICS) as readonly TopicKind[];
 
-/** Bounds of one event stream. */
+/** Bounds of event streams. */
 export const EVENT_LIMITS = {
   /** Topics of one connection. */
   topics: 16,
   /** Connections of one session or key, on one node. */
   callerConnections: 8,
+  /** Different topics of all connections of one user, on one node: each is read about once a second. */
+  userTopics: 500,
   /** A connection ends after this time, ms; its client connects again. */
   lifetimeMs: 600_000,
   /** Silence before a comment is sent, ms. */

@@ -38,7 +38,11 @@ interface Joined {
 export class EventHub {
   readonly #options: EventHubOptions;
   readonly #channels = new Map<string, Joined>();
-  readonly #callers = new Map<string, number>();
+  /** Connections, by key or session, and by user. */
+  readonly #callers = new Counts();
+  readonly #users = new Counts();
+  /** Topics that are read, by user. */
+  readonly #userTopics = new Counts();
   readonly #closing = new AbortController();
   #connections = 0;
 
@@ -67,42 +71,56 @@ export class EventHub {
   }
 
   /** Counts a connection. @returns the function that ends it @throws ProblemError `rate_limited` */
-  enter({ id }: Pick<EventCaller, 'id'>): () => void {
-    const own = this.#callers.get(id) ?? 0;
-    const { callerConnections } = EVENT_LIMITS;
-    if (own >= callerConnections) {
+  enter({ holder: { userId }, id }: Pick<EventCaller, 'holder' | 'id'>): () => void {
+    const { maxConnections } = this.#options;
+    const own = this.#callers.of(id);
+    if (own >= EVENT_LIMITS.callerConnections) {
       throw refuse(`This key or session already has ${own} event streams; close some.`);
     }
-    if (this.#connections >= this.#options.maxConnections) {
+    const ofUser = this.#users.of(userId);
+    // One user, who may have many keys, leaves room for the others.
+    if (ofUser >= Math.max(EVENT_LIMITS.callerConnections, maxConnections / 2)) {
+      throw refuse(`Your keys and sessions already have ${ofUser} event streams; close some.`);
+    }
+    if (this.#connections >= maxConnections) {
       throw refuse(`The node already has ${this.#connections} event streams; try again later.`);
     }
-    this.#callers.set(id, own + 1);
+    this.#callers.add(id);
+    this.#users.add(userId);
     this.#connections += 1;
     return () => {
       this.#connections -= 1;
-      const left = (this.#callers.get(id) ?? 1) - 1;
-      if (left > 0) this.#callers.set(id, left);
-      else this.#callers.delete(id);
+      this.#callers.remove(id);
+      this.#users.remove(userId);
     };
   }
 
-  /** Offers the topic's last snapshot and each later one. @returns the function that ends it */
+  /**
+   * Offers the topic's last snapshot and each later one. @returns the function that ends it @throws ProblemError
+   * `rate_limited`
+   */
   listen(caller: EventCaller, topic: Topic, listener: Listener): () => void {
     const name = nameChannel(caller.holder, topic);
     const known = this.#channels.get(name);
     // What was not found then may exist by now.
-    const joined = known && !known.channel.isOver ? known : this.#open(name, topic);
+    const joined = known && !known.channel.isOver ? known : this.#open(name, caller, topic);
     joined.callers.set(listener, caller);
     joined.channel.add(listener);
     return () => {
-      joined.callers.delete(listener);
+      if (!joined.callers.delete(listener)) return;
       joined.channel.remove(listener);
-      if (joined.channel.isEmpty && this.#channels.get(name) === joined)
-        this.#channels.delete(name);
+      if (!joined.channel.isEmpty) return;
+      this.#userTopics.remove(caller.holder.userId);
+      if (this.#channels.get(name) === joined) this.#channels.delete(name);
     };
   }
 
-  #open(name: string, topic: Topic): Joined {
+  #open(name: string, { holder: { userId } }: EventCaller, topic: Topic): Joined {
+    const ofUser = this.#userTopics.of(userId);
+    if (ofUser >= EVENT_LIMITS.userTopics) {
+      throw refuse(`Your event streams already have ${ofUser} different topics; close some.`);
+    }
+    this.#userTopics.add(userId);
     const { clock, log, read, watch } = this.#options;
     const callers = new Map<Listener, EventCaller>();
     const channel = new Channel({
@@ -117,6 +135,25 @@ export class EventHub {
     const joined = { channel, callers };
     this.#channels.set(name, joined);
     return joined;
+  }
+}
+
+/** How many there are of each name. */
+class Counts {
+  readonly #counts = new Map<string, number>();
+
+  of(name: string): number {
+    return this.#counts.get(name) ?? 0;
+  }
+
+  add(name: string): void {
+    this.#counts.set(name, this.of(name) + 1);
+  }
+
+  remove(name: string): void {
+    const left = this.of(name) - 1;
+    if (left > 0) this.#counts.set(name, left);
+    else this.#counts.delete(name);
   }
 }
 
