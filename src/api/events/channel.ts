@@ -4,11 +4,17 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Waiter } from '../../base/waiters.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/event-topics.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { toProblem } from '../http/problem-reply.ts';
 
 /** A job that changes all the time is read this often at most, ms. */
 const WATCHED_EVERY_MS = 250;
+
+/**
+ * Problems that end by themselves. `unauthorized`: another node already knows that the key of the caller who reads for all
+ * has been revoked; that caller leaves, and the next one reads.
+ */
+const PASSING: ReadonlySet<ProblemCode> = new Set(['rate_limited', 'unauthorized']);
 
 /** The last event of a topic; connections share its bytes. */
 export interface Snapshot {
@@ -122,7 +128,7 @@ export class Channel {
     if (!known) log.error({ err: error, topic: topic.kind }, 'reading a topic failed, retrying');
     const problem =
       known ?? new ProblemError('internal', 'The platform failed; its log has the cause.');
-    const isFinal = known !== undefined && known.status < 500 && known.status !== 429;
+    const isFinal = known !== undefined && known.status < 500 && !PASSING.has(known.code);
     const json = JSON.stringify({
       ...{ topic: topic.name, problem: problem.toProblem(), final: isFinal },
     });

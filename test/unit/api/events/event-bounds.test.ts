@@ -3,7 +3,6 @@ import { expect, it, onTestFinished } from 'vitest';
 import { type EventCaller, EventHub } from '../../../../src/api/events/event-hub.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import type { Waiter } from '../../../../src/base/waiters.ts';
 import { EVENT_LIMITS, readTopic, type Topic } from '../../../../src/wire/event-topics.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 
@@ -12,11 +11,9 @@ function callerOf(userId: string, id: string): EventCaller {
   return { holder: { ...holder, userId }, id, credentials: {} };
 }
 
-function openHub(
-  read: (caller: EventCaller) => Promise<object>,
-  watch: () => Waiter | undefined = () => undefined,
-) {
+function openHub(read: (caller: EventCaller) => Promise<object>) {
   const clock = new ManualClock();
+  const watch = () => undefined;
   const hub = new EventHub({ clock, log: silentLog, maxConnections: 40, read, watch });
   onTestFinished(() => hub.stop());
   return { clock, hub };
@@ -46,7 +43,9 @@ it('has a bound of different topics for each user', () => {
   listen('ada', 7);
   listen('bob', 1_000);
   leave[0]?.();
+  leave[0]?.();
   listen('ada', 1_000);
+  expect(() => listen('ada', 1_001)).toThrow('already have 500');
 });
 
 it('goes on with the next caller after another node has refused a revoked key', async () => {
@@ -62,19 +61,4 @@ it('goes on with the next caller after another node has refused a revoked key', 
   leave();
   await clock.advance(2_000);
   expect(seen.at(-1)).toContain('"fine":true');
-});
-
-it('reads a topic that cannot be watched now', async () => {
-  const { clock, hub } = openHub(
-    async () => ({ fine: true }),
-    () => {
-      throw new ProblemError('unavailable', 'the shard moves');
-    },
-  );
-  const seen: string[] = [];
-  hub.listen(callerOf('ada', 'k'), topicOf('job:demo/1'), ({ bytes }) => {
-    seen.push(bytes.toString());
-  });
-  await clock.advance(1_000);
-  expect(seen).toEqual([expect.stringContaining('"fine":true')]);
 });
