@@ -39,7 +39,11 @@ export function createQueue(options: QueueParts): Queue {
   return queue;
 }
 
-function createWebhookSender({ dataFolder, webhooks }: QueueParts): HttpWebhookSender {
+/** @throws PlatformOptionError */
+export function createWebhookSender({
+  dataFolder,
+  webhooks,
+}: Pick<QueueParts, 'dataFolder' | 'webhooks'>): HttpWebhookSender {
   const { addresses = 'public', nameServers, secretFile } = webhooks;
   const path = secretFile ?? (dataFolder && locateWebhookSecrets(dataFolder));
   const secrets = path === undefined ? [generatePlatformSecret()] : useWebhookSecrets(path);

@@ -12,10 +12,11 @@ import type { FindScaling } from '../queue/waits/waits.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { Compute } from './compute/compute.ts';
+import { createNoticeSender } from './compute/notice-sender.ts';
 import { choosePodUser, shareDataFolder } from './compute/pod-user-choice.ts';
 import { checkWorkerUrl, openWorkerAccess } from './compute/worker-access.ts';
 import { checkCorsOrigins } from './cors-origins.ts';
-import { createQueue } from './create-queue.ts';
+import { createQueue, createWebhookSender } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
 import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
@@ -181,5 +182,6 @@ async function openCompute(
   const { engine, limits, workerFolders } = await openMachine({ ...rest, log }, podUser);
   const sealer = openSealer(options.secretsKeyFile);
   const parts = { store, clock, log, catalog, processUsers, quotas, sealer } as const;
-  return Compute.open({ ...parts, engine, workerFolders, limits });
+  const noticeSender = engine && createNoticeSender(createWebhookSender(options), clock);
+  return Compute.open({ ...parts, engine, workerFolders, limits, noticeSender });
 }

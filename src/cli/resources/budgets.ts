@@ -21,6 +21,10 @@ const updateOptions = {
     ...{ min: 0.01, max: 1, placeholder: 'SHARE' },
     help: 'share of the limit from which the state is `warning`; default of a new budget: 0.8',
   }),
+  webhook: text({
+    placeholder: 'URL',
+    help: 'URL to which the platform posts a notice when the budget is nearly used up, and when it is',
+  }),
   file: bodyFileOption,
 };
 
@@ -58,14 +62,15 @@ const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOp
       name,
       period,
       warnAt,
+      webhook,
     }: OptionValues<typeof createOptions>) =>
-      composeBody(file, { name, limit, warnAt, period, endpointId: endpoint }),
+      composeBody(file, { name, limit, warnAt, webhook, period, endpointId: endpoint }),
     examples: ['millrace budgets create --name month --limit 500'],
   },
   update: {
     options: updateOptions,
-    compose: ({ file, limit, name, warnAt }: OptionValues<typeof updateOptions>) =>
-      composeBody(file, { name, limit, warnAt }),
+    compose: ({ file, limit, name, warnAt, webhook }: OptionValues<typeof updateOptions>) =>
+      composeBody(file, { name, limit, warnAt, webhook }),
     effect: 'A higher limit lets new pods and workers start within 10 seconds.',
     examples: ['millrace budgets update month --limit 800'],
   },

@@ -20,7 +20,10 @@ const options = {
 };
 
 const positionals = [
-  { name: '<id>', help: 'endpoint ID; not its name, because the platform is not called' },
+  {
+    name: '<id>',
+    help: 'ID of an endpoint or a budget; not its name, because the platform is not called',
+  },
 ];
 
 export const webhookSecretVerb: Verb = {

@@ -18,6 +18,7 @@ import { StoredResources } from '../stored-resources.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
 import { formatUsd, STEP_MS } from './bill-rows.ts';
 import type { Billing } from './billing.ts';
+import { startPeriod } from './period.ts';
 
 /** Units of the bill in a USD: millionths of a USD per hour times ms. */
 const UNITS_PER_USD = 1_000_000 * 3_600_000;
@@ -31,10 +32,18 @@ export interface BudgetsOptions {
   billing: () => Pick<Billing, 'rows'>;
   /** ID of the user's endpoint with this ID or name; undefined: there is none. */
   findEndpoint: (userId: string, idOrName: string) => string | undefined;
+  /** Why the platform may not call the webhook. Default: it may. */
+  judgeWebhook?: ((url: string) => string | undefined) | undefined;
 }
 
 type Kept = StoredResources<BudgetCreation, BudgetUpdate, StoredBudget>;
 type State = BudgetRecord['state'];
+
+/** What was found of a budget. */
+interface Judged {
+  record: BudgetRecord;
+  userId: string;
+}
 
 export class Budgets
   implements UserResources<BudgetCreation, BudgetUpdate, BudgetRecord>, NamedRecords, UseSource
@@ -42,7 +51,7 @@ export class Budgets
   readonly #options: BudgetsOptions;
   readonly #kept: Kept;
   /** What the last pass found, by budget. */
-  readonly #judged = new Map<string, { record: BudgetRecord; userId: string }>();
+  readonly #judged = new Map<string, Judged>();
 
   private constructor(options: BudgetsOptions, kept: Kept) {
     this.#options = options;
@@ -50,10 +59,13 @@ export class Budgets
   }
 
   static async open(options: BudgetsOptions): Promise<Budgets> {
-    const { clock, quotas, store } = options;
+    const { clock, judgeWebhook, quotas, store } = options;
     const kept = await StoredResources.open<BudgetCreation, BudgetUpdate, StoredBudget>({
       ...{ store, clock, quotas, name: 'budgets', prefix: 'bud', record: storedBudget },
-      rules: { compose: (made, creation) => ({ ...made, ...creation }) },
+      rules: {
+        compose: (made, creation) => ({ ...made, ...creation }),
+        admit: (_, { webhook }) => refuseWebhook(webhook, judgeWebhook),
+      },
     });
     return new Budgets(options, kept);
   }
@@ -95,8 +107,14 @@ export class Budgets
     this.#judged.delete(id);
   }
 
+  /** Undefined: the budget does not exist or has none. */
+  webhookOf(id: string): string | undefined {
+    const kept = this.#kept.entries().find(({ item }) => item.id === id);
+    return kept?.item.webhook ?? undefined;
+  }
+
   /** Reads what was spent of all budgets. */
-  async observe(): Promise<void> {
+  async observe(): Promise<readonly Judged[]> {
     const all = this.#kept.entries();
     const ids = new Set(all.map(({ item }) => item.id));
     for (const id of this.#judged.keys()) if (!ids.has(id)) this.#judged.delete(id);
@@ -108,6 +126,7 @@ export class Budgets
       if (state === 'warning') this.#options.log.warn(note, 'budget is nearly used up');
       else this.#options.log.warn(note, 'budget is used up');
     }
+    return [...this.#judged.values()];
   }
 
   /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. Up to the last pass. */
@@ -156,9 +175,13 @@ export function judgeState(
   return share >= warnAt ? 'warning' : 'ok';
 }
 
-/** Unix ms, in UTC. */
-export function startPeriod(period: StoredBudget['period'], now: number): number {
-  const date = new Date(now);
-  const day = period === 'day' ? date.getUTCDate() : 1;
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), day);
+/** @throws ProblemError `invalid` */
+function refuseWebhook(
+  webhook: string | null | undefined,
+  judge: BudgetsOptions['judgeWebhook'],
+): void {
+  const reason = webhook == null ? undefined : judge?.(webhook);
+  if (reason === undefined) return;
+  const errors = [`webhook: ${reason}`];
+  throw new ProblemError('invalid', `the webhook cannot be called: ${reason}`, { errors });
 }

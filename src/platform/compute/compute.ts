@@ -6,6 +6,7 @@ import type { Log } from '../../base/log.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
 import { PodTargets } from '../../control/balancing/worker-targets.ts';
 import { Billing } from '../../control/billing/billing.ts';
+import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
@@ -26,7 +27,7 @@ import type { NetworkVolumeService } from '../../control/volumes/network-volumes
 import { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { Store } from '../../store/store.ts';
+import { logLevelOf, type Store } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 import { findHandlerFault } from '../files/handler-fault.ts';
 import { PodControl, type WorkerHost } from './pod-control.ts';
@@ -45,6 +46,8 @@ export interface ComputeOptions {
   chooseShard?: ((endpointId: string) => number) | undefined;
   /** Encrypts the secrets of registries. */
   sealer: SecretSealer;
+  /** Posts notices of budgets; closed together with Compute. Default: they are not posted. */
+  noticeSender?: NoticeSender | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Resources of all pods together. Default: no limit. */
@@ -162,6 +165,7 @@ export class Compute {
     const { budgets, networkVolumes, registries, served, templates } = await openResources({
       ...{ store, clock, log, catalog, quotas, sealer },
       billing: () => billing,
+      judgeWebhook: (url) => options.noticeSender?.judge(url),
       findEndpoint: (userId, idOrName) => {
         const id = found?.resolve(userId, idOrName) ?? idOrName;
         return found?.find(id)?.userId === userId ? id : undefined;
@@ -196,10 +200,12 @@ export class Compute {
     });
     found = endpoints;
     const decisions = await Decisions.open(podStore);
-    return new Compute(options, {
+    const compute = new Compute(options, {
       ...{ billing, budgets, registries },
       ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals },
     });
+    if (!nodes) await compute.readBudgets();
+    return compute;
   }
 
   get pods(): Pods | undefined {
@@ -222,6 +228,16 @@ export class Compute {
 
   get balancer(): Balancer | undefined {
     return this.#engineParts?.balancer;
+  }
+
+  /** Before the first request for a pod, so that none slips through a budget that is used up. Never rejects. */
+  async readBudgets(): Promise<void> {
+    const { log } = this.#options;
+    try {
+      if (this.#engineParts) await this.budgets.observe();
+    } catch (err) {
+      log[logLevelOf(err)]({ err }, 'reading budgets failed, retrying');
+    }
   }
 
   /**
@@ -289,6 +305,7 @@ export class Compute {
     this.#control = new PodControl({
       ...{ catalog, decisions, endpoints, templates, clock, log, balancer, engine, pods },
       ...{ billing: this.billing, budgets: this.budgets },
+      ...{ store: this.#options.store, noticeSender: this.#options.noticeSender },
       ...{ keys, host },
     });
     await this.#control.start();
@@ -354,5 +371,6 @@ export class Compute {
     await this.end();
     this.#engineParts?.balancer.close();
     await this.#engineParts?.engine.close();
+    await this.#options.noticeSender?.close();
   }
 }

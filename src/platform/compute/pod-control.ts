@@ -5,6 +5,7 @@ import type { Log } from '../../base/log.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import { keepBilling } from '../../control/billing/billing-keeper.ts';
+import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
@@ -18,6 +19,7 @@ import { Fleet } from '../../control/scaling/fleet.ts';
 import type { WorkView } from '../../control/scaling/work-view.ts';
 import { type GoneWorker, WorkerPods } from '../../control/scaling/worker-pods.ts';
 import type { Engine } from '../../engine/engine.ts';
+import type { Store } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 
 /** What workers in pods need from the machine that they run on, and from the queue of their endpoint. */
@@ -54,6 +56,10 @@ export interface PodControlOptions {
   pods: Pods;
   billing: Billing;
   budgets: Budgets;
+  /** Of budgets. */
+  store: Store;
+  /** Undefined: notices of budgets are not posted. */
+  noticeSender: NoticeSender | undefined;
   balancer: Balancer;
   engine: Engine;
   keys: Keys;

@@ -15,8 +15,10 @@ import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
 import { Compute } from '../compute/compute.ts';
+import { createNoticeSender } from '../compute/notice-sender.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import type { FolderUse } from '../compute/worker-folders.ts';
+import { createWebhookSender } from '../create-queue.ts';
 import { readNodeName } from '../files/node-name.ts';
 import { openSealer } from '../files/secret-keys.ts';
 import { type Machine, openMachine } from '../machine.ts';
@@ -94,6 +96,7 @@ export class NodeCompute {
     node.#compute = await Compute.open({
       ...{ store, clock, log, quotas, chooseShard, engine: parts?.engine },
       sealer: openSealer(platform.secretsKeyFile),
+      noticeSender: parts && createNoticeSender(createWebhookSender(platform), clock),
       catalog: ofMachines.catalog,
       processUsers: trustUsers ? 'all' : 'owner',
       ...(parts && {
@@ -145,9 +148,10 @@ export class NodeCompute {
     this.#parts?.machines.follow(view);
   }
 
-  /** Reads the pods: this node is about to lead. */
+  /** Reads the pods, and what budgets have left: this node is about to lead. */
   async load(): Promise<void> {
     await this.compute.pods?.live.load();
+    await this.compute.readBudgets();
   }
 
   /** This node leads until `lost` aborts or `end` is called. Other nodes may be slow: it does not wait for them. */

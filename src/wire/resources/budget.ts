@@ -1,11 +1,18 @@
 // Schemas of a budget, a limit on what a user's resources may cost in a day or a month; its operations.
 import { z } from 'zod';
+import { webhook } from '../job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes.ts';
 import { resourceName } from '../text.ts';
 
 const limit = z.number().min(0.01).max(1_000_000_000).describe('USD');
 const warnAt = z.number().min(0.01).max(1);
+const noticeUrl = webhook
+  .nullable()
+  .describe(
+    'URL to which the platform posts a notice when the state becomes `warning` or `used_up`, once in a period each; ' +
+      'must be a public address unless the operator allows others. null: none',
+  );
 
 /** Body of `POST /v1/budgets`. */
 export const budgetCreation = z.strictObject({
@@ -22,6 +29,7 @@ export const budgetCreation = z.strictObject({
   period: z.enum(['day', 'month']).default('month').describe('In UTC'),
   limit,
   warnAt: warnAt.default(0.8).describe('Share of the limit from which the state is `warning`'),
+  webhook: noticeUrl.default(null),
 });
 export type BudgetCreation = z.infer<typeof budgetCreation>;
 
@@ -30,6 +38,7 @@ export const budgetUpdate = z.strictObject({
   name: resourceName.exactOptional(),
   limit: limit.exactOptional(),
   warnAt: warnAt.exactOptional(),
+  webhook: noticeUrl.exactOptional(),
 });
 export type BudgetUpdate = z.infer<typeof budgetUpdate>;
 
@@ -41,6 +50,7 @@ export const storedBudget = z.object({
   period: z.enum(['day', 'month']),
   limit: z.number(),
   warnAt: z.number(),
+  webhook: z.string().nullable().default(null).describe('null: none'),
   createdAt: z.iso.datetime(),
 });
 export type StoredBudget = z.infer<typeof storedBudget>;
@@ -55,6 +65,17 @@ export const budgetRecord = storedBudget.extend({
 });
 export type BudgetRecord = z.infer<typeof budgetRecord>;
 
+/** Values of `type` by state. */
+export const noticeTypes = { warning: 'budget.warning', used_up: 'budget.used_up' } as const;
+
+/** Body of a post to a budget's webhook. */
+export interface BudgetNotice {
+  type: (typeof noticeTypes)[keyof typeof noticeTypes];
+  /** When the platform found it: ISO 8601, UTC. */
+  timestamp: string;
+  data: Omit<BudgetRecord, 'webhook'>;
+}
+
 const EXAMPLE: BudgetRecord = {
   id: 'bud_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d75',
   name: 'month',
@@ -62,6 +83,7 @@ const EXAMPLE: BudgetRecord = {
   period: 'month',
   limit: 500,
   warnAt: 0.8,
+  webhook: 'https://example.com/hooks/budget',
   createdAt: '2026-01-15T09:30:00.000Z',
   spent: '420.118200',
   state: 'warning',

@@ -4,7 +4,8 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
-import { Budgets, judgeState, startPeriod } from '../../../../src/control/billing/budgets.ts';
+import { Budgets, judgeState } from '../../../../src/control/billing/budgets.ts';
+import { endPeriod, startPeriod } from '../../../../src/control/billing/period.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { budgetCreation } from '../../../../src/wire/resources/budget.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
@@ -96,6 +97,8 @@ it('is judged to the last unit, and begins at midnight in UTC', () => {
   expect(judgeState(limit, 10n * usd)).toBe('used_up');
   expect(startPeriod('day', START)).toBe(Date.UTC(2026, 2, 30));
   expect(startPeriod('month', START)).toBe(Date.UTC(2026, 2, 1));
+  expect(endPeriod('day', Date.UTC(2026, 2, 31, 5))).toBe(Date.UTC(2026, 3, 1));
+  expect(endPeriod('month', Date.UTC(2026, 11, 3))).toBe(Date.UTC(2027, 0, 1));
 });
 
 it('refuses to create and to start pods, and leaves running ones alone', async () => {
