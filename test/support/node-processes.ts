@@ -13,7 +13,7 @@ export interface NodesOptions {
   shards: number;
   endpoints: string[];
   /** Default: none. */
-  engine?: 'none' | 'process';
+  engine?: 'none' | 'process' | 'kubernetes';
   args?: string[];
   /** The nodes have gRPC ports, and tell workers their URLs. */
   advertise?: boolean;

@@ -1,11 +1,17 @@
-// Checks at the start of a node that it has the same engine as the nodes that serve already: whichever leads manages
-// the pods of all.
+// Checks at the start of a node that it has the same engine as the nodes that serve already, and in a cluster the same
+// name: whichever leads manages the pods of all.
 import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
 import { callNode } from '../nodes/node-calls.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import { machineInfo } from './machine-messages.ts';
+
+export interface OwnEngine {
+  engine: EngineKind;
+  /** Name of the platform in its cluster. Undefined: each node has a machine of its own. */
+  cluster?: string | undefined;
+}
 
 export interface OtherNodes {
   membership: Pick<Membership, 'id' | 'view'>;
@@ -14,25 +20,37 @@ export interface OtherNodes {
 
 /** A node that does not answer is left out. @throws PlatformOptionError */
 export async function checkEngines(
-  engine: EngineKind,
+  own: OwnEngine,
   { client, membership }: OtherNodes,
 ): Promise<void> {
-  const { id: own, view } = membership;
-  const others = view.nodes.filter(({ id, isLive }) => isLive && id !== own);
-  const engines = await Promise.all(
-    others.map(async ({ url }) => ({ url, engine: await readEngine(client, url) })),
-  );
-  const other = engines.find((each) => each.engine !== undefined && each.engine !== engine);
-  if (!other) return;
-  const problem = `is ${engine}, but node ${other.url} has ${other.engine}; give all nodes the same. To change it, stop all nodes first`;
-  throw new PlatformOptionError('invalid', 'compute.engine', problem);
+  const { id: ownId, view } = membership;
+  const others = view.nodes.filter(({ id, isLive }) => isLive && id !== ownId);
+  const asked = others.map(async ({ url }) => ({ url, ...(await readEngine(client, url)) }));
+  for (const { engine, name, url } of await Promise.all(asked)) {
+    if (engine === undefined) continue;
+    if (engine !== own.engine) {
+      const problem = `is ${own.engine}, but node ${url} has ${engine}; ${ADVICE}`;
+      throw new PlatformOptionError('invalid', 'compute.engine', problem);
+    }
+    if (own.cluster !== undefined && name !== own.cluster) {
+      const problem = `has \`platform\` ${own.cluster}, but node ${url} has ${name}; ${ADVICE}`;
+      throw new PlatformOptionError('invalid', 'compute.kubernetes.settings', problem);
+    }
+  }
 }
 
-async function readEngine(client: NodeClient, url: string): Promise<EngineKind | undefined> {
+const ADVICE = 'give all nodes the same. To change it, stop all nodes first';
+
+/** `engine` is undefined if the node does not answer. */
+async function readEngine(
+  client: NodeClient,
+  url: string,
+): Promise<{ engine?: EngineKind; name?: string }> {
   try {
-    return machineInfo.parse(await callNode(client, url, 'describe', null)).engine;
+    const { engine, name } = machineInfo.parse(await callNode(client, url, 'describe', null));
+    return { engine, name };
   } catch (error) {
     // An earlier version knows neither the call nor engines with nodes.
-    return error instanceof NodeCallError && error.status === 404 ? 'none' : undefined;
+    return error instanceof NodeCallError && error.status === 404 ? { engine: 'none' } : {};
   }
 }

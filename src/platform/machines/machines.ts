@@ -3,7 +3,7 @@
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
 import type { Place } from '../../control/limits/capacity.ts';
 import type { Unreachable } from '../../control/pods/pod-lifecycle.ts';
 import type { PodState } from '../../control/pods/pods.ts';
@@ -43,6 +43,8 @@ export interface MachinesOptions {
   /** With connections of its own: acts may take minutes. */
   client: NodeClient;
   own: { info: () => MachineInfo; agent: MachineAgent };
+  /** The nodes have one machine together, a cluster: this node's agent acts for it. Default: each has its own. */
+  isShared?: boolean;
   clock: ResumableClock;
   log: Log;
   /** A machine was found, or is gone. */
@@ -91,7 +93,7 @@ export class Machines {
 
   follow(view: ClusterView): void {
     if (this.#term === undefined) return;
-    const live = view.nodes.filter(({ isLive }) => isLive);
+    const live = this.#listWithMachine(view);
     const ids = new Set(live.map(({ id }) => id));
     const gone = [...this.#machines.values()].filter(({ nodeId }) => !ids.has(nodeId));
     for (const machine of gone) this.#drop(machine);
@@ -148,8 +150,8 @@ export class Machines {
       return { why, isGone: false };
     }
     // A live node that has not answered yet may be the one.
-    const isGone = this.#options.cluster.view.nodes.every(
-      ({ id, isLive }) => !isLive || this.#isKnown(id),
+    const isGone = this.#listWithMachine(this.#options.cluster.view).every(({ id }) =>
+      this.#isKnown(id),
     );
     if (node === undefined) return { why: 'no node has the container of this pod', isGone };
     return { why: isGone ? `node ${node} is gone` : `node ${node} does not answer`, isGone };
@@ -216,6 +218,12 @@ export class Machines {
     const leads = shard?.owner === cluster.id && shard.epoch === this.#term;
     if (this.#term !== undefined && leads && cluster.isServing) return this.#term;
     throw new EngineError('unavailable', 'this node does not lead at the moment');
+  }
+
+  /** The live nodes whose agents are called. */
+  #listWithMachine({ nodes }: ClusterView): NodeView[] {
+    const { cluster, isShared = false } = this.#options;
+    return nodes.filter(({ id, isLive }) => isLive && (!isShared || id === cluster.id));
   }
 
   #isSilent({ silentSince }: Machine): boolean {

@@ -23,7 +23,7 @@ import { readNodeName } from '../files/node-name.ts';
 import { openSealer } from '../files/secret-keys.ts';
 import { type Machine, openMachine } from '../machine.ts';
 import { callNode } from '../nodes/node-calls.ts';
-import type { NodePlatformOptions } from '../nodes/node-options.ts';
+import { findClusterName, type NodePlatformOptions } from '../nodes/node-options.ts';
 import { LeaderScaling } from './leader-scaling.ts';
 import { MachineAgent } from './machine-agent.ts';
 import type { MachineCallHandlers } from './machine-calls.ts';
@@ -79,7 +79,7 @@ export class NodeCompute {
     const hasPods = compute.engine !== 'none' && dataFolder !== undefined;
     this.#options = options;
     this.#machine = machine;
-    this.#name = hasPods ? readNodeName(dataFolder) : '';
+    this.#name = hasPods ? (findClusterName(compute) ?? readNodeName(dataFolder)) : '';
     this.#parts = machine.engine && this.#createParts(machine.engine);
   }
 
@@ -227,13 +227,14 @@ export class NodeCompute {
 
   #createParts(own: Engine): EngineParts {
     const { client, clock, cluster, platform } = this.#options;
-    const { log } = platform;
+    const { compute, log } = platform;
     const readTerm = () => cluster.view.shards.find(({ id }) => id === 0)?.epoch ?? 0;
     const readUse = () => this.#readUse();
     const { workerFolders } = this.#machine;
     const agent = new MachineAgent({ engine: own, workerFolders, readTerm, readUse });
     const machines = new Machines({
       ...{ cluster, client, clock, log, own: { agent, info: () => this.#describe() } },
+      isShared: findClusterName(compute) !== undefined,
       onChange: () => this.#noteMachines(machines),
     });
     const engine = new NodesEngine({

@@ -40,6 +40,17 @@ export interface NodePlatformOptions extends CompleteOptions {
   webhooks: WebhookOptions & { secretFile: string };
 }
 
+/**
+ * The name by which nodes find the pods of their cluster, which is one machine of all of them. Undefined: each node has
+ * a machine of its own.
+ */
+export function findClusterName({
+  engine,
+  kubernetes,
+}: CompleteOptions['compute']): string | undefined {
+  return engine === 'kubernetes' ? kubernetes?.settings?.platform : undefined;
+}
+
 /** Undefined: the platform is no node. @throws PlatformOptionError */
 export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions | undefined {
   const { nodes, store, webhooks } = options;
@@ -53,6 +64,10 @@ export function checkNodeOptions(options: CompleteOptions): NodePlatformOptions 
       'webhooks.secretFile',
       'is needed with `nodes`, with the same content on all of them',
     );
+  }
+  if (options.compute.engine === 'kubernetes' && findClusterName(options.compute) === undefined) {
+    const problem = 'needs `platform` in its settings with nodes: the same name for all of them';
+    throw refuse('compute.kubernetes.settings', problem);
   }
   checkSecrets(nodes.secrets);
   checkAdvertised('nodes.advertiseUrl', nodes.advertiseUrl, ['http:', 'https:']);

@@ -36,7 +36,7 @@ import { readLeaderUse } from './leader-use.ts';
 import { listNodes } from './list-nodes.ts';
 import { callNode } from './node-calls.ts';
 import { createNodeClock } from './node-clock.ts';
-import type { NodeOptions, NodePlatformOptions } from './node-options.ts';
+import { findClusterName, type NodeOptions, type NodePlatformOptions } from './node-options.ts';
 import type { NodePlacement } from './node-placement.ts';
 import { NodeStatus } from './node-status.ts';
 import { boundTimes, openShardStore } from './shard-store.ts';
@@ -83,7 +83,8 @@ export async function openNode(
   const webhookSecrets = useWebhookSecrets(options.webhooks.secretFile);
   const client = new NodeClient({ secrets: nodes.secrets });
   closers.push(() => client.close());
-  await checkEngines(options.compute.engine, { membership, client });
+  const cluster = findClusterName(options.compute);
+  await checkEngines({ engine: options.compute.engine, cluster }, { membership, client });
   // A shard is opened after a read of the control plane.
   const reader = new PostgresReader({ target, ...boundTimes(limits) });
   closers.push(() => reader.close());

@@ -85,12 +85,13 @@ export class PodRun {
     clearTimeout(this.#deadline);
     if (activeDeadlineSeconds === undefined || this.#stopped.signal.aborted) return;
     const end = this.#startTime + activeDeadlineSeconds * this.#options.secondMs;
-    if (end - Date.now() > MAX_TIMER_MS) return;
+    const waitMs = Math.max(0, end - Date.now());
+    if (waitMs > MAX_TIMER_MS) return;
     this.#deadline = setTimeout(() => {
       const message = 'Pod was active on the node longer than the specified deadline';
       this.#stopReason = { phase: 'Failed', reason: 'DeadlineExceeded', message };
       this.#stop(terminationGracePeriodSeconds);
-    }, end - Date.now());
+    }, waitMs);
   }
 
   /** Ends it at once: its object is gone. */

@@ -20,19 +20,34 @@ async function startOther(info: object | undefined) {
 }
 
 it('accepts the same engine', async () => {
-  await expect(checkEngines('process', await startOther(INFO))).resolves.toBeUndefined();
+  await expect(
+    checkEngines({ engine: 'process' }, await startOther(INFO)),
+  ).resolves.toBeUndefined();
 });
 
 it('refuses another engine, and names both', async () => {
-  const refused = checkEngines('docker', await startOther(INFO));
+  const refused = checkEngines({ engine: 'docker' }, await startOther(INFO));
   await expect(refused).rejects.toThrow(
     /^compute\.engine: is docker, but node http:\S+ has process; /,
   );
 });
 
+it('refuses another name of the platform in a cluster', async () => {
+  const other = await startOther({ ...INFO, engine: 'kubernetes' });
+  const own = { engine: 'kubernetes', cluster: 'a' } as const;
+  await expect(checkEngines(own, other)).resolves.toBeUndefined();
+  await expect(checkEngines({ ...own, cluster: 'b' }, other)).rejects.toThrow(
+    /^compute\.kubernetes\.settings: has `platform` b, but node http:\S+ has a; /,
+  );
+});
+
 it('takes a node of an earlier version for one without an engine', async () => {
-  await expect(checkEngines('none', await startOther(undefined))).resolves.toBeUndefined();
-  await expect(checkEngines('process', await startOther(undefined))).rejects.toThrow(/has none/);
+  await expect(
+    checkEngines({ engine: 'none' }, await startOther(undefined)),
+  ).resolves.toBeUndefined();
+  await expect(checkEngines({ engine: 'process' }, await startOther(undefined))).rejects.toThrow(
+    /has none/,
+  );
 });
 
 it('leaves out a node that does not answer', async () => {
@@ -42,5 +57,5 @@ it('leaves out a node that does not answer', async () => {
   const dead = own ? [own, { ...own, id: 'node_other' }] : [];
   const view = { nodes: dead, shards: [] };
   const others = { client, membership: { id: 'node_own', view } };
-  await expect(checkEngines('docker', others)).resolves.toBeUndefined();
+  await expect(checkEngines({ engine: 'docker' }, others)).resolves.toBeUndefined();
 });

@@ -33,9 +33,11 @@ const specOf = (id: string) => ({
 async function startMachines({
   clock = systemClock,
   otherName = 'other',
+  isShared = false,
 }: {
   clock?: ResumableClock;
   otherName?: string;
+  isShared?: boolean;
 } = {}) {
   const hosts = { own: new MemoryHost(systemClock), other: new MemoryHost(systemClock) };
   const cluster = {
@@ -74,7 +76,7 @@ async function startMachines({
   };
   let changes = 0;
   const machines = new Machines({
-    ...{ cluster, client, clock, log: silentLog },
+    ...{ cluster, client, clock, isShared, log: silentLog },
     own: {
       agent: agentOf(hosts.own, () => seen.ownTerm),
       info: () => describeMachine('own'),
@@ -180,6 +182,18 @@ describe('the machines of nodes', () => {
     expect(machines.listPlaces()).toEqual([]);
     expect(machines.findUnreachable({ node: 'own' })).toMatchObject({ isGone: false });
     await expect(machines.act('own', { verb: 'list' })).rejects.toMatchObject(refusal);
+  });
+
+  it('are one if they are shared, which its leader reaches whatever other nodes are there', async () => {
+    const { hosts, machines, setView } = await startMachines({ otherName: 'own', isShared: true });
+    expect(machines.listPlaces()).toEqual([{ node: 'own', limits: LIMITS }]);
+    await machines.act('own', { verb: 'create', spec: specOf('pod_a') });
+    expect(hosts.own.get('pod_a').spec).toEqual(specOf('pod_a'));
+    setView(1, { hasOther: false });
+    expect(machines.findUnreachable({ node: 'own' })).toBeUndefined();
+    expect(machines.findUnreachable({ node: 'former' })).toEqual({
+      ...{ why: 'node former is gone', isGone: true },
+    });
   });
 
   it('get no new pods while their engine does not answer', async () => {
