@@ -9,6 +9,9 @@ import type { Budgets } from './budgets.ts';
 
 /** Time between two looks at budgets, ms: by so much of its cost a budget may be passed before starts are refused. */
 const OBSERVED_MS = 10_000;
+/** Looks take long if the bill has many rows: this many times as long, nothing is looked at. */
+const PAUSE_SHARE = 9;
+const MAX_PAUSE_MS = 300_000;
 const REMOVED_MS = 3_600_000;
 
 export interface BillingKeeperOptions {
@@ -31,14 +34,22 @@ export function keepBilling(options: BillingKeeperOptions): () => void {
     clock,
     closing: closing.signal,
     pass: async () => {
-      notices ??= await openNotices(options, closing.signal);
-      const found = await budgets.observe();
-      await notices?.note(found);
-      if (clock.now() >= removesAt) {
-        await billing.removeOld();
-        removesAt = clock.now() + REMOVED_MS;
+      const beganAt = clock.now();
+      const errors: unknown[] = [];
+      try {
+        notices ??= await openNotices(options, closing.signal);
+        const found = await budgets.observe((error) => errors.push(error));
+        await notices?.note(found);
+      } finally {
+        if (clock.now() >= removesAt) {
+          await billing.removeOld();
+          removesAt = clock.now() + REMOVED_MS;
+        }
       }
-      return clock.now() + OBSERVED_MS;
+      if (errors.length > 0) throw errors[0];
+      const now = clock.now();
+      const pauseMs = Math.max(OBSERVED_MS, (now - beganAt) * PAUSE_SHARE);
+      return now + Math.min(pauseMs, MAX_PAUSE_MS);
     },
     onError: (err) => log[logLevelOf(err)]({ err }, 'keeping the bill failed, retrying'),
   });

@@ -22,11 +22,11 @@ import {
   positionOf,
   readBill,
   STEP_MS,
+  type StoredBill,
   splitInterval,
 } from './bill-rows.ts';
 import { billedAs } from './pod-meter.ts';
 
-/** Rows that one request may read. */
 const MAX_ROWS = 50_000;
 /** Rows read in one operation. */
 const PAGE = 1_000;
@@ -67,6 +67,8 @@ export interface BillingOptions {
   pods: () => Pick<Pods, 'all' | 'meter'> | undefined;
   /** Undefined: none is known. */
   nameOf: (kind: BilledKind, id: string) => string | undefined;
+  /** Stored rows that one answer may be made from. Default: 50,000. */
+  maxRows?: number | undefined;
 }
 
 /** A sum of rows. */
@@ -99,13 +101,29 @@ export class Billing {
   /** In any order. @throws ProblemError `invalid` if there are too many */
   async rows(range: BillRange): Promise<BillRow[]> {
     const rows = new Map<string, BillRow>();
-    for (const row of await this.#readStored(range)) rows.set(keyOf(row), row);
+    const { maxRows = MAX_ROWS } = this.#options;
+    let read = 0;
+    for await (const page of this.#readStored(range)) {
+      read += page.length;
+      if (read > maxRows) throw refuseRange(maxRows);
+      for (const row of page) if (isWanted(row, range)) rows.set(keyOf(row), row);
+    }
     // Last, because an interval that ends meanwhile moves to the rows: it is missing once then, and never counts twice.
     for (const row of this.#listOpen(range)) {
       const known = rows.get(keyOf(row));
       rows.set(keyOf(row), known ? { ...known, ...addAmounts(known, row) } : row);
     }
     return [...rows.values()];
+  }
+
+  /** The sum of any number of rows, in units. */
+  async spent(range: BillRange): Promise<bigint> {
+    let units = 0n;
+    for await (const page of this.#readStored(range)) {
+      for (const row of page) if (isWanted(row, range)) units += row.units;
+    }
+    for (const row of this.#listOpen(range)) units += row.units;
+    return units;
   }
 
   /** Removes rows whose retention is over. */
@@ -125,24 +143,23 @@ export class Billing {
     }
   }
 
-  async #readStored(range: BillRange): Promise<BillRow[]> {
-    const { from, id: parent, kind, step, to, userId } = range;
-    const rows = new Map<string, BillRow>();
-    let before = positionOf(step, to);
+  /** In pages, each row once; also of other kinds. */
+  async *#readStored(range: BillRange): AsyncGenerator<BillRow[]> {
+    const { from, id: parent, step, to, userId } = range;
     const first = positionOf(step, from);
+    let before = positionOf(step, to);
+    let known: ReadonlySet<string> = new Set();
     for (;;) {
       const listing = { kind: kindOf(step), userId, parent, before, limit: PAGE };
       const stored = await this.#options.store.read((tx) => readPage(tx, listing));
-      for (const each of stored) {
-        if (each.position >= first) rows.set(each.id, readBill(each, step));
-      }
-      if (rows.size > MAX_ROWS) throw refuseRange();
+      const isNew = ({ id, position }: StoredBill) => position >= first && !known.has(id);
+      yield stored.filter(isNew).map((each) => readBill(each, step));
       const last = stored.at(-1)?.position ?? 0;
-      if (stored.length < PAGE || last < first) break;
+      if (stored.length < PAGE || last < first) return;
+      known = new Set(stored.map(({ id }) => id));
       // Two rows may have the same position, so the last one is read again.
       before = last + 1 < before ? last + 1 : last;
     }
-    return [...rows.values()].filter((row) => kind === undefined || row.kind === kind);
   }
 
   #listOpen({ from, id, kind, step, to, userId }: BillRange): BillRow[] {
@@ -170,6 +187,10 @@ export class Billing {
     const known = kind !== null && id !== null ? this.#options.nameOf(kind, id) : undefined;
     return { at, userId, kind, id, name: known ?? name, ...describeAmount({ ms, gpuMs, units }) };
   }
+}
+
+function isWanted(row: BillRow, { kind }: BillRange): boolean {
+  return kind === undefined || row.kind === kind;
 }
 
 function* readPage(tx: Reader, listing: Parameters<Reader['resources']>[0]) {
@@ -203,8 +224,8 @@ function refuse(name: string, rule: string): ProblemError {
   return new ProblemError('invalid', `${name} ${rule}`, { errors: [`${name}: ${rule}`] });
 }
 
-function refuseRange(): ProblemError {
-  const rule = `gives more than ${MAX_ROWS} rows; send a later one, or \`step=day\``;
+function refuseRange(maxRows: number): ProblemError {
+  const rule = `gives more than ${maxRows} rows; send a later one, or \`step=day\``;
   return refuse('from', rule);
 }
 

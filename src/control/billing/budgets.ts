@@ -29,7 +29,7 @@ export interface BudgetsOptions {
   log: Log;
   quotas?: Quotas | undefined;
   /** Set before the first call. */
-  billing: () => Pick<Billing, 'rows'>;
+  billing: () => Pick<Billing, 'spent'>;
   /** ID of the user's endpoint with this ID or name; undefined: there is none. */
   findEndpoint: (userId: string, idOrName: string) => string | undefined;
   /** Why the platform may not call the webhook. Default: it may. */
@@ -113,20 +113,28 @@ export class Budgets
     return kept?.item.webhook ?? undefined;
   }
 
-  /** Reads what was spent of all budgets. */
-  async observe(): Promise<readonly Judged[]> {
+  /** Reads what was spent of all budgets. `onError` is called for each that cannot be read. */
+  async observe(onError: (error: unknown) => void): Promise<readonly Judged[]> {
     const all = this.#kept.entries();
     const ids = new Set(all.map(({ item }) => item.id));
     for (const id of this.#judged.keys()) if (!ids.has(id)) this.#judged.delete(id);
     for (const { item, userId } of all) {
-      const before = this.#judged.get(item.id)?.record.state ?? 'ok';
-      const { limit, name, spent, state } = await this.#judge(userId, item);
-      if (state === before || state === 'ok') continue;
-      const note = { budget: item.id, user: userId, name, spent, limit };
-      if (state === 'warning') this.#options.log.warn(note, 'budget is nearly used up');
-      else this.#options.log.warn(note, 'budget is used up');
+      try {
+        await this.#look(userId, item);
+      } catch (error) {
+        onError(error);
+      }
     }
     return [...this.#judged.values()];
+  }
+
+  async #look(userId: string, budget: StoredBudget): Promise<void> {
+    const before = this.#judged.get(budget.id)?.record.state ?? 'ok';
+    const { limit, name, spent, state } = await this.#judge(userId, budget);
+    if (state === before || state === 'ok') return;
+    const note = { budget: budget.id, user: userId, name, spent, limit };
+    if (state === 'warning') this.#options.log.warn(note, 'budget is nearly used up');
+    else this.#options.log.warn(note, 'budget is used up');
   }
 
   /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. Up to the last pass. */
@@ -154,12 +162,11 @@ export class Budgets
   async #judge(userId: string, budget: StoredBudget): Promise<BudgetRecord> {
     const { billing, clock } = this.#options;
     const now = clock.now();
-    const rows = await billing().rows({
+    const units = await billing().spent({
       ...{ userId, step: 'day', from: startPeriod(budget.period, now) },
       to: startPeriod('day', now) + STEP_MS.day,
       ...(budget.endpointId !== null && { kind: 'endpoint', id: budget.endpointId }),
     });
-    const units = rows.reduce((sum, row) => sum + row.units, 0n);
     const record = { ...budget, spent: formatUsd(units), state: judgeState(budget, units) };
     this.#judged.set(budget.id, { record, userId });
     return record;

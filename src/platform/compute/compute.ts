@@ -233,11 +233,10 @@ export class Compute {
   /** Before the first request for a pod, so that none slips through a budget that is used up. Never rejects. */
   async readBudgets(): Promise<void> {
     const { log } = this.#options;
-    try {
-      if (this.#engineParts) await this.budgets.observe();
-    } catch (err) {
+    if (!this.#engineParts) return;
+    await this.budgets.observe((err) => {
       log[logLevelOf(err)]({ err }, 'reading budgets failed, retrying');
-    }
+    });
   }
 
   /**

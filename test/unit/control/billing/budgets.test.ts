@@ -3,7 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
-import { Billing } from '../../../../src/control/billing/billing.ts';
+import { Billing, type BillingOptions } from '../../../../src/control/billing/billing.ts';
 import { Budgets, judgeState } from '../../../../src/control/billing/budgets.ts';
 import { endPeriod, startPeriod } from '../../../../src/control/billing/period.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
@@ -11,13 +11,20 @@ import { budgetCreation } from '../../../../src/wire/resources/budget.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 
 const HOUR_MS = 3_600_000;
+
+function raise(error: unknown): never {
+  throw error;
+}
+
 const START = Date.UTC(2026, 2, 30, 12);
 
-async function openBudgets() {
+async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
   const clock = new ManualClock(START);
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
-  const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const billing = new Billing({
+    ...{ store, clock, ...given, pods: () => undefined, nameOf: () => undefined },
+  });
   const options = {
     ...{ store, clock, log: silentLog, billing: () => billing },
     findEndpoint: (userId: string, id: string) => (userId === 'ada' ? `ep_${id}` : undefined),
@@ -30,7 +37,16 @@ async function openBudgets() {
   };
   const create = (given: Partial<Parameters<typeof budgetCreation.parse>[0] & object>) =>
     budgets.create('ada', budgetCreation.parse({ name: 'b', limit: 10, ...given }));
-  return { budgets, clock, create, open: () => Budgets.open(options), spend };
+  return {
+    billing,
+    budgets,
+    clock,
+    create,
+    open: () => Budgets.open(options),
+    options,
+    spend,
+    store,
+  };
 }
 
 it('warns, and then refuses new workers of its endpoint', async () => {
@@ -42,7 +58,7 @@ it('warns, and then refuses new workers of its endpoint', async () => {
   expect(await budgets.get('ada', id)).toMatchObject({ spent: '8.000000', state: 'warning' });
   expect(budgets.findObstacle('ada', 'ep_a')).toBeUndefined();
   await spend({}, 2);
-  await budgets.observe();
+  await budgets.observe(raise);
   expect(budgets.findObstacle('ada', 'ep_a')).toMatch(/"b" is used up: 10\.000000 of 10 USD/);
   expect(budgets.findObstacle('ada', 'ep_b')).toBeUndefined();
   expect(budgets.findObstacle('ada', null)).toBeUndefined();
@@ -54,12 +70,12 @@ it('limits all pods and endpoints of one user, and no other user', async () => {
   const { budgets, create, open, spend } = await openBudgets();
   await create({});
   await spend({ userId: 'bob' }, 50);
-  await budgets.observe();
+  await budgets.observe(raise);
   expect(budgets.findObstacle('ada', null)).toBeUndefined();
   await spend({ kind: 'pod', id: 'pod_1' }, 50);
   // A platform that has just started knows after its first look.
   const next = await open();
-  await next.observe();
+  await next.observe(raise);
   expect(next.findObstacle('ada', null)).toBeTypeOf('string');
   expect(next.findObstacle('ada', 'ep_x')).toBeTypeOf('string');
   expect(next.findObstacle('bob', null)).toBeUndefined();
@@ -70,17 +86,49 @@ it('begins anew with each period', async () => {
   await create({ name: 'day', period: 'day' });
   await create({ name: 'month', limit: 30 });
   await spend({}, 20);
-  await budgets.observe();
+  await budgets.observe(raise);
   expect(budgets.findObstacle('ada', null)).toContain('"day"');
   await clock.advance(24 * HOUR_MS);
-  await budgets.observe();
+  await budgets.observe(raise);
   expect(budgets.findObstacle('ada', null)).toBeUndefined();
   await spend({}, 20);
-  await budgets.observe();
+  await budgets.observe(raise);
   expect(budgets.findObstacle('ada', null)).toContain('"month"');
   await clock.advance(24 * HOUR_MS);
-  await budgets.observe();
+  await budgets.observe(raise);
   expect(budgets.findObstacle('ada', null)).toBeUndefined();
+});
+
+it('counts more rows than an answer may have', async () => {
+  const { billing, budgets, create, store } = await openBudgets({ maxRows: 1_000 });
+  const { id } = await create({});
+  const interval = { from: START, to: START + HOUR_MS, price: 10_000, gpus: 1 };
+  await store.write(function* (tx) {
+    for (let index = 0; index < 1_500; index++) {
+      const pod = { kind: 'pod', id: `pod_${index}`, userId: 'ada', name: null } as const;
+      yield* addToBill(tx, pod, [interval]);
+    }
+  });
+  const range = { userId: 'ada', step: 'day', from: START, to: START + 24 * HOUR_MS } as const;
+  await expect(billing.rows({ ...range })).rejects.toMatchObject({ code: 'invalid' });
+  expect(await budgets.get('ada', id)).toMatchObject({ spent: '15.000000', state: 'used_up' });
+});
+
+it('looks at the others if one cannot be read', async () => {
+  const { create, options, spend } = await openBudgets();
+  await create({ name: 'first' });
+  await create({ name: 'second', endpointId: 'a' });
+  await spend({}, 50);
+  const billing = options.billing();
+  const spent: Billing['spent'] = async (range) => {
+    if (range.id === undefined) throw new Error('a damaged row');
+    return billing.spent(range);
+  };
+  const budgets = await Budgets.open({ ...options, billing: () => ({ spent }) });
+  const errors: unknown[] = [];
+  await budgets.observe((error) => errors.push(error));
+  expect(errors).toEqual([new Error('a damaged row')]);
+  expect(budgets.findObstacle('ada', 'ep_a')).toContain('"second"');
 });
 
 it('refuses an endpoint that is not the user’s', async () => {

@@ -42,7 +42,7 @@ async function open() {
       ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
       onVolumeRemoved: () => void removals.run(),
       ...{ log: silentLog, findEndpoint: () => undefined },
-      billing: () => ({ rows: async () => [] }),
+      billing: () => ({ spent: async () => 0n }),
     });
     return { catalog, volumes: opened.networkVolumes };
   };
