@@ -26,8 +26,8 @@ const keptEnd = z.object({
   /** UID of the Pod. */
   uid: z.string(),
   exitCode: z.int(),
-  /** Unix ms. */
-  startedAt: z.number(),
+  /** Unix ms; null: its process was never started. */
+  startedAt: z.number().nullable(),
   endedAt: z.number(),
 });
 export type KeptEnd = z.infer<typeof keptEnd>;

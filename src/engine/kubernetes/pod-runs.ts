@@ -114,8 +114,9 @@ export class PodRuns {
     const left = await this.#find(name);
     if (!left || hasEnded(left)) return;
     const exitCode = hasStarted(left) ? KILLED : TERMINATED;
-    const startedAt = findStart(left);
-    const endedAt = Math.max(startedAt, clock.now());
+    // A Pod that waited for a node has not run: its time is not billed.
+    const startedAt = hasStarted(left) ? findStart(left) : null;
+    const endedAt = Math.max(startedAt ?? 0, clock.now());
     await this.#noteEnd(name, { uid: left.metadata.uid, exitCode, startedAt, endedAt });
     await this.#delete(left);
     await this.#until(name, (seen) => seen === undefined, 'does not end');

@@ -124,7 +124,7 @@ function readRun(end: KeptEnd | undefined, pod: KubePod | undefined): Run {
   const startedAt = findStart(pod);
   // Somebody else deletes it. It runs until it is gone, and then it is lost: it has not ended by itself.
   if (pod.metadata.deletionTimestamp !== undefined)
-    return { ...NEVER, state: 'running', startedAt };
+    return { ...NEVER, state: 'running', startedAt: hasStarted(pod) ? startedAt : null };
   if (hasEnded(pod)) return { ...NEVER, state: 'exited', startedAt, ...readPodEnd(pod, startedAt) };
   if (mainState(pod)?.running) return { ...NEVER, state: 'running', startedAt };
   return { ...NEVER, state: 'starting', ...describeWait(pod) };

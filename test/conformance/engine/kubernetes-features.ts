@@ -29,7 +29,8 @@ export function describeKubernetes(
         waiting: { cause: 'capacity', isFinal: false },
       });
       await stage.engine.stop(id, 1_000);
-      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited' });
+      // It has not run, so it costs nothing.
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', startedAt: null });
     });
 
     it('refuses to start a pod whose image does not exist', async () => {

@@ -105,3 +105,11 @@ describe('a clock that is set forward', () => {
     expect(meter.until).toBe(3_610_000);
   });
 });
+
+it('bills nothing for a container that waited for a node and was stopped', () => {
+  const waiting = { ...running, state: 'starting', startedAt: null } as const;
+  const first = measure(NEW, sight({ seen: waiting, at: 1_100 }));
+  const stopped = { ...exited, startedAt: null, endedAt: 3_600_000 };
+  const last = measure(first.meter, sight({ seen: stopped, at: 3_600_000 }));
+  expect([...first.intervals, ...last.intervals]).toEqual([]);
+});

@@ -1,7 +1,7 @@
 // How a container is read from its Secret and its Pod.
 import { describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
-import { keepSpec, labelsOf } from '../../../../src/engine/kubernetes/names.ts';
+import { END_ANNOTATION, keepSpec, labelsOf } from '../../../../src/engine/kubernetes/names.ts';
 import { readWarning } from '../../../../src/engine/kubernetes/pod-events.ts';
 import { type KubePod, viewContainer } from '../../../../src/engine/kubernetes/pod-view.ts';
 
@@ -102,6 +102,15 @@ describe('a container on Kubernetes', () => {
     const deletionTimestamp = '2026-01-01T00:00:09Z';
     expect(view({ phase: 'Succeeded' }, { deletionTimestamp })).toMatchObject({ state: 'running' });
   });
+});
+
+it('has no start if its Pod is deleted, or was stopped, while it waited for a node', () => {
+  const deletionTimestamp = '2026-01-01T00:00:09Z';
+  expect(view({ phase: 'Pending' }, { deletionTimestamp })).toMatchObject({ startedAt: null });
+  const end = { uid: 'u1', exitCode: 143, startedAt: null, endedAt: 9_000 };
+  const annotations = { ...metadata.annotations, [END_ANNOTATION]: JSON.stringify(end) };
+  const stopped = viewContainer('p', { metadata: { ...metadata, annotations } }, undefined);
+  expect(stopped).toMatchObject({ state: 'exited', startedAt: null, endedAt: 9_000 });
 });
 
 it('the newest warning about a Pod is its reason', () => {
