@@ -301,14 +301,16 @@ export class Compute {
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
     const { balancer, engine, pods } = this.#engineParts;
-    this.#control = new PodControl({
+    const control = new PodControl({
       ...{ catalog, decisions, endpoints, templates, clock, log, balancer, engine, pods },
       ...{ billing: this.billing, budgets: this.budgets },
       ...{ store: this.#options.store, noticeSender: this.#options.noticeSender },
       ...{ keys, host },
     });
-    await this.#control.start();
-    this.#removals?.start();
+    this.#control = control;
+    await control.start();
+    // Another process may have taken over meanwhile.
+    if (this.#control === control) this.#removals?.start();
   }
 
   /** Never rejects: with the earlier key, the secrets can be used all the same. */
@@ -337,8 +339,10 @@ export class Compute {
   async end(): Promise<void> {
     const control = this.#control;
     this.#control = undefined;
-    await this.#removals?.stop();
+    // A removal may wait for the engine: the pods are left alone at once.
+    const stopped = this.#removals?.stop();
     await control?.close();
+    await stopped;
   }
 
   /** The endpoints and worker pods that exist. */

@@ -42,7 +42,9 @@ export class NodesEngine implements Engine {
     remove: async (source) => {
       const { machines } = this.#options;
       const act = { verb: 'removeNetworkVolume', source } as const;
-      await Promise.all(machines.names.map((name) => machines.act(name, act)));
+      const { names } = machines;
+      if (names.length === 0) throw new EngineError('unavailable', 'no node answers');
+      await Promise.all(names.map((name) => machines.act(name, act)));
     },
   };
   readonly #options: NodesEngineOptions;
