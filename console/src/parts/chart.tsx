@@ -126,7 +126,11 @@ function describe(element: HTMLElement, props: ChartProps): UPlot.Options {
     ...(zone && { tzDate: (at: number) => UPlot.tzDate(new Date(at * MS_PER_S), 'Etc/UTC') }),
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
-    scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+    scales: {
+      // The last bar needs its step beside it.
+      ...(look === 'bars' && { x: { range: coverLastStep } }),
+      y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+    },
     axes: [
       { ...axis, values: (_plot, ticks) => sayTicks(ticks, zone) },
       { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
@@ -143,6 +147,11 @@ function describe(element: HTMLElement, props: ChartProps): UPlot.Options {
 
 function drawLine(fill: string): UPlot.Series {
   return { points: { show: true, size: 5, fill, filter: listLone } };
+}
+
+function coverLastStep(plot: UPlot, first: number, last: number): UPlot.Range.MinMax {
+  const { length } = plot.data[0];
+  return [first, length > 1 ? last + (last - first) / (length - 1) : last + 1];
 }
 
 /** From the start of a step to near its end. */

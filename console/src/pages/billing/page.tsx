@@ -109,10 +109,13 @@ function Amounts({ bill, choice }: { bill: Bill; choice: BillChoice }) {
         figures={[
           { name: 'Total, USD', value: <output aria-label="Total, USD">{total.cost}</output> },
           { name: 'Time', value: sayDuration(total.seconds * 1_000) },
-          { name: 'GPU time', value: sayDuration(total.gpuSeconds * 1_000) },
+          {
+            name: 'GPU time',
+            value: total.gpuSeconds === 0 ? '–' : sayDuration(total.gpuSeconds * 1_000),
+          },
         ]}
       />
-      <div class="wide-chart">
+      <section>
         <Chart
           title={range.step === 'hour' ? 'USD by hour' : 'USD by day (UTC)'}
           look="bars"
@@ -127,7 +130,7 @@ function Amounts({ bill, choice }: { bill: Bill; choice: BillChoice }) {
             },
           ]}
         />
-      </div>
+      </section>
       <section>
         <h2>Resources</h2>
         <Resources records={resources} withUser={userId === '*'} />
