@@ -1,6 +1,9 @@
 // Takes the screenshots of docs/console: every page, light and dark, on a desktop and on a phone.
 // node scripts/console-screenshots.ts [page…]: after `npm run build`, on a machine with Chromium.
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Browser } from 'playwright-core';
 import sharp from 'sharp';
 import { createClient, createPlatform } from '../src/client.ts';
@@ -34,9 +37,20 @@ interface Shot {
   path: string;
 }
 
+const CATALOG = {
+  cpus: [{ id: 'cpu', vcpuCounts: [2, 4], maxMemory: 8, vcpuPrice: 0.03, memoryPrice: 0.004 }],
+  dataCenters: [{ id: 'north', name: 'North hall' }],
+  users: { owner: { networkVolumes: [{ id: 'shared', name: 'datasets', dataCenterId: 'north' }] } },
+};
+
+const folder = mkdtempSync(join(tmpdir(), 'millrace-screenshots-'));
+const [catalogFile, secretsKey] = [join(folder, 'catalog.json'), join(folder, 'secrets-key')];
+writeFileSync(catalogFile, JSON.stringify(CATALOG));
+writeFileSync(secretsKey, `${randomBytes(32).toString('base64')}\n`);
+
 const platform = await PlatformProcess.start({
   endpoints: [ENDPOINT, 'transcribe', 'upscale'],
-  args: ['--engine', 'process'],
+  args: ['--engine', 'process', '--catalog', catalogFile, '--secrets-key-file', secretsKey],
 });
 const browser = await launchBrowser();
 try {
@@ -45,6 +59,7 @@ try {
 } finally {
   await browser.close();
   await platform.close();
+  rmSync(folder, { recursive: true });
 }
 
 /** Makes jobs, a pod and keys worth looking at. */
@@ -67,6 +82,11 @@ async function prepare(): Promise<Shot[]> {
   const running = await client.run({ act: 'chunks', count: 20_000, ms: 15 });
   await admin.keys.create({ name: 'ci', scopes: ['jobs:read', 'jobs:write'] });
   await admin.templates.create({ name: 'whisper', image: 'registry.example.com/whisper:3' });
+  await admin.networkVolumes.create({ name: 'models', size: 200 });
+  await admin.registries.create({
+    ...{ name: 'own', server: 'registry.example.com', username: 'ci', secret: 'token' },
+  });
+  await admin.budgets.create({ name: 'month', limit: 500 });
   const pod = await admin.pods.create({
     ...{ name: 'notebook', image: 'none', args: `sh -c 'echo Listening on port 8888; sleep 600'` },
     cpu: { id: 'cpu', vcpuCount: 2, memory: 1 },
@@ -91,6 +111,9 @@ async function prepare(): Promise<Shot[]> {
     { name: 'pods', path: '/pods' },
     { name: 'pod', path: `/pods/${pod.id}` },
     { name: 'templates', path: '/templates' },
+    { name: 'network-volumes', path: '/network-volumes' },
+    { name: 'registries', path: '/registries' },
+    { name: 'billing', path: '/billing' },
     { name: 'catalog', path: '/catalog' },
     { name: 'keys', path: '/keys' },
     { name: 'limits', path: '/limits' },
