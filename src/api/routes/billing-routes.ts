@@ -38,9 +38,9 @@ export function bindBilling(billing: Pick<Billing, 'show'>): BoundOperation[] {
 
 /** Undefined: all users. @throws ProblemError `forbidden` */
 function chooseUser(holder: KeyHolder, userId = holder.userId): string | undefined {
-  if (userId !== holder.userId && !isOperator(holder)) {
-    const detail = 'the bills of other users are for the operator of the platform only';
-    throw new ProblemError('forbidden', detail);
-  }
-  return userId === '*' ? undefined : userId;
+  if (isOperator(holder)) return userId === '*' ? undefined : userId;
+  // A user may have the name `*`.
+  if (userId === holder.userId) return userId;
+  const detail = 'the bills of other users are for the operator of the platform only';
+  throw new ProblemError('forbidden', detail);
 }
