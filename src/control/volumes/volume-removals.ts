@@ -4,7 +4,13 @@ import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { NetworkVolumes } from '../../engine/engine.ts';
-import { ENDING, type Step, type Store, type Transaction } from '../../store/store.ts';
+import {
+  ENDING,
+  type Step,
+  type Store,
+  type StoredResource,
+  type Transaction,
+} from '../../store/store.ts';
 
 const KIND = 'removedVolume';
 /** Removals of one pass. */
@@ -73,7 +79,7 @@ export class VolumeRemovals {
     try {
       const left = await store.read((tx) => tx.resources({ kind: KIND, limit: PAGE }));
       const removed: boolean[] = [];
-      for (const { body, id } of left) removed.push(await this.#remove(id, body));
+      for (const row of left) removed.push(await this.#remove(row));
       isDone = left.length < PAGE && !removed.includes(false);
     } catch (error) {
       if (!this.#isStopped) log.warn({ err: error }, 'removing network volumes failed, retrying');
@@ -82,9 +88,10 @@ export class VolumeRemovals {
     this.#cancelTimer = clock.after(RETRY_MS, () => void this.run());
   }
 
-  /** @returns whether its content is gone */
-  async #remove(id: string, body: string): Promise<boolean> {
+  /** @returns whether its content is gone. @throws the error of the store */
+  async #remove(row: StoredResource): Promise<boolean> {
     const { log, store, volumes } = this.#options;
+    const { body, id, position } = row;
     if (this.#isStopped) return false;
     try {
       await volumes.remove(removal.parse(JSON.parse(body)).source);
@@ -95,6 +102,11 @@ export class VolumeRemovals {
       if (isNew && !this.#isStopped) {
         log.warn({ volume: id, err: error }, 'network volume cannot be removed, retrying');
       }
+      // Behind those that have failed less often: a page of them must not hold up the others.
+      await store.write(function* (tx) {
+        yield* tx.removeResource({ kind: KIND, id });
+        yield* tx.putResource({ ...row, position: position - 1 });
+      }, ENDING);
       return false;
     }
     this.#stuck.delete(id);

@@ -8,7 +8,7 @@ import { splitCreation } from '../../../../src/control/endpoints/endpoint-record
 import type { PodUse } from '../../../../src/control/pods/pod-use.ts';
 import { openResources } from '../../../../src/control/served-resources.ts';
 import { nameSource } from '../../../../src/control/volumes/network-volumes.ts';
-import { VolumeRemovals } from '../../../../src/control/volumes/volume-removals.ts';
+import { noteRemoval, VolumeRemovals } from '../../../../src/control/volumes/volume-removals.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
@@ -26,10 +26,14 @@ async function open() {
   const machine = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
   const pods: PodUse[] = [];
   const removed: string[] = [];
-  const state = { fault: undefined as EngineError | undefined };
+  const state = {
+    fault: undefined as EngineError | undefined,
+    /** The volume that can be removed nevertheless. */
+    removable: undefined as string | undefined,
+  };
   const volumes = {
     async remove(source: string) {
-      if (state.fault) throw state.fault;
+      if (state.fault && source !== state.removable) throw state.fault;
       removed.push(source);
     },
   };
@@ -164,5 +168,21 @@ describe('the content of a deleted volume', () => {
     await clock.advance(60_000);
     await expect.poll(() => removed.length).toBe(2);
     expect(removed.toSorted()).toEqual(ids.map(({ id }) => nameSource('ada', id)).toSorted());
+  });
+
+  it('is removed although many others cannot be', async () => {
+    const { removals, removed, start, state, store } = await open();
+    const ids = Array.from({ length: 250 }, (_, n) => `nv_${n}`);
+    await store.write(function* (tx) {
+      for (const id of ids) yield* noteRemoval(tx, { id, userId: 'ada', source: `of ${id}` });
+    });
+    state.fault = new EngineError('unavailable', 'in use');
+    await start();
+    for (const id of ['nv_0', 'nv_125', 'nv_249']) {
+      state.removable = `of ${id}`;
+      // A pass tries 100.
+      for (let pass = 0; pass < 3; pass++) await removals.run();
+      expect(removed.at(-1)).toBe(`of ${id}`);
+    }
   });
 });
