@@ -1,4 +1,4 @@
-// The bill: what pods, endpoints and network volumes cost, by hour or day and by resource, and the budgets.
+// The bill: what pods and endpoints cost, by hour or day and by resource, and the budgets.
 import { useState } from 'preact/hooks';
 import type { BillingRecord } from '../../../../src/client.ts';
 import { Chart } from '../../parts/chart.tsx';
