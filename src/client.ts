@@ -6,7 +6,7 @@ import { followLog, type LogOptions, type LogPage, readLogPage } from './client/
 import { chooseTrace } from './client/job-trace.ts';
 import { waitForEnd } from './client/job-wait.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
-import type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
+import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 import type {
   ErrorCode,
   JobDetails,
@@ -14,11 +14,11 @@ import type {
   JobRecord,
   JobStatus,
   JobSummary,
-} from './wire/job.ts';
+} from './wire/job/job.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
-import { fillPath } from './wire/route.ts';
-import { JOB_ROUTES } from './wire/routes.ts';
+import { fillPath } from './wire/routes/route.ts';
+import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
@@ -58,8 +58,7 @@ export {
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
-export { composeTopic, type TopicKind } from './wire/event-topics.ts';
-export type { ChunkOf, InputOf, OutputOf } from './wire/handler-types.ts';
+export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 export type {
   AttemptUsage,
   ErrorCode,
@@ -73,8 +72,9 @@ export type {
   JobSummary,
   StuckPlace,
   TimelineEntry,
-} from './wire/job.ts';
-export { JobFailedError } from './wire/job-failed-error.ts';
+} from './wire/job/job.ts';
+export { JobFailedError } from './wire/job/job-failed-error.ts';
+export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/job/wait-reason.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { BillingPage, BillingRecord } from './wire/resources/billing.ts';
@@ -94,7 +94,7 @@ export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { RegistryRecord } from './wire/resources/registry.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
-export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/wait-reason.ts';
+export { composeTopic, type TopicKind } from './wire/routes/event-topics.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */

@@ -31,5 +31,5 @@ export { defineBatchHandler } from './handler/define-batch.ts';
 export { type Check, registerCheck } from './handler/loading/registered-checks.ts';
 export { NonRetryableError, RetryAfterError } from './handler/retry-errors.ts';
 export type { Metrics } from './wire/chunk/chunk.ts';
-export type { S3Config } from './wire/job.ts';
+export type { S3Config } from './wire/job/job.ts';
 export type { Device } from './wire/link/worker-link.ts';

@@ -15,8 +15,8 @@ import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
-import { nameParameter } from '../wire/route.ts';
-import { RESOURCES } from '../wire/routes.ts';
+import { nameParameter } from '../wire/routes/route.ts';
+import { RESOURCES } from '../wire/routes/routes.ts';
 import { addConsole } from './console/console-routes.ts';
 import { openEvents } from './events/open-events.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
@@ -42,6 +42,8 @@ import type { Connections } from './limits/connections.ts';
 import { Flows } from './limits/flows.ts';
 import { findExcess } from './limits/head-bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
+import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
+import { SOUND_STORE } from './metrics/store-status.ts';
 import { isBelowOpenAi, OPENAI_ERRORS } from './openai/errors.ts';
 import { addOpenAiRoutes } from './openai/openai-routes.ts';
 import { ClientOrigins } from './origin/client-origin.ts';
@@ -57,26 +59,24 @@ import { bindEvents } from './routes/event-routes.ts';
 import { bindJobs } from './routes/job-routes.ts';
 import { bindKeys } from './routes/key-routes.ts';
 import { bindLimits } from './routes/limits-routes.ts';
-import { type ApiMetrics, createMetrics } from './routes/metrics.ts';
 import { bindNodes } from './routes/node-routes.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
 import { bindResource, serveUsers } from './routes/resource-routes.ts';
 import { type AboutPlatform, bindSessions } from './routes/session-routes.ts';
-import { SOUND_STORE } from './routes/store-status.ts';
 import { StreamCursors } from './routes/stream-cursors.ts';
 import { handleStream } from './routes/stream-routes.ts';
 import { bindSystem } from './routes/system-routes.ts';
 import { bindVersions } from './routes/version-routes.ts';
-import {
-  addReportRoute,
-  addWorkerVerbRoutes,
-  type WorkerRoutesOptions,
-} from './routes/worker-routes.ts';
 import { addRunpodClientRoutes } from './runpod/client-routes.ts';
 import { isBelowRunpod, RUNPOD_ERRORS } from './runpod/errors.ts';
 import { addRunpodWorkerRoutes } from './runpod/worker-routes.ts';
 import type { ApiServerOptions } from './server-options.ts';
+import {
+  addReportRoute,
+  addWorkerVerbRoutes,
+  type WorkerRoutesOptions,
+} from './worker/worker-routes.ts';
 
 /** Routes have no fastify schemas, so its compilers, 100 files, need not be loaded. */
 const NO_COMPILERS = {

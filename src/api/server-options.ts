@@ -22,10 +22,10 @@ import type { Access } from './http/auth.ts';
 import type { ServedRequest } from './http/guard.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
+import type { StoreStatus } from './metrics/store-status.ts';
 import type { CatalogServices } from './routes/catalog-routes.ts';
 import type { AboutPlatform } from './routes/session-routes.ts';
-import type { StoreStatus } from './routes/store-status.ts';
-import type { WorkerAllowance } from './routes/worker-allowance.ts';
+import type { WorkerAllowance } from './worker/worker-allowance.ts';
 
 export interface ApiServerOptions {
   queue: Queues;

@@ -11,8 +11,8 @@ import { Connections } from './limits/connections.ts';
 import type { Flows } from './limits/flows.ts';
 import { SOCKET_OPTIONS } from './listener.ts';
 import { NodeListener } from './nodes/node-listener.ts';
-import type { WorkerRoutesOptions } from './routes/worker-routes.ts';
 import type { ApiServerOptions } from './server-options.ts';
+import type { WorkerRoutesOptions } from './worker/worker-routes.ts';
 
 export interface ApiServer {
   /** Bodies and responses in memory. */

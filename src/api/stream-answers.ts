@@ -5,7 +5,7 @@ import type { Clock } from '../base/clock.ts';
 import { loadInTurn } from '../base/slices.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { Position, StreamPage, StreamRequest } from '../queue/reports/streams.ts';
-import { LIMITS } from '../wire/job.ts';
+import { LIMITS } from '../wire/job/job.ts';
 import { JSON_MEDIA_TYPE, sendLoaded } from './http/byte-reply.ts';
 import type { StreamCursors } from './routes/stream-cursors.ts';
 

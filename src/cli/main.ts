@@ -62,11 +62,11 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   jobs: {
     summary: 'submit, list, show, cancel and retry jobs; print their logs',
-    load: async () => (await import('./resources/jobs.ts')).jobsCommands,
+    load: async () => (await import('./jobs/jobs.ts')).jobsCommands,
   },
   endpoints: {
     summary: 'create, list, show, update and delete endpoints; explain their scaling',
-    load: async () => (await import('./resources/endpoints.ts')).endpointsCommands,
+    load: async () => (await import('./endpoints/endpoints.ts')).endpointsCommands,
   },
   templates: {
     summary: 'create, list, update and delete templates of pods and workers',
@@ -74,7 +74,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   pods: {
     summary: 'create, list, update, start, stop and terminate pods',
-    load: async () => (await import('./resources/pods.ts')).podsCommands,
+    load: async () => (await import('./pods/pods.ts')).podsCommands,
   },
   'network-volumes': {
     summary: 'create, list, grow and delete network volumes',

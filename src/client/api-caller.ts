@@ -3,7 +3,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
 import type { Problem } from '../wire/problem.ts';
-import { fillPath, type PathParameters, type Route } from '../wire/route.ts';
+import { fillPath, type PathParameters, type Route } from '../wire/routes/route.ts';
 
 export interface ApiCallerOptions {
   /** URL of the platform, for example `http://127.0.0.1:8000`; a path is a prefix of all routes. */

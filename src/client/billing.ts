@@ -5,7 +5,7 @@ import type {
   BillingPage,
   BillingStep,
 } from '../wire/resources/billing.ts';
-import { BILLING_ROUTES } from '../wire/routes.ts';
+import { BILLING_ROUTES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { ResourceOptions } from './resource-calls.ts';
 

@@ -1,9 +1,9 @@
 // Reads the event stream, and connects again after each outage.
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
-import { EVENT_LIMITS } from '../wire/event-topics.ts';
 import type { Problem } from '../wire/problem.ts';
-import { EVENT_ROUTES } from '../wire/routes.ts';
+import { EVENT_LIMITS } from '../wire/routes/event-topics.ts';
+import { EVENT_ROUTES } from '../wire/routes/routes.ts';
 import { type ApiCaller, ApiError, parseAnswer, UnreachableError } from './api-caller.ts';
 
 export interface EventsOptions {

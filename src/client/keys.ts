@@ -1,7 +1,7 @@
 // Client of API keys.
 import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
-import { fillPath, listResourceRoutes } from '../wire/route.ts';
-import { KEY_ROUTES, RESOURCES } from '../wire/routes.ts';
+import { fillPath, listResourceRoutes } from '../wire/routes/route.ts';
+import { KEY_ROUTES, RESOURCES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewKey } from './requests.ts';
 import { connectList, type Listed, post, type ResourceOptions, remove } from './resource-calls.ts';

@@ -1,6 +1,6 @@
 // Client of the operation that shows rates and quotas.
 import type { LimitsRecord } from '../wire/resources/limits.ts';
-import { LIMITS_ROUTES } from '../wire/routes.ts';
+import { LIMITS_ROUTES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { ResourceOptions } from './resource-calls.ts';
 

@@ -1,6 +1,6 @@
 // Client of the operation that lists the nodes of a platform.
 import type { NodeList } from '../wire/resources/nodes.ts';
-import { NODE_ROUTES } from '../wire/routes.ts';
+import { NODE_ROUTES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { ResourceOptions } from './resource-calls.ts';
 

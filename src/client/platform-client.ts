@@ -1,7 +1,7 @@
 // Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog,
 // keys.
 import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
-import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
+import { CATALOG_ROUTES, RESOURCES } from '../wire/routes/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { type BillingClient, connectBilling } from './billing.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';

@@ -1,7 +1,7 @@
 // Client of pods.
 import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
-import { fillPath } from '../wire/route.ts';
-import { POD_ROUTES } from '../wire/routes.ts';
+import { fillPath } from '../wire/routes/route.ts';
+import { POD_ROUTES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewPod, PodChange } from './requests.ts';
 import { connectResources, post, type ResourceOptions, type Resources } from './resource-calls.ts';

@@ -2,7 +2,7 @@
 import type { z } from 'zod';
 import type { DESCRIBED_RESOURCES } from '../wire/operations/operations.ts';
 import type { Resource } from '../wire/operations/resource.ts';
-import { RESOURCES } from '../wire/routes.ts';
+import { RESOURCES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import {
   fetchPage,

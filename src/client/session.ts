@@ -1,6 +1,6 @@
 // Client of the operation that says who the caller is.
 import type { SessionRecord } from '../wire/resources/session.ts';
-import { SESSION_ROUTES } from '../wire/routes.ts';
+import { SESSION_ROUTES } from '../wire/routes/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { ResourceOptions } from './resource-calls.ts';
 

@@ -1,8 +1,8 @@
 // Client of the versions of an endpoint's handler: upload, list, download and deploy.
 import type { EndpointRecord } from '../wire/resources/endpoint.ts';
 import type { VersionRecord } from '../wire/resources/version.ts';
-import { fillPath } from '../wire/route.ts';
-import { VERSION_ROUTES } from '../wire/routes.ts';
+import { fillPath } from '../wire/routes/route.ts';
+import { VERSION_ROUTES } from '../wire/routes/routes.ts';
 import { type ApiCaller, callOf } from './api-caller.ts';
 import { connectList, type Listed, type ResourceOptions } from './resource-calls.ts';
 

@@ -6,7 +6,7 @@ import { budgets as budgetResource } from '../wire/resources/budget.ts';
 import { networkVolumes as networkVolumeResource } from '../wire/resources/network-volume.ts';
 import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
-import type { ResourceOutline } from '../wire/route.ts';
+import type { ResourceOutline } from '../wire/routes/route.ts';
 import { Budgets, type BudgetsOptions } from './billing/budgets.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';

@@ -11,8 +11,8 @@ import {
   type Transaction,
 } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { spellName } from '../wire/route.ts';
-import { RESOURCES } from '../wire/routes.ts';
+import { spellName } from '../wire/routes/route.ts';
+import { RESOURCES } from '../wire/routes/routes.ts';
 import {
   type CountedQuota,
   DEFAULT_QUOTAS,

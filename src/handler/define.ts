@@ -1,7 +1,7 @@
 // The public types of a handler module, and defineHandler.
 import type { Logger } from 'pino';
 import type { Metrics } from '../wire/chunk/chunk.ts';
-import type { S3Config } from '../wire/job.ts';
+import type { S3Config } from '../wire/job/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 
 /**

@@ -2,8 +2,8 @@
 import type { Queue } from '../queue/queue.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
-import { isTerminal, type JobRecord, LIMITS } from '../wire/job.ts';
-import { JobFailedError } from '../wire/job-failed-error.ts';
+import { isTerminal, type JobRecord, LIMITS } from '../wire/job/job.ts';
+import { JobFailedError } from '../wire/job/job-failed-error.ts';
 import type { Json } from '../wire/json.ts';
 
 /** One job in the harness. */

@@ -2,8 +2,8 @@
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
 import type { RateGate } from '../api/limits/rate-limit.ts';
 import type { RateLimits } from '../api/limits/rate-windows.ts';
-import type { WorkerAllowance } from '../api/routes/worker-allowance.ts';
-import type { WorkerLimits } from '../api/routes/worker-limits.ts';
+import type { WorkerAllowance } from '../api/worker/worker-allowance.ts';
+import type { WorkerLimits } from '../api/worker/worker-limits.ts';
 import type { Queues } from '../queue/queues.ts';
 
 export async function openWorkerAllowance(
@@ -12,7 +12,7 @@ export async function openWorkerAllowance(
   createCounter: CreateRateCounter | undefined,
 ): Promise<WorkerAllowance | undefined> {
   if (!limits) return undefined;
-  const { WorkerAllowance } = await import('../api/routes/worker-allowance.ts');
+  const { WorkerAllowance } = await import('../api/worker/worker-allowance.ts');
   const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
   return new WorkerAllowance({ limits, isPresent, createCounter });
 }

@@ -1,7 +1,7 @@
 // The platform's database: a Postgres server, a guarded file in the data folder, or memory.
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
-import { SOUND_STORE, type StoreStatus } from '../api/routes/store-status.ts';
+import { SOUND_STORE, type StoreStatus } from '../api/metrics/store-status.ts';
 import type { Clock } from '../base/clock.ts';
 import { UnfinishedCopyError } from '../store/copy/copy-state.ts';
 import { explainFailure, nameStorageFailure } from '../store/disk/sqlite-errors.ts';

@@ -1,5 +1,5 @@
 // What a node says of itself, and the list of nodes of a platform that has only one.
-import type { StoreStatus } from '../api/routes/store-status.ts';
+import type { StoreStatus } from '../api/metrics/store-status.ts';
 import { packageVersion } from '../base/package-info.ts';
 import { describeMachine } from '../control/pods/machine-use.ts';
 import type { Device } from '../wire/link/worker-link.ts';

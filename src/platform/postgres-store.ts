@@ -1,5 +1,5 @@
 // The platform's database on a Postgres server: explains and logs its failures, and reports its status.
-import type { StoreSizes, StoreStatus } from '../api/routes/store-status.ts';
+import type { StoreSizes, StoreStatus } from '../api/metrics/store-status.ts';
 import type { Log } from '../base/log.ts';
 import {
   type PostgresTarget,

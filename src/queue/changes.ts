@@ -13,7 +13,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { isTerminal } from '../wire/job.ts';
+import { isTerminal } from '../wire/job/job.ts';
 import { decidesForAlike } from './alike-jobs.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';

@@ -1,6 +1,6 @@
 // Lists the jobs of an endpoint that match a filter, a bounded number of jobs at a time.
 import type { JobFilter, Store, StoredJob } from '../store/store.ts';
-import type { JobStatus } from '../wire/job.ts';
+import type { JobStatus } from '../wire/job/job.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 
 /** Jobs that one operation of the store looks at, and that one page looks at. */

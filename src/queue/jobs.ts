@@ -10,9 +10,14 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { isTerminal, type JobDetailsHead, type JobStatus, type JobSummary } from '../wire/job.ts';
+import {
+  isTerminal,
+  type JobDetailsHead,
+  type JobStatus,
+  type JobSummary,
+} from '../wire/job/job.ts';
+import type { WaitReason } from '../wire/job/wait-reason.ts';
 import { ProblemError } from '../wire/problem.ts';
-import type { WaitReason } from '../wire/wait-reason.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { isFiltered, type JobListing, searchJobs } from './job-search.ts';

@@ -2,7 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import { type Waiter, Waiters } from '../base/waiters.ts';
 import type { JobKey, StoredJob } from '../store/store.ts';
-import { isTerminal } from '../wire/job.ts';
+import { isTerminal } from '../wire/job/job.ts';
 import type { Presence } from './leases/presence.ts';
 import type { Transition } from './lifecycle/transition.ts';
 

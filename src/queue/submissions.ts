@@ -13,7 +13,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
+import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';

@@ -1,6 +1,6 @@
 // What happened to a job, in order, from its row. Pure; a plain job costs no write for it.
 import type { JobNote, StoredJob } from '../store/store.ts';
-import { isTerminal, type TimelineEntry } from '../wire/job.ts';
+import { isTerminal, type TimelineEntry } from '../wire/job/job.ts';
 
 type Tried = TimelineEntry & { attempt: number };
 

@@ -1,7 +1,7 @@
 // Reads where uploads go: from a job's `s3Config`, or from the variables that runpod-python reads. The two are never
 // mixed: a client could otherwise have requests to a server of its own signed with the worker's keys.
 import { NonRetryableError } from '../handler/retry-errors.ts';
-import type { S3Config } from '../wire/job.ts';
+import type { S3Config } from '../wire/job/job.ts';
 
 export interface S3Settings {
   /** http or https, without user, query and bucket. */

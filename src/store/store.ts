@@ -1,7 +1,7 @@
 // The seam to the database: the records, and the verbs that read and write them. It does not decide
 // which changes are allowed; queue/lifecycle/lifecycle.ts does.
 
-import type { ErrorCode, JobStatus } from '../wire/job.ts';
+import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type {
   EndpointBase,
   JobKey,

@@ -5,7 +5,7 @@ import type {
   JobError,
   JobStatus,
   TimelineEntry,
-} from '../wire/job.ts';
+} from '../wire/job/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 

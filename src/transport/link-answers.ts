@@ -1,6 +1,6 @@
 // Validates the platform's answers to a worker's verbs, member by member. Written by hand to keep
 // zod out of every worker; wire/worker-link-schemas.ts has the same rules as schemas.
-import { MAX_S3_CONFIG_LENGTH } from '../wire/job.ts';
+import { MAX_S3_CONFIG_LENGTH } from '../wire/job/job.ts';
 import {
   type LeaseHeader,
   MAX_JOB_ID_LENGTH,

@@ -14,12 +14,12 @@ import {
   TIMELINE_EVENTS,
   type TimelineEntry,
   VRAM_SCOPES,
-} from './job.ts';
+} from './job/job.ts';
+import { WAIT_CODES, type WaitReason } from './job/wait-reason.ts';
 import type { Json } from './json.ts';
 import { STOP_LEVELS } from './link/worker-link.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from './resources/endpoint.ts';
-import { WAIT_CODES, type WaitReason } from './wait-reason.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);

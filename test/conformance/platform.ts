@@ -8,7 +8,7 @@ import type { Submission } from '../../src/queue/submissions.ts';
 import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
-import type { JobPolicy, JobRecord } from '../../src/wire/job.ts';
+import type { JobPolicy, JobRecord } from '../../src/wire/job/job.ts';
 import {
   type Lease,
   type LeaseRef,
@@ -21,7 +21,7 @@ import {
   type WorkerWelcome,
 } from '../../src/wire/link/worker-link.ts';
 import { type EndpointSettings, endpointSettings } from '../../src/wire/resources/endpoint.ts';
-import type { WorkerVerb } from '../../src/wire/routes.ts';
+import type { WorkerVerb } from '../../src/wire/routes/routes.ts';
 import type { TraceContext } from '../../src/wire/trace-context.ts';
 
 export {

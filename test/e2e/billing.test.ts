@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { findRun } from '../../src/engine/process/runs.ts';
-import type { JobRecord } from '../../src/wire/job.ts';
+import type { JobRecord } from '../../src/wire/job/job.ts';
 import type { BillingPage } from '../../src/wire/resources/billing.ts';
 import type { BudgetRecord } from '../../src/wire/resources/budget.ts';
 import type { PodRecord } from '../../src/wire/resources/pod.ts';

@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { z } from 'zod';
 import { silentLog } from '../../src/base/log.ts';
 import { createHttpLink } from '../../src/transport/http/http-link.ts';
-import type { WorkerVerb } from '../../src/wire/routes.ts';
+import type { WorkerVerb } from '../../src/wire/routes/routes.ts';
 import { ThreadExecutor } from '../../src/worker/execution/thread-executor.ts';
 import { createWorker } from '../../src/worker/worker.ts';
 import { HttpGate } from '../support/network/http-gate.ts';

@@ -1,8 +1,8 @@
 // Why a queued job waits, as a client sees it: real platform, real workers, processes all of them.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { JobRecord } from '../../src/wire/job.ts';
+import type { JobRecord } from '../../src/wire/job/job.ts';
+import type { WaitReason } from '../../src/wire/job/wait-reason.ts';
 import type { DecisionRecord } from '../../src/wire/resources/decision.ts';
-import type { WaitReason } from '../../src/wire/wait-reason.ts';
 import { fixture, PlatformProcess, Process } from '../support/processes.ts';
 
 const HOUR_MS = 3_600_000;

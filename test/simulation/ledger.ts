@@ -2,7 +2,7 @@
 // must never happen. verdict.ts checks how the jobs ended.
 import type { Clock } from '../../src/base/clock.ts';
 import type { StoredJob } from '../../src/store/store.ts';
-import { isTerminal } from '../../src/wire/job.ts';
+import { isTerminal } from '../../src/wire/job/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { RemainingReports } from '../../src/worker/reports/attempt-reports.ts';
 import { GPU_TYPES } from './job-plan.ts';

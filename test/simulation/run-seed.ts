@@ -3,7 +3,7 @@ import './global-time.ts';
 
 import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
-import { isTerminal, type JobRecord } from '../../src/wire/job.ts';
+import { isTerminal, type JobRecord } from '../../src/wire/job/job.ts';
 import { createRandom } from '../support/random.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import type { WorldEvent } from './ledger.ts';

@@ -2,7 +2,7 @@
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { Queues } from '../../src/queue/queues.ts';
 import type { JobKey } from '../../src/store/store.ts';
-import { isTerminal } from '../../src/wire/job.ts';
+import { isTerminal } from '../../src/wire/job/job.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
 import type { Ledger } from './ledger.ts';
 

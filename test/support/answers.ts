@@ -1,8 +1,8 @@
 // Reads answers of the platform and checks their shape.
 import { expect } from 'vitest';
 import { z } from 'zod';
-import { ERROR_CODES, JOB_STATUSES, STUCK_STATES } from '../../src/wire/job.ts';
-import { WAIT_CODES } from '../../src/wire/wait-reason.ts';
+import { ERROR_CODES, JOB_STATUSES, STUCK_STATES } from '../../src/wire/job/job.ts';
+import { WAIT_CODES } from '../../src/wire/job/wait-reason.ts';
 
 const status = z.enum(JOB_STATUSES);
 const wholeMs = z.int().min(0);

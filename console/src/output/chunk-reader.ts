@@ -3,8 +3,8 @@
 import { ApiCaller } from '../../../src/client/api-caller.ts';
 import { readStream } from '../../../src/client/chunk-stream.ts';
 import type { StreamChunk } from '../../../src/client.ts';
-import { fillPath } from '../../../src/wire/route.ts';
-import { JOB_ROUTES } from '../../../src/wire/routes.ts';
+import { fillPath } from '../../../src/wire/routes/route.ts';
+import { JOB_ROUTES } from '../../../src/wire/routes/routes.ts';
 import { send } from '../platform/calls.ts';
 
 /** Goes on over outages of the platform. */

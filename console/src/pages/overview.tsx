@@ -1,9 +1,9 @@
 // The endpoints that the session's key may see, those in trouble first.
 import { useId, useState } from 'preact/hooks';
-import { RESOURCES } from '../../../src/wire/routes.ts';
+import { RESOURCES } from '../../../src/wire/routes/routes.ts';
 import { Badge } from '../parts/badge.tsx';
-import { CreatePanel } from '../parts/create-panel.tsx';
 import { Empty } from '../parts/empty.tsx';
+import { CreatePanel } from '../parts/forms/create-panel.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Table } from '../parts/table.tsx';

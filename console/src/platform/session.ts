@@ -1,5 +1,5 @@
 // Who is signed in, and what the session's key may do.
-import type { Scope } from '../../../src/wire/scopes.ts';
+import type { Scope } from '../../../src/wire/routes/scopes.ts';
 import { createStore } from '../parts/store.ts';
 
 export interface Session {

@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { CONSOLE_BASE, SYSTEM_ROUTES } from '../../wire/routes.ts';
+import { CONSOLE_BASE, SYSTEM_ROUTES } from '../../wire/routes/routes.ts';
 import { sendJson, sendShared } from '../http/byte-reply.ts';
 import { type ConsoleFile, type ConsoleFiles, readConsoleFiles } from './console-files.ts';
 

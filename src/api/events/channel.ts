@@ -3,8 +3,8 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Waiter } from '../../base/waiters.ts';
-import { EVENT_LIMITS, type Topic } from '../../wire/event-topics.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
+import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import { toProblem } from '../http/problem-reply.ts';
 
 /** A job that changes all the time is read this often at most, ms. */

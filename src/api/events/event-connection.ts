@@ -2,7 +2,7 @@
 // client has missed are not kept.
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
-import { EVENT_LIMITS, type Topic } from '../../wire/event-topics.ts';
+import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import type { Snapshot } from './channel.ts';
 
 /** After this time the client connects again, ms. */

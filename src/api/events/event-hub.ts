@@ -3,8 +3,8 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Waiter } from '../../base/waiters.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import { EVENT_LIMITS, type Topic } from '../../wire/event-topics.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import { Channel, type Listener } from './channel.ts';
 
 /** Retry-After of a refused connection, ms. */

@@ -1,8 +1,8 @@
 // Puts the event stream together: which node has the data of a topic, and who may read it.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { Topic } from '../../wire/event-topics.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { Topic } from '../../wire/routes/event-topics.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
 import type { Place } from '../forwarding/placement.ts';
 import type { CallerWatches } from '../http/guard.ts';

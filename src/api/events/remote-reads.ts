@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { http } from '../../base/net/node-http.ts';
-import { EVENT_LIMITS, type Topic } from '../../wire/event-topics.ts';
 import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
+import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';

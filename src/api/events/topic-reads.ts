@@ -2,6 +2,7 @@
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { Pods } from '../../control/pods/pods.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import {
   EVENT_LIMITS,
   LISTED,
@@ -9,8 +10,7 @@ import {
   type Topic,
   type TopicKind,
   type TopicNames,
-} from '../../wire/event-topics.ts';
-import { ProblemError } from '../../wire/problem.ts';
+} from '../../wire/routes/event-topics.ts';
 import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import { describeNext } from '../http/paging.ts';
 import type { Overviews } from '../overviews.ts';

@@ -1,8 +1,8 @@
 // What a stopping node asks in place of a request that waits at another node: the same, without the wait. Its own
 // queue answers waiting requests in the same way when it stops.
 import type { FastifyRequest } from 'fastify';
-import { LIMITS } from '../../wire/job.ts';
-import { JOB_ROUTES } from '../../wire/routes.ts';
+import { LIMITS } from '../../wire/job/job.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { readTarget } from '../http/record-names.ts';
 import { findSubmission } from './subject.ts';
 

@@ -1,7 +1,7 @@
 // Hooks of requests that another node has forwarded.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Queues } from '../../queue/queues.ts';
-import { WORKER_HEADERS } from '../../wire/routes.ts';
+import { WORKER_HEADERS } from '../../wire/routes/routes.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
 import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';

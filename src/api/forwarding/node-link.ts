@@ -4,12 +4,12 @@ import type { IncomingMessage } from 'node:http';
 import { http } from '../../base/net/node-http.ts';
 import { LinkError, type WorkerLink } from '../../wire/link/worker-link.ts';
 import { renewReply, workerWelcome } from '../../wire/link/worker-link-schemas.ts';
-import { fillPath } from '../../wire/route.ts';
-import { WORKER_ROUTES } from '../../wire/routes.ts';
+import { fillPath } from '../../wire/routes/route.ts';
+import { WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';
 import { firstSecret } from '../nodes/node-secret.ts';
-import type { ServedLink } from '../routes/worker-routes.ts';
+import type { ServedLink } from '../worker/worker-routes.ts';
 import type { Forwarder } from './forwarder.ts';
 import {
   encodeJson,

@@ -17,7 +17,7 @@ import {
   type TakeRequest,
 } from '../../wire/link/worker-link.ts';
 import { leaseHeader, reportReply } from '../../wire/link/worker-link-schemas.ts';
-import { WORKER_HEADERS, type WorkerVerb } from '../../wire/routes.ts';
+import { WORKER_HEADERS, type WorkerVerb } from '../../wire/routes/routes.ts';
 
 export interface VerbCall {
   verb: WorkerVerb;

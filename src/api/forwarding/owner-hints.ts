@@ -1,7 +1,7 @@
 // Tells workers the URL of the node that has answered them, so that their next calls need no forwarding: with each call
 // that another node has forwarded, and with each hello.
 import type { FastifyInstance } from 'fastify';
-import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes.ts';
+import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { findForwarded, NODE_HEADERS } from '../nodes/forwarded.ts';
 import type { AdvertisedUrls } from './forwarding-options.ts';
 

@@ -5,7 +5,7 @@ import type { FastifyRequest } from 'fastify';
 import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { LB_ROUTE } from '../../wire/routes.ts';
+import { LB_ROUTE } from '../../wire/routes/routes.ts';
 import { sendContinue } from '../limits/exchanges.ts';
 import { KeptBody } from './kept-body.ts';
 

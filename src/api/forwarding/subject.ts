@@ -7,7 +7,7 @@ import {
   RESOURCES,
   RUNPOD_BASE,
   SYSTEM_ROUTES,
-} from '../../wire/routes.ts';
+} from '../../wire/routes/routes.ts';
 
 /** `local`: any node answers it about itself. */
 export type Subject =

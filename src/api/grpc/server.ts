@@ -41,7 +41,7 @@ import { completeBounds, type HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
 import { createWorkerBudget } from '../limits/flows.ts';
 import { ClientOrigins } from '../origin/client-origin.ts';
-import type { WorkerRoutesOptions } from '../routes/worker-routes.ts';
+import type { WorkerRoutesOptions } from '../worker/worker-routes.ts';
 import { GrpcGate, listHttp2Servers } from './gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';
 import { MessageBounds } from './message-scan.ts';

@@ -21,7 +21,7 @@ import {
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
-import type { ServedLink } from '../routes/worker-routes.ts';
+import type { ServedLink } from '../worker/worker-routes.ts';
 import { type IncomingReport, IncomingReports } from './incoming-reports.ts';
 import { checkContent, listLeases, readReports } from './questions.ts';
 import { showProblem, toRefusal, toStatus } from './refusals.ts';

@@ -4,8 +4,8 @@ import { isUtf8 } from 'node:buffer';
 import type { z } from 'zod';
 import { runInSlices } from '../../base/slices.ts';
 import { describeIssues } from '../../wire/issues.ts';
-import type { RunRequest } from '../../wire/job.ts';
-import { runRequest } from '../../wire/job-schemas.ts';
+import type { RunRequest } from '../../wire/job/job.ts';
+import { runRequest } from '../../wire/job/job-schemas.ts';
 import { OPEN_BRACE } from '../../wire/json-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {

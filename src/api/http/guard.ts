@@ -4,15 +4,15 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { RouteAccess } from '../../wire/scopes.ts';
+import type { RouteAccess } from '../../wire/routes/scopes.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
 import { findExcess, type HeadBounds } from '../limits/head-bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
+import type { AnsweredRequest, ApiMetrics } from '../metrics/metrics.ts';
 import { findForwarded } from '../nodes/forwarded.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
-import type { AnsweredRequest, ApiMetrics } from '../routes/metrics.ts';
-import type { WorkerAllowance } from '../routes/worker-allowance.ts';
+import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import { Gate, type GateOptions, type GuardedAccess, LOCAL_HOLDER } from './auth.ts';
 import { type NamedKinds, resolveNames } from './record-names.ts';
 

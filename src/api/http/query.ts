@@ -1,5 +1,5 @@
 // Reads query parameters; for an invalid one, throws a problem that names it.
-import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
+import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 
 /** As the router provides them: several values form an array. */

@@ -3,8 +3,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { CONSOLE_HEADER } from '../../wire/routes.ts';
-import type { RouteAccess } from '../../wire/scopes.ts';
+import { CONSOLE_HEADER } from '../../wire/routes/routes.ts';
+import type { RouteAccess } from '../../wire/routes/scopes.ts';
 import { OWN_PATHS } from './query-check.ts';
 
 export const SESSION_COOKIE = 'millrace_session';

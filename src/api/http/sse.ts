@@ -8,7 +8,7 @@ import { loadInTurn, ownTurn } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { STREAM_HEADERS } from '../../wire/routes.ts';
+import { STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import type { FlowRequest, Loaded } from '../limits/flows.ts';
 import { countBytes } from '../stream-answers.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';

@@ -1,7 +1,7 @@
 // Bounds a request's head: path, query and headers.
 import type { IncomingMessage } from 'node:http';
 import { ProblemError } from '../../wire/problem.ts';
-import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import type { HttpBounds } from './bounds.ts';
 
 export type HeadBounds = Pick<HttpBounds, 'maxTargetBytes' | 'maxHeaderBytes'>;

@@ -1,7 +1,7 @@
 // Makes the one answer of a request without `stream` from the record of its ended job.
 import { runInSlices } from '../../base/slices.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
-import { type AttemptError, isTerminal, LIMITS } from '../../wire/job.ts';
+import { type AttemptError, isTerminal, LIMITS } from '../../wire/job/job.ts';
 import { type BytesAnswer, JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
 import { findOnlyElement } from '../http/json-check.ts';
 import { describeError, describeFailure, findError, type OpenAiError } from './errors.ts';

@@ -1,7 +1,7 @@
 // The error format of the OpenAI API, and the errors that failed jobs and handlers' answers become.
-import type { AttemptError, ErrorCode, JobStatus } from '../../wire/job.ts';
+import type { AttemptError, ErrorCode, JobStatus } from '../../wire/job/job.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
-import { OPENAI_PATH, RUNPOD_BASE } from '../../wire/routes.ts';
+import { OPENAI_PATH, RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
 import type { ErrorForm } from '../http/problem-reply.ts';
 

@@ -8,7 +8,7 @@ import { loadInTurn } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { MAX_CHUNK_BYTES, type Metrics } from '../../wire/chunk/chunk.ts';
-import type { AttemptError, JobStatus } from '../../wire/job.ts';
+import type { AttemptError, JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { takeOver } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';

@@ -2,8 +2,8 @@
 
 import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
 import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
-import { nameParameter, spellName } from '../../wire/route.ts';
-import { RESOURCES } from '../../wire/routes.ts';
+import { nameParameter, spellName } from '../../wire/routes/route.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import {
   describeAnswers,
   describeContent,

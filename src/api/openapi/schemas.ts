@@ -11,7 +11,7 @@ import {
   problem,
   purgeAnswer,
 } from '../../wire/answer-schemas.ts';
-import { runRequest } from '../../wire/job-schemas.ts';
+import { runRequest } from '../../wire/job/job-schemas.ts';
 import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import {

@@ -1,6 +1,6 @@
 // Cuts paths below `/lb/<endpoint>` before the router reads and decodes them: the part after the ID
 // belongs to the worker, byte for byte.
-import { LB_BASE } from '../../wire/routes.ts';
+import { LB_BASE } from '../../wire/routes/routes.ts';
 
 /** A target may be an absolute URL. The ID ends where no ID could continue. */
 const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?(${LB_BASE}/[^/?#]+))(.*)$`, 's');

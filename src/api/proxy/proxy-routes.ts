@@ -6,7 +6,7 @@ import { http } from '../../base/net/node-http.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { LB_ROUTE } from '../../wire/routes.ts';
+import { LB_ROUTE } from '../../wire/routes/routes.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { ClientOrigins } from '../origin/client-origin.ts';
 import { cutPrefix, cutTarget } from './path.ts';

@@ -2,9 +2,9 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import { EVENT_LIMITS, readTopic, type Topic } from '../../wire/event-topics.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_OPERATIONS } from '../../wire/resources/events.ts';
+import { EVENT_LIMITS, readTopic, type Topic } from '../../wire/routes/event-topics.ts';
 import { composeEvent } from '../events/channel.ts';
 import { EventConnection } from '../events/event-connection.ts';
 import type { EventCaller, EventHub } from '../events/event-hub.ts';

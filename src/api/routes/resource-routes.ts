@@ -7,7 +7,7 @@ import type { UserResources } from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { nameParameter, type ResourceOutline } from '../../wire/route.ts';
+import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
 import type { QueryValues } from '../http/query.ts';

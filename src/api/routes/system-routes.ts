@@ -4,10 +4,10 @@ import { SYSTEM_OPERATIONS } from '../../wire/operations/system-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { requireOwner } from '../http/auth.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
+import type { ApiMetrics } from '../metrics/metrics.ts';
+import type { StoreStatus } from '../metrics/store-status.ts';
 import { handleOpenApi } from '../openapi/openapi-route.ts';
-import type { ApiMetrics } from './metrics.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
-import type { StoreStatus } from './store-status.ts';
 
 const METRICS_MEDIA_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 const NOT_READY_RETRY_MS = 1_000;

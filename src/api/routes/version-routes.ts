@@ -13,8 +13,8 @@ import {
   versionDeployment,
   versionMessage,
 } from '../../wire/resources/version.ts';
-import { fillPath, type PathParameters } from '../../wire/route.ts';
-import { ARCHIVE_HEADERS, VERSION_ROUTES } from '../../wire/routes.ts';
+import { fillPath, type PathParameters } from '../../wire/routes/route.ts';
+import { ARCHIVE_HEADERS, VERSION_ROUTES } from '../../wire/routes/routes.ts';
 import { LOCAL_HOLDER } from '../http/auth.ts';
 import { check } from '../http/body.ts';
 import { useBody } from '../http/body-reader.ts';

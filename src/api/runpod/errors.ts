@@ -1,6 +1,6 @@
 // The error format of RunPod's API: JSON with one text, and the few statuses of that API.
 import type { ProblemCode } from '../../wire/problem.ts';
-import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
 import type { ErrorForm } from '../http/problem-reply.ts';
 

@@ -2,7 +2,7 @@
 // the ends that the worker does not report. The session knows whether the worker is connected.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { AttemptError } from '../../wire/job.ts';
+import type { AttemptError } from '../../wire/job/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
 import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './lease.ts';
 import type { SessionLink } from './session-link.ts';

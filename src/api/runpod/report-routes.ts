@@ -2,8 +2,8 @@
 // little, so a refused result is lost; a refused chunk leaves a hole in the stream, which these
 // routes record.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { LIMITS } from '../../wire/job.ts';
-import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { LIMITS } from '../../wire/job/job.ts';
+import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { useBody } from '../http/body-reader.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';

@@ -4,7 +4,7 @@ import { isUtf8 } from 'node:buffer';
 import { runInSlices } from '../../base/slices.ts';
 import { encodeJsonChunk, MAX_METRICS_BYTES, type Metrics } from '../../wire/chunk/chunk.ts';
 import { RESERVED_METRICS } from '../../wire/chunk/chunk-pieces.ts';
-import { type AttemptError, ERROR_CODES, LIMITS } from '../../wire/job.ts';
+import { type AttemptError, ERROR_CODES, LIMITS } from '../../wire/job/job.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { RELEASE_REASONS, type ReleaseReason } from '../../wire/link/worker-link.ts';
 import { leaveOut } from '../http/body.ts';

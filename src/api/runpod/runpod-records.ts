@@ -7,7 +7,7 @@ import {
   progressOf,
   type RecordFormats,
 } from '../../queue/records.ts';
-import type { AttemptError } from '../../wire/job.ts';
+import type { AttemptError } from '../../wire/job/job.ts';
 
 /** Name of the format in job attachments. */
 export const RUNPOD_FORMAT = 'runpod';

@@ -7,7 +7,7 @@ import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { WorkerAllowance } from '../routes/worker-allowance.ts';
+import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import type { RunPodLease } from './lease.ts';
 import { Parking } from './parking.ts';
 import { RunPodSession, SESSION_INCARNATION } from './runpod-session.ts';

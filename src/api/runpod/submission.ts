@@ -2,8 +2,8 @@
 // (such as `webhookV2`) are ignored, as that API does.
 import { z } from 'zod';
 import type { Submission } from '../../queue/submissions.ts';
-import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job.ts';
-import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job-schemas.ts';
+import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job/job.ts';
+import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job/job-schemas.ts';
 import { readWithInput, type SubmissionBounds } from '../http/body.ts';
 import { RUNPOD_FORMAT } from './runpod-records.ts';
 

@@ -2,7 +2,7 @@
 // URL templates with or without a "?".
 import type { IncomingHttpHeaders } from 'node:http';
 import { MAX_JOB_ID_LENGTH } from '../../wire/link/worker-link.ts';
-import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 
 const ENDPOINTS = `${RUNPOD_BASE}/v2/`;
 /** Default ping interval of the protocol, ms. */

@@ -1,6 +1,6 @@
 // `millrace login` and `logout`: store and remove the URL and the key of a platform.
 import { ApiError } from '../../client/api-caller.ts';
-import { RESOURCES } from '../../wire/routes.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';

@@ -1,7 +1,7 @@
 // `millrace run`: runs one job with a handler in a thread, without a platform.
 import { existsSync, readFileSync } from 'node:fs';
 import { text as readText } from 'node:stream/consumers';
-import { LIMITS } from '../../wire/job.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { type ExecutionEnd, HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';

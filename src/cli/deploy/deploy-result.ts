@@ -1,8 +1,8 @@
 // Prints the result of a deployment, with a command that calls the endpoint, and chooses the exit code.
 import { readFileSync } from 'node:fs';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
-import { fillPath } from '../../wire/route.ts';
-import { JOB_ROUTES } from '../../wire/routes.ts';
+import { fillPath } from '../../wire/routes/route.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, EXIT, NotLoadedError } from '../command.ts';
 import { readExampleInput } from '../dev/dev-banner.ts';
 import { print, printNote } from '../output.ts';

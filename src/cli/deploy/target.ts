@@ -5,9 +5,9 @@ import { ApiError } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
+import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
 import { integer, type OptionValues } from '../options.ts';
 import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
-import { composeScaler, updateOptions } from '../resources/endpoints.ts';
 
 const DEFAULT_IMAGE = 'millrace-worker';
 const NOT_FOUND = 404;

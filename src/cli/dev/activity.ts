@@ -1,6 +1,6 @@
 // Watches the requests and attempts of `millrace dev` and prints one line for each.
 import type { ServedRequest } from '../../api/http/guard.ts';
-import type { AttemptError, JobStatus } from '../../wire/job.ts';
+import type { AttemptError, JobStatus } from '../../wire/job/job.ts';
 import type { Outcome, Report, ReportReply, WorkerLink } from '../../wire/link/worker-link.ts';
 import { showOwnStack } from '../own-stack.ts';
 

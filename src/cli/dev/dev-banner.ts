@@ -1,8 +1,8 @@
 // Prints what `millrace dev` shows when it is ready: every endpoint with a command to paste.
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';
-import { fillPath } from '../../wire/route.ts';
-import { JOB_ROUTES } from '../../wire/routes.ts';
+import { fillPath } from '../../wire/routes/route.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 
 export interface BannerEndpoint {
   endpointId: string;

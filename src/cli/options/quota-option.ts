@@ -1,7 +1,7 @@
 // `serve --quota`: how many resources of each kind one user may have.
 
 import { DEFAULT_QUOTAS, type Quotas } from '../../platform/defaults.ts';
-import { mapResources, RESOURCES } from '../../wire/routes.ts';
+import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
 import { text } from '../options.ts';
 import { readNumbers } from './named-numbers.ts';
 

@@ -8,7 +8,7 @@ import {
   DEFAULT_WORKER_LIMITS,
   WORKER_CALL_WINDOW_S,
   type WorkerLimits,
-} from '../../api/routes/worker-limits.ts';
+} from '../../api/worker/worker-limits.ts';
 import { text, UsageError } from '../options.ts';
 import { describeLimits, readLimits } from './named-limits.ts';
 

@@ -1,7 +1,7 @@
 // `millrace catalog`: lists the GPU types, CPU flavors and data centers of a platform.
 import { connectList } from '../../client/resource-calls.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
-import { CATALOG_ROUTES } from '../../wire/routes.ts';
+import { CATALOG_ROUTES } from '../../wire/routes/routes.ts';
 import type { CommandGroup } from '../command.ts';
 import { defineApiVerb } from './api-verb.ts';
 import { type ListKind, pageOptions, showList } from './resource-command.ts';

@@ -8,8 +8,8 @@ import {
   type Resources,
 } from '../../client/resource-calls.ts';
 import type { Page } from '../../client/resource-pages.ts';
-import { spellName } from '../../wire/route.ts';
-import { RESOURCES } from '../../wire/routes.ts';
+import { spellName } from '../../wire/routes/route.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { Verb } from '../command.ts';
 import { integer, type OptionTable, type OptionValues, text } from '../options.ts';
 import { formatTable } from '../table.ts';

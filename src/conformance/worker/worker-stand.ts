@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import { type Client, createClient } from '../../client.ts';
 import { openPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
-import { isTerminal, type JobPolicy, type JobRecord } from '../../wire/job.ts';
+import { isTerminal, type JobPolicy, type JobRecord } from '../../wire/job/job.ts';
 import type { CheckInput } from '../check-inputs.ts';
 import { Deviation } from '../checks.ts';
 import { Relay } from '../relay.ts';

@@ -22,7 +22,7 @@ import {
   endpointSettings,
   isReserved,
 } from '../../wire/resources/endpoint.ts';
-import { RESOURCES } from '../../wire/routes.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import {
   DEFAULT_QUOTAS,
   type Quotas,

@@ -1,5 +1,5 @@
 // All keys in memory, found by hash, by ID and by user.
-import { RESOURCES } from '../../wire/routes.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import { NameIndex } from '../name-index.ts';
 import type { HeldGrant } from './key-grant.ts';
 

@@ -1,7 +1,7 @@
 // Defines the scopes of keys and decides what a scope allows.
 import { z } from 'zod';
 import { endpointId } from '../../wire/resources/endpoint.ts';
-import { SCOPES, type Scope } from '../../wire/scopes.ts';
+import { SCOPES, type Scope } from '../../wire/routes/scopes.ts';
 
 export interface Grant {
   scope: Scope;

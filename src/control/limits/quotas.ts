@@ -1,7 +1,7 @@
 // Checks quotas: how many resources a user may have, and how large one record may be. Counts
 // running creations, so that concurrent ones stay within the limit.
 import { ProblemError } from '../../wire/problem.ts';
-import { mapResources, type RESOURCES } from '../../wire/routes.ts';
+import { mapResources, type RESOURCES } from '../../wire/routes/routes.ts';
 
 /** Quotas that count a user's resources. Of `keys` and `pods`, those of worker pods do not count. */
 export type CountedQuota = keyof typeof RESOURCES;

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
-import { RESOURCES } from '../../wire/routes.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import { addToBill } from '../billing/bill-rows.ts';
 import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { Positions } from '../list-positions.ts';

@@ -2,7 +2,7 @@
 // first use.
 import type { Log } from '../../base/log.ts';
 import { checkMetrics, type Metrics } from '../../wire/chunk/chunk.ts';
-import { LIMITS } from '../../wire/job.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 import { stringifyJson } from '../../wire/json.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import {

@@ -1,5 +1,5 @@
 // The ways an attempt fails: by a rule of the platform, or by an error of the handler.
-import type { ErrorCode } from '../../wire/job.ts';
+import type { ErrorCode } from '../../wire/job/job.ts';
 import { NotJsonError } from '../../wire/json.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
 import { isDeviceMemoryError } from '../device-memory-errors.ts';

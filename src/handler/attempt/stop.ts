@@ -1,6 +1,6 @@
 // The reasons for stopping an attempt, the reason its signal carries, and the outcome of a stopped
 // attempt.
-import type { ErrorCode, StuckPlace } from '../../wire/job.ts';
+import type { ErrorCode, StuckPlace } from '../../wire/job/job.ts';
 import type { Outcome, StopLevel } from '../../wire/link/worker-link.ts';
 import { round } from '../../wire/primordials.ts';
 import { describePlace } from './stuck.ts';

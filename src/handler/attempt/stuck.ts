@@ -1,7 +1,7 @@
 // Describes where an attempt was when it timed out or was stopped: its output so far and its code
 // position.
 import { getHeapStatistics } from 'node:v8';
-import type { StuckPlace } from '../../wire/job.ts';
+import type { StuckPlace } from '../../wire/job/job.ts';
 import { elapsedTime, max, measureLoop, min, round } from '../../wire/primordials.ts';
 
 /** Counts the chunks of one attempt as they are sent. */

@@ -1,5 +1,5 @@
 // The condition of a node's database, for `/readyz` and the metrics.
-import type { ShardCounts, StoreSizes, StoreStatus } from '../../api/routes/store-status.ts';
+import type { ShardCounts, StoreSizes, StoreStatus } from '../../api/metrics/store-status.ts';
 import type { DatabaseSize } from '../../store/postgres/database-size.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
 

@@ -1,6 +1,6 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
 import type { Reader, Step, StoredJob, Transaction } from '../../store/store.ts';
-import { isTerminal } from '../../wire/job.ts';
+import { isTerminal } from '../../wire/job/job.ts';
 import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { LeasesOptions } from './leases.ts';

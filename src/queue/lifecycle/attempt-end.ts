@@ -1,7 +1,7 @@
 // Part of lifecycle.ts: decides what happens to a job when its attempt ends.
 import { backoffMs } from '../../base/backoff.ts';
 import type { StoredJob } from '../../store/store.ts';
-import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job.ts';
+import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job/job.ts';
 import { noteReturn } from '../notes.ts';
 import { boundHistoryMessage } from '../payloads/outcome-bounds.ts';
 import { hasForeignFormat } from '../records.ts';

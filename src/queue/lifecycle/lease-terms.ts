@@ -1,7 +1,7 @@
 // Part of lifecycle.ts: decides how long a lease and the deadline of its attempt last, and what extends
 // them.
 import type { StoredJob } from '../../store/store.ts';
-import { isTerminal } from '../../wire/job.ts';
+import { isTerminal } from '../../wire/job/job.ts';
 import { dropReturn } from '../notes.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Moment } from './transition.ts';

@@ -8,7 +8,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
-import { isTerminal, LIMITS } from '../../wire/job.ts';
+import { isTerminal, LIMITS } from '../../wire/job/job.ts';
 import {
   LinkError,
   type Report,

@@ -11,7 +11,7 @@ import {
   type Transaction,
 } from '../../store/store.ts';
 import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
-import { isTerminal, type JobStatus } from '../../wire/job.ts';
+import { isTerminal, type JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';

@@ -1,6 +1,6 @@
 // Counts how long the jobs of each endpoint wait and run, in histograms for metrics. In memory: since the start.
 import type { StoredJob } from '../../store/store.ts';
-import { isTerminal } from '../../wire/job.ts';
+import { isTerminal } from '../../wire/job/job.ts';
 import type { Transition } from '../lifecycle/transition.ts';
 
 /** Upper bounds, seconds. Jobs take from milliseconds to hours; each bound is a series of each endpoint. */

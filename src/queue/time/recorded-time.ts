@@ -5,7 +5,7 @@ import { z } from 'zod';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { OWNER, type Step, type Store, type Transaction } from '../../store/store.ts';
-import { LIMITS } from '../../wire/job.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 
 /** A write also stores the time if the last stored time is older than this, ms. */
 const RECORD_EVERY_MS = 1_000;

@@ -2,7 +2,7 @@
 // that a platform that was killed goes on with the same trace and stores nothing for it.
 import { hash } from 'node:crypto';
 import type { StoredDelivery, StoredJob } from '../../store/store.ts';
-import { isTerminal } from '../../wire/job.ts';
+import { isTerminal } from '../../wire/job/job.ts';
 import { splitTraceparent, type TraceContext } from '../../wire/trace-context.ts';
 import type { Transition } from '../lifecycle/transition.ts';
 import type { SendAttempt } from '../webhooks/webhooks.ts';

@@ -1,8 +1,8 @@
 // Collects the facts behind a wait reason: the endpoint's workers from memory, and the scaler's view.
 import type { Clock } from '../../base/clock.ts';
 import type { StoredJob } from '../../store/store.ts';
+import type { WaitReason } from '../../wire/job/wait-reason.ts';
 import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
-import type { WaitReason } from '../../wire/wait-reason.ts';
 import type { Presence } from '../leases/presence.ts';
 import type { QueueSettings } from '../settings.ts';
 import { describeWait, type WaitFacts, type WorkerFacts } from './wait-reason.ts';

@@ -1,5 +1,5 @@
 // The counters of an endpoint: how a change of a job changes them.
-import type { JobStatus } from '../../wire/job.ts';
+import type { JobStatus } from '../../wire/job/job.ts';
 import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
 
 /** Additions to the counters of an endpoint. */

@@ -1,6 +1,6 @@
 // Which jobs stay in memory between two commits: the windows of ready jobs, small jobs with a lease, and the jobs
 // that ended last. The database has all of them then, so any one may be dropped.
-import { isTerminal } from '../../wire/job.ts';
+import { isTerminal } from '../../wire/job/job.ts';
 import type { StoredJob } from '../store.ts';
 import type { LeasedJobs } from './leased-jobs.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';

@@ -1,5 +1,5 @@
 // Maps a job to its row and back.
-import { type FailedAttempt, JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
+import { type FailedAttempt, JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { JobAttachment, JobNote, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';

@@ -1,5 +1,5 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
-import type { JobStatus } from '../../wire/job.ts';
+import type { JobStatus } from '../../wire/job/job.ts';
 import type { Place } from '../live/place.ts';
 import type {
   AlikeRange,

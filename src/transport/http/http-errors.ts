@@ -1,7 +1,7 @@
 // Translates an HTTP error response, or a failed request, into a LinkError.
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
-import type { WorkerVerb } from '../../wire/routes.ts';
+import type { WorkerVerb } from '../../wire/routes/routes.ts';
 
 /** An endpoint may be unknown while a platform is being set up; frequent retries do not help. */
 const NOT_FOUND_RETRY_MS = 10_000;

@@ -22,8 +22,8 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { fillPath } from '../../wire/route.ts';
-import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes.ts';
+import { fillPath } from '../../wire/routes/route.ts';
+import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
 import {
   AnswerError,
   readLeaseHeader,

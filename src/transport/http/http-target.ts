@@ -1,6 +1,6 @@
 // The connections of a worker to one URL: a separate pool for each verb that waits or carries much data, so that none
 // queues behind another.
-import type { WorkerVerb } from '../../wire/routes.ts';
+import type { WorkerVerb } from '../../wire/routes/routes.ts';
 import type { Target } from '../owner-route.ts';
 import {
   Connections,

@@ -1,7 +1,7 @@
 // The jobs that a worker on RunPod holds. RunPod has no leases: this file creates and keeps them,
 // and starts a released job again here.
 import { randomUUID } from 'node:crypto';
-import { LIMITS } from '../../wire/job.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 import type { Lease, LeaseRef, ReleaseReason } from '../../wire/link/worker-link.ts';
 import type { StreamedOutput } from './bodies.ts';
 import type { RunPodLedger } from './ledger.ts';

@@ -2,7 +2,7 @@
 // too much for every worker process.
 import { z } from 'zod';
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
-import { findSchemaFault } from '../input-schema.ts';
+import { findSchemaFault } from '../job/input-schema.ts';
 import {
   type AttemptError,
   type AttemptUsage,
@@ -11,7 +11,7 @@ import {
   STUCK_STATES,
   type StuckPlace,
   VRAM_SCOPES,
-} from '../job.ts';
+} from '../job/job.ts';
 import { MAX_CHUNKS, MAX_LISTED } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
 import { isToken } from './common-shapes.ts';

@@ -1,7 +1,7 @@
 // The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll,
 // gRPC) transports exactly this interface; the queue implements it directly. Workers load this
 // file, so the zod schemas are in worker-link-schemas.ts.
-import type { AttemptError, AttemptUsage } from '../job.ts';
+import type { AttemptError, AttemptUsage } from '../job/job.ts';
 
 export const PROTOCOL_VERSION = 1;
 

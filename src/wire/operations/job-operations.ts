@@ -10,9 +10,9 @@ import {
   jobReference,
   purgeAnswer,
 } from '../answer-schemas.ts';
-import { ERROR_CODES, JOB_STATUSES, type JobRecord, LIMITS } from '../job.ts';
-import { idempotencyHeader, JOB_ID_PART, runRequest } from '../job-schemas.ts';
-import { JOB_ROUTES } from '../routes.ts';
+import { ERROR_CODES, JOB_STATUSES, type JobRecord, LIMITS } from '../job/job.ts';
+import { idempotencyHeader, JOB_ID_PART, runRequest } from '../job/job-schemas.ts';
+import { JOB_ROUTES } from '../routes/routes.ts';
 import {
   answerJson,
   describeOperations,

@@ -1,7 +1,7 @@
 // The OpenAI API of an endpoint. The bodies are the handler's: the platform passes them on.
 import { z } from 'zod';
-import { LIMITS } from '../job.ts';
-import { OPENAI_ROUTES } from '../routes.ts';
+import { LIMITS } from '../job/job.ts';
+import { OPENAI_ROUTES } from '../routes/routes.ts';
 import { describeOperations, JSON_TYPE } from './operation.ts';
 
 const openAiError = z.object({

@@ -1,7 +1,7 @@
 // The description of one operation: its route, texts, parameters, schemas, answers and examples. The API makes
 // the route and the OpenAPI document from it.
 import { z } from 'zod';
-import type { Route } from '../route.ts';
+import type { Route } from '../routes/route.ts';
 
 export interface Parameter {
   name: string;

@@ -6,7 +6,7 @@ import {
   type ResourceOutline,
   type ResourceRoutes,
   spellName,
-} from '../route.ts';
+} from '../routes/route.ts';
 import {
   ANSWER_NOTHING,
   type Answers,

@@ -2,7 +2,7 @@
 // workers.
 import { z } from 'zod';
 import { platformState } from '../answer-schemas.ts';
-import { LB_ROUTE, SYSTEM_ROUTES } from '../routes.ts';
+import { LB_ROUTE, SYSTEM_ROUTES } from '../routes/routes.ts';
 import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
 
 /** The methods that OpenAPI can describe; any other method is forwarded too. */

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { waitReason } from '../answer-schemas.ts';
 import { answerJson, describeOperations } from '../operations/operation.ts';
-import { ACTIVITY_ROUTES } from '../routes.ts';
+import { ACTIVITY_ROUTES } from '../routes/routes.ts';
 import { ENDPOINT_TYPES } from './endpoint.ts';
 
 const count = z.int().min(0);

@@ -6,7 +6,7 @@ import {
   PAGE_PARAMETERS,
   pageCursor,
 } from '../operations/operation.ts';
-import { BILLING_ROUTES } from '../routes.ts';
+import { BILLING_ROUTES } from '../routes/routes.ts';
 
 export const BILLED_KINDS = ['pod', 'endpoint', 'volume'] as const;
 export type BilledKind = (typeof BILLED_KINDS)[number];

@@ -1,8 +1,8 @@
 // Schemas of a budget, a limit on what a user's resources may cost in a day or a month; its operations.
 import { z } from 'zod';
-import { webhook } from '../job-schemas.ts';
+import { webhook } from '../job/job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
-import { RESOURCES } from '../routes.ts';
+import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 
 const limit = z.number().min(0.01).max(1_000_000_000).describe('USD');

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
-import { CATALOG_ROUTES } from '../routes.ts';
+import { CATALOG_ROUTES } from '../routes/routes.ts';
 
 export const gpuType = z.object({
   id: z.string(),

@@ -1,8 +1,8 @@
 // Schemas of an endpoint's settings, its deployment and its API requests and responses; its operations.
 import { z } from 'zod';
-import { executionTimeoutMs } from '../job-schemas.ts';
+import { executionTimeoutMs } from '../job/job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
-import { RESOURCES } from '../routes.ts';
+import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 import { DEFAULT_VOLUME_PATH, storedVolume, volumeFields } from './endpoint-volume.ts';
 

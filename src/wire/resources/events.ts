@@ -1,8 +1,8 @@
 // The event stream: which topics it has, and the form of its events.
 import { z } from 'zod';
-import { EVENT_LIMITS, readTopic, TOPICS } from '../event-topics.ts';
 import { describeOperations } from '../operations/operation.ts';
-import { EVENT_ROUTES } from '../routes.ts';
+import { EVENT_LIMITS, readTopic, TOPICS } from '../routes/event-topics.ts';
+import { EVENT_ROUTES } from '../routes/routes.ts';
 
 const SHOWN = {
   nothing: '',

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { describeOperations, JSON_TYPE } from '../operations/operation.ts';
 import { describeFixedResource } from '../operations/resource.ts';
-import { KEY_ROUTES, RESOURCES } from '../routes.ts';
+import { KEY_ROUTES, RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */

@@ -1,7 +1,7 @@
 // Schemas of what a user may use, and uses now: calls in windows of time, and quotas.
 import { z } from 'zod';
 import { answerJson, describeOperations } from '../operations/operation.ts';
-import { LIMITS_ROUTES } from '../routes.ts';
+import { LIMITS_ROUTES } from '../routes/routes.ts';
 
 /** What a quota counts for. */
 export const QUOTA_SCOPES = ['user', 'endpoint', 'record'] as const;

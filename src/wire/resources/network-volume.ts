@@ -1,7 +1,7 @@
 // Schemas of a network volume, storage that pods mount and that outlives them; its operations.
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
-import { RESOURCES } from '../routes.ts';
+import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 
 const sizeGb = z.int().min(1).max(65_536);

@@ -1,7 +1,7 @@
 // Schemas of the nodes that serve a platform: what each owns, and what its machine has and holds.
 import { z } from 'zod';
 import { answerJson, describeOperations } from '../operations/operation.ts';
-import { NODE_ROUTES } from '../routes.ts';
+import { NODE_ROUTES } from '../routes/routes.ts';
 
 const count = z.int().min(0);
 const bytes = z.number().min(0).nullable();

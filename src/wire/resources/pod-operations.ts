@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { answerJson, bodyJson, describeOperations } from '../operations/operation.ts';
 import { describeResource } from '../operations/resource.ts';
-import { POD_ROUTES, RESOURCES } from '../routes.ts';
+import { POD_ROUTES, RESOURCES } from '../routes/routes.ts';
 import { type PodRecord, podActionRequest, podCreation, podRecord, podUpdate } from './pod.ts';
 
 /** Without an engine, every operation on pods is a conflict. */

@@ -2,7 +2,7 @@
 // has the secret.
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
-import { RESOURCES } from '../routes.ts';
+import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 
 const server = z

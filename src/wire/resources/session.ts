@@ -6,7 +6,7 @@ import {
   describeOperations,
   JSON_TYPE,
 } from '../operations/operation.ts';
-import { SESSION_ROUTES } from '../routes.ts';
+import { SESSION_ROUTES } from '../routes/routes.ts';
 
 /** Body of `POST /v1/session`. */
 export const sessionCreation = z.strictObject({

@@ -1,7 +1,7 @@
 // Schemas of a template, the container settings for pods and for workers of endpoints; its operations.
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
-import { RESOURCES } from '../routes.ts';
+import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
 

@@ -10,7 +10,7 @@ import {
   PAGE_PARAMETERS,
 } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
-import { FETCH_VERSION_ROUTES, VERSION_ROUTES } from '../routes.ts';
+import { FETCH_VERSION_ROUTES, VERSION_ROUTES } from '../routes/routes.ts';
 import { ENDPOINT_EXAMPLE, endpointRecord } from './endpoint.ts';
 
 export const GZIP_TYPE = 'application/gzip';

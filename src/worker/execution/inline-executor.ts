@@ -19,7 +19,7 @@ import { createLinesLog } from '../../handler/log/attempt-log.ts';
 import { captureConsole } from '../../handler/log/console.ts';
 import { LogLines } from '../../handler/log/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
-import { LIMITS } from '../../wire/job.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
 import {
   type Execution,

@@ -2,7 +2,7 @@
 // job is to blame, and which jobs return to the queue. lane.ts ends the thread.
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import { describePlace } from '../../handler/attempt/stuck.ts';
-import type { AttemptError } from '../../wire/job.ts';
+import type { AttemptError } from '../../wire/job/job.ts';
 import type { StopLevel } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { ExecutionEnd } from './executor.ts';

@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { createStoppedOutcome } from '../../handler/attempt/stop.ts';
 import { ChunkHistory } from '../../handler/attempt/stuck.ts';
-import type { AttemptError } from '../../wire/job.ts';
+import type { AttemptError } from '../../wire/job/job.ts';
 import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
 import type {
   ChunkMessage,

@@ -1,7 +1,7 @@
 // Turns the death of a handler thread into the error of the attempt that caused it. lane-jobs.ts
 // decides which attempt that was.
 import { describeThrown } from '../../handler/thrown.ts';
-import type { AttemptError } from '../../wire/job.ts';
+import type { AttemptError } from '../../wire/job/job.ts';
 import type { ThreadEnding } from './thread-messages.ts';
 
 const MB = 1_048_576;

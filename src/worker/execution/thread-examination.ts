@@ -5,7 +5,7 @@ import type { EventLoopUtilization } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { roundShare } from '../../handler/attempt/stuck.ts';
-import type { StuckPlace } from '../../wire/job.ts';
+import type { StuckPlace } from '../../wire/job/job.ts';
 
 export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
 

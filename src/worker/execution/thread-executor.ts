@@ -10,7 +10,7 @@ import { type Clock, systemClock } from '../../base/clock.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
-import { LIMITS } from '../../wire/job.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
 import { nameTempFolder, removeFolder } from '../temp-folders.ts';
 import {

@@ -2,7 +2,7 @@
 // not load it.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../../base/clock.ts';
-import type { GpuUsage } from '../../wire/job.ts';
+import type { GpuUsage } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import type { WorkerObserver } from '../worker-observer.ts';

@@ -1,5 +1,5 @@
 // Adapts outcomes to platforms that do not know all error codes of this version.
-import type { ErrorCode } from '../../wire/job.ts';
+import type { ErrorCode } from '../../wire/job/job.ts';
 import type { Outcome, WorkerWelcome } from '../../wire/link/worker-link.ts';
 
 const DEVICE_ERRORS: ReadonlySet<ErrorCode> = new Set([

@@ -7,7 +7,7 @@ import {
   type Report,
   type ReportReply,
 } from '../../../src/wire/link/worker-link.ts';
-import type { WorkerVerb } from '../../../src/wire/routes.ts';
+import type { WorkerVerb } from '../../../src/wire/routes/routes.ts';
 import {
   chunksOf,
   completed,

@@ -1,7 +1,7 @@
 // Endpoints with their counters, workers and keys.
 import { expect, it } from 'vitest';
 import type { EndpointBase, StoredEndpoint } from '../../../src/store/store.ts';
-import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
+import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job/job.ts';
 import { idsOf, save, store } from './store-under-test.ts';
 import { addEndpoint, addJobs, ENDPOINT, makeJob } from './stored-jobs.ts';
 

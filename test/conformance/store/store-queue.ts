@@ -6,7 +6,7 @@ import {
   JOB_STATUSES,
   type JobError,
   type JobStatus,
-} from '../../../src/wire/job.ts';
+} from '../../../src/wire/job/job.ts';
 import { idsOf, readJob, save, store } from './store-under-test.ts';
 import { addJobs, ENDPOINT, makeJob, makeLease } from './stored-jobs.ts';
 

@@ -6,8 +6,8 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { issuedKey } from '../../../src/wire/resources/key.ts';
-import { fillPath } from '../../../src/wire/route.ts';
-import { JOB_ROUTES } from '../../../src/wire/routes.ts';
+import { fillPath } from '../../../src/wire/routes/route.ts';
+import { JOB_ROUTES } from '../../../src/wire/routes/routes.ts';
 import { type NameServer, startNameServer } from '../../support/network/name-server.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 import {

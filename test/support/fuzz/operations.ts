@@ -10,7 +10,7 @@ import {
   RUNPOD_BASE,
   WORKER_ROUTES,
   type WorkerVerb,
-} from '../../../src/wire/routes.ts';
+} from '../../../src/wire/routes/routes.ts';
 import type { Dice } from './dice.ts';
 import { HARMLESS_ARGS } from './safety.ts';
 

@@ -1,6 +1,6 @@
 // Judges whether the platform may give an answer to the fuzzer.
 import { z } from 'zod';
-import { ERROR_CODES } from '../../../src/wire/job.ts';
+import { ERROR_CODES } from '../../../src/wire/job/job.ts';
 import { checkProblem } from '../answers.ts';
 import { checkAnswer } from '../openapi-check.ts';
 import type { FuzzRequest } from './framing.ts';

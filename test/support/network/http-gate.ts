@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { WorkerVerb } from '../../../src/wire/routes.ts';
+import type { WorkerVerb } from '../../../src/wire/routes/routes.ts';
 
 export interface Refusal {
   status: number;

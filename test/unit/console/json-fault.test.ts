@@ -1,8 +1,8 @@
 // Where a text stops being JSON, compared with JSON.parse.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findJsonFault } from '../../../console/src/parts/json-fault.ts';
-import { readInput } from '../../../console/src/parts/json-input.ts';
+import { findJsonFault } from '../../../console/src/parts/job/json-fault.ts';
+import { readInput } from '../../../console/src/parts/job/json-input.ts';
 
 function isJson(text: string): boolean {
   try {

@@ -10,7 +10,7 @@ import { Queue } from '../../../src/queue/queue.ts';
 import type { WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
-import type { JobPolicy } from '../../../src/wire/job.ts';
+import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { syncAtOnce } from '../../support/sync-at-once.ts';

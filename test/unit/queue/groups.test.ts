@@ -1,6 +1,6 @@
 // Groups of jobs in a real queue: turns over restarts, delays and retries, and the limit of a group's leases.
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { JobPolicy } from '../../../src/wire/job.ts';
+import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import type { EndpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';

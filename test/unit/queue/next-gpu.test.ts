@@ -1,6 +1,6 @@
 // Jobs that run out of GPU memory, at an endpoint that retries them on its next GPU type: a real queue.
 import { afterEach, describe, expect, it } from 'vitest';
-import type { JobPolicy } from '../../../src/wire/job.ts';
+import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { Device, Lease, Outcome } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointDeployment, endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { completed, ENDPOINT, Hand, NEVER, Platform } from '../../conformance/platform.ts';

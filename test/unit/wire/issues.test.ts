@@ -1,7 +1,7 @@
 // Validation failures as sentences: each names the path, and a flood of them stays an answer.
 import { describe, expect, it } from 'vitest';
 import { describeIssues } from '../../../src/wire/issues.ts';
-import { runRequest } from '../../../src/wire/job-schemas.ts';
+import { runRequest } from '../../../src/wire/job/job-schemas.ts';
 import { renewRequest, reportHeader } from '../../../src/wire/link/worker-link-schemas.ts';
 import { errorAt } from '../../support/answers.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { runRequest } from '../../../src/wire/job-schemas.ts';
+import { runRequest } from '../../../src/wire/job/job-schemas.ts';
 import { endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { keyCreation } from '../../../src/wire/resources/key.ts';
 import { resourceName } from '../../../src/wire/text.ts';

@@ -1,11 +1,11 @@
 // The budgets: what is spent of each, create, change and delete.
 import type { BudgetRecord } from '../../../../src/client.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
-import { Confirm } from '../../parts/confirm.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { List } from '../../parts/list.tsx';
 import { Meter } from '../../parts/meter.tsx';
-import { useOpenedForm } from '../../parts/opened-form.ts';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';

@@ -2,7 +2,7 @@
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { EndpointRecord } from '../../../../src/client.ts';
 import type { EndpointOverview, Overview } from '../../../../src/wire/resources/activity.ts';
-import { ACTIVITY_ROUTES } from '../../../../src/wire/routes.ts';
+import { ACTIVITY_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { caller, platform } from '../../platform/calls.ts';
 import type { Live } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';

@@ -1,7 +1,7 @@
 // The jobs that run at an endpoint now, by the worker that has them.
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobList } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { Table } from '../../parts/table.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

@@ -1,8 +1,8 @@
 // The settings of an endpoint: a form for those that the platform manages, a list for the others.
 import { useState } from 'preact/hooks';
 import type { EndpointRecord } from '../../../../src/client.ts';
-import { Confirm } from '../../parts/confirm.tsx';
-import { Field } from '../../parts/field.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { Field } from '../../parts/forms/field.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { platform } from '../../platform/calls.ts';
 import { asError } from '../../platform/polling.ts';

@@ -2,7 +2,7 @@
 
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { EndpointHealth, EndpointRecord } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import type { Tone } from '../../parts/badge.tsx';
 import { caller } from '../../platform/calls.ts';
 

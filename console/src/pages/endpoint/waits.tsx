@@ -2,7 +2,7 @@
 
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobList, JobRecord } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { Time } from '../../parts/time.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

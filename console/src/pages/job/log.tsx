@@ -1,8 +1,8 @@
 // What a job's handler logged, as it comes.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { readLogPage } from '../../../../src/client/job-log.ts';
-import { fillPath } from '../../../../src/wire/route.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { fillPath } from '../../../../src/wire/routes/route.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { patientCaller } from '../../output/chunk-reader.ts';
 import { LogFrame } from '../../parts/log-frame.tsx';
 import { Problem } from '../../parts/problem.tsx';

@@ -1,7 +1,7 @@
 // What happened to a job, in order, in words.
 import type { JobDetails, JobRecord, TimelineEntry } from '../../../../src/client.ts';
 import type { Tone } from '../../parts/badge.tsx';
-import { sayStatus } from '../../parts/job-status.ts';
+import { sayStatus } from '../../parts/job/job-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
 
 export interface TimelineEvent {

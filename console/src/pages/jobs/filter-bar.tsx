@@ -1,7 +1,7 @@
 // The filters above the job list.
 import { useEffect, useState } from 'preact/hooks';
-import { ERROR_CODES, JOB_STATUSES } from '../../../../src/wire/job.ts';
-import { sayStatus } from '../../parts/job-status.ts';
+import { ERROR_CODES, JOB_STATUSES } from '../../../../src/wire/job/job.ts';
+import { sayStatus } from '../../parts/job/job-status.ts';
 import { type Filters, listRanges, RANGES, readFilters } from './filters.ts';
 
 interface FilterBarProps {

@@ -1,5 +1,5 @@
 // The filters of the job list: what the address says, and the query that asks the platform for it.
-import { ERROR_CODES, JOB_STATUSES, type JobStatus } from '../../../../src/wire/job.ts';
+import { ERROR_CODES, JOB_STATUSES, type JobStatus } from '../../../../src/wire/job/job.ts';
 
 export const RANGES = {
   '15m': { name: 'Last 15 minutes', ms: 900_000 },

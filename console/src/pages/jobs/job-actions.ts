@@ -2,7 +2,7 @@
 
 import { ApiError, callOf } from '../../../../src/client/api-caller.ts';
 import type { JobStatus } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { caller } from '../../platform/calls.ts';
 
 export const ACTIONS = {

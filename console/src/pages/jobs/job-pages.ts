@@ -3,7 +3,7 @@
 
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobList, JobSummary } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { caller } from '../../platform/calls.ts';
 import { type Filters, queryOf } from './filters.ts';
 

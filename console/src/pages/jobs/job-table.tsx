@@ -1,7 +1,7 @@
 // One page of jobs as a table.
 import type { JobSummary } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { JOB_TONES, sayStatus } from '../../parts/job-status.ts';
+import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
 import { Table } from '../../parts/table.tsx';
 import { sayDuration, Time } from '../../parts/time.tsx';
 import { hrefOf } from '../../routing/location.ts';

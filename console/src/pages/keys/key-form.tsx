@@ -1,8 +1,8 @@
 // The form for a new key. It offers only scopes that the session's key has itself.
 import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, NewKey } from '../../../../src/client.ts';
-import { SCOPES } from '../../../../src/wire/scopes.ts';
-import { Field } from '../../parts/field.tsx';
+import { SCOPES } from '../../../../src/wire/routes/scopes.ts';
+import { Field } from '../../parts/forms/field.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { SCOPE_TEXTS } from '../../parts/scopes.ts';
 import { platform } from '../../platform/calls.ts';

@@ -1,9 +1,9 @@
 // The API keys: list, create, rotate and revoke. A new key is shown once.
 import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, KeyRecord } from '../../../../src/client.ts';
-import { Confirm } from '../../parts/confirm.tsx';
 import { Copy } from '../../parts/copy.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
 import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';

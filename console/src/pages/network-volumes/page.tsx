@@ -1,9 +1,9 @@
 // The network volumes: list, create, change and delete. Those of the operator's catalog file are fixed.
 import type { NetworkVolumeRecord } from '../../../../src/client.ts';
-import { Confirm } from '../../parts/confirm.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { List } from '../../parts/list.tsx';
-import { useOpenedForm } from '../../parts/opened-form.ts';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';

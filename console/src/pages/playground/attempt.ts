@@ -2,8 +2,8 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobRecord, JobReference, StreamChunk } from '../../../../src/client.ts';
-import { isTerminal } from '../../../../src/wire/job.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { isTerminal } from '../../../../src/wire/job/job.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { collectChunks, patientCaller } from '../../output/chunk-reader.ts';
 import { caller } from '../../platform/calls.ts';
 import { asError } from '../../platform/polling.ts';

@@ -2,8 +2,8 @@
 import { useMemo, useState } from 'preact/hooks';
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { InputSchemaRecord } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
-import type { ReadInput } from '../../parts/json-input.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
+import type { ReadInput } from '../../parts/job/json-input.ts';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { hasForm, SchemaForm } from './form/form.tsx';

@@ -1,7 +1,7 @@
 // The input as JSON, where it is wrong, and files as base64 at the cursor.
 import { useId, useRef, useState } from 'preact/hooks';
 import { sayBytes } from '../../parts/bytes.ts';
-import type { Place } from '../../parts/json-input.ts';
+import type { Place } from '../../parts/job/json-input.ts';
 import { encodeFile } from './files.ts';
 
 interface InputPanelProps {

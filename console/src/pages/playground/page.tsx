@@ -1,9 +1,9 @@
 // The playground: an input, one job with it, and what comes back.
 import { useEffect, useMemo, useState } from 'preact/hooks';
-import { isTerminal, JOB_STATUSES } from '../../../../src/wire/job.ts';
-import { Confirm } from '../../parts/confirm.tsx';
-import { sayStatus } from '../../parts/job-status.ts';
-import { JSON_HELP, readInput } from '../../parts/json-input.ts';
+import { isTerminal, JOB_STATUSES } from '../../../../src/wire/job/job.ts';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { sayStatus } from '../../parts/job/job-status.ts';
+import { JSON_HELP, readInput } from '../../parts/job/json-input.ts';
 import { Time } from '../../parts/time.tsx';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, useEndpoint } from '../endpoint/frame.tsx';

@@ -1,10 +1,10 @@
 // All pods: those of workers, and those that users created.
 import { useState } from 'preact/hooks';
 import type { PodRecord } from '../../../../src/client.ts';
-import { RESOURCES } from '../../../../src/wire/routes.ts';
+import { RESOURCES } from '../../../../src/wire/routes/routes.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { CreatePanel } from '../../parts/create-panel.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { CreatePanel } from '../../parts/forms/create-panel.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
 import { Table } from '../../parts/table.tsx';

@@ -2,8 +2,8 @@
 import { useState } from 'preact/hooks';
 import type { PodAction, PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { Confirm } from '../../parts/confirm.tsx';
 import { Figures } from '../../parts/figures.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
 import { LogFrame } from '../../parts/log-frame.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';

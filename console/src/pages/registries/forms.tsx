@@ -1,7 +1,7 @@
 // The forms of a registry's login: a new one, and its name, user and secret.
 import type { RegistryRecord } from '../../../../src/client.ts';
-import { Field } from '../../parts/field.tsx';
-import { FieldsForm, type FieldValues } from '../../parts/fields-form.tsx';
+import { Field } from '../../parts/forms/field.tsx';
+import { FieldsForm, type FieldValues } from '../../parts/forms/fields-form.tsx';
 import { platform } from '../../platform/calls.ts';
 
 interface FormProps {

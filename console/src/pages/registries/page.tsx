@@ -1,9 +1,9 @@
 // The logins of registries: list, create, change and delete. No answer of the platform has a secret.
 import type { RegistryRecord } from '../../../../src/client.ts';
-import { Confirm } from '../../parts/confirm.tsx';
 import { Empty } from '../../parts/empty.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { List } from '../../parts/list.tsx';
-import { useOpenedForm } from '../../parts/opened-form.ts';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';

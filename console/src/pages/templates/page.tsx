@@ -1,13 +1,13 @@
 // The templates of pods and workers: list, create, change and delete.
 import { useState } from 'preact/hooks';
 import type { TemplateRecord } from '../../../../src/client.ts';
-import { RESOURCES } from '../../../../src/wire/routes.ts';
-import { Confirm } from '../../parts/confirm.tsx';
-import { CreatePanel } from '../../parts/create-panel.tsx';
+import { RESOURCES } from '../../../../src/wire/routes/routes.ts';
 import { Empty } from '../../parts/empty.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { CreatePanel } from '../../parts/forms/create-panel.tsx';
+import { RecordForm } from '../../parts/forms/record-form.tsx';
 import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { RecordForm } from '../../parts/record-form.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

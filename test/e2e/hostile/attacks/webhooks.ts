@@ -1,7 +1,7 @@
 // Webhooks to receivers that hold the platform's deliveries up.
 import { createServer, type Socket } from 'node:net';
-import { fillPath } from '../../../../src/wire/route.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
+import { fillPath } from '../../../../src/wire/routes/route.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { type Attack, type AttackContext, SILENT_DOMAIN } from '../attack.ts';
 import { callOwn, inTurns } from '../raw-http.ts';
 

@@ -1,8 +1,8 @@
 // Messages of a worker with a good key, on both carriers, with far more in them than a worker has.
 import type { ClientHttp2Session, ClientSessionOptions } from 'node:http2';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
-import { fillPath } from '../../../../src/wire/route.ts';
-import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../../../src/wire/routes.ts';
+import { fillPath } from '../../../../src/wire/routes/route.ts';
+import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import type { Attack, AttackContext, Target } from '../attack.ts';
 import { OPEN, openSession, prefixMessage, RawCall } from '../raw-grpc.ts';
 import { inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';

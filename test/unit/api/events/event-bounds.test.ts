@@ -3,8 +3,8 @@ import { expect, it, onTestFinished } from 'vitest';
 import { type EventCaller, EventHub } from '../../../../src/api/events/event-hub.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { EVENT_LIMITS, readTopic, type Topic } from '../../../../src/wire/event-topics.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
+import { EVENT_LIMITS, readTopic, type Topic } from '../../../../src/wire/routes/event-topics.ts';
 
 function callerOf(userId: string, id: string): EventCaller {
   const holder = { keyId: id, name: 'k', scopes: new Set(['admin']), expiresAt: null, podId: null };

@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { EventConnection } from '../../../../src/api/events/event-connection.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { EVENT_LIMITS, readTopic } from '../../../../src/wire/event-topics.ts';
+import { EVENT_LIMITS, readTopic } from '../../../../src/wire/routes/event-topics.ts';
 
 const MB = 1_048_576;
 const STALL_MS = 30_000;

@@ -3,8 +3,8 @@ import { expect, it, onTestFinished } from 'vitest';
 import { EventHub, type EventHubOptions } from '../../../../src/api/events/event-hub.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { readTopic, type Topic } from '../../../../src/wire/event-topics.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
+import { readTopic, type Topic } from '../../../../src/wire/routes/event-topics.ts';
 
 const holder = {
   ...{ keyId: 'key_1', userId: 'ada', name: 'k', podId: null },

@@ -1,6 +1,6 @@
 // GET /v1/events: topics, rights, bounds, and the end of a stream.
 import { describe, expect, it } from 'vitest';
-import { EVENT_LIMITS } from '../../../../src/wire/event-topics.ts';
+import { EVENT_LIMITS } from '../../../../src/wire/routes/event-topics.ts';
 import { startNodes } from '../forwarding/two-nodes.ts';
 import {
   ENDPOINT,

@@ -3,8 +3,8 @@
 import { once } from 'node:events';
 import { request } from 'node:http';
 import { describe, expect, it } from 'vitest';
-import { WorkerAllowance } from '../../../../src/api/routes/worker-allowance.ts';
-import { DEFAULT_WORKER_LIMITS } from '../../../../src/api/routes/worker-limits.ts';
+import { WorkerAllowance } from '../../../../src/api/worker/worker-allowance.ts';
+import { DEFAULT_WORKER_LIMITS } from '../../../../src/api/worker/worker-limits.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Activity, type ActivityOptions } from '../../../../src/cli/dev/activity.ts';
-import type { JobStatus } from '../../../../src/wire/job.ts';
+import type { JobStatus } from '../../../../src/wire/job/job.ts';
 import type {
   Outcome,
   Report,

@@ -7,7 +7,7 @@ import {
 } from '../../../../src/queue/lifecycle/transition.ts';
 import { completeSettings, type QueueSettings } from '../../../../src/queue/settings.ts';
 import type { StoredJob, StoredLease } from '../../../../src/store/store.ts';
-import { isTerminal, type TerminalStatus } from '../../../../src/wire/job.ts';
+import { isTerminal, type TerminalStatus } from '../../../../src/wire/job/job.ts';
 import { makeJob as makeStored } from '../../../conformance/store/stored-jobs.ts';
 
 export const T0 = Date.UTC(2026, 0, 1);

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
 import { holdsLiveLease } from '../../../../src/queue/lifecycle/transition.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
-import { isTerminal } from '../../../../src/wire/job.ts';
+import { isTerminal } from '../../../../src/wire/job/job.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import { fc } from '../../../support/properties.ts';
 import { makeJob, momentAt, settings, T0 } from './job-states.ts';

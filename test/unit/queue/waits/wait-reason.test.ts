@@ -4,8 +4,8 @@ import type { PresentWorker } from '../../../../src/queue/leases/presence.ts';
 import { describeWait, type WaitFacts } from '../../../../src/queue/waits/wait-reason.ts';
 import { countWorkers } from '../../../../src/queue/waits/waits.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
+import { WAIT_CODES, type WaitReason } from '../../../../src/wire/job/wait-reason.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling-facts.ts';
-import { WAIT_CODES, type WaitReason } from '../../../../src/wire/wait-reason.ts';
 import { makeJob, NOW, T0 } from '../lifecycle/job-states.ts';
 
 const NONE: WaitFacts['workers'] = {

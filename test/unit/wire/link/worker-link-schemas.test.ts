@@ -2,8 +2,8 @@
 // compiler is what fails here; for Vitest alone these tests are empty.
 import { describe, expectTypeOf, it } from 'vitest';
 import type { z } from 'zod';
-import type { RunRequest } from '../../../../src/wire/job.ts';
-import type { runRequest } from '../../../../src/wire/job-schemas.ts';
+import type { RunRequest } from '../../../../src/wire/job/job.ts';
+import type { runRequest } from '../../../../src/wire/job/job-schemas.ts';
 import type * as link from '../../../../src/wire/link/worker-link.ts';
 import type * as schemas from '../../../../src/wire/link/worker-link-schemas.ts';
 

@@ -1,7 +1,7 @@
 // The metrics of pods and GPUs: what scrapes of a real platform show of pods on an engine in memory.
 import { Registry } from 'prom-client';
 import { expect, it, onTestFinished } from 'vitest';
-import { registerPodMetrics } from '../../../../src/api/routes/pod-metrics.ts';
+import { registerPodMetrics } from '../../../../src/api/metrics/pod-metrics.ts';
 import { catalogFile } from '../../../../src/control/endpoints/catalog-contents.ts';
 import { createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
 import { makeGpus } from '../../control/gpus.ts';

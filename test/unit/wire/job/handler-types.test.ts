@@ -2,16 +2,21 @@
 // the tests as well.
 import { describe, expectTypeOf, it } from 'vitest';
 import { z } from 'zod';
-import type { Client, JobRecord, RunResult } from '../../../src/client.ts';
+import type { Client, JobRecord, RunResult } from '../../../../src/client.ts';
 import {
   type Context,
   defineBatchHandler,
   defineHandler,
   type Job,
   type Schema,
-} from '../../../src/index.ts';
-import { createHarness, runHandler } from '../../../src/testing.ts';
-import type { ChunkOf, InputOf, Jsonify, OutputOf } from '../../../src/wire/handler-types.ts';
+} from '../../../../src/index.ts';
+import { createHarness, runHandler } from '../../../../src/testing.ts';
+import type {
+  ChunkOf,
+  InputOf,
+  Jsonify,
+  OutputOf,
+} from '../../../../src/wire/job/handler-types.ts';
 
 const input = z.strictObject({ prompt: z.string(), count: z.number().default(1) });
 type Sent = { prompt: string; count?: number | undefined };

@@ -1,8 +1,8 @@
 // Validates the requests of job.ts. Only the platform loads this file: zod is kept out of workers.
 import { z } from 'zod';
+import { wellFormedText } from '../text.ts';
+import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
 import { type JobPolicy, LIMITS, type RunRequest } from './job.ts';
-import { wellFormedText } from './text.ts';
-import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from './webhook.ts';
 
 export const executionTimeoutMs = z
   .int()

@@ -1,8 +1,8 @@
 // A form of labelled fields that sends what they hold, and shows why that failed.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { asError } from '../platform/polling.ts';
-import { Problem } from './problem.tsx';
+import { asError } from '../../platform/polling.ts';
+import { Problem } from '../problem.tsx';
 
 export interface FieldValues {
   /** Trimmed; empty if the form has no field with this name. */

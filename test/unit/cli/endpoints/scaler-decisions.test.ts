@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import {
   describeDecisions,
   explainDecisions,
-} from '../../../../src/cli/resources/scaler-decisions.ts';
+} from '../../../../src/cli/endpoints/scaler-decisions.ts';
 import type { DecisionRecord } from '../../../../src/wire/resources/decision.ts';
 
 const DECISION: DecisionRecord = {

@@ -4,7 +4,7 @@ import { connectEndpoints } from '../../client/endpoints.ts';
 import { connectPods } from '../../client/pods.ts';
 import type { EndpointHealth } from '../../wire/resources/endpoint.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
-import { JOB_ROUTES } from '../../wire/routes.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 
 /** The newest pods of the user, among which those of the endpoint are. */
 const PODS_READ = 1_000;

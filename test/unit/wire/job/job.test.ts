@@ -1,8 +1,8 @@
 // What a request for a job may be.
 import { describe, expect, it } from 'vitest';
-import { isTerminal, JOB_STATUSES } from '../../../src/wire/job.ts';
-import { runRequest } from '../../../src/wire/job-schemas.ts';
-import { endpointId, endpointSettings } from '../../../src/wire/resources/endpoint.ts';
+import { isTerminal, JOB_STATUSES } from '../../../../src/wire/job/job.ts';
+import { runRequest } from '../../../../src/wire/job/job-schemas.ts';
+import { endpointId, endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 
 function issuesOf(body: unknown): string[] {
   const result = runRequest.safeParse(body);

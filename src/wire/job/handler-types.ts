@@ -1,6 +1,6 @@
 // Types of a handler's inputs, outputs and chunks, derived from the type of the handler or of its module. For
 // clients and for tests of handlers. They depend on shapes only, so that a client needs no type of the handler API.
-import type { Metrics } from './chunk/chunk.ts';
+import type { Metrics } from '../chunk/chunk.ts';
 
 /**
  * What a client sends as `input`: the input of the handler's schema, or else the type of `job.input`. `Fallback` if

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { endpointsCommands } from '../../../../src/cli/resources/endpoints.ts';
+import { endpointsCommands } from '../../../../src/cli/endpoints/endpoints.ts';
 import { runVerb } from '../../../support/runs/verb-run.ts';
 
 const KEY = ['--key', 'mr_key'];

@@ -1,7 +1,7 @@
 // Why a job failed: code, message, stack, and where a handler was that did not stop.
-import type { JobRecord } from '../../../src/client.ts';
-import { Block } from './block.tsx';
-import { sayDuration } from './time.tsx';
+import type { JobRecord } from '../../../../src/client.ts';
+import { Block } from '../block.tsx';
+import { sayDuration } from '../time.tsx';
 
 type ErrorOfJob = NonNullable<JobRecord['error']>;
 

@@ -3,16 +3,16 @@ import { connectPods, type PodsClient } from '../../client/pods.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { CommandGroup, Verb } from '../command.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
-import { defineApiVerb } from './api-verb.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
+import { defineApiVerb } from '../resources/api-verb.ts';
+import { bodyFileOption, composeBody } from '../resources/body-file.ts';
 import {
   containerOptions,
   mark,
   readContainerFlags,
   replacedListOptions,
-} from './container-flags.ts';
+} from '../resources/container-flags.ts';
+import { defineResourceVerbs, type ResourceCommandSpec } from '../resources/resource-command.ts';
 import { podLogVerb } from './pod-log.ts';
-import { defineResourceVerbs, type ResourceCommandSpec } from './resource-command.ts';
 
 const locked = flag({ help: 'let the platform refuse to stop, restart or terminate the pod' });
 

@@ -10,15 +10,13 @@ import {
   OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
 import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
-import { JOB_ROUTES } from '../../wire/routes.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, type CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
-import { type ApiRequest, defineApiVerb } from './api-verb.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
-import { mark } from './container-flags.ts';
-import { environmentVerb } from './endpoint-environment.ts';
-import { readState } from './endpoint-state.ts';
+import { type ApiRequest, defineApiVerb } from '../resources/api-verb.ts';
+import { bodyFileOption, composeBody } from '../resources/body-file.ts';
+import { mark } from '../resources/container-flags.ts';
 import {
   addCursor,
   defineDeletion,
@@ -26,7 +24,9 @@ import {
   pageOptions,
   type ResourceCommandSpec,
   showRecord,
-} from './resource-command.ts';
+} from '../resources/resource-command.ts';
+import { environmentVerb } from './endpoint-environment.ts';
+import { readState } from './endpoint-state.ts';
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 import { webhookSecretVerb } from './webhook-secret.ts';
 

@@ -28,13 +28,13 @@ import {
 } from '../../wire/link/worker-link-schemas.ts';
 import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes.ts';
+import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { check, parseJson } from '../http/body.ts';
 import { useBody } from '../http/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import type { EndpointRoute } from './job-routes.ts';
-import { toFastifyRoute } from './operation-routes.ts';
+import type { EndpointRoute } from '../routes/job-routes.ts';
+import { toFastifyRoute } from '../routes/operation-routes.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
 
 /** A renewal may name a thousand leases. */

@@ -1,6 +1,6 @@
 // The status of a job in words and in a tone.
-import type { JobStatus } from '../../../src/client.ts';
-import type { Tone } from './badge.tsx';
+import type { JobStatus } from '../../../../src/client.ts';
+import type { Tone } from '../badge.tsx';
 
 export const JOB_TONES: Readonly<Record<JobStatus, Tone>> = {
   IN_QUEUE: 'warn',

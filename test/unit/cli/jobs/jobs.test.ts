@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { jobsCommands } from '../../../../src/cli/resources/jobs.ts';
+import { jobsCommands } from '../../../../src/cli/jobs/jobs.ts';
 import { runVerb } from '../../../support/runs/verb-run.ts';
 import { ENDPOINT, startPlatform, submitJob, takeJob } from '../../api/platform.ts';
 

@@ -1,6 +1,6 @@
 // `millrace jobs`: submits, lists and follows the jobs of one endpoint.
 import type { Client, JobPolicy, JobRecord } from '../../client.ts';
-import { JOB_STATUSES, LIMITS } from '../../wire/job.ts';
+import { JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
 import { parseSharedOptions } from '../option-parser.ts';
@@ -15,13 +15,13 @@ import {
   UsageError,
 } from '../options.ts';
 import { print, readTableWidth } from '../output.ts';
+import { CALL_EXIT_CODES, callOptions } from '../resources/api-verb.ts';
+import { parseObject, readObjectFile } from '../resources/body-file.ts';
+import { callPlatform, connect } from '../resources/client-options.ts';
+import { addCursor, pageOptions, showRecord } from '../resources/resource-command.ts';
 import { formatTable } from '../table.ts';
-import { CALL_EXIT_CODES, callOptions } from './api-verb.ts';
-import { parseObject, readObjectFile } from './body-file.ts';
-import { callPlatform, connect } from './client-options.ts';
 import { readDetails, shortenInput } from './job-details.ts';
 import { followOptions, printLog } from './job-log.ts';
-import { addCursor, pageOptions, showRecord } from './resource-command.ts';
 import { noteWaits } from './wait-notes.ts';
 
 const endpoint = requiredText({

@@ -1,8 +1,8 @@
 // A button that asks before it acts, and shows why the action failed.
 import type { ComponentChildren } from 'preact';
 import { useRef, useState } from 'preact/hooks';
-import { asError } from '../platform/polling.ts';
-import { Problem } from './problem.tsx';
+import { asError } from '../../platform/polling.ts';
+import { Problem } from '../problem.tsx';
 
 interface ConfirmProps {
   /** On the button, and on the one that confirms. */

@@ -1,9 +1,9 @@
 // Creates or changes a record by its JSON: all settings that the API has, without a form of their own for each.
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import { caller } from '../platform/calls.ts';
-import { asError } from '../platform/polling.ts';
-import { readInput } from './json-input.ts';
-import { Problem } from './problem.tsx';
+import { caller } from '../../platform/calls.ts';
+import { asError } from '../../platform/polling.ts';
+import { readInput } from '../job/json-input.ts';
+import { Problem } from '../problem.tsx';
 
 interface RecordFormProps {
   /** What the form does: `Create a template`. */

@@ -7,8 +7,8 @@ import { EXIT, type Verb } from '../command.ts';
 import { parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, UsageError } from '../options.ts';
 import { print, printNote } from '../output.ts';
-import { CALL_EXIT_CODES, callOptions } from './api-verb.ts';
-import { callPlatform, connectCaller } from './client-options.ts';
+import { CALL_EXIT_CODES, callOptions } from '../resources/api-verb.ts';
+import { callPlatform, connectCaller } from '../resources/client-options.ts';
 import { dropCutLine, findGrowth } from './log-tail.ts';
 
 const POLL_MS = 1_000;

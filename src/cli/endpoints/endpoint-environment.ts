@@ -2,14 +2,14 @@
 // or one made for RunPod.
 import { randomBytes } from 'node:crypto';
 import { endpointId } from '../../wire/resources/endpoint.ts';
-import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { checkArguments } from '../arguments.ts';
 import { EXIT, type Verb } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { clientOptions } from './client-options.ts';
-import { DEFAULT_URL } from './target.ts';
+import { clientOptions } from '../resources/client-options.ts';
+import { DEFAULT_URL } from '../resources/target.ts';
 
 const options = {
   json: flag({ help: 'print one line of JSON' }),

@@ -1,7 +1,7 @@
 // A job as clients see it: statuses, record, submission request and limits. Workers load this file,
 // so the zod schemas are in job-schemas.ts.
 
-import type { StopLevel } from './link/worker-link.ts';
+import type { StopLevel } from '../link/worker-link.ts';
 import type { WaitReason } from './wait-reason.ts';
 
 export const JOB_STATUSES = [
