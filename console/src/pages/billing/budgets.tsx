@@ -2,10 +2,10 @@
 import type { BudgetRecord } from '../../../../src/client.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
 import { Empty } from '../../parts/empty.tsx';
-import { Confirm } from '../../parts/forms/confirm.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { List } from '../../parts/list.tsx';
 import { Meter } from '../../parts/meter.tsx';
+import { RowActions } from '../../parts/row-actions.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
@@ -102,23 +102,13 @@ function Row({ budget, onEdit, reload }: RowProps) {
       <td title={`${spent} USD`}>
         <Meter label={`Spent of ${name}`} used={Number(spent)} limit={limit} />
       </td>
-      <td class="number">
-        {may('endpoints:write') && (
-          <span class="row-actions">
-            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
-              Change
-            </button>
-            <Confirm
-              label="Delete"
-              question={`Delete the budget ${name}?`}
-              isDangerous
-              act={remove}
-            >
-              <p>Pods and workers that it holds back can start again.</p>
-            </Confirm>
-          </span>
-        )}
-      </td>
+      <RowActions
+        {...{ kind: 'budget', name, onEdit }}
+        isAllowed={may('endpoints:write')}
+        remove={remove}
+      >
+        Pods and workers that it holds back can start again.
+      </RowActions>
     </tr>
   );
 }

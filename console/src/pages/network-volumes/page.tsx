@@ -1,10 +1,10 @@
 // The network volumes: list, create, change and delete. Those of the operator's catalog file are fixed.
 import type { NetworkVolumeRecord } from '../../../../src/client.ts';
 import { Empty } from '../../parts/empty.tsx';
-import { Confirm } from '../../parts/forms/confirm.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
+import { RowActions } from '../../parts/row-actions.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
@@ -79,27 +79,14 @@ function Row({ onEdit, reload, volume }: RowProps) {
       <td class="number">{size ?? '–'}</td>
       <td>{dataCenterId}</td>
       <td class="nowrap">{createdAt ? <Time at={createdAt} /> : '–'}</td>
-      <td class="number">
-        {declared && <span class="muted">Fixed by the catalog file</span>}
-        {!declared && may('pods:write') && (
-          <span class="row-actions">
-            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
-              Change
-            </button>
-            <Confirm
-              label="Delete"
-              question={`Delete the volume ${name} with its content?`}
-              isDangerous
-              act={remove}
-            >
-              <p>
-                Nothing can restore the content. The platform refuses this while a pod or an
-                endpoint uses the volume.
-              </p>
-            </Confirm>
-          </span>
-        )}
-      </td>
+      <RowActions
+        {...{ kind: 'volume', name, onEdit, lost: 'with its content', isFixed: declared }}
+        isAllowed={may('pods:write')}
+        remove={remove}
+      >
+        Nothing can restore the content. The platform refuses this while a pod or an endpoint uses
+        the volume.
+      </RowActions>
     </tr>
   );
 }

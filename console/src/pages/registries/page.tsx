@@ -1,10 +1,10 @@
 // The logins of registries: list, create, change and delete. No answer of the platform has a secret.
 import type { RegistryRecord } from '../../../../src/client.ts';
 import { Empty } from '../../parts/empty.tsx';
-import { Confirm } from '../../parts/forms/confirm.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
+import { RowActions } from '../../parts/row-actions.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
@@ -81,24 +81,13 @@ function Row({ onEdit, registry, reload }: RowProps) {
       <td class="mono">{server}</td>
       <td>{username}</td>
       <td class="nowrap">{createdAt ? <Time at={createdAt} /> : '–'}</td>
-      <td class="number">
-        {declared && <span class="muted">Fixed by the catalog file</span>}
-        {!declared && may('pods:write') && (
-          <span class="row-actions">
-            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
-              Change
-            </button>
-            <Confirm
-              label="Delete"
-              question={`Delete the registry ${name}?`}
-              isDangerous
-              act={remove}
-            >
-              <p>The platform refuses this while a pod or a template uses the registry.</p>
-            </Confirm>
-          </span>
-        )}
-      </td>
+      <RowActions
+        {...{ kind: 'registry', name, onEdit, isFixed: declared }}
+        isAllowed={may('pods:write')}
+        remove={remove}
+      >
+        The platform refuses this while a pod or a template uses the registry.
+      </RowActions>
     </tr>
   );
 }

@@ -3,11 +3,11 @@ import { useState } from 'preact/hooks';
 import type { TemplateRecord } from '../../../../src/client.ts';
 import { RESOURCES } from '../../../../src/wire/routes/routes.ts';
 import { Empty } from '../../parts/empty.tsx';
-import { Confirm } from '../../parts/forms/confirm.tsx';
 import { CreatePanel } from '../../parts/forms/create-panel.tsx';
 import { RecordForm } from '../../parts/forms/record-form.tsx';
 import { List } from '../../parts/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
+import { RowActions } from '../../parts/row-actions.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
@@ -111,23 +111,13 @@ function Row({ onEdit, reload, template }: RowProps) {
       <td class="nowrap">
         <Time at={createdAt} />
       </td>
-      <td class="number">
-        {may('endpoints:write') && (
-          <span class="row-actions">
-            <button type="button" aria-label={`Change ${name}`} onClick={onEdit}>
-              Change
-            </button>
-            <Confirm
-              label="Delete"
-              question={`Delete the template ${name}?`}
-              isDangerous
-              act={remove}
-            >
-              <p>The platform refuses this while an endpoint uses the template.</p>
-            </Confirm>
-          </span>
-        )}
-      </td>
+      <RowActions
+        {...{ kind: 'template', name, onEdit }}
+        isAllowed={may('endpoints:write')}
+        remove={remove}
+      >
+        The platform refuses this while an endpoint uses the template.
+      </RowActions>
     </tr>
   );
 }
