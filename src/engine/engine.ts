@@ -117,7 +117,7 @@ export interface Container {
 
 /** What a container waits for that was told to start. */
 export interface ContainerWait {
-  /** `capacity`: no machine has room, or the GPUs. `image`: its image cannot be pulled. */
+  /** `capacity`: no machine has the capacity or the GPUs. `image`: its image cannot be pulled. */
   cause: 'capacity' | 'image' | 'other';
   /** For people. */
   message: string;

@@ -99,7 +99,7 @@ function readText(output: unknown): string | undefined {
   return undefined;
 }
 
-/** A small value as one line; undefined for images, and for values that need more room. */
+/** A small value as one line; undefined for images, and for values that need more space. */
 function writeLine(output: unknown): string | undefined {
   const { isCut, media, text } = outline(output);
   if (isCut || media.length > 0 || text.length > LINE_CHARACTERS) return undefined;

@@ -78,7 +78,7 @@ export class EventHub {
       throw refuse(`This key or session already has ${own} event streams; close some.`);
     }
     const ofUser = this.#users.of(userId);
-    // One user, who may have many keys, leaves room for the others.
+    // One user, who may have many keys, leaves some for the others.
     if (ofUser >= Math.max(EVENT_LIMITS.callerConnections, maxConnections / 2)) {
       throw refuse(`Your keys and sessions already have ${ofUser} event streams; close some.`);
     }

@@ -204,7 +204,7 @@ function judge(demand: Amounts, held: Amounts, limits: Amounts | undefined) {
   return { share: shortage === undefined ? share : OVERFULL + share, shortage };
 }
 
-/** A machine without room comes after all that have some. */
+/** A machine without capacity comes after all that have some. */
 const OVERFULL = 1_000_000;
 
 function compareNames(one: string | null, other: string | null): number {

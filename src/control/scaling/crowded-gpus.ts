@@ -1,4 +1,4 @@
-// Remembers the GPU types for which a cluster has found no room, so that an endpoint moves on to its next type at once.
+// Remembers the GPU types for which a cluster has no capacity, so that an endpoint moves on to its next type at once.
 // Pure but for its memory; a new platform process learns them again.
 import type { PodState } from '../pods/pod-state.ts';
 
@@ -9,7 +9,7 @@ export class CrowdedGpus {
   /** By GPU type, when it is tried again, Unix ms. */
   readonly #until = new Map<string, number>();
 
-  /** A worker waits for room for this type. */
+  /** A worker waits for capacity of this type. */
   note(gpuType: string, now: number): void {
     if (!this.has(gpuType, now)) this.#until.set(gpuType, now + CROWDED_MS);
   }
@@ -24,7 +24,7 @@ export class CrowdedGpus {
   }
 
   /**
-   * Of workers that wait for room, those that another type of the endpoint's list can replace: at most as many as it has
+   * Of workers that wait for capacity, those that another type of the endpoint's list can replace: at most as many as it has
    * free devices. A worker of the last type stays, because the cluster may still add a machine for it.
    */
   findMovable(

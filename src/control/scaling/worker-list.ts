@@ -50,7 +50,7 @@ export interface PassInput {
   pods: readonly PodState[];
   seen: readonly SeenWorker[];
   isCurrent: (pod: PodState) => boolean;
-  /** No machine has room for it, and another GPU type may have some. Default: none waits for room. */
+  /** No machine has capacity for it, and another GPU type may have some. Default: none waits for capacity. */
   isMovable?: (pod: PodState) => boolean;
 }
 
@@ -233,7 +233,7 @@ function findEnd(
   }
   const fault = findPodFault(pod);
   if (fault !== undefined) return fault;
-  if (isMovable(pod)) return 'no machine has room for its GPU type, and another type is free';
+  if (isMovable(pod)) return 'no machine has capacity for its GPU type, and another type is free';
   if (isWithoutGpu(pod)) {
     return now - since >= GPU_LIMIT_MS ? 'no GPU became free in time' : undefined;
   }

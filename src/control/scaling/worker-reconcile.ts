@@ -202,7 +202,7 @@ export class Workforce {
     return this.#crowded.withoutCrowded(free, this.#options.clock.now());
   }
 
-  /** Workers for which the cluster has no room, while another GPU type of the endpoint may have some. */
+  /** Workers for which the cluster has no capacity, while it may have some for another GPU type of the endpoint. */
   #findMovable({ gpuTypeIds }: EndpointDeployment, workers: readonly PodState[]): Set<string> {
     const { clock, pods } = this.#options;
     const now = clock.now();

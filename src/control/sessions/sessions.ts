@@ -201,7 +201,7 @@ export class Sessions {
     for (const id of ids) this.#forget(id);
   }
 
-  /** All that have ended, and those of the key that a new one leaves no room for. */
+  /** All that have ended, and the oldest of the key beyond its number. */
   #listEnded(keyId: string, now: number): string[] {
     const all = [...this.#known.values()];
     const isOver = (each: BrowserSession) => this.#endOf(each) <= now;

@@ -33,7 +33,7 @@ export function readWarning(events: readonly PodEvent[]): ContainerWait | undefi
   if (!last) return undefined;
   const { message = '', reason = '' } = last;
   if (reason === 'FailedScheduling') {
-    const detail = `no node of the cluster has room for it: ${message}`;
+    const detail = `the cluster has no capacity for it: ${message}`;
     return { cause: 'capacity', message: detail, isFinal: false };
   }
   return { cause: 'other', message: `it does not start: ${message || reason}`, isFinal: false };

@@ -187,7 +187,7 @@ const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS
 function describeWait(pod: KubePod): { waiting?: ContainerWait } {
   const scheduled = pod.status?.conditions?.find(({ type }) => type === 'PodScheduled');
   if (scheduled?.status === 'False' && scheduled.reason === 'Unschedulable') {
-    const message = `no node of the cluster has room for it: ${scheduled.message ?? 'no reason'}`;
+    const message = `the cluster has no capacity for it: ${scheduled.message ?? 'no reason'}`;
     return { waiting: { cause: 'capacity', message, isFinal: false } };
   }
   const { message = '', reason = '' } = mainState(pod)?.waiting ?? {};

@@ -6,7 +6,7 @@ const BAD_REQUEST = 400;
 const TOO_LARGE = 413;
 const INVALID = 422;
 const FORBIDDEN = 403;
-/** A quota of the namespace may have room later; a rule of the namespace changes only with the operator. */
+/** A quota of the namespace may allow it later; a rule of the namespace changes only with the operator. */
 const QUOTA = /exceeded quota/i;
 const POLICY = /violates PodSecurity|denied the request|podsecurity/i;
 

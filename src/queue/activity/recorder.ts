@@ -224,7 +224,7 @@ export class ActivityRecorder {
     unwritten.splice(0, Math.max(0, unwritten.length - MAX_UNWRITTEN));
   }
 
-  /** One row for each hour: its minutes together need less room than a row of each. */
+  /** One row for each hour: its minutes together need less space than a row of each. */
   async #write(endpoints: readonly StoredEndpoint[]): Promise<void> {
     const rows = endpoints.flatMap(({ createdAt, id, userId }) =>
       (this.#recorded.get(id)?.unwritten ?? []).map((hour) => {

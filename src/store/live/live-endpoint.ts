@@ -75,7 +75,7 @@ export class LiveEndpoint {
   }
 
   /** Further leases that the group may have. */
-  room(group: string): number {
+  capacity(group: string): number {
     return Math.max(0, this.groupLimit - this.#leased.countOfGroup(this.id, group));
   }
 

@@ -81,11 +81,11 @@ export class LiveTransaction extends LiveReader implements Transaction {
     }
     const gpuTypes = [...(live.outgrown ?? [])].filter(acceptsOutgrown);
     if (gpuTypes.length === 0) return ready;
-    const room = (group: string) => (groupLimit === undefined ? limit : live.room(group));
+    const capacity = (group: string) => (groupLimit === undefined ? limit : live.capacity(group));
     yield* this.writeBack();
-    const search = { gpuTypes, limit, room, maxRows: MAX_TAKEABLE_ROWS };
+    const search = { gpuTypes, limit, capacity, maxRows: MAX_TAKEABLE_ROWS };
     const outgrown = yield* findOutgrown(this.tables, live, search);
-    return mergeTakeable(ready, outgrown, { limit, room });
+    return mergeTakeable(ready, outgrown, { limit, capacity });
   }
 
   *#findReady(request: LimitedRequest): Step<TakeableJobs> {

@@ -4,14 +4,14 @@ import type { Step, StoredJob, TakeableJobs } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
 import { type Place, placeOf } from './place.ts';
-import type { Room } from './short-groups.ts';
+import type { GroupCapacity } from './short-groups.ts';
 import { fitGroups } from './takeable-jobs.ts';
 
 export interface OutgrownSearch {
   /** Numbers of the types. */
   gpuTypes: readonly number[];
   limit: number;
-  room: Room;
+  capacity: GroupCapacity;
   /** Most rows of all types. A commit that has searched so many begins no other search. */
   maxRows: number;
 }
@@ -22,7 +22,7 @@ export function* loadOutgrown(tables: Tables, live: LiveEndpoint): Step<void> {
 }
 
 /**
- * The best jobs of each type, as far as their groups have room. Each type has its share of the rows: otherwise jobs that
+ * The best jobs of each type, as far as their groups have capacity. Each type has its share of the rows: otherwise jobs that
  * nobody may take would use up those of the next type, at each search anew.
  */
 export function* findOutgrown(
@@ -45,7 +45,7 @@ export function* findOutgrown(
 function* findOfType(
   tables: Tables,
   live: LiveEndpoint,
-  { limit, maxRows, room }: OutgrownSearch,
+  { limit, maxRows, capacity }: OutgrownSearch,
   gpuType: number,
 ): Step<Omit<TakeableJobs, 'hasMore'>> {
   const jobs: StoredJob[] = [];
@@ -68,7 +68,7 @@ function* findOfType(
     if (!from && page.length === 0) live.outgrown?.delete(gpuType);
     const fresh = page.filter(({ id }) => !seen.has(id)).map((job) => live.jobs.get(job.id) ?? job);
     for (const { id } of fresh) seen.add(id);
-    const fitting = fitGroups([...jobs, ...fresh], room).slice(jobs.length);
+    const fitting = fitGroups([...jobs, ...fresh], capacity).slice(jobs.length);
     isBlocked ||= fitting.length < fresh.length;
     jobs.push(...fitting);
     const last = page.at(-1);

@@ -2,7 +2,7 @@
 import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { StoredJob } from '../stored-records.ts';
 import { comparePlaces, type Place, placeOf } from './place.ts';
-import { type Room, ShortGroups } from './short-groups.ts';
+import { type GroupCapacity, ShortGroups } from './short-groups.ts';
 
 /**
  * Which ready jobs the window has: `none`, `all`, or those up to a place. The others are only in the
@@ -44,15 +44,15 @@ export class ReadyWindow {
     return this.#jobs.slice(0, limit);
   }
 
-  /** The best jobs that fit into the room of their groups, the best first. */
-  select(limit: number, room: Room): Selection {
+  /** The best jobs that fit into the capacity of their groups, the best first. */
+  select(limit: number, capacity: GroupCapacity): Selection {
     const left = new Map<string, number>();
     const jobs: StoredJob[] = [];
     const passed: StoredJob[] = [];
     for (const job of this.#jobs) {
       if (jobs.length === limit) break;
       if (job.group !== null) {
-        const free = left.get(job.group) ?? room(job.group);
+        const free = left.get(job.group) ?? capacity(job.group);
         if (free <= 0) {
           passed.push(job);
           continue;
@@ -77,10 +77,14 @@ export class ReadyWindow {
   }
 
   /**
-   * Adds what the database has from the end of the window on, sorted, without jobs of groups that have no room for
+   * Adds what the database has from the end of the window on, sorted, without jobs of groups that have no capacity for
    * them. @returns the added ones
    */
-  extend(jobs: readonly StoredJob[], room: Room, { isAll }: { isAll: boolean }): StoredJob[] {
+  extend(
+    jobs: readonly StoredJob[],
+    capacity: GroupCapacity,
+    { isAll }: { isAll: boolean },
+  ): StoredJob[] {
     const held = this.#countGroups();
     const last = jobs.at(-1);
     const added: StoredJob[] = [];
@@ -90,7 +94,7 @@ export class ReadyWindow {
       if (group !== null) {
         if (this.#short.has(group)) continue;
         const count = held.get(group) ?? 0;
-        if (count >= room(group)) {
+        if (count >= capacity(group)) {
           this.#short.add(group, this.#jobs);
           continue;
         }
@@ -104,9 +108,9 @@ export class ReadyWindow {
     return added;
   }
 
-  /** Drops the jobs for which their groups have no room. @returns those */
-  pass(room: Room): readonly StoredJob[] {
-    const { passed } = this.select(Number.POSITIVE_INFINITY, room);
+  /** Drops the jobs for which their groups have no capacity. @returns those */
+  pass(capacity: GroupCapacity): readonly StoredJob[] {
+    const { passed } = this.select(Number.POSITIVE_INFINITY, capacity);
     const dropped = new Set(passed);
     this.#jobs = this.#jobs.filter((job) => !dropped.has(job));
     for (const group of new Set(passed.map((job) => job.group))) {
@@ -115,9 +119,9 @@ export class ReadyWindow {
     return passed;
   }
 
-  /** A group that has room for more jobs than the window has of it, with that room. */
-  findShort(room: Room): { group: string; room: number } | undefined {
-    return this.#short.findHungry(room);
+  /** A group that has capacity for more jobs than the window has of it, with that capacity. */
+  findShort(capacity: GroupCapacity): { group: string; capacity: number } | undefined {
+    return this.#short.findHungry(capacity);
   }
 
   /** Adds the first jobs of the group that the database has, sorted. @returns the added ones */
@@ -131,12 +135,12 @@ export class ReadyWindow {
     return added;
   }
 
-  /** The group has more room, or fewer jobs in the window than the window has counted. */
+  /** The group has more capacity, or fewer jobs in the window than the window has counted. */
   noteRoom(group: string): void {
     this.#short.noteRoom(group);
   }
 
-  /** All groups have another room. */
+  /** All groups have another capacity. */
   noteRooms(): void {
     this.#short.noteRooms();
   }

@@ -3,7 +3,7 @@ import type { StoredJob } from '../stored-records.ts';
 import { comparePlaces, type Place, placeOf } from './place.ts';
 
 /** Number of further leases that a group may have; not negative. */
-export type Room = (group: string) => number;
+export type GroupCapacity = (group: string) => number;
 
 interface ShortGroup {
   /** The window has all jobs of the group up to this place. */
@@ -16,12 +16,12 @@ interface ShortGroup {
 const NOWHERE: Place = { priority: Number.POSITIVE_INFINITY, turn: 0, position: 0 };
 
 /**
- * A group that is not hungry has at least as many jobs in the window as it has room. So only a hungry one needs
+ * A group that is not hungry has at least as many jobs in the window as it has capacity. So only a hungry one needs
  * the database.
  */
 export class ShortGroups {
   readonly #groups = new Map<string, ShortGroup>();
-  /** Groups whose room or number of jobs has changed. */
+  /** Groups whose capacity or number of jobs has changed. */
   readonly #hungry = new Set<string>();
 
   get isEmpty(): boolean {
@@ -89,10 +89,10 @@ export class ShortGroups {
     for (const group of this.#groups.keys()) this.#hungry.add(group);
   }
 
-  findHungry(room: Room): { group: string; room: number } | undefined {
+  findHungry(capacity: GroupCapacity): { group: string; capacity: number } | undefined {
     for (const group of this.#hungry) {
-      const free = room(group);
-      if (free > (this.#groups.get(group)?.held ?? 0)) return { group, room: free };
+      const free = capacity(group);
+      if (free > (this.#groups.get(group)?.held ?? 0)) return { group, capacity: free };
       this.#hungry.delete(group);
     }
     return undefined;

@@ -3,7 +3,7 @@
 import type { StoredJob, TakeableJobs } from '../store.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
 import { comparePlaces, type Place } from './place.ts';
-import type { Room } from './short-groups.ts';
+import type { GroupCapacity } from './short-groups.ts';
 
 export interface LimitedRequest {
   endpointId: string;
@@ -41,16 +41,16 @@ export function findTakeable(
   const { window } = live;
   if (live.groupLimit !== groupLimit) window.noteRooms();
   live.groupLimit = groupLimit;
-  const room = (group: string) => live.room(group);
-  const short = window.findShort(room);
+  const capacity = (group: string) => live.capacity(group);
+  const short = window.findShort(capacity);
   if (short) {
     // Its jobs may be before all others.
-    const need = { ofGroup: short.group, limit: Math.max(short.room, FIRST_WINDOW_JOBS) };
+    const need = { ofGroup: short.group, limit: Math.max(short.capacity, FIRST_WINDOW_JOBS) };
     return { jobs: [], isBlocked: true, need, dropped: [] };
   }
-  const { jobs, passed } = window.select(limit, room);
+  const { jobs, passed } = window.select(limit, capacity);
   const isEnough = jobs.length === limit || window.hasAll;
-  const dropped = isEnough && passed.length <= MAX_PASSED ? [] : window.pass(room);
+  const dropped = isEnough && passed.length <= MAX_PASSED ? [] : window.pass(capacity);
   const isBlocked = passed.length > 0 || !window.isWhole;
   if (isEnough) return { jobs, isBlocked, need: undefined, dropped };
   const from = typeof window.extent === 'string' ? undefined : window.extent;
@@ -64,15 +64,15 @@ export function addNeeded(live: LiveEndpoint, need: Need, jobs: readonly StoredJ
   const end = { isAll: jobs.length < need.limit };
   if (need.ofGroup !== undefined) return live.window.fill(need.ofGroup, known, end);
   live.nextWindowJobs = 2 * need.limit;
-  return live.window.extend(known, (group) => live.room(group), end);
+  return live.window.extend(known, (group) => live.capacity(group), end);
 }
 
-/** The jobs that fit into the room of their groups, in their order. */
-export function fitGroups(jobs: readonly StoredJob[], room: Room): StoredJob[] {
+/** The jobs that fit into the capacity of their groups, in their order. */
+export function fitGroups(jobs: readonly StoredJob[], capacity: GroupCapacity): StoredJob[] {
   const left = new Map<string, number>();
   return jobs.filter(({ group }) => {
     if (group === null) return true;
-    const free = left.get(group) ?? room(group);
+    const free = left.get(group) ?? capacity(group);
     left.set(group, free - 1);
     return free > 0;
   });
@@ -82,12 +82,12 @@ export function fitGroups(jobs: readonly StoredJob[], room: Room): StoredJob[] {
 export function mergeTakeable(
   one: TakeableJobs,
   other: TakeableJobs,
-  { limit, room }: { limit: number; room: Room },
+  { limit, capacity }: { limit: number; capacity: GroupCapacity },
 ): TakeableJobs {
   if (other.jobs.length === 0 && !other.isBlocked && !other.hasMore) return one;
   const jobs = [...one.jobs, ...other.jobs].sort(comparePlaces);
   return {
-    jobs: fitGroups(jobs, room).slice(0, limit),
+    jobs: fitGroups(jobs, capacity).slice(0, limit),
     isBlocked: one.isBlocked || other.isBlocked,
     hasMore: one.hasMore || other.hasMore,
   };

@@ -33,7 +33,7 @@ export const WAIT_CODES = [
   'no_version',
   /** No GPU of the endpoint's types is free. */
   'no_gpu',
-  /** No machine has room for another worker. */
+  /** No machine has capacity for another worker. */
   'no_capacity',
   /** A budget is used up. */
   'budget',

@@ -38,7 +38,7 @@ export const scalingFacts = z.object({
       podId: z.string(),
       since: z.number(),
       isPulling: z.boolean(),
-      /** No machine of the engine has room for it. */
+      /** No machine of the engine has capacity for it. */
       lacksRoom: z.literal(true).exactOptional(),
       /** Why its pod waits, if known. */
       reason: z.string().nullable(),

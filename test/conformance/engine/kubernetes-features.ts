@@ -22,7 +22,7 @@ export function describeKubernetes(
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running', gpus });
     });
 
-    it('tells why no node has room, and stops a pod that waits', async () => {
+    it('tells why no node has capacity, and stops a pod that waits', async () => {
       const { id } = await stage.run('echo up', { gpus: ['A100/0'] });
       expect(await stage.until(id, ({ waiting }) => waiting !== undefined)).toMatchObject({
         state: 'starting',

@@ -44,7 +44,7 @@ export class MemoryHost {
   limitsDisks = true;
   /** Containers ignore stops. */
   isStubborn = false;
-  /** Whether a machine has room for the container; otherwise its start waits. */
+  /** Whether a machine has capacity for the container; otherwise its start waits. */
   hasRoom: (spec: ContainerSpec) => boolean = () => true;
   /** How long a new image is pulled, ms; 0: it is there. */
   pullMs = 0;
@@ -139,7 +139,7 @@ export class MemoryHost {
     const { args, network, ports } = entry.spec;
     if (args === 'unstartable') throw new EngineError('refused', 'there is no such command');
     if (!this.hasRoom(entry.spec)) {
-      const message = 'no node of the cluster has room for it: 0/1 nodes are available';
+      const message = 'the cluster has no capacity for it: 0/1 nodes are available';
       this.change(id, {
         state: 'starting',
         waiting: { cause: 'capacity', message, isFinal: false },

@@ -1,4 +1,4 @@
-// On which node a new pod goes, and what counts as room if there are several.
+// On which node a new pod goes, and what counts as capacity if there are several.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Amounts, Place } from '../../../../src/control/limits/capacity.ts';
 import { CPU, createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
@@ -36,7 +36,7 @@ describe('a new pod', () => {
     expect(nodes.filter((node) => node === 'small')).toHaveLength(2);
   });
 
-  it('is refused with the numbers of the closest node if none has room', async () => {
+  it('is refused with the numbers of the closest node if none has capacity', async () => {
     const world = await openWorld([
       { node: 'a', limits: SMALL },
       { node: 'b', limits: SMALL },
@@ -47,7 +47,7 @@ describe('a new pod', () => {
     await expect(world.create({ cpu })).rejects.toMatchObject({ ...refused, message });
   });
 
-  it('is refused for exactly one of three simultaneous creations that have room for two', async () => {
+  it('is refused for exactly one of three simultaneous creations, with capacity for two', async () => {
     const world = await openWorld([
       { node: 'a', limits: SMALL },
       { node: 'b', limits: SMALL },
@@ -75,7 +75,7 @@ describe('a new pod', () => {
   });
 });
 
-it('adds the room of all nodes up for workers', async () => {
+it('adds up the capacity of all nodes for workers', async () => {
   const world = await openWorld([
     { node: 'a', limits: SMALL },
     { node: 'b', limits: LARGE },

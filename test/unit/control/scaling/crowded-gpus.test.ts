@@ -1,4 +1,4 @@
-// Workers for which a cluster has no room, or no image: the next GPU type, and the reason why jobs wait.
+// Workers for which a cluster has no capacity, or no image: the next GPU type, and the reason why jobs wait.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { CROWDED_MS } from '../../../../src/control/scaling/crowded-gpus.ts';
 import { FleetWorld } from '../../../support/containers/fleet-world.ts';
@@ -16,7 +16,7 @@ function listTypes(world: FleetWorld, id: string): (string | undefined)[] {
   return world.listPods(id).map(({ spec }) => spec.gpu?.id);
 }
 
-describe('an endpoint whose GPU type has no room in the cluster', () => {
+describe('an endpoint whose GPU type has no capacity in the cluster', () => {
   it('moves to its next type at once, and serves its jobs there', async () => {
     const world = await openWorld();
     world.host.hasRoom = ({ gpus }) => !isOn('Big')(gpus);

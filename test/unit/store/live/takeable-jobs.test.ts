@@ -25,7 +25,7 @@ function finish<T>(steps: Step<T>): T {
   return step.value;
 }
 
-/** The best ready jobs, of each group at most as many as it has room for. */
+/** The best ready jobs, of each group at most as many as its limit allows. */
 function findTakeable(jobs: readonly StoredJob[], limit: number, groupLimit: number): string[] {
   const held = new Map<string | null, number>();
   const count = (group: string | null) => held.set(group, (held.get(group) ?? 0) + 1);

@@ -75,7 +75,7 @@ const workersByName: [id: string, podId: string | null][] = [
 
 type OldRow = Readonly<Record<string, SQLInputValue>>;
 
-/** Writes what the columns of that version have room for. */
+/** Writes what the columns of that version can hold. */
 function insert(database: DatabaseSync, table: string, row: OldRow): void {
   const known = database.prepare('select name from pragma_table_info(?)').all(table);
   const names = known.map(({ name }) => String(name)).filter((name) => name in row);
