@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the secrets of deploy/compose.yaml in deploy/secrets. Leaves those that exist.
+# Makes the secrets of deploy/compose.yaml and deploy/kubernetes in deploy/secrets. Leaves those that exist.
 set -eu
 umask 022
 cd "$(dirname "$0")"
@@ -14,6 +14,8 @@ random() {
 
 [ -s postgres-password ] || random > postgres-password
 [ -s node-secret ] || random > node-secret
+# Encrypts the secrets of registries; the platform wants 32 bytes in base64.
+[ -s secrets-key ] || openssl rand -base64 32 > secrets-key
 [ -s webhook-secrets ] || printf 'mrw_%s\n' "$(random)" > webhook-secrets
 if [ ! -s keys ]; then
   worker_key="mr_$(random)"
