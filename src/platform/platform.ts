@@ -177,7 +177,8 @@ async function openCompute(
 ): Promise<Compute> {
   const { clock, log, podUser, quotas, store, ...rest } = options;
   const { catalogFile, devices = [], readVariable = () => undefined } = options.compute;
-  const catalog = openCatalog({ path: catalogFile, devices, readVariable, log });
+  const { engine: kind } = options.compute;
+  const catalog = openCatalog({ path: catalogFile, devices, engine: kind, readVariable, log });
   const processUsers = options.compute.trustUsers ? 'all' : 'owner';
   const { engine, limits, workerFolders } = await openMachine({ ...rest, log }, podUser);
   const sealer = openSealer(options.secretsKeyFile);

@@ -175,13 +175,19 @@ export interface CatalogContents {
   users: ReadonlyMap<string, DeclaredResources>;
 }
 
+/** The largest pod without a GPU. */
+export interface Processors {
+  vcpus: number;
+  memoryBytes: number;
+}
+
 export interface CatalogSources {
   /** Undefined: there is no file. */
   file: CatalogFile | undefined;
   /** Devices of the engine's machine; only GPUs count. */
   devices: readonly Device[];
-  /** Processors and memory of that machine, bytes. */
-  machine: { vcpus: number; memoryBytes: number };
+  /** What the default CPU flavor offers. */
+  processors: Processors;
   /** Reads the password that a credential of the file refers to; may throw. */
   readPassword: (registry: DeclaredRegistry) => string;
 }
@@ -192,7 +198,7 @@ export function composeCatalog(sources: CatalogSources): CatalogContents {
   return {
     gpus: file.gpus?.map((offer) => describeOffer(offer, gpus)) ?? offerAll(gpus),
     cpus: file.cpus?.map((offer) => ({ ...offer, name: offer.name ?? offer.id })) ?? [
-      offerProcessors(sources.machine),
+      offerProcessors(sources.processors),
     ],
     dataCenters: file.dataCenters.map(({ id, name = id }) => ({ id, name })),
     users: new Map(
@@ -228,7 +234,7 @@ function offerAll(found: readonly Device[]): OfferedGpu[] {
   return [...names].map((match) => describeOffer({ id: match, match, price: 0 }, found));
 }
 
-function offerProcessors({ memoryBytes, vcpus }: CatalogSources['machine']): CpuFlavor {
+function offerProcessors({ memoryBytes, vcpus }: Processors): CpuFlavor {
   const vcpuCounts: number[] = [];
   for (let count = MIN_VCPUS; count <= Math.max(MIN_VCPUS, vcpus); count *= 2) {
     vcpuCounts.push(count);

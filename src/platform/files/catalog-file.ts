@@ -11,10 +11,14 @@ import {
   catalogFile,
   composeCatalog,
   type DeclaredRegistry,
+  type Processors,
 } from '../../control/endpoints/catalog-contents.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
+
+/** Pods run on nodes of a cluster that nobody has described, not on this machine. Many nodes can run this. */
+const USUAL_NODE: Processors = { vcpus: 16, memoryBytes: 64 * 1_073_741_824 };
 
 export interface CatalogOptions {
   /** Undefined: the catalog is the machine's own hardware. */
@@ -23,6 +27,8 @@ export interface CatalogOptions {
   devices: readonly Device[];
   /** Reads variables that hold passwords. */
   readVariable: (name: string) => string | undefined;
+  /** `kubernetes`: the default CPU flavor is not as large as this machine. */
+  engine?: string | undefined;
   log: Log;
 }
 
@@ -37,12 +43,13 @@ export function openCatalog(options: CatalogOptions): Catalog {
  */
 export function openCatalogOfMachines(options: CatalogOptions) {
   const { log, path } = options;
+  const machine = { vcpus: availableParallelism(), memoryBytes: totalmem() };
+  const processors = options.engine === 'kubernetes' ? USUAL_NODE : machine;
   const file = path === undefined ? undefined : readCatalogFile(path);
   const passwords = new Map<DeclaredRegistry, string>();
   const compose = (devices: readonly Device[]): CatalogContents =>
     composeCatalog({
-      ...{ file, devices },
-      machine: { vcpus: availableParallelism(), memoryBytes: totalmem() },
+      ...{ file, devices, processors },
       readPassword(registry) {
         const password = passwords.get(registry) ?? readPassword(registry, options);
         passwords.set(registry, password);

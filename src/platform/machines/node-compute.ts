@@ -90,8 +90,9 @@ export class NodeCompute {
     const { catalogFile, readVariable = () => undefined, trustUsers } = compute;
     const node = new NodeCompute(options, await openMachine(platform, podUser));
     const parts = node.#parts;
-    const { devices = [] } = compute;
-    const ofMachines = new MachineCatalog({ path: catalogFile, devices, readVariable, log });
+    const { devices = [], engine } = compute;
+    const given = { path: catalogFile, devices, engine, readVariable, log };
+    const ofMachines = new MachineCatalog(given);
     node.#catalog = ofMachines;
     node.#compute = await Compute.open({
       ...{ store, clock, log, quotas, chooseShard, engine: parts?.engine },

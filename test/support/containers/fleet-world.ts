@@ -94,8 +94,8 @@ export class FleetWorld {
     this.#stateIn = stateIn;
     this.#limits = limits;
     this.habits = { bootMs, jobMs, isMute: false, tooSmall: [] };
-    const machine = { vcpus: 4, memoryBytes: 8 * GB };
-    const sources = { file: undefined, devices: gpus, machine, readPassword: () => '' };
+    const processors = { vcpus: 4, memoryBytes: 8 * GB };
+    const sources = { file: undefined, devices: gpus, processors, readPassword: () => '' };
     this.catalog = new Catalog(composeCatalog(sources));
     this.catalog.attach({
       volume: (_userId, id) => ({ id, name: id, dataCenterId: 'local', source: `network-${id}` }),

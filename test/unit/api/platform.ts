@@ -171,8 +171,8 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
 }
 
 function openCatalog({ devices = [], file }: NonNullable<PlatformSettings['offers']>): Catalog {
-  const machine = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
-  return new Catalog(composeCatalog({ file, devices, machine, readPassword: () => 'secret' }));
+  const processors = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
+  return new Catalog(composeCatalog({ file, devices, processors, readPassword: () => 'secret' }));
 }
 
 /** Resolves with the signal of the next take that reaches the queue over HTTP; before the first. */

@@ -17,7 +17,7 @@ interface Sources {
 function openCatalog({ devices = [], file }: Sources = {}): Catalog {
   const checked = file === undefined ? undefined : catalogFile.parse(file);
   const readPassword = ({ id }: { id: string }) => `password of ${id}`;
-  return new Catalog(composeCatalog({ file: checked, devices, machine: MACHINE, readPassword }));
+  return new Catalog(composeCatalog({ file: checked, devices, processors: MACHINE, readPassword }));
 }
 
 const ALL = { before: undefined, limit: 100 };

@@ -32,9 +32,9 @@ function openStore() {
 
 async function open(keys: readonly Uint8Array[] = [OLD], store = openStore()) {
   const clock = new ManualClock();
-  const machine = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
+  const processors = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
   const pods: PodUse[] = [];
-  const given = { file: FILE, devices: [], machine, readPassword: () => 'declared' };
+  const given = { file: FILE, devices: [], processors, readPassword: () => 'declared' };
   const catalog = new Catalog(composeCatalog(given));
   const { registries, templates } = await openResources({
     ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },

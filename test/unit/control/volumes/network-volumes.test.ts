@@ -23,7 +23,7 @@ async function open() {
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
   const clock = new ManualClock();
-  const machine = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
+  const processors = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
   const pods: PodUse[] = [];
   const removed: string[] = [];
   const state = {
@@ -40,7 +40,7 @@ async function open() {
   const removals = new VolumeRemovals({ store, clock, volumes, log: silentLog });
   const openAll = async () => {
     const catalog = new Catalog(
-      composeCatalog({ file: FILE, devices: [], machine, readPassword: () => 'p' }),
+      composeCatalog({ file: FILE, devices: [], processors, readPassword: () => 'p' }),
     );
     const opened = await openResources({
       ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },

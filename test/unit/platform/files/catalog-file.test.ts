@@ -50,6 +50,19 @@ it('is created from the machine’s devices if no file is named', () => {
   expect(catalog.listCpus({ before: undefined, limit: 9 }).cpus).toHaveLength(1);
 });
 
+it('offers fixed sizes on Kubernetes, whatever the machine of the platform', () => {
+  const catalog = openCatalog({
+    ...{ path: undefined, devices: [], engine: 'kubernetes', readVariable },
+    log: createLog({ level: 'silent' }),
+  });
+  expect(catalog.listCpus({ before: undefined, limit: 9 }).cpus).toEqual([
+    {
+      ...{ id: 'cpu', name: 'cpu', vcpuCounts: [2, 4, 8, 16], maxMemory: 64 },
+      ...{ vcpuPrice: 0, memoryPrice: 0 },
+    },
+  ]);
+});
+
 it('has the password of a registry from a file beside it, without the line break at its end', async () => {
   await write(withRegistry({ passwordFile: 'password' }));
   await writeFile(join(folder, 'password'), ' p w \n');
