@@ -3,6 +3,7 @@
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { splitArgs } from '../args.ts';
+import { ChangeFeed } from '../change-feed.ts';
 import {
   type Container,
   type ContainerReach,
@@ -21,7 +22,7 @@ import { DOCKER_CAPABILITIES } from './docker-capabilities.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
 import { isNameTaken, isNetworkAmbiguous, judgeRefusal } from './engine-refusals.ts';
-import { EventWatch } from './event-watch.ts';
+import { watchEvents } from './event-watch.ts';
 import { checkVendor } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
@@ -77,7 +78,7 @@ export class DockerEngine implements Engine {
   readonly #images: Images;
   readonly #networks: Networks;
   readonly #volumes: DockerVolumes;
-  readonly #watch: EventWatch;
+  readonly #changes: ChangeFeed;
   readonly #creator: ContainerCreator;
   /** By the engine's name of the container; of the run that began at that time. */
   readonly #samples = new Map<string, UsageSample & { startedAt: number }>();
@@ -94,7 +95,11 @@ export class DockerEngine implements Engine {
     this.#volumes = new DockerVolumes({ client, platform });
     this.#creator = new ContainerCreator({ ...options, client });
     const listIds = async () => (await this.list()).map(({ id }) => id);
-    this.#watch = new EventWatch({ client, platform, clock, log, listIds });
+    this.#changes = new ChangeFeed({
+      read: (stream) => watchEvents({ client, platform, listIds }, stream),
+      onFailure: (err) => log.debug({ err }, 'reading engine events failed, retrying'),
+      clock,
+    });
   }
 
   create(spec: ContainerSpec, onPull?: () => void): Promise<void> {
@@ -222,11 +227,11 @@ export class DockerEngine implements Engine {
   }
 
   watch(onChange: (id: string) => void): () => void {
-    return this.#watch.listen(onChange);
+    return this.#changes.listen(onChange);
   }
 
   async close(): Promise<void> {
-    this.#watch.close();
+    this.#changes.close();
   }
 
   async #inspect(id: string): Promise<InspectedContainer | undefined> {

@@ -2,6 +2,7 @@
 // requests and then looks at the objects; no answer is relied on. The cluster chooses nodes and devices.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { ChangeFeed } from '../change-feed.ts';
 import {
   type Container,
   type ContainerSpec,
@@ -20,7 +21,7 @@ import { PLATFORM_LABEL, POD_LABEL, readSpec, writeSelector } from './names.ts';
 import { findWarning } from './pod-events.ts';
 import { PodRuns } from './pod-runs.ts';
 import { type KubeObject, type KubePod, viewContainer } from './pod-view.ts';
-import { PodWatch } from './pod-watch.ts';
+import { watchPods } from './pod-watch.ts';
 import { judgeRefusal } from './refusals.ts';
 import type { KubernetesSettings } from './settings.ts';
 import { measureUsage, usageAnswer } from './usage.ts';
@@ -54,7 +55,7 @@ export class KubernetesEngine implements Engine {
   readonly #client: ApiClient;
   readonly #claims: Claims;
   readonly #runs: PodRuns;
-  readonly #watch: PodWatch;
+  readonly #changes: ChangeFeed;
 
   constructor(options: KubernetesEngineOptions) {
     const { access, callLimitMs, clock = systemClock, log, platform, settings } = options;
@@ -65,7 +66,11 @@ export class KubernetesEngine implements Engine {
     this.#claims = new Claims({ client, platform, settings, clock });
     this.#runs = new PodRuns({ client, platform, clock });
     const labelSelector = writeSelector({ [PLATFORM_LABEL]: platform });
-    this.#watch = new PodWatch({ client, labelSelector, clock, log });
+    this.#changes = new ChangeFeed({
+      read: (stream) => watchPods({ client, labelSelector }, stream),
+      onFailure: (err) => log.debug({ err }, 'watching Pods failed, retrying'),
+      clock,
+    });
     if (settings.workerStateGb === undefined) return;
     const { ofEndpoints } = this.#claims;
     this.stateVolumes = {
@@ -159,11 +164,11 @@ export class KubernetesEngine implements Engine {
   }
 
   watch(onChange: (id: string) => void): () => void {
-    return this.#watch.listen(onChange);
+    return this.#changes.listen(onChange);
   }
 
   async close(): Promise<void> {
-    this.#watch.close();
+    this.#changes.close();
     await this.#client.close();
   }
 
