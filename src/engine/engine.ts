@@ -65,6 +65,11 @@ export interface NetworkVolumes {
    * EngineError, also while a container uses it
    */
   remove(source: string): Promise<void>;
+  /**
+   * Gives the volume more space where the engine enforces its size. Does nothing if it does not exist yet. Default: it
+   * grows with the next container that mounts it. @throws EngineError
+   */
+  grow?(source: string, sizeGb: number): Promise<void>;
 }
 
 /** A volume that outlives its containers. At most one container may have it at a time. */

@@ -63,6 +63,7 @@ export class ProcessEngine implements Engine {
   readonly kind = 'process';
   readonly networkVolumes: NetworkVolumes = {
     remove: (source) => attempt(() => this.#folders.removeNetworkVolume(source)),
+    grow: (source, sizeGb) => attempt(() => this.#folders.growNetworkVolume(source, sizeGb)),
   };
   readonly #options: ProcessEngineOptions;
   readonly #clock: Clock;
@@ -88,7 +89,7 @@ export class ProcessEngine implements Engine {
     this.#options = options;
     this.#clock = clock;
     this.#devices = devices;
-    this.#folders = new ContainerFolders(folder, podUser);
+    this.#folders = new ContainerFolders({ root: folder, user: podUser, log });
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
     this.#remains = new Remains({
       ...{ folders: this.#folders, findCgroups: () => this.#findCgroups() },

@@ -2,20 +2,34 @@
 // which existed before.
 import { access } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
+import type { Log } from '../../base/log.ts';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
+import { FolderQuotas } from '../quota/folder-quotas.ts';
 import { listPaths } from './folder-listing.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
 
 /** Of volumes that the platform names. */
 const PLAIN_NAME = /^network-[0-9a-f]{24}$/;
+const BYTES_PER_GB = 1_073_741_824;
+
+export interface VolumeFoldersOptions {
+  root: string;
+  /** Owner of the folders. Default: the platform's user. */
+  user: PodUser | undefined;
+  log: Log;
+}
 
 export class VolumeFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
+  readonly #log: Log;
+  readonly #quotas = new FolderQuotas();
+  #isUnlimitedNoted = false;
 
-  constructor(root: string, user: PodUser | undefined) {
+  constructor({ log, root, user }: VolumeFoldersOptions) {
     this.#root = root;
     this.#user = user;
+    this.#log = log;
   }
 
   locate(id: string, { kind, source }: ContainerMount): string {
@@ -30,6 +44,7 @@ export class VolumeFolders {
       if (mount.kind !== 'network' || !isAbsolute(mount.source)) {
         await this.#provideParents(id, mount);
         await provideOwn(path, this.#user);
+        if (mount.sizeGb !== undefined) await this.#limit(path, mount.sizeGb);
       } else if (!(await exists(path))) {
         throw new EngineError(
           'unavailable',
@@ -42,15 +57,37 @@ export class VolumeFolders {
   /** Removes the pod's own volumes. */
   async remove(id: string): Promise<void> {
     const names = join(this.#root, 'volumes', id);
-    for (const path of await listPaths(names)) await removeOwn(path);
+    for (const path of await listPaths(names)) await this.#remove(path);
     await removeOwn(names);
   }
 
   /** Removes the volume of a user with its content. */
   async removeNetwork(source: string): Promise<void> {
-    if (!PLAIN_NAME.test(source))
-      throw new EngineError('refused', `${source} is not a volume name`);
-    await removeOwn(join(this.#root, 'network-volumes', source));
+    await this.#remove(this.#locateNetwork(source));
+  }
+
+  /** Does nothing if the volume has no folder yet: its first container gives it the size. */
+  async growNetwork(source: string, sizeGb: number): Promise<void> {
+    const path = this.#locateNetwork(source);
+    if (await exists(path)) await this.#limit(path, sizeGb);
+  }
+
+  /** @throws EngineError for a name that is not the platform's */
+  #locateNetwork(source: string): string {
+    if (PLAIN_NAME.test(source)) return join(this.#root, 'network-volumes', source);
+    throw new EngineError('refused', `${source} is not a volume name`);
+  }
+
+  #remove(path: string): Promise<void> {
+    return this.#quotas.remove(path, () => removeOwn(path));
+  }
+
+  /** Without a quota, the volume works as well. */
+  async #limit(path: string, sizeGb: number): Promise<void> {
+    const outcome = await this.#quotas.limit(path, sizeGb * BYTES_PER_GB);
+    if (outcome.kind === 'enforced' || this.#isUnlimitedNoted) return;
+    this.#isUnlimitedNoted = true;
+    this.#log.info({ path, reason: outcome.why }, 'size of volumes is not enforced');
   }
 
   async #provideParents(id: string, { kind }: ContainerMount): Promise<void> {

@@ -7,7 +7,7 @@ import { type ContainerSpec, EngineError } from '../../engine.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
 import { listNames } from '../folder-listing.ts';
 import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
-import { VolumeFolders } from '../volume-folders.ts';
+import { VolumeFolders, type VolumeFoldersOptions } from '../volume-folders.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
 import { type DiscardedFolder, DiscardedFolders } from './discarded-folders.ts';
 
@@ -43,10 +43,10 @@ export class ContainerFolders {
    * `root` is created if it is missing. `user`: owner of disks and volumes; default: the platform's
    * user.
    */
-  constructor(root: string, user?: PodUser) {
+  constructor({ log, root, user }: VolumeFoldersOptions) {
     this.#root = root;
     this.#user = user;
-    this.#volumes = new VolumeFolders(root, user);
+    this.#volumes = new VolumeFolders({ root, user, log });
     this.#discarded = new DiscardedFolders(root, user);
     this.#earlierDisks = listNames(this.#place('disks'));
     this.#earlierDisks.catch(() => {});
@@ -160,6 +160,10 @@ export class ContainerFolders {
 
   async removeNetworkVolume(source: string): Promise<void> {
     await this.#volumes.removeNetwork(source);
+  }
+
+  async growNetworkVolume(source: string, sizeGb: number): Promise<void> {
+    await this.#volumes.growNetwork(source, sizeGb);
   }
 
   /** Removes unfinished containers of a dead platform process. */
