@@ -10,6 +10,12 @@ const LOCK_RETRY_MS = 100;
 /** How long to wait for the end of a session that was told to end, ms. */
 const END_MS = 1_000;
 
+/** Condition for the rows of pg_locks in this database. */
+const HERE = 'database = (select oid from pg_database where datname = current_database())';
+/** Condition for the rows of pg_locks of transactions that write the number of a commit, or wait to do so. */
+const WRITERS = `locktype = 'relation' and mode = 'RowExclusiveLock'
+    and relation = to_regclass('last_commit') and ${HERE}`;
+
 /** Another node owns the store now. */
 export class ShardLostError extends Error {
   override readonly name = 'ShardLostError';
@@ -61,12 +67,17 @@ export async function releaseLock(session: Session, schema: string): Promise<voi
   await session.execute(`select pg_advisory_unlock(${describeKey(schema)})`);
 }
 
-/** Ends every other session that holds the lock of the schema's store, and with it its transaction. */
+/**
+ * Ends every other session that holds the lock of the schema's store, and with it its transaction. Also ends those with a
+ * transaction that writes: a session may have lost its lock, as behind a pooler that resets it. While its process is frozen,
+ * the new owner could not write before Postgres ends the transaction.
+ */
 export async function evictHolder(session: Session, schema: string): Promise<void> {
+  const holders = `${describeHolders(LOCK_CLASS)} and granted and objid = hashtext('${schema}')::oid`;
   await session.execute(
-    `select pg_terminate_backend(pid, ${END_MS}) from pg_locks
-      where ${describeHolders(LOCK_CLASS)} and granted and objid = hashtext('${schema}')::oid
-        and pid <> pg_backend_pid()`,
+    `select pg_terminate_backend(pid, ${END_MS}) from (
+        select distinct pid from pg_locks where ${holders} or ${WRITERS}
+      ) as holder where pid <> pg_backend_pid()`,
   );
 }
 
@@ -78,8 +89,7 @@ export function describeTermination(pid: number): string {
 
 /** Condition for the rows of pg_locks with advisory locks of two halves, of which the first one is known. */
 export function describeHolders(lockClass: number): string {
-  return `locktype = 'advisory' and objsubid = 2 and classid = ${lockClass}
-    and database = (select oid from pg_database where datname = current_database())`;
+  return `locktype = 'advisory' and objsubid = 2 and classid = ${lockClass} and ${HERE}`;
 }
 
 function describeKey(schema: string): string {

@@ -1,4 +1,5 @@
 // A store on Postgres that another process takes over, as nodes do with shards.
+import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import {
@@ -87,6 +88,20 @@ describe.skipIf(isLeftOut)('a store on Postgres that another process takes over'
     await add(second, 'd');
     expect(await listIds(second)).toEqual(['a', 'b', 'd']);
     expect(await server.query('select id from job order by id')).toBe('a\nb\nd');
+  });
+
+  it('ends a transaction of a session that has lost its lock', async () => {
+    const frozen = new Client({ connectionString: server.url() });
+    const onError = vi.fn();
+    frozen.on('error', onError);
+    await frozen.connect();
+    await frozen.query('begin; update last_commit set number = number + 1');
+    isOwner = false;
+    const { store: second } = await open(server.url(), { statementTimeoutMs: 2_000 });
+    await add(second, 'b');
+    await waitFor(() => expect(onError).toHaveBeenCalled());
+    expect(await listIds(second)).toEqual(['a', 'b']);
+    await frozen.end();
   });
 
   it('closes while its connection is frozen', async () => {

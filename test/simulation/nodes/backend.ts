@@ -238,13 +238,17 @@ export class Backend implements Committer {
     wait();
   }
 
-  /** Holders of a store's lock, or the session with this number if it holds a lock. */
+  /** Holders of a store's lock and of its rows, or the session with this number if it holds a lock. */
   #listTerminated(sql: string, params: readonly SqlValue[]): number[] {
     const { locks } = this.#database;
     const schema = /objid = hashtext\('([^']+)'\)/.exec(sql)?.[1];
     if (schema !== undefined) {
-      const holder = locks.get(nameStoreLock(schema));
-      return holder && holder !== this ? [holder.pid] : [];
+      const { waiting, writer } = this.schema;
+      const found = new Set([locks.get(nameStoreLock(schema))]);
+      if (sql.includes("to_regclass('last_commit')")) {
+        for (const each of [writer, ...waiting.map(({ holder }) => holder)]) found.add(each);
+      }
+      return [...found].flatMap((holder) => (holder && holder !== this ? [holder.pid] : []));
     }
     const pid = Number(params[0] ?? /and pid = (\d+)/.exec(sql)?.[1]);
     return [...locks.values()].some((holder) => holder.pid === pid) ? [pid] : [];
