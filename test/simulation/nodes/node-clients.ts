@@ -2,7 +2,7 @@
 import { createUuidV7 } from '../../../src/base/id.ts';
 import type { ShardedQueues } from '../../../src/queue/sharded-queues.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
-import { isTerminal, type JobRecord } from '../../../src/wire/job/job.ts';
+import type { JobRecord } from '../../../src/wire/job/job.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
 import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from '../job-plan.ts';
 import type { Ledger } from '../ledger.ts';
@@ -148,13 +148,9 @@ export class NodeClients {
     this.#track(this.#ask({ endpointId, isRepeatable: false, run }));
   }
 
-  /** Whether all jobs that clients know have ended in the database. */
-  get areJobsOver(): boolean {
-    if (this.#calls.size > 0) return false;
-    return [...this.jobs].every(([id, { endpointId }]) => {
-      const job = this.#options.monitor.findStored({ endpointId, id });
-      return !job || isTerminal(job.status);
-    });
+  /** Whether all calls of clients have ended, so that no job is submitted or changed any more. */
+  get areCallsOver(): boolean {
+    return this.#calls.size === 0;
   }
 
   async readRecord(id: string, endpointId: string): Promise<JobRecord | undefined> {

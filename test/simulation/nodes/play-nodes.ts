@@ -64,7 +64,7 @@ async function play(world: NodesWorld): Promise<string[]> {
   }
   world.calmDown();
   await waitForAll(world);
-  return judge(world);
+  return [...(await judge(world)), ...(await judgeRest(world))];
 }
 
 function playStep(world: NodesWorld): void {
@@ -103,12 +103,13 @@ function playWorker(
   }
 }
 
-/** Waits until all jobs have ended or are removed, until clients have read their streams, and until it is tidy. */
+/** Waits until all jobs have ended or are removed, also those that no client knows, and until clients have read their streams. */
 async function waitForAll(world: NodesWorld): Promise<void> {
-  await advanceUntil(world, () => world.clients.areJobsOver, CALM_LIMIT_MS);
+  const { clients, endpointIds, monitor } = world;
+  const areOver = () =>
+    clients.areCallsOver && endpointIds.every((id) => monitor.listLive(id).length === 0);
+  await advanceUntil(world, areOver, CALM_LIMIT_MS);
   await world.clock.advance(2 * STREAM_PAUSE_MS);
-  const isTidy = () => world.endpointIds.every((id) => world.monitor.listUnused(id).length === 0);
-  await advanceUntil(world, isTidy, SWEEP_LIMIT_MS);
 }
 
 async function advanceUntil(
@@ -131,9 +132,20 @@ async function judge(world: NodesWorld): Promise<string[]> {
     const played = { ...job, id, record, streamed: stream?.outputs };
     faults.push(...(await judgeJob({ isSheltered: false, ledger, readChunks }, played)));
   }
-  for (const endpointId of world.endpointIds) {
-    const unused = world.monitor.listUnused(endpointId);
-    if (unused.length > 0) faults.push(`payloads are left: ${JSON.stringify(unused)}`);
-  }
   return faults;
+}
+
+/** Returns the faults of jobs that no client knows, and of payloads that no job has. */
+async function judgeRest(world: NodesWorld): Promise<string[]> {
+  const { clients, endpointIds, monitor } = world;
+  // A job may have been removed a moment ago.
+  const listUnused = () => endpointIds.flatMap((id) => monitor.listUnused(id));
+  await advanceUntil(world, () => listUnused().length === 0, SWEEP_LIMIT_MS);
+  const unused = listUnused();
+  const live = endpointIds.flatMap((id) => monitor.listLive(id));
+  const unknown = live.filter(({ id }) => !clients.jobs.has(id));
+  return [
+    ...unknown.map((job) => `job ${job.id}: has not ended: ${JSON.stringify(job)}`),
+    ...(unused.length > 0 ? [`payloads are left: ${JSON.stringify(unused)}`] : []),
+  ];
 }

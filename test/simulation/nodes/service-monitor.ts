@@ -1,6 +1,7 @@
 // Watches the simulated nodes from outside, with the truth of the database: which node serves what, and how long nobody
 // does.
 import type { JobKey, StoredJob, UnusedPayload } from '../../../src/store/store.ts';
+import { isTerminal } from '../../../src/wire/job/job.ts';
 import type { MemoryTables } from '../memory-tables.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 import { nameSchema } from './database.ts';
@@ -71,6 +72,14 @@ export class ServiceMonitor {
     const tables = this.#tablesOf(endpointId);
     const step = tables.readCommitted(() => tables.unusedPayloads(10).next());
     return step.done ? step.value : [];
+  }
+
+  /** The rows of jobs that have not ended, as committed: also of those whose client got no answer. */
+  listLive(endpointId: string): StoredJob[] {
+    const tables = this.#tablesOf(endpointId);
+    const listing = { endpointId, status: undefined, before: undefined, limit: 1_000 };
+    const step = tables.readCommitted(() => tables.jobs(listing).next());
+    return step.done ? step.value.filter(({ status }) => !isTerminal(status)) : [];
   }
 
   #tablesOf(endpointId: string): MemoryTables {
