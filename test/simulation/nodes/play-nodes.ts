@@ -1,6 +1,7 @@
 // Plays one seed of the world with nodes to its end and returns its faults.
 import '../global-time.ts';
 
+import type { StoredJob } from '../../../src/store/store.ts';
 import { createRandom } from '../../support/random.ts';
 import { CALM } from '../flaky-link.ts';
 import { judgeJob } from '../verdict.ts';
@@ -103,13 +104,16 @@ function playWorker(
   }
 }
 
-/** Waits until all jobs have ended or are removed, also those that no client knows, and until clients have read their streams. */
+/** Waits until all jobs have ended or are removed, and until clients have read their streams. */
 async function waitForAll(world: NodesWorld): Promise<void> {
-  const { clients, endpointIds, monitor } = world;
-  const areOver = () =>
-    clients.areCallsOver && endpointIds.every((id) => monitor.listLive(id).length === 0);
-  await advanceUntil(world, areOver, CALM_LIMIT_MS);
+  const isOver = () => world.clients.areCallsOver && listLive(world).length === 0;
+  await advanceUntil(world, isOver, CALM_LIMIT_MS);
   await world.clock.advance(2 * STREAM_PAUSE_MS);
+}
+
+/** Also those of which no client knows: the answer to a submission may be lost. */
+function listLive({ endpointIds, monitor }: NodesWorld): StoredJob[] {
+  return endpointIds.flatMap((id) => monitor.listLive(id));
 }
 
 async function advanceUntil(
@@ -138,12 +142,13 @@ async function judge(world: NodesWorld): Promise<string[]> {
 /** Returns the faults of jobs that no client knows, and of payloads that no job has. */
 async function judgeRest(world: NodesWorld): Promise<string[]> {
   const { clients, endpointIds, monitor } = world;
+  // A node may submit a job after its client has given up.
+  await advanceUntil(world, () => listLive(world).length === 0, CALM_LIMIT_MS);
+  const unknown = listLive(world).filter(({ id }) => !clients.jobs.has(id));
   // A job may have been removed a moment ago.
   const listUnused = () => endpointIds.flatMap((id) => monitor.listUnused(id));
   await advanceUntil(world, () => listUnused().length === 0, SWEEP_LIMIT_MS);
   const unused = listUnused();
-  const live = endpointIds.flatMap((id) => monitor.listLive(id));
-  const unknown = live.filter(({ id }) => !clients.jobs.has(id));
   return [
     ...unknown.map((job) => `job ${job.id}: has not ended: ${JSON.stringify(job)}`),
     ...(unused.length > 0 ? [`payloads are left: ${JSON.stringify(unused)}`] : []),
