@@ -1,5 +1,5 @@
-// The rows of the bill: one for each resource and hour, and one for each resource and day. Intervals are added to both
-// in the commit that ends them, so that a row is never read before it is complete up to its meter.
+// The rows of the bill: one for each resource and hour, one for each resource and day, and the sum of each user and day.
+// Intervals are added to all in the commit that ends them, so that a row is never read before it is complete up to its meter.
 import { hash } from 'node:crypto';
 import { z } from 'zod';
 import type { Step, Transaction } from '../../store/store.ts';
@@ -103,7 +103,10 @@ export function* addToBill(
         amounts.set(at, addAmounts(amounts.get(at) ?? NO_AMOUNT, amount));
       }
     }
-    for (const [at, amount] of amounts) yield* addToRow(tx, { ...resource, at }, step, amount);
+    for (const [at, amount] of amounts) {
+      yield* addToRow(tx, { ...resource, at }, step, amount);
+      if (step === 'day') yield* addToUserSum(tx, { userId: resource.userId, at }, amount.units);
+    }
   }
 }
 
@@ -122,6 +125,42 @@ function* addToRow(
   const body = JSON.stringify({ kind: billed, name, ...sum, units: units.toString() });
   const position = positionOf(step, at) + scatter(id);
   yield* tx.putResource({ kind, id, userId, parent, position, body });
+}
+
+/** The rows with what each user spent in a day, so that budgets need not add up the rows of all resources. */
+export const USER_SUM = 'bill-user';
+
+const storedSum = z.object({ units: z.string().regex(/^\d+$/).transform(BigInt) });
+
+/** @throws ZodError if it is not a sum */
+export function readUserSum({ body, position }: StoredBill): { at: number; units: bigint } {
+  return { at: position * STEP_MS.day, units: storedSum.parse(JSON.parse(body)).units };
+}
+
+/** `at`: Unix ms of the start of a day. */
+function* addToUserSum(
+  tx: Transaction,
+  { at, userId }: { userId: string; at: number },
+  units: bigint,
+): Step<void> {
+  const stored = yield* tx.resource({ kind: USER_SUM, id: nameSum({ at, userId }) });
+  const before = stored ? storedSum.parse(JSON.parse(stored.body)).units : 0n;
+  yield* putUserSum(tx, { at, userId }, before + units);
+}
+
+export function* putUserSum(
+  tx: Transaction,
+  of: { userId: string; at: number },
+  units: bigint,
+): Step<void> {
+  const { at, userId } = of;
+  const body = JSON.stringify({ units: units.toString() });
+  const position = at / STEP_MS.day;
+  yield* tx.putResource({ kind: USER_SUM, id: nameSum(of), userId, parent: '', position, body });
+}
+
+function nameSum({ at, userId }: { userId: string; at: number }): string {
+  return `${at / STEP_MS.day}/${userId}`;
 }
 
 /** Spreads the rows of a step over its positions. */

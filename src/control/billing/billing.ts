@@ -15,6 +15,7 @@ import type { Pods } from '../pods/pods.ts';
 import {
   type Amount,
   addAmounts,
+  type BilledResource,
   type BillRow,
   formatUsd,
   kindOf,
@@ -24,7 +25,9 @@ import {
   STEP_MS,
   type StoredBill,
   splitInterval,
+  USER_SUM,
 } from './bill-rows.ts';
+import type { Interval } from './intervals.ts';
 import { billedAs } from './pod-meter.ts';
 
 const MAX_ROWS = 50_000;
@@ -64,7 +67,7 @@ export interface BillingOptions {
   store: Store;
   clock: Clock;
   /** Undefined: no engine, or not opened yet. */
-  pods: () => Pick<Pods, 'all' | 'meter'> | undefined;
+  pods: () => Pick<Pods, 'live' | 'meter'> | undefined;
   /** Undefined: none is known. */
   nameOf: (kind: BilledKind, id: string) => string | undefined;
   /** Stored rows that one answer may be made from. Default: 50,000. */
@@ -116,22 +119,35 @@ export class Billing {
     return [...rows.values()];
   }
 
-  /** The sum of any number of rows, in units. */
-  async spent(range: BillRange): Promise<bigint> {
-    let units = 0n;
-    for await (const page of this.#readStored(range)) {
-      for (const row of page) if (isWanted(row, range)) units += row.units;
+  /** The time of running containers that no row has yet. Read it after the rows: then no time counts twice. */
+  *openIntervals(): Generator<{ resource: BilledResource; interval: Interval }> {
+    const pods = this.#options.pods();
+    for (const pod of pods?.live.allMetered() ?? []) {
+      const interval = pods?.meter.openInterval(pod);
+      if (interval) yield { resource: billedAs(pod), interval };
     }
-    for (const row of this.#listOpen(range)) units += row.units;
-    return units;
+  }
+
+  /** The time that running containers may have run since another process saw them last; this one has not yet. */
+  *unseenIntervals(): Generator<{ resource: BilledResource; interval: Interval }> {
+    const pods = this.#options.pods();
+    const now = this.#options.clock.now();
+    for (const pod of pods?.live.allMetered() ?? []) {
+      const interval = pods?.meter.unseenInterval(pod, now);
+      if (interval) yield { resource: billedAs(pod), interval };
+    }
   }
 
   /** Removes rows whose retention is over. */
   async removeOld(): Promise<void> {
     const { clock, store } = this.#options;
-    for (const step of ['hour', 'day'] as const) {
-      const kind = kindOf(step);
-      const before = positionOf(step, clock.now() - KEPT_MS[step]);
+    const days = clock.now() - KEPT_MS.day;
+    const ends = [
+      { kind: kindOf('hour'), before: positionOf('hour', clock.now() - KEPT_MS.hour) },
+      { kind: kindOf('day'), before: positionOf('day', days) },
+      { kind: USER_SUM, before: Math.floor(days / DAY_MS) },
+    ];
+    for (const { before, kind } of ends) {
       let isLast = false;
       while (!isLast) {
         isLast = await store.write(function* (tx) {
@@ -163,12 +179,9 @@ export class Billing {
   }
 
   #listOpen({ from, id, kind, step, to, userId }: BillRange): BillRow[] {
-    const pods = this.#options.pods();
     const rows: BillRow[] = [];
-    for (const pod of pods?.all() ?? []) {
-      const interval = pods?.meter.openInterval(pod);
-      const resource = billedAs(pod);
-      if (!interval || (userId !== undefined && resource.userId !== userId)) continue;
+    for (const { interval, resource } of this.openIntervals()) {
+      if (userId !== undefined && resource.userId !== userId) continue;
       if ((kind ?? resource.kind) !== resource.kind || (id ?? resource.id) !== resource.id)
         continue;
       for (const [at, amount] of splitInterval(interval, STEP_MS[step])) {

@@ -16,12 +16,8 @@ import type { UseSource } from '../limits/use.ts';
 import type { NamedRecords } from '../name-index.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
-import { formatUsd, STEP_MS } from './bill-rows.ts';
-import type { Billing } from './billing.ts';
-import { startPeriod } from './period.ts';
-
-/** Units of the bill in a USD: millionths of a USD per hour times ms. */
-const UNITS_PER_USD = 1_000_000 * 3_600_000;
+import { BudgetJudge, type Judged, type UserBudget } from './budget-judge.ts';
+import type { Spending } from './spending.ts';
 
 export interface BudgetsOptions {
   store: Store;
@@ -29,7 +25,7 @@ export interface BudgetsOptions {
   log: Log;
   quotas?: Quotas | undefined;
   /** Set before the first call. */
-  billing: () => Pick<Billing, 'spent'>;
+  spending: () => Pick<Spending, 'read'>;
   /** ID of the user's endpoint with this ID or name; undefined: there is none. */
   findEndpoint: (userId: string, idOrName: string) => string | undefined;
   /** Why the platform may not call the webhook. Default: it may. */
@@ -37,25 +33,18 @@ export interface BudgetsOptions {
 }
 
 type Kept = StoredResources<BudgetCreation, BudgetUpdate, StoredBudget>;
-type State = BudgetRecord['state'];
-
-/** What was found of a budget. */
-interface Judged {
-  record: BudgetRecord;
-  userId: string;
-}
 
 export class Budgets
   implements UserResources<BudgetCreation, BudgetUpdate, BudgetRecord>, NamedRecords, UseSource
 {
   readonly #options: BudgetsOptions;
   readonly #kept: Kept;
-  /** What the last pass found, by budget. */
-  readonly #judged = new Map<string, Judged>();
+  readonly #judge: BudgetJudge;
 
   private constructor(options: BudgetsOptions, kept: Kept) {
     this.#options = options;
     this.#kept = kept;
+    this.#judge = new BudgetJudge(options);
   }
 
   static async open(options: BudgetsOptions): Promise<Budgets> {
@@ -84,27 +73,27 @@ export class Budgets
   }
 
   async list(listing: UserListing): Promise<ResourcePage<BudgetRecord>> {
+    const { userId } = listing;
     const { next, records } = await this.#kept.list(listing);
-    const shown = await Promise.all(records.map((each) => this.#judge(listing.userId, each)));
-    return { records: shown, next };
+    return { records: await this.#show(records.map((budget) => ({ budget, userId }))), next };
   }
 
   async create(userId: string, creation: BudgetCreation): Promise<BudgetRecord> {
     const endpointId = this.#requireEndpoint(userId, creation.endpointId);
-    return this.#judge(userId, await this.#kept.create(userId, { ...creation, endpointId }));
+    return this.#showOne(userId, await this.#kept.create(userId, { ...creation, endpointId }));
   }
 
   async get(userId: string, id: string): Promise<BudgetRecord> {
-    return this.#judge(userId, this.#kept.get(userId, id));
+    return this.#showOne(userId, this.#kept.get(userId, id));
   }
 
   async update(userId: string, id: string, update: BudgetUpdate): Promise<BudgetRecord> {
-    return this.#judge(userId, await this.#kept.update(userId, id, update));
+    return this.#showOne(userId, await this.#kept.update(userId, id, update));
   }
 
   async remove(userId: string, id: string): Promise<void> {
     await this.#kept.remove(userId, id);
-    this.#judged.delete(id);
+    this.#judge.forget(userId, id);
   }
 
   /** Undefined: the budget does not exist or has none. */
@@ -115,39 +104,29 @@ export class Budgets
 
   /** Reads what was spent of all budgets. `onError` is called for each that cannot be read. */
   async observe(onError: (error: unknown) => void): Promise<readonly Judged[]> {
-    const all = this.#kept.entries();
-    const ids = new Set(all.map(({ item }) => item.id));
-    for (const id of this.#judged.keys()) if (!ids.has(id)) this.#judged.delete(id);
-    for (const { item, userId } of all) {
-      try {
-        await this.#look(userId, item);
-      } catch (error) {
-        onError(error);
-      }
+    const all = this.#kept.entries().map(({ item, userId }) => ({ budget: item, userId }));
+    this.#judge.retain(new Set(all.map(({ budget }) => budget.id)));
+    const before = all.map(({ budget, userId }) => this.#judge.find(userId, budget.id));
+    const found = await this.#judge.judge(all);
+    for (const [index, judged] of found.entries()) {
+      if (judged instanceof Error) onError(judged);
+      else this.#note(judged, before[index]?.record.state);
     }
-    return [...this.#judged.values()];
+    return this.#judge.all();
   }
 
-  async #look(userId: string, budget: StoredBudget): Promise<void> {
-    const before = this.#judged.get(budget.id)?.record.state ?? 'ok';
-    const { limit, name, spent, state } = await this.#judge(userId, budget);
+  #note({ record, userId }: Judged, before: BudgetRecord['state'] = 'ok'): void {
+    const { log } = this.#options;
+    const { id, limit, name, spent, state } = record;
     if (state === before || state === 'ok') return;
-    const note = { budget: budget.id, user: userId, name, spent, limit };
-    if (state === 'warning') this.#options.log.warn(note, 'budget is nearly used up');
-    else this.#options.log.warn(note, 'budget is used up');
+    const note = { budget: id, user: userId, name, spent, limit };
+    if (state === 'warning') log.warn(note, 'budget is nearly used up');
+    else log.warn(note, 'budget is used up');
   }
 
-  /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. Up to the last pass. */
+  /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. Up to the last look. */
   findObstacle(userId: string, endpointId: string | null): string | undefined {
-    const used = [...this.#judged.values()].find(
-      ({ record, userId: owner }) =>
-        owner === userId &&
-        record.state === 'used_up' &&
-        (record.endpointId === null || record.endpointId === endpointId),
-    );
-    if (!used) return undefined;
-    const { limit, name, period, spent } = used.record;
-    return `the budget ${JSON.stringify(name)} is used up: ${spent} of ${limit} USD of this ${period} are spent`;
+    return this.#judge.findObstacle(userId, endpointId);
   }
 
   /** @throws ProblemError `invalid` */
@@ -159,27 +138,20 @@ export class Budgets
     throw new ProblemError('invalid', fault, { errors: [fault] });
   }
 
-  async #judge(userId: string, budget: StoredBudget): Promise<BudgetRecord> {
-    const { billing, clock } = this.#options;
-    const now = clock.now();
-    const units = await billing().spent({
-      ...{ userId, step: 'day', from: startPeriod(budget.period, now) },
-      to: startPeriod('day', now) + STEP_MS.day,
-      ...(budget.endpointId !== null && { kind: 'endpoint', id: budget.endpointId }),
-    });
-    const record = { ...budget, spent: formatUsd(units), state: judgeState(budget, units) };
-    this.#judged.set(budget.id, { record, userId });
+  async #showOne(userId: string, budget: StoredBudget): Promise<BudgetRecord> {
+    const [record] = await this.#show([{ userId, budget }]);
+    if (!record) throw new Error('nothing was found of a budget');
     return record;
   }
-}
 
-export function judgeState(
-  { limit, warnAt }: Pick<StoredBudget, 'limit' | 'warnAt'>,
-  units: bigint,
-): State {
-  const share = Number(units) / (limit * UNITS_PER_USD);
-  if (share >= 1) return 'used_up';
-  return share >= warnAt ? 'warning' : 'ok';
+  /** @throws the first error of those that cannot be read */
+  async #show(budgets: readonly UserBudget[]): Promise<BudgetRecord[]> {
+    const found = await this.#judge.judge(budgets);
+    return found.map((judged) => {
+      if (judged instanceof Error) throw judged;
+      return judged.record;
+    });
+  }
 }
 
 /** @throws ProblemError `invalid` */

@@ -80,6 +80,17 @@ export class PodMeter {
     return last.at > from ? { from, to: last.at, price, gpus } : undefined;
   }
 
+  /**
+   * The time up to `now` that may be billed of a container that this process has not observed yet: it ran when an
+   * earlier process saw it last.
+   */
+  unseenInterval({ id, meter, unreachable }: PodState, now: number): Interval | undefined {
+    if (!meter || meter.run === null || this.#last.has(id)) return undefined;
+    const { gpus, price, until: from } = meter;
+    const to = Math.min(unreachable?.since ?? now, now);
+    return to > from ? { from, to, price, gpus } : undefined;
+  }
+
   #measure(pod: PodState, seen: Container | undefined, sight: LastSight): Measured {
     const { at } = sight;
     const last = this.#last.get(pod.id);

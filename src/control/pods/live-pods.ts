@@ -114,6 +114,16 @@ export class LivePods implements NamedRecords {
     return [...this.#pods.values(), ...this.#coming.values()];
   }
 
+  /** Each pod once: while a change of its meter is being written, as it will be, so that no time counts twice. */
+  allMetered(): PodState[] {
+    const pods = new Map(this.#pods);
+    for (const coming of this.#coming.values()) {
+      const until = pods.get(coming.id)?.meter?.until ?? 0;
+      if ((coming.meter?.until ?? 0) >= until) pods.set(coming.id, coming);
+    }
+    return [...pods.values()];
+  }
+
   /** The last view of its container; undefined without one, or before the first inspection. */
   seen(id: string): Container | undefined {
     return this.#seen.get(id);
@@ -133,10 +143,11 @@ export class LivePods implements NamedRecords {
       ...{ kind: 'pod', id, userId, parent: endpointId ?? '', position, body },
     };
     const term = this.#term;
-    await this.#writing(pod, () => this.#options.store.write((tx) => tx.putResource(stored)));
-    if (term !== this.#term) return;
-    this.#keep(pod);
-    this.#notify(id, 'record');
+    const write = () => this.#options.store.write((tx) => tx.putResource(stored));
+    await this.#writing(pod, write, () => {
+      if (term === this.#term) this.#keep(pod);
+    });
+    if (term === this.#term) this.#notify(id, 'record');
   }
 
   /**
@@ -166,18 +177,25 @@ export class LivePods implements NamedRecords {
         yield* addToBill(tx, billedAs(next), intervals);
         return next;
       }, ENDING);
-    const changed = await this.#writing(expected, write);
-    if (term !== this.#term) return changed;
-    if (changed) this.#keep(changed);
-    this.#notify(id, 'record');
+    const changed = await this.#writing(expected, write, (written) => {
+      if (written && term === this.#term) this.#keep(written);
+    });
+    if (term === this.#term) this.#notify(id, 'record');
     return changed;
   }
 
-  async #writing<T>(pod: PodState, write: () => Promise<T>): Promise<T> {
+  /** `keep` is called before the pod stops to be a coming one. */
+  async #writing<T>(
+    pod: PodState,
+    write: () => Promise<T>,
+    keep: (written: T) => void,
+  ): Promise<T> {
     const own = {};
     this.#coming.set(own, pod);
     try {
-      return await write();
+      const written = await write();
+      keep(written);
+      return written;
     } finally {
       this.#coming.delete(own);
     }

@@ -8,6 +8,7 @@ import { PodTargets } from '../../control/balancing/worker-targets.ts';
 import { Billing } from '../../control/billing/billing.ts';
 import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
+import { Spending } from '../../control/billing/spending.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import { describeVolumes } from '../../control/endpoints/endpoint-volumes.ts';
@@ -162,9 +163,10 @@ export class Compute {
       billed === 'endpoint' ? found?.nameOf(id) : undefined;
     const listOwn = () => opened;
     const billing = new Billing({ store: podStore, clock, pods: listOwn, nameOf });
+    const spending = new Spending({ store: podStore, clock, billing: () => billing });
     const { budgets, networkVolumes, registries, served, templates } = await openResources({
       ...{ store, clock, log, catalog, quotas, sealer },
-      billing: () => billing,
+      spending: () => spending,
       judgeWebhook: (url) => options.noticeSender?.judge(url),
       findEndpoint: (userId, idOrName) => {
         const id = found?.resolve(userId, idOrName) ?? idOrName;
@@ -204,7 +206,7 @@ export class Compute {
       ...{ billing, budgets, registries },
       ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals },
     });
-    if (!nodes) await compute.readBudgets();
+    if (!nodes) await compute.#readBudgets();
     return compute;
   }
 
@@ -230,13 +232,20 @@ export class Compute {
     return this.#engineParts?.balancer;
   }
 
+  /** Reads the pods, and what budgets have left: this process is about to manage the pods of an earlier one. */
+  async load(): Promise<void> {
+    await this.pods?.live.load();
+    this.pods?.meter.clear();
+    await this.#readBudgets();
+  }
+
   /** Before the first request for a pod, so that none slips through a budget that is used up. Never rejects. */
-  async readBudgets(): Promise<void> {
+  async #readBudgets(): Promise<void> {
     const { log } = this.#options;
     if (!this.#engineParts) return;
-    await this.budgets.observe((err) => {
+    const onError = (err: unknown) =>
       log[logLevelOf(err)]({ err }, 'reading budgets failed, retrying');
-    });
+    await this.budgets.observe(onError).catch(onError);
   }
 
   /**

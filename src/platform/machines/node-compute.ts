@@ -151,8 +151,7 @@ export class NodeCompute {
 
   /** Reads the pods, and what budgets have left: this node is about to lead. */
   async load(): Promise<void> {
-    await this.compute.pods?.live.load();
-    await this.compute.readBudgets();
+    await this.compute.load();
   }
 
   /** This node leads until `lost` aborts or `end` is called. Other nodes may be slow: it does not wait for them. */

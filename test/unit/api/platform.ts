@@ -14,6 +14,7 @@ import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
 import { Billing } from '../../../src/control/billing/billing.ts';
+import { Spending } from '../../../src/control/billing/spending.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import {
   type CatalogFile,
@@ -106,11 +107,12 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
   const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const spending = new Spending({ store, clock, billing: () => billing });
   const findEndpoint = (userId: string, id: string) =>
     endpoints.find(id)?.userId === userId ? id : undefined;
   const { served, templates } = await openResources({
     ...{ store, clock, log, engine, catalog, quotas, findEndpoint },
-    billing: () => billing,
+    spending: () => spending,
     sealer: new SecretSealer([randomBytes(32)]),
   });
   const deploying =

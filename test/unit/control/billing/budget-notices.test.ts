@@ -7,6 +7,7 @@ import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
 import { keepBilling } from '../../../../src/control/billing/billing-keeper.ts';
 import { Budgets } from '../../../../src/control/billing/budgets.ts';
+import { Spending } from '../../../../src/control/billing/spending.ts';
 import { createNoticeSender } from '../../../../src/platform/compute/notice-sender.ts';
 import { HttpWebhookSender } from '../../../../src/queue/webhooks/webhook-sender.ts';
 import {
@@ -29,9 +30,10 @@ async function openWorld(addresses: 'any' | 'public' = 'any') {
   const webhooks = new HttpWebhookSender({ secrets: [secret], addresses, version: '1.0.0' });
   const noticeSender = createNoticeSender(webhooks, clock);
   const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const spending = new Spending({ store, clock, billing: () => billing });
   const open = async () => {
     const judgeWebhook = (url: string) => noticeSender.judge(url);
-    const options = { store, clock, log: silentLog, billing: () => billing, judgeWebhook };
+    const options = { store, clock, log: silentLog, spending: () => spending, judgeWebhook };
     const budgets = await Budgets.open({ ...options, findEndpoint: () => undefined });
     const close = keepBilling({
       ...{ store, clock, log: silentLog },

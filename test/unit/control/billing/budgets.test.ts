@@ -4,8 +4,10 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing, type BillingOptions } from '../../../../src/control/billing/billing.ts';
-import { Budgets, judgeState } from '../../../../src/control/billing/budgets.ts';
+import { judgeState } from '../../../../src/control/billing/budget-judge.ts';
+import { Budgets } from '../../../../src/control/billing/budgets.ts';
 import { endPeriod, startPeriod } from '../../../../src/control/billing/period.ts';
+import { Spending } from '../../../../src/control/billing/spending.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { budgetCreation } from '../../../../src/wire/resources/budget.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
@@ -25,8 +27,9 @@ async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
   const billing = new Billing({
     ...{ store, clock, ...given, pods: () => undefined, nameOf: () => undefined },
   });
+  const spending = new Spending({ store, clock, billing: () => billing });
   const options = {
-    ...{ store, clock, log: silentLog, billing: () => billing },
+    ...{ store, clock, log: silentLog, spending: () => spending },
     findEndpoint: (userId: string, id: string) => (userId === 'ada' ? `ep_${id}` : undefined),
   };
   const budgets = await Budgets.open(options);
@@ -119,12 +122,14 @@ it('looks at the others if one cannot be read', async () => {
   await create({ name: 'first' });
   await create({ name: 'second', endpointId: 'a' });
   await spend({}, 50);
-  const billing = options.billing();
-  const spent: Billing['spent'] = async (range) => {
-    if (range.id === undefined) throw new Error('a damaged row');
-    return billing.spent(range);
+  const { read }: Pick<Spending, 'read'> = {
+    read: async (scopes) => {
+      const spent = await options.spending().read(scopes);
+      const fault = new Error('a damaged row');
+      return spent.map((each, index) => (scopes[index]?.endpointId === null ? fault : each));
+    },
   };
-  const budgets = await Budgets.open({ ...options, billing: () => ({ spent }) });
+  const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
   const errors: unknown[] = [];
   await budgets.observe((error) => errors.push(error));
   expect(errors).toEqual([new Error('a damaged row')]);
@@ -166,4 +171,38 @@ it('refuses to create and to start pods, and leaves running ones alone', async (
   });
   await world.settle(60_000);
   expect(world.pods.live.get(running.id)?.status).toBe('RUNNING');
+});
+
+it('refuses while only containers that were not observed yet may have used the budget up', async () => {
+  const { create, options } = await openBudgets();
+  await create({ name: 'small' });
+  await create({ name: 'large', limit: 1_000 });
+  const usd = 3_600_000_000_000n;
+  let spent = { billed: 9n * usd, unseen: 2n * usd };
+  const read = async (scopes: readonly unknown[]) => scopes.map(() => spent);
+  const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
+  const found = await budgets.observe(raise);
+  expect(budgets.findObstacle('ada', null)).toContain('"small" may be used up');
+  // Neither log nor notice says what may turn out to be wrong.
+  expect(found.map(({ record }) => record.state)).toEqual(['warning', 'ok']);
+  spent = { billed: 9n * usd, unseen: 0n };
+  await budgets.observe(raise);
+  expect(budgets.findObstacle('ada', null)).toBeUndefined();
+});
+
+it('never takes back what was spent in a period', async () => {
+  const { create, options } = await openBudgets();
+  await create({});
+  const usd = 3_600_000_000_000n;
+  let billed = 10n * usd;
+  const read = async (scopes: readonly unknown[]) => scopes.map(() => ({ billed, unseen: 0n }));
+  const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
+  await budgets.observe(raise);
+  // An interval ended between the read of the rows and of the running containers.
+  billed = 9n * usd;
+  await budgets.observe(raise);
+  expect(budgets.findObstacle('ada', null)).toContain('10.000000 of 10 USD');
+  await options.clock.advance(48 * HOUR_MS);
+  await budgets.observe(raise);
+  expect(budgets.findObstacle('ada', null)).toBeUndefined();
 });

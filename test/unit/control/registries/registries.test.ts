@@ -40,7 +40,7 @@ async function open(keys: readonly Uint8Array[] = [OLD], store = openStore()) {
     ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
     sealer: new SecretSealer(keys),
     ...{ log: silentLog, findEndpoint: () => undefined },
-    billing: () => ({ spent: async () => 0n }),
+    spending: () => ({ read: async () => [] }),
   });
   /** The stored record, which has been read from the database. */
   const readStored = async () => {

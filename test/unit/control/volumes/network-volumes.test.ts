@@ -46,7 +46,7 @@ async function open() {
       ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
       onVolumeRemoved: () => void removals.run(),
       ...{ log: silentLog, findEndpoint: () => undefined },
-      billing: () => ({ spent: async () => 0n }),
+      spending: () => ({ read: async () => [] }),
     });
     return { catalog, volumes: opened.networkVolumes };
   };

@@ -1,0 +1,148 @@
+// Reads what users and endpoints have spent: a budget costs at most one row for each day of its period, however many
+// resources the user has.
+import type { Clock } from '../../base/clock.ts';
+import type { Store } from '../../store/store.ts';
+import {
+  kindOf,
+  positionOf,
+  readBill,
+  readUserSum,
+  STEP_MS,
+  splitInterval,
+  USER_SUM,
+} from './bill-rows.ts';
+import type { Billing } from './billing.ts';
+import { completeSums } from './complete-sums.ts';
+
+/** Days of the longest period. */
+const MAX_DAYS = 31;
+/** Budgets whose rows are read in one operation. */
+const READ_AT_ONCE = 20;
+/** What is to be added up. */
+export interface SpendingScope {
+  userId: string;
+  /** Null: all that the user has. */
+  endpointId: string | null;
+  /** Starts of days, Unix ms; the end is not included. */
+  from: number;
+  to: number;
+}
+
+/** In units of the bill. */
+export interface Spent {
+  billed: bigint;
+  /** Of containers that this process has not observed yet, so nobody knows whether they still run. */
+  unseen: bigint;
+}
+
+export interface SpendingOptions {
+  store: Pick<Store, 'read' | 'write'>;
+  clock: Clock;
+  billing: () => Pick<Billing, 'openIntervals' | 'unseenIntervals'>;
+}
+
+/** By user or endpoint, then by day. */
+type OpenSums = Map<string, Map<number, Spent>>;
+
+export class Spending {
+  readonly #options: SpendingOptions;
+  #isComplete = false;
+
+  constructor(options: SpendingOptions) {
+    this.#options = options;
+  }
+
+  /** In the order of the scopes; an error for each that cannot be read. */
+  async read(scopes: readonly SpendingScope[]): Promise<(Spent | Error)[]> {
+    await this.#complete();
+    const stored: (bigint | Error)[] = [];
+    for (let first = 0; first < scopes.length; first += READ_AT_ONCE) {
+      const slice = scopes.slice(first, first + READ_AT_ONCE);
+      stored.push(...(await Promise.all(slice.map((scope) => this.#readStored(scope)))));
+    }
+    // After the rows: an interval that ends meanwhile is missed once, and never counts twice.
+    const open = this.#addUpOpen();
+    return stored.map((units, index) => {
+      const scope = scopes[index];
+      if (units instanceof Error || !scope) return units instanceof Error ? units : NOTHING;
+      const { billed, unseen } = pickOpen(open, scope);
+      return { billed: units + billed, unseen };
+    });
+  }
+
+  async #readStored({ endpointId, from, to, userId }: SpendingScope): Promise<bigint | Error> {
+    const listing =
+      endpointId === null
+        ? { kind: USER_SUM, userId, before: to / STEP_MS.day }
+        : { kind: kindOf('day'), parent: endpointId, before: positionOf('day', to) };
+    try {
+      const { store } = this.#options;
+      const rows = await store.read((tx) => tx.resources({ ...listing, limit: MAX_DAYS }));
+      const sums = rows.map((row) =>
+        endpointId === null ? readUserSum(row) : readBill(row, 'day'),
+      );
+      return sums.reduce((sum, { at, units }) => (at >= from ? sum + units : sum), 0n);
+    } catch (error) {
+      return error instanceof Error ? error : new Error(String(error));
+    }
+  }
+
+  #addUpOpen(): OpenSums {
+    const billing = this.#options.billing();
+    const sums: OpenSums = new Map();
+    const add = (name: string, at: number, { billed, unseen }: Spent) => {
+      const days = sums.get(name) ?? new Map<number, Spent>();
+      const before = days.get(at) ?? NOTHING;
+      days.set(at, { billed: before.billed + billed, unseen: before.unseen + unseen });
+      sums.set(name, days);
+    };
+    const lists = [
+      {
+        intervals: billing.openIntervals(),
+        spentOf: (units: bigint) => ({ billed: units, unseen: 0n }),
+      },
+      {
+        intervals: billing.unseenIntervals(),
+        spentOf: (units: bigint) => ({ billed: 0n, unseen: units }),
+      },
+    ];
+    for (const { intervals, spentOf } of lists) {
+      for (const { interval, resource } of intervals) {
+        for (const [at, { units }] of splitInterval(interval, STEP_MS.day)) {
+          add(nameUser(resource.userId), at, spentOf(units));
+          if (resource.kind === 'endpoint') add(nameEndpoint(resource.id), at, spentOf(units));
+        }
+      }
+    }
+    return sums;
+  }
+
+  async #complete(): Promise<void> {
+    if (this.#isComplete) return;
+    const { clock, store } = this.#options;
+    await completeSums(store, clock.now());
+    this.#isComplete = true;
+  }
+}
+
+const NOTHING: Spent = { billed: 0n, unseen: 0n };
+
+function nameUser(id: string): string {
+  return `user/${id}`;
+}
+
+function nameEndpoint(id: string): string {
+  return `endpoint/${id}`;
+}
+
+function pickOpen(open: OpenSums, { endpointId, from, to, userId }: SpendingScope): Spent {
+  const name = endpointId === null ? nameUser(userId) : nameEndpoint(endpointId);
+  const days = [...(open.get(name) ?? [])].filter(([at]) => at >= from && at < to);
+  return days.reduce(
+    (sum, [, { billed, unseen }]) => ({
+      billed: sum.billed + billed,
+      unseen: sum.unseen + unseen,
+    }),
+    NOTHING,
+  );
+}
