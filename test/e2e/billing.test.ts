@@ -54,6 +54,13 @@ async function readRun(platform: PlatformProcess, id: string) {
   return found === undefined ? undefined : findRun(join(folder, found, '..'));
 }
 
+/** IDs of the pods whose containers the engine has started. */
+async function listRan(platform: PlatformProcess): Promise<string[]> {
+  const paths = await readdir(join(platform.folder, 'data'), { recursive: true });
+  const runs = paths.filter((path) => /\/run-\d+$/.test(path));
+  return [...new Set(runs.flatMap((path) => path.match(/pod_[0-9a-f-]{36}/)?.[0] ?? []))];
+}
+
 it('bills exactly what pods ran, although the platform is killed while they start and end', async () => {
   const platform = await startPlatform();
   const create = async (name: string) =>
@@ -118,7 +125,7 @@ function sumOf(runs: readonly (readonly [string, number])[]): number {
 it('starts no pods and workers beyond a budget, until its limit is raised', async () => {
   const platform = await startPlatform();
   const pod = { name: 'spends', image: 'none', args: LASTING, cpu: CPU };
-  await read(await platform.post('/v2/pods', pod));
+  const { id: spending } = await read<PodRecord>(await platform.post('/v2/pods', pod));
   const budget = await read<BudgetRecord>(
     await platform.post('/v1/budgets', { name: 'all', limit: 0.01 }),
   );
@@ -142,6 +149,15 @@ it('starts no pods and workers beyond a budget, until its limit is raised', asyn
   const readJob = async () =>
     read<JobRecord>(await platform.fetch(`/v2/${endpoint}/status/${job}`));
   await until(async () => ((await readJob()).waitReason?.code === 'budget' ? true : undefined));
+
+  // After a kill, the bill has nothing of the pod that still runs.
+  await platform.kill();
+  await platform.restart();
+  const first = await platform.post('/v2/pods', { ...pod, name: 'refused' });
+  expect(first.status, await first.text()).toBe(409);
+  await until(async () => ((await readJob()).waitReason?.code === 'budget' ? true : undefined));
+  await until(async () => ((await show()).state === 'used_up' ? true : undefined));
+  expect(await listRan(platform)).toEqual([spending]);
 
   const body = JSON.stringify({ limit: 1_000_000 });
   const headers = { 'content-type': 'application/json' };

@@ -116,7 +116,6 @@ export class PodControl {
     this.#closers = [
       host.onWork((endpointId) => this.#fleet.wake(endpointId)),
       balancer.onLoad((endpointId) => this.#fleet.wake(endpointId)),
-      keepBilling({ ...options, clock, log }),
       () => this.#reconciler.close(),
       () => this.#workerPods.close(),
       () => this.#fleet.close(),
@@ -128,6 +127,8 @@ export class PodControl {
     const steps = [
       () => this.#workerPods.start(),
       () => this.#reconciler.start(),
+      // Budgets count what the reconciler has seen of running containers.
+      () => this.#closers.push(keepBilling(this.#options)),
       () => this.#workerPods.noteEnded(),
       () => this.#options.host.tidy(),
       () => this.#fleet.start(),
