@@ -114,8 +114,10 @@ export interface Container {
   endedAt: number | null;
   /** Empty unless it runs. `ip` and `public`: its address from this machine. */
   ports: readonly PublicPort[];
-  /** UUIDs of the GPUs that it got. */
+  /** UUIDs of the GPUs that its last start got; those of its spec before the first one. */
   gpus: readonly string[];
+  /** Each start can have other GPUs, and keeps the disk. Default: the GPUs of its spec, in every start. */
+  gpusAtStart?: true;
   /** Address in the network of its spec. */
   ip: string | null;
 }
@@ -159,6 +161,8 @@ export interface ContainerReach {
 export interface EngineCapabilities {
   /** `uuid`: the platform chooses the devices. `type`: the engine does, and the platform only counts them. */
   gpus: 'uuid' | 'type';
+  /** A stopped pod starts again with any GPUs of its type. Otherwise it needs those of its first start. */
+  gpusAtStart: boolean;
   disk: {
     /** A stopped container keeps its disk. Otherwise each start has a new one. */
     keptOverStop: boolean;
@@ -206,9 +210,10 @@ export interface Engine {
   create(spec: ContainerSpec, onPull?: () => void): Promise<void>;
   /**
    * Starts it, with its existing disk if the engine keeps disks. Does nothing if it runs or starts. A missing command
-   * is `refused`, or shows as exit code 127 (126: not executable). @throws EngineError
+   * is `refused`, or shows as exit code 127 (126: not executable). `gpus`: UUIDs of the GPUs of this run, if the
+   * container has `gpusAtStart`; other engines ignore them. Default: those of its spec. @throws EngineError
    */
-  start(id: string): Promise<void>;
+  start(id: string, gpus?: readonly string[]): Promise<void>;
   /**
    * Sends SIGTERM to its first process, and SIGKILL to all after `graceMs`. Resolves when it has
    * exited; its disk stays. Does nothing if it does not run or does not exist. @throws EngineError

@@ -10,7 +10,7 @@ import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
-import { giveGpus } from './pod-lifecycle.ts';
+import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';
 
 /**
@@ -273,10 +273,10 @@ export class LivePods implements NamedRecords {
       }));
   }
 
-  /** Its container, and with it its disk, was created with these GPUs. */
+  /** Of its current container. */
   #listBoundGpus({ generation, id }: PodState): readonly string[] | null {
     const seen = this.#seen.get(id);
-    return seen?.generation === generation && seen.gpus.length > 0 ? seen.gpus : null;
+    return seen?.generation === generation ? listBoundGpus(seen) : null;
   }
 
   #keep(pod: PodState): void {

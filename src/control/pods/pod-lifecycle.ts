@@ -32,7 +32,7 @@ export type PodStep =
   | { kind: 'none' }
   /** Do nothing before this time, Unix ms. */
   | { kind: 'wait'; until: number }
-  /** Find GPUs for it; if `among` is set, exactly those, which its container was created with. */
+  /** Find GPUs for it; if `among` is set, exactly those, because its container starts with no others. */
   | { kind: 'allot'; among: readonly string[] | null }
   | { kind: 'create' }
   | { kind: 'start' }
@@ -311,7 +311,7 @@ export function decideStep(pod: PodState, seen: Container | undefined, now: numb
   if (isOlder) return { kind: 'remove', volumes: 'keep' };
   if (isRunning || pod.desired === 'stopped') return { kind: 'none' };
   if (pod.retryAt !== null && pod.retryAt > now) return { kind: 'wait', until: pod.retryAt };
-  if (needsGpus(pod)) return { kind: 'allot', among: seen?.gpus.length ? seen.gpus : null };
+  if (needsGpus(pod)) return { kind: 'allot', among: listBoundGpus(seen) };
   return { kind: seen ? 'start' : 'create' };
 }
 
@@ -325,6 +325,11 @@ function decideEnd(pod: PodState, seen: Container | undefined): PodStep {
 /** It runs, or will without a further step. */
 function isActive(seen: Container | undefined): boolean {
   return seen?.state === 'running' || seen?.state === 'starting';
+}
+
+/** The only GPUs with which the container can start, and with it its disk; null: it can have any. */
+export function listBoundGpus(seen: Container | undefined): readonly string[] | null {
+  return seen && seen.gpus.length > 0 && !seen.gpusAtStart ? seen.gpus : null;
 }
 
 function needsGpus({ gpus, spec }: PodState): boolean {

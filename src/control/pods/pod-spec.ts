@@ -116,10 +116,17 @@ export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
   if (misfits.length > 0) throw refuse(...misfits);
   if (engine.kind === 'process') checkForProcesses(spec);
   catalog.check(userId, spec);
-  if (!spec.gpu) return;
-  const { count, id } = spec.gpu;
-  const total = catalog.gpuDevices(id).length;
-  if (count > total) throw refuse(`gpu.count: there are ${total} of ${id} in all`);
+  checkGpus(spec, catalog);
+}
+
+/** Whether there are enough GPUs at all, held ones included. @throws ProblemError `invalid` */
+export function checkGpus(
+  { gpu }: Pick<PodSpec, 'gpu'>,
+  catalog: Pick<PodCatalog, 'gpuDevices'>,
+): void {
+  if (!gpu) return;
+  const total = catalog.gpuDevices(gpu.id).length;
+  if (gpu.count > total) throw refuse(`gpu.count: there are ${total} of ${gpu.id} in all`);
 }
 
 /** The process engine starts no image, so something else must name the program. */

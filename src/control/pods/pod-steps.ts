@@ -140,7 +140,7 @@ export class PodSteps {
       case 'create':
         return this.#creations.run(() => this.#begin((engine) => this.#create(engine, pod)));
       case 'start':
-        return this.call((engine) => engine.start(id));
+        return this.call((engine) => engine.start(id, pod.gpus));
       case 'stop':
         return this.#stops.run(() => this.#begin((engine) => engine.stop(id, this.#graceOf(pod))));
       case 'remove':

@@ -25,6 +25,7 @@ import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
 import { listPods, type PodListing } from './pod-listing.ts';
 import { describePod } from './pod-records.ts';
 import {
+  checkGpus,
   checkSpec,
   composeSpec,
   keepsContainer,
@@ -212,7 +213,7 @@ export class Pods implements NamedRecords {
 
   /** @throws ProblemError `not_found`, `conflict`, `over_capacity`, `invalid` */
   async act(userId: string, id: string, action: PodAction): Promise<PodState> {
-    const { clock, engine } = this.#options;
+    const { catalog, clock, engine } = this.#options;
     const now = clock.now();
     if (action === 'start') {
       const { endpointId } = await this.find(userId, id);
@@ -220,6 +221,7 @@ export class Pods implements NamedRecords {
     }
     return this.#change(userId, id, (pod) => {
       const acted = act(pod, action, now);
+      if (action === 'start') checkGpus(pod.spec, catalog);
       if (action === 'stop') checkStop(pod, engine);
       return acted;
     });

@@ -3,6 +3,8 @@ import type { EngineCapabilities } from '../engine.ts';
 
 export const DOCKER_CAPABILITIES: EngineCapabilities = {
   gpus: 'uuid',
+  // Devices are a part of the container, and its disk is too.
+  gpusAtStart: false,
   disk: { keptOverStop: true, limit: 'some' },
   limits: { memory: true, cpu: true, processes: true },
   globalNetworking: true,

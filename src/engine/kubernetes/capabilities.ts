@@ -3,6 +3,7 @@ import type { EngineCapabilities } from '../engine.ts';
 
 export const KUBERNETES_CAPABILITIES: EngineCapabilities = {
   gpus: 'type',
+  gpusAtStart: true,
   // The kubelet evicts a Pod that uses more.
   disk: { keptOverStop: false, limit: 'always' },
   // The number of processes is a setting of the kubelet.

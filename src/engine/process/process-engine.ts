@@ -116,6 +116,7 @@ export class ProcessEngine implements Engine {
     const { cpu, memory } = this.#findCgroups();
     return {
       gpus: 'uuid',
+      gpusAtStart: true,
       disk: { keptOverStop: true, limit: 'never' },
       limits: { memory: memory !== null, cpu: cpu !== null, processes: false },
       globalNetworking: false,
@@ -137,16 +138,18 @@ export class ProcessEngine implements Engine {
     });
   }
 
-  start(id: string): Promise<void> {
+  start(id: string, gpus?: readonly string[]): Promise<void> {
     return attempt(async () => {
       const found = await this.#folders.find(id);
       if (!found) throw new EngineError('unavailable', `container of ${id} not found`);
       const last = await findRun(found.path);
       if (isRunning(last)) return;
+      const given = gpus ?? found.spec.gpus;
+      this.#requireGpus(given);
       if (last) await this.#settle(found, last);
       const folder = await this.#folders.moveDisk(found);
       await this.#folders.prepare(folder);
-      await this.#begin(folder, last);
+      await this.#begin(folder, last, given);
     });
   }
 
@@ -211,7 +214,7 @@ export class ProcessEngine implements Engine {
       const run = folder && (await findRun(folder.path));
       if (!folder || !isRunning(run)) return undefined;
       const usage = this.#meter.measure(folder.spec, run, this.#clock.now());
-      const { gpus } = folder.spec;
+      const gpus = run.record.gpus ?? folder.spec.gpus;
       return { ...usage, gpus: (await this.#options.measureGpus?.(gpus)) ?? [] };
     });
   }
@@ -237,7 +240,12 @@ export class ProcessEngine implements Engine {
     if (spec.network !== null) {
       throw new EngineError('refused', 'the process engine has no networks');
     }
-    for (const uuid of spec.gpus) {
+    this.#requireGpus(spec.gpus);
+  }
+
+  /** @throws EngineError `refused` */
+  #requireGpus(uuids: readonly string[]): void {
+    for (const uuid of uuids) {
       if (this.#devices.some((device) => device.kind === 'gpu' && device.uuid === uuid)) continue;
       throw new EngineError('refused', `GPU ${uuid} not found on this machine`);
     }
@@ -254,7 +262,11 @@ export class ProcessEngine implements Engine {
     throw new EngineError('refused', `${problem}: ${remedy}`);
   }
 
-  async #begin(folder: ContainerFolder, last: SeenRun | undefined): Promise<void> {
+  async #begin(
+    folder: ContainerFolder,
+    last: SeenRun | undefined,
+    gpus: readonly string[],
+  ): Promise<void> {
     const { id, ports } = folder.spec;
     const number = (last?.number ?? 0) + 1;
     const given = await this.#ports.assign(ports, last?.record?.ports ?? []);
@@ -264,6 +276,7 @@ export class ProcessEngine implements Engine {
         folder,
         number,
         ports: given,
+        gpus,
         cgroups: this.#findCgroups(),
         groupPrefix: this.#groupPrefix,
         devices: this.#devices,

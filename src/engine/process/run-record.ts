@@ -24,6 +24,7 @@ const runNote = z.object({
     }),
   ),
   groups: runGroups,
+  gpus: z.array(z.string()).nullable().default(null),
   exitFile: z
     .string()
     .regex(/^exit-[0-9a-f]+$/)
@@ -36,6 +37,8 @@ export interface RunNote {
   startedAt: number;
   ports: readonly GivenPort[];
   groups: RunGroups;
+  /** UUIDs of its GPUs; null: those of the container's spec, in a record of an earlier version. */
+  gpus: readonly string[] | null;
   /**
    * Beside the record; null: the exit code follows in the record, where earlier versions wrote it.
    */

@@ -32,6 +32,8 @@ export interface RunStartOptions {
   /** One more than the number of the last run. */
   number: number;
   ports: readonly GivenPort[];
+  /** UUIDs. */
+  gpus: readonly string[];
   cgroups: CgroupHome;
   /** Prefix of the groups' names. */
   groupPrefix: string;
@@ -105,13 +107,14 @@ interface Beginning extends RunStartOptions {
  * runs. @returns false if another call was faster @throws EngineError
  */
 async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean> {
-  const { clock, command, folder, groups, number, once, ports } = beginning;
+  const { clock, command, folder, gpus, groups, number, once, ports } = beginning;
   const { pid = 0, stdin } = child;
   let hasBegun = false;
   try {
     // Outside of its groups, no limit would apply.
     joinGroups(groups, pid);
-    const note: RunNote = { startedAt: clock.now(), ports, groups, exitFile: `exit-${once}` };
+    const exitFile = `exit-${once}`;
+    const note: RunNote = { startedAt: clock.now(), ports, groups, gpus, exitFile };
     const text = writeRunRecord(readStat(pid), readBootId(), note);
     hasBegun = await claimRun({ folder: folder.path, number, once, text });
     const odd = Object.entries(describeAll(beginning)).filter(([name]) => isOddName(name));
@@ -129,8 +132,9 @@ async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean
 }
 
 function describeAll(options: RunStartOptions): Record<string, string> {
-  const { devices, folder, number, ports, runHandler } = options;
-  const { disk, mount, path, spec, temporary } = folder;
+  const { devices, folder, gpus, number, ports, runHandler } = options;
+  const { disk, mount, path, temporary } = folder;
+  const spec = { ...folder.spec, gpus };
   const run = runFile(path, number);
   const defaults = spec.handler === null && !spec.runsVersion ? undefined : runHandler?.env;
   const folders = { disk, temporary, mount };

@@ -64,7 +64,7 @@ export class MachineAgent {
       case 'create':
         return this.#change(act.spec.id, () => this.#create(act.spec));
       case 'start':
-        return this.#change(act.id, () => engine.start(act.id));
+        return this.#change(act.id, () => engine.start(act.id, act.gpus));
       case 'stop':
         return this.#change(act.id, () => engine.stop(act.id, act.graceMs));
       case 'remove':

@@ -47,6 +47,8 @@ export const container: z.ZodType<Container> = z.object({
     }),
   ),
   ...{ gpus: z.array(z.string()), ip: z.string().nullable() },
+  // A node of an earlier version leaves it out, and its containers keep their GPUs.
+  gpusAtStart: z.literal(true).exactOptional(),
 });
 
 export const containerStats: z.ZodType<ContainerStats> = z.object({
@@ -60,7 +62,7 @@ const endpointId = z.string();
 /** Something to do or to read on the machine of a node. */
 export const machineAct = z.discriminatedUnion('verb', [
   z.object({ verb: z.literal('create'), spec: containerSpec }),
-  z.object({ verb: z.literal('start'), id }),
+  z.object({ verb: z.literal('start'), id, gpus: z.array(z.string()).exactOptional() }),
   z.object({ verb: z.literal('stop'), id, graceMs: z.number() }),
   z.object({ verb: z.literal('remove'), id, volumes: z.enum(['keep', 'remove']) }),
   z.object({ verb: z.literal('inspect'), id }),

@@ -70,8 +70,8 @@ export class NodesEngine implements Engine {
     await this.#act(spec.id, { verb: 'create', spec });
   }
 
-  async start(id: string): Promise<void> {
-    await this.#act(id, { verb: 'start', id });
+  async start(id: string, gpus?: readonly string[]): Promise<void> {
+    await this.#act(id, { verb: 'start', id, ...(gpus && { gpus: [...gpus] }) });
   }
 
   async stop(id: string, graceMs: number): Promise<void> {

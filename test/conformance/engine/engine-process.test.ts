@@ -42,6 +42,7 @@ function describeProcesses(
       'HIP_VISIBLE_DEVICES',
     ],
     gpus: devices.map(({ uuid }) => uuid),
+    gpusAtStart: true,
     limitsMemory: cgroups.memory !== null,
     async open() {
       const folder = await mkdtemp(join(tmpdir(), 'millrace-engine-'));

@@ -196,6 +196,22 @@ export function describeSights(stage: EngineStage): void {
       expect(await stage.reopen().inspect(id)).toMatchObject({ gpus });
     });
 
+    it.runIf(stage.under.gpusAtStart)('are those of the last start, on the same disk', async () => {
+      const [first = '', second = ''] = stage.under.gpus;
+      const script = 'ls ./note; touch ./note; echo "on $CUDA_VISIBLE_DEVICES"; exec sleep 1000';
+      const { id } = await stage.run(script, { gpus: [first] });
+      await stage.untilPrinted(id, `on ${first}`);
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.reopen().start(id, [second]);
+      expect(await stage.untilPrinted(id, `on ${second}`)).toContain('./note\n');
+      for (const engine of [stage.engine, stage.reopen()]) {
+        expect(await engine.inspect(id)).toMatchObject({ gpus: [second], gpusAtStart: true });
+      }
+      await stage.engine.stop(id, GRACE_MS);
+      expect(await stage.engine.inspect(id)).toMatchObject({ gpus: [second] });
+      await expect(stage.engine.start(id, ['GPU-gone'])).rejects.toMatchObject({ code: 'refused' });
+    });
+
     it('that do not exist are refused', async () => {
       const spec = stage.spec({ gpus: ['GPU-of-another-machine'] });
       await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });

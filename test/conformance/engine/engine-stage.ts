@@ -38,6 +38,8 @@ export interface EngineUnderTest {
   gpus: readonly string[];
   /** Whether this machine enforces memory limits. */
   limitsMemory: boolean;
+  /** Whether a start can have other GPUs than the one before. */
+  gpusAtStart?: boolean;
   /** `lost`: each start has a new disk and a new log. Default: `kept`. */
   diskOverStop?: 'kept' | 'lost';
   /** Times from a call to the end of the platform, ms; none: these tests do not run. Default: several. */

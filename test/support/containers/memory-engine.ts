@@ -15,6 +15,7 @@ const PROCESS_CAPABILITIES: EngineCapabilities = {
   ...DOCKER_CAPABILITIES,
   disk: { keptOverStop: true, limit: 'never' },
   globalNetworking: false,
+  gpusAtStart: true,
 };
 
 interface Entry {
@@ -42,6 +43,8 @@ export class MemoryHost {
   isSlow = false;
   /** Containers have disks of a fixed size, as on Docker with quotas. */
   limitsDisks = true;
+  /** Containers start with any GPUs, as processes do. */
+  gpusAtStart = false;
   /** Containers ignore stops. */
   isStubborn = false;
   /** Whether a machine has capacity for the container; otherwise its start waits. */
@@ -124,6 +127,7 @@ export class MemoryHost {
         ...never,
         ports: [],
         gpus,
+        ...(this.gpusAtStart && { gpusAtStart: true }),
         ip: null,
       },
       runsOnDisk: 0,
@@ -132,7 +136,7 @@ export class MemoryHost {
   }
 
   /** `exit <code>`: the container exits at once; `check`: it has a health check that the test answers. */
-  start(id: string): void {
+  start(id: string, given?: readonly string[]): void {
     const entry = this.containers.get(id);
     if (!entry) throw new EngineError('refused', `container ${id} not found`);
     if (entry.seen.state === 'running') return;
@@ -150,10 +154,11 @@ export class MemoryHost {
     // Each run has another start time, as on a real machine.
     this.#lastStart = Math.max(this.#lastStart + 1, this.#clock.now());
     const ahead = this.#lastStart - this.#clock.now();
-    const { gpus } = entry.spec;
+    const gpus = (this.gpusAtStart && given) || entry.spec.gpus;
     this.runs.push({ id, gpus: gpus.length, startedAt: this.#elapsed() + ahead, endedAt: null });
     this.change(id, {
       ...{ state: 'running', exitCode: null, endedAt: null, startedAt: this.#lastStart },
+      gpus,
       health: args === 'check' ? 'starting' : 'none',
       ports: ports.map(({ private: port, protocol }) => ({
         ...{ private: port, public: port + 30_000, type: protocol, ip: '127.0.0.1' },
@@ -198,8 +203,8 @@ export class MemoryEngine implements Engine {
     return this.#try(() => this.host.create(spec));
   }
 
-  start(id: string): Promise<void> {
-    return this.#try(() => this.host.start(id));
+  start(id: string, gpus?: readonly string[]): Promise<void> {
+    return this.#try(() => this.host.start(id, gpus));
   }
 
   async stop(id: string, graceMs: number): Promise<void> {

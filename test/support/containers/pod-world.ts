@@ -60,8 +60,8 @@ class CutEngine extends MemoryEngine {
     return this.#pass(() => super.create(spec));
   }
 
-  override start(id: string): Promise<void> {
-    return this.#pass(() => super.start(id));
+  override start(id: string, gpus?: readonly string[]): Promise<void> {
+    return this.#pass(() => super.start(id, gpus));
   }
 
   override stop(id: string, graceMs: number): Promise<void> {
@@ -106,6 +106,7 @@ export class PodWorld {
 
   constructor(options: PodWorldOptions = {}) {
     this.#options = options;
+    this.host.gpusAtStart = options.engine === 'process';
     this.#catalog = options.catalog ?? createCatalog();
   }
 

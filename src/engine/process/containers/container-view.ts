@@ -19,7 +19,8 @@ export function describeContainer(
     startedAt: run?.record?.startedAt ?? null,
     endedAt: run?.end?.at ?? null,
     ports: isLive ? run.record.ports : [],
-    gpus,
+    gpus: run?.record?.gpus ?? gpus,
+    gpusAtStart: true,
     ip: null,
   };
 }

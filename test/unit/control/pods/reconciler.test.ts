@@ -387,7 +387,60 @@ describe('GPUs', () => {
     expect(world.host.get(second).spec.gpus).toEqual(world.pods.live.get(second)?.gpus);
   });
 
-  it('are those of the container when it restarts', async () => {
+  it('are others when a stopped pod starts again, if the engine can do that', async () => {
+    const world = await openWorld({
+      engine: 'process',
+      catalog: createCatalog(['g1', 'g2', 'g3']),
+    });
+    const id = await startPod(world, { ...two, args: 'run' });
+    await world.pods.act(OWNER, id, 'stop');
+    await world.settle();
+    await startPod(world, { ...one, args: 'run' });
+    await world.pods.act(OWNER, id, 'start');
+    await world.settle();
+    expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', gpus: ['g2', 'g3'] });
+    const { runsOnDisk, seen } = world.host.get(id);
+    expect({ runsOnDisk, gpus: seen.gpus }).toEqual({ runsOnDisk: 2, gpus: ['g2', 'g3'] });
+    world.host.end(id, 3);
+    await world.settle(2_000);
+    await world.restart();
+    await world.settle();
+    expect(world.pods.live.get(id)?.gpus).toEqual(['g2', 'g3']);
+    expect(world.host.get(id)).toMatchObject({ runsOnDisk: 3, seen: { gpus: ['g2', 'g3'] } });
+  });
+
+  it('are awaited by a stopped pod that starts again, with the reason', async () => {
+    const world = await openWorld({ engine: 'process', catalog: createCatalog(['g1']) });
+    const id = await startPod(world, { ...one, args: 'run' });
+    await world.pods.act(OWNER, id, 'stop');
+    await world.settle();
+    const second = await startPod(world, { ...one, args: 'run' });
+    await world.pods.act(OWNER, id, 'start');
+    await world.settle();
+    expect(world.pods.live.get(id)).toMatchObject({
+      status: 'PROVISIONING',
+      reason: `it waits for GPUs: 1 of ${GPU} are not free`,
+    });
+    await world.pods.act(OWNER, second, 'terminate');
+    await world.settle();
+    expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', gpus: ['g1'] });
+  });
+
+  it('refuse the start of a stopped pod if the machine has too few by now', async () => {
+    const gpus = ['g1', 'g2'];
+    const world = await openWorld({ engine: 'process', catalog: createCatalog(gpus) });
+    const id = await startPod(world, { ...two, args: 'run' });
+    await world.pods.act(OWNER, id, 'stop');
+    await world.settle();
+    gpus.pop();
+    await expect(world.pods.act(OWNER, id, 'start')).rejects.toMatchObject({
+      code: 'invalid',
+      message: `gpu.count: there are 1 of ${GPU} in all`,
+    });
+    expect(world.pods.live.get(id)?.status).toBe('EXITED');
+  });
+
+  it('are those of the container when it restarts, if the engine can do no other', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const first = await startPod(world, one);
     await world.pods.act(OWNER, first, 'stop');

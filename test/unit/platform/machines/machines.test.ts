@@ -317,6 +317,14 @@ describe('the engines of nodes as one', () => {
     expect(await engine.inspect('pod_b')).toBeUndefined();
   });
 
+  it('start a pod with other GPUs than before', async () => {
+    const { engine, hosts } = await startEngine({ pod_b: { node: 'other' } });
+    hosts.other.gpusAtStart = true;
+    await engine.create({ ...specOf('pod_b'), gpus: ['g1'] });
+    await engine.start('pod_b', ['g2']);
+    expect(await engine.inspect('pod_b')).toMatchObject({ gpus: ['g2'], gpusAtStart: true });
+  });
+
   it('list and remove containers without a pod', async () => {
     const { engine, hosts } = await startEngine({});
     hosts.other.create(specOf('pod_a'));
