@@ -1,11 +1,12 @@
 // Pods on a real platform that is killed in the middle of every transition, and comes back.
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { cpuFlavorList } from '../../src/wire/resources/catalog.ts';
+import { cpuFlavorList, gpuTypeList } from '../../src/wire/resources/catalog.ts';
 import { type PodAction, type PodStatus, podRecord } from '../../src/wire/resources/pod.ts';
 import { podList } from '../../src/wire/resources/pod-operations.ts';
+import { sayingOf, standInFolder } from '../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../support/processes.ts';
 
 /** How long after the answers the platform is killed. */
@@ -14,7 +15,11 @@ const DELAYS_MS = [0, 3, 10, 30, 100];
 let platform: PlatformProcess;
 
 beforeEach(async () => {
-  platform = await PlatformProcess.start({ endpoints: [], args: ['--engine', 'process'] });
+  const env = {
+    PATH: `${standInFolder}${delimiter}${process.env['PATH']}`,
+    ...sayingOf('eight-a100'),
+  };
+  platform = await PlatformProcess.start({ endpoints: [], args: ['--engine', 'process'], env });
 });
 
 afterEach(async () => {
@@ -156,4 +161,58 @@ describe('a platform that is killed', () => {
       }
     },
   );
+});
+
+describe('the GPUs of a stopped pod', () => {
+  const readGpus = async () => {
+    const { gpus } = gpuTypeList.parse(await (await platform.fetch('/v2/catalog/gpus')).json());
+    return gpus[0] ?? { id: '', total: 0, available: 0 };
+  };
+
+  async function createOnGpus(name: string, count: number): Promise<string> {
+    const note = `echo "$CUDA_VISIBLE_DEVICES $(cat ./kept)" >> ${join(platform.folder, name)}`;
+    const args = `sh -c '${note}; echo kept > ./kept; exec sleep 1000'`;
+    const gpu = { id: (await readGpus()).id, count };
+    const response = await platform.post('/v2/pods', { name, image: 'none', args, gpu });
+    expect(response.status).toBe(201);
+    const { id } = podRecord.parse(await response.json());
+    await until(id, 'RUNNING');
+    return id;
+  }
+
+  /** For each of its runs the GPUs, and what it found on its disk. */
+  async function readRuns(
+    name: string,
+    count: number,
+  ): Promise<{ gpus: string[]; disk: string }[]> {
+    for (;;) {
+      const text = await readFile(join(platform.folder, name), 'utf8').catch(() => '');
+      const lines = text.split('\n').slice(0, -1);
+      if (lines.length >= count) {
+        return lines.map((line) => {
+          const [gpus = '', disk = ''] = line.split(' ');
+          return { gpus: gpus.split(','), disk };
+        });
+      }
+      await sleep(50);
+    }
+  }
+
+  it('go to other pods; it starts again on free ones, with its disk, also if the platform is killed', async () => {
+    const first = await createOnGpus('first', 3);
+    await act(first, 'stop');
+    await until(first, 'EXITED');
+    while ((await readGpus()).available < 8) await sleep(50);
+    await createOnGpus('second', 4);
+    expect(await readGpus()).toMatchObject({ total: 8, available: 4 });
+    await act(first, 'start');
+    await platform.kill();
+    await platform.restart();
+    await until(first, 'RUNNING');
+    const [own, other] = [await readRuns('first', 2), await readRuns('second', 1)];
+    expect(own.map(({ disk }) => disk)).toEqual(['', 'kept']);
+    expect(own[1]?.gpus).toHaveLength(3);
+    expect(own[1]?.gpus.filter((uuid) => other[0]?.gpus.includes(uuid))).toEqual([]);
+    expect(await readGpus()).toMatchObject({ available: 1 });
+  });
 });
