@@ -14,7 +14,7 @@ const note = {
   startedAt: 5,
   ports: [],
   groups: { tracking: null, memory: null, cpu: null },
-      gpus: null,
+  gpus: null,
   exitFile: 'exit-ab',
 };
 
