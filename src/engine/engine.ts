@@ -101,6 +101,11 @@ export interface Container {
   state: 'created' | 'starting' | 'running' | 'exited';
   /** Only of a `starting` one: why it does not run yet. Default: nothing is known. */
   waiting?: ContainerWait;
+  /**
+   * Why it is going to end, or has ended, although nobody stopped it and it did nothing wrong: its machine is drained or
+   * lost. Default: nothing is known.
+   */
+  leaving?: string;
   /** `none`: the image has no health check. */
   health: 'none' | 'starting' | 'healthy' | 'unhealthy';
   /** Exit code of an exited container; 128 + n for signal n. */

@@ -191,11 +191,12 @@ export class KubernetesEngine implements Engine {
     const { platform } = this.#options;
     const names = new Set([...records, ...pods].map(({ metadata }) => metadata.name));
     const isNamed = (name: string) => (object: KubeObject) => object.metadata.name === name;
+    const now = this.#clock.now();
     const [oldest] = [...names]
-      .flatMap(
-        (name) =>
-          viewContainer(platform, records.find(isNamed(name)), pods.find(isNamed(name))) ?? [],
-      )
+      .flatMap((name) => {
+        const objects = { record: records.find(isNamed(name)), pod: pods.find(isNamed(name)) };
+        return viewContainer(platform, objects, now) ?? [];
+      })
       .sort((a, b) => a.generation - b.generation);
     return oldest;
   }

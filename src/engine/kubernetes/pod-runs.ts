@@ -11,6 +11,7 @@ import {
   findStart,
   hasEnded,
   hasStarted,
+  isLost,
   type KubeObject,
   type KubePod,
   objectAnswer,
@@ -27,8 +28,9 @@ const CONFLICT = 409;
 const SETTLE_MS = 15_000;
 const FIRST_LOOK_MS = 20;
 const MAX_LOOK_MS = 500;
-/** 0 would forget the Pod while its processes still run. */
 const AT_ONCE_S = 1;
+/** Forgets the Pod while its processes may still run: only for one whose node nobody can ask. */
+const FORGET_S = 0;
 /** The kubelet looks for deadlines once a second. */
 const DEADLINE_SLACK_MS = 1_000;
 const KILLED = 137;
@@ -167,12 +169,12 @@ export class PodRuns {
   }
 
   /** Never another Pod of the same name. */
-  async #delete({ metadata }: KubePod): Promise<void> {
-    const { client } = this.#options;
+  async #delete(pod: KubePod): Promise<void> {
+    const { metadata } = pod;
+    const { client, clock } = this.#options;
     const { name, uid } = metadata;
-    const body = {
-      ...{ gracePeriodSeconds: AT_ONCE_S, preconditions: { uid }, propagationPolicy: 'Background' },
-    };
+    const gracePeriodSeconds = isLost(pod, clock.now()) ? FORGET_S : AT_ONCE_S;
+    const body = { gracePeriodSeconds, preconditions: { uid }, propagationPolicy: 'Background' };
     try {
       await client.find({ method: 'DELETE', path: await client.pathOf('pods', name), body });
     } catch (error) {

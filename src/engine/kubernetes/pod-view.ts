@@ -72,6 +72,8 @@ export type KubeObject = z.infer<typeof objectAnswer>;
 const KILLED = 137;
 const TERMINATED = 143;
 const NOT_FOUND = 127;
+/** Beyond the grace period of a deleted Pod. */
+const LOST_AFTER_MS = 60_000;
 /** The kubelet's reasons for a container that could not start. */
 const START_FAILURES = new Set(['StartError', 'ContainerCannotRun']);
 const NO_COMMAND = /no such file|not found|permission denied|exec format/i;
@@ -82,14 +84,14 @@ const NO_COMMAND = /no such file|not found|permission denied|exec format/i;
  */
 export function viewContainer(
   platform: string,
-  record: KubeObject | undefined,
-  pod: KubePod | undefined,
+  { pod, record }: { record: KubeObject | undefined; pod: KubePod | undefined },
+  now: number,
 ): Container | undefined {
   const source = record ?? pod;
   const spec = source && readSpec(platform, source.metadata);
   if (!spec) return undefined;
   const { generation, gpus, id, labels } = spec;
-  const run = readRun(record && readEnd(record.metadata), pod);
+  const run = readRun(record && readEnd(record.metadata), pod, now);
   const ip = pod?.status?.podIP ?? null;
   const isReachable = run.state === 'running' && ip !== null;
   return {
@@ -107,14 +109,21 @@ export function viewContainer(
 
 type Run = Pick<
   Container,
-  'state' | 'exitCode' | 'outOfMemory' | 'startedAt' | 'endedAt' | 'waiting' | 'endReason'
+  | 'state'
+  | 'exitCode'
+  | 'outOfMemory'
+  | 'startedAt'
+  | 'endedAt'
+  | 'waiting'
+  | 'endReason'
+  | 'leaving'
 >;
 
 const NEVER: Run = {
   ...{ state: 'created', exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
 };
 
-function readRun(end: KeptEnd | undefined, pod: KubePod | undefined): Run {
+function readRun(end: KeptEnd | undefined, pod: KubePod | undefined, now: number): Run {
   // While its Pod is there, only the Pod counts.
   if (end && !pod) {
     const { endedAt, exitCode, startedAt } = end;
@@ -122,12 +131,45 @@ function readRun(end: KeptEnd | undefined, pod: KubePod | undefined): Run {
   }
   if (!pod) return NEVER;
   const startedAt = findStart(pod);
+  if (isLost(pod, now)) return describeLoss(pod, startedAt);
   // Somebody else deletes it. It runs until it is gone, and then it is lost: it has not ended by itself.
-  if (pod.metadata.deletionTimestamp !== undefined)
-    return { ...NEVER, state: 'running', startedAt: hasStarted(pod) ? startedAt : null };
-  if (hasEnded(pod)) return { ...NEVER, state: 'exited', startedAt, ...readPodEnd(pod, startedAt) };
-  if (mainState(pod)?.running) return { ...NEVER, state: 'running', startedAt };
+  if (pod.metadata.deletionTimestamp !== undefined) {
+    const leaving = findDisruption(pod) ?? 'somebody deleted its Pod';
+    return { ...NEVER, state: 'running', startedAt: hasStarted(pod) ? startedAt : null, leaving };
+  }
+  const leaving = findDisruption(pod);
+  const disrupted = leaving === undefined ? {} : { leaving };
+  if (hasEnded(pod)) {
+    const end = readPodEnd(pod, startedAt);
+    return { ...NEVER, state: 'exited', startedAt, ...end, ...disrupted };
+  }
+  if (mainState(pod)?.running) return { ...NEVER, state: 'running', startedAt, ...disrupted };
   return { ...NEVER, state: 'starting', ...describeWait(pod) };
+}
+
+/**
+ * Its time to end is long over, and no kubelet has said that it ended: its node does not answer any more. A kubelet that
+ * runs kills the processes of a Pod when the time is over.
+ */
+export function isLost({ metadata }: KubePod, now: number): boolean {
+  const { deletionTimestamp } = metadata;
+  // Kubernetes sets it to the end of the grace period.
+  return deletionTimestamp !== undefined && now - Date.parse(deletionTimestamp) >= LOST_AFTER_MS;
+}
+
+function describeLoss(pod: KubePod, startedAt: number): Run {
+  const startOrNever = hasStarted(pod) ? startedAt : null;
+  const endedAt = Math.max(startedAt, Date.parse(pod.metadata.deletionTimestamp ?? ''));
+  const leaving = 'its node does not answer any more';
+  const ended = { state: 'exited', exitCode: KILLED, endedAt, endReason: leaving } as const;
+  return { ...NEVER, ...ended, leaving, startedAt: startOrNever };
+}
+
+/** What the cluster says when it is going to end a Pod: a drain of its node, a preemption, a taint. */
+function findDisruption({ status }: KubePod): string | undefined {
+  const found = status?.conditions?.find(({ type }) => type === 'DisruptionTarget');
+  if (found?.status !== 'True') return undefined;
+  return `the cluster ends it: ${found.message || found.reason || 'it gives no reason'}`;
 }
 
 export function hasEnded(pod: KubePod): boolean {

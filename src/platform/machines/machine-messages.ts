@@ -37,6 +37,7 @@ export const container: z.ZodType<Container> = z.object({
     })
     .exactOptional(),
   endReason: z.string().exactOptional(),
+  leaving: z.string().exactOptional(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
   ...{ exitCode: z.number().nullable(), outOfMemory: z.boolean(), hasDiskLimit: z.boolean() },
   ...{ startedAt: z.number().nullable(), endedAt: z.number().nullable() },

@@ -1,6 +1,7 @@
 // What only Kubernetes has: scheduling, GPUs by product, several platforms in a namespace, and watches that end.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
 import { REGISTRY_LOGIN } from '../../support/kubernetes/kubelet/images.ts';
 import type { ApiStandIn } from '../../support/kubernetes/stand-in/api-stand-in.ts';
@@ -37,6 +38,50 @@ export function describeKubernetes(
       const spec = stage.spec({ image: 'registry.test/app:missing' });
       await stage.engine.create(spec);
       await expect(stage.engine.start(spec.id)).rejects.toMatchObject({ code: 'refused' });
+    });
+  });
+
+  describe('a pod that the cluster ends', () => {
+    const nameOf = async (id: string) => {
+      const selector = `labelSelector=millrace.dev/pod=${id}`;
+      const path = `/api/v1/namespaces/${ground.namespace}/pods`;
+      const { items } = await ground.admin.list(`${path}?${selector}`);
+      const [pod] = items;
+      if (!pod) throw new Error(`no Pod of ${id}`);
+      return { path, ...pod.metadata };
+    };
+
+    it('is leaving until it is gone', async () => {
+      const { id } = await stage.run('trap "" TERM; echo up; while true; do sleep 0.1; done');
+      await stage.untilPrinted(id, 'up');
+      const { name, namespace = '' } = await nameOf(id);
+      await ground.kubelet.disrupt(namespace, name);
+      expect(await stage.until(id, ({ leaving }) => leaving !== undefined)).toMatchObject({
+        ...{ state: 'running', leaving: expect.stringContaining('EvictionByEvictionAPI') },
+      });
+    });
+
+    it('is lost with its node, and can be started and removed all the same', async () => {
+      const { id } = await stage.run('echo up; exec sleep 1000');
+      await stage.untilPrinted(id, 'up');
+      const { name, namespace = '', path, uid } = await nameOf(id);
+      ground.kubelet.lose(namespace, name);
+      await ground.admin.remove(`${path}/${name}`, { gracePeriodSeconds: 1 });
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
+      const inTwoMinutes = { ...systemClock, now: () => Date.now() + 120_000 };
+      const later = ground.openEngine({ clock: inTwoMinutes });
+      try {
+        expect(await later.inspect(id)).toMatchObject({
+          ...{ state: 'exited', leaving: 'its node does not answer any more' },
+        });
+        await later.start(id);
+        expect(await later.inspect(id)).toMatchObject({ state: 'running' });
+        expect((await nameOf(id)).uid).not.toBe(uid);
+        await later.remove(id, 'remove');
+        expect(await later.inspect(id)).toBeUndefined();
+      } finally {
+        await later.close();
+      }
     });
   });
 

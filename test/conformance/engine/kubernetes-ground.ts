@@ -9,8 +9,9 @@ import {
   type KubernetesEngineOptions,
 } from '../../../src/engine/kubernetes/kubernetes-engine.ts';
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
-import type { KubeAccess } from '../../support/kubernetes/client.ts';
+import type { KubeAccess, KubeClient } from '../../support/kubernetes/client.ts';
 import { type Cluster, writeKubeconfig } from '../../support/kubernetes/cluster.ts';
+import type { Kubelet } from '../../support/kubernetes/kubelet/kubelet.ts';
 import type { EngineGround } from './engine-stage.ts';
 
 /** A loaded machine may take long to run a process. */
@@ -45,6 +46,14 @@ export class KubernetesGround {
       share: (folder) => this.#share(folder),
       close: () => rm(this.#folder, { recursive: true, force: true }),
     };
+  }
+
+  get admin(): KubeClient {
+    return this.#cluster().admin;
+  }
+
+  get kubelet(): Kubelet {
+    return this.#cluster().kubelet;
   }
 
   get kubeconfig(): string {

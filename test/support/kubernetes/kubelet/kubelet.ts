@@ -75,6 +75,11 @@ export class Kubelet {
     this.#findRun(namespace, name)?.evict();
   }
 
+  /** The pod's node does not answer any more: nobody ends the pod, or says what becomes of it. */
+  lose(namespace: string, name: string): void {
+    this.#findRun(namespace, name)?.lose();
+  }
+
   /** Announces the end of a pod as a drained or preempted node does, then deletes it with its grace. */
   async disrupt(namespace: string, name: string): Promise<void> {
     const path = podPath({ namespace, name });

@@ -49,6 +49,7 @@ export class PodRun {
   #deadline: NodeJS.Timeout | undefined;
   #stopReason: StopReason | undefined;
   #isOver = false;
+  #isLost = false;
   #state: ContainerState = { waiting: { reason: 'ContainerCreating' } };
 
   constructor(pod: Pod, options: PodRunOptions) {
@@ -78,6 +79,7 @@ export class PodRun {
   /** The pod's object has changed. */
   update(pod: Pod): void {
     this.#pod = pod;
+    if (this.#isLost) return;
     const { activeDeadlineSeconds, terminationGracePeriodSeconds } = pod.spec;
     if (pod.deletionSeconds !== undefined) this.#stop(pod.deletionSeconds);
     // It was deleted while its end was written.
@@ -92,6 +94,11 @@ export class PodRun {
       this.#stopReason = { phase: 'Failed', reason: 'DeadlineExceeded', message };
       this.#stop(terminationGracePeriodSeconds);
     }, waitMs);
+  }
+
+  /** It runs on, and nobody hears of it. */
+  lose(): void {
+    this.#isLost = true;
   }
 
   /** Ends it at once: its object is gone. */
@@ -232,6 +239,7 @@ export class PodRun {
   }
 
   async #tell(phase: string): Promise<void> {
+    if (this.#isLost) return;
     const [{ image, name }] = this.#pod.spec.containers;
     const isReady = phase === 'Running';
     const condition = (type: string, status: boolean) => ({

@@ -17,8 +17,11 @@ const metadata = {
 const startedAt = '2026-01-01T00:00:05Z';
 const finishedAt = '2026-01-01T00:00:05Z';
 
-function view(status: KubePod['status'], extra: Partial<KubePod['metadata']> = {}) {
-  return viewContainer('p', { metadata }, { metadata: { ...metadata, ...extra }, status });
+const NOW = Date.parse('2026-01-01T00:00:10Z');
+
+function view(status: KubePod['status'], extra: Partial<KubePod['metadata']> = {}, now = NOW) {
+  const pod = { metadata: { ...metadata, ...extra }, status };
+  return viewContainer('p', { record: { metadata }, pod }, now);
 }
 
 function withState(state: object): KubePod['status'] {
@@ -27,13 +30,14 @@ function withState(state: object): KubePod['status'] {
 
 describe('a container on Kubernetes', () => {
   it('is created while it has only a record', () => {
-    expect(viewContainer('p', { metadata }, undefined)).toMatchObject({
+    expect(viewContainer('p', { record: { metadata }, pod: undefined }, NOW)).toMatchObject({
       ...{ id: 'pod_1', generation: 3, labels: { a: 'b' }, gpus: ['H200/0'], state: 'created' },
     });
   });
 
   it('of another platform is not shown', () => {
-    expect(viewContainer('other', { metadata }, undefined)).toBeUndefined();
+    const objects = { record: { metadata }, pod: undefined };
+    expect(viewContainer('other', objects, NOW)).toBeUndefined();
   });
 
   it('runs at the address of its Pod', () => {
@@ -100,7 +104,37 @@ describe('a container on Kubernetes', () => {
 
   it('runs until it is gone if somebody else deletes its Pod', () => {
     const deletionTimestamp = '2026-01-01T00:00:09Z';
-    expect(view({ phase: 'Succeeded' }, { deletionTimestamp })).toMatchObject({ state: 'running' });
+    expect(view({ phase: 'Succeeded' }, { deletionTimestamp })).toMatchObject({
+      ...{ state: 'running', leaving: 'somebody deleted its Pod' },
+    });
+  });
+
+  it('is leaving as soon as the cluster announces its end', () => {
+    const disruption = {
+      ...{ type: 'DisruptionTarget', reason: 'EvictionByEvictionAPI' },
+      message: 'Eviction API: evicting',
+    };
+    const state = { running: { startedAt } };
+    const viewOf = (status: string) =>
+      view({ ...withState(state), phase: 'Running', conditions: [{ ...disruption, status }] });
+    const leaving = 'the cluster ends it: Eviction API: evicting';
+    expect(viewOf('True')).toMatchObject({ state: 'running', leaving });
+    // The cluster has given it up.
+    expect(viewOf('False')).not.toHaveProperty('leaving');
+    const conditions = [{ ...disruption, status: 'True' }];
+    const ended = { phase: 'Failed', reason: 'Terminated', conditions };
+    expect(view(ended)).toMatchObject({ state: 'exited', exitCode: 137, leaving });
+  });
+
+  it('is lost when nobody has ended it a minute after its grace period', () => {
+    const deletionTimestamp = '2026-01-01T00:00:09Z';
+    const running = { ...withState({ running: { startedAt } }), phase: 'Running' };
+    const at = (ms: number) => view(running, { deletionTimestamp }, NOW - 1_000 + ms);
+    expect(at(59_999)).toMatchObject({ state: 'running' });
+    expect(at(60_000)).toMatchObject({
+      ...{ state: 'exited', exitCode: 137, leaving: 'its node does not answer any more' },
+      endedAt: Date.parse(deletionTimestamp),
+    });
   });
 });
 
@@ -109,7 +143,8 @@ it('has no start if its Pod is deleted, or was stopped, while it waited for a no
   expect(view({ phase: 'Pending' }, { deletionTimestamp })).toMatchObject({ startedAt: null });
   const end = { uid: 'u1', exitCode: 143, startedAt: null, endedAt: 9_000 };
   const annotations = { ...metadata.annotations, [END_ANNOTATION]: JSON.stringify(end) };
-  const stopped = viewContainer('p', { metadata: { ...metadata, annotations } }, undefined);
+  const record = { metadata: { ...metadata, annotations } };
+  const stopped = viewContainer('p', { record, pod: undefined }, NOW);
   expect(stopped).toMatchObject({ state: 'exited', startedAt: null, endedAt: 9_000 });
 });
 
