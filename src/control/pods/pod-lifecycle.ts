@@ -183,17 +183,20 @@ function observeUnwanted(
 }
 
 function observeWanted(pod: PodState, own: Container | undefined, now: number): PodState {
-  if (!own) return observeMissing(pod);
+  if (!own) return observeMissing(pod, now);
   if (own.state === 'running') return observeRunning(pod, own, now);
   if (own.state === 'starting') return observeStarting(pod, own, now);
   if (own.state === 'exited' && runOf(own) !== pod.endedRun) return observeEnd(pod, own, now);
   return advance(pod, needsGpus(pod) ? 'PROVISIONING' : 'STARTING');
 }
 
-function observeMissing(pod: PodState): PodState {
+function observeMissing(pod: PodState, now: number): PodState {
+  if (pod.leaving !== undefined && pod.endpointId !== null) return endWorker(pod, pod.leaving, now);
   if (pod.status === 'RUNNING') {
-    const reason = 'its container was lost; a new one is created with a new disk';
-    return change(pod, { status: 'STARTING', reason, startedAt: null, endedRun: null });
+    const { leaving, ...rest } = pod;
+    const why = leaving === undefined ? 'its container was lost' : leaving;
+    const reason = `${why}; a new one is created with a new disk`;
+    return change(rest, { status: 'STARTING', reason, startedAt: null, endedRun: null });
   }
   const isFirst = pod.status === 'PROVISIONING' || needsGpus(pod);
   return change(advance(pod, isFirst ? 'PROVISIONING' : 'STARTING'), { endedRun: null });
@@ -212,11 +215,12 @@ function observeRunning(pod: PodState, own: Container, now: number): PodState {
   if (pod.stopping) return pod;
   const startedAt = own.startedAt ?? pod.startedAt ?? now;
   const failures = now - startedAt >= WELL_AFTER_MS ? 0 : pod.failures;
-  const running = change(pod, { startedAt, failures, retryAt: null });
+  const known = noteLeaving(pod, own);
+  const running = change(known, { startedAt, failures, retryAt: null });
   switch (own.health) {
     case 'none':
     case 'healthy':
-      return change(running, { status: 'RUNNING', reason: null });
+      return change(running, { status: 'RUNNING', reason: own.leaving ?? null });
     case 'starting':
       return advance(running, 'STARTING');
     case 'unhealthy':
@@ -224,10 +228,30 @@ function observeRunning(pod: PodState, own: Container, now: number): PodState {
   }
 }
 
-/** The container has exited by itself. */
+/** Returns the same object if nothing is new. */
+function noteLeaving(pod: PodState, { leaving }: Container): PodState {
+  if (pod.leaving === leaving) return pod;
+  const { leaving: _, ...rest } = pod;
+  return leaving === undefined ? rest : { ...rest, leaving };
+}
+
+/** The container is gone with its machine: the endpoint starts another worker, and not this one again. */
+function endWorker(pod: PodState, leaving: string, now: number): PodState {
+  const ended = { ...pod, leaving, reason: leaving, endedAt: now };
+  return { ...ended, status: 'EXITED', desired: 'stopped', gpus: [] };
+}
+
+/** It has not failed: it starts again at once, or its endpoint replaces it. */
+function observeDisruption(pod: PodState, leaving: string, endedAt: number): PodState {
+  if (pod.endpointId !== null) return endWorker(pod, leaving, endedAt);
+  return { ...pod, status: 'STARTING', retryAt: null, reason: `${leaving}; it restarts` };
+}
+
+/** The container has exited by itself, or with its machine. */
 function observeEnd(pod: PodState, own: Container, now: number): PodState {
   const endedAt = own.endedAt ?? now;
   const over = { ...pod, endedRun: runOf(own), startedAt: own.startedAt ?? pod.startedAt };
+  if (own.leaving !== undefined) return observeDisruption(over, own.leaving, endedAt);
   if (own.exitCode === 0) {
     return { ...end(over, endedAt), status: 'EXITED', desired: 'stopped', gpus: [] };
   }

@@ -48,6 +48,8 @@ export const podState = z.object({
   node: z.string().exactOptional(),
   /** Its node is gone: its container cannot be inspected. `since`: Unix ms. */
   unreachable: z.object({ since: z.number(), why: z.string() }).exactOptional(),
+  /** Why its container is going to end, or has ended, without a stop and without a fault. Absent: nothing is known of that. */
+  leaving: z.string().exactOptional(),
   spec: podSpec,
   status: z.enum(POD_STATUSES),
   /** The desired state. */

@@ -131,6 +131,8 @@ export class WorkerList {
   #observePod(pod: PodState, input: PassInput, observation: Observation): void {
     const entry = this.#entryOf(pod, input.now);
     const seen = addUp(input.seen, pod.id);
+    // Its machine will end it: until then it finishes its jobs, and gets no others.
+    if (pod.leaving !== undefined) entry.drainingSince ??= input.now;
     this.#noteSeen(entry, seen, input.now);
     // Nobody can tell whether it is silent because it is dead. When its node is back, its worker gets time to reconnect.
     if (pod.unreachable && entry.seenAt !== null) entry.seenAt = input.now;

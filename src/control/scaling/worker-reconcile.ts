@@ -71,7 +71,8 @@ export type Outlook = 'busy' | 'idle' | 'unserved';
 /** The inputs of one pass. */
 interface ReconcileInput {
   load: WorkLoad;
-  observation: Observation;
+  /** Those that can be counted on. */
+  workers: Observation['workers'];
   template: TemplateRecord | undefined;
 }
 
@@ -135,7 +136,10 @@ export class Workforce {
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
     const awaitsPlace = isChecking && checkPods.length === 0;
-    const found = this.#describe(endpoint, { load, observation, template });
+    // Others take their places at once, also beyond the maximum: their machine ends them soon.
+    const leaving = new Set(workers.flatMap((pod) => (pod.leaving === undefined ? [] : pod.id)));
+    const staying = observation.workers.filter(({ id }) => !leaving.has(id));
+    const found = this.#describe(endpoint, { load, workers: staying, template });
     const input = awaitsPlace ? reservePlace(found) : found;
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
@@ -168,9 +172,8 @@ export class Workforce {
 
   #describe(
     { deployment, id, userId }: DeployedEndpoint,
-    { load, observation, template }: ReconcileInput,
+    { load, template, workers }: ReconcileInput,
   ): ScalerInput {
-    const { workers } = observation;
     const { oldestQueuedAt, outgrown, running, waiting } = load;
     const obstacle = this.#options.pods.findObstacle(userId, id);
     const headroom =

@@ -326,6 +326,34 @@ describe('an observation', () => {
     expect(observe(states.failedTwice, short, NOW)).toMatchObject({ status: 'ERROR', failures: 3 });
   });
 
+  it('that a machine ends the container is no failure of the pod, which starts again at once', () => {
+    const leaving = 'its node is drained';
+    const announced = observe(states.failedTwice, { ...sights.running, leaving }, NOW);
+    expect(announced).toMatchObject({ status: 'RUNNING', leaving, reason: leaving });
+    // The cluster has given it up.
+    const stays = observe(announced, sights.running, NOW);
+    expect(stays).toMatchObject({ status: 'RUNNING', reason: null });
+    expect(stays).not.toHaveProperty('leaving');
+    const ended = observe(announced, { ...sights.crashed, leaving }, NOW);
+    expect(ended).toMatchObject({ status: 'STARTING', failures: 2, retryAt: null });
+    expect(decideStep(ended, sights.crashed, NOW)).toEqual({ kind: 'start' });
+    const gone = observe(announced, undefined, NOW);
+    expect(gone).toMatchObject({ status: 'STARTING', reason: expect.stringContaining(leaving) });
+    expect(gone).not.toHaveProperty('leaving');
+    expect(decideStep(gone, undefined, NOW)).toEqual({ kind: 'create' });
+  });
+
+  it('that a machine ends the container of a worker ends the worker', () => {
+    const leaving = 'its node is drained';
+    const worker = { ...states.runningGpu, endpointId: 'ep_1' };
+    const announced = observe(worker, { ...sights.running, leaving }, NOW);
+    for (const seen of [undefined, { ...sights.crashed, leaving }]) {
+      const ended = observe(announced, seen, NOW);
+      expect(ended).toMatchObject({ status: 'EXITED', desired: 'stopped', gpus: [], leaving });
+      expect(decideStep(ended, seen, NOW)).toEqual({ kind: 'none' });
+    }
+  });
+
   it('binds a restarting pod to the GPUs of its container', () => {
     const seen = { ...sights.created, gpus: ['g7'] };
     expect(decideStep(states.waitingForGpu, seen, NOW)).toEqual({ kind: 'allot', among: ['g7'] });

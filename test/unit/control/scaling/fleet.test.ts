@@ -99,6 +99,53 @@ describe('an endpoint', () => {
     expect(world.listPods(id)).toHaveLength(2);
   });
 
+  it('replaces a worker at once whose machine is going to end it, and lets it finish its job', async () => {
+    const world = await openWorld({ jobMs: 20_000 });
+    const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
+    await world.submit(id);
+    await world.run(2_000);
+    const [first = ''] = world.listRunning();
+    world.host.change(first, { leaving: 'the cluster drains its node' });
+    await world.run(1_000);
+    expect(world.listRunning()).toHaveLength(2);
+    expect(world.platform.pods.ofEndpoint(id).find((pod) => pod.id === first)).toMatchObject({
+      ...{ status: 'RUNNING', reason: 'the cluster drains its node' },
+    });
+    await world.submit(id);
+    await world.run(5_000);
+    // The new worker takes the second job, although the first worker is not gone.
+    expect(await world.countJobs(id)).toMatchObject({ inProgress: 2 });
+    await world.until(() => !world.host.containers.has(first), 60_000);
+    await world.until(async () => (await world.countJobs(id)).completed === 2, 60_000);
+    expect(await world.countJobs(id)).toMatchObject({ retried: 0, failed: 0 });
+    expect(world.listRunning()).toHaveLength(1);
+    const crashed = (await world.explain(id)).filter(({ cause }) => cause === 'crashed');
+    expect(crashed).toEqual([]);
+  });
+
+  it.each(['gone', 'ended'] as const)(
+    'does not start a worker again that is %s with its machine',
+    async (how) => {
+      const world = await openWorld({ jobMs: 20_000 });
+      const id = await world.createEndpoint({ workersMin: 2, workersMax: 2 });
+      await world.run(2_000);
+      await world.submit(id, 2);
+      await world.run(1_000);
+      const [first = '', second = ''] = world.listRunning();
+      world.host.change(first, { leaving: 'its node is lost' });
+      await world.run(300);
+      if (how === 'gone') world.host.remove(first, 'keep');
+      else world.host.end(first, 137);
+      await world.run(5_000);
+      expect(world.listRunning()).toContain(second);
+      expect(world.listRunning()).not.toContain(first);
+      expect(world.listPods(id)).toHaveLength(2);
+      expect(world.host.containers.has(first)).toBe(false);
+      const crashed = (await world.explain(id)).filter(({ cause }) => cause === 'crashed');
+      expect(crashed).toEqual([]);
+    },
+  );
+
   it('drains surplus workers when its maximum falls', async () => {
     const world = await openWorld({ jobMs: 30_000 });
     const id = await world.createEndpoint({
