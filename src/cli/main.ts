@@ -89,7 +89,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/budgets.ts')).budgetsCommands,
   },
   billing: {
-    summary: 'print what pods and endpoints cost',
+    summary: 'print what pods, endpoints and network volumes cost',
     load: async () => (await import('./resources/billing.ts')).billingCommand,
   },
   catalog: {

@@ -54,7 +54,7 @@ const TAGS: OpenApi['tags'] = [
   },
   { name: 'load balancing', description: 'Requests forwarded to workers unchanged.' },
   { name: 'console', description: 'Sessions of browsers, and what the web console shows.' },
-  { name: 'billing', description: 'What pods and endpoints cost.' },
+  { name: 'billing', description: 'What pods, endpoints and network volumes cost.' },
   { name: 'platform', description: 'The platform itself.' },
 ];
 

@@ -1,4 +1,4 @@
-// `millrace billing`: prints what pods and endpoints cost.
+// `millrace billing`: prints what pods, endpoints and network volumes cost.
 import { connectBilling } from '../../client/billing.ts';
 import {
   BILLED_KINDS,
@@ -15,7 +15,7 @@ import { pageOptions, showRecord } from './resource-command.ts';
 const STEP_MS = { hour: 3_600_000, day: 86_400_000 } as const;
 
 const verb = defineApiVerb({
-  summary: 'print what pods and endpoints cost',
+  summary: 'print what pods, endpoints and network volumes cost',
   options: {
     step: choice({ choices: BILLING_STEPS, default: 'day', help: 'in UTC' }),
     last: integer({
@@ -50,7 +50,7 @@ const { examples, exitCodes, options, positionals, run } = verb;
 export const billingCommand: Command = {
   name: 'millrace billing',
   description: [
-    'Prints how long the containers of pods and endpoints ran, and what they cost at the prices of the catalog.',
+    'Prints how long the containers of pods and endpoints ran and network volumes existed, and what they cost at the prices of the catalog.',
   ],
   ...{ positionals, options, examples, exitCodes, run },
 };

@@ -39,6 +39,7 @@ const dataCenterKind: ListKind<DataCenter> = {
     DEFAULT: ({ default: isDefault }) => (isDefault ? 'yes' : 'no'),
     ENGINE: ({ engine }) => engine ?? 'none',
     'GPU TYPES': ({ gpuTypes }) => gpuTypes.join(', ') || '-',
+    'USD/GB/MONTH': ({ networkVolumePrice }) => String(networkVolumePrice),
   },
 };
 

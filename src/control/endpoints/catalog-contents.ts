@@ -14,6 +14,8 @@ const id = z.string().min(1).max(200);
 const name = z.string().min(1).max(200).exactOptional();
 /** USD per hour. */
 const price = z.number().min(0).max(1_000_000);
+/** USD for one GB and month. */
+const storagePrice = z.number().min(0).max(1_000);
 
 const gpuOffer = z.strictObject({
   id,
@@ -86,9 +88,9 @@ export const catalogFile = z
     gpus: z.array(gpuOffer).exactOptional(),
     cpus: z.array(cpuOffer).min(1).exactOptional(),
     dataCenters: z
-      .array(z.strictObject({ id, name }))
+      .array(z.strictObject({ id, name, networkVolumePrice: storagePrice.default(0) }))
       .min(1)
-      .default([{ id: LOCAL_DATA_CENTER }]),
+      .default([{ id: LOCAL_DATA_CENTER, networkVolumePrice: 0 }]),
     users: z.record(z.string().min(1).max(128), declaredResources).default({}),
   })
   .superRefine((file, context) => {
@@ -166,11 +168,18 @@ export interface DeclaredResources {
   registries: ReadonlyMap<string, RegistryLogin>;
 }
 
+export interface OfferedDataCenter {
+  id: string;
+  name: string;
+  /** USD for one GB of a network volume in a month of 730 hours. */
+  networkVolumePrice: number;
+}
+
 export interface CatalogContents {
   gpus: readonly OfferedGpu[];
   cpus: readonly CpuFlavor[];
   /** The first is the default of pods that name none. */
-  dataCenters: readonly { id: string; name: string }[];
+  dataCenters: readonly OfferedDataCenter[];
   /** By user ID. */
   users: ReadonlyMap<string, DeclaredResources>;
 }
@@ -200,7 +209,7 @@ export function composeCatalog(sources: CatalogSources): CatalogContents {
     cpus: file.cpus?.map((offer) => ({ ...offer, name: offer.name ?? offer.id })) ?? [
       offerProcessors(sources.processors),
     ],
-    dataCenters: file.dataCenters.map(({ id, name = id }) => ({ id, name })),
+    dataCenters: file.dataCenters.map((center) => ({ ...center, name: center.name ?? center.id })),
     users: new Map(
       Object.entries(file.users).map(([userId, { networkVolumes, registries }]) => [
         userId,

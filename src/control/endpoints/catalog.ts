@@ -74,9 +74,10 @@ export class Catalog {
     const { items, next } = cutOffers(dataCenters, page);
     const gpuTypes = gpus.filter(({ devices }) => devices.length > 0).map(({ id }) => id);
     const networkVolumes = engine !== null;
-    const described = items.map(({ id, name }) => {
+    const described = items.map(({ id, name, networkVolumePrice }) => {
       const isDefault = id === this.#defaultDataCenter;
-      return { id, name, default: isDefault, engine, gpuTypes, networkVolumes };
+      const offered = { engine, gpuTypes, networkVolumes, networkVolumePrice };
+      return { id, name, default: isDefault, ...offered };
     });
     return { dataCenters: described, next };
   }
@@ -149,6 +150,12 @@ export class Catalog {
     const flavor = cpu && this.#findCpu(cpu.id);
     if (!flavor) return 0;
     return roundPrice(flavor.vcpuPrice * cpu.vcpuCount + flavor.memoryPrice * cpu.memory);
+  }
+
+  /** USD for one GB and month of 730 hours; in a data center that is no longer offered, 0. */
+  volumePriceOf(dataCenterId: string): number {
+    const center = this.#contents.dataCenters.find(({ id }) => id === dataCenterId);
+    return center?.networkVolumePrice ?? 0;
   }
 
   /** @throws ProblemError `invalid` that names everything unavailable */

@@ -1,4 +1,4 @@
-// Schemas of the bill: what pods and endpoints cost, by hour and by day.
+// Schemas of the bill: what pods, endpoints and network volumes cost, by hour and by day.
 import { z } from 'zod';
 import {
   answerJson,
@@ -57,7 +57,7 @@ const EXAMPLE_AMOUNT = { seconds: 5_400, gpuSeconds: 10_800, cost: '11.970000' }
 
 export const BILLING_OPERATIONS = describeOperations('billing', BILLING_ROUTES, {
   getBilling: {
-    summary: 'Show what pods and endpoints cost',
+    summary: 'Show what pods, endpoints and network volumes cost',
     description:
       'Of the user of the key. The bill of an endpoint has its workers. The platform keeps hours for 40 days and days for 400 days. ' +
       'Times are in UTC.',

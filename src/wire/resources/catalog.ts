@@ -34,6 +34,9 @@ export const dataCenter = z.object({
     .describe('What runs the containers: `process`, `docker`, …; null: pods cannot run'),
   gpuTypes: z.array(z.string()).describe('IDs of the GPU types that have a GPU here'),
   networkVolumes: z.boolean().describe('Whether network volumes can be created and mounted here'),
+  networkVolumePrice: z
+    .number()
+    .describe('USD for one GB of a network volume in a month of 730 hours'),
 });
 export type DataCenter = z.infer<typeof dataCenter>;
 
@@ -73,7 +76,7 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
       dataCenters: [
         {
           ...{ id: 'north', name: 'North hall', default: true, engine: 'docker' },
-          ...{ gpuTypes: ['NVIDIA H200'], networkVolumes: true },
+          ...{ gpuTypes: ['NVIDIA H200'], networkVolumes: true, networkVolumePrice: 0.07 },
         },
       ],
     }),

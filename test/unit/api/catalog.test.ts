@@ -45,7 +45,10 @@ describe('the catalog', () => {
   });
 
   it('shows data centers, the default one first, with the GPU types that are there', async () => {
-    const dataCenters = [{ id: 'north', name: 'North hall' }, { id: 'south' }];
+    const dataCenters = [
+      { id: 'north', name: 'North hall', networkVolumePrice: 0.07 },
+      { id: 'south' },
+    ];
     const file = catalogFile.parse({ ...OFFERS.file, dataCenters });
     const { call } = await startPlatform({ engine: 'docker', offers: { ...OFFERS, file } });
     const read = async (query: string) =>
@@ -53,10 +56,10 @@ describe('the catalog', () => {
     const first = await read('?limit=1');
     const rest = { engine: 'docker', gpuTypes: ['a', 'c'], networkVolumes: true };
     expect(first.dataCenters).toEqual([
-      { id: 'north', name: 'North hall', default: true, ...rest },
+      { id: 'north', name: 'North hall', default: true, ...rest, networkVolumePrice: 0.07 },
     ]);
     expect((await read(`?cursor=${first.cursor}`)).dataCenters).toEqual([
-      { id: 'south', name: 'south', default: false, ...rest },
+      { id: 'south', name: 'south', default: false, ...rest, networkVolumePrice: 0 },
     ]);
   });
 

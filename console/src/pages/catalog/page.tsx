@@ -19,6 +19,7 @@ const DATA_CENTER_COLUMNS = [
   { name: 'Engine' },
   { name: 'GPU types' },
   { name: 'Network volumes' },
+  { name: 'USD per GB and month', isNumber: true },
 ];
 const CPU_COLUMNS = [
   { name: 'CPU flavor' },
@@ -100,7 +101,7 @@ function DataCenters({ dataCenters }: { dataCenters: readonly DataCenter[] }) {
     <section>
       <h2>Data centers</h2>
       <Table label="Data centers" columns={DATA_CENTER_COLUMNS}>
-        {dataCenters.map(({ default: isDefault, engine, gpuTypes, id, name, networkVolumes }) => (
+        {dataCenters.map(({ default: isDefault, engine, gpuTypes, id, name, ...volumes }) => (
           <tr key={id}>
             <th scope="row">
               {name}
@@ -111,7 +112,8 @@ function DataCenters({ dataCenters }: { dataCenters: readonly DataCenter[] }) {
               {isDefault && <small>Default for pods that name none</small>}
             </td>
             <td>{gpuTypes.join(', ') || '–'}</td>
-            <td>{networkVolumes ? 'Yes' : 'No'}</td>
+            <td>{volumes.networkVolumes ? 'Yes' : 'No'}</td>
+            <td class="number">{volumes.networkVolumePrice}</td>
           </tr>
         ))}
       </Table>
