@@ -8,6 +8,7 @@ import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/routes/route.ts';
 import { Budgets, type BudgetsOptions } from './billing/budgets.ts';
+import type { VolumeMeters } from './billing/volume-meters.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
 import type { UseSource } from './limits/use.ts';
@@ -43,6 +44,8 @@ export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, Bud
   sealer?: SecretSealer | undefined;
   /** Pods of all users that still exist, those that are being created included. Default: none. */
   listPods?: (() => readonly PodUse[]) | undefined;
+  /** Measures network volumes. Default: they are not billed. */
+  meters?: Pick<VolumeMeters, 'follow'> | undefined;
   /** Called when a network volume has been deleted. Default: nothing happens. */
   onVolumeRemoved?: (() => void) | undefined;
 }

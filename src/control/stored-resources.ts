@@ -40,6 +40,15 @@ export interface ResourceRules<Creation, Update, Item> {
   judgeRemoval?: (tx: Transaction, id: string, userId: string) => Step<void>;
   /** When a removal is on disk. */
   noteRemoved?: () => void;
+  /** In the commit of each creation, change and removal. Returns what to do when it is on disk. */
+  follow?: (tx: Transaction, change: FollowedChange<Item>) => Step<() => void>;
+}
+
+export interface FollowedChange<Item> {
+  userId: string;
+  id: string;
+  /** Undefined: it is removed. */
+  after: Item | undefined;
 }
 
 export interface StoredResourcesOptions<Creation, Update, Item> {
@@ -158,8 +167,12 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const stored = this.#toStored(kept);
     const release = this.#count.reserve(userId);
     try {
-      await store.write((tx) => tx.putResource(stored));
+      const noteStored = await store.write(function* (tx) {
+        yield* tx.putResource(stored);
+        return yield* follow(rules, tx, { userId, id: item.id, after: item });
+      });
       this.#keep(kept);
+      noteStored();
     } finally {
       release();
     }
@@ -175,33 +188,39 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const read = (stored: StoredResource | undefined) =>
       stored ? this.#read(stored) : this.#raiseUnknown(id);
     const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
-    const changed = await store.write(function* (tx) {
+    const { changed, noteStored } = await store.write(function* (tx) {
       const before = read(yield* tx.resource(key));
       const after = { ...before, item: change(before.item, update) };
       if (judgeChange) yield* judgeChange(tx, after.item);
       yield* tx.putResource(toStored(after));
-      return after;
+      const followed = yield* follow(rules, tx, { userId, id, after: after.item });
+      return { changed: after, noteStored: followed };
     });
     this.#keep(changed);
+    noteStored();
     return changed.item;
   }
 
   async remove(userId: string, id: string): Promise<void> {
     this.#requireOwn(userId, id);
     const key = { kind: this.#kind, id };
-    const { admitRemoval, judgeRemoval, noteRemoved } = this.#options.rules;
+    const { rules } = this.#options;
+    const { admitRemoval, judgeRemoval, noteRemoved } = rules;
     admitRemoval?.(userId, id);
     this.#leaving.add(id);
+    let noteStored = () => {};
     try {
-      await this.#options.store.write(function* (tx) {
+      noteStored = await this.#options.store.write(function* (tx) {
         if (judgeRemoval) yield* judgeRemoval(tx, id, userId);
         yield* tx.removeResource(key);
+        return yield* follow(rules, tx, { userId, id, after: undefined });
       }, ENDING);
     } finally {
       this.#leaving.delete(id);
     }
     this.#kept.delete(id);
     this.#names.remove(id);
+    noteStored();
     noteRemoved?.();
   }
 
@@ -269,4 +288,12 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
 function merge<Item, Update>(before: Item, update: Update): Item {
   return { ...before, ...update };
+}
+
+function* follow<Creation, Update, Item>(
+  rules: ResourceRules<Creation, Update, Item>,
+  tx: Transaction,
+  change: FollowedChange<Item>,
+): Step<() => void> {
+  return rules.follow ? yield* rules.follow(tx, change) : () => {};
 }

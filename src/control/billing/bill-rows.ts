@@ -52,9 +52,11 @@ export function addAmounts(a: Amount, b: Amount): Amount {
   return { ms: a.ms + b.ms, gpuMs: a.gpuMs + b.gpuMs, units: a.units + b.units };
 }
 
-export function amountOf({ from, gpus, price, to }: Interval): Amount {
+/** However an interval is split, the amounts of its parts add up to its own. */
+export function amountOf({ from, gpus, hours = 1, price, to }: Interval): Amount {
   const ms = to - from;
-  return { ms, gpuMs: ms * gpus, units: BigInt(ms) * BigInt(price) };
+  const upTo = (time: number) => (BigInt(time) * BigInt(price)) / BigInt(hours);
+  return { ms, gpuMs: ms * gpus, units: upTo(to) - upTo(from) };
 }
 
 /** Millionths of a USD, rounded half up. */

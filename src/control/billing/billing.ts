@@ -29,6 +29,7 @@ import {
 } from './bill-rows.ts';
 import type { Interval } from './intervals.ts';
 import { billedAs } from './pod-meter.ts';
+import type { VolumeMeters } from './volume-meters.ts';
 
 const MAX_ROWS = 50_000;
 /** Rows read in one operation. */
@@ -68,6 +69,8 @@ export interface BillingOptions {
   clock: Clock;
   /** Undefined: no engine, or not opened yet. */
   pods: () => Pick<Pods, 'live' | 'meter'> | undefined;
+  /** Default: network volumes are not billed. */
+  volumes?: Pick<VolumeMeters, 'open'> | undefined;
   /** Undefined: none is known. */
   nameOf: (kind: BilledKind, id: string) => string | undefined;
   /** Stored rows that one answer may be made from. Default: 50,000. */
@@ -119,13 +122,15 @@ export class Billing {
     return [...rows.values()];
   }
 
-  /** The time of running containers that no row has yet. Read it after the rows: then no time counts twice. */
+  /** The time of pods and volumes that no row has yet. Read it after the rows: then no time counts twice. */
   *openIntervals(): Generator<{ resource: BilledResource; interval: Interval }> {
+    const { volumes } = this.#options;
     const pods = this.#options.pods();
     for (const pod of pods?.live.allMetered() ?? []) {
       const interval = pods?.meter.openInterval(pod);
       if (interval) yield { resource: billedAs(pod), interval };
     }
+    if (volumes) yield* volumes.open();
   }
 
   /** The time that running containers may have run since another process saw them last; this one has not yet. */

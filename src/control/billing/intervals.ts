@@ -11,16 +11,19 @@ export const meterState = z.object({
   run: z.string().nullable(),
   /** The last run whose end is billed. */
   ended: z.string().nullable(),
-  /** In force since `until`, millionths of a USD per hour. */
+  /** In force since `until`: see Rate. */
   price: z.int().min(0),
+  hours: z.int().min(1).exactOptional(),
   gpus: z.int().min(0),
 });
 export type MeterState = z.infer<typeof meterState>;
 
 /** What a resource costs while it is billed. */
 export interface Rate {
-  /** Millionths of a USD per hour. */
+  /** Millionths of a USD for `hours`. */
   price: number;
+  /** Default: 1. A price for a month would lose digits as a price for an hour. */
+  hours?: number;
   gpus: number;
 }
 
@@ -94,16 +97,22 @@ function begin(
   return { ...meter, ...rate, run, until: Math.max(meter.until, isPossible ? startedAt : at) };
 }
 
-function proceed(meter: MeterState, sight: Sight): Measured {
+/** It runs. */
+export function proceed(meter: MeterState, sight: Omit<Sight, 'seen' | 'lastAt'>): Measured {
   const { at, isDue, rate, skippedMs } = sight;
-  const isSame = rate.price === meter.price && rate.gpus === meter.gpus;
+  const isSame =
+    rate.price === meter.price && rate.gpus === meter.gpus && rate.hours === meter.hours;
   if ((isSame && !isDue && skippedMs === 0) || at < meter.until) return { meter, intervals: [] };
   const from = skip(meter.until, sight);
   return { meter: { ...meter, ...rate, until: at }, intervals: cut(meter, from, at) };
 }
 
-/** `endedAt` undefined: the end is unknown. */
-function close(meter: MeterState, sight: Sight, endedAt: number | undefined): Measured {
+/** It has ended. `endedAt` undefined: the end is unknown. */
+export function close(
+  meter: MeterState,
+  sight: Pick<Sight, 'at' | 'lastAt' | 'skippedMs'>,
+  endedAt: number | undefined,
+): Measured {
   const from = skip(meter.until, sight);
   const last = Math.max(from, sight.lastAt === undefined ? from : skip(sight.lastAt, sight));
   const to = Math.max(last, Math.min(endedAt ?? last, sight.at));
@@ -112,10 +121,10 @@ function close(meter: MeterState, sight: Sight, endedAt: number | undefined): Me
 }
 
 /** The time in the clock that was set forward. */
-function skip(time: number, { at, skippedMs }: Sight): number {
+function skip(time: number, { at, skippedMs }: Pick<Sight, 'at' | 'skippedMs'>): number {
   return Math.max(time, Math.min(time + skippedMs, at));
 }
 
-function cut({ gpus, price }: MeterState, from: number, to: number): Interval[] {
-  return to > from ? [{ from, to, price, gpus }] : [];
+function cut({ gpus, hours, price }: MeterState, from: number, to: number): Interval[] {
+  return to > from ? [{ from, to, price, gpus, ...(hours !== undefined && { hours }) }] : [];
 }

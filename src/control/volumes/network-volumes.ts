@@ -9,6 +9,7 @@ import {
   type NetworkVolumeUpdate,
   networkVolumeRecord,
 } from '../../wire/resources/network-volume.ts';
+import type { VolumeMeters } from '../billing/volume-meters.ts';
 import type { Catalog } from '../endpoints/catalog.ts';
 import type { NetworkVolume } from '../endpoints/catalog-contents.ts';
 import type { Quotas } from '../limits/quotas.ts';
@@ -24,6 +25,8 @@ export interface NetworkVolumesOptions {
   listPods?: (() => readonly PodUse[]) | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** Default: volumes are not billed. */
+  meters?: Pick<VolumeMeters, 'follow'> | undefined;
   /** Called when a volume has been deleted: the engine may remove its content. Default: nothing happens. */
   onRemoved?: (() => void) | undefined;
 }
@@ -35,7 +38,7 @@ export type NetworkVolumeService = StoredResources<
 >;
 
 export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<NetworkVolumeService> {
-  const { catalog, clock, listPods = () => [], onRemoved, quotas, store } = options;
+  const { catalog, clock, listPods = () => [], meters, onRemoved, quotas, store } = options;
   return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, NetworkVolumeRecord>({
     ...{ store, clock, quotas },
     ...{ name: 'networkVolumes', prefix: 'vol', record: networkVolumeRecord },
@@ -69,6 +72,7 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
         yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
       },
       ...(onRemoved && { noteRemoved: onRemoved }),
+      ...(meters && { follow: (tx, change) => meters.follow(tx, change) }),
     },
   });
 }

@@ -9,6 +9,7 @@ import { Billing } from '../../control/billing/billing.ts';
 import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
 import { Spending } from '../../control/billing/spending.ts';
+import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import { describeVolumes } from '../../control/endpoints/endpoint-volumes.ts';
@@ -101,6 +102,7 @@ export class Compute {
   readonly #options: ComputeOptions;
   readonly #engineParts: EngineParts | undefined;
   readonly #removals: VolumeRemovals | undefined;
+  readonly #meters: VolumeMeters;
   #control: PodControl | undefined;
 
   private constructor(
@@ -118,6 +120,7 @@ export class Compute {
     > & {
       pods: Pods | undefined;
       removals: VolumeRemovals | undefined;
+      meters: VolumeMeters;
     },
   ) {
     const { catalog, clock, engine, log } = options;
@@ -130,6 +133,7 @@ export class Compute {
     this.networkVolumes = networkVolumes;
     this.registries = registries;
     this.#removals = removals;
+    this.#meters = parts.meters;
     this.endpoints = endpoints;
     this.decisions = decisions;
     this.versions = new Versions({
@@ -159,13 +163,21 @@ export class Compute {
     const { sealer } = options;
     let found: Endpoints | undefined;
     const podStore = nodes?.store ?? store;
+    let knownVolumes: NetworkVolumeService | undefined;
+    const meters = new VolumeMeters({
+      ...{ store: podStore, clock, log },
+      priceOf: (dataCenterId) => catalog.volumePriceOf(dataCenterId),
+      listVolumes: () => knownVolumes?.entries() ?? [],
+    });
     const nameOf = (billed: string, id: string) =>
-      billed === 'endpoint' ? found?.nameOf(id) : undefined;
+      billed === 'endpoint' ? found?.nameOf(id) : meters.nameOf(id);
     const listOwn = () => opened;
-    const billing = new Billing({ store: podStore, clock, pods: listOwn, nameOf });
+    const billing = new Billing({
+      ...{ store: podStore, clock, pods: listOwn, volumes: meters, nameOf },
+    });
     const spending = new Spending({ store: podStore, clock, billing: () => billing });
     const { budgets, networkVolumes, registries, served, templates } = await openResources({
-      ...{ store, clock, log, catalog, quotas, sealer },
+      ...{ store, clock, log, catalog, quotas, sealer, meters },
       spending: () => spending,
       judgeWebhook: (url) => options.noticeSender?.judge(url),
       findEndpoint: (userId, idOrName) => {
@@ -178,6 +190,7 @@ export class Compute {
       // Of several nodes, the one that runs the worker may have the file.
       ...(kind === 'process' && !nodes && { findHandlerFault }),
     });
+    knownVolumes = networkVolumes;
     const listPlaces = nodes?.listPlaces;
     const pods =
       engine &&
@@ -187,7 +200,7 @@ export class Compute {
         findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
       });
     opened = pods;
-    if (!nodes) await pods?.live.load();
+    if (!nodes) await Promise.all([pods?.live.load(), meters.load()]);
     const admit = (userId: string) => pods?.admit(userId);
     const deploying = engine && {
       ...{ engine: engine.kind, catalog, templates, admit },
@@ -204,7 +217,7 @@ export class Compute {
     const decisions = await Decisions.open(podStore);
     const compute = new Compute(options, {
       ...{ billing, budgets, registries },
-      ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals },
+      ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals, meters },
     });
     if (!nodes) await compute.#readBudgets();
     return compute;
@@ -232,9 +245,9 @@ export class Compute {
     return this.#engineParts?.balancer;
   }
 
-  /** Reads the pods, and what budgets have left: this process is about to manage the pods of an earlier one. */
+  /** Reads the pods, the meters of network volumes, and what budgets have left: this process is about to manage them. */
   async load(): Promise<void> {
-    await this.pods?.live.load();
+    await Promise.all([this.pods?.live.load(), this.#meters.load()]);
     this.pods?.meter.clear();
     await this.#readBudgets();
   }
@@ -306,6 +319,7 @@ export class Compute {
   /** Like `start`, for workers on any machine. Does nothing without an engine. */
   async begin(keys: Keys, host: WorkerHost): Promise<void> {
     await this.#reseal();
+    this.#meters.start();
     if (!this.#engineParts) return;
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
@@ -348,6 +362,7 @@ export class Compute {
   async end(): Promise<void> {
     const control = this.#control;
     this.#control = undefined;
+    this.#meters.stop();
     // A removal may wait for the engine: the pods are left alone at once.
     const stopped = this.#removals?.stop();
     await control?.close();

@@ -1,4 +1,4 @@
-// The bill: what pods and endpoints cost, by hour or day and by resource, and the budgets.
+// The bill: what pods, endpoints and network volumes cost, by hour or day and by resource, and the budgets.
 import { useState } from 'preact/hooks';
 import type { BillingRecord } from '../../../../src/client.ts';
 import { Chart } from '../../parts/chart.tsx';
@@ -99,7 +99,8 @@ function Amounts({ bill, choice }: { bill: Bill; choice: BillChoice }) {
   if (resources.length === 0) {
     return (
       <Empty title="Nothing ran in this time" command="millrace billing --help">
-        The bill has a pod or an endpoint from the start of its first container.
+        The bill has a pod or an endpoint from the start of its first container, and a network
+        volume from its creation if its data center has a price for it.
       </Empty>
     );
   }

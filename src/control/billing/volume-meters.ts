@@ -1,0 +1,245 @@
+// Measures network volumes: each costs from its creation to its deletion, by its size and the price in force. A meter is
+// a row beside its volume, which changes in the commit that creates, grows or deletes the volume.
+import { z } from 'zod';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { Loop } from '../../base/loop.ts';
+import { logLevelOf, type Step, type Store, type Transaction } from '../../store/store.ts';
+import {
+  type NetworkVolumeRecord,
+  networkVolumeRecord,
+} from '../../wire/resources/network-volume.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
+import type { FollowedChange } from '../stored-resources.ts';
+import { addToBill, type BilledResource } from './bill-rows.ts';
+import {
+  close,
+  type Interval,
+  type Measured,
+  type MeterState,
+  meterState,
+  proceed,
+  type Rate,
+} from './intervals.ts';
+import type { LastSight } from './pod-meter.ts';
+
+const KIND = 'volumeMeter';
+/** A month, hours. */
+const MONTH_HOURS = 730;
+const OBSERVED_MS = 10_000;
+/** A volume is added to the bill so often, ms. Until then its meter says what is missing, so a crash loses nothing. */
+const DUE_MS = 3_600_000;
+/** Clocks that drift apart by less were not set forward, ms. */
+const MIN_SKIP_MS = 1_000;
+/** A volume that is older and has no meter is one of an earlier version, ms. */
+const NEW_MS = 1_000;
+/** A meter names what it bills: a volume is one run from its creation to its deletion. */
+const RUN = 'volume';
+const NO_RATE: Rate = { price: 0, gpus: 0 };
+/** Meters that one commit writes. */
+const WRITTEN_AT_ONCE = 50;
+
+export interface VolumeMetersOptions {
+  store: Store;
+  clock: Clock & { monotonic?: () => number };
+  log: Log;
+  /** USD for one GB and month. */
+  priceOf: (dataCenterId: string) => number;
+  /** The volumes of all users. */
+  listVolumes: () => readonly { userId: string; item: NetworkVolumeRecord }[];
+}
+
+const storedMeter = z.object({ name: z.string(), meter: meterState });
+
+interface Kept {
+  resource: BilledResource;
+  meter: MeterState;
+  last: LastSight;
+}
+
+/** A volume as a commit finds it. */
+interface Look {
+  id: string;
+  userId: string;
+  /** Undefined: it is deleted. */
+  volume: NetworkVolumeRecord | undefined;
+  last: LastSight;
+}
+
+/** What a commit has stored of a volume. */
+interface Stored {
+  id: string;
+  /** Undefined: the volume is gone. */
+  kept: Kept | undefined;
+}
+
+export interface OpenInterval {
+  resource: BilledResource;
+  interval: Interval;
+}
+
+export class VolumeMeters {
+  readonly #options: VolumeMetersOptions;
+  readonly #kept = new Map<string, Kept>();
+  #closing: AbortController | undefined;
+
+  constructor(options: VolumeMetersOptions) {
+    this.#options = options;
+  }
+
+  /** Reads all of them again: another process may have changed them. */
+  async load(): Promise<void> {
+    const last = this.#look();
+    const listing = { kind: KIND, limit: Number.MAX_SAFE_INTEGER };
+    const rows = await this.#options.store.read((tx) => tx.resources(listing));
+    this.#kept.clear();
+    for (const { body, id, userId } of rows) {
+      const { meter, name } = storedMeter.parse(JSON.parse(body));
+      this.#kept.set(id, { resource: { kind: 'volume', id, userId, name }, meter, last });
+    }
+  }
+
+  /** Measures all volumes again and again, while this process manages pods. */
+  start(): void {
+    const { clock, log } = this.#options;
+    const closing = new AbortController();
+    this.#closing?.abort();
+    this.#closing = closing;
+    const loop = new Loop({
+      ...{ clock, closing: closing.signal },
+      pass: async () => {
+        await this.observe();
+        return clock.now() + OBSERVED_MS;
+      },
+      onError: (err) => log[logLevelOf(err)]({ err }, 'measuring network volumes failed, retrying'),
+    });
+    void loop.run();
+  }
+
+  stop(): void {
+    this.#closing?.abort();
+  }
+
+  /** Undefined: none is known. */
+  nameOf(id: string): string | undefined {
+    return this.#kept.get(id)?.resource.name ?? undefined;
+  }
+
+  /** The time that no row has yet. */
+  open(): OpenInterval[] {
+    return [...this.#kept.values()].flatMap(({ last, meter, resource }) => {
+      const { gpus, hours, price, until: from } = meter;
+      if (price === 0 || last.at <= from) return [];
+      const rate = { price, gpus, ...(hours !== undefined && { hours }) };
+      return [{ resource, interval: { from, to: last.at, ...rate } }];
+    });
+  }
+
+  /** Follows a volume in the commit that changes it. @returns what to do when the commit is on disk */
+  *follow(tx: Transaction, change: FollowedChange<NetworkVolumeRecord>): Step<() => void> {
+    const { after, id, userId } = change;
+    const stored = yield* this.#measure(tx, { id, userId, volume: after, last: this.#look() });
+    return () => this.#note(stored);
+  }
+
+  /** Bills what is due, at the prices in force until now; prices may have changed. */
+  async observe(): Promise<void> {
+    const last = this.#look();
+    const volumes = this.#options.listVolumes();
+    const known = new Set(volumes.map(({ item }) => item.id));
+    const isOver = (id: string) => !known.has(id);
+    const changed = [
+      ...volumes.filter(({ item }) => this.#needsMeasuring(item, last)).map(({ item }) => item.id),
+      ...[...this.#kept.keys()].filter(isOver),
+    ];
+    const measure = (tx: Transaction, ids: readonly string[]) => this.#measureAll(tx, ids, last);
+    for (let at = 0; at < changed.length; at += WRITTEN_AT_ONCE) {
+      const ids = changed.slice(at, at + WRITTEN_AT_ONCE);
+      for (const each of await this.#options.store.write((tx) => measure(tx, ids)))
+        this.#note(each);
+    }
+    for (const kept of this.#kept.values()) if (kept.last.at <= last.at) kept.last = last;
+  }
+
+  *#measureAll(tx: Transaction, ids: readonly string[], last: LastSight): Step<Stored[]> {
+    const stored: Stored[] = [];
+    for (const id of ids) {
+      // It may have been changed or deleted meanwhile.
+      const row = yield* tx.resource({ kind: RESOURCES.networkVolumes.singular, id });
+      const known = row ?? (yield* tx.resource({ kind: KIND, id }));
+      const volume = row && networkVolumeRecord.parse(JSON.parse(row.body));
+      if (!known) stored.push({ id, kept: undefined });
+      else stored.push(yield* this.#measure(tx, { id, userId: known.userId, volume, last }));
+    }
+    return stored;
+  }
+
+  *#measure(tx: Transaction, { id, last, userId, volume }: Look): Step<Stored> {
+    const row = yield* tx.resource({ kind: KIND, id });
+    const before = row && storedMeter.parse(JSON.parse(row.body));
+    const { intervals, meter } = this.#judge(id, { meter: before?.meter, volume, last });
+    const name = volume?.name ?? before?.name ?? id;
+    const resource: BilledResource = { kind: 'volume', id, userId, name };
+    // Volumes that cost nothing are not on the bill.
+    const billed = intervals.filter(({ price }) => price > 0);
+    yield* addToBill(tx, resource, billed);
+    if (!volume) {
+      yield* tx.removeResource({ kind: KIND, id });
+      return { id, kept: undefined };
+    }
+    const body = JSON.stringify({ name, meter });
+    yield* tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
+    return { id, kept: { resource, meter, last } };
+  }
+
+  #needsMeasuring(volume: NetworkVolumeRecord, last: LastSight): boolean {
+    const meter = this.#kept.get(volume.id)?.meter;
+    return this.#judge(volume.id, { meter, volume, last }).meter !== meter;
+  }
+
+  #judge(id: string, { last, meter, volume }: Judged): Measured {
+    const { at } = last;
+    const rate = volume ? this.#rateOf(volume) : NO_RATE;
+    meter ??= { until: findStart(volume, at), run: RUN, ended: null, ...rate };
+    const sight = { at, rate, skippedMs: this.#findSkip(id, last) };
+    if (!volume) return close(meter, { ...sight, lastAt: undefined }, at);
+    if (meter.price === 0 && rate.price === 0) return { meter, intervals: [] };
+    return proceed(meter, { ...sight, isDue: at - meter.until >= DUE_MS });
+  }
+
+  /** Time in a clock that was set forward since the last look, ms. */
+  #findSkip(id: string, { at, monotonic }: LastSight): number {
+    const last = this.#kept.get(id)?.last;
+    const skippedMs = last ? at - last.at - (monotonic - last.monotonic) : 0;
+    return skippedMs >= MIN_SKIP_MS ? skippedMs : 0;
+  }
+
+  #rateOf({ dataCenterId, size }: NetworkVolumeRecord): Rate {
+    const micros = Math.round(this.#options.priceOf(dataCenterId) * 1_000_000);
+    return { price: micros * (size ?? 0), hours: MONTH_HOURS, gpus: 0 };
+  }
+
+  #note({ id, kept }: Stored): void {
+    const known = this.#kept.get(id);
+    if (!kept) this.#kept.delete(id);
+    // A commit before may be told later.
+    else if (!known || known.meter.until <= kept.meter.until) this.#kept.set(id, kept);
+  }
+
+  #look(): LastSight {
+    const { clock } = this.#options;
+    const at = clock.now();
+    return { at, monotonic: clock.monotonic?.() ?? at };
+  }
+}
+
+interface Judged extends Pick<Look, 'last' | 'volume'> {
+  /** Undefined: it has none yet. */
+  meter: MeterState | undefined;
+}
+
+/** A volume that an earlier version has created costs nothing before it has a meter. */
+function findStart(volume: NetworkVolumeRecord | undefined, at: number): number {
+  const createdAt = volume?.createdAt ? Date.parse(volume.createdAt) : at;
+  return createdAt <= at && at - createdAt <= NEW_MS ? createdAt : at;
+}

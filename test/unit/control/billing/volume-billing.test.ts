@@ -1,0 +1,296 @@
+// What network volumes are billed, compared with a list of what they were: in any order of events, with prices that
+// change, a platform that is lost at any commit, and jumps of the clock.
+import { expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { silentLog as log } from '../../../../src/base/log.ts';
+import { Billing } from '../../../../src/control/billing/billing.ts';
+import { Spending } from '../../../../src/control/billing/spending.ts';
+import { VolumeMeters } from '../../../../src/control/billing/volume-meters.ts';
+import {
+  type NetworkVolumeService,
+  openNetworkVolumes,
+} from '../../../../src/control/volumes/network-volumes.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import type { Step, Store, Transaction, WriteOptions } from '../../../../src/store/store.ts';
+import { createRandom } from '../../../support/random.ts';
+
+const OWNER = 'owner';
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+const MONTH_HOURS = 730;
+const CATALOG = {
+  dataCenterFor: () => 'local',
+  hasDataCenter: () => true,
+  declaredVolumes: () => [],
+};
+
+/** Where the platform is lost: before or after its next commit. */
+type Cut = 'before' | 'after' | undefined;
+
+class VolumeWorld {
+  readonly clock = new ManualClock();
+  /** USD for one GB and month. */
+  price = 0.07;
+  cut: Cut;
+  /** Resolves when the platform is lost. */
+  #lost = Promise.withResolvers<void>();
+  readonly #store = openSqliteStore({ path: ':memory:' });
+  #volumes: NetworkVolumeService | undefined;
+  #meters: VolumeMeters | undefined;
+
+  static async open(price = 0.07): Promise<VolumeWorld> {
+    const world = new VolumeWorld();
+    world.price = price;
+    onTestFinished(() => world.#store.close());
+    await world.restart();
+    return world;
+  }
+
+  get volumes(): NetworkVolumeService {
+    if (!this.#volumes) throw new Error('the platform is not there');
+    return this.#volumes;
+  }
+
+  get meters(): VolumeMeters {
+    if (!this.#meters) throw new Error('the platform is not there');
+    return this.#meters;
+  }
+
+  /** Discards what is in memory; the catalog has the price of now. */
+  async restart(): Promise<void> {
+    this.cut = undefined;
+    this.#lost = Promise.withResolvers<void>();
+    const { clock, price } = this;
+    const store = this.#wrap();
+    const meters = new VolumeMeters({
+      ...{ store, clock, log, priceOf: () => price },
+      listVolumes: () => this.volumes.entries(),
+    });
+    this.#meters = meters;
+    this.#volumes = await openNetworkVolumes({ store, clock, catalog: CATALOG, meters });
+    await meters.load();
+    await meters.observe();
+  }
+
+  /** The volumes as the store has them, without meters: as an earlier version had them. */
+  openUnmetered(): Promise<NetworkVolumeService> {
+    return openNetworkVolumes({ store: this.#store, clock: this.clock, catalog: CATALOG });
+  }
+
+  /** Ends when the platform has done it, or is lost. @returns whether it is lost */
+  async run(act: () => Promise<unknown>): Promise<boolean> {
+    return Promise.race([act().then(() => false), this.#lost.promise.then(() => true)]);
+  }
+
+  openBilling(): Billing {
+    return new Billing({
+      ...{ store: this.#store, clock: this.clock, volumes: this.meters },
+      pods: () => undefined,
+      nameOf: () => undefined,
+    });
+  }
+
+  /** As budgets count it. */
+  async spent(userId: string) {
+    const { clock } = this;
+    const spending = new Spending({
+      ...{ store: this.#store, clock, billing: () => this.openBilling() },
+    });
+    return spending.read([{ userId, endpointId: null, from: 0, to: clock.now() + DAY_MS }]);
+  }
+
+  async rows() {
+    const { clock } = this;
+    const billing = this.openBilling();
+    const range = { userId: undefined, from: 0, to: clock.now() + DAY_MS };
+    const hours = await billing.rows({ ...range, step: 'hour' });
+    const days = await billing.rows({ ...range, step: 'day' });
+    return { days, hours };
+  }
+
+  #wrap(): Store {
+    const store = this.#store;
+    return {
+      read: (operation) => store.read(operation),
+      reclaim: (pages) => store.reclaim(pages),
+      close: async () => {},
+      write: async <T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions) => {
+        const { cut } = this;
+        if (cut === 'before') return this.#lose();
+        const result = await store.write(operation, options);
+        return cut === 'after' ? this.#lose() : result;
+      },
+    };
+  }
+
+  #lose(): Promise<never> {
+    this.#lost.resolve();
+    return new Promise(() => {});
+  }
+}
+
+function creation(name: string, size: number) {
+  return { name, size, dataCenterId: null };
+}
+
+it('bills a volume from its creation to its deletion, by its size and month', async () => {
+  const world = await VolumeWorld.open();
+  const { id } = await world.volumes.create(OWNER, creation('models', 200));
+  await world.clock.advance(HOUR_MS * MONTH_HOURS);
+  await world.volumes.remove(OWNER, id);
+  await world.clock.advance(HOUR_MS);
+  const { days } = await world.rows();
+  const sum = days.reduce((all, { units }) => all + units, 0n);
+  const [row] = days;
+  expect(row).toMatchObject({ kind: 'volume', id, userId: OWNER, name: 'models', gpuMs: 0 });
+  expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(HOUR_MS * MONTH_HOURS);
+  // 14 USD, which no price for an hour would give.
+  expect(sum).toBe(14_000_000n * BigInt(HOUR_MS));
+});
+
+it('bills a volume that has grown at its size before, and then at its new one', async () => {
+  const world = await VolumeWorld.open();
+  const { id } = await world.volumes.create(OWNER, creation('a', 73));
+  await world.clock.advance(10 * HOUR_MS);
+  await world.volumes.update(OWNER, id, { size: 146 });
+  await world.clock.advance(10 * HOUR_MS);
+  await world.meters.observe();
+  const { days } = await world.rows();
+  // 7,000 and 14,000 millionths of a USD an hour.
+  const units = 210_000n * BigInt(HOUR_MS);
+  expect(days.reduce((all, row) => all + row.units, 0n)).toBe(units);
+  await world.clock.advance(1_000);
+  expect(await world.spent(OWNER)).toMatchObject([{ billed: units, unseen: 0n }]);
+});
+
+it('bills the price in force at the time when the catalog changes between two starts', async () => {
+  const world = await VolumeWorld.open();
+  await world.volumes.create(OWNER, creation('a', 73));
+  await world.clock.advance(5 * HOUR_MS);
+  world.price = 0.14;
+  await world.restart();
+  await world.clock.advance(5 * HOUR_MS);
+  world.price = 0;
+  await world.restart();
+  await world.clock.advance(5 * HOUR_MS);
+  await world.meters.observe();
+  const { days } = await world.rows();
+  expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(10 * HOUR_MS);
+  expect(days.reduce((all, { units }) => all + units, 0n)).toBe(105_000n * BigInt(HOUR_MS));
+});
+
+it('has no records of volumes that cost nothing', async () => {
+  const world = await VolumeWorld.open(0);
+  const { id } = await world.volumes.create(OWNER, creation('a', 10));
+  await world.clock.advance(5 * HOUR_MS);
+  await world.meters.observe();
+  await world.volumes.remove(OWNER, id);
+  expect(await world.rows()).toEqual({ days: [], hours: [] });
+});
+
+it('begins with a volume of an earlier version when it first sees it', async () => {
+  const world = await VolumeWorld.open();
+  await (await world.openUnmetered()).create(OWNER, creation('a', 73));
+  await world.clock.advance(5 * HOUR_MS);
+  await world.restart();
+  await world.clock.advance(HOUR_MS);
+  await world.meters.observe();
+  const { days } = await world.rows();
+  expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(HOUR_MS);
+});
+
+const first = Number(process.env['SEED'] ?? 1);
+const SEEDS = Array.from({ length: Number(process.env['SEEDS'] ?? 8) }, (_, at) => first + at);
+
+/** What a volume was in a time. */
+interface Part {
+  ms: number;
+  /** Millionths of a USD for the months' hours. */
+  price: number;
+}
+
+it.each(SEEDS)('bills exactly the time, size and price of volumes: seed %i', async (seed) => {
+  const world = await VolumeWorld.open();
+  const { clock } = world;
+  const random = createRandom(seed);
+  const pick = <T>(among: readonly T[]): T | undefined =>
+    among[Math.floor(random() * among.length)];
+  const parts = new Map<string, Part[]>();
+  /** The volumes that exist, with the price that they have. */
+  let known = new Map<string, number>();
+  const priceOf = (size: number | null) => Math.round(world.price * 1_000_000) * (size ?? 0);
+  /** As the store has them. */
+  const follow = async () => {
+    const stored = (await world.openUnmetered()).all();
+    known = new Map(stored.map(({ id, size }) => [id, priceOf(size)]));
+  };
+  const pass = (ms: number) => {
+    for (const [id, price] of known) parts.set(id, [...(parts.get(id) ?? []), { ms, price }]);
+    return ms;
+  };
+  const restart = async () => {
+    // The old price counts while the platform is down.
+    await clock.advance(pass(Math.floor(random() * 3 * HOUR_MS)));
+    world.price = pick([0, 0.07, 0.05, 0.333333]) ?? 0;
+    await world.restart();
+    await follow();
+  };
+  const act = async (run: () => Promise<unknown>) => {
+    const isLost = await world.run(run);
+    await follow();
+    if (isLost) await restart();
+  };
+  const idOf = () => pick([...known.keys()]) ?? '';
+  const events: (() => Promise<unknown>)[] = [
+    () => act(() => world.volumes.create(OWNER, creation('v', 1 + Math.floor(random() * 99)))),
+    () => act(() => world.volumes.create(OWNER, creation('v', 1 + Math.floor(random() * 99)))),
+    () => {
+      const id = idOf();
+      const size = (world.volumes.find(OWNER, id)?.size ?? 0) + Math.floor(random() * 50);
+      return act(() => world.volumes.update(OWNER, id, { size }).catch(() => {}));
+    },
+    () => {
+      const id = idOf();
+      return act(() => world.volumes.remove(OWNER, id).catch(() => {}));
+    },
+    () => act(() => world.meters.observe()),
+    () => act(() => world.meters.observe()),
+    restart,
+    // A jump while the platform is down cannot be told from time that passed.
+    async () => {
+      world.cut = undefined;
+      await act(() => world.meters.observe());
+      clock.startFrom(clock.now() + (pick([5_000, HOUR_MS, 3 * DAY_MS]) ?? 0));
+      if (random() < 0.5) await act(() => world.meters.observe());
+      else {
+        const id = idOf();
+        await act(() => world.volumes.update(OWNER, id, { name: 'w' }).catch(() => {}));
+        await act(() => world.meters.observe());
+      }
+    },
+    () => clock.advance(pass(Math.floor(random() * 5_000))),
+    () => clock.advance(pass(Math.floor(random() * 5 * HOUR_MS))),
+  ];
+  for (let step = 0; step < 60; step++) {
+    if (random() < 0.2) world.cut = random() < 0.5 ? 'before' : 'after';
+    await pick(events)?.();
+  }
+  world.cut = undefined;
+  await act(() => world.meters.observe());
+  const { days, hours } = await world.rows();
+  for (const rows of [days, hours]) {
+    for (const [id, own] of parts) {
+      const billed = rows.filter((row) => row.id === id);
+      const due = own.filter(({ price }) => price > 0);
+      expect(billed.reduce((sum, { ms }) => sum + ms, 0)).toBe(
+        due.reduce((sum, { ms }) => sum + ms, 0),
+      );
+      // Each change of the price rounds once, down or up.
+      const exact = due.reduce((sum, { ms, price }) => sum + BigInt(ms) * BigInt(price), 0n);
+      const units = billed.reduce((sum, row) => sum + row.units, 0n);
+      const error = units * BigInt(MONTH_HOURS) - exact;
+      expect(Math.abs(Number(error))).toBeLessThanOrEqual((due.length + 1) * MONTH_HOURS);
+    }
+    expect(rows.every(({ id }) => parts.has(id))).toBe(true);
+  }
+});
