@@ -70,6 +70,11 @@ export interface NetworkVolumes {
    * grows with the next container that mounts it. @throws EngineError
    */
   grow?(source: string, sizeGb: number): Promise<void>;
+  /**
+   * Sources of the volumes that exist, also of other platforms. Default: each volume exists once, so that none is left on
+   * another machine. @throws EngineError
+   */
+  list?(): Promise<string[]>;
 }
 
 /** A volume that outlives its containers. At most one container may have it at a time. */

@@ -36,6 +36,11 @@ export class DockerClient {
     this.#address = parseHost(host);
   }
 
+  /** The engine is on this machine, as far as its address tells. */
+  get isLocal(): boolean {
+    return this.#address.socketPath !== undefined;
+  }
+
   /** @throws DockerError @throws EngineError `unavailable` if the engine did not answer */
   async ask<T>(question: DockerCall<T>, limitMs = this.#callLimitMs): Promise<T> {
     const deadline = AbortSignal.timeout(limitMs);

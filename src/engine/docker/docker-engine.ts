@@ -71,6 +71,8 @@ export class DockerEngine implements Engine {
   };
   readonly networkVolumes: NetworkVolumes = {
     remove: (source) => attempt(() => this.#volumes.removeNetwork(source)),
+    list: () => attempt(() => this.#volumes.listNetwork()),
+    grow: (source, sizeGb) => attempt(() => this.#volumes.growNetwork(source, sizeGb)),
   };
   readonly #options: DockerEngineOptions;
   readonly #clock: Clock;
@@ -92,7 +94,7 @@ export class DockerEngine implements Engine {
     const client = this.#client;
     this.#images = new Images({ client, log });
     this.#networks = new Networks({ client, platform });
-    this.#volumes = new DockerVolumes({ client, platform });
+    this.#volumes = new DockerVolumes({ client, platform, log });
     this.#creator = new ContainerCreator({ ...options, client });
     const listIds = async () => (await this.list()).map(({ id }) => id);
     this.#changes = new ChangeFeed({

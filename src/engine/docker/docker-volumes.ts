@@ -1,7 +1,9 @@
 // Creates and removes the platform's volumes on the engine. A pod's volumes end with the pod. An
 // endpoint's volumes hold the state of its workers. Leaves the operator's own volumes alone.
+import type { Log } from '../../base/log.ts';
 import type { ContainerSpec, StateVolumes } from '../engine.ts';
-import type { DockerClient } from './docker-client.ts';
+import { FolderQuotas, type QuotaOutcome } from '../quota/folder-quotas.ts';
+import type { DockerClient, DockerError } from './docker-client.ts';
 import {
   ENDPOINT_LABEL,
   filterBy,
@@ -11,9 +13,14 @@ import {
   POD_LABEL,
 } from './labels.ts';
 
+/** Of volumes that the platform names. */
+const NETWORK_NAME = /^network-[0-9a-f]{24}$/;
+const BYTES_PER_GB = 1_073_741_824;
+
 export interface VolumesOptions {
   client: DockerClient;
   platform: string;
+  log: Log;
 }
 
 interface NamedVolume {
@@ -24,16 +31,26 @@ interface NamedVolume {
 export class DockerVolumes {
   readonly #client: DockerClient;
   readonly #platform: string;
+  readonly #log: Log;
+  readonly #quotas = new FolderQuotas();
+  #isUnlimitedNoted = false;
 
-  constructor({ client, platform }: VolumesOptions) {
+  constructor({ client, log, platform }: VolumesOptions) {
     this.#client = client;
+    this.#log = log;
     this.#platform = platform;
   }
 
   /** Existing volumes stay unchanged. @throws DockerError @throws EngineError */
   async provide({ id, mounts, stateVolume }: ContainerSpec): Promise<void> {
-    for (const mount of mounts.filter(({ kind }) => kind === 'persistent')) {
-      await this.#create(nameVolume(this.#platform, id, mount), { [POD_LABEL]: id });
+    for (const mount of mounts) {
+      const { kind, sizeGb, source } = mount;
+      const isOfPod = kind === 'persistent';
+      // Others exist, or are the operator's.
+      if (!isOfPod && !(NETWORK_NAME.test(source) && sizeGb !== undefined)) continue;
+      const name = nameVolume(this.#platform, id, mount);
+      await this.#create(name, isOfPod ? { [POD_LABEL]: id } : {});
+      if (sizeGb !== undefined) await this.#limit(name, sizeGb);
     }
     if (!stateVolume) return;
     const name = nameStateVolume(this.#platform, stateVolume);
@@ -61,8 +78,49 @@ export class DockerVolumes {
   async removeNetwork(name: string): Promise<void> {
     const exists = () => this.#client.find((docker) => docker.getVolume(name).inspect());
     if (!(await exists())) return;
-    const failure = await this.#client.act((docker) => docker.getVolume(name).remove());
+    const failure = await this.#removeOne(name);
     if (failure && (await exists())) throw failure;
+  }
+
+  /** Volumes of users, of all platforms. @throws DockerError @throws EngineError */
+  async listNetwork(): Promise<string[]> {
+    const filters = JSON.stringify({ name: ['network-'] });
+    const { Volumes } = await this.#client.ask((docker) => docker.listVolumes({ filters }));
+    return (Volumes ?? []).map(({ Name }) => Name).filter((name) => NETWORK_NAME.test(name));
+  }
+
+  /** Does nothing if it does not exist. @throws DockerError @throws EngineError */
+  async growNetwork(name: string, sizeGb: number): Promise<void> {
+    await this.#limit(name, sizeGb);
+  }
+
+  /** The engine cannot change the size of a volume, so the platform limits its folder, if this machine has it. */
+  async #limit(name: string, sizeGb: number): Promise<void> {
+    const folder = await this.#findFolder(name);
+    if (folder === undefined) return;
+    const outcome: QuotaOutcome = this.#client.isLocal
+      ? await this.#quotas.limit(folder, sizeGb * BYTES_PER_GB)
+      : { kind: 'none', why: 'the engine is on another machine' };
+    if (outcome.kind === 'enforced' || this.#isUnlimitedNoted) return;
+    this.#isUnlimitedNoted = true;
+    this.#log.info({ path: folder, reason: outcome.why }, 'size of volumes is not enforced');
+  }
+
+  /** Undefined if the volume does not exist. */
+  async #findFolder(name: string): Promise<string | undefined> {
+    const found = await this.#client.find((docker) => docker.getVolume(name).inspect());
+    return found?.Mountpoint;
+  }
+
+  async #removeOne(name: string): Promise<DockerError | undefined> {
+    let failure: DockerError | undefined;
+    const remove = async () => {
+      failure = await this.#client.act((docker) => docker.getVolume(name).remove());
+    };
+    const folder = await this.#findFolder(name);
+    if (folder === undefined || !this.#client.isLocal) await remove();
+    else await this.#quotas.remove(folder, remove);
+    return failure;
   }
 
   #create(Name: string, labels: Readonly<Record<string, string>>): Promise<unknown> {
@@ -72,7 +130,7 @@ export class DockerVolumes {
 
   async #removeAll(labels: Readonly<Record<string, string>>): Promise<void> {
     for (const { name } of await this.#list(labels)) {
-      const failure = await this.#client.act((docker) => docker.getVolume(name).remove());
+      const failure = await this.#removeOne(name);
       if (!failure) continue;
       if ((await this.#list(labels)).some((volume) => volume.name === name)) throw failure;
     }

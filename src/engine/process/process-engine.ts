@@ -63,6 +63,7 @@ export class ProcessEngine implements Engine {
   readonly kind = 'process';
   readonly networkVolumes: NetworkVolumes = {
     remove: (source) => attempt(() => this.#folders.removeNetworkVolume(source)),
+    list: () => attempt(() => this.#folders.listNetworkVolumes()),
     grow: (source, sizeGb) => attempt(() => this.#folders.growNetworkVolume(source, sizeGb)),
   };
   readonly #options: ProcessEngineOptions;

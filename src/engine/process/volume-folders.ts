@@ -5,7 +5,7 @@ import { isAbsolute, join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
 import { FolderQuotas } from '../quota/folder-quotas.ts';
-import { listPaths } from './folder-listing.ts';
+import { listNames, listPaths } from './folder-listing.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
 
 /** Of volumes that the platform names. */
@@ -64,6 +64,12 @@ export class VolumeFolders {
   /** Removes the volume of a user with its content. */
   async removeNetwork(source: string): Promise<void> {
     await this.#remove(this.#locateNetwork(source));
+  }
+
+  /** Volumes of users that have a folder. */
+  async listNetwork(): Promise<string[]> {
+    const names = await listNames(join(this.#root, 'network-volumes'));
+    return names.filter((name) => PLAIN_NAME.test(name));
   }
 
   /** Does nothing if the volume has no folder yet: its first container gives it the size. */

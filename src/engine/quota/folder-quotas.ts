@@ -1,7 +1,7 @@
 // Limits how much a folder may hold, with a project quota of its file system (ext4 or xfs) where this machine gives one.
 // Needs root, and the programs chattr, lsattr, setquota and repquota.
 import { execFile } from 'node:child_process';
-import { readdir, readFile, realpath } from 'node:fs/promises';
+import { access, readdir, readFile, realpath } from 'node:fs/promises';
 import { findMount, findQuotaFault } from './mount-table.ts';
 import { chooseProject, type ProjectUse, readProject, readReport } from './project-report.ts';
 
@@ -41,11 +41,11 @@ export class FolderQuotas {
     });
   }
 
-  /** Removes the folder with `remove`, then forgets its limit. @throws the error of `remove` */
+  /** Removes the folder with `remove`, then forgets its limit if the folder is gone. @throws the error of `remove` */
   async remove(path: string, remove: () => Promise<void>): Promise<void> {
     const limited = await this.#inTurn(() => findLimited(path)).catch(() => undefined);
     await remove();
-    if (!limited) return;
+    if (!limited || (await isThere(path))) return;
     // A limit without a folder harms nobody.
     await setLimit(limited, 0).catch(() => {});
   }
@@ -55,6 +55,13 @@ export class FolderQuotas {
     this.#last = done.catch(() => {});
     return done;
   }
+}
+
+function isThere(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 interface LimitedFolder {

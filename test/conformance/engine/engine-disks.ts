@@ -67,8 +67,13 @@ export function describeDisks(stage: EngineStage): void {
       const next = await stage.run(note(path), { mounts });
       expect(await stage.untilPrinted(next.id, 'found [')).toContain('found [kept]');
       await stage.engine.remove(next.id, 'remove');
+      if (volumes.list) expect(await volumes.list()).toContain(source);
+      await volumes.grow?.(source, 2);
       await volumes.remove(source);
       await volumes.remove(source);
+      if (volumes.list) expect(await volumes.list()).not.toContain(source);
+      // Of a volume that does not exist.
+      await volumes.grow?.(source, 3);
       const last = await stage.run(note(path), { mounts });
       expect(await stage.untilPrinted(last.id, 'found [')).toContain('found []');
       await stage.engine.remove(last.id, 'remove');

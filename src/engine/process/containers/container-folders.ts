@@ -162,6 +162,10 @@ export class ContainerFolders {
     await this.#volumes.removeNetwork(source);
   }
 
+  listNetworkVolumes(): Promise<string[]> {
+    return this.#volumes.listNetwork();
+  }
+
   async growNetworkVolume(source: string, sizeGb: number): Promise<void> {
     await this.#volumes.growNetwork(source, sizeGb);
   }
