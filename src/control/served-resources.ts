@@ -46,14 +46,16 @@ export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, Bud
   listPods?: (() => readonly PodUse[]) | undefined;
   /** Measures network volumes. Default: they are not billed. */
   meters?: Pick<VolumeMeters, 'follow'> | undefined;
+  /** Called when a network volume may have grown. Default: nothing happens. */
+  onVolumeGrown?: ((source: string, sizeGb: number) => void) | undefined;
   /** Called when a network volume has been deleted. Default: nothing happens. */
   onVolumeRemoved?: (() => void) | undefined;
 }
 
 export async function openResources(options: ResourcesOptions): Promise<OpenResources> {
   const { catalog, sealer = new SecretSealer([]) } = options;
-  const { onVolumeRemoved: onRemoved } = options;
-  const networkVolumes = await openNetworkVolumes({ ...options, onRemoved });
+  const { onVolumeGrown: onGrown, onVolumeRemoved: onRemoved } = options;
+  const networkVolumes = await openNetworkVolumes({ ...options, onGrown, onRemoved });
   const registries = await Registries.open({ ...options, sealer });
   catalog.attach({
     volume: (userId, id) => findMountable(networkVolumes, userId, id),

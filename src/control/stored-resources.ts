@@ -38,6 +38,8 @@ export interface ResourceRules<Creation, Update, Item> {
   admitRemoval?: (userId: string, id: string) => void;
   /** In the commit of a removal. @throws ProblemError if something depends on the record */
   judgeRemoval?: (tx: Transaction, id: string, userId: string) => Step<void>;
+  /** When a change is on disk. */
+  noteChanged?: (userId: string, after: Item) => void;
   /** When a removal is on disk. */
   noteRemoved?: () => void;
   /** In the commit of each creation, change and removal. Returns what to do when it is on disk. */
@@ -198,6 +200,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     });
     this.#keep(changed);
     noteStored();
+    rules.noteChanged?.(userId, changed.item);
     return changed.item;
   }
 

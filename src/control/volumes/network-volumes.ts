@@ -27,6 +27,8 @@ export interface NetworkVolumesOptions {
   quotas?: Quotas | undefined;
   /** Default: volumes are not billed. */
   meters?: Pick<VolumeMeters, 'follow'> | undefined;
+  /** Called when a volume may have grown. Default: nothing happens. */
+  onGrown?: ((source: string, sizeGb: number) => void) | undefined;
   /** Called when a volume has been deleted: the engine may remove its content. Default: nothing happens. */
   onRemoved?: (() => void) | undefined;
 }
@@ -38,7 +40,16 @@ export type NetworkVolumeService = StoredResources<
 >;
 
 export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<NetworkVolumeService> {
-  const { catalog, clock, listPods = () => [], meters, onRemoved, quotas, store } = options;
+  const {
+    catalog,
+    clock,
+    listPods = () => [],
+    meters,
+    onGrown,
+    onRemoved,
+    quotas,
+    store,
+  } = options;
   return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, NetworkVolumeRecord>({
     ...{ store, clock, quotas },
     ...{ name: 'networkVolumes', prefix: 'vol', record: networkVolumeRecord },
@@ -70,6 +81,9 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
           throw new ProblemError('conflict', detail);
         }
         yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
+      },
+      noteChanged(userId, { id, size }) {
+        if (size !== null) onGrown?.(nameSource(userId, id), size);
       },
       ...(onRemoved && { noteRemoved: onRemoved }),
       ...(meters && { follow: (tx, change) => meters.follow(tx, change) }),

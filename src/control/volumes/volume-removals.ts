@@ -1,5 +1,6 @@
 // Removes the content of deleted network volumes from the engine. The commit that deletes a volume notes
-// what is left to remove, so that a crash or an engine that does not answer only delays the removal.
+// what is left to remove, so that a crash or an engine that does not answer only delays the removal. With several
+// nodes, each machine has a copy: the source stays noted, for a machine that is away now.
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -13,6 +14,11 @@ import {
 } from '../../store/store.ts';
 
 const KIND = 'removedVolume';
+/** Removed from all machines that could be called. */
+const GONE_KIND = 'goneVolume';
+/** How long, and for how many volumes, a machine may be away before its copies stay. */
+const KEEP_GONE_MS = 90 * 86_400_000;
+const MAX_GONE = 10_000;
 /** Removals of one pass. */
 const PAGE = 100;
 /** Interval of the attempts while removals are left, ms. */
@@ -38,6 +44,8 @@ export interface VolumeRemovalsOptions {
   volumes: NetworkVolumes;
   clock: Clock;
   log: Log;
+  /** Each machine has a copy of a volume, and machines may come back. */
+  hasCopies: boolean;
 }
 
 export class VolumeRemovals {
@@ -81,7 +89,9 @@ export class VolumeRemovals {
       const removed: boolean[] = [];
       for (const row of left) removed.push(await this.#remove(row));
       isDone = left.length < PAGE && !removed.includes(false);
+      await this.#removeCopies();
     } catch (error) {
+      isDone = false;
       if (!this.#isStopped) log.warn({ err: error }, 'removing network volumes failed, retrying');
     }
     if (isDone || this.#isStopped) return;
@@ -90,12 +100,16 @@ export class VolumeRemovals {
 
   /** @returns whether its content is gone. @throws the error of the store */
   async #remove(row: StoredResource): Promise<boolean> {
-    const { log, store, volumes } = this.#options;
-    const { body, id, position } = row;
+    const { clock, hasCopies, log, store, volumes } = this.#options;
+    const { id, position } = row;
     if (this.#isStopped) return false;
+    const gone = { ...row, kind: GONE_KIND, position: clock.now() };
     try {
-      await volumes.remove(removal.parse(JSON.parse(body)).source);
-      await store.write((tx) => tx.removeResource({ kind: KIND, id }), ENDING);
+      await volumes.remove(readSource(row));
+      await store.write(function* (tx) {
+        yield* tx.removeResource({ kind: KIND, id });
+        if (hasCopies) yield* tx.putResource(gone);
+      }, ENDING);
     } catch (error) {
       const isNew = !this.#stuck.has(id);
       this.#stuck.add(id);
@@ -113,4 +127,32 @@ export class VolumeRemovals {
     log.info({ volume: id }, 'network volume removed');
     return true;
   }
+
+  /** Removes what machines have that were away when a volume was deleted. @throws the error of store or engine */
+  async #removeCopies(): Promise<void> {
+    const { clock, hasCopies, log, store, volumes } = this.#options;
+    if (!hasCopies || !volumes.list || this.#isStopped) return;
+    const listing = { kind: GONE_KIND, limit: MAX_GONE + PAGE };
+    const gone = await store.read((tx) => tx.resources(listing));
+    if (gone.length === 0) return;
+    const found = new Set(await volumes.list());
+    for (const row of gone.filter((each) => found.has(readSource(each)))) {
+      if (this.#isStopped) return;
+      await volumes.remove(readSource(row));
+      log.info({ volume: row.id }, 'copy of a deleted network volume removed');
+    }
+    // Newest first.
+    const oldest = clock.now() - KEEP_GONE_MS;
+    const isOver = ({ position }: StoredResource, index: number) =>
+      index >= MAX_GONE || position < oldest;
+    const over = gone.filter(isOver);
+    if (over.length === 0) return;
+    await store.write(function* (tx) {
+      for (const { id } of over) yield* tx.removeResource({ kind: GONE_KIND, id });
+    }, ENDING);
+  }
+}
+
+function readSource({ body }: StoredResource): string {
+  return removal.parse(JSON.parse(body)).source;
 }

@@ -26,6 +26,7 @@ import { openResources, type ServedResource } from '../../control/served-resourc
 import { inspectUpload } from '../../control/versions/inspect-upload.ts';
 import { Versions } from '../../control/versions/versions.ts';
 import type { NetworkVolumeService } from '../../control/volumes/network-volumes.ts';
+import { growVolume } from '../../control/volumes/volume-growth.ts';
 import { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -158,7 +159,8 @@ export class Compute {
     const { catalog, clock, engine, limits, log, nodes, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
     const { networkVolumes: volumes } = engine ?? {};
-    const removals = volumes && new VolumeRemovals({ store, volumes, clock, log });
+    const removals =
+      volumes && new VolumeRemovals({ store, volumes, clock, log, hasCopies: nodes !== undefined });
     let opened: Pods | undefined;
     const { sealer } = options;
     let found: Endpoints | undefined;
@@ -186,6 +188,7 @@ export class Compute {
       },
       listPods: () => opened?.live.allAndComing() ?? [],
       onVolumeRemoved: () => void removals?.run(),
+      onVolumeGrown: (source, sizeGb) => void growVolume({ volumes, log }, source, sizeGb),
       engine: kind,
       // Of several nodes, the one that runs the worker may have the file.
       ...(kind === 'process' && !nodes && { findHandlerFault }),
@@ -356,6 +359,8 @@ export class Compute {
   /** Pods may have become reachable or unreachable. */
   noteMachines(): void {
     this.#control?.noteMachines();
+    // A node that is back may have volumes that were deleted meanwhile.
+    void this.#removals?.run();
   }
 
   /** Another process manages pods and workers from now on. */

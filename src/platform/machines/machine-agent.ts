@@ -83,6 +83,10 @@ export class MachineAgent {
         return engine.stateVolumes?.remove(act.endpointId);
       case 'removeNetworkVolume':
         return engine.networkVolumes?.remove(act.source);
+      case 'listNetworkVolumes':
+        return engine.networkVolumes?.list?.() ?? [];
+      case 'growNetworkVolume':
+        return engine.networkVolumes?.grow?.(act.source, act.sizeGb);
       case 'provideFolder':
         return workerFolders?.provide(act.endpointId);
       case 'readLeft':

@@ -73,6 +73,8 @@ export const machineAct = z.discriminatedUnion('verb', [
   z.object({ verb: z.literal('listVolumes') }),
   z.object({ verb: z.literal('removeVolumes'), endpointId }),
   z.object({ verb: z.literal('removeNetworkVolume'), source: z.string() }),
+  z.object({ verb: z.literal('listNetworkVolumes') }),
+  z.object({ verb: z.literal('growNetworkVolume'), source: z.string(), sizeGb: z.number() }),
   /** Makes the folder in which the endpoint's workers keep undelivered outcomes. */
   z.object({ verb: z.literal('provideFolder'), endpointId }),
   /** Outcomes that a worker has left. */

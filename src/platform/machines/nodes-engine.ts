@@ -40,11 +40,14 @@ export class NodesEngine implements Engine {
   readonly stateVolumes?: StateVolumes;
   readonly networkVolumes: NetworkVolumes = {
     remove: async (source) => {
-      const { machines } = this.#options;
-      const act = { verb: 'removeNetworkVolume', source } as const;
-      const { names } = machines;
-      if (names.length === 0) throw new EngineError('unavailable', 'no node answers');
-      await Promise.all(names.map((name) => machines.act(name, act)));
+      await this.#actAll({ verb: 'removeNetworkVolume', source });
+    },
+    grow: async (source, sizeGb) => {
+      await this.#actAll({ verb: 'growNetworkVolume', source, sizeGb });
+    },
+    list: async () => {
+      const lists = await this.#actAll({ verb: 'listNetworkVolumes' });
+      return [...new Set(lists.flatMap((list) => ids.parse(list)))];
     },
   };
   readonly #options: NodesEngineOptions;
@@ -120,6 +123,14 @@ export class NodesEngine implements Engine {
     if (node === undefined)
       throw new EngineError('unavailable', 'no node has the container of this pod');
     return machines.act(node, act);
+  }
+
+  /** On each machine that can be called. @throws EngineError also if there is none */
+  async #actAll(act: MachineAct): Promise<unknown[]> {
+    const { machines } = this.#options;
+    const { names } = machines;
+    if (names.length === 0) throw new EngineError('unavailable', 'no node answers');
+    return Promise.all(names.map((name) => machines.act(name, act)));
   }
 
   async #listAt(node: string): Promise<Container[]> {

@@ -215,12 +215,18 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     await expect.poll(countAll, LONG).toBe(0);
   });
 
-  it('pass requests for pods on, and remove a pod of a killed node when it is back', async () => {
+  it('pass requests for pods on, and remove pod and volume of a killed node when it is back', async () => {
     const cpu = { id: 'cpu', vcpuCount: 2, memory: 1 };
     const ids: string[] = [];
+    const volumeId = await create(nodes.at(1), '/v1/network-volumes', { name: 'own', size: 1 });
+    const mounts = { network: [{ volumeId, path: '/data' }] };
+    const countVolumes = async () => {
+      const folders = nodes.all.map(({ folder }) => join(folder, 'data/pods/network-volumes'));
+      return (await Promise.all(folders.map((folder) => readdir(folder)))).flat().length;
+    };
     for (const [index, node] of nodes.all.entries()) {
       const args = `sh -c 'echo pod ${index}; sleep 600'`;
-      const pod = { name: `pod-${index}`, image: 'none', args, cpu, disk: 1 };
+      const pod = { name: `pod-${index}`, image: 'none', args, cpu, disk: 1, mounts };
       ids.push(await create(node, '/v2/pods', pod));
     }
     const show = async (node: PlatformProcess, id: string) => {
@@ -234,6 +240,7 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     await expect.poll(statusesAt(nodes.at(1)), LONG).toEqual(['RUNNING', 'RUNNING', 'RUNNING']);
     const places = await Promise.all(ids.map(async (id) => (await show(nodes.at(2), id))?.node));
     expect(new Set(places).size).toBe(COUNT);
+    expect(await countVolumes()).toBe(COUNT);
     for (const [index, id] of ids.entries()) {
       const node = nodes.at((index + 1) % COUNT);
       const readLog = async () => (await node.fetch(`/v2/pods/${id}/logs`)).text();
@@ -255,8 +262,13 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     for (const id of ids) await other.fetch(`/v2/pods/${id}`, { method: 'DELETE' });
     await expect.poll(statusesAt(other), LONG).toEqual(ids.map(() => 'TERMINATED'));
     await expect.poll(countAll, LONG).toBe(lost.length);
+    const deleteVolume = async () =>
+      (await other.fetch(`/v1/network-volumes/${volumeId}`, { method: 'DELETE' })).status;
+    await expect.poll(deleteVolume, LONG).toBe(204);
+    await expect.poll(countVolumes, LONG).toBe(1);
     await killed.restart();
     await expect.poll(countAll, LONG).toBe(0);
+    await expect.poll(countVolumes, LONG).toBe(0);
   });
 
   it('report the pods of a killed leader, start no second ones, and adopt them when it is back', async () => {

@@ -19,25 +19,30 @@ const FILE = catalogFile.parse({
   users: { ada: { networkVolumes: [{ id: 'old', name: 'Old', dataCenterId: 'south' }] } },
 });
 
-async function open() {
+async function open({ hasCopies = false } = {}) {
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
   const clock = new ManualClock();
   const processors = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
   const pods: PodUse[] = [];
   const removed: string[] = [];
+  const grown: [string, number][] = [];
   const state = {
     fault: undefined as EngineError | undefined,
     /** The volume that can be removed nevertheless. */
     removable: undefined as string | undefined,
+    /** Volumes on machines that can be called. */
+    found: new Set<string>(),
   };
   const volumes = {
     async remove(source: string) {
       if (state.fault && source !== state.removable) throw state.fault;
       removed.push(source);
+      state.found.delete(source);
     },
+    list: async () => [...state.found],
   };
-  const removals = new VolumeRemovals({ store, clock, volumes, log: silentLog });
+  const removals = new VolumeRemovals({ store, clock, volumes, log: silentLog, hasCopies });
   const openAll = async () => {
     const catalog = new Catalog(
       composeCatalog({ file: FILE, devices: [], processors, readPassword: () => 'p' }),
@@ -45,6 +50,7 @@ async function open() {
     const opened = await openResources({
       ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
       onVolumeRemoved: () => void removals.run(),
+      onVolumeGrown: (source, sizeGb) => void grown.push([source, sizeGb]),
       ...{ log: silentLog, findEndpoint: () => undefined },
       spending: () => ({ read: async () => [] }),
     });
@@ -55,7 +61,18 @@ async function open() {
     onTestFinished(() => removals.stop());
     return removals.run();
   };
-  return { ...(await openAll()), store, clock, openAll, pods, removals, removed, start, state };
+  return {
+    ...(await openAll()),
+    store,
+    clock,
+    openAll,
+    grown,
+    pods,
+    removals,
+    removed,
+    start,
+    state,
+  };
 }
 
 const creation = { name: 'models', size: 10, dataCenterId: null };
@@ -90,9 +107,10 @@ describe('a network volume', () => {
   });
 
   it('grows, and never shrinks', async () => {
-    const { volumes } = await open();
+    const { grown, volumes } = await open();
     const { id } = await volumes.create('ada', creation);
     expect(await volumes.update('ada', id, { size: 20 })).toMatchObject({ size: 20 });
+    expect(grown).toEqual([[nameSource('ada', id), 20]]);
     const shrunk = volumes.update('ada', id, { size: 19 });
     await expect(shrunk).rejects.toMatchObject({ code: 'invalid', errors: [errorAt('size')] });
     expect(await volumes.update('ada', id, { name: 'n' })).toMatchObject({ size: 20, name: 'n' });
@@ -184,5 +202,37 @@ describe('the content of a deleted volume', () => {
       for (let pass = 0; pass < 3; pass++) await removals.run();
       expect(removed.at(-1)).toBe(`of ${id}`);
     }
+  });
+
+  it('is removed from a machine that was away, when it is back, also after a restart', async () => {
+    const { removals, removed, start, state, volumes } = await open({ hasCopies: true });
+    await start();
+    const [deleted, kept] = [
+      await volumes.create('ada', creation),
+      await volumes.create('ada', creation),
+    ].map(({ id }) => ({ id, source: nameSource('ada', id) }));
+    if (!deleted || !kept) throw new Error('there are no volumes');
+    await volumes.remove('ada', deleted.id);
+    await removals.run();
+    expect(removed).toEqual([deleted.source]);
+    await removals.stop();
+    state.found = new Set([deleted.source, kept.source, 'network-of-the-operator']);
+    await start();
+    expect(removed).toEqual([deleted.source, deleted.source]);
+    await removals.run();
+    expect(removed).toHaveLength(2);
+  });
+
+  it('is forgotten after 90 days', async () => {
+    const { clock, removals, removed, start, state, volumes } = await open({ hasCopies: true });
+    await start();
+    const { id } = await volumes.create('ada', creation);
+    await volumes.remove('ada', id);
+    await removals.run();
+    await clock.advance(91 * 86_400_000);
+    await removals.run();
+    state.found.add(nameSource('ada', id));
+    await removals.run();
+    expect(removed).toHaveLength(1);
   });
 });
