@@ -1,4 +1,4 @@
-// Options that loosen the restrictions of Docker containers.
+// Options that loosen the restrictions of pods.
 
 import { type Containment, USUAL_CAPABILITIES } from '../../platform/defaults.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
@@ -12,7 +12,7 @@ export const containmentOptions = {
     default: 4_096,
     env: 'MILLRACE_CONTAINER_PIDS',
     section: 'advanced',
-    help: '--engine docker: maximum number of processes and threads of one container; 0: no limit',
+    help: '--engine docker or process: maximum number of processes and threads of one pod; 0: no limit',
   }),
   containerCapabilities: text({
     placeholder: 'LIST',

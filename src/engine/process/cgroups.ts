@@ -1,5 +1,5 @@
 // Creates control groups, if the kernel permits. A group holds every process of a run, even hidden
-// ones, and limits their memory and processor time. Versions 1 and 2.
+// ones, and limits their number, memory and processor time. Versions 1 and 2.
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
@@ -24,9 +24,11 @@ export interface CgroupHome {
   tracking: string | null;
   memory: string | null;
   cpu: string | null;
+  /** Number of processes and threads. */
+  pids: string | null;
 }
 
-export const NO_CGROUPS: CgroupHome = { tracking: null, memory: null, cpu: null };
+export const NO_CGROUPS: CgroupHome = { tracking: null, memory: null, cpu: null, pids: null };
 
 export interface Hierarchy {
   /** Mount point. */
@@ -51,7 +53,9 @@ export function findCgroupHome(): CgroupHome {
   };
   const memory = first('memory') ?? (second?.limits ? second.folder : null);
   const cpu = first('cpu') ?? (second?.limits ? second.folder : null);
-  return { memory, cpu, tracking: second?.folder ?? memory ?? cpu };
+  const counts = second?.limits && delegate(second.folder, ['pids']);
+  const pids = first('pids') ?? (counts ? second.folder : null);
+  return { memory, cpu, pids, tracking: second?.folder ?? memory ?? cpu ?? pids };
 }
 
 /** Lines of /proc/PID/mountinfo about control groups. */
@@ -88,23 +92,34 @@ export function locateOwn(hierarchy: Hierarchy, membership: string): string {
  */
 function enterUnified(own: string): { folder: string; limits: boolean } | undefined {
   for (const folder of [own, dirname(own)]) {
-    if (delegateControllers(folder) && canJoinBelow(folder)) return { folder, limits: true };
+    const isDelegated = delegate(folder, ['memory', 'cpu']);
+    if (isDelegated && canJoinBelow(folder)) return { folder, limits: true };
   }
   return canJoinBelow(own) ? { folder: own, limits: false } : undefined;
 }
 
-function delegateControllers(folder: string): boolean {
+function delegate(folder: string, controllers: readonly string[]): boolean {
   const path = join(folder, 'cgroup.subtree_control');
-  const isThere = () => /\bmemory\b/.test(readText(path)) && /\bcpu\b/.test(readText(path));
+  const isThere = () => {
+    const delegated = readText(path).split(/\s+/);
+    return controllers.every((name) => delegated.includes(name));
+  };
   if (isThere()) return true;
-  return tryWrite(path, '+memory +cpu') && isThere();
+  return tryWrite(path, controllers.map((name) => `+${name}`).join(' ')) && isThere();
+}
+
+export interface RunBounds {
+  /** Null: no limit of memory and processor time. */
+  limits: ContainerSpec['limits'];
+  /** Processes and threads; 0: no limit. */
+  processes: number;
 }
 
 /** Creates a group for the run in each of the folders and sets the limits. */
 export function makeGroups(
   home: CgroupHome,
   name: string,
-  limits: ContainerSpec['limits'],
+  { limits, processes }: RunBounds,
 ): RunGroups {
   const make = (folder: string | null) => {
     if (folder === null) return null;
@@ -112,7 +127,13 @@ export function makeGroups(
     mkdirSync(path, { recursive: true });
     return path;
   };
-  const groups = { tracking: make(home.tracking), memory: make(home.memory), cpu: make(home.cpu) };
+  const groups = {
+    ...{ tracking: make(home.tracking), memory: make(home.memory) },
+    ...{ cpu: make(home.cpu), pids: make(home.pids) },
+  };
+  if (groups.pids !== null && processes > 0) {
+    writeFileSync(join(groups.pids, 'pids.max'), `${processes}`);
+  }
   if (!limits) return groups;
   const bytes = Math.round(limits.memoryGb * BYTES_PER_GB);
   const quota = Math.round(limits.vcpus * PERIOD_US);
@@ -135,6 +156,14 @@ function limitCpu(group: string, quota: number): void {
   if (tryWrite(join(group, 'cpu.max'), `${quota} ${PERIOD_US}`)) return;
   writeFileSync(join(group, 'cpu.cfs_period_us'), `${PERIOD_US}`);
   writeFileSync(join(group, 'cpu.cfs_quota_us'), `${quota}`);
+}
+
+/**
+ * From now on the group starts no more processes: otherwise one that forks fast enough could outrun its end. Does
+ * nothing to a group that counts none.
+ */
+export function forbidForks(group: string): void {
+  tryWrite(join(group, 'pids.max'), '0');
 }
 
 /** Moves the process into the groups. @throws Error if one of the groups refuses it */
@@ -200,8 +229,8 @@ export function listContainerGroups(
 }
 
 /** Existing groups whose names have this prefix. */
-export function listGroups({ cpu, memory, tracking }: CgroupHome, prefix: string): string[] {
-  return listFolders({ cpu, memory, tracking })
+export function listGroups(home: CgroupHome, prefix: string): string[] {
+  return listFolders(home)
     .flatMap(listBelow)
     .filter((group) => basename(group).startsWith(prefix));
 }
@@ -231,8 +260,8 @@ function listBelow(folder: string): string[] {
   }
 }
 
-function listFolders({ cpu, memory, tracking }: RunGroups): string[] {
-  return [...new Set([tracking, memory, cpu])].filter((folder) => folder !== null);
+function listFolders({ cpu, memory, pids, tracking }: RunGroups): string[] {
+  return [...new Set([tracking, memory, cpu, pids])].filter((folder) => folder !== null);
 }
 
 function readText(path: string): string {

@@ -30,6 +30,7 @@ import { ContainerWatch, type RunningContainer } from './containers/container-wa
 import { readLogEnd } from './log-file.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';
 import { PortPool } from './port-pool.ts';
+import { describeCapabilities } from './process-capabilities.ts';
 import { Remains } from './remains.ts';
 import { findMembers, killAll, requestExit } from './run-end.ts';
 import { OUT_OF_MEMORY } from './run-record.ts';
@@ -56,8 +57,12 @@ export interface ProcessEngineOptions {
    * Where control groups can be created. Default: detected; without any, limits are not enforced.
    */
   cgroups?: CgroupHome;
+  /** Processes and threads of a pod; 0: no limit. Default: 4,096. */
+  maxProcesses?: number | undefined;
   clock?: Clock;
 }
+
+const MAX_PROCESSES = 4_096;
 
 export class ProcessEngine implements Engine {
   readonly kind = 'process';
@@ -68,6 +73,7 @@ export class ProcessEngine implements Engine {
   };
   readonly #options: ProcessEngineOptions;
   readonly #clock: Clock;
+  readonly #maxProcesses: number;
   readonly #devices: readonly Device[];
   readonly #folders: ContainerFolders;
   #cgroupHome: CgroupHome | undefined;
@@ -89,6 +95,7 @@ export class ProcessEngine implements Engine {
     const { clock = systemClock, devices = [], folder, log, podUser } = options;
     this.#options = options;
     this.#clock = clock;
+    this.#maxProcesses = options.maxProcesses ?? MAX_PROCESSES;
     this.#devices = devices;
     this.#folders = new ContainerFolders({ root: folder, user: podUser, log });
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
@@ -106,26 +113,13 @@ export class ProcessEngine implements Engine {
     const { cgroups = findCgroupHome(), log } = this.#options;
     this.#cgroupHome = cgroups;
     this.#earlierGroups = listGroups(cgroups, this.#groupPrefix);
-    const { cpu, memory, tracking } = cgroups;
-    const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
-    log.info(holds, 'resource limits of pods');
+    const { limits } = describeCapabilities(cgroups, this.#maxProcesses);
+    log.info({ ...limits, groups: cgroups.tracking !== null }, 'resource limits of pods');
     return cgroups;
   }
 
-  /** The limits are those for which this machine lets the platform create control groups. */
   get capabilities(): EngineCapabilities {
-    const { cpu, memory } = this.#findCgroups();
-    return {
-      gpus: 'uuid',
-      gpusAtStart: true,
-      disk: { keptOverStop: true, limit: 'never' },
-      limits: { memory: memory !== null, cpu: cpu !== null, processes: false },
-      globalNetworking: false,
-      ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
-      mounts: { persistent: true, network: ['folder', 'name'] },
-      registries: false,
-      healthChecks: false,
-    };
+    return describeCapabilities(this.#findCgroups(), this.#maxProcesses);
   }
 
   create(spec: ContainerSpec): Promise<void> {
@@ -279,6 +273,7 @@ export class ProcessEngine implements Engine {
         ports: given,
         gpus,
         cgroups: this.#findCgroups(),
+        maxProcesses: this.#maxProcesses,
         groupPrefix: this.#groupPrefix,
         devices: this.#devices,
         runHandler: this.#options.runHandler,

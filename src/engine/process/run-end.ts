@@ -12,7 +12,7 @@ import {
   signalProcess,
 } from '../../base/process/process-table.ts';
 import { EngineError } from '../engine.ts';
-import { listMembers } from './cgroups.ts';
+import { forbidForks, listMembers } from './cgroups.ts';
 import { RUN_VARIABLE } from './environment.ts';
 import type { RunRecord } from './run-record.ts';
 
@@ -60,11 +60,15 @@ export async function requestExit(ending: GracefulEnd): Promise<void> {
 
 /** Kills all of its processes; resolves when none is left. @throws EngineError `unavailable` */
 export async function killAll(search: ProcessSearch, clock: Clock): Promise<void> {
-  const { known = [] } = search;
+  // A process that is exiting has no variables any more, but may still hold its files and devices.
+  const seen = new Map((search.known ?? []).map((entry) => [entry.pid, entry]));
   const giveUpAt = clock.now() + KILL_LIMIT_MS;
+  const counted = search.records.flatMap(({ groups }) => groups.pids ?? []);
+  for (const group of [...counted, ...(search.groups ?? [])]) forbidForks(group);
   for (;;) {
     const { found, unknown } = findMarked(search);
-    const members = [...found, ...known.filter(isStillThere)];
+    for (const entry of found) seen.set(entry.pid, entry);
+    const members = [...seen.values()].filter(isStillThere);
     if (members.length + unknown.length === 0) return;
     if (clock.now() >= giveUpAt) {
       if (members.length === 0) return;

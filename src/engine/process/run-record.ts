@@ -10,6 +10,8 @@ export const runGroups = z.object({
   tracking: z.string().nullable(),
   memory: z.string().nullable(),
   cpu: z.string().nullable(),
+  /** Null also in a record of an earlier version. */
+  pids: z.string().nullable().default(null),
 });
 export type RunGroups = z.infer<typeof runGroups>;
 

@@ -35,6 +35,8 @@ export interface RunStartOptions {
   /** UUIDs. */
   gpus: readonly string[];
   cgroups: CgroupHome;
+  /** Processes and threads of the run; 0: no limit. */
+  maxProcesses: number;
   /** Prefix of the groups' names. */
   groupPrefix: string;
   devices: readonly Device[];
@@ -77,11 +79,10 @@ export async function startRun(options: RunStartOptions): Promise<ChildProcess |
   // Two calls may start the same run.
   const once = randomBytes(4).toString('hex');
   const { generation, id } = spec;
-  const groups = makeGroups(
-    cgroups,
-    nameGroup(groupPrefix, { id, generation, number, once }),
-    spec.limits,
-  );
+  const groups = makeGroups(cgroups, nameGroup(groupPrefix, { id, generation, number, once }), {
+    limits: spec.limits,
+    processes: options.maxProcesses,
+  });
   const exitFile = join(folder.path, `exit-${once}`);
   let child: ChildProcess | undefined;
   try {

@@ -22,14 +22,14 @@ export interface EngineOptions {
   /** Measures GPUs by UUID. */
   measureGpus: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
   podUser?: PodUser | undefined;
-  /** For the engine `docker`. */
+  /** For the engine `docker`; `pids` also for `process`. */
   containment?: Containment | undefined;
   log: Log;
 }
 
 /** Loads only the requested engine. @throws PlatformOptionError */
 export async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
-  const { dataFolder, devices, kind, log, measureGpus, podUser } = options;
+  const { containment, dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
   if (kind === 'docker') return openDocker(options);
   if (kind === 'kubernetes') return openKubernetes(options);
@@ -40,6 +40,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
     devices,
     measureGpus,
     podUser,
+    maxProcesses: containment?.pids,
     runHandler: {
       execPath: process.execPath,
       args: [launcherPath, 'worker'],

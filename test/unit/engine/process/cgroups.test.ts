@@ -4,6 +4,7 @@ import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import {
+  forbidForks,
   hasRunOutOfMemory,
   joinGroups,
   listContainerGroups,
@@ -11,6 +12,7 @@ import {
   listMembers,
   locateOwn,
   makeGroups,
+  NO_CGROUPS,
   nameGroup,
   parseMounts,
   removeEmptyGroups,
@@ -74,10 +76,13 @@ describe('a group of a run', () => {
     const files = { 'memory.max': '', 'memory.swap.max': '', 'cpu.max': '' };
     const home = pretend(folder, files);
     writeFileSync(join(home, 'run/cgroup.procs'), '');
-    const groups = makeGroups({ tracking: home, memory: home, cpu: home }, 'run', {
-      vcpus: 1.5,
-      memoryGb: 2,
+    const groups = makeGroups({ tracking: home, memory: home, cpu: home, pids: home }, 'run', {
+      limits: { vcpus: 1.5, memoryGb: 2 },
+      processes: 9,
     });
+    expect(read('run/pids.max')).toBe('9');
+    forbidForks(join(home, 'run'));
+    expect(read('run/pids.max')).toBe('0');
     expect(read('run/memory.max')).toBe('2147483648');
     expect(read('run/memory.swap.max')).toBe('0');
     expect(read('run/cpu.max')).toBe('150000 100000');
@@ -88,20 +93,26 @@ describe('a group of a run', () => {
   it('of version 1 has a folder for each', () => {
     const memory = pretend(join(folder, 'm'), { 'memory.memsw.limit_in_bytes': '' });
     const cpu = pretend(join(folder, 'c'), {});
-    const groups = makeGroups({ tracking: memory, memory, cpu }, 'run', { vcpus: 2, memoryGb: 1 });
+    const pids = pretend(join(folder, 'p'), {});
+    const groups = makeGroups({ tracking: memory, memory, cpu, pids }, 'run', {
+      limits: { vcpus: 2, memoryGb: 1 },
+      processes: 0,
+    });
+    expect(() => read('p/run/pids.max')).toThrow('ENOENT');
     expect(read('m/run/memory.limit_in_bytes')).toBe('1073741824');
     expect(read('m/run/memory.memsw.limit_in_bytes')).toBe('1073741824');
     expect(read('c/run/cpu.cfs_quota_us')).toBe('200000');
     joinGroups(groups, 12);
-    expect(read('m/run/cgroup.procs') + read('c/run/cgroup.procs')).toBe('1212');
+    const joined = ['m', 'c', 'p'].map((part) => read(`${part}/run/cgroup.procs`));
+    expect(joined).toEqual(['12', '12', '12']);
   });
 
   it('is not created if none can be', () => {
-    const groups = makeGroups({ tracking: null, memory: null, cpu: null }, 'run', {
-      vcpus: 1,
-      memoryGb: 1,
+    const groups = makeGroups(NO_CGROUPS, 'run', {
+      limits: { vcpus: 1, memoryGb: 1 },
+      processes: 64,
     });
-    expect(groups).toEqual({ tracking: null, memory: null, cpu: null });
+    expect(groups).toEqual(NO_CGROUPS);
     joinGroups(groups, 12);
     expect(hasRunOutOfMemory(groups)).toBe(false);
   });
@@ -114,19 +125,19 @@ describe('a group of a run', () => {
   ])('shows by %s whether memory ran out', (name, text, hasRunOut) => {
     const home = pretend(folder, { [name]: text });
     const memory = join(home, 'run');
-    expect(hasRunOutOfMemory({ tracking: null, cpu: null, memory })).toBe(hasRunOut);
+    expect(hasRunOutOfMemory({ ...NO_CGROUPS, memory })).toBe(hasRunOut);
   });
 
   it('that was left behind is found by its name prefix', () => {
     for (const name of ['mine.a', 'mine.b/c', 'others'])
       mkdirSync(join(folder, name), { recursive: true });
     writeFileSync(join(folder, 'mine.b/c/busy'), '');
-    removeEmptyGroups(listGroups({ tracking: folder, memory: folder, cpu: null }, 'mine.'));
+    removeEmptyGroups(listGroups({ ...NO_CGROUPS, tracking: folder, memory: folder }, 'mine.'));
     expect(readdirSync(folder).sort()).toEqual(['mine.b', 'others']);
   });
 
   it('of a container is found by its name, but not that of a container with a longer name', () => {
-    const home = { tracking: folder, memory: folder, cpu: null };
+    const home = { ...NO_CGROUPS, tracking: folder, memory: folder };
     const run = { id: 'pod_a', generation: 1, number: 1, once: 'ab' };
     for (const other of [{}, { generation: 2 }, { number: 11 }, { id: 'pod_a.1' }]) {
       mkdirSync(join(folder, nameGroup('mine.', { ...run, ...other })));
@@ -147,7 +158,7 @@ describe('a group of a run', () => {
     mkdirSync(join(tracking, 'a/b'), { recursive: true });
     writeFileSync(join(tracking, 'cgroup.procs'), '1\n');
     writeFileSync(join(tracking, 'a/b/cgroup.procs'), '2\n3\n');
-    const groups = { tracking, memory: null, cpu: null };
+    const groups = { ...NO_CGROUPS, tracking };
     expect(listMembers(tracking)).toEqual([1, 2, 3]);
     rmSync(join(tracking, 'cgroup.procs'));
     rmSync(join(tracking, 'a/b/cgroup.procs'));

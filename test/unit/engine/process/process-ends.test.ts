@@ -233,3 +233,41 @@ describe('a platform that was killed', () => {
     expect(existsSync(join(pod.folder, 'discarded/pod_b@1@abc'))).toBe(false);
   });
 });
+
+describe.skipIf(findCgroupHome().pids === null)('a pod that starts processes without end', () => {
+  const BOMB = 'echo lit; bomb() { bomb | bomb & bomb | bomb; }; bomb';
+
+  it('ends alone, with all of its processes, and starts no more than its limit', async () => {
+    const MAX = 64;
+    pod.engine = pod.open({ maxProcesses: MAX });
+    expect(pod.engine.capabilities.limits.processes).toBe(true);
+    const other = makeSpec({ id: 'pod_b', args: shell('while :; do sh -c :; done') });
+    await pod.engine.create(other);
+    await pod.engine.start(other.id);
+    await pod.start({ args: shell(BOMB) });
+    await pod.untilPrinted('lit');
+    const group = readGroup('pids');
+    const count = () => Number(readFileSync(join(group, 'pids.current'), 'utf8'));
+    const hasRefused = () => /^max [1-9]/m.test(readFileSync(join(group, 'pids.events'), 'utf8'));
+    while (!hasRefused()) await sleep(5);
+    expect(count()).toBeLessThanOrEqual(MAX);
+    // Another platform process ends it.
+    pod.engine = pod.open({ maxProcesses: MAX });
+    await pod.engine.stop('pod_a', 100);
+    expect(await pod.engine.inspect('pod_a')).toMatchObject({ state: 'exited' });
+    expect(existsSync(group)).toBe(false);
+    expect(await pod.engine.inspect(other.id)).toMatchObject({ state: 'running' });
+  });
+
+  it('has no limit if the operator wants none', async () => {
+    pod.engine = pod.open({ maxProcesses: 0 });
+    await pod.start();
+    expect(readFileSync(join(readGroup('pids'), 'pids.max'), 'utf8')).toBe('max\n');
+    expect(pod.engine.capabilities.limits.processes).toBe(false);
+  });
+
+  function readGroup(name: string): string {
+    const { groups } = JSON.parse(pod.readRun().lines[2] ?? '');
+    return groups[name];
+  }
+});

@@ -13,7 +13,7 @@ import { isOddName, shellArgs, writeRunScript } from '../../../../src/engine/pro
 const note = {
   startedAt: 5,
   ports: [],
-  groups: { tracking: null, memory: null, cpu: null },
+  groups: { tracking: null, memory: null, cpu: null, pids: null },
   gpus: null,
   exitFile: 'exit-ab',
 };
