@@ -117,6 +117,8 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     version,
     listPods: pods && (() => pods.all()),
     catalog: options.resources?.catalog,
+    readCosts:
+      pods && (() => options.resources?.billing.readTotals((id) => endpoints.has(id)) ?? []),
     isLeader: () => {
       const { forwarding } = options;
       return !forwarding || forwarding.placement.find(undefined).kind === 'here';

@@ -1,6 +1,7 @@
 // docs/operations/metrics.md lists exactly the metrics of a platform and of a worker, with their types and labels.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../src/base/clock.ts';
+import { CostTotals } from '../../src/control/billing/cost-totals.ts';
 import { createWorkerMetrics } from '../../src/worker/health/worker-metrics.ts';
 import { createFleetMetrics } from '../../src/worker/supervisor/fleet-metrics.ts';
 import { completed, Hand, outcomeOf } from '../conformance/platform.ts';
@@ -22,15 +23,19 @@ const toNames = (metrics: readonly Pick<DocumentedMetric, 'name' | 'type'>[]) =>
 
 /** With series of as many metrics as can be made to have some. */
 async function readPlatform(): Promise<string> {
-  const world = await PodWorld.open();
+  const clock = new ManualClock();
+  const totals = new CostTotals(clock);
+  const world = await PodWorld.open({ pods: { onBilled: totals.add.bind(totals) } });
   onTestFinished(() => world.close());
+  await world.create();
+  await world.settle(600_000);
   const store = {
     findFault: async () => undefined,
     ...{ warnings: [], failures: new Map([['SQLITE_FULL', 1]]) },
     shards: { open: 1, failing: 0, givenUp: 0 },
     measure: () => ({ database: 1, wal: 1, free: 1 }),
   };
-  const platform = await startPlatform({ server: { store, pods: world.pods } });
+  const platform = await startPlatform({ server: { store, pods: world.pods }, totals });
   const { queue, workers } = platform;
   const worker = new Hand(() => queue.link(ENDPOINT));
   await worker.hello();

@@ -5,12 +5,15 @@ import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { EventHub } from '../events/event-hub.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
+import { type CostMetricsOptions, registerCostMetrics } from './cost-metrics.ts';
 import { formatJobTimes } from './job-time-metrics.ts';
 import { type PodMetricsOptions, registerPodMetrics } from './pod-metrics.ts';
 import { registerStoreMetrics } from './store-metrics.ts';
 import type { StoreStatus } from './store-status.ts';
 
-export interface MetricsOptions extends Omit<PodMetricsOptions, 'registry'> {
+export interface MetricsOptions
+  extends Omit<PodMetricsOptions, 'registry'>,
+    Omit<CostMetricsOptions, 'registry'> {
   /** Belongs to one server: a registry accepts each metric name once. */
   registry: Registry;
   queue: Queues;
@@ -57,6 +60,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   const refreshWebhooks = registerWebhookMetrics(options);
   const refreshGpus = registerGpuMetrics(options);
   const refreshPods = registerPodMetrics(options);
+  const refreshCosts = registerCostMetrics(options);
   const refreshStore = registerStoreMetrics(registry, options.store);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
@@ -80,6 +84,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
       await refreshWebhooks().catch(ignoreStoreFailure);
       refreshGpus();
       refreshPods();
+      refreshCosts();
       await refreshStore();
       return `${await registry.metrics()}${formatJobTimes(options.queue.jobTimes())}`;
     },

@@ -34,6 +34,9 @@ const storedBill = z.object({
   units: z.string().regex(/^\d+$/).transform(BigInt),
 });
 
+/** Called with intervals that are on the bill from now on. */
+export type OnBilled = (resource: BilledResource, intervals: readonly Interval[]) => void;
+
 /** Amounts that add up. */
 export interface Amount {
   ms: number;

@@ -27,6 +27,7 @@ import {
   splitInterval,
   USER_SUM,
 } from './bill-rows.ts';
+import type { CostTotal, CostTotals } from './cost-totals.ts';
 import type { Interval } from './intervals.ts';
 import { billedAs } from './pod-meter.ts';
 import type { VolumeMeters } from './volume-meters.ts';
@@ -71,6 +72,8 @@ export interface BillingOptions {
   pods: () => Pick<Pods, 'live' | 'meter'> | undefined;
   /** Default: network volumes are not billed. */
   volumes?: Pick<VolumeMeters, 'open'> | undefined;
+  /** Default: nothing is counted for metrics. */
+  totals?: CostTotals | undefined;
   /** Undefined: none is known. */
   nameOf: (kind: BilledKind, id: string) => string | undefined;
   /** Stored rows that one answer may be made from. Default: 50,000. */
@@ -141,6 +144,11 @@ export class Billing {
       const interval = pods?.meter.unseenInterval(pod, now);
       if (interval) yield { resource: billedAs(pod), interval };
     }
+  }
+
+  /** What was spent since this process manages pods. `exists`: whether the endpoint has not been deleted. */
+  readTotals(exists: (endpointId: string) => boolean): CostTotal[] {
+    return this.#options.totals?.read(this.openIntervals(), exists) ?? [];
   }
 
   /** Removes rows whose retention is over. */

@@ -11,7 +11,7 @@ import {
 } from '../../wire/resources/network-volume.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { FollowedChange } from '../stored-resources.ts';
-import { addToBill, type BilledResource } from './bill-rows.ts';
+import { addToBill, type BilledResource, type OnBilled } from './bill-rows.ts';
 import {
   close,
   type Interval,
@@ -47,6 +47,8 @@ export interface VolumeMetersOptions {
   priceOf: (dataCenterId: string) => number;
   /** The volumes of all users. */
   listVolumes: () => readonly { userId: string; item: NetworkVolumeRecord }[];
+  /** Called with what is on the bill from now on. Default: nothing happens. */
+  onBilled?: OnBilled | undefined;
 }
 
 const storedMeter = z.object({ name: z.string(), meter: meterState });
@@ -71,6 +73,7 @@ interface Stored {
   id: string;
   /** Undefined: the volume is gone. */
   kept: Kept | undefined;
+  billed?: { resource: BilledResource; intervals: readonly Interval[] };
 }
 
 export interface OpenInterval {
@@ -185,11 +188,12 @@ export class VolumeMeters {
     yield* addToBill(tx, resource, billed);
     if (!volume) {
       yield* tx.removeResource({ kind: KIND, id });
-      return { id, kept: undefined };
+      return { id, kept: undefined, billed: { resource, intervals: billed } };
     }
     const body = JSON.stringify({ name, meter });
     yield* tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
-    return { id, kept: { resource, meter, last } };
+    const kept = { resource, meter, last };
+    return { id, kept, billed: { resource, intervals: billed } };
   }
 
   #needsMeasuring(volume: NetworkVolumeRecord, last: LastSight): boolean {
@@ -219,7 +223,8 @@ export class VolumeMeters {
     return { price: micros * (size ?? 0), hours: MONTH_HOURS, gpus: 0 };
   }
 
-  #note({ id, kept }: Stored): void {
+  #note({ billed, id, kept }: Stored): void {
+    if (billed) this.#options.onBilled?.(billed.resource, billed.intervals);
     const known = this.#kept.get(id);
     if (!kept) this.#kept.delete(id);
     // A commit before may be told later.

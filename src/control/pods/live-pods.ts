@@ -5,7 +5,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { addToBill } from '../billing/bill-rows.ts';
+import { addToBill, type OnBilled } from '../billing/bill-rows.ts';
 import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
@@ -30,6 +30,8 @@ export interface LivePodsOptions {
   clock: Clock;
   /** UUIDs of all GPUs of a type on the machine of a node; undefined: on the only machine. */
   gpuDevices: (gpuTypeId: string, node: string | undefined) => readonly string[];
+  /** Called with what is on the bill from now on. Default: nothing happens. */
+  onBilled?: OnBilled | undefined;
 }
 
 /** GPUs for a pod that is being written. */
@@ -167,6 +169,7 @@ export class LivePods implements NamedRecords {
     const expected = known && decide(known).pod;
     if (!expected || expected === known) return known;
     const term = this.#term;
+    let billed: BilledChange['intervals'] = [];
     const write = () =>
       this.#options.store.write(function* (tx) {
         const stored = yield* tx.resource({ kind: 'pod', id });
@@ -175,10 +178,13 @@ export class LivePods implements NamedRecords {
         const { intervals, pod: next } = decide(pod);
         if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
         yield* addToBill(tx, billedAs(next), intervals);
+        billed = intervals;
         return next;
       }, ENDING);
     const changed = await this.#writing(expected, write, (written) => {
-      if (written && term === this.#term) this.#keep(written);
+      if (!written || term !== this.#term) return;
+      this.#keep(written);
+      this.#options.onBilled?.(billedAs(written), billed);
     });
     if (term === this.#term) this.#notify(id, 'record');
     return changed;

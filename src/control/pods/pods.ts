@@ -7,6 +7,7 @@ import { OWNER, type Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
+import type { OnBilled } from '../billing/bill-rows.ts';
 import { PodMeter } from '../billing/pod-meter.ts';
 import {
   type Amounts,
@@ -64,6 +65,8 @@ export interface PodsOptions {
   listPlaces?: (() => readonly Place[]) | undefined;
   /** UUIDs of the GPUs on the machine of a node. Default: the only machine has all of them. */
   gpusOfNode?: ((node: string) => ReadonlySet<string>) | undefined;
+  /** Called with what is on the bill from now on. Default: nothing happens. */
+  onBilled?: OnBilled | undefined;
 }
 
 export class Pods implements NamedRecords {
@@ -111,7 +114,8 @@ export class Pods implements NamedRecords {
       const own = node === undefined ? undefined : gpusOfNode?.(node);
       return catalog.gpuDevices(gpuTypeId).filter((uuid) => !own || own.has(uuid));
     };
-    return new Pods(options, new LivePods({ store, clock, gpuDevices }));
+    const { onBilled } = options;
+    return new Pods(options, new LivePods({ store, clock, gpuDevices, onBilled }));
   }
 
   /** @throws ProblemError `forbidden` if the engine is not available to this user */

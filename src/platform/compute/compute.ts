@@ -8,6 +8,7 @@ import { PodTargets } from '../../control/balancing/worker-targets.ts';
 import { Billing } from '../../control/billing/billing.ts';
 import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
+import { CostTotals } from '../../control/billing/cost-totals.ts';
 import { Spending } from '../../control/billing/spending.ts';
 import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
@@ -104,6 +105,7 @@ export class Compute {
   readonly #engineParts: EngineParts | undefined;
   readonly #removals: VolumeRemovals | undefined;
   readonly #meters: VolumeMeters;
+  readonly #totals: CostTotals;
   #control: PodControl | undefined;
 
   private constructor(
@@ -122,6 +124,7 @@ export class Compute {
       pods: Pods | undefined;
       removals: VolumeRemovals | undefined;
       meters: VolumeMeters;
+      totals: CostTotals;
     },
   ) {
     const { catalog, clock, engine, log } = options;
@@ -135,6 +138,7 @@ export class Compute {
     this.registries = registries;
     this.#removals = removals;
     this.#meters = parts.meters;
+    this.#totals = parts.totals;
     this.endpoints = endpoints;
     this.decisions = decisions;
     this.versions = new Versions({
@@ -165,9 +169,11 @@ export class Compute {
     const { sealer } = options;
     let found: Endpoints | undefined;
     const podStore = nodes?.store ?? store;
+    const totals = new CostTotals(clock);
+    const onBilled = totals.add.bind(totals);
     let knownVolumes: NetworkVolumeService | undefined;
     const meters = new VolumeMeters({
-      ...{ store: podStore, clock, log },
+      ...{ store: podStore, clock, log, onBilled },
       priceOf: (dataCenterId) => catalog.volumePriceOf(dataCenterId),
       listVolumes: () => knownVolumes?.entries() ?? [],
     });
@@ -175,7 +181,7 @@ export class Compute {
       billed === 'endpoint' ? found?.nameOf(id) : meters.nameOf(id);
     const listOwn = () => opened;
     const billing = new Billing({
-      ...{ store: podStore, clock, pods: listOwn, volumes: meters, nameOf },
+      ...{ store: podStore, clock, pods: listOwn, volumes: meters, totals, nameOf },
     });
     const spending = new Spending({ store: podStore, clock, billing: () => billing });
     const { budgets, networkVolumes, registries, served, templates } = await openResources({
@@ -199,7 +205,7 @@ export class Compute {
       engine &&
       Pods.create({
         ...{ store: podStore, clock, engine, catalog, templates, processUsers, quotas, limits },
-        ...{ listPlaces, gpusOfNode: nodes?.gpusOfNode },
+        ...{ listPlaces, gpusOfNode: nodes?.gpusOfNode, onBilled },
         findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
       });
     opened = pods;
@@ -220,7 +226,17 @@ export class Compute {
     const decisions = await Decisions.open(podStore);
     const compute = new Compute(options, {
       ...{ billing, budgets, registries },
-      ...{ served, templates, networkVolumes, endpoints, decisions, pods, removals, meters },
+      ...{
+        served,
+        templates,
+        networkVolumes,
+        endpoints,
+        decisions,
+        pods,
+        removals,
+        meters,
+        totals,
+      },
     });
     if (!nodes) await compute.#readBudgets();
     return compute;
@@ -252,6 +268,7 @@ export class Compute {
   async load(): Promise<void> {
     await Promise.all([this.pods?.live.load(), this.#meters.load()]);
     this.pods?.meter.clear();
+    this.#totals.start();
     await this.#readBudgets();
   }
 

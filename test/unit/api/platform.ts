@@ -14,6 +14,7 @@ import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
 import { Billing } from '../../../src/control/billing/billing.ts';
+import type { CostTotals } from '../../../src/control/billing/cost-totals.ts';
 import { Spending } from '../../../src/control/billing/spending.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import {
@@ -50,6 +51,8 @@ export interface PlatformSettings {
   engine?: EngineKind;
   /** Default: no endpoint is load-balanced. */
   balancing?: Pick<BalancerOptions, 'targets' | 'waitMs' | 'maxOpen'>;
+  /** Of the metrics of costs. Default: none is counted. */
+  totals?: CostTotals;
   /** Default: a catalog of nothing but processors. */
   offers?: { file?: CatalogFile; devices?: Device[]; heldGpus?: string[] };
 }
@@ -106,7 +109,10 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const sessions = await Sessions.open({ store, clock, keys });
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
-  const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const billing = new Billing({
+    ...{ store, clock, totals: settings.totals, nameOf: () => undefined },
+    pods: () => settings.server?.pods,
+  });
   const spending = new Spending({ store, clock, billing: () => billing });
   const findEndpoint = (userId: string, id: string) =>
     endpoints.find(id)?.userId === userId ? id : undefined;
