@@ -22,6 +22,7 @@ import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
 import { checkDataFolder, lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
+import { listSecretFiles, warnOfOpenFiles } from './files/secret-files.ts';
 import { openSealer } from './files/secret-keys.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { openMachine } from './machine.ts';
@@ -104,6 +105,7 @@ async function open(
   const tracing = openTraces({ ...options, url: ofNode?.nodes.url });
   if (tracing) closers.push(() => tracing.close());
   if (dataFolder !== undefined) checkDataFolder(dataFolder);
+  warnOfOpenFiles(listSecretFiles(options), options.log);
   // Before the lock, which creates missing folders for the platform's user only.
   const podUser = await findPodUser(options);
   if (dataFolder !== undefined) {
@@ -155,20 +157,14 @@ interface StoreParts extends Omit<CompleteOptions, 'store'> {
 }
 
 async function findPodUser(options: CompleteOptions): Promise<PodUser | undefined> {
-  const { compute, dataFolder, keyFile, log, nodes, secretsKeyFile, tls, webhooks } = options;
+  const { compute, dataFolder, log } = options;
   const { engine, podUser: given } = compute;
   if (engine === 'none') return undefined;
   if (dataFolder === undefined) {
     const problem = `is needed with the engine ${engine}`;
     throw new PlatformOptionError('invalid', 'dataFolder', problem);
   }
-  const secretFiles = {
-    keyFile,
-    'tls.key': tls?.keyFile,
-    'webhooks.secretFile': webhooks.secretFile,
-    secretsKeyFile,
-    'nodes.secretFile': nodes?.secretFile,
-  };
+  const secretFiles = listSecretFiles(options);
   return choosePodUser({ given, engine, dataFolder, secretFiles, log });
 }
 
