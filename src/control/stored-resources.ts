@@ -25,11 +25,17 @@ import { Positions } from './list-positions.ts';
 import { type NamedRecords, NameIndex } from './name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 
+/** The parts of a new resource that its creation does not give. */
+export interface MadeResource {
+  id: string;
+  createdAt: string;
+}
+
 export interface ResourceRules<Creation, Update, Item> {
   /** Returns the record of a new resource. */
-  compose: (made: { id: string; createdAt: string }, creation: Creation) => Item;
+  compose: (made: MadeResource, creation: Creation, userId: string) => Item;
   /** Returns the record after a change. Default: omitted members keep their value. */
-  change?: (before: Item, update: Update) => Item;
+  change?: (before: Item, update: Update, userId: string) => Item;
   /** @throws ProblemError if the user may not create or change it so */
   admit?: (userId: string, given: Creation | Update) => void;
   /** In the commit of a change. @throws ProblemError if something depends on the record before */
@@ -164,7 +170,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     rules.admit?.(userId, creation);
     const now = clock.now();
     const made = { id: `${prefix}_${createUuidV7(now)}`, createdAt: new Date(now).toISOString() };
-    const item = rules.compose(made, creation);
+    const item = rules.compose(made, creation, userId);
     const kept = { userId, position: this.#positions.next(now), item };
     const stored = this.#toStored(kept);
     const release = this.#count.reserve(userId);
@@ -192,7 +198,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
     const { changed, noteStored } = await store.write(function* (tx) {
       const before = read(yield* tx.resource(key));
-      const after = { ...before, item: change(before.item, update) };
+      const after = { ...before, item: change(before.item, update, userId) };
       if (judgeChange) yield* judgeChange(tx, after.item);
       yield* tx.putResource(toStored(after));
       const followed = yield* follow(rules, tx, { userId, id, after: after.item });
@@ -228,17 +234,17 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   }
 
   /** Changes records of all users; `decide` returns the same object for no change. */
-  async rewrite(decide: (item: Item) => Item): Promise<void> {
+  async rewrite(decide: (item: Item, userId: string) => Item): Promise<void> {
     const read = (stored: StoredResource) => this.#read(stored);
     const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
-    for (const { item } of [...this.#kept.values()]) {
-      if (decide(item) === item) continue;
+    for (const { item, userId } of [...this.#kept.values()]) {
+      if (decide(item, userId) === item) continue;
       const key = { kind: this.#kind, id: item.id };
       const changed = await this.#options.store.write(function* (tx) {
         const stored = yield* tx.resource(key);
         if (!stored) return undefined;
         const before = read(stored);
-        const after = { ...before, item: decide(before.item) };
+        const after = { ...before, item: decide(before.item, before.userId) };
         yield* tx.putResource(toStored(after));
         return after;
       });

@@ -19,7 +19,12 @@ import type { NamedRecords } from '../name-index.ts';
 import { describeUses, type PodUse } from '../pods/pod-use.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
-import { type SecretSealer, sealedSecret, UnopenedSecretError } from './sealed-secret.ts';
+import {
+  type SealedSecret,
+  type SecretSealer,
+  sealedSecret,
+  UnopenedSecretError,
+} from './sealed-secret.ts';
 
 /** As it is stored; a declared one has no secret here. */
 const storedRegistry = registryRecord.extend({ secret: sealedSecret.nullable() });
@@ -38,6 +43,8 @@ export interface RegistriesOptions {
 
 type Kept = StoredResources<RegistryCreation, RegistryUpdate, StoredRegistry>;
 
+/** Of what secrets are bound to. */
+const VERSION = 2;
 const NO_KEY = 'the platform has no key that encrypts secrets; start it with --secrets-key-file';
 
 export class Registries
@@ -100,7 +107,7 @@ export class Registries
     if (!found?.secret) return undefined;
     const { server, username } = found;
     try {
-      return { server, username, password: this.#sealer.open(found.secret, ownerOf(found)) };
+      return { server, username, password: openSecret(this.#sealer, found, userId) };
     } catch (error) {
       if (!(error instanceof UnopenedSecretError)) throw error;
       const detail = `the secret of the registry ${id} cannot be opened: ${error.message}`;
@@ -118,16 +125,15 @@ export class Registries
     log.warn({ keys, registries: missing.length }, 'key of secrets of registries is missing');
   }
 
-  /** Seals with the current key what an earlier one has sealed; leaves what cannot be opened. */
+  /** Seals again what an earlier key or an earlier version has sealed; leaves what cannot be opened. */
   async reseal(): Promise<void> {
     const sealer = this.#sealer;
-    await this.#kept.rewrite((registry) => {
+    await this.#kept.rewrite((registry, userId) => {
       const { secret } = registry;
-      const isDone = !secret || secret.keyId === sealer.keyId || !sealer.has(secret.keyId);
-      if (isDone) return registry;
-      const owner = ownerOf(registry);
+      const isCurrent = secret?.keyId === sealer.keyId && secret?.version === VERSION;
+      if (!secret || isCurrent || !sealer.has(secret.keyId)) return registry;
       try {
-        return { ...registry, secret: sealer.seal(sealer.open(secret, owner), owner) };
+        return sealSecret(sealer, registry, userId, openSecret(sealer, registry, userId));
       } catch (error) {
         if (error instanceof UnopenedSecretError) return registry;
         throw error;
@@ -144,11 +150,11 @@ function openKept(options: RegistriesOptions): Promise<Kept> {
     declared: (userId) =>
       catalog.declaredRegistries(userId).map((each) => ({ ...each, secret: null })),
     rules: {
-      compose({ createdAt, id }, { name, secret, server, username }) {
+      compose({ createdAt, id }, { name, secret, server, username }, userId) {
         const registry = { id, name, server, username, declared: false, createdAt };
-        return { ...registry, secret: sealer.seal(secret, ownerOf(registry)) };
+        return sealSecret(sealer, registry, userId, secret);
       },
-      change: (before, update) => changeRegistry(before, update, sealer),
+      change: (before, update, userId) => changeRegistry({ before, update, userId, sealer }),
       admit(_userId, { secret, username }) {
         const isSealed = secret !== undefined || username !== undefined;
         if (isSealed && sealer.keyId === undefined) throw new ProblemError('conflict', NO_KEY);
@@ -168,18 +174,21 @@ function openKept(options: RegistriesOptions): Promise<Kept> {
   });
 }
 
+interface RegistryChange {
+  before: StoredRegistry;
+  update: RegistryUpdate;
+  userId: string;
+  sealer: SecretSealer;
+}
+
 /** A new user name belongs to the secret too, so the secret is sealed again. @throws ProblemError `conflict` */
-function changeRegistry(
-  before: StoredRegistry,
-  { secret, ...update }: RegistryUpdate,
-  sealer: SecretSealer,
-): StoredRegistry {
-  const after = { ...before, ...update };
-  if (secret !== undefined) return { ...after, secret: sealer.seal(secret, ownerOf(after)) };
+function changeRegistry({ before, sealer, update, userId }: RegistryChange): StoredRegistry {
+  const { secret, ...fields } = update;
+  const after = { ...before, ...fields };
+  if (secret !== undefined) return sealSecret(sealer, after, userId, secret);
   if (after.username === before.username || !before.secret) return after;
   try {
-    const opened = sealer.open(before.secret, ownerOf(before));
-    return { ...after, secret: sealer.seal(opened, ownerOf(after)) };
+    return sealSecret(sealer, after, userId, openSecret(sealer, before, userId));
   } catch (error) {
     if (!(error instanceof UnopenedSecretError)) throw error;
     const detail = `the secret cannot be opened: ${error.message}; send the secret with the username`;
@@ -187,9 +196,34 @@ function changeRegistry(
   }
 }
 
-/** The secret is only for this server and user: a changed row does not send it elsewhere. */
-function ownerOf({ id, server, username }: RegistryRecord): string[] {
-  return ['registry', id, server, username];
+function sealSecret(
+  sealer: SecretSealer,
+  registry: RegistryRecord,
+  userId: string,
+  secret: string,
+): StoredRegistry {
+  const owner = ownerOf(registry, userId, VERSION);
+  return { ...registry, secret: { version: VERSION, ...sealer.seal(secret, owner) } };
+}
+
+/** @throws UnopenedSecretError */
+function openSecret(sealer: SecretSealer, registry: StoredRegistry, userId: string): string {
+  const { secret } = registry;
+  if (!secret) throw new UnopenedSecretError('the database has no secret');
+  return sealer.open(secret, ownerOf(registry, userId, secret.version));
+}
+
+/**
+ * The secret is only for this registry of this owner, its server and its user name: a changed row neither sends it to
+ * another host nor gives it to another user. The first version did not name the owner.
+ */
+function ownerOf(
+  { id, server, username }: RegistryRecord,
+  userId: string,
+  version: SealedSecret['version'],
+): string[] {
+  if (version === undefined) return ['registry', id, server, username];
+  return ['registry 2', userId, id, server, username];
 }
 
 function show({ secret: _secret, ...record }: StoredRegistry): RegistryRecord {

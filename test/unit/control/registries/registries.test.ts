@@ -1,12 +1,13 @@
 // Registries of users: their secrets are sealed, opened with the right key only, and used by pods.
 import { randomBytes } from 'node:crypto';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { z } from 'zod';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
 import type { PodUse } from '../../../../src/control/pods/pod-use.ts';
-import { SecretSealer } from '../../../../src/control/registries/sealed-secret.ts';
+import { SecretSealer, sealedSecret } from '../../../../src/control/registries/sealed-secret.ts';
 import { openResources } from '../../../../src/control/served-resources.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
@@ -23,6 +24,8 @@ const FILE = catalogFile.parse({
     },
   },
 });
+
+const sealedRow = z.object({ secret: sealedSecret });
 
 function openStore() {
   const store = openSqliteStore({ path: ':memory:' });
@@ -161,6 +164,49 @@ describe('the key of secrets', () => {
     await store.write((tx) => tx.putResource({ ...stored, body }));
     const { catalog } = await open([OLD], store);
     expect(() => catalog.registry('ada', id)).toThrowError(unavailable('changed in the database'));
+  });
+
+  it('does not open a secret whose row was given to another user, or has a swapped secret', async () => {
+    const { registries, store } = await open();
+    const [own, other] = [
+      await registries.create('ada', LOGIN),
+      await registries.create('bob', LOGIN),
+    ];
+    const readRow = async (id: string) => {
+      const row = await store.read((tx) => tx.resource({ kind: 'registry', id }));
+      if (!row) throw new Error('nothing is stored');
+      return row;
+    };
+    const [ofAda, ofBob] = [await readRow(own.id), await readRow(other.id)];
+    await store.write(function* (tx) {
+      yield* tx.removeResource({ kind: 'registry', id: own.id });
+      yield* tx.putResource({ ...ofAda, userId: 'bob' });
+    });
+    const given = await open([OLD], store);
+    const refused = unavailable('changed in the database');
+    expect(() => given.catalog.registry('bob', own.id)).toThrowError(refused);
+    const { secret } = sealedRow.parse(JSON.parse(ofAda.body));
+    const body = JSON.stringify({ ...JSON.parse(ofBob.body), secret });
+    await store.write((tx) => tx.putResource({ ...ofBob, body }));
+    const swapped = await open([OLD], store);
+    expect(() => swapped.catalog.registry('bob', other.id)).toThrowError(refused);
+  });
+
+  it('opens a secret of the first version, and binds it to its user at the start', async () => {
+    const { readStored, registries, store } = await open();
+    const { id } = await registries.create('ada', LOGIN);
+    const row = await store.read((tx) => tx.resource({ kind: 'registry', id }));
+    if (!row) throw new Error('nothing is stored');
+    const owner = ['registry', id, LOGIN.server, LOGIN.username];
+    const secret = new SecretSealer([OLD]).seal(SECRET, owner);
+    const body = JSON.stringify({ ...JSON.parse(row.body), secret });
+    await store.write((tx) => tx.putResource({ ...row, body }));
+    const later = await open([OLD], store);
+    expect(later.catalog.registry('ada', id)?.password).toBe(SECRET);
+    await later.registries.reseal();
+    const { secret: sealed } = sealedRow.parse(JSON.parse(await readStored()));
+    expect(sealed.version).toBe(2);
+    expect((await open([OLD], store)).catalog.registry('ada', id)?.password).toBe(SECRET);
   });
 
   it('seals the same secret differently each time', () => {
