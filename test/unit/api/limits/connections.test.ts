@@ -72,8 +72,13 @@ async function startStage(bounds: {
     server.close();
   });
   const ask: Stage['ask'] = async (socket, name) => {
+    const answered = new AbortController();
+    const { signal } = answered;
     socket.write(`GET /ask/${name} HTTP/1.1\r\nHost: x\r\n\r\n`);
-    const [answer] = await Promise.race([once(socket, 'data'), once(socket, 'close')]);
+    const events = ['data', 'close'].map((event) => once(socket, event, { signal }));
+    const [answer] = await Promise.race(events);
+    // A connection is asked many times: its listeners must not add up.
+    answered.abort();
     return /^HTTP\/1\.1 (\d+)/.exec(String(answer))?.[1];
   };
   const open: Stage['open'] = async (name) => {
