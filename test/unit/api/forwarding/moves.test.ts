@@ -1,7 +1,8 @@
 // Requests whose endpoint moves, has no owner, or whose owner fails.
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { PlaceWaits } from '../../../../src/api/forwarding/place-waits.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { createRandom } from '../../../support/random.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';
@@ -76,9 +77,10 @@ describe('a request for an endpoint without an owner', () => {
     const { learn, move, other, owner } = await startNodes();
     move(undefined);
     learn();
+    const untilWaiting = watchWaits();
     const submitted = other.post(RUN, { input: {} });
     const polled = owner.call(`/v2/${ENDPOINT}/health`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await untilWaiting(2);
     move(owner.nodeUrl);
     learn();
     expect((await submitted).status).toBe(200);
@@ -101,9 +103,10 @@ describe('a request for an endpoint without an owner', () => {
     const { learn, move, other, owner } = await startNodes();
     move(undefined);
     learn();
+    const untilWaiting = watchWaits();
     const submitted = other.post(RUN, { input: {} });
     const polled = other.call(`/v2/${ENDPOINT}/health`);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await untilWaiting(2);
     const closed = other.close();
     await new Promise((resolve) => setTimeout(resolve, 50));
     move(owner.nodeUrl);
@@ -116,8 +119,9 @@ describe('a request for an endpoint without an owner', () => {
     const { learn, move, other } = await startNodes();
     move(undefined);
     learn();
+    const untilWaiting = watchWaits();
     const polled = other.call(`/v2/${ENDPOINT}/health`);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await untilWaiting(1);
     const closed = other.close();
     expect(await readJson(await polled)).toMatchObject({ detail: 'the platform is stopping' });
     await closed;
@@ -127,11 +131,12 @@ describe('a request for an endpoint without an owner', () => {
     const { learn, move, other } = await startNodes();
     move(undefined);
     learn();
+    const untilWaiting = watchWaits();
     const socket = connect(other.port, '127.0.0.1');
     socket.write(
       `GET /v2/${ENDPOINT}/health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${other.admin}\r\n\r\n`,
     );
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await untilWaiting(1);
     socket.destroy();
     for (;;) {
       const scrape = await (await other.call('/metrics')).text();
@@ -352,6 +357,13 @@ describe('bodies for other nodes', () => {
     expect((await other.post(RUN, body)).status).toBe(200);
   });
 });
+
+/** @returns a function that resolves when so many requests have begun to wait for an owner */
+function watchWaits(): (requests: number) => Promise<void> {
+  const spy = vi.spyOn(PlaceWaits.prototype, 'wait');
+  onTestFinished(() => spy.mockRestore());
+  return (requests) => waitUntil(() => spy.mock.calls.length >= requests);
+}
 
 function portOf(url: string): number {
   return Number(new URL(url).port);
