@@ -30,6 +30,7 @@ import {
 import type { CostTotal, CostTotals } from './cost-totals.ts';
 import type { Interval } from './intervals.ts';
 import { billedAs } from './pod-meter.ts';
+import { RetentionClock } from './retention-clock.ts';
 import type { VolumeMeters } from './volume-meters.ts';
 
 const MAX_ROWS = 50_000;
@@ -85,9 +86,11 @@ interface Group extends Amount, Pick<BillingRecord, 'at' | 'userId' | 'kind' | '
 
 export class Billing {
   readonly #options: BillingOptions;
+  readonly #retention: RetentionClock;
 
   constructor(options: BillingOptions) {
     this.#options = options;
+    this.#retention = new RetentionClock(options);
   }
 
   /** @throws ProblemError `invalid` */
@@ -153,10 +156,11 @@ export class Billing {
 
   /** Removes rows whose retention is over. */
   async removeOld(): Promise<void> {
-    const { clock, store } = this.#options;
-    const days = clock.now() - KEPT_MS.day;
+    const { store } = this.#options;
+    const now = await this.#retention.read();
+    const days = now - KEPT_MS.day;
     const ends = [
-      { kind: kindOf('hour'), before: positionOf('hour', clock.now() - KEPT_MS.hour) },
+      { kind: kindOf('hour'), before: positionOf('hour', now - KEPT_MS.hour) },
       { kind: kindOf('day'), before: positionOf('day', days) },
       { kind: USER_SUM, before: Math.floor(days / DAY_MS) },
     ];

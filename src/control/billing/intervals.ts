@@ -55,16 +55,27 @@ export interface Measured {
   intervals: readonly Interval[];
 }
 
+/**
+ * Clocks of two machines may differ by this, and an engine may round its times, ms. Time of a running container is
+ * decided only so long after it has passed: then the end that the engine records, by its own clock, is never before it.
+ */
+const SLACK_MS = 10_000;
+
+/** A meter that is further ahead of the clock was moved by a clock that has been set back since, ms. */
+const MAX_AHEAD_MS = 3_600_000;
+
 export function openMeter(now: number): MeterState {
-  return { until: now, run: null, ended: null, price: 0, gpus: 0 };
+  return { until: now - SLACK_MS, run: null, ended: null, price: 0, gpus: 0 };
 }
 
 /**
  * A run is billed from its start to its end, as the engine recorded them. What nobody saw is free: a container that is
  * gone without a trace is billed up to the last time that the platform saw it run.
  */
-export function measure(meter: MeterState, sight: Sight): Measured {
-  const { seen } = sight;
+export function measure(known: MeterState, sight: Sight): Measured {
+  const { at, seen } = sight;
+  const isAhead = known.until - at > MAX_AHEAD_MS;
+  const meter = isAhead ? { ...known, until: at } : known;
   const run = seen && seen.state !== 'created' ? nameRun(seen) : undefined;
   if (meter.run !== null && run === meter.run && seen) {
     return seen.state === 'running'
@@ -83,9 +94,6 @@ function nameRun({ generation, startedAt }: { generation: number; startedAt: num
   return `${generation}/${startedAt ?? 0}`;
 }
 
-/** Clocks of two machines may differ by this, and an engine may round its times, ms. */
-const SLACK_MS = 1_000;
-
 /** A start that cannot be true, because a clock was set back, counts as now. */
 function begin(
   meter: MeterState,
@@ -102,9 +110,11 @@ export function proceed(meter: MeterState, sight: Omit<Sight, 'seen' | 'lastAt'>
   const { at, isDue, rate, skippedMs } = sight;
   const isSame =
     rate.price === meter.price && rate.gpus === meter.gpus && rate.hours === meter.hours;
-  if ((isSame && !isDue && skippedMs === 0) || at < meter.until) return { meter, intervals: [] };
+  const isCut = !isSame || skippedMs > 0;
+  const to = isCut ? at : at - SLACK_MS;
+  if ((!isCut && !isDue) || to < meter.until) return { meter, intervals: [] };
   const from = skip(meter.until, sight);
-  return { meter: { ...meter, ...rate, until: at }, intervals: cut(meter, from, at) };
+  return { meter: { ...meter, ...rate, until: to }, intervals: cut(meter, from, to) };
 }
 
 /** It has ended. `endedAt` undefined: the end is unknown. */
@@ -113,11 +123,17 @@ export function close(
   sight: Pick<Sight, 'at' | 'lastAt' | 'skippedMs'>,
   endedAt: number | undefined,
 ): Measured {
+  const { at, lastAt } = sight;
   const from = skip(meter.until, sight);
-  const last = Math.max(from, sight.lastAt === undefined ? from : skip(sight.lastAt, sight));
-  const to = Math.max(last, Math.min(endedAt ?? last, sight.at));
+  const last = Math.max(from, lastAt === undefined ? from : skip(lastAt, sight));
+  const to = Math.max(from, Math.min(chooseEnd(endedAt, last), at + SLACK_MS));
   const over = { ...meter, until: Math.max(meter.until, to), run: null, ended: meter.run };
   return { meter: over, intervals: cut(meter, from, to) };
+}
+
+/** An end that cannot be true, because a clock was set back, counts as the last time that it was seen to run. */
+function chooseEnd(endedAt: number | undefined, last: number): number {
+  return endedAt !== undefined && endedAt >= last - SLACK_MS ? endedAt : last;
 }
 
 /** The time in the clock that was set forward. */

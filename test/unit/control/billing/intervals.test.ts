@@ -28,9 +28,22 @@ describe('a container that runs', () => {
     const again = sight({ seen: running, at: 20_000 });
     expect(measure(RUNNING, again).meter).toBe(RUNNING);
     expect(measure(RUNNING, { ...again, isDue: true })).toEqual({
-      meter: { ...RUNNING, until: 20_000 },
-      intervals: [{ from: 2_000, to: 20_000, ...RATE }],
+      meter: { ...RUNNING, until: 10_000 },
+      intervals: [{ from: 2_000, to: 10_000, ...RATE }],
     });
+  });
+
+  it('is not decided up to now, because the clock of its machine may be behind', () => {
+    const due = measure(RUNNING, sight({ seen: running, at: 20_000, isDue: true }));
+    const end = { ...running, state: 'exited', endedAt: 15_000 } as const;
+    const { intervals } = measure(due.meter, sight({ seen: end, at: 21_000, lastAt: 20_000 }));
+    expect(intervals).toEqual([{ from: 10_000, to: 15_000, ...RATE }]);
+  });
+
+  it('is left to the clock of the earlier platform, which was ahead', () => {
+    const ahead = { ...RUNNING, until: 18_000 };
+    const due = sight({ seen: running, at: 20_000, isDue: true });
+    expect(measure(ahead, due)).toEqual({ meter: ahead, intervals: [] });
   });
 
   it('begins another interval when its price changes', () => {
@@ -41,8 +54,8 @@ describe('a container that runs', () => {
   });
 
   it('is billed from when it was seen if its start lies before time that is decided', () => {
-    const { meter } = measure({ ...NEW, until: 5_000 }, sight({ seen: running }));
-    expect(meter.until).toBe(10_000);
+    const { meter } = measure({ ...NEW, until: 15_000 }, sight({ seen: running, at: 20_000 }));
+    expect(meter.until).toBe(20_000);
   });
 
   it('may have started a moment before its record, by the clock of its machine', () => {
@@ -70,8 +83,14 @@ describe('a container that has exited', () => {
 
   it('is billed up to when it was last seen if its clock was set back', () => {
     const back = { ...exited, endedAt: 100 };
-    const { intervals } = measure(RUNNING, sight({ seen: back, lastAt: 8_000 }));
-    expect(intervals).toEqual([{ from: 2_000, to: 8_000, ...RATE }]);
+    const { intervals } = measure(RUNNING, sight({ seen: back, lastAt: 80_000, at: 90_000 }));
+    expect(intervals).toEqual([{ from: 2_000, to: 80_000, ...RATE }]);
+  });
+
+  it.each([9_000, 12_000])('ends by the clock of its machine, behind or ahead: %i', (endedAt) => {
+    const end = { ...exited, endedAt };
+    const { intervals } = measure(RUNNING, sight({ seen: end, lastAt: 9_900 }));
+    expect(intervals).toEqual([{ from: 2_000, to: endedAt, ...RATE }]);
   });
 });
 
@@ -104,6 +123,17 @@ describe('a clock that is set forward', () => {
     expect(intervals).toEqual([{ from: 3_602_000, to: 3_610_000, ...RATE }]);
     expect(meter.until).toBe(3_610_000);
   });
+});
+
+it('goes on from now if a clock that was far ahead has moved the meter', () => {
+  const ahead = { ...RUNNING, until: 90_000_000_000 };
+  const { intervals, meter } = measure(ahead, sight({ seen: running, at: 20_000 }));
+  expect(intervals).toEqual([]);
+  expect(meter).toEqual({ ...RUNNING, until: 20_000 });
+  const later = { ...exited, endedAt: 50_000 };
+  expect(measure(meter, sight({ seen: later, at: 60_000 })).intervals).toEqual([
+    { from: 20_000, to: 50_000, ...RATE },
+  ]);
 });
 
 it('bills nothing for a container that waited for a node and was stopped', () => {
