@@ -10,6 +10,7 @@ import {
   type StoredResource,
   type Transaction,
 } from '../store/store.ts';
+import { isDnsLabel } from '../wire/dns-label.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { spellName } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
@@ -135,7 +136,11 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   }
 
   resolve(userId: string, idOrName: string): string {
-    return this.#names.resolve(userId, idOrName);
+    const declared = this.#options.declared?.(userId) ?? [];
+    if (declared.some(({ id }) => id === idOrName)) return idOrName;
+    const named = declared.filter(({ name }) => name === idOrName && isDnsLabel(idOrName));
+    const ids = [...this.#names.list(userId, idOrName), ...named.map(({ id }) => id)];
+    return this.#names.choose(idOrName, ids);
   }
 
   get(userId: string, id: string): Item {
@@ -171,6 +176,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const now = clock.now();
     const made = { id: `${prefix}_${createUuidV7(now)}`, createdAt: new Date(now).toISOString() };
     const item = rules.compose(made, creation, userId);
+    this.#checkName(userId, item);
     const kept = { userId, position: this.#positions.next(now), item };
     const stored = this.#toStored(kept);
     const release = this.#count.reserve(userId);
@@ -196,9 +202,13 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const read = (stored: StoredResource | undefined) =>
       stored ? this.#read(stored) : this.#raiseUnknown(id);
     const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
+    const checkName = (before: Item, after: Item) => {
+      if (after.name !== before.name) this.#checkName(userId, after);
+    };
     const { changed, noteStored } = await store.write(function* (tx) {
       const before = read(yield* tx.resource(key));
       const after = { ...before, item: change(before.item, update, userId) };
+      checkName(before.item, after.item);
       if (judgeChange) yield* judgeChange(tx, after.item);
       yield* tx.putResource(toStored(after));
       const followed = yield* follow(rules, tx, { userId, id, after: after.item });
@@ -258,6 +268,14 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     if (this.#kept.get(id)?.userId === userId) return;
     const noun = spellName(this.#kind);
     const detail = `the operator's catalog file declares the ${noun} ${id}; only the operator can change it, in that file`;
+    throw new ProblemError('conflict', detail);
+  }
+
+  /** The ID of a declared record stands for that record only. @throws ProblemError `conflict` */
+  #checkName(userId: string, { name }: Item): void {
+    const declared = this.#options.declared?.(userId) ?? [];
+    if (!declared.some(({ id }) => id === name)) return;
+    const detail = `the operator's catalog file declares a ${spellName(this.#kind)} with the ID ${name}; choose another name`;
     throw new ProblemError('conflict', detail);
   }
 

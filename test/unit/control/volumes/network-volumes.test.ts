@@ -16,7 +16,10 @@ import { errorAt } from '../../../support/answers.ts';
 
 const FILE = catalogFile.parse({
   dataCenters: [{ id: 'north' }, { id: 'south' }],
-  users: { ada: { networkVolumes: [{ id: 'old', name: 'Old', dataCenterId: 'south' }] } },
+  users: {
+    ada: { networkVolumes: [{ id: 'old', name: 'Old', dataCenterId: 'south' }] },
+    eve: { networkVolumes: [{ id: 'of-weights', name: 'weights', dataCenterId: 'south' }] },
+  },
 });
 
 async function open({ hasCopies = false } = {}) {
@@ -159,6 +162,37 @@ describe('a network volume', () => {
     const refused = { code: 'conflict', message: expect.stringContaining('catalog file') };
     await expect(volumes.remove('ada', 'old')).rejects.toMatchObject(refused);
     await expect(volumes.update('ada', 'old', { name: 'x' })).rejects.toMatchObject(refused);
+  });
+});
+
+describe('a name', () => {
+  const resolve = ({ volumes }: Awaited<ReturnType<typeof open>>, name: string) =>
+    volumes.resolve('eve', name);
+
+  it('finds a declared volume, and not if two volumes have it', async () => {
+    const world = await open();
+    expect(resolve(world, 'weights')).toBe('of-weights');
+    expect(world.volumes.resolve('bob', 'weights')).toBe('weights');
+    const { id } = await world.volumes.create('eve', { ...creation, name: 'weights' });
+    expect(() => resolve(world, 'weights')).toThrowError(new RegExp(`${id}, of-weights`));
+  });
+
+  it('cannot be the ID of a declared volume, which stands for that volume', async () => {
+    const world = await open();
+    const refused = { code: 'conflict', message: expect.stringContaining('ID old') };
+    const shadow = { ...creation, name: 'old' };
+    await expect(world.volumes.create('ada', shadow)).rejects.toMatchObject(refused);
+    const { id } = await world.volumes.create('ada', creation);
+    const renamed = world.volumes.update('ada', id, { name: 'old' });
+    await expect(renamed).rejects.toMatchObject(refused);
+    expect(world.volumes.get('ada', id).name).toBe('models');
+    await world.volumes.create('bob', shadow);
+    // A record that was there before the operator declared the ID.
+    const row = await world.store.read((tx) => tx.resource({ kind: 'networkVolume', id }));
+    if (!row) throw new Error('nothing is stored');
+    const body = row.body.replace('"models"', '"old"');
+    await world.store.write((tx) => tx.putResource({ ...row, body }));
+    expect((await world.openAll()).volumes.resolve('ada', 'old')).toBe('old');
   });
 });
 
