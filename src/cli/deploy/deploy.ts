@@ -24,6 +24,7 @@ import {
   createEndpoint,
   findEndpoint,
   readSettings,
+  resolveNames,
   targetOptions,
 } from './target.ts';
 import { listVersions } from './version-list.ts';
@@ -61,6 +62,7 @@ export const deployCommand: Command = {
   examples: [
     'millrace deploy handler.ts',
     'millrace deploy src/handler.ts --name chat --message "Answer in German" --workers-max 4',
+    'millrace deploy handler.ts --network-volume models:/models',
     'millrace deploy handler.ts --dry-run',
     'millrace deploy --list --name chat',
   ],
@@ -76,7 +78,7 @@ async function run(args: readonly string[]): Promise<number> {
   const project = findProject(positionals, values.root);
   const name = chooseName(values.name, project);
   // Wrong settings are found before the files are packed.
-  const settings = readSettings(values);
+  const given = readSettings(values);
   const packed = await packProject(project);
   printNote(`${describePackage(project, packed, { all: values.dryRun })}\n`);
   if (!values.noCheck) await checkLoads(project, packed);
@@ -87,6 +89,7 @@ async function run(args: readonly string[]): Promise<number> {
   const { platform, ...target } = connectPlatform(values);
   const status = new StatusLine();
   return withStatus(status, async () => {
+    const settings = await resolveNames(platform, given);
     const found = await findEndpoint(platform, name);
     let endpoint = found ?? (await createEndpoint(platform, name, settings));
     if (!found) status.note(`created endpoint ${name} (${endpoint.id})`);

@@ -9,6 +9,15 @@ import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
 import { integer, type OptionValues } from '../options.ts';
 import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
 
+import {
+  findRegistryId,
+  findVolumeId,
+  readRegistryOption,
+  readVolumeOption,
+  registryOption,
+  volumeOption,
+} from './named-resources.ts';
+
 const DEFAULT_IMAGE = 'millrace-worker';
 const NOT_FOUND = 404;
 /** Number of endpoints that an error names. */
@@ -29,6 +38,8 @@ export const targetOptions = {
     help: `Docker: image of the workers, with millrace; default: ${DEFAULT_IMAGE}`,
   },
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: "size of a worker's disk, GB" }),
+  networkVolume: volumeOption,
+  registry: registryOption,
 } as const;
 
 export interface TargetSettings {
@@ -40,6 +51,7 @@ export interface TargetSettings {
 export function readSettings(values: OptionValues<typeof targetOptions>): TargetSettings {
   const { disk, env, gpu: gpuTypes, image } = values;
   const none = { name: undefined, args: undefined, port: [], registry: undefined };
+  const registry = readRegistryOption(values);
   return {
     endpoint: keepGiven({
       workersMin: values.workersMin,
@@ -48,8 +60,30 @@ export function readSettings(values: OptionValues<typeof targetOptions>): Target
       maxAttempts: values.maxAttempts,
       gpuTypeIds: gpuTypes.length > 0 ? gpuTypes : undefined,
       scaler: composeScaler(values),
+      ...readVolumeOption(values.networkVolume),
     }),
-    template: keepGiven(readContainerFlags({ ...none, disk, env, image })),
+    template: keepGiven({ ...readContainerFlags({ ...none, disk, env, image }), registry }),
+  };
+}
+
+/** With IDs instead of the names of a network volume and a registry. @throws CommandError if one does not exist */
+export async function resolveNames(
+  platform: Platform,
+  { endpoint, template }: TargetSettings,
+): Promise<TargetSettings> {
+  const { networkVolumeId: volume } = endpoint;
+  const { registry } = template;
+  return {
+    endpoint: {
+      ...endpoint,
+      ...(typeof volume === 'string' && {
+        networkVolumeId: await findVolumeId(platform, volume),
+      }),
+    },
+    template: {
+      ...template,
+      ...(typeof registry === 'string' && { registry: await findRegistryId(platform, registry) }),
+    },
   };
 }
 

@@ -105,9 +105,19 @@ describe('millrace deploy', () => {
 
   it('changes settings of the endpoint, and replaces the version', async () => {
     writeHandler(2);
-    const { code, stderr } = await deploy('--env', 'LEVEL=low', '--workers-max', '2');
+    const missing = await deploy('--network-volume', 'weights:/models');
+    expect(missing).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('no network volume weights'),
+    });
+    expect((await deploy('--network-volume', 'weights:models')).code).toBe(2);
+    const volume = await run('network-volumes', 'create', '--name', 'weights', '--size', '1');
+    expect(volume.code, volume.stderr).toBe(0);
+    const mounted = ['--network-volume', 'weights:/models', '--registry', 'none'];
+    const { code, stderr } = await deploy('--env', 'LEVEL=low', '--workers-max', '2', ...mounted);
     expect(code, stderr).toBe(0);
-    expect(stderr).toContain('changed workersMax, env of words\n');
+    const changed = 'workersMax, networkVolumeId, networkVolumePath, env';
+    expect(stderr).toContain(`changed ${changed} of words\n`);
     expect(await call()).toEqual({ version: 2, level: 'low', words: 2 });
   });
 
@@ -125,7 +135,8 @@ describe('millrace deploy', () => {
     expect((await run('templates', 'show', templateId, '--json')).stdout).toBe(before.stdout);
     const after = await run('endpoints', 'show', 'words', '--json');
     expect(JSON.parse(after.stdout)).toMatchObject({ workersMax: 2, version: 2 });
-    const same = await deploy('--env', 'LEVEL=low', '--json');
+    const same = await deploy('--env', 'LEVEL=low', '--network-volume', 'weights', '--json');
+    expect(same.stderr).not.toContain('changed');
     expect(JSON.parse(same.stdout)).toMatchObject({ version: 2, result: 'unchanged' });
     expect((await run('endpoints', 'delete', 'neighbour')).code).toBe(0);
   });
