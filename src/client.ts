@@ -86,6 +86,7 @@ export type {
   EndpointRecord,
   InputSchemaRecord,
 } from './wire/resources/endpoint.ts';
+export type { EngineCapabilitiesRecord } from './wire/resources/engine-capabilities.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
 export type { NetworkVolumeRecord } from './wire/resources/network-volume.ts';

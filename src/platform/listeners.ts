@@ -89,7 +89,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
     const resources = {
       catalog,
-      engineKind: compute.engineKind,
+      engine: compute.engine ?? null,
       served: kept,
       heldGpus,
       decisions,

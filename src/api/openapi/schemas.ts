@@ -23,6 +23,7 @@ import {
   gpuTypeList,
 } from '../../wire/resources/catalog.ts';
 import { decisionList, decisionRecord } from '../../wire/resources/decision.ts';
+import { engineCapabilities } from '../../wire/resources/engine-capabilities.ts';
 import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
 import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
 
@@ -56,6 +57,7 @@ const ANSWERS: Schemas = {
   GpuTypeList: gpuTypeList,
   CpuFlavor: cpuFlavor,
   CpuFlavorList: cpuFlavorList,
+  EngineCapabilities: engineCapabilities,
   DataCenter: dataCenter,
   DataCenterList: dataCenterList,
   IssuedKey: issuedKey,

@@ -14,10 +14,10 @@ export interface CatalogServices {
   /** UUIDs of the GPUs that pods hold. */
   heldGpus: () => ReadonlySet<string>;
   /** What runs pods; null: nothing. */
-  engineKind: string | null;
+  engine: Parameters<Catalog['listDataCenters']>[1];
 }
 
-export function bindCatalog({ catalog, engineKind, heldGpus }: CatalogServices): BoundOperation[] {
+export function bindCatalog({ catalog, engine, heldGpus }: CatalogServices): BoundOperation[] {
   return bindOperations(CATALOG_OPERATIONS, {
     listGpuTypes: async (request, reply) => {
       const { gpus, next } = catalog.listGpus(readPageRequest(request), heldGpus());
@@ -28,7 +28,7 @@ export function bindCatalog({ catalog, engineKind, heldGpus }: CatalogServices):
       return sendJson(reply, { cpus, ...describeNext(next) });
     },
     listDataCenters: async (request, reply) => {
-      const page = catalog.listDataCenters(readPageRequest(request), engineKind);
+      const page = catalog.listDataCenters(readPageRequest(request), engine);
       const { dataCenters, next } = page;
       return sendJson(reply, { dataCenters, ...describeNext(next) });
     },

@@ -1,8 +1,9 @@
 // The catalog with prices: GPU types, CPU flavors, data centers, and each user's volumes and
 // registries. It does not know who holds what.
-import type { RegistryLogin } from '../../engine/engine.ts';
+import type { Engine, EngineCapabilities, RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
+import type { EngineCapabilitiesRecord } from '../../wire/resources/engine-capabilities.ts';
 import type { NetworkVolumeRecord } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';
@@ -68,15 +69,19 @@ export class Catalog {
   /** `engine`: of all of them; null: none. */
   listDataCenters(
     page: CatalogPage,
-    engine: string | null,
+    engine: Pick<Engine, 'kind' | 'capabilities'> | null,
   ): { dataCenters: DataCenter[]; next: number | undefined } {
     const { dataCenters, gpus } = this.#contents;
     const { items, next } = cutOffers(dataCenters, page);
     const gpuTypes = gpus.filter(({ devices }) => devices.length > 0).map(({ id }) => id);
-    const networkVolumes = engine !== null;
+    const runs = {
+      engine: engine?.kind ?? null,
+      capabilities: engine && describeCapabilities(engine.capabilities),
+      networkVolumes: engine !== null,
+    };
     const described = items.map(({ id, name, networkVolumePrice }) => {
       const isDefault = id === this.#defaultDataCenter;
-      const offered = { engine, gpuTypes, networkVolumes, networkVolumePrice };
+      const offered = { ...runs, gpuTypes, networkVolumePrice };
       return { id, name, default: isDefault, ...offered };
     });
     return { dataCenters: described, next };
@@ -221,6 +226,18 @@ export class Catalog {
   #findCpu(id: string): CpuFlavor | undefined {
     return this.#contents.cpus.find((flavor) => flavor.id === id);
   }
+}
+
+function describeCapabilities({
+  mounts,
+  ports,
+  ...rest
+}: EngineCapabilities): EngineCapabilitiesRecord {
+  return {
+    ...rest,
+    ports: { ...ports, protocols: [...ports.protocols] },
+    mounts: { ...mounts, network: [...mounts.network] },
+  };
 }
 
 /** Removes the error of binary fractions: 0.3 instead of 0.30000000000000004. */

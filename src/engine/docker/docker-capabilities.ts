@@ -1,4 +1,4 @@
-// What every Docker-compatible engine can do for a pod.
+// What every Docker-compatible engine can do for a pod, with the restrictions that the platform sets by default.
 import type { EngineCapabilities } from '../engine.ts';
 
 export const DOCKER_CAPABILITIES: EngineCapabilities = {

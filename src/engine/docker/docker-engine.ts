@@ -10,6 +10,7 @@ import {
   type ContainerSpec,
   type ContainerStats,
   type Engine,
+  type EngineCapabilities,
   EngineError,
   type NetworkVolumes,
   type StateVolumes,
@@ -17,7 +18,7 @@ import {
 import { ContainerCreator } from './container-creator.ts';
 import { readReach } from './container-reach.ts';
 import { type InspectedContainer, inspectAnswer, viewContainer } from './container-view.ts';
-import type { Containment } from './containment.ts';
+import { type Containment, DEFAULT_CONTAINMENT } from './containment.ts';
 import { DOCKER_CAPABILITIES } from './docker-capabilities.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
@@ -64,7 +65,7 @@ export interface DockerEngineOptions {
 
 export class DockerEngine implements Engine {
   readonly kind = 'docker';
-  readonly capabilities = DOCKER_CAPABILITIES;
+  readonly capabilities: EngineCapabilities;
   readonly stateVolumes: StateVolumes = {
     listEndpoints: () => attempt(() => this.#volumes.ofEndpoints.listEndpoints()),
     remove: (endpointId) => attempt(() => this.#volumes.ofEndpoints.remove(endpointId)),
@@ -88,6 +89,9 @@ export class DockerEngine implements Engine {
   /** @throws Error if `host` is not an engine's address */
   constructor(options: DockerEngineOptions) {
     const { callLimitMs, clock = systemClock, host, log, platform } = options;
+    const { pids } = options.containment ?? DEFAULT_CONTAINMENT;
+    const { limits } = DOCKER_CAPABILITIES;
+    this.capabilities = { ...DOCKER_CAPABILITIES, limits: { ...limits, processes: pids > 0 } };
     this.#options = options;
     this.#clock = clock;
     this.#client = new DockerClient(host, callLimitMs);

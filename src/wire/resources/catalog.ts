@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
 import { CATALOG_ROUTES } from '../routes/routes.ts';
+import { type EngineCapabilitiesRecord, engineCapabilities } from './engine-capabilities.ts';
 
 export const gpuType = z.object({
   id: z.string(),
@@ -32,6 +33,9 @@ export const dataCenter = z.object({
     .string()
     .nullable()
     .describe('What runs the containers: `process`, `docker`, …; null: pods cannot run'),
+  capabilities: engineCapabilities
+    .nullable()
+    .describe('What the engine can do for a pod; null: pods cannot run'),
   gpuTypes: z.array(z.string()).describe('IDs of the GPU types that have a GPU here'),
   networkVolumes: z.boolean().describe('Whether network volumes can be created and mounted here'),
   networkVolumePrice: z
@@ -43,6 +47,16 @@ export type DataCenter = z.infer<typeof dataCenter>;
 export const gpuTypeList = describePage('gpus', gpuType);
 export const cpuFlavorList = describePage('cpus', cpuFlavor);
 export const dataCenterList = describePage('dataCenters', dataCenter);
+
+/** Of the example. */
+const DOCKER: EngineCapabilitiesRecord = {
+  ...{ gpus: 'uuid', gpusAtStart: false, disk: { keptOverStop: true, limit: 'some' } },
+  limits: { memory: true, cpu: true, processes: true },
+  globalNetworking: true,
+  ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
+  mounts: { persistent: true, network: ['folder', 'name'] },
+  ...{ registries: true, healthChecks: true },
+};
 
 export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, {
   listGpuTypes: {
@@ -76,6 +90,7 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
       dataCenters: [
         {
           ...{ id: 'north', name: 'North hall', default: true, engine: 'docker' },
+          capabilities: DOCKER,
           ...{ gpuTypes: ['NVIDIA H200'], networkVolumes: true, networkVolumePrice: 0.07 },
         },
       ],

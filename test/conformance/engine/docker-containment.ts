@@ -38,6 +38,9 @@ export function describeContainment(stage: EngineStage, ground: DockerGround): v
       await engine.create(spec);
       await engine.start(spec.id);
       expect(await stage.untilPrinted(spec.id, 'end')).toMatch(/fork|unavailable/i);
+      expect(engine.capabilities.limits.processes).toBe(true);
+      const unlimited = ground.openEngine({ containment: { ...DEFAULT_CONTAINMENT, pids: 0 } });
+      expect(unlimited.capabilities.limits.processes).toBe(false);
     });
   });
 }

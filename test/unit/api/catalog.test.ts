@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { catalogFile } from '../../../src/control/endpoints/catalog-contents.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
 import { cpuFlavorList, dataCenterList, gpuTypeList } from '../../../src/wire/resources/catalog.ts';
 import { makeGpus } from '../control/gpus.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
@@ -54,12 +55,24 @@ describe('the catalog', () => {
     const read = async (query: string) =>
       dataCenterList.parse(await readJson(await call(`/v2/catalog/data-centers${query}`)));
     const first = await read('?limit=1');
-    const rest = { engine: 'docker', gpuTypes: ['a', 'c'], networkVolumes: true };
+    const rest = {
+      ...{ engine: 'docker', capabilities: DOCKER_CAPABILITIES },
+      gpuTypes: ['a', 'c'],
+      networkVolumes: true,
+    };
     expect(first.dataCenters).toEqual([
       { id: 'north', name: 'North hall', default: true, ...rest, networkVolumePrice: 0.07 },
     ]);
     expect((await read(`?cursor=${first.cursor}`)).dataCenters).toEqual([
       { id: 'south', name: 'south', default: false, ...rest, networkVolumePrice: 0 },
+    ]);
+  });
+
+  it('shows no capabilities if the platform runs no pods', async () => {
+    const { call } = await startPlatform({ engine: 'none' });
+    const found = await readJson(await call('/v2/catalog/data-centers'));
+    expect(dataCenterList.parse(found).dataCenters).toMatchObject([
+      { engine: null, capabilities: null, networkVolumes: false },
     ]);
   });
 

@@ -32,6 +32,7 @@ import { openResources } from '../../../src/control/served-resources.ts';
 import { Sessions } from '../../../src/control/sessions/sessions.ts';
 import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
 import { Versions } from '../../../src/control/versions/versions.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
@@ -141,7 +142,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
     resources: {
       ...{ served, catalog, heldGpus, versions, decisions, billing },
-      engineKind: engine === 'none' ? null : engine,
+      engine: engine === 'none' ? null : { kind: engine, capabilities: DOCKER_CAPABILITIES },
     },
     ...(balancer && { balancer }),
     ...settings.server,
