@@ -1,10 +1,12 @@
 // `millrace catalog`: lists the GPU types, CPU flavors and data centers of a platform.
 import { connectList } from '../../client/resource-calls.ts';
+import { listCapabilities } from '../../wire/resources/capability-texts.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes/routes.ts';
 import type { CommandGroup } from '../command.ts';
+import { formatTable } from '../table.ts';
 import { defineApiVerb } from './api-verb.ts';
-import { type ListKind, pageOptions, showList } from './resource-command.ts';
+import { type ListKind, pageOptions, showList, showRecord } from './resource-command.ts';
 
 const gpuKind: ListKind<GpuType> = {
   plural: 'gpus',
@@ -45,7 +47,9 @@ const dataCenterKind: ListKind<DataCenter> = {
 
 export const catalogCommands: CommandGroup = {
   name: 'millrace catalog',
-  description: ['Lists the hardware that pods and workers can use, and its prices.'],
+  description: [
+    'Lists the hardware that pods and workers can use, its prices, and what the engine can do for pods.',
+  ],
   verbs: {
     gpus: defineApiVerb({
       summary: 'list GPU types, their prices and how many GPUs are free',
@@ -75,6 +79,25 @@ export const catalogCommands: CommandGroup = {
         const { path } = CATALOG_ROUTES.listDataCenters;
         const source = { caller: request.caller, path, member: dataCenterKind.plural };
         return showList(connectList<DataCenter>(source), dataCenterKind, request);
+      },
+    }),
+    engine: defineApiVerb({
+      summary: 'print what the engine can do for pods',
+      options: {},
+      examples: [
+        'millrace catalog engine',
+        'millrace catalog engine --json | jq .capabilities.disk',
+      ],
+      act: async ({ caller, json, width }) => {
+        const { path } = CATALOG_ROUTES.listDataCenters;
+        const source = { caller, path, member: dataCenterKind.plural };
+        const { items } = await connectList<DataCenter>(source).page({ limit: 1 });
+        // All data centers of a platform have the same engine.
+        const { capabilities = null, engine = null } = items[0] ?? {};
+        if (json) return showRecord({ engine, capabilities }, true);
+        if (engine === null || !capabilities) return 'the platform has no engine: it runs no pods';
+        const rows = listCapabilities(capabilities).map(({ name, value }) => [name, value]);
+        return formatTable(['CAPABILITY', engine.toUpperCase()], rows, width);
       },
     }),
   },

@@ -79,6 +79,19 @@ describe('a template', () => {
   });
 });
 
+describe('millrace catalog engine', () => {
+  it('prints what the engine can do for pods', async () => {
+    const shown = await print('catalog', 'engine');
+    expect(shown).toMatch(/^CAPABILITY +PROCESS\n/);
+    expect(shown).toMatch(/^stop +a stopped pod keeps its disk$/m);
+    expect(shown).toMatch(/^globalNetworking +no$/m);
+    expect(await read('catalog', 'engine')).toMatchObject({
+      engine: 'process',
+      capabilities: { gpusAtStart: true, disk: { keptOverStop: true, limit: 'never' } },
+    });
+  });
+});
+
 describe('millrace pods', () => {
   it('start a process, show its output and end it', async () => {
     const [cpu] = JSON.parse(await print('catalog', 'cpus', '--json')).cpus;

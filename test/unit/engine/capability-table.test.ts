@@ -1,0 +1,37 @@
+// The table of engines in the documentation says what the code declares.
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
+import type { EngineCapabilities } from '../../../src/engine/engine.ts';
+import { KUBERNETES_CAPABILITIES } from '../../../src/engine/kubernetes/capabilities.ts';
+import { describeCapabilities } from '../../../src/engine/process/process-capabilities.ts';
+import { listCapabilities } from '../../../src/wire/resources/capability-texts.ts';
+import { engineCapabilities } from '../../../src/wire/resources/engine-capabilities.ts';
+
+const EVERYWHERE = { tracking: '/', memory: '/', cpu: '/', pids: '/' };
+
+const ENGINES: Record<string, EngineCapabilities> = {
+  process: describeCapabilities(EVERYWHERE, 4_096),
+  docker: DOCKER_CAPABILITIES,
+  kubernetes: KUBERNETES_CAPABILITIES,
+};
+
+it('docs/engines.md has the capabilities of each engine', () => {
+  const columns = Object.values(ENGINES).map((has) =>
+    listCapabilities(engineCapabilities.parse(has)),
+  );
+  const names = (columns[0] ?? []).map(({ name }) => name);
+  const rows = names.map((name, at) => [name, ...columns.map((column) => column[at]?.value)]);
+  const head = [['', ...Object.keys(ENGINES).map((name) => `\`${name}\``)], Array(4).fill('---')];
+  const table = [...head, ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n');
+  const text = readFileSync(new URL('../../../docs/engines.md', import.meta.url), 'utf8');
+  const section = text.split('## What an engine can do\n')[1]?.split('\n## ')[0] ?? '';
+  const shown = section.split('\n').filter((line) => line.startsWith('|'));
+  expect(shown.join('\n')).toBe(table.replaceAll('|  |', '| |'));
+});
+
+it('an engine without control groups limits nothing, and says so', () => {
+  const none = { tracking: null, memory: null, cpu: null, pids: null };
+  const { limits } = describeCapabilities(none, 4_096);
+  expect(limits).toEqual({ memory: false, cpu: false, processes: false });
+});
