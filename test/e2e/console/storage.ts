@@ -106,6 +106,11 @@ export function describeStorage(world: () => World): void {
           expect.any(String),
           'Yes',
         ]);
+        const engine = page.getByRole('region', { name: 'What the engine can do' });
+        const stop = engine.getByRole('row').filter({ hasText: 'stop' }).first();
+        expect(await stop.getByRole('cell').allTextContents()).toEqual([
+          'a stopped pod keeps its disk',
+        ]);
         await expectAccessible(page);
       });
     });

@@ -1,5 +1,6 @@
 // The catalog: GPU types and CPU flavors with prices and what is free, and the data centers.
 import type { DataCenter } from '../../../../src/client.ts';
+import { listCapabilities } from '../../../../src/wire/resources/capability-texts.ts';
 import { Empty } from '../../parts/empty.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Table } from '../../parts/table.tsx';
@@ -92,6 +93,7 @@ export function Page() {
         </section>
       )}
       {data && <DataCenters dataCenters={data.dataCenters} />}
+      {data?.dataCenters[0] && <Engine {...data.dataCenters[0]} />}
     </>
   );
 }
@@ -114,6 +116,26 @@ function DataCenters({ dataCenters }: { dataCenters: readonly DataCenter[] }) {
             <td>{gpuTypes.join(', ') || '–'}</td>
             <td>{volumes.networkVolumes ? 'Yes' : 'No'}</td>
             <td class="number">{volumes.networkVolumePrice}</td>
+          </tr>
+        ))}
+      </Table>
+    </section>
+  );
+}
+
+const ENGINE_COLUMNS = [{ name: 'Capability' }, { name: 'What the engine does' }];
+
+/** All data centers have the same engine. */
+function Engine({ capabilities, engine }: Pick<DataCenter, 'capabilities' | 'engine'>) {
+  if (!capabilities) return null;
+  return (
+    <section>
+      <h2>Engine: {engine}</h2>
+      <Table label="What the engine can do" columns={ENGINE_COLUMNS}>
+        {listCapabilities(capabilities).map(({ name, value }) => (
+          <tr key={name}>
+            <th scope="row">{name}</th>
+            <td>{value}</td>
           </tr>
         ))}
       </Table>

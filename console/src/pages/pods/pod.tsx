@@ -1,6 +1,6 @@
 // One pod: its state, what can be done with it, and the end of its log.
 import { useState } from 'preact/hooks';
-import type { PodAction, PodRecord } from '../../../../src/client.ts';
+import type { EngineCapabilitiesRecord, PodAction, PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
 import { Figures } from '../../parts/figures.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
@@ -41,13 +41,33 @@ export function Page({ parameters: { pod: id = '' } }: PageProps) {
 }
 
 const TEXTS: Readonly<Record<PodAction, { label: string; note: string }>> = {
-  start: { label: 'Start', note: 'The container starts again with its disk.' },
-  stop: { label: 'Stop', note: 'The container stops. Its disk is kept.' },
+  start: { label: 'Start', note: 'The container starts again.' },
+  stop: { label: 'Stop', note: 'The container stops.' },
   restart: { label: 'Restart', note: 'The container is replaced: its disk is erased.' },
   terminate: { label: 'Terminate', note: 'The container and its disk are removed.' },
 };
 
+/** What happens to disk and GPUs depends on the engine. */
+function sayEffect(action: PodAction, pod: PodRecord, engine: EngineCapabilitiesRecord | null) {
+  const { note } = TEXTS[action];
+  if (!engine || (action !== 'stop' && action !== 'start')) return note;
+  const isKept = engine.disk.keptOverStop;
+  if (action === 'start') return isKept ? 'The container starts again with its disk.' : note;
+  const disk = isKept ? 'Its disk is kept.' : 'Its disk is removed; mounts are kept.';
+  const which = engine.gpusAtStart ? 'any free GPUs of its type' : 'the same GPUs';
+  return `${note} ${disk}${pod.gpu ? ` Its next start needs ${which}.` : ''}`;
+}
+
 function Actions({ pod, reload }: { pod: PodRecord; reload: () => void }) {
+  const { data: engine = null } = usePolled({
+    key: 'engine',
+    load: async (signal) => {
+      if (!may('endpoints:read')) return null;
+      const { items } = await platform.catalog.dataCenters.page({ limit: 1, signal });
+      return items[0]?.capabilities ?? null;
+    },
+    everyMs: null,
+  });
   const act = async (action: PodAction) => {
     await platform.pods[action](pod.id);
     reload();
@@ -63,7 +83,7 @@ function Actions({ pod, reload }: { pod: PodRecord; reload: () => void }) {
           act={() => act(action)}
         >
           <p>
-            {TEXTS[action].note}
+            {sayEffect(action, pod, engine)}
             {pod.endpointId && ' It is a worker: the platform may start another one in its place.'}
           </p>
         </Confirm>
