@@ -114,7 +114,7 @@ describe('an endpoint on a real API server', () => {
   });
 
   it('moves to its next GPU type at once when the cluster has no free GPU of the first', async () => {
-    const history = new PodHistory(cluster, namespace);
+    const history = new PodHistory(cluster, namespace, platform.name);
     const { endpoint } = await createEndpoint({ gpuTypeIds: [FULL, FREE] }, { TAG: 'a' });
     const job = await platform.submit(endpoint, { n: 1, ms: 0 });
     const { reasons } = await follow(endpoint, job);

@@ -14,7 +14,7 @@ import type { KubeObject } from './objects.ts';
 const BIN = fileURLToPath(new URL('../../../bin/millrace.js', import.meta.url));
 /** Its entry point is a worker; the arguments name the handler. */
 export const WORKER_IMAGE = 'millrace-worker';
-const PLATFORM_LABEL = 'millrace.dev/platform';
+export const PLATFORM_LABEL = 'millrace.dev/platform';
 export const POD_LABEL = 'millrace.dev/pod';
 
 const created = z.object({ id: z.string() });
@@ -39,6 +39,15 @@ export interface KubePlatformOptions {
   settings: { platform: string } & Record<string, unknown>;
   args?: string[];
 }
+
+/** Pods with a mount need a GPU: a node with some, and the setting that declares them. */
+export const GPU_PRODUCT = 'TEST-GPU';
+export const GPU_NODE = {
+  name: 'gpu-node',
+  labels: { 'nvidia.com/gpu.product': GPU_PRODUCT },
+  gpus: Array.from({ length: 64 }, (_, index) => `GPU-${index}`),
+};
+export const GPU_SETTINGS = { gpus: [{ product: GPU_PRODUCT, count: 64 }] };
 
 /** Objects of one platform in a namespace. */
 interface OwnObjects {

@@ -1,8 +1,8 @@
-// Follows the Pods of a namespace: when each came and went, what the scheduler said of it, and whether a pod ever had two.
+// Follows the Pods of a platform in a namespace: when each came and went, what the scheduler said of it, and whether a pod ever had two.
 
 import { z } from 'zod';
 import type { Cluster } from './cluster.ts';
-import { POD_LABEL } from './kube-platform.ts';
+import { PLATFORM_LABEL, POD_LABEL } from './kube-platform.ts';
 import type { KubeObject } from './objects.ts';
 import { watchAll } from './watch-all.ts';
 
@@ -28,8 +28,9 @@ export class PodHistory {
   readonly #stopped = new AbortController();
   readonly #watching: Promise<void>;
 
-  constructor({ admin }: Cluster, namespace: string) {
-    const path = `/api/v1/namespaces/${namespace}/pods`;
+  constructor({ admin }: Cluster, namespace: string, platform: string) {
+    const selector = `labelSelector=${PLATFORM_LABEL}%3D${platform}`;
+    const path = `/api/v1/namespaces/${namespace}/pods?${selector}`;
     this.#watching = watchAll(admin, path, this.#stopped.signal, (pods) => this.#follow(pods));
   }
 

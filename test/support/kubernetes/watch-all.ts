@@ -6,7 +6,7 @@ import { type KubeObject, objectSchema } from './objects.ts';
 /** Pause after a watch that failed. */
 const RETRY_MS = 20;
 
-/** Calls back with the objects by UID, after the list and after each change. Resolves when aborted. */
+/** `path` may have a selector. Calls back with the objects by UID, after the list and after each change. Resolves when aborted. */
 export async function watchAll(
   client: KubeClient,
   path: string,
@@ -19,7 +19,10 @@ export async function watchAll(
       const objects = new Map(items.map((each) => [each.metadata.uid, each]));
       onChange(objects);
       const query = `watch=true&resourceVersion=${version}&timeoutSeconds=300`;
-      for await (const { object, type } of client.watch(`${path}?${query}`, signal)) {
+      for await (const { object, type } of client.watch(
+        `${path}${path.includes('?') ? '&' : '?'}${query}`,
+        signal,
+      )) {
         if (type === 'ERROR') break;
         if (type === 'BOOKMARK') continue;
         const changed = objectSchema.parse(object);

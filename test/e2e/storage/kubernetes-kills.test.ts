@@ -1,0 +1,16 @@
+// A platform on a stand-in of the Kubernetes API is killed in the middle of its work: the short form of
+// test/kubernetes/kills.test.ts and test/soak/kubernetes-kills.test.ts.
+import { it } from 'vitest';
+import { startCluster } from '../../support/kubernetes/cluster.ts';
+import { runKillRounds } from '../../support/kubernetes/kill-rounds.ts';
+import { GPU_NODE } from '../../support/kubernetes/kube-platform.ts';
+import { chooseSeed } from '../../support/random.ts';
+
+it('the namespace has exactly the objects of the pods after the platform was killed', async () => {
+  const { cluster } = await startCluster({ nodes: [GPU_NODE], secondMs: 100 });
+  try {
+    await runKillRounds({ cluster, rounds: 1, seed: chooseSeed(1) });
+  } finally {
+    await cluster.close();
+  }
+});
