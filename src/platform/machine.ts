@@ -17,10 +17,11 @@ export interface Machine {
   workerFolders: WorkerFolders | undefined;
 }
 
-/** @throws PlatformOptionError */
+/** `openFence`: for an engine that several nodes share. @throws PlatformOptionError */
 export async function openMachine(
   { compute, dataFolder, log }: CompleteOptions,
   podUser: PodUser | undefined,
+  openFence?: () => () => void,
 ): Promise<Machine> {
   if (dataFolder === undefined) {
     return { engine: undefined, limits: undefined, workerFolders: undefined };
@@ -30,7 +31,7 @@ export async function openMachine(
   const usage = new GpuUsage('nvidia-smi');
   const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
   const parts = { kind, dockerHost, kubernetes, dataFolder, devices, measureGpus, log };
-  const engine = await openEngine({ ...parts, podUser, containment });
+  const engine = await openEngine({ ...parts, podUser, containment, openFence });
   const workerFolders =
     kind === 'process'
       ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })

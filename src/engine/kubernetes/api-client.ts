@@ -1,6 +1,7 @@
 // Calls the Kubernetes API over HTTP: one request, one answer, bounded in time and size. Reads the address and the
 // credentials from a kubeconfig file or from the account of the Pod that the platform runs in. Callers interpret the
 // answers.
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { Agent, type Dispatcher, request } from 'undici';
 import { z } from 'zod';
 import { EngineError } from '../engine.ts';
@@ -53,6 +54,9 @@ export interface ApiRequest {
   signal?: AbortSignal;
 }
 
+/** Throws if the caller must not change anything any more. */
+export type Fence = () => void;
+
 /** What the credentials say of the connection, and the headers of each call. */
 interface Login {
   server: string;
@@ -63,6 +67,7 @@ interface Login {
 export class ApiClient {
   readonly #access: ApiAccess;
   readonly #callLimitMs: number;
+  readonly #fence = new AsyncLocalStorage<Fence>();
   #login: Promise<Login> | undefined;
   /** The connections, and the credentials that they were opened with. */
   #pool: { key: string; agent: Agent } | undefined;
@@ -77,6 +82,14 @@ export class ApiClient {
     const namespace = this.#access.namespace ?? (await this.#load()).namespace ?? 'default';
     const tail = name === undefined ? '' : `/${encodeURIComponent(name)}`;
     return `${group}/namespaces/${encodeURIComponent(namespace)}/${kind}${tail}`;
+  }
+
+  /**
+   * Calls the fence before each request of the verb: a process that was paused in the middle of it sends no further one.
+   * @throws the error of the fence
+   */
+  within<T>(fence: Fence, verb: () => Promise<T>): Promise<T> {
+    return this.#fence.run(fence, verb);
   }
 
   /** @throws KubernetesError @throws EngineError `unavailable` if the API server did not answer */
@@ -105,6 +118,8 @@ export class ApiClient {
   async open(question: ApiRequest): Promise<Dispatcher.ResponseData> {
     const { accept = 'application/json', body, method, path, query = {}, signal } = question;
     const { agent, headers, server } = await this.#connect();
+    // As late as possible: what is sent cannot be taken back.
+    this.#fence.getStore()?.();
     const search = new URLSearchParams(query).toString();
     const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
     const answer = await request(`${server}${path}${search === '' ? '' : `?${search}`}`, {

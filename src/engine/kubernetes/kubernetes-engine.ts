@@ -12,7 +12,7 @@ import {
   type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
-import { type ApiAccess, ApiClient, KubernetesError } from './api-client.ts';
+import { type ApiAccess, ApiClient, type Fence, KubernetesError } from './api-client.ts';
 import { KUBERNETES_CAPABILITIES } from './capabilities.ts';
 import { Claims } from './claims.ts';
 import { readLogTail } from './log-tail.ts';
@@ -36,6 +36,11 @@ export interface KubernetesEngineOptions {
   access: ApiAccess;
   settings: KubernetesSettings;
   log: Log;
+  /**
+   * Called when a verb begins that changes something; its result is called before each request of the verb. Default: the
+   * process is the only one that changes the platform's objects.
+   */
+  openFence?: (() => Fence) | undefined;
   /** Limit of a call, ms. Default: 30,000. */
   callLimitMs?: number;
   /** Default: 2,000. */
@@ -48,7 +53,7 @@ export class KubernetesEngine implements Engine {
   readonly capabilities = KUBERNETES_CAPABILITIES;
   readonly stateVolumes?: StateVolumes;
   readonly networkVolumes: NetworkVolumes = {
-    remove: (source) => attempt(() => this.#claims.ofUsers.remove(source)),
+    remove: (source) => this.#change(() => this.#claims.ofUsers.remove(source)),
   };
   readonly #options: KubernetesEngineOptions;
   readonly #clock: Clock;
@@ -75,12 +80,12 @@ export class KubernetesEngine implements Engine {
     const { ofEndpoints } = this.#claims;
     this.stateVolumes = {
       listEndpoints: () => attempt(() => ofEndpoints.listEndpoints()),
-      remove: (endpointId) => attempt(() => ofEndpoints.remove(endpointId)),
+      remove: (endpointId) => this.#change(() => ofEndpoints.remove(endpointId)),
     };
   }
 
   create(spec: ContainerSpec): Promise<void> {
-    return begin(async () => {
+    return this.#begin(async () => {
       const { platform, settings } = this.#options;
       const secret = describeSecret(spec, { platform, settings });
       if (await this.#hasRecord(spec)) return;
@@ -94,7 +99,7 @@ export class KubernetesEngine implements Engine {
   }
 
   start(id: string): Promise<void> {
-    return begin(async () => {
+    return this.#begin(async () => {
       const record = await this.#findRecord(id);
       if (!record) throw new EngineError('unavailable', `container of ${id} not found`);
       await this.#runs.start(record);
@@ -112,14 +117,14 @@ export class KubernetesEngine implements Engine {
   }
 
   stop(id: string, graceMs: number): Promise<void> {
-    return attempt(async () => {
+    return this.#change(async () => {
       const record = await this.#findRecord(id);
       if (record) await this.#runs.stop(record, graceMs);
     });
   }
 
   remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
-    return attempt(async () => {
+    return this.#change(async () => {
       await this.#runs.remove(id);
       if (volumes === 'remove') await this.#claims.removeOfPod(id);
     });
@@ -172,6 +177,21 @@ export class KubernetesEngine implements Engine {
     await this.#client.close();
   }
 
+  /** A start that cannot succeed is `refused`. */
+  #begin(verb: () => Promise<void>): Promise<void> {
+    return this.#change(() =>
+      verb().catch((error: unknown) => {
+        throw error instanceof KubernetesError ? judgeRefusal(error) : error;
+      }),
+    );
+  }
+
+  /** A verb that changes something. */
+  #change(verb: () => Promise<void>): Promise<void> {
+    const fence = this.#options.openFence?.();
+    return attempt(() => (fence ? this.#client.within(fence, verb) : verb()));
+  }
+
   async #inspect(id: string): Promise<Container | undefined> {
     const [records, pods] = await Promise.all([
       this.#runs.listRecords(id),
@@ -186,26 +206,29 @@ export class KubernetesEngine implements Engine {
     return waiting ? { ...container, waiting } : container;
   }
 
-  /** Of several generations the oldest, which has to be removed first. */
+  /**
+   * Of several generations the newest. An older one can only be there if a platform process that was replaced finished a
+   * request late; it is removed together with the pod's next container.
+   */
   #view(records: readonly KubeObject[], pods: readonly KubePod[]): Container | undefined {
     const { platform } = this.#options;
     const names = new Set([...records, ...pods].map(({ metadata }) => metadata.name));
     const isNamed = (name: string) => (object: KubeObject) => object.metadata.name === name;
     const now = this.#clock.now();
-    const [oldest] = [...names]
+    const [newest] = [...names]
       .flatMap((name) => {
         const objects = { record: records.find(isNamed(name)), pod: pods.find(isNamed(name)) };
         return viewContainer(platform, objects, now) ?? [];
       })
-      .sort((a, b) => a.generation - b.generation);
-    return oldest;
+      .sort((a, b) => b.generation - a.generation);
+    return newest;
   }
 
   async #findRecord(id: string): Promise<KubeObject | undefined> {
     const generationOf = ({ metadata }: KubeObject) =>
       readSpec(this.#options.platform, metadata)?.generation ?? 0;
     const records = await this.#runs.listRecords(id);
-    return records.sort((a, b) => generationOf(a) - generationOf(b))[0];
+    return records.sort((a, b) => generationOf(b) - generationOf(a))[0];
   }
 
   /** @throws EngineError if there is another generation */
@@ -215,15 +238,6 @@ export class KubernetesEngine implements Engine {
     const there = `generation ${made.generation} of ${id} is still there`;
     throw new EngineError('unavailable', there);
   }
-}
-
-/** A start that cannot succeed is `refused`. */
-function begin(verb: () => Promise<void>): Promise<void> {
-  return attempt(() =>
-    verb().catch((error: unknown) => {
-      throw error instanceof KubernetesError ? judgeRefusal(error) : error;
-    }),
-  );
 }
 
 /** An unclassified error may be temporary. */

@@ -4,7 +4,7 @@
 import { z } from 'zod';
 import { type Clock, sleep } from '../../base/clock.ts';
 import { EngineError } from '../engine.ts';
-import { type ApiClient, KubernetesError } from './api-client.ts';
+import { type ApiClient, type ApiRequest, KubernetesError } from './api-client.ts';
 import { MANIFEST_KEY } from './manifests.ts';
 import { END_ANNOTATION, type KeptEnd, PLATFORM_LABEL, POD_LABEL, writeSelector } from './names.ts';
 import {
@@ -38,6 +38,8 @@ const TERMINATED = 143;
 
 const secretAnswer = objectAnswer.extend({ data: z.record(z.string(), z.string()).optional() });
 const manifest = z.looseObject({ metadata: z.looseObject({}) });
+
+type Metadata = KubeObject['metadata'];
 
 export interface PodRunsOptions {
   client: ApiClient;
@@ -108,8 +110,11 @@ export class PodRuns {
     const pod = await this.#find(name);
     if (!pod || (hasEnded(pod) && pod.metadata.deletionTimestamp === undefined)) return;
     if (pod.metadata.deletionTimestamp === undefined && hasStarted(pod)) {
-      const body = { spec: { activeDeadlineSeconds: 1 } };
-      await client.find({ method: 'PATCH', path: await client.pathOf('pods', name), body });
+      const { uid } = pod.metadata;
+      const body = { metadata: { uid }, spec: { activeDeadlineSeconds: 1 } };
+      await this.#unlessReplaced({
+        ...{ method: 'PATCH', path: await client.pathOf('pods', name), body },
+      });
       const until = clock.now() + graceMs + DEADLINE_SLACK_MS;
       if (await this.#hasStopped(name, until)) return;
     }
@@ -126,11 +131,10 @@ export class PodRuns {
 
   /** Of every generation. @throws KubernetesError, EngineError if something is still there */
   async remove(id: string): Promise<void> {
-    const { client, clock } = this.#options;
+    const { clock } = this.#options;
     for (const pod of await this.listPods(id)) await this.#delete(pod);
     for (const { metadata } of await this.listRecords(id)) {
-      const path = await client.pathOf('secrets', metadata.name);
-      await client.find({ method: 'DELETE', path, body: {} });
+      await this.#deleteNow('secrets', metadata, {});
     }
     const giveUpAt = clock.now() + SETTLE_MS;
     for (let lookMs = FIRST_LOOK_MS; ; lookMs = Math.min(MAX_LOOK_MS, lookMs * 2)) {
@@ -168,17 +172,24 @@ export class PodRuns {
     }
   }
 
-  /** Never another Pod of the same name. */
-  async #delete(pod: KubePod): Promise<void> {
-    const { metadata } = pod;
-    const { client, clock } = this.#options;
-    const { name, uid } = metadata;
-    const gracePeriodSeconds = isLost(pod, clock.now()) ? FORGET_S : AT_ONCE_S;
-    const body = { gracePeriodSeconds, preconditions: { uid }, propagationPolicy: 'Background' };
+  #delete(pod: KubePod): Promise<void> {
+    const gracePeriodSeconds = isLost(pod, this.#options.clock.now()) ? FORGET_S : AT_ONCE_S;
+    const options = { gracePeriodSeconds, propagationPolicy: 'Background' };
+    return this.#deleteNow('pods', pod.metadata, options);
+  }
+
+  /** Never another object of the same name. */
+  async #deleteNow(kind: 'pods' | 'secrets', { name, uid }: Metadata, options: object) {
+    const body = { ...options, preconditions: { uid } };
+    const path = await this.#options.client.pathOf(kind, name);
+    await this.#unlessReplaced({ method: 'DELETE', path, body });
+  }
+
+  /** A change that names the object's UID. Does nothing if another object has the name by now, or none. */
+  async #unlessReplaced(change: ApiRequest): Promise<void> {
     try {
-      await client.find({ method: 'DELETE', path: await client.pathOf('pods', name), body });
+      await this.#options.client.find(change);
     } catch (error) {
-      // Another Pod has the name by now.
       if (!isConflict(error)) throw error;
     }
   }

@@ -24,6 +24,8 @@ export interface EngineOptions {
   podUser?: PodUser | undefined;
   /** For the engine `docker`; `pids` also for `process`. */
   containment?: Containment | undefined;
+  /** For the engine `kubernetes`: see KubernetesEngineOptions. */
+  openFence?: (() => () => void) | undefined;
   log: Log;
 }
 
@@ -52,11 +54,13 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
 }
 
 /** The API server is first called when pods are listed. */
-async function openKubernetes({ dataFolder, kubernetes, log }: EngineOptions): Promise<Engine> {
+async function openKubernetes(options: EngineOptions): Promise<Engine> {
+  const { dataFolder, kubernetes, log, openFence } = options;
   const { KubernetesEngine } = await import('../../engine/kubernetes/kubernetes-engine.ts');
   const { kubeconfig, namespace, settings = readKubernetesSettings(undefined) } = kubernetes ?? {};
   const platform = settings.platform ?? readEngineName(dataFolder);
-  return new KubernetesEngine({ platform, access: { kubeconfig, namespace }, settings, log });
+  const access = { kubeconfig, namespace };
+  return new KubernetesEngine({ platform, access, settings, openFence, log });
 }
 
 async function openDocker(options: EngineOptions): Promise<Engine> {

@@ -211,13 +211,24 @@ export class Machines {
     });
   }
 
+  /**
+   * For a change that takes several requests to a cluster: throws from the moment on at which this node does not lead any
+   * more, also if it leads again by then. @throws EngineError, already when it opens
+   */
+  openFence(): () => void {
+    const term = this.#requireTerm();
+    return () => {
+      if (this.#requireTerm() !== term) throw replaced();
+    };
+  }
+
   /** A node that was paused may still believe that it leads; its lease tells. */
   #requireTerm(): number {
     const { cluster } = this.#options;
     const shard = cluster.view.shards.find(({ id }) => id === 0);
     const leads = shard?.owner === cluster.id && shard.epoch === this.#term;
     if (this.#term !== undefined && leads && cluster.isServing) return this.#term;
-    throw new EngineError('unavailable', 'this node does not lead at the moment');
+    throw replaced();
   }
 
   /** The live nodes whose agents are called. */
@@ -286,6 +297,10 @@ export class Machines {
       log.warn({ err: error, url }, 'asking a node about its machine failed, retrying');
     }
   }
+}
+
+function replaced(): EngineError {
+  return new EngineError('unavailable', 'this node does not lead at the moment');
 }
 
 function waitOf(act: MachineAct): number {

@@ -88,7 +88,12 @@ export class NodeCompute {
     const { chooseShard, clock, platform, podStore, podUser, store } = options;
     const { compute, log, quotas } = platform;
     const { catalogFile, readVariable = () => undefined, trustUsers } = compute;
-    const node = new NodeCompute(options, await openMachine(platform, podUser));
+    let machines: Machines | undefined;
+    // A cluster has no agent that refuses the calls of an earlier leader.
+    const openFence = () => machines?.openFence() ?? (() => {});
+    const machine = await openMachine(platform, podUser, openFence);
+    const node = new NodeCompute(options, machine);
+    machines = node.#parts?.machines;
     const parts = node.#parts;
     const { devices = [], engine } = compute;
     const given = { path: catalogFile, devices, engine, readVariable, log };

@@ -41,6 +41,8 @@ export class ApiStandIn {
   readonly #tokens = new Set<string>();
   #port = 0;
   #refusal: KubeError | undefined;
+  /** Called before each request with a valid token is carried out, which waits for the result. */
+  hold: ((token: string, method: string) => Promise<void> | undefined) | undefined;
   /** Method and path of each request, without its query. */
   readonly calls: string[] = [];
 
@@ -111,6 +113,7 @@ export class ApiStandIn {
     if (scheme !== 'Bearer' || !this.#tokens.has(token)) {
       throw new KubeError(401, 'Unauthorized', 'Unauthorized');
     }
+    await this.hold?.(token, request.method ?? '');
     if (url.pathname === '/version') {
       answer(response, { status: 200, body: { major: '1', minor: '20+' } });
       return;

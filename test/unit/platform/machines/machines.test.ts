@@ -152,6 +152,23 @@ describe('the machines of nodes', () => {
     expect(hosts.other.containers.size).toBe(0);
   });
 
+  it('end a change of several requests when its leader is replaced, also if it leads again', async () => {
+    const { cluster, machines, setView } = await startMachines();
+    const fence = machines.openFence();
+    fence();
+    cluster.isServing = false;
+    expect(fence).toThrow(expect.objectContaining(refusal));
+    expect(() => machines.openFence()).toThrow(expect.objectContaining(refusal));
+    cluster.isServing = true;
+    setView(2, { leader: 'node_other' });
+    expect(fence).toThrow(expect.objectContaining(refusal));
+    machines.end();
+    setView(3);
+    await machines.begin();
+    expect(fence).toThrow(expect.objectContaining(refusal));
+    machines.openFence()();
+  });
+
   it('are gone with their node, and found again under the same name', async () => {
     const { countChanges, machines, setView } = await startMachines();
     expect(machines.findUnreachable({ node: 'other' })).toBeUndefined();
