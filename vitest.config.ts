@@ -47,6 +47,7 @@ const SLOW = [
   'control/{reconciler-kills,scaler-laws}',
   'control/endpoints/endpoint-deletion',
   'control/scaling/fleet',
+  'engine/kubernetes/replaced-leader',
   'engine/process/{damaged-records,process-ends}',
   'handlers/image',
   'process/model-{calls,stops}',
