@@ -106,7 +106,7 @@ export class Queue implements Queues {
     // Every open long poll listens to this signal, so thousands of listeners are normal.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
-    const gpuTotals = new GpuTotals();
+    const gpuTotals = new GpuTotals(clock.now());
     const inputSchemas = new InputSchemas(store);
     const removing = { changes, presence, signals, deliveries, gpuTotals, jobTimes, closing };
     this.removal = new EndpointRemoval({ ...removing, inputSchemas });

@@ -8,7 +8,7 @@ import type { Submission } from '../../src/queue/submissions.ts';
 import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
-import type { JobPolicy, JobRecord } from '../../src/wire/job/job.ts';
+import type { AttemptUsage, JobPolicy, JobRecord } from '../../src/wire/job/job.ts';
 import {
   type Lease,
   type LeaseRef,
@@ -307,8 +307,13 @@ export class Hand {
     return reply;
   }
 
-  async finish(lease: Lease, end: Outcome, { seq = 1, body = '' } = {}): Promise<ReportReply> {
-    const reply = await this.reportOne(outcomeOf(lease, seq, end, body));
+  async finish(
+    lease: Lease,
+    end: Outcome,
+    { seq = 1, body = '', usage }: { seq?: number; body?: string; usage?: AttemptUsage } = {},
+  ): Promise<ReportReply> {
+    const report = outcomeOf(lease, seq, end, body);
+    const reply = await this.reportOne(usage ? { ...report, usage } : report);
     this.#held.delete(lease.token);
     return reply;
   }

@@ -133,6 +133,7 @@ export const workLoad = z.object({
   outgrown: z
     .array(z.object({ gpuType: z.string(), waiting: z.number(), oldestQueuedAt: z.number() }))
     .exactOptional(),
+  gpuCount: z.object({ since: z.number(), ms: z.number() }).exactOptional(),
   workers: z.array(
     z.object({
       podId: z.string().nullable(),

@@ -7,6 +7,7 @@ import {
   type Store,
   type StoredEndpoint,
 } from '../../store/store.ts';
+import type { GpuTotals } from '../reports/gpu-totals.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import { listLaterTypes } from './gpu-order.ts';
@@ -14,6 +15,7 @@ import type { Presence, PresentWorker } from './presence.ts';
 
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
+const MS_PER_S = 1_000;
 
 export interface QueueLoad {
   /** Jobs that a worker could take now. If some jobs are delayed, the count ends at MAX_READY. */
@@ -23,6 +25,8 @@ export interface QueueLoad {
   oldestQueuedAt: number | null;
   /** Those of the waiting jobs that only workers of a later GPU type may take. Absent: none. */
   outgrown?: OutgrownJobs[];
+  /** What ended attempts used of GPUs since the queue began to count, GPUs × ms. Absent: nothing. */
+  gpuCount?: { since: number; ms: number };
   /** Workers that have called within a lease. */
   workers: WorkerLoad[];
 }
@@ -55,6 +59,7 @@ export interface WorkerLoadsOptions {
   settings: QueueSettings;
   presence: Presence;
   signals: Signals;
+  gpuTotals: GpuTotals;
 }
 
 export class WorkerLoads {
@@ -66,7 +71,9 @@ export class WorkerLoads {
 
   /** An unknown endpoint has no load. */
   async load(endpointId: string): Promise<QueueLoad> {
-    const counts = await this.#options.store.read(function* (tx): Step<Omit<QueueLoad, 'workers'>> {
+    const counts = await this.#options.store.read(function* (tx): Step<
+      Omit<QueueLoad, 'workers' | 'gpuCount'>
+    > {
       const endpoint = yield* tx.endpoint(endpointId);
       if (!endpoint?.inQueue) return addUp([], 0, undefined, endpoint);
       const oldest = yield* tx.oldestQueuedAt(endpointId);
@@ -74,7 +81,8 @@ export class WorkerLoads {
       const apart = endpoint.deployment === null ? [] : yield* tx.outgrownLoads(endpointId);
       return addUp(apart, ready, oldest, endpoint);
     });
-    return { ...counts, workers: this.#listWorkers(endpointId).map(describe) };
+    const workers = this.#listWorkers(endpointId).map(describe);
+    return { ...counts, ...this.#countGpus(endpointId), workers };
   }
 
   /** Whether a worker has said hello and has neither left nor been forgotten. */
@@ -110,6 +118,13 @@ export class WorkerLoads {
     return this.#options.signals.onWork(listener);
   }
 
+  #countGpus(endpointId: string): Pick<QueueLoad, 'gpuCount'> {
+    const { gpuTotals } = this.#options;
+    const seconds = gpuTotals.all.get(endpointId)?.seconds ?? 0;
+    if (seconds === 0) return {};
+    return { gpuCount: { since: gpuTotals.since, ms: Math.round(seconds * MS_PER_S) } };
+  }
+
   #listWorkers(endpointId: string): PresentWorker[] {
     const { clock, presence, settings } = this.#options;
     const aliveSince = clock.now() - settings.leaseMs;
@@ -122,7 +137,7 @@ function addUp(
   ready: number,
   oldest: number | undefined,
   endpoint: StoredEndpoint | undefined,
-): Omit<QueueLoad, 'workers'> {
+): Omit<QueueLoad, 'workers' | 'gpuCount'> {
   const times = [
     ...apart.map(({ oldestQueuedAt }) => oldestQueuedAt),
     ...(oldest === undefined ? [] : [oldest]),

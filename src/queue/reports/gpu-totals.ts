@@ -8,7 +8,13 @@ export interface GpuTotal {
 }
 
 export class GpuTotals {
+  /** When counting began, Unix ms. */
+  readonly since: number;
   readonly #totals = new Map<string, GpuTotal>();
+
+  constructor(now: number) {
+    this.since = now;
+  }
 
   /** By endpoint; without endpoints that have used none. */
   get all(): ReadonlyMap<string, Readonly<GpuTotal>> {

@@ -1,6 +1,13 @@
 // The load that the queue reports to the scaler.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { completed, ENDPOINT, Hand, Platform, refTo } from '../../../conformance/platform.ts';
+import {
+  completed,
+  ENDPOINT,
+  Hand,
+  outcomeOf,
+  Platform,
+  refTo,
+} from '../../../conformance/platform.ts';
 
 let platform: Platform;
 
@@ -44,6 +51,16 @@ describe('the load of an endpoint', () => {
     expect(await load()).toMatchObject({ waiting: 1 });
     await platform.clock.advance(60_000);
     expect(await load()).toMatchObject({ waiting: 4 });
+  });
+
+  it('has what ended attempts used of GPUs', async () => {
+    const worker = await hello('w');
+    const since = platform.clock.now();
+    await platform.submit();
+    const report = outcomeOf(await worker.takeOne(), 1, completed, '1');
+    expect(await load()).not.toHaveProperty('gpuCount');
+    await worker.reportOne({ ...report, usage: { gpu: { seconds: 2.5, shared: false } } });
+    expect((await load()).gpuCount).toEqual({ since, ms: 2_500 });
   });
 
   it('announces each endpoint that gets a ready job, until it is told to stop', async () => {
