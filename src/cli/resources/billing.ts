@@ -56,14 +56,24 @@ export const billingCommand: Command = {
 };
 
 function describe({ cursor, records, total }: BillingPage, width: number): string {
-  const rows = records.map(({ at, cost, gpuSeconds, id, kind, name, seconds }) => [
+  const rows = records.map(({ at, id, kind, name, ...amount }) => [
     at === null ? '' : new Date(at).toISOString().slice(0, 16),
-    ...[kind ?? 'all', name ?? id ?? '', hours(seconds), hours(gpuSeconds), cost],
+    ...[kind ?? 'all', name ?? id ?? ''],
+    ...describeAmount(amount),
   ]);
-  const sum = ['', 'total', '', hours(total.seconds), hours(total.gpuSeconds), total.cost];
-  const titles = ['FROM', 'KIND', 'RESOURCE', 'HOURS', 'GPU HOURS', 'USD'];
+  const sum = ['', 'total', '', ...describeAmount(total)];
+  const titles = ['FROM', 'KIND', 'RESOURCE', 'HOURS', 'GPU HOURS', 'BUSY GPU HOURS', 'USD'];
   const table = formatTable(titles, [...rows, sum], width);
   return cursor === undefined ? table : `${table}\nnext page: --cursor ${cursor}`;
+}
+
+function describeAmount({
+  busyGpuSeconds,
+  cost,
+  gpuSeconds,
+  seconds,
+}: BillingPage['total']): string[] {
+  return [hours(seconds), hours(gpuSeconds), hours(busyGpuSeconds), cost];
 }
 
 function hours(seconds: number): string {

@@ -30,6 +30,7 @@ const storedBill = z.object({
   name: z.string().nullable(),
   ms: z.int().min(0),
   gpuMs: z.int().min(0),
+  busyGpuMs: z.int().min(0).default(0),
   /** Sum of ms × millionths of a USD per hour: an integer, so that no sum depends on its order. */
   units: z.string().regex(/^\d+$/).transform(BigInt),
 });
@@ -40,7 +41,10 @@ export type OnBilled = (resource: BilledResource, intervals: readonly Interval[]
 /** Amounts that add up. */
 export interface Amount {
   ms: number;
+  /** GPUs × ms of containers. */
   gpuMs: number;
+  /** The part in which attempts of jobs ran. */
+  busyGpuMs: number;
   units: bigint;
 }
 
@@ -49,17 +53,22 @@ export interface BillRow extends Amount, BilledResource {
   at: number;
 }
 
-export const NO_AMOUNT: Amount = { ms: 0, gpuMs: 0, units: 0n };
+export const NO_AMOUNT: Amount = { ms: 0, gpuMs: 0, busyGpuMs: 0, units: 0n };
 
 export function addAmounts(a: Amount, b: Amount): Amount {
-  return { ms: a.ms + b.ms, gpuMs: a.gpuMs + b.gpuMs, units: a.units + b.units };
+  return {
+    ms: a.ms + b.ms,
+    gpuMs: a.gpuMs + b.gpuMs,
+    busyGpuMs: a.busyGpuMs + b.busyGpuMs,
+    units: a.units + b.units,
+  };
 }
 
 /** However an interval is split, the amounts of its parts add up to its own. */
 export function amountOf({ from, gpus, hours = 1, price, to }: Interval): Amount {
   const ms = to - from;
   const upTo = (time: number) => (BigInt(time) * BigInt(price)) / BigInt(hours);
-  return { ms, gpuMs: ms * gpus, units: upTo(to) - upTo(from) };
+  return { ...NO_AMOUNT, ms, gpuMs: ms * gpus, units: upTo(to) - upTo(from) };
 }
 
 /** Millionths of a USD, rounded half up. */
@@ -112,6 +121,18 @@ export function* addToBill(
       yield* addToRow(tx, { ...resource, at }, step, amount);
       if (step === 'day') yield* addToUserSum(tx, { userId: resource.userId, at }, amount.units);
     }
+  }
+}
+
+/** Adds GPU time in which attempts ran until now: it costs nothing beside the time of the containers. */
+export function* addBusyTime(
+  tx: Transaction,
+  resource: BilledResource,
+  { ms, now }: { now: number; ms: number },
+): Step<void> {
+  for (const step of STEPS) {
+    const at = Math.floor(now / STEP_MS[step]) * STEP_MS[step];
+    yield* addToRow(tx, { ...resource, at }, step, { ...NO_AMOUNT, busyGpuMs: ms });
   }
 }
 
@@ -184,6 +205,6 @@ export interface StoredBill {
 /** @throws ZodError if it is not a row of the bill */
 export function readBill({ body, parent, position, userId }: StoredBill, step: BillingStep) {
   const at = Math.floor(position / SPAN) * STEP_MS[step];
-  const { gpuMs, kind, ms, name, units } = storedBill.parse(JSON.parse(body));
-  return { at, id: parent, userId, kind, name, ms, gpuMs, units } satisfies BillRow;
+  const stored = storedBill.parse(JSON.parse(body));
+  return { at, id: parent, userId, ...stored } satisfies BillRow;
 }

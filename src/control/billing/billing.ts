@@ -213,9 +213,9 @@ export class Billing {
     return [...merged.values()];
   }
 
-  #describe({ at, gpuMs, id, kind, ms, name, units, userId }: Group): BillingRecord {
+  #describe({ at, id, kind, name, userId, ...amount }: Group): BillingRecord {
     const known = kind !== null && id !== null ? this.#options.nameOf(kind, id) : undefined;
-    return { at, userId, kind, id, name: known ?? name, ...describeAmount({ ms, gpuMs, units }) };
+    return { at, userId, kind, id, name: known ?? name, ...describeAmount(amount) };
   }
 }
 
@@ -227,8 +227,9 @@ function* readPage(tx: Reader, listing: Parameters<Reader['resources']>[0]) {
   return yield* tx.resources(listing);
 }
 
-function describeAmount({ gpuMs, ms, units }: Amount) {
-  return { seconds: ms / 1_000, gpuSeconds: gpuMs / 1_000, cost: formatUsd(units) };
+function describeAmount({ busyGpuMs, gpuMs, ms, units }: Amount) {
+  const gpu = { gpuSeconds: gpuMs / 1_000, busyGpuSeconds: busyGpuMs / 1_000 };
+  return { seconds: ms / 1_000, ...gpu, cost: formatUsd(units) };
 }
 
 function keyOf({ at, id, kind }: BillRow): string {

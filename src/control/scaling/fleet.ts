@@ -149,6 +149,7 @@ export class Fleet {
     this.#workforces.delete(id);
     this.#scaling.delete(id);
     this.#passedAt.delete(id);
+    this.#options.gpuUse?.forget(id);
     await Promise.all(pods.ofEndpoint(id).map((pod) => pods.endWorker(pod.id)));
   }
 

@@ -1,5 +1,6 @@
 // The fleet's view of an endpoint's load and workers, from a queue or a balancer.
 import type { ScalerInput } from '../../wire/resources/decision.ts';
+import type { GpuCount } from '../billing/gpu-use.ts';
 
 export interface WorkView {
   load(endpointId: string): Promise<WorkLoad>;
@@ -16,6 +17,8 @@ export interface WorkLoad {
   oldestQueuedAt: number | null;
   /** Those of the waiting jobs that need a GPU type after this one in the endpoint's list. Absent: none. */
   outgrown?: ScalerInput['load']['outgrown'];
+  /** What ended attempts used of GPUs. Absent: nothing, or not known. */
+  gpuCount?: GpuCount;
   /** The ready workers. */
   workers: readonly SeenWorker[];
 }

@@ -8,6 +8,7 @@ import type { DecisionRecord, ScalerDecision, ScalerInput } from '../../wire/res
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../wire/resources/scaling-facts.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
+import type { GpuUse } from '../billing/gpu-use.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
 import { listMounts } from '../endpoints/endpoint-volumes.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
@@ -45,6 +46,8 @@ export interface WorkforceOptions {
   >;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
+  /** Default: GPU time of attempts is not on the bill. */
+  gpuUse?: Pick<GpuUse, 'note' | 'forget'> | undefined;
   views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
   decisions: Decisions;
   clock: Clock;
@@ -113,10 +116,11 @@ export class Workforce {
   }
 
   async reconcile(endpoint: DeployedEndpoint): Promise<Outlook> {
-    const { clock, hasOldUrl = () => false, pods, views } = this.#options;
+    const { clock, gpuUse, hasOldUrl = () => false, pods, views } = this.#options;
     const { deployment, id, userId } = endpoint;
     const template = this.#options.templates.find(userId, deployment.templateId);
     const load = await views[deployment.type].load(id);
+    await gpuUse?.note(endpoint, load);
     const all = pods.ofEndpoint(id);
     // A check worker with an old URL could never connect: another one takes its place.
     const checkPods = all.filter((pod) => isCheckPod(pod, deployment) && !hasOldUrl(pod));

@@ -7,6 +7,7 @@ import type { Billing } from '../../control/billing/billing.ts';
 import { keepBilling } from '../../control/billing/billing-keeper.ts';
 import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
+import { GpuUse } from '../../control/billing/gpu-use.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
@@ -109,8 +110,19 @@ export class PodControl {
     });
     const views = { QUEUE: host.view, LOAD_BALANCER: balancer };
     const silentMs = 2 * host.leaseMs;
+    const gpuUse = new GpuUse({ store: options.store, clock, log });
     this.#fleet = new Fleet({
-      ...{ endpoints, pods, templates, decisions, views, silentMs, replaceAfterMs, ...shared },
+      ...{
+        endpoints,
+        pods,
+        templates,
+        decisions,
+        views,
+        gpuUse,
+        silentMs,
+        replaceAfterMs,
+        ...shared,
+      },
       hasOldUrl: this.#workerPods.hasOldUrl.bind(this.#workerPods),
     });
     this.#closers = [

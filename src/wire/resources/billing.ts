@@ -28,6 +28,9 @@ const seconds = z.number().min(0);
 const amount = {
   seconds: seconds.describe('Time that is billed'),
   gpuSeconds: seconds.describe('The same, times the number of GPUs'),
+  busyGpuSeconds: seconds.describe(
+    'GPU seconds in which workers of endpoints ran attempts, as the workers report them; 0 for pods and volumes',
+  ),
   cost: usd,
 };
 
@@ -53,7 +56,12 @@ export type BillingPage = z.infer<typeof billingPage>;
 
 const time = z.int().min(0).exactOptional();
 
-const EXAMPLE_AMOUNT = { seconds: 5_400, gpuSeconds: 10_800, cost: '11.970000' };
+const EXAMPLE_AMOUNT = {
+  seconds: 5_400,
+  gpuSeconds: 10_800,
+  busyGpuSeconds: 8_640,
+  cost: '11.970000',
+};
 
 export const BILLING_OPERATIONS = describeOperations('billing', BILLING_ROUTES, {
   getBilling: {

@@ -3,6 +3,7 @@
 // worker runs.
 import { ManualClock, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
+import { GpuUse } from '../../../src/control/billing/gpu-use.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
 import { describeVolumes } from '../../../src/control/endpoints/endpoint-volumes.ts';
@@ -21,7 +22,7 @@ import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import type { JobRecord } from '../../../src/wire/job/job.ts';
 import type { WaitReason } from '../../../src/wire/job/wait-reason.ts';
-import type { Device, Lease, Outcome } from '../../../src/wire/link/worker-link.ts';
+import type { Device, Lease, Outcome, ReportReply } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';
 import { completed, Hand } from '../../conformance/platform.ts';
@@ -149,7 +150,10 @@ export class FleetWorld {
     const reconciler = new Reconciler(parts);
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
     const hasOldUrl = workerPods.hasOldUrl.bind(workerPods);
-    const fleet = new Fleet({ endpoints, pods, templates, decisions, views, hasOldUrl, ...shared });
+    const gpuUse = new GpuUse({ store, clock, log });
+    const fleet = new Fleet({
+      ...{ endpoints, pods, templates, decisions, views, gpuUse, hasOldUrl, ...shared },
+    });
     queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId));
     await workerPods.start();
     await reconciler.start();
@@ -340,14 +344,19 @@ export class ContainerWorker {
       await sleep(clock, this.#habits.jobMs, this.#dead.signal);
       const isTooSmall = this.#habits.tooSmall.includes(this.#gpuType ?? '');
       const reply = await this.#persist(() =>
-        isTooSmall
-          ? this.#hand.finish(lease, OUT_OF_MEMORY)
-          : this.#hand.finish(lease, completed, { body: '1' }),
+        isTooSmall ? this.#hand.finish(lease, OUT_OF_MEMORY) : this.#complete(lease),
       );
       this.#lease = undefined;
       if (isTooSmall) continue;
       if (reply?.answer === 'applied') this.finished++;
     }
+  }
+
+  /** A worker on a GPU reports for how long it used it. */
+  #complete(lease: Lease): Promise<ReportReply> {
+    const gpu = { seconds: this.#habits.jobMs / 1_000, shared: false };
+    const used = this.#gpuType !== undefined && { usage: { gpu } };
+    return this.#hand.finish(lease, completed, { body: '1', ...used });
   }
 
   /** Renews while it drains too, until its job has ended. */

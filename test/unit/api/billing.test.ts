@@ -47,7 +47,9 @@ it('shows resources by hour and by day, and exact totals', async () => {
     [1, 'pod_1', '3.600000'],
     [0, 'pod_1', '3.600000'],
   ]);
-  expect(hours.total).toEqual({ seconds: 7_201.5, gpuSeconds: 14_403, cost: '7.201500' });
+  expect(hours.total).toEqual({
+    ...{ seconds: 7_201.5, gpuSeconds: 14_403, busyGpuSeconds: 0, cost: '7.201500' },
+  });
   expect((await read(platform, 'step=day')).records).toMatchObject([
     { at: MIDNIGHT + DAY_MS, id: 'ep', kind: 'endpoint' },
     { at: MIDNIGHT, id: 'pod_1', name: 'a', seconds: 7_201, cost: '7.201000' },

@@ -114,6 +114,7 @@ function Amounts({ bill, choice }: { bill: Bill; choice: BillChoice }) {
             name: 'GPU time',
             value: total.gpuSeconds === 0 ? '–' : sayDuration(total.gpuSeconds * 1_000),
           },
+          { name: 'GPU time with jobs', value: sayShare(total) },
         ]}
       />
       <section>
@@ -147,6 +148,12 @@ function Amounts({ bill, choice }: { bill: Bill; choice: BillChoice }) {
   );
 }
 
+/** The share of the GPU time in which jobs ran. */
+function sayShare({ busyGpuSeconds, gpuSeconds }: Bill['total']): string {
+  if (gpuSeconds === 0) return '–';
+  return `${((100 * busyGpuSeconds) / gpuSeconds).toFixed(1)} %`;
+}
+
 function sayUsd(value: number): string {
   return value.toLocaleString(undefined, { maximumSignificantDigits: 4 });
 }
@@ -156,6 +163,7 @@ const COLUMNS = [
   { name: 'Kind' },
   { name: 'Time', isNumber: true },
   { name: 'GPU time', isNumber: true },
+  { name: 'With jobs', isNumber: true },
   { name: 'USD', isNumber: true },
 ];
 
@@ -183,6 +191,7 @@ function Resources({
           <td class="number">
             {record.gpuSeconds === 0 ? '–' : sayDuration(record.gpuSeconds * 1_000)}
           </td>
+          <td class="number">{record.kind === 'endpoint' ? sayShare(record) : '–'}</td>
           <td class="number">{record.cost}</td>
         </tr>
       ))}

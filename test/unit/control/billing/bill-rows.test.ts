@@ -15,7 +15,7 @@ const POD = { kind: 'pod', id: 'pod_1', userId: 'ada', name: 'a' } as const;
 
 it('has exact amounts at any price and length', () => {
   const third = amountOf({ from: 0, to: 1, price: 999_999_999_999, gpus: 8 });
-  expect(third).toEqual({ ms: 1, gpuMs: 8, units: 999_999_999_999n });
+  expect(third).toEqual({ ms: 1, gpuMs: 8, busyGpuMs: 0, units: 999_999_999_999n });
   expect(formatUsd(third.units * BigInt(HOUR_MS))).toBe('999999.999999');
   expect(formatUsd(0n)).toBe('0.000000');
   expect(formatUsd(1_800_000n)).toBe('0.000001');
@@ -50,6 +50,9 @@ it('adds intervals to one row for each hour and each day', async () => {
     { ...POD, at: 0, ms: HOUR_MS - 10 },
   ]);
   expect(await read('day')).toEqual([
-    { ...POD, at: 0, ms: HOUR_MS - 8, gpuMs: HOUR_MS - 8, units: BigInt(HOUR_MS - 8) * 3_000_000n },
+    {
+      ...{ ...POD, at: 0, ms: HOUR_MS - 8, gpuMs: HOUR_MS - 8, busyGpuMs: 0 },
+      units: BigInt(HOUR_MS - 8) * 3_000_000n,
+    },
   ]);
 });

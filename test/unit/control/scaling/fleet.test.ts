@@ -1,7 +1,9 @@
 // Workers come and go with the work: pods, queue and fleet together, in time that the test drives.
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { Billing } from '../../../../src/control/billing/billing.ts';
 import { OWNER } from '../../../../src/store/store.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
+import { makeGpus } from '../gpus.ts';
 
 async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
   const world = await FleetWorld.open(options);
@@ -413,4 +415,29 @@ describe('workers that crash', () => {
     expect(others.filter(({ start }) => start > 0).length).toBeLessThanOrEqual(7);
     expect(world.listPods(id)).toEqual([]);
   });
+});
+
+it('has the GPU time in which its workers ran jobs on its bill, over a restart of the platform', async () => {
+  const world = await openWorld({ gpus: makeGpus('Big', 2), jobMs: 3_000 });
+  const id = await world.createEndpoint({ gpuTypeIds: ['Big'], workersMax: 2 });
+  const readBusy = async () => {
+    const { clock, platform, store } = world;
+    const nameOf = () => undefined;
+    const billing = new Billing({ store, clock, pods: () => platform.pods, nameOf });
+    const range = { userId: OWNER, from: 0, to: clock.now() + 86_400_000 };
+    const [row] = await billing.rows({ ...range, step: 'day', kind: 'endpoint', id });
+    return row;
+  };
+  await world.submit(id, 10);
+  await world.until(async () => (await world.countJobs(id)).completed === 10);
+  await world.until(() => world.listPods(id).length === 0, 10_000);
+  expect(await readBusy()).toMatchObject({ busyGpuMs: 30_000 });
+  await world.leave();
+  await world.start();
+  await world.submit(id, 4);
+  await world.until(async () => (await world.countJobs(id)).completed === 14);
+  await world.until(() => world.listPods(id).length === 0, 10_000);
+  const row = await readBusy();
+  expect(row).toMatchObject({ busyGpuMs: 42_000 });
+  expect(row?.gpuMs).toBeGreaterThan(42_000);
 });
