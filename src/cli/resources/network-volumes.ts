@@ -8,6 +8,7 @@ import {
   defineResourceVerbs,
   type ResourceCommandSpec,
 } from './resource-command.ts';
+import { volumeUses } from './volume-uses.ts';
 
 const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'display name' }),
@@ -55,10 +56,12 @@ export const networkVolumesCommands: CommandGroup = {
   description: ['A network volume is storage that pods mount and that outlives them.'],
   verbs: {
     ...defineResourceVerbs(kind),
+    uses: volumeUses,
     delete: defineDeletion('networkVolumes', ' with its content; no pod may use it'),
   },
   examples: [
     'millrace network-volumes create --name models --size 200',
+    'millrace network-volumes uses models',
     'millrace network-volumes delete models',
   ],
 };

@@ -118,6 +118,10 @@ describe('millrace deploy', () => {
     expect(code, stderr).toBe(0);
     const changed = 'workersMax, networkVolumeId, networkVolumePath, env';
     expect(stderr).toContain(`changed ${changed} of words\n`);
+    const uses = await run('network-volumes', 'uses', 'weights', '--json');
+    const use = { kind: 'endpoint', name: 'words', status: null, path: '/models' };
+    expect(JSON.parse(uses.stdout).uses).toContainEqual(expect.objectContaining(use));
+    expect(JSON.parse(uses.stdout).uses).toContainEqual(expect.objectContaining({ kind: 'pod' }));
     expect(await call()).toEqual({ version: 2, level: 'low', words: 2 });
   });
 
