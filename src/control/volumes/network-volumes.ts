@@ -74,10 +74,13 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
         if (users.length > 0) throw new ProblemError('conflict', describeUses('volume', id, users));
       },
       *judgeRemoval(tx: Transaction, id, userId) {
-        const [endpointId] = yield* listMounting(tx, userId, id);
-        if (endpointId !== undefined) {
-          const remedy = 'set its networkVolumeId to null, or delete it, first';
-          const detail = `the workers of endpoint ${endpointId} mount the volume ${id}; ${remedy}`;
+        const users = yield* listMounting(tx, userId, id);
+        if (users.length > 0) {
+          const listed = users.slice(0, MAX_LISTED).join(', ');
+          const more =
+            users.length > MAX_LISTED ? ` and ${users.length - MAX_LISTED} more endpoints` : '';
+          const remedy = 'set networkVolumeId of each to null, or delete them, first';
+          const detail = `the workers of ${listed}${more} mount the volume ${id}; ${remedy}`;
           throw new ProblemError('conflict', detail);
         }
         yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
@@ -109,14 +112,17 @@ export function findMountable(
   return { id, name: found.name, dataCenterId, source, ...(size !== null && { sizeGb: size }) };
 }
 
-/** In the commit, so that no endpoint begins to use the volume meanwhile. */
-function* listMounting(tx: Transaction, userId: string, id: string): Step<string[]> {
+/** Names and IDs. In the commit, so that no endpoint begins to use the volume meanwhile. */
+function* listMounting(tx: Transaction, userId: string, volumeId: string): Step<string[]> {
   const endpoints = yield* tx.endpoints();
-  return endpoints.flatMap((each) => {
-    const isUser = each.userId === userId && each.deployment?.networkVolumeId === id;
-    return isUser && !each.deleted ? [each.id] : [];
+  return endpoints.flatMap(({ deleted, deployment, id, userId: owner }) => {
+    const isUser = owner === userId && deployment?.networkVolumeId === volumeId;
+    return isUser && !deleted ? [`endpoint ${deployment.name} (${id})`] : [];
   });
 }
+
+/** Endpoints that a refusal lists. */
+const MAX_LISTED = 10;
 
 const NOWHERE = { dataCenterId: null, mounts: {}, registry: null };
 

@@ -134,16 +134,21 @@ describe('a network volume', () => {
     expect(volumes.find('ada', id)).toBeUndefined();
   });
 
-  it('cannot be deleted while an endpoint mounts it, and the refusal names the endpoint', async () => {
+  it('cannot be deleted while endpoints mount it, and the refusal names each', async () => {
     const { store, volumes } = await open();
     const { id } = await volumes.create('ada', creation);
     const given = endpointCreation.parse({ name: 'e', templateId: 't', networkVolumeId: id });
     const endpoint = { userId: 'ada', createdAt: 0, shard: 0, ...splitCreation(given) };
-    await store.write((tx) => tx.putEndpoint({ ...endpoint, id: 'ep_1' }));
-    const named = { code: 'conflict', message: expect.stringContaining('ep_1') };
+    for (const each of ['ep_1', 'ep_2']) {
+      await store.write((tx) => tx.putEndpoint({ ...endpoint, id: each }));
+    }
+    const users = 'endpoint e (ep_1), endpoint e (ep_2) mount';
+    const named = { code: 'conflict', message: expect.stringContaining(users) };
     await expect(volumes.remove('ada', id)).rejects.toMatchObject(named);
     expect(volumes.get('ada', id)).toMatchObject({ id });
-    await store.write((tx) => tx.putEndpoint({ ...endpoint, id: 'ep_1', deleted: true }));
+    for (const each of ['ep_1', 'ep_2']) {
+      await store.write((tx) => tx.putEndpoint({ ...endpoint, id: each, deleted: true }));
+    }
     await volumes.remove('ada', id);
     expect(volumes.find('ada', id)).toBeUndefined();
   });
