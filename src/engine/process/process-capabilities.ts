@@ -11,7 +11,7 @@ export function describeCapabilities(
   return {
     gpus: 'uuid',
     gpusAtStart: true,
-    disk: { keptOverStop: true, limit: 'never' },
+    disk: { keptOverStop: true, limit: 'some' },
     limits: {
       memory: memory !== null,
       cpu: cpu !== null,

@@ -178,7 +178,7 @@ export class ProcessEngine implements Engine {
       if (!folder) return (await this.#folders.isDamaged(id)) ? describeDamaged(id) : undefined;
       const run = await findRun(folder.path);
       if (isRunning(run)) this.#remains.noteRun(id, run.record);
-      return describeContainer(folder.spec, run?.end ? await this.#settle(folder, run) : run);
+      return describeContainer(folder, run?.end ? await this.#settle(folder, run) : run);
     });
   }
 

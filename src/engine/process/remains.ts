@@ -5,7 +5,6 @@ import type { Log } from '../../base/log.ts';
 import { type CgroupHome, listContainerGroups, removeFolders, removeGroups } from './cgroups.ts';
 import type { ContainerFolders } from './containers/container-folders.ts';
 import type { DiscardedFolder } from './containers/discarded-folders.ts';
-import { removeOwn } from './pod-user.ts';
 import type { GivenPort } from './port-pool.ts';
 import { removeTree } from './remove-tree.ts';
 import { killAll } from './run-end.ts';
@@ -88,7 +87,7 @@ export class Remains {
   /** The next sweep retries a folder that cannot be deleted now. */
   async #removeFolder({ kind, path }: DiscardedFolder): Promise<void> {
     try {
-      await (kind === 'disk' ? removeOwn(path) : removeTree(path));
+      await (kind === 'disk' ? this.#options.folders.removeDisk(path) : removeTree(path));
     } catch (error) {
       this.#options.log.warn({ err: error, path }, 'deleting removed container failed, retrying');
     }

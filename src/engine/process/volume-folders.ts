@@ -16,6 +16,8 @@ export interface VolumeFoldersOptions {
   root: string;
   /** Owner of the folders. Default: the platform's user. */
   user: PodUser | undefined;
+  /** Of the disks too: two folders must not get one project. Default: of its own. */
+  quotas?: FolderQuotas;
   log: Log;
 }
 
@@ -23,10 +25,11 @@ export class VolumeFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
   readonly #log: Log;
-  readonly #quotas = new FolderQuotas();
+  readonly #quotas: FolderQuotas;
   #isUnlimitedNoted = false;
 
-  constructor({ log, root, user }: VolumeFoldersOptions) {
+  constructor({ log, quotas = new FolderQuotas(), root, user }: VolumeFoldersOptions) {
+    this.#quotas = quotas;
     this.#root = root;
     this.#user = user;
     this.#log = log;

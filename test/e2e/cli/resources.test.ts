@@ -87,7 +87,7 @@ describe('millrace catalog engine', () => {
     expect(shown).toMatch(/^globalNetworking +no$/m);
     expect(await read('catalog', 'engine')).toMatchObject({
       engine: 'process',
-      capabilities: { gpusAtStart: true, disk: { keptOverStop: true, limit: 'never' } },
+      capabilities: { gpusAtStart: true, disk: { keptOverStop: true, limit: 'some' } },
     });
   });
 });

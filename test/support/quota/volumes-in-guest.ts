@@ -1,10 +1,11 @@
-// In a guest with project quotas: programs of the pod user write to a volume of the process engine until its size stops
+// In a guest with project quotas: programs of the pod user write to a volume, or to a pod's disk, of the process engine until its size stops
 // them. The sizes are in MB, because the guest's disks are small.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Log, silentLog } from '../../../src/base/log.ts';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
+import { ContainerFolders } from '../../../src/engine/process/containers/container-folders.ts';
 import { VolumeFolders } from '../../../src/engine/process/volume-folders.ts';
 import { reportResult } from './user-mode-linux.ts';
 
@@ -21,12 +22,12 @@ async function tryVolumes(parent: string) {
   const file = join(root, 'network-volumes', SOURCE, 'file');
   const provide = (megabytes: number) => volumes.provide(makeSpec(megabytes * GB_PER_MB));
   /** Writes as much as it can, at most 40 MB. */
-  const fill = () => {
+  const fill = (path = file) => {
     const { uid, gid } = POD_USER;
-    const args = ['if=/dev/zero', `of=${file}`, 'bs=1M', 'count=40'];
+    const args = ['if=/dev/zero', `of=${path}`, 'bs=1M', 'count=40'];
     const { status, stderr } = spawnSync('dd', args, { uid, gid, encoding: 'utf8' });
     const isFull = /No space left on device|Disk quota exceeded/.test(stderr);
-    return { status, megabytes: Math.ceil(statSync(file).size / 1_048_576), isFull };
+    return { status, megabytes: Math.ceil(statSync(path).size / 1_048_576), isFull };
   };
   await provide(10);
   const first = fill();
@@ -38,7 +39,27 @@ async function tryVolumes(parent: string) {
   await provide(30);
   // Nothing of the earlier volume counts.
   const again = fill();
-  return { first, grown, again, notes };
+  return { first, grown, again, disk: await tryDisk(root, log, fill), notes };
+}
+
+/** The disk of a container, and of the next one: nothing of the earlier disk counts. */
+async function tryDisk<T>(root: string, log: Log, fill: (path: string) => T) {
+  const folders = new ContainerFolders({ root, user: POD_USER, log });
+  const spec = { ...makeSpec(1), mounts: [], diskGb: 10 * GB_PER_MB };
+  const fills: T[] = [];
+  let isLimited = false;
+  for (const generation of [1, 2]) {
+    await folders.make({ ...spec, generation });
+    const made = await folders.find(spec.id);
+    if (!made) throw new Error('the container was not made');
+    isLimited = made.isDiskLimited;
+    fills.push(fill(join(made.disk, 'file')));
+    await folders.discard(spec.id);
+    for (const { kind, path } of await folders.listDiscarded(spec.id)) {
+      if (kind === 'disk') await folders.removeDisk(path);
+    }
+  }
+  return { fills, isLimited };
 }
 
 function makeSpec(sizeGb: number): ContainerSpec {

@@ -32,12 +32,17 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
 });
 
 /** Null: the disk is in the container's own folder, where earlier versions put it. */
-const diskName = z.object({ disk: z.string().nullable().default(null) });
+const diskName = z.object({
+  disk: z.string().nullable().default(null),
+  isDiskLimited: z.boolean().default(false),
+});
 
 export interface ContainerFile {
   spec: ContainerSpec;
   /** Name of the disk; null: `disk` beside the file. */
   disk: string | null;
+  /** Its disk got a quota when it was made. */
+  isDiskLimited: boolean;
 }
 
 /** `folder` is `…/<id>/<generation>`. Undefined if it contains no such file. */
@@ -47,10 +52,12 @@ export async function readContainerFile(
   try {
     const content: unknown = JSON.parse(await readFile(join(folder, FILE), 'utf8'));
     const spec = containerSpec.parse(content);
-    const { disk } = diskName.parse(content);
+    const { disk, isDiskLimited } = diskName.parse(content);
     const isOwn =
       spec.id === basename(dirname(folder)) && `${spec.generation}` === basename(folder);
-    return isOwn && (disk === null || isDiskOf(disk, spec)) ? { spec, disk } : 'damaged';
+    return isOwn && (disk === null || isDiskOf(disk, spec))
+      ? { spec, disk, isDiskLimited }
+      : 'damaged';
   } catch (error) {
     return isMissing(error) ? undefined : 'damaged';
   }
@@ -58,9 +65,9 @@ export async function readContainerFile(
 
 export async function writeContainerFile(
   folder: string,
-  { disk, spec }: ContainerFile,
+  { disk, isDiskLimited, spec }: ContainerFile,
 ): Promise<void> {
-  const content = JSON.stringify({ ...spec, disk });
+  const content = JSON.stringify({ ...spec, disk, isDiskLimited });
   const written = join(folder, `${FILE}.new`);
   await writeFile(written, content, { mode: 0o600, flush: true });
   await rename(written, join(folder, FILE));

@@ -4,22 +4,27 @@
 import { access, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { type ContainerSpec, EngineError } from '../../engine.ts';
+import { FolderQuotas } from '../../quota/folder-quotas.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
 import { listNames } from '../folder-listing.ts';
 import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
 import { VolumeFolders, type VolumeFoldersOptions } from '../volume-folders.ts';
-import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
+import { readContainerFile, writeContainerFile } from './container-file.ts';
 import { type DiscardedFolder, DiscardedFolders } from './discarded-folders.ts';
 
 /** Environments contain secrets. */
 const OWNER_ONLY = 0o700;
 /** Names that are safe as folder names. */
 const PLAIN_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+const BYTES_PER_GB = 1_073_741_824;
+
 export interface ContainerFolder {
   spec: ContainerSpec;
   /** Folder of the engine's records. */
   path: string;
   disk: string;
+  /** The file system holds the disk to the size of the spec. */
+  isDiskLimited: boolean;
   temporary: string;
   log: string;
   /** Path of the disk's mount; undefined without one. */
@@ -31,6 +36,7 @@ export class ContainerFolders {
   readonly #user: PodUser | undefined;
   readonly #volumes: VolumeFolders;
   readonly #discarded: DiscardedFolders;
+  readonly #quotas = new FolderQuotas();
   /** Folders that this object is creating at the moment. */
   readonly #making = new Set<string>();
   /**
@@ -46,7 +52,7 @@ export class ContainerFolders {
   constructor({ log, root, user }: VolumeFoldersOptions) {
     this.#root = root;
     this.#user = user;
-    this.#volumes = new VolumeFolders({ root, user, log });
+    this.#volumes = new VolumeFolders({ root, user, log, quotas: this.#quotas });
     this.#discarded = new DiscardedFolders(root, user);
     this.#earlierDisks = listNames(this.#place('disks'));
     this.#earlierDisks.catch(() => {});
@@ -97,7 +103,7 @@ export class ContainerFolders {
     try {
       await this.#fill(making, { spec, disk });
       if (!(await this.#install(join(making, 'record'), spec)))
-        await removeOwn(this.#place('disks', disk));
+        await this.removeDisk(this.#place('disks', disk));
     } finally {
       await rm(making, { recursive: true, force: true });
       this.#making.delete(making);
@@ -126,7 +132,8 @@ export class ContainerFolders {
     const name = isNamed ? basename(folder.disk) : nameDisk(spec);
     const disk = this.#place('disks', name);
     // The name first: after an interruption, the next start completes the move.
-    if (!isNamed) await writeContainerFile(path, { spec, disk: name });
+    const isDiskLimited = false;
+    if (!isNamed) await writeContainerFile(path, { spec, disk: name, isDiskLimited });
     await rename(legacy, disk);
     return { ...folder, disk, temporary: join(disk, 'tmp') };
   }
@@ -147,6 +154,11 @@ export class ContainerFolders {
     await rmdir(own)
       .catch(() => rm(own))
       .catch(() => {});
+  }
+
+  /** With its limit. */
+  removeDisk(path: string): Promise<void> {
+    return this.#quotas.remove(path, () => removeOwn(path));
   }
 
   /** Of one ID, or of all. */
@@ -183,7 +195,7 @@ export class ContainerFolders {
       const record = this.#place('containers', `${owner?.id}`, `${owner?.generation}`);
       const known = await this.#read(record);
       const disk = this.#place('disks', name);
-      if (known !== 'damaged' && known?.disk !== disk) await removeOwn(disk);
+      if (known !== 'damaged' && known?.disk !== disk) await this.removeDisk(disk);
     }
   }
 
@@ -198,11 +210,12 @@ export class ContainerFolders {
     return making;
   }
 
-  async #fill(path: string, file: ContainerFile & { disk: string }): Promise<void> {
+  async #fill(path: string, file: { spec: ContainerSpec; disk: string }): Promise<void> {
     const { spec } = file;
     const disk = join(path, 'disk');
     const record = join(path, 'record');
     for (const made of [disk, record]) await mkdir(made, { mode: OWNER_ONLY });
+    const { kind } = await this.#quotas.limit(disk, spec.diskGb * BYTES_PER_GB);
     await this.#volumes.provide(spec);
     for (const mount of spec.mounts) {
       // Only root could create a folder at the mount's path, so it is linked below the disk
@@ -214,7 +227,7 @@ export class ContainerFolders {
     await mkdir(join(disk, 'tmp'), { recursive: true });
     await this.#provideParents();
     if (this.#user) await provideOwn(disk, this.#user);
-    await writeContainerFile(record, file);
+    await writeContainerFile(record, { ...file, isDiskLimited: kind === 'enforced' });
     await rename(disk, this.#place('disks', file.disk));
   }
 
@@ -245,6 +258,7 @@ export class ContainerFolders {
       spec,
       path,
       disk,
+      isDiskLimited: file.isDiskLimited,
       temporary: join(disk, 'tmp'),
       log: join(path, 'log'),
       mount: mount && this.#volumes.locate(spec.id, mount),

@@ -1,11 +1,13 @@
 // Builds the seam's view of a container from its spec and its last run. Pure.
-import type { Container, ContainerSpec } from '../../engine.ts';
+import type { Container } from '../../engine.ts';
 import { isRunning, type SeenRun } from '../runs.ts';
+import type { ContainerFolder } from './container-folders.ts';
 
 export function describeContainer(
-  { generation, gpus, id, labels }: ContainerSpec,
+  { isDiskLimited, spec }: Pick<ContainerFolder, 'isDiskLimited' | 'spec'>,
   run: SeenRun | undefined,
 ): Container {
+  const { generation, gpus, id, labels } = spec;
   const isLive = isRunning(run);
   return {
     id,
@@ -15,7 +17,7 @@ export function describeContainer(
     health: 'none',
     exitCode: run?.end?.code ?? null,
     outOfMemory: run?.end !== undefined && run.outOfMemory,
-    hasDiskLimit: false,
+    hasDiskLimit: isDiskLimited,
     startedAt: run?.record?.startedAt ?? null,
     endedAt: run?.end?.at ?? null,
     ports: isLive ? run.record.ports : [],
