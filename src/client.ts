@@ -21,6 +21,7 @@ import { fillPath } from './wire/routes/route.ts';
 import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
+export type { BudgetsClient } from './client/budgets.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
 export type { EndpointsClient } from './client/endpoints.ts';
 export type { EventsOptions, TopicEvent } from './client/events.ts';

@@ -62,7 +62,7 @@ import { bindLimits } from './routes/limits-routes.ts';
 import { bindNodes } from './routes/node-routes.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
-import { bindResource, serveUsers } from './routes/resource-routes.ts';
+import { bindResource, serveCallers, serveUsers } from './routes/resource-routes.ts';
 import { type AboutPlatform, bindSessions } from './routes/session-routes.ts';
 import { StreamCursors } from './routes/stream-cursors.ts';
 import { handleStream } from './routes/stream-routes.ts';
@@ -263,8 +263,11 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
     ...bindPods(pods),
     ...(resources
       ? [
-          ...resources.served.flatMap(({ resource, service }) =>
-            bindResource(resource, serveUsers(service)),
+          ...resources.served.flatMap(({ resource, verbs }) =>
+            bindResource(
+              resource,
+              verbs.for === 'user' ? serveUsers(verbs.of) : serveCallers(verbs.of),
+            ),
           ),
           ...bindCatalog(resources),
           ...bindScaler({ ...resources, endpoints }),

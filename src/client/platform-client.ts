@@ -4,6 +4,7 @@ import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.t
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { type BillingClient, connectBilling } from './billing.ts';
+import { type BudgetsClient, connectBudgets } from './budgets.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
 import { type EventsOptions, readEvents, type TopicEvent } from './events.ts';
 import { connectKeys, type KeysClient } from './keys.ts';
@@ -20,7 +21,7 @@ import {
 import { connectSession, type SessionClient } from './session.ts';
 
 /** Resources with only the five verbs: templates. */
-type PlainName = Exclude<ResourceName, 'pods' | 'endpoints'>;
+type PlainName = Exclude<ResourceName, 'pods' | 'endpoints' | 'budgets'>;
 type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
 
 /**
@@ -38,6 +39,7 @@ export interface Platform extends PlainResources {
   };
   readonly keys: KeysClient;
   readonly billing: BillingClient;
+  readonly budgets: BudgetsClient;
   readonly limits: LimitsClient;
   readonly nodes: NodesClient;
   readonly session: SessionClient;
@@ -66,6 +68,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
     },
     keys: connectKeys(caller),
     billing: connectBilling(caller),
+    budgets: connectBudgets(caller),
     limits: connectLimits(caller),
     nodes: connectNodes(caller),
     session: connectSession(caller),
@@ -81,4 +84,4 @@ function connectPlain(caller: ApiCaller): PlainResources {
 }
 
 /** Resources with further operations, or without some of the five verbs. */
-const OWN_CLIENTS: ReadonlySet<string> = new Set(['pods', 'endpoints', 'keys']);
+const OWN_CLIENTS: ReadonlySet<string> = new Set(['pods', 'endpoints', 'keys', 'budgets']);

@@ -8,6 +8,7 @@ import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/routes/route.ts';
 import { Budgets, type BudgetsOptions } from './billing/budgets.ts';
+import { CallerBudgets } from './billing/caller-budgets.ts';
 import type { VolumeMeters } from './billing/volume-meters.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
@@ -16,7 +17,7 @@ import type { NamedRecords } from './name-index.ts';
 import type { PodUse } from './pods/pod-use.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
-import type { UserResources } from './user-resources.ts';
+import type { CallerResources, UserResources } from './user-resources.ts';
 import {
   findMountable,
   type NetworkVolumeService,
@@ -26,7 +27,11 @@ import {
 /** A described resource with its service, whatever its schemas are. */
 export interface ServedResource {
   resource: Resource;
-  service: UserResources<unknown, unknown> & NamedRecords & UseSource;
+  service: NamedRecords & UseSource;
+  /** Its verbs for the holder of a key. */
+  verbs:
+    | { for: 'user'; of: UserResources<unknown, unknown> }
+    | { for: 'caller'; of: CallerResources<unknown, unknown> };
 }
 
 export interface OpenResources {
@@ -70,7 +75,7 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
       serve(templateResource, templates),
       serve(networkVolumeResource, networkVolumes),
       serve(registryResource, registries),
-      serve(budgetResource, budgets),
+      serveCallers(budgetResource, budgets, new CallerBudgets(budgets)),
     ],
   };
 }
@@ -80,5 +85,14 @@ function serve<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
   service: UserResources<z.infer<C>, z.infer<U>> & NamedRecords & UseSource,
 ): ServedResource {
-  return { resource, service };
+  return { resource, service, verbs: { for: 'user', of: service } };
+}
+
+/** Like `serve`, for a resource in which the operator also acts for other users. */
+function serveCallers<C extends z.ZodType, U extends z.ZodType>(
+  resource: Resource<ResourceOutline, z.ZodType, C, U>,
+  service: NamedRecords & UseSource,
+  callers: CallerResources<z.infer<C>, z.infer<U>>,
+): ServedResource {
+  return { resource, service, verbs: { for: 'caller', of: callers } };
 }

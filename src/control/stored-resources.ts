@@ -39,6 +39,8 @@ export interface ResourceRules<Creation, Update, Item> {
   change?: (before: Item, update: Update, userId: string) => Item;
   /** @throws ProblemError if the user may not create or change it so */
   admit?: (userId: string, given: Creation | Update) => void;
+  /** Whether a record counts for the quota of its user. Default: each does. */
+  isCounted?: (item: Item) => boolean;
   /** In the commit of a change. @throws ProblemError if something depends on the record before */
   judgeChange?: (tx: Transaction, after: Item) => Step<void>;
   /** When a removal begins; nothing may begin to use the record from then on. @throws ProblemError */
@@ -152,13 +154,19 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     return [...this.#kept.values()].map(({ item }) => item);
   }
 
+  /** User of a record; undefined: it does not exist. */
+  ownerOf(id: string): string | undefined {
+    return this.#kept.get(id)?.userId;
+  }
+
   /** Of all users, each with its user. */
   entries(): { userId: string; item: Item }[] {
     return [...this.#kept.values()];
   }
 
   countOf(userId: string): number {
-    return this.#listOwn(userId).length;
+    const { isCounted = () => true } = this.#options.rules;
+    return this.#listOwn(userId).filter(({ item }) => isCounted(item)).length;
   }
 
   list({ userId, ...page }: UserListing): ResourcePage<Item> {
@@ -167,6 +175,16 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
       all: [...this.#listDeclared(userId), ...this.#listOwn(userId)],
       positionOf: ({ position }) => position,
       show: ({ item }) => item,
+    });
+  }
+
+  /** Newest first, of all users, without those of the operator's configuration. */
+  listAll(page: Omit<UserListing, 'userId'>): ResourcePage<{ userId: string; item: Item }> {
+    return cutNewest({
+      ...page,
+      all: [...this.#kept.values()],
+      positionOf: ({ position }) => position,
+      show: (entry) => entry,
     });
   }
 
@@ -179,7 +197,8 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     this.#checkName(userId, item);
     const kept = { userId, position: this.#positions.next(now), item };
     const stored = this.#toStored(kept);
-    const release = this.#count.reserve(userId);
+    const { isCounted = () => true } = rules;
+    const release = isCounted(item) ? this.#count.reserve(userId) : () => {};
     try {
       const noteStored = await store.write(function* (tx) {
         yield* tx.putResource(stored);

@@ -1,4 +1,5 @@
 // The interface of a resource's service: five verbs, each for one user.
+import type { Rights } from './keys/key-grant.ts';
 import type { PageBounds } from './list-page.ts';
 
 export interface UserListing extends PageBounds {
@@ -11,6 +12,23 @@ export interface ResourcePage<Item> {
   records: Item[];
   /** Position of the next page, if one exists. */
   next: number | undefined;
+}
+
+/** For the holder of a key. The operator also acts for other users. */
+export interface CallerResources<Creation, Update, Item extends { id: string } = { id: string }> {
+  /** Newest first. `userId` undefined: of the caller. @throws ProblemError `forbidden` */
+  list(
+    caller: Rights,
+    listing: Omit<UserListing, 'userId'> & { userId: string | undefined },
+  ): Promise<ResourcePage<Item>>;
+  /** @throws ProblemError `invalid`, `quota_exceeded`, `forbidden` */
+  create(caller: Rights, creation: Creation): Promise<Item>;
+  /** @throws ProblemError `not_found` */
+  get(caller: Rights, id: string): Promise<Item>;
+  /** @throws ProblemError `not_found`, `forbidden`, `invalid` */
+  update(caller: Rights, id: string, update: Update): Promise<Item>;
+  /** @throws ProblemError `not_found`, `forbidden` */
+  remove(caller: Rights, id: string): Promise<void>;
 }
 
 /** For these methods, a resource of another user does not exist. */

@@ -3,14 +3,14 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import type { UserResources } from '../../control/user-resources.ts';
+import type { CallerResources, UserResources } from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
-import type { QueryValues } from '../http/query.ts';
+import { type QueryValues, readText } from '../http/query.ts';
 import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
 import { isRepeated } from '../nodes/forwarded.ts';
 import { type BoundOperation, bindOperation } from './operation-routes.ts';
@@ -105,6 +105,20 @@ export function serveUsers<Creation, Update>(
     get: ({ userId }, id) => resources.get(userId, id),
     update: ({ userId }, id, update) => resources.update(userId, id, update),
     remove: ({ userId }, id) => resources.remove(userId, id),
+  };
+}
+
+/** Adapts resources in which the operator also acts for other users. */
+export function serveCallers<Creation, Update>(
+  resources: CallerResources<Creation, Update>,
+): ResourceService<Creation, Update> {
+  return {
+    list: (caller, page, query) =>
+      resources.list(caller, { userId: readText(query, 'userId'), ...page }),
+    create: (caller, creation) => resources.create(caller, creation),
+    get: (caller, id) => resources.get(caller, id),
+    update: (caller, id, update) => resources.update(caller, id, update),
+    remove: (caller, id) => resources.remove(caller, id),
   };
 }
 

@@ -1,12 +1,17 @@
 // `millrace budgets`: limits what pods and endpoints may cost.
+import { connectBudgets } from '../../client/budgets.ts';
+import type { BudgetRecord } from '../../wire/resources/budget.ts';
 import type { CommandGroup } from '../command.ts';
 import { choice, decimal, type OptionValues, text } from '../options.ts';
+import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
 import { mark } from './container-flags.ts';
 import {
   defineDeletion,
   defineResourceVerbs,
+  pageOptions,
   type ResourceCommandSpec,
+  showList,
 } from './resource-command.ts';
 
 const updateOptions = {
@@ -28,8 +33,20 @@ const updateOptions = {
   file: bodyFileOption,
 };
 
+const listOptions = {
+  ...pageOptions,
+  user: text({
+    placeholder: 'USER',
+    help: "budgets of this user, * for all; needs the operator's admin key",
+  }),
+};
+
 const createOptions = {
   ...updateOptions,
+  user: text({
+    placeholder: 'USER',
+    help: "user whose costs it limits; needs the operator's admin key; default: you",
+  }),
   name: mark(updateOptions.name, 'required, here or in --file'),
   limit: mark(updateOptions.limit, 'required, here or in --file'),
   endpoint: text({
@@ -47,11 +64,13 @@ const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOp
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
-    ENDPOINT: ({ endpointId }) => endpointId ?? 'all',
+    USER: ({ userId }) => userId,
+    ENDPOINT: ({ endpointId, endpointName }) => endpointName ?? endpointId ?? 'all',
     PERIOD: ({ period }) => period,
     SPENT: ({ spent }) => spent,
     LIMIT: ({ limit }) => String(limit),
     STATE: ({ state }) => state,
+    'SET BY': ({ setBy }) => setBy,
   },
   create: {
     options: createOptions,
@@ -61,11 +80,17 @@ const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOp
       limit,
       name,
       period,
+      user,
       warnAt,
       webhook,
     }: OptionValues<typeof createOptions>) =>
-      composeBody(file, { name, limit, warnAt, webhook, period, endpointId: endpoint }),
-    examples: ['millrace budgets create --name month --limit 500'],
+      composeBody(file, {
+        ...{ name, limit, warnAt, webhook, period, endpointId: endpoint, userId: user },
+      }),
+    examples: [
+      'millrace budgets create --name month --limit 500',
+      'millrace budgets create --name month --limit 500 --user ada',
+    ],
   },
   update: {
     options: updateOptions,
@@ -74,7 +99,7 @@ const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOp
     effect: 'A higher limit lets new pods and workers start within 10 seconds.',
     examples: ['millrace budgets update month --limit 800'],
   },
-  fields: { endpointId: 'endpoint', warnAt: 'warn-at' },
+  fields: { endpointId: 'endpoint', userId: 'user', warnAt: 'warn-at' },
 };
 
 export const budgetsCommands: CommandGroup = {
@@ -83,9 +108,25 @@ export const budgetsCommands: CommandGroup = {
     'A budget limits what pods and endpoints may cost in a day or a month.',
     'Once it is used up, no new pods and workers start; running ones go on.',
   ],
-  verbs: { ...defineResourceVerbs(kind), delete: defineDeletion('budgets', '') },
+  verbs: {
+    ...defineResourceVerbs(kind),
+    list: defineApiVerb({
+      summary: 'list your budgets, newest first',
+      options: listOptions,
+      examples: ['millrace budgets list', 'millrace budgets list --user ada'],
+      act: listBudgets,
+    }),
+    delete: defineDeletion('budgets', ''),
+  },
   examples: [
     'millrace budgets create --name month --limit 500',
     'millrace budgets create --name sdxl --endpoint sdxl --period day --limit 20',
   ],
 };
+
+async function listBudgets(request: ApiRequest<typeof listOptions>): Promise<string> {
+  const budgets = connectBudgets(request.caller);
+  const { user } = request.values;
+  const listed = user === undefined ? budgets : budgets.ofUser(user);
+  return showList<BudgetRecord>(listed, { plural: 'budgets', columns: kind.columns }, request);
+}

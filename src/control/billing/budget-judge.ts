@@ -29,6 +29,7 @@ export interface Judged {
 export interface BudgetJudgeOptions {
   clock: Clock;
   spending: () => Pick<Spending, 'read'>;
+  nameOfEndpoint?: ((id: string) => string | undefined) | undefined;
 }
 
 export class BudgetJudge {
@@ -90,8 +91,12 @@ export class BudgetJudge {
     const billed =
       before?.from === from && before.billed > spent.billed ? before.billed : spent.billed;
     const state = judgeState(budget, billed);
+    const { endpointId } = budget;
+    const { nameOfEndpoint = () => undefined } = this.#options;
+    const endpointName = endpointId === null ? null : (nameOfEndpoint(endpointId) ?? null);
+    const record = { ...budget, userId, endpointName, spent: formatUsd(billed), state };
     const judged: Judged = {
-      ...{ userId, from, billed, record: { ...budget, spent: formatUsd(billed), state } },
+      ...{ userId, from, billed, record },
       mayBeUsedUp: state !== 'used_up' && judgeState(budget, billed + spent.unseen) === 'used_up',
     };
     const ofUser = this.#judged.get(userId) ?? new Map<string, Judged>();

@@ -11,7 +11,7 @@ import {
   type StoredBudget,
   storedBudget,
 } from '../../wire/resources/budget.ts';
-import type { Quotas } from '../limits/quotas.ts';
+import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
 import type { UseSource } from '../limits/use.ts';
 import type { NamedRecords } from '../name-index.ts';
 import { StoredResources } from '../stored-resources.ts';
@@ -28,14 +28,19 @@ export interface BudgetsOptions {
   spending: () => Pick<Spending, 'read'>;
   /** ID of the user's endpoint with this ID or name; undefined: there is none. */
   findEndpoint: (userId: string, idOrName: string) => string | undefined;
+  /** Undefined: it is deleted, or it was never there. Default: no name is known. */
+  nameOfEndpoint?: ((id: string) => string | undefined) | undefined;
   /** Why the platform may not call the webhook. Default: it may. */
   judgeWebhook?: ((url: string) => string | undefined) | undefined;
 }
 
-type Kept = StoredResources<BudgetCreation, BudgetUpdate, StoredBudget>;
+/** What the caller's rights have decided. */
+export type NewBudget = Omit<BudgetCreation, 'userId'> & Pick<StoredBudget, 'setBy'>;
+
+type Kept = StoredResources<NewBudget, BudgetUpdate, StoredBudget>;
 
 export class Budgets
-  implements UserResources<BudgetCreation, BudgetUpdate, BudgetRecord>, NamedRecords, UseSource
+  implements UserResources<NewBudget, BudgetUpdate, BudgetRecord>, NamedRecords, UseSource
 {
   readonly #options: BudgetsOptions;
   readonly #kept: Kept;
@@ -49,10 +54,12 @@ export class Budgets
 
   static async open(options: BudgetsOptions): Promise<Budgets> {
     const { clock, judgeWebhook, quotas, store } = options;
-    const kept = await StoredResources.open<BudgetCreation, BudgetUpdate, StoredBudget>({
+    const kept = await StoredResources.open<NewBudget, BudgetUpdate, StoredBudget>({
       ...{ store, clock, quotas, name: 'budgets', prefix: 'bud', record: storedBudget },
       rules: {
         compose: (made, creation) => ({ ...made, ...creation }),
+        // Those of the operator leave the user's own quota alone.
+        isCounted: ({ setBy }) => setBy === 'user',
         admit: (_, { webhook }) => refuseWebhook(webhook, judgeWebhook),
       },
     });
@@ -78,7 +85,25 @@ export class Budgets
     return { records: await this.#show(records.map((budget) => ({ budget, userId }))), next };
   }
 
-  async create(userId: string, creation: BudgetCreation): Promise<BudgetRecord> {
+  /** Newest first, of all users. */
+  async listAll(page: Omit<UserListing, 'userId'>): Promise<ResourcePage<BudgetRecord>> {
+    const { next, records } = this.#kept.listAll(page);
+    const budgets = records.map(({ item, userId }) => ({ budget: item, userId }));
+    return { records: await this.#show(budgets), next };
+  }
+
+  /** Undefined: the budget does not exist. */
+  ownerOf(id: string): string | undefined {
+    return this.#kept.ownerOf(id);
+  }
+
+  /** As it is stored. @throws ProblemError `not_found` */
+  find(userId: string, id: string): StoredBudget {
+    return this.#kept.get(userId, id);
+  }
+
+  async create(userId: string, creation: NewBudget): Promise<BudgetRecord> {
+    if (creation.setBy === 'operator') this.#admitOneMore(userId);
     const endpointId = this.#requireEndpoint(userId, creation.endpointId);
     return this.#showOne(userId, await this.#kept.create(userId, { ...creation, endpointId }));
   }
@@ -127,6 +152,14 @@ export class Budgets
   /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. Up to the last look. */
   findObstacle(userId: string, endpointId: string | null): string | undefined {
     return this.#judge.findObstacle(userId, endpointId);
+  }
+
+  /** The operator has the same bound for each user as the user. @throws ProblemError `quota_exceeded` */
+  #admitOneMore(userId: string): void {
+    const { quotas = DEFAULT_QUOTAS } = this.#options;
+    const own = this.#kept.entries().filter((entry) => entry.userId === userId);
+    const set = own.filter(({ item }) => item.setBy === 'operator');
+    requireBelow('budgets', quotas.budgets, set.length);
   }
 
   /** @throws ProblemError `invalid` */

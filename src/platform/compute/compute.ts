@@ -188,6 +188,7 @@ export class Compute {
       ...{ store, clock, log, catalog, quotas, sealer, meters },
       spending: () => spending,
       judgeWebhook: (url) => options.noticeSender?.judge(url),
+      nameOfEndpoint: (id) => found?.nameOf(id),
       findEndpoint: (userId, idOrName) => {
         const id = found?.resolve(userId, idOrName) ?? idOrName;
         return found?.find(id)?.userId === userId ? id : undefined;

@@ -4,6 +4,7 @@ import { webhook } from '../job/job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
+import { namedUser } from './key.ts';
 
 const limit = z.number().min(0.01).max(1_000_000_000).describe('USD');
 const warnAt = z.number().min(0.01).max(1);
@@ -17,6 +18,12 @@ const noticeUrl = webhook
 /** Body of `POST /v1/budgets`. */
 export const budgetCreation = z.strictObject({
   name: resourceName,
+  userId: namedUser
+    .exactOptional()
+    .describe(
+      'User whose costs the budget limits. Only the operator may name another user, who sees the budget and cannot change it. ' +
+        'Default: the caller',
+    ),
   endpointId: z
     .string()
     .min(1)
@@ -51,11 +58,20 @@ export const storedBudget = z.object({
   limit: z.number(),
   warnAt: z.number(),
   webhook: z.string().nullable().default(null).describe('null: none'),
+  setBy: z
+    .enum(['user', 'operator'])
+    .default('user')
+    .describe('`operator`: only the operator changes and deletes it'),
   createdAt: z.iso.datetime(),
 });
 export type StoredBudget = z.infer<typeof storedBudget>;
 
 export const budgetRecord = storedBudget.extend({
+  userId: z.string().describe('User whose costs it limits'),
+  endpointName: z
+    .string()
+    .nullable()
+    .describe('Name that the endpoint has now; null: no endpoint, or it is deleted'),
   spent: z.string().describe('USD of the current period, six decimals'),
   state: z
     .enum(['ok', 'warning', 'used_up'])
@@ -79,10 +95,13 @@ export interface BudgetNotice {
 const EXAMPLE: BudgetRecord = {
   id: 'bud_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d75',
   name: 'month',
+  userId: 'ada',
   endpointId: null,
+  endpointName: null,
   period: 'month',
   limit: 500,
   warnAt: 0.8,
+  setBy: 'user',
   webhook: 'https://example.com/hooks/budget',
   createdAt: '2026-01-15T09:30:00.000Z',
   spent: '420.118200',
@@ -92,6 +111,14 @@ const EXAMPLE: BudgetRecord = {
 export const budgets = describeResource({
   outline: RESOURCES.budgets,
   about: 'Limits on what resources may cost in a day or a month.',
+  listQuery: [
+    {
+      name: 'userId',
+      schema: z.string().exactOptional(),
+      description:
+        'budgets of this user, or of all users if it is `*`; for the operator of the platform only',
+    },
+  ],
   record: budgetRecord,
   creation: budgetCreation,
   update: budgetUpdate,

@@ -5,6 +5,14 @@ import { describeFixedResource } from '../operations/resource.ts';
 import { KEY_ROUTES, RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 
+/** A user whom the operator names. */
+export const namedUser = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$/,
+    'must be 1 to 128 letters, digits or ".", "_", "@", "-"',
+  );
+
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */
 export const keyCreation = z.strictObject({
   name: resourceName.describe(
@@ -19,13 +27,7 @@ export const keyCreation = z.strictObject({
         'the suffix `:<endpoint>` binds it to one endpoint, given by its ID or by the name that it has now',
     ),
   /** Owner of the key. Only the operator may name another user. Default: the caller. */
-  userId: z
-    .string()
-    .regex(
-      /^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$/,
-      'must be 1 to 128 letters, digits or ".", "_", "@", "-"',
-    )
-    .exactOptional(),
+  userId: namedUser.exactOptional(),
   expiresAt: z.iso
     .datetime({ offset: true })
     .nullable()

@@ -120,6 +120,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const { served, templates } = await openResources({
     ...{ store, clock, log, engine, catalog, quotas, findEndpoint },
     spending: () => spending,
+    nameOfEndpoint: (id) => endpoints.nameOf(id),
     sealer: new SecretSealer([randomBytes(32)]),
   });
   const deploying =

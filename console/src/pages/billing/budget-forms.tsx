@@ -3,6 +3,7 @@ import type { BudgetRecord } from '../../../../src/client.ts';
 import { Field } from '../../parts/forms/field.tsx';
 import { FieldsForm, type FieldValues } from '../../parts/forms/fields-form.tsx';
 import { platform } from '../../platform/calls.ts';
+import { isOperator, may } from '../../platform/session.ts';
 
 interface FormProps {
   onDone: () => void;
@@ -20,6 +21,7 @@ export function CreationForm(props: FormProps) {
   const create = (values: FieldValues) =>
     platform.budgets.create({
       ...readLimits(values),
+      ...(values.text('userId') && { userId: values.text('userId') }),
       endpointId: values.text('endpointId') || null,
       period: values.text('period') === 'day' ? 'day' : 'month',
     });
@@ -34,7 +36,12 @@ export function CreationForm(props: FormProps) {
           </select>
         )}
       </Field>
-      <Field label="Endpoint" help="ID or name; empty: all your pods and endpoints together">
+      {isOperator() && may('admin') && (
+        <Field label="User" help="Whose costs the budget limits; empty: yours">
+          {(ids) => <input {...ids} name="userId" type="text" />}
+        </Field>
+      )}
+      <Field label="Endpoint" help="ID or name; empty: all pods, endpoints and volumes of the user">
         {(ids) => <input {...ids} name="endpointId" type="text" />}
       </Field>
     </FieldsForm>

@@ -8,7 +8,7 @@ import { Meter } from '../../parts/meter.tsx';
 import { RowActions } from '../../parts/row-actions.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
-import { may } from '../../platform/session.ts';
+import { isOperator, may } from '../../platform/session.ts';
 import { hrefOf } from '../../routing/location.ts';
 import { pathOf } from '../endpoint/frame.tsx';
 import { CreationForm, UpdateForm } from './budget-forms.tsx';
@@ -17,6 +17,7 @@ const COLUMNS = [
   { name: 'Budget' },
   { name: 'State' },
   { name: 'Of' },
+  { name: 'User' },
   { name: 'Period' },
   { name: 'Spent, USD' },
   { name: 'Actions', isHidden: true },
@@ -36,7 +37,11 @@ const STATES: Readonly<Record<BudgetRecord['state'], { text: string; tone: Tone;
 export function Budgets() {
   const polled = usePolled({
     key: 'budgets',
-    load: async (signal) => (await platform.budgets.page({ limit: 1_000, signal })).items,
+    load: async (signal) => {
+      // The operator also sees those of all users.
+      const listed = isOperator() && may('admin') ? platform.budgets.ofUser('*') : platform.budgets;
+      return (await listed.page({ limit: 1_000, signal })).items;
+    },
     everyMs: 10_000,
   });
   const { reload } = polled;
@@ -77,7 +82,8 @@ interface RowProps {
 }
 
 function Row({ budget, onEdit, reload }: RowProps) {
-  const { endpointId, id, limit, name, period, spent, state } = budget;
+  const { endpointId, endpointName, id, limit, name, period, setBy, spent, state, userId } = budget;
+  const mayChange = may('endpoints:write') && (setBy === 'user' || isOperator());
   const remove = async () => {
     await platform.budgets.delete(id);
     reload();
@@ -93,20 +99,22 @@ function Row({ budget, onEdit, reload }: RowProps) {
       </td>
       <td>
         {endpointId ? (
-          <a href={hrefOf(pathOf(endpointId))}>{endpointId}</a>
+          <a href={hrefOf(pathOf(endpointId))} title={endpointId}>
+            {endpointName ?? endpointId}
+          </a>
         ) : (
           'All pods and endpoints'
         )}
+      </td>
+      <td>
+        {userId}
+        {setBy === 'operator' && <small>set by the operator</small>}
       </td>
       <td>{period === 'day' ? 'Day (UTC)' : 'Month (UTC)'}</td>
       <td title={`${spent} USD`}>
         <Meter label={`Spent of ${name}`} used={Number(spent)} limit={limit} />
       </td>
-      <RowActions
-        {...{ kind: 'budget', name, onEdit }}
-        isAllowed={may('endpoints:write')}
-        remove={remove}
-      >
+      <RowActions {...{ kind: 'budget', name, onEdit }} isAllowed={mayChange} remove={remove}>
         Pods and workers that it holds back can start again.
       </RowActions>
     </tr>

@@ -64,10 +64,10 @@ async function openWorld(addresses: 'any' | 'public' = 'any') {
       return store.write((tx) => addToBill(tx, resource, [interval]));
     },
     create: (webhook = receiver.url) =>
-      platform.budgets.create(
-        'ada',
-        budgetCreation.parse({ name: 'b', limit: 10, period: 'day', webhook }),
-      ),
+      platform.budgets.create('ada', {
+        ...budgetCreation.parse({ name: 'b', limit: 10, period: 'day', webhook }),
+        setBy: 'user',
+      }),
     /** Passes until the receiver has got so many notices. */
     until: async (count: number) => {
       while (receiver.posted.length < count) {

@@ -1,11 +1,12 @@
 // Budgets: what is spent, and what is refused once it is too much.
 import { expect, it, onTestFinished } from 'vitest';
+import type { z } from 'zod';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing, type BillingOptions } from '../../../../src/control/billing/billing.ts';
 import { judgeState } from '../../../../src/control/billing/budget-judge.ts';
-import { Budgets } from '../../../../src/control/billing/budgets.ts';
+import { Budgets, type NewBudget } from '../../../../src/control/billing/budgets.ts';
 import { endPeriod, startPeriod } from '../../../../src/control/billing/period.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
@@ -19,6 +20,10 @@ function raise(error: unknown): never {
 }
 
 const START = Date.UTC(2026, 2, 30, 12);
+
+function newBudget(given: z.input<typeof budgetCreation>): NewBudget {
+  return { ...budgetCreation.parse(given), setBy: 'user' };
+}
 
 async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
   const clock = new ManualClock(START);
@@ -38,8 +43,8 @@ async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
     const usual = { kind: 'endpoint', id: 'ep_a', userId: 'ada', name: null } as const;
     return store.write((tx) => addToBill(tx, { ...usual, ...resource }, [interval]));
   };
-  const create = (given: Partial<Parameters<typeof budgetCreation.parse>[0] & object>) =>
-    budgets.create('ada', budgetCreation.parse({ name: 'b', limit: 10, ...given }));
+  const create = (given: Partial<z.input<typeof budgetCreation>>) =>
+    budgets.create('ada', newBudget({ name: 'b', limit: 10, ...given }));
   return {
     billing,
     budgets,
@@ -138,7 +143,7 @@ it('looks at the others if one cannot be read', async () => {
 
 it('refuses an endpoint that is not the user’s', async () => {
   const { budgets } = await openBudgets();
-  const creation = budgetCreation.parse({ name: 'b', limit: 1, endpointId: 'a' });
+  const creation = newBudget({ name: 'b', limit: 1, endpointId: 'a' });
   await expect(budgets.create('bob', creation)).rejects.toMatchObject({ code: 'invalid' });
 });
 
