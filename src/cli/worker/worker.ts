@@ -1,5 +1,6 @@
 // `millrace worker`: arguments and help. The process becomes a supervisor and starts the same
 // command again for each worker process; with --unsupervised or --under-dev it is the worker.
+import { flushCompileCache } from 'node:module';
 import { setFlagsFromString } from 'node:v8';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
@@ -71,9 +72,11 @@ async function run(args: readonly string[]): Promise<number> {
     const { runWorkerProcess } = await import('./run-worker.ts');
     return runWorkerProcess(handlerPath, values);
   }
-  // A supervisor runs little code, so V8's optimizing compilers would bring nothing for their 8 MB.
-  for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag);
   const { superviseWorkers } = await import('./supervise.ts');
+  // A supervisor runs little code, so V8's optimizing compilers would bring nothing for their 8 MB. V8 refuses compiled
+  // code from Node's cache if its flags have changed, so the modules are loaded and written to the cache before.
+  flushCompileCache();
+  for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag);
   return superviseWorkers({ handlerPath, values, args });
 }
 
