@@ -78,6 +78,74 @@ const readBuiltIns = {
   },
 };
 
+/** The modules with which each process or thread of a worker starts. */
+const WORKER_PARTS = {
+  launcher: 'cli/main',
+  command: 'cli/worker/worker',
+  supervisor: 'cli/worker/supervise',
+  process: 'cli/worker/run-worker',
+  thread: 'worker/execution/thread-entry',
+  handler: 'index',
+};
+/** It shares modules with a worker, and must load no others of it. */
+const PLATFORM = join(SOURCES, 'cli/commands/serve.ts');
+/** Parts that load little and may import more later, which must then bring nothing of the other parts. */
+const SMALL_PARTS = ['supervisor', 'thread'];
+
+/** What a part has loaded need not be kept apart for the parts that follow it in its process. */
+const IMPLIED = [
+  ['launcher', ['platform', 'command', 'supervisor', 'supervisor-later', 'process']],
+  ['command', ['supervisor', 'supervisor-later', 'process']],
+  ['supervisor', ['supervisor-later']],
+];
+
+/** The parts that load each module, by the module's file. */
+const partsOfModules = new Map();
+
+function findParts(context) {
+  const readInfo = (id) => context.getModuleInfo(id);
+  addPart('platform', followImports([PLATFORM], readInfo));
+  for (const [part, file] of Object.entries(WORKER_PARTS)) {
+    const loaded = followImports([join(SOURCES, `${file}.ts`)], readInfo);
+    addPart(part, loaded);
+    if (!SMALL_PARTS.includes(part)) continue;
+    const later = [...loaded].flatMap((id) => readInfo(id)?.dynamicallyImportedIds ?? []);
+    addPart(`${part}-later`, followImports(later.filter(isOwn), readInfo));
+  }
+}
+
+function addPart(part, modules) {
+  for (const id of modules) partsOfModules.set(id, [...(partsOfModules.get(id) ?? []), part]);
+}
+
+function followImports(modules, readInfo) {
+  const reached = new Set(modules);
+  // The loop also visits what it adds.
+  for (const id of reached) {
+    for (const imported of readInfo(id)?.importedIds ?? []) {
+      if (isOwn(imported)) reached.add(imported);
+    }
+  }
+  return reached;
+}
+
+function isOwn(id) {
+  return id.startsWith(SOURCES);
+}
+
+/**
+ * Puts modules of a worker into one chunk if the same parts load them, whichever other commands do. Otherwise each set of
+ * commands that shares modules has a chunk: a worker and its supervisor would load 59 chunks instead of 27. Finding each costs time,
+ * and so many calls of Node's path functions make V8 compile them with TurboFan, whose code then stays in memory.
+ */
+function nameWorkerChunk(id, context) {
+  if (partsOfModules.size === 0) findParts(context);
+  const parts = partsOfModules.get(id) ?? [];
+  if (!parts.some((part) => part in WORKER_PARTS)) return null;
+  const [, implied] = IMPLIED.find(([part]) => parts.includes(part)) ?? [];
+  return parts.filter((part) => !implied?.includes(part)).join('+');
+}
+
 const plugins = [keepModuleUrls, readBuiltIns];
 if (pluginFile) plugins.unshift((await import(pathToFileURL(resolve(pluginFile)).href)).default);
 
@@ -85,11 +153,17 @@ const bundle = await rolldown({
   input: Object.fromEntries(ENTRIES.map((name) => [name, `src/${name}.ts`])),
   external: /^[^./]/,
   platform: 'node',
+  preserveEntrySignatures: 'allow-extension',
   plugins,
 });
 await bundle.write({
   dir: folder,
   format: 'esm',
+  codeSplitting: {
+    // Otherwise the first chunk takes all that it imports.
+    includeDependenciesRecursively: false,
+    groups: [{ name: nameWorkerChunk, debugName: 'parts of a worker' }],
+  },
   entryFileNames: '[name].js',
   // A running process may load a chunk after `dist` has been replaced; its name tells it apart.
   chunkFileNames: 'chunks/[name]-[hash].js',

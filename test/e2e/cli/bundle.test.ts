@@ -28,6 +28,9 @@ const RECORDER = `
 /** Packages and modules that only a platform needs. */
 const PLATFORM = ['fastify', 'zod', 'prom-client', 'rate-limiter-flexible', 'node:sqlite'];
 
+/** Of a supervisor, its worker process and the thread. The build joins chunks for them: without that, there are about 65. */
+const MAX_CHUNKS = 45;
+
 const workplace = new Workplace();
 
 beforeAll(() => {
@@ -53,7 +56,7 @@ describe('the built command', () => {
     expect(packages).toEqual([]);
   });
 
-  it('loads no package of the platform and no node:crypto in the processes of a worker', async () => {
+  it('loads few chunks, no package of the platform and no node:crypto in the processes of a worker', async () => {
     const target = ['--url', 'http://127.0.0.1:1', '--endpoint', 'e', '--key', 'k'];
     const { code, names } = await listLoaded('worker', ['worker', 'broken.ts', ...target]);
     expect(code).toBe(5);
@@ -63,6 +66,25 @@ describe('the built command', () => {
     expect([...names].some((name) => name.endsWith('/thread-entry.js'))).toBe(true);
     expect(names).toContain('node:child_process');
     expect([...PLATFORM, 'node:crypto', 'node:zlib'].filter((name) => names.has(name))).toEqual([]);
+    const chunks = [...names].filter((name) => name.includes('/dist/chunks/'));
+    expect(chunks.length).toBeLessThan(MAX_CHUNKS);
+  });
+
+  it('takes all compiled code of a worker from the cache that the start before has left', async () => {
+    workplace.write('ready.ts', 'export default () => 1;');
+    const target = ['--url', 'http://127.0.0.1:1', '--endpoint', 'e', '--key', 'k'];
+    const env = { NODE_DEBUG_NATIVE: 'COMPILE_CACHE', NODE_COMPILE_CACHE: workplace.path('cache') };
+    const start = async () => {
+      const run = workplace.start(['worker', 'ready.ts', ...target], { env });
+      // The worker process is then complete: it has loaded the handler and calls the platform.
+      await run.until('stderr', /the platform is unavailable/);
+      await run.end('SIGTERM');
+      return run.stderr;
+    };
+    expect(await start()).toMatch(/chunks\/supervisor.* was not initialized/);
+    const second = await start();
+    expect(second).toMatch(/chunks\/supervisor.* was accepted/);
+    expect(second.match(/.* was rejected.*/g)).toBeNull();
   });
 
   it('reads modules of Node and imports none, which would load more of them', () => {
