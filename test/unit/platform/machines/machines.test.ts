@@ -233,6 +233,16 @@ describe('the machines of nodes', () => {
     expect(machines.listPlaces()).toHaveLength(2);
   });
 
+  it('do not count as called for the removal of a volume while none answers', async () => {
+    const engine = new NodesEngine({
+      ...{ kind: 'docker', hasStateVolumes: false, log: silentLog },
+      capabilities: () => DOCKER_CAPABILITIES,
+      machines: { names: [], act: async () => null, noteList: () => {} },
+      ...{ findPod: () => undefined, bind: async () => {}, watchOwn: () => () => {} },
+    });
+    await expect(engine.networkVolumes.remove('vol_1')).rejects.toThrow('no node answers');
+  });
+
   it('have all open calls broken off when another node leads', async () => {
     const { machines } = await startMachines({ clock: new ManualClock() });
     const list = vi.spyOn(MemoryEngine.prototype, 'list');
