@@ -23,8 +23,9 @@ export class Authority {
     return join(this.#folder, 'ca.crt');
   }
 
-  sign(hostName: string): Certificate {
-    const names = ['-addext', `subjectAltName=DNS:${hostName}`];
+  sign(hostName: string, ...others: string[]): Certificate {
+    const all = [hostName, ...others].map((name) => `DNS:${name}`);
+    const names = ['-addext', `subjectAltName=${all.join(',')}`];
     const signer = ['-CA', this.path, '-CAkey', join(this.#folder, 'ca.key')];
     this.#make('server', [
       ...['-subj', `/CN=${hostName}`, '-addext', 'basicConstraints=critical,CA:FALSE'],

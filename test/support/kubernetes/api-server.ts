@@ -15,6 +15,8 @@ import { type ApiServer, Cluster } from './cluster.ts';
 import type { KubeletOptions } from './kubelet/kubelet.ts';
 
 const PROGRAM = process.env['KUBE_APISERVER'] ?? 'kube-apiserver';
+/** Its name for pods. */
+export const IN_CLUSTER = 'kubernetes.default.svc';
 const START_MS = 120_000;
 const AUDIT = 'audit.log';
 const POLICY = JSON.stringify({
@@ -172,7 +174,7 @@ function writeFlags(folder: string, { authority, etcd, port }: ServerPlace): str
     writeFileSync(path, content, { mode: 0o600 });
     return path;
   };
-  const { cert, key } = authority.sign('localhost');
+  const { cert, key } = authority.sign('localhost', IN_CLUSTER);
   const [certFile, keyFile] = [write('tls.crt', cert), write('tls.key', key)];
   const accounts = write('accounts.key', makeAccountKey());
   const tokens = write('tokens.csv', `${ADMIN_TOKEN},admin,admin,system:masters\n`);

@@ -15,9 +15,20 @@ export class Images {
   /** `none`: the arguments are a command of this machine. */
   readonly #entryPoints = new Map<string, readonly string[]>([['none', []]]);
 
-  /** Program and arguments before those of the container. */
-  set(image: string, entryPoint: readonly string[]): void {
+  readonly #variables = new Map<string, Readonly<Record<string, string>>>();
+
+  /** Program and arguments before those of the container, and the image's own variables. */
+  set(
+    image: string,
+    entryPoint: readonly string[],
+    variables: Readonly<Record<string, string>> = {},
+  ): void {
     this.#entryPoints.set(image, entryPoint);
+    this.#variables.set(image, variables);
+  }
+
+  env(image: string): Readonly<Record<string, string>> {
+    return this.#variables.get(image) ?? {};
   }
 
   entryPoint(image: string): readonly string[] {

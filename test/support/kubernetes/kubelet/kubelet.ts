@@ -12,6 +12,7 @@ import { ignoreGone, reportEvent } from './events.ts';
 import { Images } from './images.ts';
 import { KubeletServer } from './kubelet-server.ts';
 import { PodRun } from './pod-run.ts';
+import type { PodRuntime } from './pod-runtime.ts';
 import { type Pod, parsePod, podPath } from './pod-schema.ts';
 import { chooseNode, countRequests, GPU, type NodeSpec } from './scheduler.ts';
 
@@ -22,6 +23,8 @@ export interface KubeletOptions {
   nodes?: readonly NodeSpec[];
   /** Length of a second of a pod's deadline, ms. Default: 1,000. A stop waits for one. */
   secondMs?: number;
+  /** Default: pods share network and files of this machine. */
+  runtime?: PodRuntime;
 }
 
 export class Kubelet {
@@ -29,6 +32,7 @@ export class Kubelet {
   readonly #client: KubeClient;
   readonly #nodes: readonly NodeSpec[];
   readonly #secondMs: number;
+  readonly #runtime: PodRuntime | undefined;
   readonly #stopped = new AbortController();
   readonly #runs = new Map<string, PodRun>();
   /** Pods without a node, by UID, and what was said of each. */
@@ -47,6 +51,7 @@ export class Kubelet {
     this.#client = client;
     this.#nodes = nodes;
     this.#secondMs = secondMs;
+    this.#runtime = options.runtime;
   }
 
   static async start(
@@ -170,6 +175,7 @@ export class Kubelet {
       root: this.#root,
       gpus,
       secondMs: this.#secondMs,
+      runtime: this.#runtime,
     });
     this.#runs.set(uid, run);
     run.ended

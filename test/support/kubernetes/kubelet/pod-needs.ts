@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import type { KubeClient } from '../client.ts';
+import { KubeError } from '../objects.ts';
 import type { Pod, PodContainer } from './pod-schema.ts';
 
 const secretSchema = z.looseObject({ data: z.record(z.string(), z.string()).default({}) });
@@ -27,32 +28,84 @@ export async function readSecret(
   return Object.fromEntries(decoded);
 }
 
+/** Its data; undefined if it does not exist. */
+export async function readConfigMap(
+  client: KubeClient,
+  { namespace }: Namespaced,
+  name: string,
+): Promise<Record<string, string> | undefined> {
+  const found = await client.find(`/api/v1/namespaces/${namespace}/configmaps/${name}`);
+  return found && secretSchema.parse(found).data;
+}
+
 /** @returns the variables, or why they are not complete */
 export async function readVariables(
   client: KubeClient,
-  pod: Namespaced,
-  { env }: PodContainer,
+  pod: Pod,
+  { env, envFrom }: PodContainer,
 ): Promise<Record<string, string> | string> {
-  const secrets = new Map<string, Record<string, string> | undefined>();
-  const variables: Record<string, string> = {};
+  const variables: Record<string, string> = pod.spec.enableServiceLinks
+    ? await describeServices(client, pod)
+    : {};
+  for (const { configMapRef } of envFrom) {
+    const found = await readConfigMap(client, pod, configMapRef.name);
+    if (!found) return `configmap "${configMapRef.name}" not found`;
+    Object.assign(variables, found);
+  }
+  const read = { secret: readSecret, configmap: readConfigMap };
+  const known = new Map<string, Record<string, string> | undefined>();
   for (const { name, value, valueFrom } of env) {
-    const from = valueFrom?.secretKeyRef;
+    const { configMapKeyRef, fieldRef, secretKeyRef } = valueFrom ?? {};
+    const from = secretKeyRef ?? configMapKeyRef;
     if (!from) {
-      variables[name] = value ?? '';
+      variables[name] = fieldRef ? readField(pod, fieldRef.fieldPath) : (value ?? '');
       continue;
     }
-    if (!secrets.has(from.name)) {
-      secrets.set(from.name, await readSecret(client, pod, from.name));
-    }
-    const secret = secrets.get(from.name);
-    if (!secret && !from.optional) return `secret "${from.name}" not found`;
-    const found = secret?.[from.key];
+    const kind = secretKeyRef ? 'secret' : 'configmap';
+    const id = `${kind} ${from.name}`;
+    if (!known.has(id)) known.set(id, await read[kind](client, pod, from.name));
+    const source = known.get(id);
+    if (!source && !from.optional) return `${kind} "${from.name}" not found`;
+    const found = source?.[from.key];
     if (found === undefined && !from.optional) {
-      return `couldn't find key ${from.key} in Secret ${pod.namespace}/${from.name}`;
+      return `couldn't find key ${from.key} in ${kind} ${pod.namespace}/${from.name}`;
     }
     if (found !== undefined) variables[name] = found;
   }
   return variables;
+}
+
+function readField({ name, namespace }: Pod, path: string): string {
+  const fields: Readonly<Record<string, string>> = {
+    ...{ 'metadata.name': name, 'metadata.namespace': namespace },
+  };
+  const value = fields[path];
+  if (value === undefined) throw new Error(`the kubelet stand-in has no field ${path}`);
+  return value;
+}
+
+const servicePorts = z.array(z.looseObject({ port: z.number() }));
+
+/** The links of old times, that Kubernetes still adds for each Service with an address. */
+async function describeServices(client: KubeClient, { namespace }: Pod) {
+  const path = `/api/v1/namespaces/${namespace}/services`;
+  const { items } = await client.list(path).catch((error: unknown) => {
+    // The stand-in has no Services.
+    if (error instanceof KubeError && error.code === 404) return { items: [] };
+    throw error;
+  });
+  const links = items.flatMap(({ metadata, spec }) => {
+    const { clusterIP: address, ports } = spec ?? {};
+    if (typeof address !== 'string' || address === 'None') return [];
+    const [first] = servicePorts.parse(ports);
+    const word = metadata.name.toUpperCase().replaceAll('-', '_');
+    return [
+      [`${word}_SERVICE_HOST`, address],
+      [`${word}_SERVICE_PORT`, `${first?.port}`],
+      [`${word}_PORT`, `tcp://${address}:${first?.port}`],
+    ];
+  });
+  return Object.fromEntries(links);
 }
 
 export interface ClaimWanted {

@@ -1,5 +1,6 @@
 // The life of one pod on its node: image, variables, volumes, process, status, end and removal.
-import { mkdir, rm, symlink } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { mkdir, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { KubeClient } from '../client.ts';
@@ -8,9 +9,11 @@ import { parseQuantity } from '../stand-in/rules.ts';
 import { type ContainerEnd, ContainerProcess } from './container-process.ts';
 import { ignoreGone, reportEvent } from './events.ts';
 import type { Images } from './images.ts';
-import { findClaimFolder, readSecret, readVariables } from './pod-needs.ts';
+import { readSecret, readVariables } from './pod-needs.ts';
+import { HOST_RUNTIME, linkMounts, type PodPlace, type PodRuntime } from './pod-runtime.ts';
 import { type Pod, type PodContainer, podPath } from './pod-schema.ts';
-import { PortRelays } from './port-relays.ts';
+import { type Mount, prepareVolumes } from './pod-volumes.ts';
+import { runProbes } from './probes.ts';
 
 const RETRY_MS = 100;
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -24,6 +27,8 @@ export interface PodRunOptions {
   gpus: readonly string[];
   /** Length of a second of a deadline, ms. */
   secondMs: number;
+  /** Default: pods share network and files of this machine. */
+  runtime?: PodRuntime | undefined;
 }
 
 type ContainerState = Record<string, unknown>;
@@ -43,7 +48,9 @@ export class PodRun {
   readonly #startTime = Date.now();
   readonly #stopped = new AbortController();
   #process: ContainerProcess | undefined;
-  #relays: PortRelays | undefined;
+  #place: PodPlace | undefined;
+  #isReady = false;
+  #restarts = 0;
   #killTimer: NodeJS.Timeout | undefined;
   #killAt = Infinity;
   #deadline: NodeJS.Timeout | undefined;
@@ -119,8 +126,17 @@ export class PodRun {
     if (killAt >= this.#killAt) return;
     this.#killAt = killAt;
     clearTimeout(this.#killTimer);
-    if (graceSeconds > 0) this.#process?.terminate();
+    if (graceSeconds > 0) void this.#terminate();
     this.#killTimer = setTimeout(() => this.#process?.kill(), graceSeconds * 1_000);
+  }
+
+  /** The container prepares itself first, if the pod says how. */
+  async #terminate(): Promise<void> {
+    const [program, ...args] = this.#pod.spec.containers[0].lifecycle.preStop?.exec.command ?? [];
+    if (program !== undefined) {
+      await new Promise<void>((resolve) => execFile(program, args, () => resolve()));
+    }
+    this.#process?.terminate();
   }
 
   async #live(): Promise<void> {
@@ -133,7 +149,12 @@ export class PodRun {
 
   async #run(): Promise<void> {
     await this.#tell('Pending');
-    const end = await this.#runContainer();
+    let end = await this.#runContainer();
+    while (this.#pod.spec.restartPolicy === 'Always' && !this.#stopped.signal.aborted) {
+      this.#restarts++;
+      await sleep(RETRY_MS);
+      end = await this.#runContainer();
+    }
     if (end) await this.#tellEnd(end);
     else if (this.#stopReason) await this.#tell('Failed');
     this.#isOver = true;
@@ -148,24 +169,31 @@ export class PodRun {
     if (!(await this.#pull(container))) return undefined;
     const env = await this.#collect(container);
     if (!env) return undefined;
-    await this.#mount(container);
-    const ports = container.ports.filter(({ protocol }) => protocol === 'TCP');
-    this.#relays = await PortRelays.open(ports.map(({ containerPort }) => containerPort));
+    const mounts = await this.#mount(container);
+    if (!mounts) return undefined;
+    const { runtime = HOST_RUNTIME } = this.#options;
+    this.#place ??= await runtime.open(this.#pod);
+    if (runtime === HOST_RUNTIME && this.#restarts === 0) {
+      await linkMounts(join(this.#folder, 'disk'), mounts);
+    }
     if (this.#stopped.signal.aborted) return undefined;
-    const { command, args, resources } = container;
-    const entryPoint =
-      command.length > 0 ? command : this.#options.images.entryPoint(container.image);
+    const { command, args, image, resources, securityContext } = container;
+    const { images } = this.#options;
+    const entryPoint = command.length > 0 ? command : images.entryPoint(image);
     const { memory } = resources.limits;
     const { gpus } = this.#options;
+    const expanded = [...entryPoint, ...args].map((word) => expand(word, env));
+    const isReadOnly = securityContext.readOnlyRootFilesystem;
     this.#process = new ContainerProcess({
-      id: this.#pod.uid,
-      command: [...entryPoint, ...args].map(expandDollars),
+      id: this.#restarts === 0 ? this.#pod.uid : `${this.#pod.uid}-${this.#restarts}`,
+      command: this.#place.enter(expanded, { mounts, isReadOnly }),
       env: {
         PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
         HOME: '/root',
         HOSTNAME: this.#pod.name,
         ...(gpus.length > 0 && { NVIDIA_VISIBLE_DEVICES: gpus.join(',') }),
-        ...this.#relays.env,
+        ...this.#place.env,
+        ...images.env(image),
         ...env,
       },
       folder: join(this.#folder, 'disk'),
@@ -174,13 +202,37 @@ export class PodRun {
     });
     const startedAt = formatTime(Date.now());
     this.#state = { running: { startedAt } };
+    const over = new AbortController();
     await this.#tell('Running');
+    this.#probe(container, this.#process, AbortSignal.any([over.signal, this.#stopped.signal]));
     const end = await this.#process.ended;
+    over.abort();
+    this.#isReady = false;
     const { exitCode, message, reason } = end;
     const finishedAt = formatTime(Date.now());
     const terminated = { exitCode, reason, startedAt, finishedAt };
     this.#state = { terminated: { ...terminated, ...(message && { message }) } };
     return end;
+  }
+
+  #probe(container: PodContainer, process: ContainerProcess, signal: AbortSignal): void {
+    const { livenessProbe: liveness, ports, readinessProbe: readiness } = container;
+    const onReady = (isReady: boolean) => {
+      this.#isReady = isReady;
+      void this.#tell('Running');
+    };
+    const { startupProbe: startup } = container;
+    // Without probes a running container is ready.
+    if (!startup && !readiness && !liveness) return;
+    void runProbes({
+      ...{ startup, readiness, liveness, signal, onReady },
+      ip: this.#place?.ip ?? '',
+      portOf: (port) => ports.find(({ name }) => name === port)?.containerPort ?? Number(port),
+      onDead: (why) => {
+        void this.#report('Unhealthy', why);
+        process.kill();
+      },
+    });
   }
 
   /** Repeats until the image is there. @returns false if the pod was stopped */
@@ -220,18 +272,17 @@ export class PodRun {
     await this.#tell('Pending');
   }
 
-  async #mount({ volumeMounts }: PodContainer): Promise<void> {
-    const { volumes } = this.#pod.spec;
-    for (const { mountPath, name } of volumeMounts) {
-      const claim = volumes.find((volume) => volume.name === name)?.persistentVolumeClaim;
-      const folder = claim
-        ? await findClaimFolder({ ...this.#options, pod: this.#pod, claim: claim.claimName })
-        : join(this.#folder, 'volumes', name);
-      await mkdir(folder, { recursive: true });
-      const path = join(this.#folder, 'disk', mountPath);
-      await mkdir(dirname(path), { recursive: true });
-      await symlink(folder, path);
+  /** Repeats until each volume is there. Undefined if the pod was stopped. */
+  async #mount(container: PodContainer): Promise<Mount[] | undefined> {
+    const { client, root } = this.#options;
+    const terms = { client, root, folder: this.#folder, pod: this.#pod };
+    while (!this.#stopped.signal.aborted) {
+      const found = await prepareVolumes(terms, container);
+      if (typeof found !== 'string') return found;
+      await this.#report('FailedMount', found);
+      await sleep(RETRY_MS);
     }
+    return undefined;
   }
 
   async #tellEnd({ exitCode }: ContainerEnd): Promise<void> {
@@ -241,7 +292,9 @@ export class PodRun {
   async #tell(phase: string): Promise<void> {
     if (this.#isLost) return;
     const [{ image, name }] = this.#pod.spec.containers;
-    const isReady = phase === 'Running';
+    const [{ livenessProbe, readinessProbe, startupProbe }] = this.#pod.spec.containers;
+    const hasProbes = Boolean(readinessProbe ?? startupProbe ?? livenessProbe);
+    const isReady = phase === 'Running' && (this.#isReady || !hasProbes);
     const condition = (type: string, status: boolean) => ({
       type,
       status: status ? 'True' : 'False',
@@ -250,7 +303,7 @@ export class PodRun {
       phase,
       startTime: formatTime(this.#startTime),
       hostIP: '127.0.0.1',
-      ...(this.#relays && { podIP: this.#relays.ip, podIPs: [{ ip: this.#relays.ip }] }),
+      ...(this.#place && { podIP: this.#place.ip, podIPs: [{ ip: this.#place.ip }] }),
       conditions: [
         condition('Initialized', true),
         condition('Ready', isReady),
@@ -258,7 +311,14 @@ export class PodRun {
         condition('PodScheduled', true),
       ],
       containerStatuses: [
-        { name, image, imageID: '', ready: isReady, restartCount: 0, state: this.#state },
+        {
+          name,
+          image,
+          imageID: '',
+          ready: isReady,
+          restartCount: this.#restarts,
+          state: this.#state,
+        },
       ],
       ...this.#stopReason,
     };
@@ -280,12 +340,14 @@ export class PodRun {
   async #cleanUp(): Promise<void> {
     clearTimeout(this.#killTimer);
     clearTimeout(this.#deadline);
-    this.#relays?.close();
+    this.#place?.close();
     await rm(this.#folder, { recursive: true, force: true });
   }
 }
 
-/** As the kubelet does with `$$`; references to variables are not among what Millrace writes. */
-function expandDollars(word: string): string {
-  return word.replaceAll('$$', '$');
+/** As the kubelet does: `$$` is one dollar, and `$(NAME)` the variable's value, if there is one. */
+function expand(word: string, env: Readonly<Record<string, string>>): string {
+  return word.replaceAll(/\$\$|\$\(([A-Za-z_][\w.-]*)\)/g, (found, name?: string) =>
+    name === undefined ? '$' : (env[name] ?? found),
+  );
 }

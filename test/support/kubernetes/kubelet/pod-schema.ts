@@ -10,6 +10,14 @@ const keySchema = z.looseObject({
   optional: z.boolean().optional(),
 });
 
+const probeSchema = z.looseObject({
+  httpGet: z.looseObject({ path: z.string(), port: z.union([z.string(), z.number()]) }),
+  periodSeconds: z.number().default(10),
+  timeoutSeconds: z.number().default(1),
+  failureThreshold: z.number().default(3),
+});
+export type Probe = z.infer<typeof probeSchema>;
+
 const containerSchema = z.looseObject({
   name: z.string(),
   image: z.string(),
@@ -20,18 +28,52 @@ const containerSchema = z.looseObject({
       z.looseObject({
         name: z.string(),
         value: z.string().optional(),
-        valueFrom: z.looseObject({ secretKeyRef: keySchema.optional() }).optional(),
+        valueFrom: z
+          .looseObject({
+            secretKeyRef: keySchema.optional(),
+            configMapKeyRef: keySchema.optional(),
+            fieldRef: z.looseObject({ fieldPath: z.string() }).optional(),
+          })
+          .optional(),
       }),
     )
     .default([]),
+  envFrom: z
+    .array(z.looseObject({ configMapRef: z.looseObject({ name: z.string() }) }))
+    .default([]),
+  startupProbe: probeSchema.optional(),
+  readinessProbe: probeSchema.optional(),
+  livenessProbe: probeSchema.optional(),
+  lifecycle: z
+    .looseObject({
+      preStop: z.looseObject({ exec: z.looseObject({ command: z.array(z.string()) }) }).optional(),
+    })
+    .default({}),
+  securityContext: z.looseObject({ readOnlyRootFilesystem: z.boolean().default(false) }).default({
+    readOnlyRootFilesystem: false,
+  }),
   ports: z
-    .array(z.looseObject({ containerPort: z.number(), protocol: z.string().default('TCP') }))
+    .array(
+      z.looseObject({
+        name: z.string().optional(),
+        containerPort: z.number(),
+        protocol: z.string().default('TCP'),
+      }),
+    )
     .default([]),
   resources: z.looseObject({ limits: quantities, requests: quantities }).default({
     limits: {},
     requests: {},
   }),
-  volumeMounts: z.array(z.looseObject({ name: z.string(), mountPath: z.string() })).default([]),
+  volumeMounts: z
+    .array(
+      z.looseObject({
+        name: z.string(),
+        mountPath: z.string(),
+        readOnly: z.boolean().optional(),
+      }),
+    )
+    .default([]),
 });
 
 const specSchema = z.looseObject({
@@ -42,12 +84,26 @@ const specSchema = z.looseObject({
       z.looseObject({
         name: z.string(),
         persistentVolumeClaim: z.looseObject({ claimName: z.string() }).optional(),
+        secret: z
+          .looseObject({ secretName: z.string(), defaultMode: z.number().optional() })
+          .optional(),
+        configMap: z
+          .looseObject({ name: z.string(), defaultMode: z.number().optional() })
+          .optional(),
       }),
     )
     .default([]),
   nodeSelector: z.record(z.string(), z.string()).default({}),
   imagePullSecrets: z.array(z.looseObject({ name: z.string() })).default([]),
-  restartPolicy: z.literal('Never'),
+  restartPolicy: z.enum(['Never', 'Always']),
+  enableServiceLinks: z.boolean().default(true),
+  securityContext: z
+    .looseObject({
+      runAsUser: z.number().optional(),
+      runAsGroup: z.number().optional(),
+      fsGroup: z.number().optional(),
+    })
+    .default({}),
   activeDeadlineSeconds: z.number().optional(),
   terminationGracePeriodSeconds: z.number().default(30),
 });
