@@ -53,9 +53,13 @@ export async function createAccount(admin: KubeClient, namespace: string): Promi
     const subjects = manifest.subjects?.map((subject) => ({ ...subject, namespace }));
     await admin.create(path, { ...manifest, metadata, ...(subjects && { subjects }) });
   }
+  return { ...admin.access, token: await requestToken(admin, namespace) };
+}
+
+/** A token of the account. */
+export async function requestToken(admin: KubeClient, namespace: string): Promise<string> {
   const path = `/api/v1/namespaces/${namespace}/serviceaccounts/millrace/token`;
   const request = { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} };
   const { status } = await admin.create(path, request);
-  const { token } = z.looseObject({ token: z.string() }).parse(status);
-  return { ...admin.access, token };
+  return z.looseObject({ token: z.string() }).parse(status).token;
 }

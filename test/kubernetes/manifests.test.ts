@@ -1,47 +1,25 @@
 // Checks the manifests of deploy/kubernetes: a real API server validates each as if it were applied.
-import { execFileSync } from 'node:child_process';
-import { loadAllYaml } from '@kubernetes/client-node';
 import { Ajv } from 'ajv';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startRealCluster } from '../support/kubernetes/api-server.ts';
 import type { Cluster } from '../support/kubernetes/cluster.ts';
+import {
+  buildManifests,
+  createManifest,
+  findKubectlTrouble,
+  type Manifest,
+} from './manifest-files.ts';
 import { SERVICE_MONITOR } from './service-monitors.ts';
 
 const HOOK_MS = 240_000;
 const NAMESPACE = 'millrace';
 
-const manifestSchema = z.looseObject({
-  apiVersion: z.string(),
-  kind: z.string(),
-  metadata: z.looseObject({ name: z.string(), namespace: z.string().optional() }),
-});
-type Manifest = z.infer<typeof manifestSchema>;
-
-function findKubectlTrouble(): string | undefined {
-  try {
-    execFileSync('kubectl', ['kustomize', '--help'], { stdio: 'ignore' });
-    return undefined;
-  } catch {
-    return 'kubectl with `kustomize` is not installed';
-  }
-}
-
 const trouble = findKubectlTrouble();
 if (trouble !== undefined)
   console.warn(`test/kubernetes/manifests.test.ts is left out: ${trouble}`);
 
-function build(folder: string): Manifest[] {
-  const text = execFileSync('kubectl', ['kustomize', `deploy/kubernetes/${folder}`]).toString();
-  // The library's objects have other names for fields that are keywords of TypeScript.
-  const plain: unknown = JSON.parse(
-    JSON.stringify(loadAllYaml(text)).replaceAll('"_from":', '"from":'),
-  );
-  return z.array(manifestSchema).parse(plain);
-}
-
-/** Kubernetes 1.20 knows the same fields of it in the version before. */
-const OLD_VERSIONS: Readonly<Record<string, string>> = { 'policy/v1': 'policy/v1beta1' };
+const build = (folder: string) => buildManifests(`deploy/kubernetes/${folder}`);
 
 /** The kind belongs to another project, so an API server alone does not know it. */
 const isServiceMonitor = new Ajv().compile(SERVICE_MONITOR);
@@ -56,14 +34,9 @@ describe.skipIf(trouble !== undefined)('the manifests', () => {
 
   afterAll(() => cluster?.close(), HOOK_MS);
 
-  /** @returns the object as the API server would store it: without fields that it does not know */
   async function tryOut(manifest: Manifest): Promise<unknown> {
-    const apiVersion = OLD_VERSIONS[manifest.apiVersion] ?? manifest.apiVersion;
-    const root = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
-    const plural = `${manifest.kind.toLowerCase()}s`.replace(/ys$/, 'ies');
-    const path = `${root}/namespaces/${NAMESPACE}/${plural}?dryRun=All`;
-    const answer = await cluster?.admin.create(path, { ...manifest, apiVersion });
-    return { ...answer, apiVersion: manifest.apiVersion };
+    if (!cluster) throw new Error('the cluster has not started');
+    return createManifest(cluster.admin, NAMESPACE, manifest, '?dryRun=All');
   }
 
   it.each(['base', 'monitoring'])('of %s are valid, and all in the namespace', async (folder) => {

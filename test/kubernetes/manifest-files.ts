@@ -1,0 +1,49 @@
+// Builds manifests with kubectl, and gives them to an API server.
+import { execFileSync } from 'node:child_process';
+import { loadAllYaml } from '@kubernetes/client-node';
+import { z } from 'zod';
+import type { KubeClient } from '../support/kubernetes/client.ts';
+import type { KubeObject } from '../support/kubernetes/objects.ts';
+
+const manifestSchema = z.looseObject({
+  apiVersion: z.string(),
+  kind: z.string(),
+  metadata: z.looseObject({ name: z.string(), namespace: z.string().optional() }),
+});
+export type Manifest = z.infer<typeof manifestSchema>;
+
+/** Kubernetes 1.20 knows the same fields of it in the version before. */
+const OLD_VERSIONS: Readonly<Record<string, string>> = { 'policy/v1': 'policy/v1beta1' };
+
+export function findKubectlTrouble(): string | undefined {
+  try {
+    execFileSync('kubectl', ['kustomize', '--help'], { stdio: 'ignore' });
+    return undefined;
+  } catch {
+    return 'kubectl with `kustomize` is not installed';
+  }
+}
+
+export function buildManifests(folder: string): Manifest[] {
+  const text = execFileSync('kubectl', ['kustomize', folder]).toString();
+  // The library's objects have other names for fields that are keywords of TypeScript.
+  const plain: unknown = JSON.parse(
+    JSON.stringify(loadAllYaml(text)).replaceAll('"_from":', '"from":'),
+  );
+  return z.array(manifestSchema).parse(plain);
+}
+
+/** @returns the object as the API server stores it: without fields that it does not know */
+export async function createManifest(
+  admin: KubeClient,
+  namespace: string,
+  manifest: Manifest,
+  query = '',
+): Promise<KubeObject> {
+  const apiVersion = OLD_VERSIONS[manifest.apiVersion] ?? manifest.apiVersion;
+  const root = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
+  const plural = `${manifest.kind.toLowerCase()}s`.replace(/ys$/, 'ies');
+  const path = `${root}/namespaces/${namespace}/${plural}${query}`;
+  const answer = await admin.create(path, { ...manifest, apiVersion });
+  return { ...answer, apiVersion: manifest.apiVersion };
+}
