@@ -148,7 +148,9 @@ function* addToRow(
   const stored = yield* tx.resource({ kind, id });
   const before = stored ? storedBill.parse(JSON.parse(stored.body)) : NO_AMOUNT;
   const { units, ...sum } = addAmounts(before, amount);
-  const body = JSON.stringify({ kind: billed, name, ...sum, units: units.toString() });
+  // Workers report it: no report may make a row that cannot be read.
+  const busyGpuMs = Math.min(sum.busyGpuMs, Number.MAX_SAFE_INTEGER);
+  const body = JSON.stringify({ kind: billed, name, ...sum, busyGpuMs, units: units.toString() });
   const position = positionOf(step, at) + scatter(id);
   yield* tx.putResource({ kind, id, userId, parent, position, body });
 }

@@ -36,6 +36,8 @@ export function boundOutcome(outcome: Outcome, output: OutputSize): Outcome {
 
 /** The largest figure that survives a sum of many. */
 const MAX_FIGURE = 2 ** 50;
+/** A year of 1,000 GPUs: as ms, the sum of hundreds is a safe integer. */
+const MAX_GPU_SECONDS = 1_000 * 365 * 86_400;
 
 /** Limits and rounds the figures. Null if the worker reported none. */
 export function boundUsage(usage: AttemptUsage | undefined): AttemptUsage | null {
@@ -54,7 +56,7 @@ function boundGpuUsage(gpu: GpuUsage): GpuUsage {
     vramScope,
   } = gpu;
   return {
-    seconds: boundFigure(seconds, 3),
+    seconds: boundFigure(Math.min(seconds, MAX_GPU_SECONDS), 3),
     ...(vramPeakBytes !== undefined && { vramPeakBytes: boundFigure(vramPeakBytes) }),
     ...(vramMeanBytes !== undefined && { vramMeanBytes: boundFigure(vramMeanBytes) }),
     ...(vramScope !== undefined && { vramScope }),

@@ -114,6 +114,19 @@ it('leaves the time and the cost of containers as they are', async () => {
   ]);
 });
 
+it('keeps the bill readable, however much a worker reports', async () => {
+  const { clock, read, start, store } = await open();
+  const use = start();
+  await use.note(ENDPOINT, idle(2 ** 60));
+  await use.note(ENDPOINT, idle(2 ** 61));
+  expect(await read()).toEqual([Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER]);
+  const resource = { kind: 'endpoint', id: ENDPOINT.id, userId: 'ada', name: null } as const;
+  const now = clock.now();
+  const interval = { from: now, to: now + 10_000, price: 3_600_000, gpus: 2 };
+  await store.write((tx) => addToBill(tx, resource, [interval]));
+  expect(await read()).toEqual([Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER]);
+});
+
 it('leaves nothing of an endpoint that was deleted meanwhile', async () => {
   const { read, start, store } = await open();
   const use = start();

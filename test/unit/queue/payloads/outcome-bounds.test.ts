@@ -65,7 +65,12 @@ it('the figures of an attempt are limited and rounded', async () => {
   await worker.reportOne({ ...report, usage: { gpu } });
   expect((await platform.record(id)).usage).toEqual({
     gpu: {
-      ...{ seconds: 2 ** 50, vramPeakBytes: 2 ** 50, vramMeanBytes: 1, vramScope: 'process' },
+      ...{
+        seconds: 365 * 86_400_000,
+        vramPeakBytes: 2 ** 50,
+        vramMeanBytes: 1,
+        vramScope: 'process',
+      },
       ...{ utilizationMean: 1, energyJoules: 1.235, shared: false },
     },
   });
