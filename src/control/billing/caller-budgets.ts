@@ -22,7 +22,8 @@ export class CallerBudgets implements CallerResources<BudgetCreation, BudgetUpda
     const { userId = caller.userId, ...page } = listing;
     requireUser(caller, userId);
     if (userId === ALL_USERS && isOperator(caller)) return this.#budgets.listAll(page);
-    return this.#budgets.list({ userId, ...page });
+    const { next, records } = await this.#budgets.list({ userId, ...page });
+    return { records: records.map((budget) => showTo(caller, budget)), next };
   }
 
   async create(caller: Rights, given: BudgetCreation): Promise<BudgetRecord> {
@@ -33,7 +34,7 @@ export class CallerBudgets implements CallerResources<BudgetCreation, BudgetUpda
   }
 
   async get(caller: Rights, id: string): Promise<BudgetRecord> {
-    return this.#budgets.get(this.#requireSeen(caller, id), id);
+    return showTo(caller, await this.#budgets.get(this.#requireSeen(caller, id), id));
   }
 
   async update(caller: Rights, id: string, update: BudgetUpdate): Promise<BudgetRecord> {
@@ -59,6 +60,11 @@ export class CallerBudgets implements CallerResources<BudgetCreation, BudgetUpda
     const detail = `the operator of the platform has set the budget ${JSON.stringify(name)}; only the operator can change or delete it`;
     throw new ProblemError('forbidden', detail);
   }
+}
+
+/** The path of a webhook is often a secret, and a budget that the operator sets has a webhook of the operator's. */
+function showTo(caller: Rights, budget: BudgetRecord): BudgetRecord {
+  return budget.setBy === 'user' || isOperator(caller) ? budget : { ...budget, webhook: null };
 }
 
 /** @throws ProblemError `forbidden` */

@@ -57,7 +57,11 @@ export const storedBudget = z.object({
   period: z.enum(['day', 'month']),
   limit: z.number(),
   warnAt: z.number(),
-  webhook: z.string().nullable().default(null).describe('null: none'),
+  webhook: z
+    .string()
+    .nullable()
+    .default(null)
+    .describe('null: none, or the webhook of a budget that the operator has set for the caller'),
   setBy: z
     .enum(['user', 'operator'])
     .default('user')

@@ -53,6 +53,22 @@ describe('a budget that the operator sets for a user', () => {
     expect((await platform.call(path, { method: 'DELETE' })).status).toBe(204);
   });
 
+  it('keeps its webhook from the user: the address may be a secret of the operator', async () => {
+    const { ann, platform } = await start();
+    const webhook = 'https://example.com/hooks/operator-secret';
+    const made = await readJson(await create(platform, { userId: 'ann', webhook }));
+    expect(made).toMatchObject({ webhook });
+    const path = `/v1/budgets/${String(made['id'])}`;
+    expect(await readJson(await platform.call(path))).toMatchObject({ webhook });
+    for (const each of [path, '/v1/budgets']) {
+      const seen = await (await platform.call(each, as(ann))).text();
+      expect(seen).toContain('"webhook":null');
+      expect(seen).not.toContain('operator-secret');
+    }
+    const own = await readJson(await create(platform, { webhook }, ann));
+    expect(own).toMatchObject({ setBy: 'user', webhook });
+  });
+
   it('is for the operator only', async () => {
     const { ann, platform } = await start();
     expect((await create(platform, { userId: 'bob' }, ann)).status).toBe(403);
