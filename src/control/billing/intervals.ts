@@ -74,8 +74,7 @@ export function openMeter(now: number): MeterState {
  */
 export function measure(known: MeterState, sight: Sight): Measured {
   const { at, seen } = sight;
-  const isAhead = known.until - at > MAX_AHEAD_MS;
-  const meter = isAhead ? { ...known, until: at } : known;
+  const meter = catchUp(known, at);
   const run = seen && seen.state !== 'created' ? nameRun(seen) : undefined;
   if (meter.run !== null && run === meter.run && seen) {
     return seen.state === 'running'
@@ -88,6 +87,11 @@ export function measure(known: MeterState, sight: Sight): Measured {
   if (seen.state === 'running') return { meter: opened, intervals: closed.intervals };
   const over = close(opened, { ...sight, lastAt: undefined }, seen.endedAt ?? sight.at);
   return { meter: over.meter, intervals: [...closed.intervals, ...over.intervals] };
+}
+
+/** Otherwise nothing would be billed until the clock has reached the meter again. `at`: Unix ms of now */
+export function catchUp(meter: MeterState, at: number): MeterState {
+  return meter.until - at > MAX_AHEAD_MS ? { ...meter, until: at } : meter;
 }
 
 function nameRun({ generation, startedAt }: { generation: number; startedAt: number | null }) {

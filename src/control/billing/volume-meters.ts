@@ -13,6 +13,7 @@ import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { FollowedChange } from '../stored-resources.ts';
 import { addToBill, type BilledResource, type OnBilled } from './bill-rows.ts';
 import {
+  catchUp,
   close,
   type Interval,
   type Measured,
@@ -65,6 +66,8 @@ interface Look {
   userId: string;
   /** Undefined: it is deleted. */
   volume: NetworkVolumeRecord | undefined;
+  /** When it was deleted. Default: nobody knows, because an earlier version did it beside or before this one. */
+  endedAt?: number | undefined;
   last: LastSight;
 }
 
@@ -141,7 +144,9 @@ export class VolumeMeters {
   /** Follows a volume in the commit that changes it. @returns what to do when the commit is on disk */
   *follow(tx: Transaction, change: FollowedChange<NetworkVolumeRecord>): Step<() => void> {
     const { after, id, userId } = change;
-    const stored = yield* this.#measure(tx, { id, userId, volume: after, last: this.#look() });
+    const last = this.#look();
+    const endedAt = after ? undefined : last.at;
+    const stored = yield* this.#measure(tx, { id, userId, volume: after, endedAt, last });
     return () => this.#note(stored);
   }
 
@@ -161,7 +166,9 @@ export class VolumeMeters {
       for (const each of await this.#options.store.write((tx) => measure(tx, ids)))
         this.#note(each);
     }
-    for (const kept of this.#kept.values()) if (kept.last.at <= last.at) kept.last = last;
+    for (const kept of this.#kept.values()) {
+      if (kept.last.monotonic <= last.monotonic) kept.last = last;
+    }
   }
 
   *#measureAll(tx: Transaction, ids: readonly string[], last: LastSight): Step<Stored[]> {
@@ -177,10 +184,10 @@ export class VolumeMeters {
     return stored;
   }
 
-  *#measure(tx: Transaction, { id, last, userId, volume }: Look): Step<Stored> {
+  *#measure(tx: Transaction, { endedAt, id, last, userId, volume }: Look): Step<Stored> {
     const row = yield* tx.resource({ kind: KIND, id });
     const before = row && storedMeter.parse(JSON.parse(row.body));
-    const { intervals, meter } = this.#judge(id, { meter: before?.meter, volume, last });
+    const { intervals, meter } = this.#judge(id, { meter: before?.meter, volume, endedAt, last });
     const name = volume?.name ?? before?.name ?? id;
     const resource: BilledResource = { kind: 'volume', id, userId, name };
     // Volumes that cost nothing are not on the bill.
@@ -201,12 +208,14 @@ export class VolumeMeters {
     return this.#judge(volume.id, { meter, volume, last }).meter !== meter;
   }
 
-  #judge(id: string, { last, meter, volume }: Judged): Measured {
+  #judge(id: string, { endedAt, last, meter: known, volume }: Judged): Measured {
     const { at } = last;
     const rate = volume ? this.#rateOf(volume) : NO_RATE;
-    meter ??= { until: findStart(volume, at), run: RUN, ended: null, ...rate };
+    const meter = known
+      ? catchUp(known, at)
+      : { until: findStart(volume, at), run: RUN, ended: null, ...rate };
     const sight = { at, rate, skippedMs: this.#findSkip(id, last) };
-    if (!volume) return close(meter, { ...sight, lastAt: undefined }, at);
+    if (!volume) return close(meter, { ...sight, lastAt: undefined }, endedAt);
     if (meter.price === 0 && rate.price === 0) return { meter, intervals: [] };
     return proceed(meter, { ...sight, isDue: at - meter.until >= DUE_MS });
   }
@@ -228,7 +237,7 @@ export class VolumeMeters {
     const known = this.#kept.get(id);
     if (!kept) this.#kept.delete(id);
     // A commit before may be told later.
-    else if (!known || known.meter.until <= kept.meter.until) this.#kept.set(id, kept);
+    else if (!known || known.last.monotonic <= kept.last.monotonic) this.#kept.set(id, kept);
   }
 
   #look(): LastSight {
@@ -238,7 +247,7 @@ export class VolumeMeters {
   }
 }
 
-interface Judged extends Pick<Look, 'last' | 'volume'> {
+interface Judged extends Pick<Look, 'endedAt' | 'last' | 'volume'> {
   /** Undefined: it has none yet. */
   meter: MeterState | undefined;
 }

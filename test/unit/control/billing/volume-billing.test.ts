@@ -28,7 +28,7 @@ const CATALOG = {
 type Cut = 'before' | 'after' | undefined;
 
 class VolumeWorld {
-  readonly clock = new ManualClock();
+  clock = new ManualClock();
   /** USD for one GB and month. */
   price = 0.07;
   cut: Cut;
@@ -197,6 +197,39 @@ it('begins with a volume of an earlier version when it first sees it', async () 
   await world.meters.observe();
   const { days } = await world.rows();
   expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(HOUR_MS);
+});
+
+it('bills from the start on after the clock was far ahead before it', async () => {
+  const world = await VolumeWorld.open();
+  const { id } = await world.volumes.create(OWNER, creation('a', 73));
+  const begun = world.clock.now();
+  world.clock.startFrom(begun + 400 * DAY_MS);
+  await world.meters.observe();
+  world.clock = new ManualClock(begun + HOUR_MS);
+  await world.restart();
+  await world.clock.advance(5 * HOUR_MS);
+  await world.meters.observe();
+  const { days } = await world.rows();
+  expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(5 * HOUR_MS);
+  expect(await world.spent(OWNER)).toMatchObject([{ billed: 7_000n * 5n * BigInt(HOUR_MS) }]);
+  await world.volumes.remove(OWNER, id);
+  expect(world.meters.open()).toEqual([]);
+});
+
+it('bills a volume that an earlier version has deleted up to the last time that is on the bill', async () => {
+  const world = await VolumeWorld.open();
+  const { id } = await world.volumes.create(OWNER, creation('a', 73));
+  await world.clock.advance(5 * HOUR_MS);
+  await world.meters.observe();
+  await world.clock.advance(HOUR_MS / 2);
+  await (await world.openUnmetered()).remove(OWNER, id);
+  await world.clock.advance(10 * DAY_MS);
+  await world.restart();
+  const { days } = await world.rows();
+  const ms = days.reduce((all, row) => all + row.ms, 0);
+  expect(5 * HOUR_MS - ms).toBeLessThanOrEqual(10_000);
+  expect(ms).toBeLessThanOrEqual(5 * HOUR_MS);
+  expect(world.meters.open()).toEqual([]);
 });
 
 const first = Number(process.env['SEED'] ?? 1);
