@@ -85,7 +85,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/registries.ts')).registriesCommands,
   },
   budgets: {
-    summary: 'limit what pods and endpoints may cost',
+    summary: 'limit what pods, endpoints and network volumes may cost',
     load: async () => (await import('./resources/budgets.ts')).budgetsCommands,
   },
   billing: {

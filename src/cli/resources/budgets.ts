@@ -1,4 +1,4 @@
-// `millrace budgets`: limits what pods and endpoints may cost.
+// `millrace budgets`: limits what pods, endpoints and network volumes may cost.
 import { connectBudgets } from '../../client/budgets.ts';
 import type { BudgetRecord } from '../../wire/resources/budget.ts';
 import type { CommandGroup } from '../command.ts';
@@ -51,7 +51,7 @@ const createOptions = {
   limit: mark(updateOptions.limit, 'required, here or in --file'),
   endpoint: text({
     placeholder: 'ID',
-    help: 'only for this endpoint; default: all pods and endpoints',
+    help: 'only for this endpoint; default: all pods, endpoints and network volumes of the user',
   }),
   period: choice({
     choices: ['day', 'month'],
@@ -105,7 +105,7 @@ const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOp
 export const budgetsCommands: CommandGroup = {
   name: 'millrace budgets',
   description: [
-    'A budget limits what pods and endpoints may cost in a day or a month.',
+    'A budget limits what pods, endpoints and network volumes may cost in a day or a month.',
     'Once it is used up, no new pods and workers start; running ones go on.',
   ],
   verbs: {

@@ -1,4 +1,4 @@
-// `millrace catalog`: lists the GPU types, CPU flavors and data centers of a platform.
+// `millrace catalog`: lists the GPU types, CPU flavors and data centers of a platform, and what its engine can do.
 import { connectList } from '../../client/resource-calls.ts';
 import { listCapabilities } from '../../wire/resources/capability-texts.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
@@ -72,7 +72,7 @@ export const catalogCommands: CommandGroup = {
       },
     }),
     'data-centers': defineApiVerb({
-      summary: 'list data centers, and the GPU types in each',
+      summary: 'list data centers, the GPU types in each, and the price of network volumes',
       options: pageOptions,
       examples: ['millrace catalog data-centers'],
       act: (request) => {
@@ -101,5 +101,5 @@ export const catalogCommands: CommandGroup = {
       },
     }),
   },
-  examples: ['millrace catalog gpus', 'millrace catalog data-centers'],
+  examples: ['millrace catalog gpus', 'millrace catalog data-centers', 'millrace catalog engine'],
 };

@@ -53,11 +53,13 @@ const kind: ResourceCommandSpec<'networkVolumes', typeof createOptions, typeof u
 
 export const networkVolumesCommands: CommandGroup = {
   name: 'millrace network-volumes',
-  description: ['A network volume is storage that pods mount and that outlives them.'],
+  description: [
+    'A network volume is storage that pods and workers of endpoints mount, and that outlives them.',
+  ],
   verbs: {
     ...defineResourceVerbs(kind),
     uses: volumeUses,
-    delete: defineDeletion('networkVolumes', ' with its content; no pod may use it'),
+    delete: defineDeletion('networkVolumes', ' with its content; no pod or endpoint may use it'),
   },
   examples: [
     'millrace network-volumes create --name models --size 200',

@@ -70,5 +70,8 @@ function showTo(caller: Rights, budget: BudgetRecord): BudgetRecord {
 /** @throws ProblemError `forbidden` */
 function requireUser(caller: Rights, userId: string): void {
   if (userId === caller.userId || isOperator(caller)) return;
-  throw new ProblemError('forbidden', 'only the operator deals with the budgets of other users');
+  throw new ProblemError(
+    'forbidden',
+    'only the operator manages budgets of other users; use an admin key of the operator',
+  );
 }

@@ -132,7 +132,10 @@ export class UserKeys {
 /** @throws ProblemError `forbidden` */
 function requireUser(caller: Rights, userId: string): void {
   if (userId === caller.userId || isOperator(caller)) return;
-  throw new ProblemError('forbidden', 'only the operator deals with the keys of other users');
+  throw new ProblemError(
+    'forbidden',
+    'only the operator manages keys of other users; use an admin key of the operator',
+  );
 }
 
 function describeKey({ createdAt, holder }: HeldKey): KeyRecord {

@@ -18,5 +18,14 @@ export function describeUses(noun: string, id: string, pods: readonly PodUse[]):
   const more = pods.length > MAX_LISTED ? ` and ${pods.length - MAX_LISTED} more` : '';
   const subject = pods.length === 1 ? 'the pod' : 'the pods';
   const verb = pods.length === 1 ? 'uses' : 'use';
-  return `${subject} ${listed.join(', ')}${more} ${verb} the ${noun} ${id}; terminate ${pods.length === 1 ? 'it' : 'them'} first`;
+  return `${subject} ${listed.join(', ')}${more} ${verb} the ${noun} ${id}; ${describeRemedy(pods)} first`;
+}
+
+/** A worker is not terminated by hand: its endpoint would start another one. */
+function describeRemedy(pods: readonly PodUse[]): string {
+  const workers = pods.filter(({ endpointId }) => endpointId !== null).length;
+  const [pod, endpoint] = pods.length === 1 ? ['it', 'its endpoint'] : ['them', 'their endpoints'];
+  if (workers === 0) return `terminate ${pod}`;
+  if (workers === pods.length) return `change or delete ${endpoint}`;
+  return 'terminate the pods, and change or delete the endpoints of the workers,';
 }

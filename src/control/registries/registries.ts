@@ -168,7 +168,10 @@ function openKept(options: RegistriesOptions): Promise<Kept> {
       *judgeRemoval(tx, id, userId) {
         const [template] = yield* listTemplates(tx, userId, id);
         if (template === undefined) return;
-        throw new ProblemError('conflict', `the template ${template} uses the registry ${id}`);
+        throw new ProblemError(
+          'conflict',
+          `the template ${template} uses the registry ${id}; change or delete the template first`,
+        );
       },
     },
   });

@@ -31,7 +31,7 @@ export const budgetCreation = z.strictObject({
     .nullable()
     .default(null)
     .describe(
-      'ID or name of the endpoint that the budget is for; null: all pods and endpoints of the user',
+      'ID or name of the endpoint that the budget is for; null: all pods, endpoints and network volumes of the user',
     ),
   period: z.enum(['day', 'month']).default('month').describe('In UTC'),
   limit,
@@ -128,7 +128,8 @@ export const budgets = describeResource({
   update: budgetUpdate,
   texts: {
     create: {
-      summary: 'Create a budget for an endpoint, or for all pods and endpoints of the user',
+      summary:
+        'Create a budget for an endpoint, or for all pods, endpoints and network volumes of the user',
     },
     update: { summary: 'Update a budget; omitted fields keep their value' },
     delete: { summary: 'Delete a budget' },

@@ -103,7 +103,7 @@ function Row({ budget, onEdit, reload }: RowProps) {
             {endpointName ?? endpointId}
           </a>
         ) : (
-          'All pods and endpoints'
+          'All pods, endpoints and volumes'
         )}
       </td>
       <td>

@@ -123,8 +123,17 @@ describe('a network volume', () => {
     const { catalog, pods, volumes } = await open();
     const { id } = await volumes.create('ada', creation);
     pods.push(podWith(id, { endpointId: 'ep_1' }));
-    const named = { code: 'conflict', message: expect.stringMatching(/pod_1 .*EXITED.*ep_1/) };
-    await expect(volumes.remove('ada', id)).rejects.toMatchObject(named);
+    const refusal = (message: RegExp) => ({
+      ...{ code: 'conflict', message: expect.stringMatching(message) },
+    });
+    const ofWorker = refusal(/pod_1 .*EXITED.*ep_1.*; change or delete its endpoint first$/);
+    await expect(volumes.remove('ada', id)).rejects.toMatchObject(ofWorker);
+    pods.push(podWith(id));
+    const ofBoth = refusal(/; terminate the pods, and change or delete the endpoints of/);
+    await expect(volumes.remove('ada', id)).rejects.toMatchObject(ofBoth);
+    pods.shift();
+    const ofPod = refusal(/; terminate it first$/);
+    await expect(volumes.remove('ada', id)).rejects.toMatchObject(ofPod);
     expect(catalog.volume('ada', id)).toBeDefined();
     pods.splice(0, 1, podWith(id, { userId: 'bob' }));
     const removing = volumes.remove('ada', id);
