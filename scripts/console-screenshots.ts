@@ -39,7 +39,7 @@ interface Shot {
 
 const CATALOG = {
   cpus: [{ id: 'cpu', vcpuCounts: [2, 4], maxMemory: 8, vcpuPrice: 0.03, memoryPrice: 0.004 }],
-  dataCenters: [{ id: 'north', name: 'North hall' }],
+  dataCenters: [{ id: 'north', name: 'North hall', networkVolumePrice: 0.07 }],
   users: { owner: { networkVolumes: [{ id: 'shared', name: 'datasets', dataCenterId: 'north' }] } },
 };
 
