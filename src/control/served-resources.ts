@@ -51,7 +51,7 @@ export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, Bud
   listPods?: (() => readonly PodUse[]) | undefined;
   /** Measures network volumes. Default: they are not billed. */
   meters?: Pick<VolumeMeters, 'follow'> | undefined;
-  /** Called when a network volume may have grown. Default: nothing happens. */
+  /** Called when a network volume has grown. Default: nothing happens. */
   onVolumeGrown?: ((source: string, sizeGb: number) => void) | undefined;
   /** Called when a network volume has been deleted. Default: nothing happens. */
   onVolumeRemoved?: (() => void) | undefined;

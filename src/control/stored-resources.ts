@@ -48,7 +48,7 @@ export interface ResourceRules<Creation, Update, Item> {
   /** In the commit of a removal. @throws ProblemError if something depends on the record */
   judgeRemoval?: (tx: Transaction, id: string, userId: string) => Step<void>;
   /** When a change is on disk. */
-  noteChanged?: (userId: string, after: Item) => void;
+  noteChanged?: (userId: string, change: { before: Item; after: Item }) => void;
   /** When a removal is on disk. */
   noteRemoved?: () => void;
   /** In the commit of each creation, change and removal. Returns what to do when it is on disk. */
@@ -224,18 +224,18 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const checkName = (before: Item, after: Item) => {
       if (after.name !== before.name) this.#checkName(userId, after);
     };
-    const { changed, noteStored } = await store.write(function* (tx) {
+    const { before, changed, noteStored } = await store.write(function* (tx) {
       const before = read(yield* tx.resource(key));
       const after = { ...before, item: change(before.item, update, userId) };
       checkName(before.item, after.item);
       if (judgeChange) yield* judgeChange(tx, after.item);
       yield* tx.putResource(toStored(after));
       const followed = yield* follow(rules, tx, { userId, id, after: after.item });
-      return { changed: after, noteStored: followed };
+      return { before: before.item, changed: after, noteStored: followed };
     });
     this.#keep(changed);
     noteStored();
-    rules.noteChanged?.(userId, changed.item);
+    rules.noteChanged?.(userId, { before, after: changed.item });
     return changed.item;
   }
 

@@ -27,7 +27,7 @@ export interface NetworkVolumesOptions {
   quotas?: Quotas | undefined;
   /** Default: volumes are not billed. */
   meters?: Pick<VolumeMeters, 'follow'> | undefined;
-  /** Called when a volume may have grown. Default: nothing happens. */
+  /** Called when a volume has grown. Default: nothing happens. */
   onGrown?: ((source: string, sizeGb: number) => void) | undefined;
   /** Called when a volume has been deleted: the engine may remove its content. Default: nothing happens. */
   onRemoved?: (() => void) | undefined;
@@ -85,8 +85,8 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
         }
         yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
       },
-      noteChanged(userId, { id, size }) {
-        if (size !== null) onGrown?.(nameSource(userId, id), size);
+      noteChanged(userId, { after: { id, size }, before }) {
+        if (size !== null && size !== before.size) onGrown?.(nameSource(userId, id), size);
       },
       ...(onRemoved && { noteRemoved: onRemoved }),
       ...(meters && { follow: (tx, change) => meters.follow(tx, change) }),

@@ -53,6 +53,12 @@ export class VolumeRemovals {
   /** Volumes whose failure is logged. */
   readonly #stuck = new Set<string>();
   #running: Promise<void> = Promise.resolve();
+  /** A pass that has not begun. */
+  #next: Promise<void> | undefined;
+  /** Machines may have copies of deleted volumes. */
+  #isLookDue = false;
+  /** Copies to look for that were noted since the last look. */
+  #noted = 0;
   #cancelTimer: (() => void) | undefined;
   #isStopped = true;
 
@@ -63,13 +69,26 @@ export class VolumeRemovals {
   /** This process manages the engine from now on. */
   start(): void {
     this.#isStopped = false;
-    void this.run();
+    void this.noteMachines();
   }
 
-  /** Removes what is left; repeats by itself what fails. Passes do not overlap. Never rejects. */
+  /** A machine may be back that was away when a volume was deleted. Resolves after a pass. */
+  noteMachines(): Promise<void> {
+    this.#isLookDue = true;
+    return this.run();
+  }
+
+  /**
+   * Removes what is left; repeats by itself what fails. Passes do not overlap, and all calls before the next one share it:
+   * a user who deletes volumes quickly makes no queue of passes. Never rejects.
+   */
   run(): Promise<void> {
     this.#cancelTimer?.();
-    this.#running = this.#running.then(() => this.#pass());
+    this.#next ??= this.#running.then(() => {
+      this.#next = undefined;
+      return this.#pass();
+    });
+    this.#running = this.#next;
     return this.#running;
   }
 
@@ -89,9 +108,11 @@ export class VolumeRemovals {
       const removed: boolean[] = [];
       for (const row of left) removed.push(await this.#remove(row));
       isDone = left.length < PAGE && !removed.includes(false);
-      await this.#removeCopies();
+      // A look reads all that was noted, so that a single removal needs none.
+      if (this.#isLookDue || this.#noted >= PAGE) await this.#removeCopies();
     } catch (error) {
       isDone = false;
+      this.#isLookDue = true;
       if (!this.#isStopped) log.warn({ err: error }, 'removing network volumes failed, retrying');
     }
     if (isDone || this.#isStopped) return;
@@ -110,6 +131,7 @@ export class VolumeRemovals {
         yield* tx.removeResource({ kind: KIND, id });
         if (hasCopies) yield* tx.putResource(gone);
       }, ENDING);
+      if (hasCopies) this.#noted += 1;
     } catch (error) {
       const isNew = !this.#stuck.has(id);
       this.#stuck.add(id);
@@ -132,10 +154,11 @@ export class VolumeRemovals {
   async #removeCopies(): Promise<void> {
     const { clock, hasCopies, log, store, volumes } = this.#options;
     if (!hasCopies || !volumes.list || this.#isStopped) return;
+    this.#isLookDue = false;
+    const noted = this.#noted;
     const listing = { kind: GONE_KIND, limit: MAX_GONE + PAGE };
     const gone = await store.read((tx) => tx.resources(listing));
-    if (gone.length === 0) return;
-    const found = new Set(await volumes.list());
+    const found = new Set(gone.length === 0 ? [] : await volumes.list());
     for (const row of gone.filter((each) => found.has(readSource(each)))) {
       if (this.#isStopped) return;
       await volumes.remove(readSource(row));
@@ -146,10 +169,12 @@ export class VolumeRemovals {
     const isOver = ({ position }: StoredResource, index: number) =>
       index >= MAX_GONE || position < oldest;
     const over = gone.filter(isOver);
-    if (over.length === 0) return;
-    await store.write(function* (tx) {
-      for (const { id } of over) yield* tx.removeResource({ kind: GONE_KIND, id });
-    }, ENDING);
+    if (over.length > 0) {
+      await store.write(function* (tx) {
+        for (const { id } of over) yield* tx.removeResource({ kind: GONE_KIND, id });
+      }, ENDING);
+    }
+    this.#noted -= noted;
   }
 }
 

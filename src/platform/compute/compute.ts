@@ -27,7 +27,7 @@ import { openResources, type ServedResource } from '../../control/served-resourc
 import { inspectUpload } from '../../control/versions/inspect-upload.ts';
 import { Versions } from '../../control/versions/versions.ts';
 import type { NetworkVolumeService } from '../../control/volumes/network-volumes.ts';
-import { growVolume } from '../../control/volumes/volume-growth.ts';
+import { VolumeGrowth } from '../../control/volumes/volume-growth.ts';
 import { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -165,6 +165,7 @@ export class Compute {
     const { networkVolumes: volumes } = engine ?? {};
     const removals =
       volumes && new VolumeRemovals({ store, volumes, clock, log, hasCopies: nodes !== undefined });
+    const growth = new VolumeGrowth({ volumes, log });
     let opened: Pods | undefined;
     const { sealer } = options;
     let found: Endpoints | undefined;
@@ -195,7 +196,7 @@ export class Compute {
       },
       listPods: () => opened?.live.allAndComing() ?? [],
       onVolumeRemoved: () => void removals?.run(),
-      onVolumeGrown: (source, sizeGb) => void growVolume({ volumes, log }, source, sizeGb),
+      onVolumeGrown: (source, sizeGb) => void growth.grow(source, sizeGb),
       engine: kind,
       // Of several nodes, the one that runs the worker may have the file.
       ...(kind === 'process' && !nodes && { findHandlerFault }),
@@ -378,7 +379,7 @@ export class Compute {
   noteMachines(): void {
     this.#control?.noteMachines();
     // A node that is back may have volumes that were deleted meanwhile.
-    void this.#removals?.run();
+    void this.#removals?.noteMachines();
   }
 
   /** Another process manages pods and workers from now on. */

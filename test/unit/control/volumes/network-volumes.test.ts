@@ -36,6 +36,7 @@ async function open({ hasCopies = false } = {}) {
     removable: undefined as string | undefined,
     /** Volumes on machines that can be called. */
     found: new Set<string>(),
+    lists: 0,
   };
   const volumes = {
     async remove(source: string) {
@@ -43,7 +44,10 @@ async function open({ hasCopies = false } = {}) {
       removed.push(source);
       state.found.delete(source);
     },
-    list: async () => [...state.found],
+    async list() {
+      state.lists++;
+      return [...state.found];
+    },
   };
   const removals = new VolumeRemovals({ store, clock, volumes, log: silentLog, hasCopies });
   const openAll = async () => {
@@ -113,6 +117,7 @@ describe('a network volume', () => {
     const { grown, volumes } = await open();
     const { id } = await volumes.create('ada', creation);
     expect(await volumes.update('ada', id, { size: 20 })).toMatchObject({ size: 20 });
+    await volumes.update('ada', id, { name: 'weights', size: 20 });
     expect(grown).toEqual([[nameSource('ada', id), 20]]);
     const shrunk = volumes.update('ada', id, { size: 19 });
     await expect(shrunk).rejects.toMatchObject({ code: 'invalid', errors: [errorAt('size')] });
@@ -271,6 +276,27 @@ describe('the content of a deleted volume', () => {
     expect(removed).toHaveLength(2);
   });
 
+  it('costs no look at the machines each, however many are deleted', async () => {
+    const { removals, removed, start, state, store, volumes } = await open({ hasCopies: true });
+    await start();
+    for (let count = 0; count < 5; count++) {
+      await volumes.remove('ada', (await volumes.create('ada', creation)).id);
+    }
+    // All of them wait for the same pass.
+    await Promise.all(Array.from({ length: 100 }, () => removals.run()));
+    expect({ removed: removed.length, lists: state.lists }).toEqual({ removed: 5, lists: 0 });
+    await store.write(function* (tx) {
+      for (let number = 0; number < 100; number++) {
+        yield* noteRemoval(tx, { id: `nv_${number}`, userId: 'ada', source: `of ${number}` });
+      }
+    });
+    await removals.run();
+    // What is remembered has a bound, which a look keeps.
+    expect({ removed: removed.length, lists: state.lists }).toEqual({ removed: 105, lists: 1 });
+    await removals.noteMachines();
+    expect(state.lists).toBe(2);
+  });
+
   it('is forgotten after 90 days', async () => {
     const { clock, removals, removed, start, state, volumes } = await open({ hasCopies: true });
     await start();
@@ -278,9 +304,9 @@ describe('the content of a deleted volume', () => {
     await volumes.remove('ada', id);
     await removals.run();
     await clock.advance(91 * 86_400_000);
-    await removals.run();
+    await removals.noteMachines();
     state.found.add(nameSource('ada', id));
-    await removals.run();
+    await removals.noteMachines();
     expect(removed).toHaveLength(1);
   });
 });
