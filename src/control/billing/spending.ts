@@ -12,12 +12,15 @@ import {
   USER_SUM,
 } from './bill-rows.ts';
 import type { Billing } from './billing.ts';
-import { completeSums } from './complete-sums.ts';
+import { completeSums, markComplete } from './complete-sums.ts';
 
 /** Days of the longest period. */
 const MAX_DAYS = 31;
 /** Budgets whose rows are read in one operation. */
 const READ_AT_ONCE = 20;
+/** Time between two marks up to which all rows are in the sums, ms. */
+const MARKED_MS = 3_600_000;
+
 /** What is to be added up. */
 export interface SpendingScope {
   userId: string;
@@ -46,15 +49,21 @@ type OpenSums = Map<string, Map<number, Spent>>;
 
 export class Spending {
   readonly #options: SpendingOptions;
-  #isComplete = false;
+  /** When this process found or marked the sums to be complete, Unix ms; undefined: not yet. */
+  #completeAt: number | undefined;
 
   constructor(options: SpendingOptions) {
     this.#options = options;
   }
 
+  /** Another process, also one of an earlier version, may have managed the pods: the sums may lack what it billed. */
+  forget(): void {
+    this.#completeAt = undefined;
+  }
+
   /** In the order of the scopes; an error for each that cannot be read. */
   async read(scopes: readonly SpendingScope[]): Promise<(Spent | Error)[]> {
-    await this.#complete();
+    if (scopes.length > 0) await this.#complete();
     const stored: (bigint | Error)[] = [];
     for (let first = 0; first < scopes.length; first += READ_AT_ONCE) {
       const slice = scopes.slice(first, first + READ_AT_ONCE);
@@ -118,10 +127,12 @@ export class Spending {
   }
 
   async #complete(): Promise<void> {
-    if (this.#isComplete) return;
     const { clock, store } = this.#options;
-    await completeSums(store, clock.now());
-    this.#isComplete = true;
+    const now = clock.now();
+    if (this.#completeAt === undefined) await completeSums(store, now);
+    else if (now - this.#completeAt < MARKED_MS) return;
+    else await markComplete(store, now);
+    this.#completeAt = now;
   }
 }
 

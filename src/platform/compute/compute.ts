@@ -106,6 +106,7 @@ export class Compute {
   readonly #removals: VolumeRemovals | undefined;
   readonly #meters: VolumeMeters;
   readonly #totals: CostTotals;
+  readonly #spending: Spending;
   #control: PodControl | undefined;
 
   private constructor(
@@ -125,6 +126,7 @@ export class Compute {
       removals: VolumeRemovals | undefined;
       meters: VolumeMeters;
       totals: CostTotals;
+      spending: Spending;
     },
   ) {
     const { catalog, clock, engine, log } = options;
@@ -139,6 +141,7 @@ export class Compute {
     this.#removals = removals;
     this.#meters = parts.meters;
     this.#totals = parts.totals;
+    this.#spending = parts.spending;
     this.endpoints = endpoints;
     this.decisions = decisions;
     this.versions = new Versions({
@@ -238,6 +241,7 @@ export class Compute {
         removals,
         meters,
         totals,
+        spending,
       },
     });
     if (!nodes) await compute.#readBudgets();
@@ -271,6 +275,7 @@ export class Compute {
     await Promise.all([this.pods?.live.load(), this.#meters.load()]);
     this.pods?.meter.clear();
     this.#totals.start();
+    this.#spending.forget();
     await this.#readBudgets();
   }
 

@@ -126,6 +126,47 @@ it('adds up the rows that were stored before there were sums', async () => {
   expect((await read(spendingOf(world, world.pods), world)).billed).toBe(spent.billed + 1_000n);
 });
 
+it('adds to the sums what a version without them has billed since this one ran', async () => {
+  const world = await openWorld();
+  const { clock, store } = world;
+  const spend = (tx: Transaction) => {
+    const at = clock.now();
+    const pod = { kind: 'pod', id: 'pod_1', userId: OWNER, name: null } as const;
+    return addToBill(tx, pod, [{ from: at, to: at + 1_000, price: 1, gpus: 1 }]);
+  };
+  /** It leaves the sums and their mark alone. */
+  const spendBefore = () =>
+    store.write(function* (tx) {
+      const sums = yield* tx.resources({ kind: USER_SUM, limit: 1_000 });
+      yield* spend(tx);
+      const written = yield* tx.resources({ kind: USER_SUM, limit: 1_000 });
+      for (const { id } of written) yield* tx.removeResource({ kind: USER_SUM, id });
+      for (const sum of sums) yield* tx.putResource({ ...sum, kind: USER_SUM });
+    });
+  const spending = spendingOf(world, world.pods);
+  const userId = OWNER;
+  const readAll = async (of: Spending) => {
+    const to = clock.now() + DAY_MS;
+    const [spent] = await of.read([{ userId, endpointId: null, from: to - 20 * DAY_MS, to }]);
+    if (!spent || spent instanceof Error) throw spent ?? new Error('nothing was read');
+    return spent.billed;
+  };
+  await store.write(spend);
+  expect(await readAll(spending)).toBe(1_000n);
+  clock.startFrom(clock.now() + 3 * DAY_MS);
+  await spendBefore();
+  clock.startFrom(clock.now() + 3 * DAY_MS);
+  await spendBefore();
+  // A platform that starts, and one that takes over.
+  expect(await readAll(spendingOf(world, world.pods))).toBe(3_000n);
+  await spendBefore();
+  expect(await readAll(spending)).toBe(3_000n);
+  spending.forget();
+  expect(await readAll(spending)).toBe(4_000n);
+  await store.write(spend);
+  expect(await readAll(spending)).toBe(5_000n);
+});
+
 it('reads one row for each day, however many resources the user has', async () => {
   const world = await openWorld();
   const { clock, store } = world;
