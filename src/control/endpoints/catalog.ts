@@ -172,14 +172,16 @@ export class Catalog {
       ...this.#judgePlaces(userId, wish),
     ];
     if (errors.length > 0) {
-      throw new ProblemError('invalid', `this cannot be had: ${errors[0]}`, { errors });
+      throw new ProblemError('invalid', `the catalog cannot serve the request: ${errors[0]}`, {
+        errors,
+      });
     }
   }
 
   /** Checks a given `registry`. @returns entries for a problem's `errors` */
   judgeRegistry(userId: string, id: string | null): string[] {
     if (id === null || this.#hasRegistry(userId, id)) return [];
-    return [`registry: registry credential ${JSON.stringify(id)} not found`];
+    return [`registry: you have no registry with the ID ${JSON.stringify(id)}`];
   }
 
   #judgeGpu({ gpu }: Wish): string[] {
@@ -210,7 +212,8 @@ export class Catalog {
     for (const [index, { volumeId }] of (mounts.network ?? []).entries()) {
       const path = `mounts.network[${index}].volumeId`;
       const volume = this.volume(userId, volumeId);
-      if (!volume) errors.push(`${path}: network volume ${JSON.stringify(volumeId)} not found`);
+      if (!volume)
+        errors.push(`${path}: you have no network volume with the ID ${JSON.stringify(volumeId)}`);
       else if (isKnown && volume.dataCenterId !== place) {
         const where = `"${volumeId}" is in data center "${volume.dataCenterId}"`;
         errors.push(`${path}: ${where}, the pod is to run in "${place}"`);

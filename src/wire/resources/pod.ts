@@ -40,11 +40,7 @@ export const containerArgs = systemText.describe(
 );
 export const diskGb = z.int().min(1).max(65_536).describe('GB');
 
-export const registryId = z
-  .string()
-  .min(1)
-  .max(200)
-  .describe('ID of one of your registry credentials');
+export const registryId = z.string().min(1).max(200).describe('ID of one of your registries');
 
 /** `<port>/<protocol>`: `8000/http`, `22/tcp`. */
 export const podPort = z.string().refine((text) => {
