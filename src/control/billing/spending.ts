@@ -3,6 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Store } from '../../store/store.ts';
 import {
+  type BilledResource,
   kindOf,
   positionOf,
   readBill,
@@ -70,7 +71,7 @@ export class Spending {
       stored.push(...(await Promise.all(slice.map((scope) => this.#readStored(scope)))));
     }
     // After the rows: an interval that ends meanwhile is missed once, and never counts twice.
-    const open = this.#addUpOpen();
+    const open = this.#addUpOpen(scopes);
     return stored.map((units, index) => {
       const scope = scopes[index];
       if (units instanceof Error || !scope) return units instanceof Error ? units : NOTHING;
@@ -86,7 +87,8 @@ export class Spending {
         : { kind: kindOf('day'), parent: endpointId, before: positionOf('day', to) };
     try {
       const { store } = this.#options;
-      const rows = await store.read((tx) => tx.resources({ ...listing, limit: MAX_DAYS }));
+      const limit = Math.min(MAX_DAYS, (to - from) / STEP_MS.day);
+      const rows = await store.read((tx) => tx.resources({ ...listing, limit }));
       const sums = rows.map((row) =>
         endpointId === null ? readUserSum(row) : readBill(row, 'day'),
       );
@@ -96,8 +98,10 @@ export class Spending {
     }
   }
 
-  #addUpOpen(): OpenSums {
+  /** Without what no scope asks for: a user who reads a budget pays nothing for what all others have running. */
+  #addUpOpen(scopes: readonly SpendingScope[]): OpenSums {
     const billing = this.#options.billing();
+    const wanted = new Set(scopes.map(nameScope));
     const sums: OpenSums = new Map();
     const add = (name: string, at: number, { billed, unseen }: Spent) => {
       const days = sums.get(name) ?? new Map<number, Spent>();
@@ -116,10 +120,11 @@ export class Spending {
       },
     ];
     for (const { intervals, spentOf } of lists) {
-      for (const { interval, resource } of intervals) {
-        for (const [at, { units }] of splitInterval(interval, STEP_MS.day)) {
-          add(nameUser(resource.userId), at, spentOf(units));
-          if (resource.kind === 'endpoint') add(nameEndpoint(resource.id), at, spentOf(units));
+      for (const open of intervals) {
+        const names = nameAll(open.resource).filter((name) => wanted.has(name));
+        if (names.length === 0) continue;
+        for (const [at, { units }] of splitInterval(open.interval, STEP_MS.day)) {
+          for (const name of names) add(name, at, spentOf(units));
         }
       }
     }
@@ -146,9 +151,18 @@ function nameEndpoint(id: string): string {
   return `endpoint/${id}`;
 }
 
-function pickOpen(open: OpenSums, { endpointId, from, to, userId }: SpendingScope): Spent {
-  const name = endpointId === null ? nameUser(userId) : nameEndpoint(endpointId);
-  const days = [...(open.get(name) ?? [])].filter(([at]) => at >= from && at < to);
+function nameScope({ endpointId, userId }: SpendingScope): string {
+  return endpointId === null ? nameUser(userId) : nameEndpoint(endpointId);
+}
+
+/** All scopes that the resource belongs to. */
+function nameAll({ id, kind, userId }: BilledResource): string[] {
+  return kind === 'endpoint' ? [nameUser(userId), nameEndpoint(id)] : [nameUser(userId)];
+}
+
+function pickOpen(open: OpenSums, scope: SpendingScope): Spent {
+  const { from, to } = scope;
+  const days = [...(open.get(nameScope(scope)) ?? [])].filter(([at]) => at >= from && at < to);
   return days.reduce(
     (sum, [, { billed, unseen }]) => ({
       billed: sum.billed + billed,

@@ -104,6 +104,56 @@ it('counts no time twice while the end of an interval is on disk and its pod is 
   expect((await read(spending, world)).billed).toBe(units);
 });
 
+it('costs as many rows as the period has days, and nothing for what other users have running', async () => {
+  const world = await openWorld();
+  const { clock, store } = world;
+  const own = { kind: 'endpoint', id: 'ep_1', userId: OWNER, name: null } as const;
+  const today = Math.floor(clock.now() / DAY_MS) * DAY_MS;
+  await store.write(function* (tx) {
+    for (let day = 1; day <= 20; day++) {
+      const from = today - day * DAY_MS;
+      yield* addToBill(tx, own, [{ from, to: from + 1_000, price: 1, gpus: 0 }]);
+    }
+  });
+  const read: number[] = [];
+  const counted: Pick<Store, 'read' | 'write'> = {
+    write: store.write.bind(store),
+    read: (operation) =>
+      store.read((tx) => {
+        const resources: Transaction['resources'] = function* (listing) {
+          const rows = yield* tx.resources(listing);
+          read.push(rows.length);
+          return rows;
+        };
+        return operation(Object.assign(Object.create(tx), { resources }));
+      }),
+  };
+  const interval = { from: today - 1_000, to: today, price: 1, gpus: 0 };
+  const openIntervals = function* () {
+    yield { resource: own, interval };
+    const resource = { ...own, id: 'ep_2', userId: 'bob' };
+    yield {
+      resource,
+      get interval(): typeof interval {
+        throw new Error('it is of another user');
+      },
+    };
+  };
+  const billing = { openIntervals, *unseenIntervals() {} };
+  const spending = new Spending({ store: counted, clock, billing: () => billing });
+  const scopes = [null, 'ep_1'].flatMap((endpointId) =>
+    [1, 10].map((days) => ({
+      ...{ userId: OWNER, endpointId, from: today - days * DAY_MS, to: today },
+    })),
+  );
+  const spent = await spending.read(scopes);
+  expect(spent.map((each) => (each instanceof Error ? each : each.billed))).toEqual([
+    ...[2_000n, 11_000n],
+    ...[2_000n, 11_000n],
+  ]);
+  expect(read).toEqual([1, 10, 1, 10]);
+});
+
 it('adds up the rows that were stored before there were sums', async () => {
   const world = await openWorld();
   const { clock, store } = world;
