@@ -69,6 +69,8 @@ export class ApiClient {
   readonly #callLimitMs: number;
   readonly #fence = new AsyncLocalStorage<Fence>();
   #login: Promise<Login> | undefined;
+  /** What the last answer said of the API server's clock, Unix ms, and when, by the monotonic clock of this machine. */
+  #told: { time: number; at: number } | undefined;
   /** The connections, and the credentials that they were opened with. */
   #pool: { key: string; agent: Agent } | undefined;
 
@@ -90,6 +92,11 @@ export class ApiClient {
    */
   within<T>(fence: Fence, verb: () => Promise<T>): Promise<T> {
     return this.#fence.run(fence, verb);
+  }
+
+  /** Unix ms by the clock of the API server, whatever this machine's clock says; undefined before the first answer. */
+  now(): number | undefined {
+    return this.#told && this.#told.time + performance.now() - this.#told.at;
   }
 
   /** @throws KubernetesError @throws EngineError `unavailable` if the API server did not answer */
@@ -127,6 +134,8 @@ export class ApiClient {
       headers: { accept, ...(body !== undefined && { 'content-type': type }), ...headers },
       body: body === undefined ? null : JSON.stringify(body),
     });
+    const time = Date.parse(`${answer.headers['date']}`);
+    if (Number.isFinite(time)) this.#told = { time, at: performance.now() };
     if (answer.statusCode < 300) return answer;
     throw await readError(answer);
   }

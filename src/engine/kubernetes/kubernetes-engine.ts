@@ -214,7 +214,7 @@ export class KubernetesEngine implements Engine {
     const { platform } = this.#options;
     const names = new Set([...records, ...pods].map(({ metadata }) => metadata.name));
     const isNamed = (name: string) => (object: KubeObject) => object.metadata.name === name;
-    const now = this.#clock.now();
+    const now = this.#client.now() ?? this.#clock.now();
     const [newest] = [...names]
       .flatMap((name) => {
         const objects = { record: records.find(isNamed(name)), pod: pods.find(isNamed(name)) };

@@ -173,7 +173,8 @@ export class PodRuns {
   }
 
   #delete(pod: KubePod): Promise<void> {
-    const gracePeriodSeconds = isLost(pod, this.#options.clock.now()) ? FORGET_S : AT_ONCE_S;
+    const { client, clock } = this.#options;
+    const gracePeriodSeconds = isLost(pod, client.now() ?? clock.now()) ? FORGET_S : AT_ONCE_S;
     const options = { gracePeriodSeconds, propagationPolicy: 'Background' };
     return this.#deleteNow('pods', pod.metadata, options);
   }

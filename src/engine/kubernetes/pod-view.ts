@@ -149,7 +149,8 @@ function readRun(end: KeptEnd | undefined, pod: KubePod | undefined, now: number
 
 /**
  * Its time to end is long over, and no kubelet has said that it ended: its node does not answer any more. A kubelet that
- * runs kills the processes of a Pod when the time is over.
+ * runs kills the processes of a Pod when the time is over. `now`: of the cluster, because a platform whose clock is ahead
+ * would forget Pods that still end.
  */
 export function isLost({ metadata }: KubePod, now: number): boolean {
   const { deletionTimestamp } = metadata;
