@@ -213,7 +213,13 @@ function sealSecret(
 function openSecret(sealer: SecretSealer, registry: StoredRegistry, userId: string): string {
   const { secret } = registry;
   if (!secret) throw new UnopenedSecretError('the database has no secret');
-  return sealer.open(secret, ownerOf(registry, userId, secret.version));
+  try {
+    return sealer.open(secret, ownerOf(registry, userId, secret.version));
+  } catch (error) {
+    // A node of an earlier version that renames a registry stores its secret without the version.
+    if (secret.version !== undefined) throw error;
+    return sealer.open(secret, ownerOf(registry, userId, VERSION));
+  }
 }
 
 /**
