@@ -1,7 +1,7 @@
 // Limits how much a folder may hold, with a project quota of its file system (ext4 or xfs) where this machine gives one.
 // Needs root, and the programs chattr, lsattr, setquota and repquota.
 import { execFile } from 'node:child_process';
-import { access, readdir, readFile, realpath } from 'node:fs/promises';
+import { access, opendir, readFile, realpath } from 'node:fs/promises';
 import { findMount, findQuotaFault } from './mount-table.ts';
 import { chooseProject, type ProjectUse, readProject, readReport } from './project-report.ts';
 
@@ -64,6 +64,16 @@ function isThere(path: string): Promise<boolean> {
   );
 }
 
+/** Reads one entry: a pod may have filled its volume with millions of files. */
+async function isEmpty(path: string): Promise<boolean> {
+  const folder = await opendir(path, { bufferSize: 1 });
+  try {
+    return (await folder.read()) === null;
+  } finally {
+    await folder.close();
+  }
+}
+
 interface LimitedFolder {
   project: number;
   mountPoint: string;
@@ -78,7 +88,7 @@ async function limitFolder(path: string, bytes: number): Promise<void> {
     if (limitBytes < bytes) await setLimit({ project: found, mountPoint }, bytes);
     return;
   }
-  if ((await readdir(path)).length > 0) {
+  if (!(await isEmpty(path))) {
     throw new QuotaFault(`the folder ${path} had files before it could get a quota`);
   }
   const project = chooseProject(path, projects);
