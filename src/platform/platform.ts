@@ -132,7 +132,7 @@ async function open(
   });
   closers.push(() => queue.close());
   await queue.start();
-  closers.push(await compute.startDeletion(queue.removal, names));
+  closers.push(await compute.remains.startDeletion(queue.removal, names));
   const declareEndpoint = (id: string) => declare(endpoints, id, options.maxAttempts);
   for (const id of names) await declareEndpoint(id);
   const firstKeys = await prepareKeys(keys, options);

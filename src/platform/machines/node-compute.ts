@@ -262,7 +262,7 @@ export class NodeCompute {
     return createWorkerHost({
       ...{ clock, machines, queues, replaceWorkersMs, work, workerUrl },
       hasFolders: this.#machine.workerFolders !== undefined,
-      tidyVolumes: engine.stateVolumes ? () => this.compute.tidyVolumes() : undefined,
+      tidyVolumes: engine.stateVolumes ? () => this.compute.remains.tidyVolumes() : undefined,
     });
   }
 
@@ -318,7 +318,7 @@ export class NodeCompute {
 
   #listUse(): UseAnswer {
     this.#requireLead();
-    const { endpoints, pods } = this.compute.listUse();
+    const { endpoints, pods } = this.compute.remains.listUse();
     return { endpoints: [...endpoints], pods: [...pods] };
   }
 

@@ -42,7 +42,11 @@ export class Leader {
     { isStart, lost }: { isStart: boolean; lost: AbortSignal },
   ): Promise<void> {
     const { compute, declare, keyFile, keys, names } = this.#options;
-    this.#stop = await compute.startDeletion(this.#jobsOf(queue), isStart ? names : [], lost);
+    this.#stop = await compute.remains.startDeletion(
+      this.#jobsOf(queue),
+      isStart ? names : [],
+      lost,
+    );
     if (!isStart) return;
     for (const name of names) await declare(name);
     this.#firstKeys = await prepareKeys(keys, { endpoints: names, keyFile });

@@ -1,0 +1,86 @@
+// Removes what deleted endpoints leave: their jobs and workers, and the state of workers in folders and volumes.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Pods } from '../../control/pods/pods.ts';
+import type { Versions } from '../../control/versions/versions.ts';
+import type { Store } from '../../store/store.ts';
+import type { FolderUse, WorkerFolders } from './worker-folders.ts';
+import type { WorkerVolumes } from './worker-volumes.ts';
+
+export interface EndpointRemainsOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  endpoints: Endpoints;
+  versions: Pick<Versions, 'sweep'>;
+  /** Undefined: there are no workers in pods. */
+  pods: Pick<Pods, 'all' | 'endWorker' | 'ofEndpoint'> | undefined;
+  workerFolders: WorkerFolders | undefined;
+  workerVolumes: WorkerVolumes | undefined;
+}
+
+export class EndpointRemains {
+  readonly #options: EndpointRemainsOptions;
+
+  constructor(options: EndpointRemainsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Begins to remove the remains of deleted endpoints, which nobody can find from now on. Resolves
+   * when none of these names is being removed any more, so that they may be declared again, with the function
+   * that interrupts it. `lost` interrupts it too, also before that.
+   */
+  async startDeletion(
+    ofQueue: EndpointJobs,
+    names: readonly string[],
+    lost?: AbortSignal,
+  ): Promise<() => Promise<void>> {
+    const { clock, endpoints, log, pods, store, versions } = this.#options;
+    const endWorkers = async (endpointId: string) => {
+      await Promise.all(pods?.ofEndpoint(endpointId).map(({ id }) => pods.endWorker(id)) ?? []);
+    };
+    const shared = { store, clock, log, endpoints };
+    const forget = (endpointId: string) => {
+      ofQueue.forget(endpointId);
+      void versions.sweep();
+      void this.tidyState();
+    };
+    const drop: EndpointJobs['drop'] = (id, signal) => ofQueue.drop(id, signal);
+    const jobs = { drop, forget };
+    const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
+    lost?.addEventListener('abort', () => void deletion.close(), { once: true });
+    try {
+      await deletion.start();
+    } catch (error) {
+      await deletion.close();
+      throw error;
+    }
+    for (const name of names) await deletion.settled(name);
+    void versions.sweep();
+    return () => deletion.close();
+  }
+
+  /** The endpoints and worker pods that exist. */
+  listUse(): FolderUse {
+    const { endpoints, pods } = this.#options;
+    const known = endpoints.all().map(({ id }) => id);
+    const ofWorkers = new Map<string, string>();
+    for (const { endpointId, id } of pods?.all() ?? [])
+      if (endpointId !== null) ofWorkers.set(id, endpointId);
+    return { endpoints: new Set([...known, ...ofWorkers.values()]), pods: ofWorkers };
+  }
+
+  /** Removes state volumes of deleted endpoints, if the engine has volumes. */
+  async tidyVolumes(): Promise<void> {
+    await this.#options.workerVolumes?.tidy(() => this.listUse());
+  }
+
+  /** Like `tidyVolumes`, and the workers' folders on this machine. */
+  async tidyState(): Promise<void> {
+    await this.#options.workerFolders?.tidy(() => this.listUse());
+    await this.tidyVolumes();
+  }
+}
