@@ -18,11 +18,13 @@ import type { PodUse } from './pods/pod-use.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
 import type { CallerResources, UserResources } from './user-resources.ts';
+import { CallerVolumes } from './volumes/caller-volumes.ts';
 import {
   findMountable,
   type NetworkVolumeService,
   openNetworkVolumes,
 } from './volumes/network-volumes.ts';
+import type { VolumeUsers } from './volumes/volume-uses.ts';
 
 /** A described resource with its service, whatever its schemas are. */
 export interface ServedResource {
@@ -49,6 +51,8 @@ export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, Bud
   sealer?: SecretSealer | undefined;
   /** Pods of all users that still exist, those that are being created included. Default: none. */
   listPods?: (() => readonly PodUse[]) | undefined;
+  /** Endpoints of all users. Default: none. */
+  listEndpoints?: VolumeUsers['listEndpoints'] | undefined;
   /** Measures network volumes. Default: they are not billed. */
   meters?: Pick<VolumeMeters, 'follow'> | undefined;
   /** Called when a network volume has grown. Default: nothing happens. */
@@ -68,12 +72,14 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
     registry: (userId, id) => registries.login(userId, id),
   });
   const templates = await openTemplates(options);
+  const { listEndpoints = () => [], listPods = () => [] } = options;
+  const users = { listEndpoints, listPods };
   const budgets = await Budgets.open(options);
   return {
     ...{ templates, networkVolumes, registries, budgets },
     served: [
       serve(templateResource, templates),
-      serve(networkVolumeResource, networkVolumes),
+      serveCallers(networkVolumeResource, networkVolumes, new CallerVolumes(networkVolumes, users)),
       serve(registryResource, registries),
       serveCallers(budgetResource, budgets, new CallerBudgets(budgets)),
     ],
@@ -88,7 +94,7 @@ function serve<C extends z.ZodType, U extends z.ZodType>(
   return { resource, service, verbs: { for: 'user', of: service } };
 }
 
-/** Like `serve`, for a resource in which the operator also acts for other users. */
+/** Like `serve`, for a resource whose answers depend on the rights of the key. */
 function serveCallers<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
   service: NamedRecords & UseSource,

@@ -14,7 +14,7 @@ export interface ResourcePage<Item> {
   next: number | undefined;
 }
 
-/** For the holder of a key. The operator also acts for other users. */
+/** For the holder of a key, whose rights decide what the answers have, and for whom the caller acts. */
 export interface CallerResources<Creation, Update, Item extends { id: string } = { id: string }> {
   /** Newest first. `userId` undefined: of the caller. @throws ProblemError `forbidden` */
   list(

@@ -108,7 +108,7 @@ export function serveUsers<Creation, Update>(
   };
 }
 
-/** Adapts resources in which the operator also acts for other users. */
+/** Adapts resources whose answers depend on the rights of the key. */
 export function serveCallers<Creation, Update>(
   resources: CallerResources<Creation, Update>,
 ): ResourceService<Creation, Update> {

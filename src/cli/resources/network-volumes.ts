@@ -33,6 +33,7 @@ const kind: ResourceCommandSpec<'networkVolumes', typeof createOptions, typeof u
     NAME: ({ name }) => name,
     GB: ({ size }) => (size === null ? '-' : String(size)),
     'DATA CENTER': ({ dataCenterId }) => dataCenterId,
+    USES: ({ useCount }) => String(useCount),
     DECLARED: ({ declared }) => (declared ? 'yes' : 'no'),
   },
   create: {

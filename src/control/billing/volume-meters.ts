@@ -6,8 +6,8 @@ import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
 import { logLevelOf, type Step, type Store, type Transaction } from '../../store/store.ts';
 import {
-  type NetworkVolumeRecord,
-  networkVolumeRecord,
+  type StoredNetworkVolume,
+  storedNetworkVolume,
 } from '../../wire/resources/network-volume.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { FollowedChange } from '../stored-resources.ts';
@@ -47,7 +47,7 @@ export interface VolumeMetersOptions {
   /** USD for one GB and month. */
   priceOf: (dataCenterId: string) => number;
   /** The volumes of all users. */
-  listVolumes: () => readonly { userId: string; item: NetworkVolumeRecord }[];
+  listVolumes: () => readonly { userId: string; item: StoredNetworkVolume }[];
   /** Called with what is on the bill from now on. Default: nothing happens. */
   onBilled?: OnBilled | undefined;
 }
@@ -65,7 +65,7 @@ interface Look {
   id: string;
   userId: string;
   /** Undefined: it is deleted. */
-  volume: NetworkVolumeRecord | undefined;
+  volume: StoredNetworkVolume | undefined;
   /** When it was deleted. Default: nobody knows, because an earlier version did it beside or before this one. */
   endedAt?: number | undefined;
   last: LastSight;
@@ -142,7 +142,7 @@ export class VolumeMeters {
   }
 
   /** Follows a volume in the commit that changes it. @returns what to do when the commit is on disk */
-  *follow(tx: Transaction, change: FollowedChange<NetworkVolumeRecord>): Step<() => void> {
+  *follow(tx: Transaction, change: FollowedChange<StoredNetworkVolume>): Step<() => void> {
     const { after, id, userId } = change;
     const last = this.#look();
     const endedAt = after ? undefined : last.at;
@@ -177,7 +177,7 @@ export class VolumeMeters {
       // It may have been changed or deleted meanwhile.
       const row = yield* tx.resource({ kind: RESOURCES.networkVolumes.singular, id });
       const known = row ?? (yield* tx.resource({ kind: KIND, id }));
-      const volume = row && networkVolumeRecord.parse(JSON.parse(row.body));
+      const volume = row && storedNetworkVolume.parse(JSON.parse(row.body));
       if (!known) stored.push({ id, kept: undefined });
       else stored.push(yield* this.#measure(tx, { id, userId: known.userId, volume, last }));
     }
@@ -203,7 +203,7 @@ export class VolumeMeters {
     return { id, kept, billed: { resource, intervals: billed } };
   }
 
-  #needsMeasuring(volume: NetworkVolumeRecord, last: LastSight): boolean {
+  #needsMeasuring(volume: StoredNetworkVolume, last: LastSight): boolean {
     const meter = this.#kept.get(volume.id)?.meter;
     return this.#judge(volume.id, { meter, volume, last }).meter !== meter;
   }
@@ -227,7 +227,7 @@ export class VolumeMeters {
     return skippedMs >= MIN_SKIP_MS ? skippedMs : 0;
   }
 
-  #rateOf({ dataCenterId, size }: NetworkVolumeRecord): Rate {
+  #rateOf({ dataCenterId, size }: StoredNetworkVolume): Rate {
     const micros = Math.round(this.#options.priceOf(dataCenterId) * 1_000_000);
     return { price: micros * (size ?? 0), hours: MONTH_HOURS, gpus: 0 };
   }
@@ -253,7 +253,7 @@ interface Judged extends Pick<Look, 'endedAt' | 'last' | 'volume'> {
 }
 
 /** A volume that an earlier version has created costs nothing before it has a meter. */
-function findStart(volume: NetworkVolumeRecord | undefined, at: number): number {
+function findStart(volume: StoredNetworkVolume | undefined, at: number): number {
   const createdAt = volume?.createdAt ? Date.parse(volume.createdAt) : at;
   return createdAt <= at && at - createdAt <= NEW_MS ? createdAt : at;
 }

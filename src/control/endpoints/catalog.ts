@@ -4,7 +4,7 @@ import type { Engine, EngineCapabilities, RegistryLogin } from '../../engine/eng
 import { ProblemError } from '../../wire/problem.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import type { EngineCapabilitiesRecord } from '../../wire/resources/engine-capabilities.ts';
-import type { NetworkVolumeRecord } from '../../wire/resources/network-volume.ts';
+import type { StoredNetworkVolume } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
@@ -115,7 +115,7 @@ export class Catalog {
   }
 
   /** As records of the API. */
-  declaredVolumes(userId: string): NetworkVolumeRecord[] {
+  declaredVolumes(userId: string): StoredNetworkVolume[] {
     const volumes = [...(this.#contents.users.get(userId)?.volumes.values() ?? [])];
     return volumes.map(({ dataCenterId, id, name }) => ({
       ...{ id, name, size: null, dataCenterId, declared: true, createdAt: null },

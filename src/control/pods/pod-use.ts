@@ -3,7 +3,7 @@ import type { PodState } from './pod-state.ts';
 
 /** The part of a pod that shows what it uses. */
 export type PodUse = Pick<PodState, 'id' | 'userId' | 'endpointId' | 'status'> & {
-  spec: Pick<PodState['spec'], 'mounts' | 'registry'>;
+  spec: Pick<PodState['spec'], 'mounts' | 'name' | 'registry'>;
 };
 
 /** Pods that a refusal lists. */

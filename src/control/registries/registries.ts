@@ -166,12 +166,8 @@ function openKept(options: RegistriesOptions): Promise<Kept> {
         }
       },
       *judgeRemoval(tx, id, userId) {
-        const [template] = yield* listTemplates(tx, userId, id);
-        if (template === undefined) return;
-        throw new ProblemError(
-          'conflict',
-          `the template ${template} uses the registry ${id}; change or delete the template first`,
-        );
+        const templates = yield* listTemplates(tx, userId, id);
+        if (templates.length > 0) throw new ProblemError('conflict', describeUsers(id, templates));
       },
     },
   });
@@ -239,10 +235,22 @@ function show({ secret: _secret, ...record }: StoredRegistry): RegistryRecord {
   return record;
 }
 
+/** Names and IDs. */
 function* listTemplates(tx: Transaction, userId: string, registryId: string): Step<string[]> {
   const listing = { kind: 'template', userId, limit: Number.MAX_SAFE_INTEGER };
   const stored = yield* tx.resources(listing);
-  return stored.flatMap(({ body, id }) =>
-    templateRecord.parse(JSON.parse(body)).registry === registryId ? [id] : [],
-  );
+  return stored.flatMap(({ body, id }) => {
+    const { name, registry } = templateRecord.parse(JSON.parse(body));
+    return registry === registryId ? [`${name} (${id})`] : [];
+  });
+}
+
+/** Templates that a refusal lists. */
+const MAX_LISTED = 10;
+
+function describeUsers(registryId: string, templates: readonly string[]): string {
+  const listed = templates.slice(0, MAX_LISTED).join(', ');
+  const more = templates.length > MAX_LISTED ? ` and ${templates.length - MAX_LISTED} more` : '';
+  const [subject, verb] = templates.length === 1 ? ['template', 'uses'] : ['templates', 'use'];
+  return `the ${subject} ${listed}${more} ${verb} the registry ${registryId}; set registry of each to null, or delete them, first`;
 }

@@ -5,9 +5,9 @@ import type { Step, Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   type NetworkVolumeCreation,
-  type NetworkVolumeRecord,
   type NetworkVolumeUpdate,
-  networkVolumeRecord,
+  type StoredNetworkVolume,
+  storedNetworkVolume,
 } from '../../wire/resources/network-volume.ts';
 import type { VolumeMeters } from '../billing/volume-meters.ts';
 import type { Catalog } from '../endpoints/catalog.ts';
@@ -36,7 +36,7 @@ export interface NetworkVolumesOptions {
 export type NetworkVolumeService = StoredResources<
   NetworkVolumeCreation,
   NetworkVolumeUpdate,
-  NetworkVolumeRecord
+  StoredNetworkVolume
 >;
 
 export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<NetworkVolumeService> {
@@ -50,9 +50,9 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
     quotas,
     store,
   } = options;
-  return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, NetworkVolumeRecord>({
+  return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, StoredNetworkVolume>({
     ...{ store, clock, quotas },
-    ...{ name: 'networkVolumes', prefix: 'vol', record: networkVolumeRecord },
+    ...{ name: 'networkVolumes', prefix: 'vol', record: storedNetworkVolume },
     declared: (userId) => catalog.declaredVolumes(userId),
     rules: {
       compose: ({ createdAt, id }, { dataCenterId, name, size }) => {
@@ -127,7 +127,7 @@ const MAX_LISTED = 10;
 const NOWHERE = { dataCenterId: null, mounts: {}, registry: null };
 
 /** @throws ProblemError `invalid` for a volume that would shrink */
-function change(volume: NetworkVolumeRecord, update: NetworkVolumeUpdate): NetworkVolumeRecord {
+function change(volume: StoredNetworkVolume, update: NetworkVolumeUpdate): StoredNetworkVolume {
   const { size = volume.size } = update;
   if (volume.size !== null && size !== null && size < volume.size) {
     throw refuse(`size: can only grow; the volume has ${volume.size} GB`);

@@ -131,6 +131,7 @@ export async function openParts(options: ComputeOptions): Promise<ComputeParts> 
       const id = found?.resolve(userId, idOrName) ?? idOrName;
       return found?.find(id)?.userId === userId ? id : undefined;
     },
+    listEndpoints: () => found?.all() ?? [],
     listPods: () => opened?.live.allAndComing() ?? [],
     onVolumeRemoved: () => void removals?.run(),
     onVolumeGrown: (source, sizeGb) => void growth.grow(source, sizeGb),

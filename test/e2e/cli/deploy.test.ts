@@ -122,6 +122,8 @@ describe('millrace deploy', () => {
     const use = { kind: 'endpoint', name: 'words', status: null, path: '/models' };
     expect(JSON.parse(uses.stdout).uses).toContainEqual(expect.objectContaining(use));
     expect(JSON.parse(uses.stdout).uses).toContainEqual(expect.objectContaining({ kind: 'pod' }));
+    const shown = await run('network-volumes', 'show', 'weights', '--json');
+    expect(JSON.parse(shown.stdout)).toMatchObject(JSON.parse(uses.stdout));
     expect(await call()).toEqual({ version: 2, level: 'low', words: 2 });
   });
 

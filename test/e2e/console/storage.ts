@@ -45,7 +45,9 @@ export function describeStorage(world: () => World): void {
             cpu: { id: 'cpu', vcpuCount: 2, memory: 1 },
             mounts: { network: [{ volumeId: volume?.id ?? '', path: '/data' }] },
           });
+          await row.getByRole('link', { name: 'pod mounts' }).waitFor();
           await row.getByRole('button', { name: 'Delete' }).click();
+          await page.getByRole('dialog').getByText('Mounted by pod mounts.').waitFor();
           await confirmDeletion(page);
           await page.getByRole('alert').getByText(pod.id).waitFor();
           await expectAccessible(page);

@@ -10,11 +10,13 @@ import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { CreationForm, UpdateForm } from './forms.tsx';
+import { explainDeletion, Uses } from './uses.tsx';
 
 const COLUMNS = [
   { name: 'Volume' },
   { name: 'Size, GB', isNumber: true },
   { name: 'Data center' },
+  { name: 'Used by' },
   { name: 'Created' },
   { name: 'Actions', isHidden: true },
 ];
@@ -78,14 +80,16 @@ function Row({ onEdit, reload, volume }: RowProps) {
       </th>
       <td class="number">{size ?? '–'}</td>
       <td>{dataCenterId}</td>
+      <td>
+        <Uses volume={volume} />
+      </td>
       <td class="nowrap">{createdAt ? <Time at={createdAt} /> : '–'}</td>
       <RowActions
         {...{ kind: 'volume', name, onEdit, lost: 'with its content', isFixed: declared }}
         isAllowed={may('pods:write')}
         remove={remove}
       >
-        Nothing can restore the content. The platform refuses this while a pod or an endpoint uses
-        the volume.
+        {explainDeletion(volume)}
       </RowActions>
     </tr>
   );

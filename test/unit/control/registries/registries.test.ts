@@ -95,11 +95,12 @@ describe('a registry', () => {
     const { id } = await registries.create('ada', LOGIN);
     const template = templateCreation.parse({ name: 't', image: 'i', registry: id });
     const { id: used } = await templates.create('ada', template);
-    await expect(registries.remove('ada', id)).rejects.toMatchObject({
-      ...{ code: 'conflict', message: expect.stringContaining(used) },
-    });
+    const { id: other } = await templates.create('ada', { ...template, name: 'other' });
+    const message = `the templates other (${other}), t (${used}) use the registry ${id}; set registry of each to null, or delete them, first`;
+    await expect(registries.remove('ada', id)).rejects.toMatchObject({ code: 'conflict', message });
     await templates.remove('ada', used);
-    const spec = { registry: id, mounts: {} };
+    await templates.remove('ada', other);
+    const spec = { name: 'p', registry: id, mounts: {} };
     pods.push({ id: 'pod_1', userId: 'ada', endpointId: null, status: 'RUNNING', spec });
     await expect(registries.remove('ada', id)).rejects.toMatchObject({
       ...{ code: 'conflict', message: expect.stringContaining('pod_1') },

@@ -87,7 +87,7 @@ const creation = { name: 'models', size: 10, dataCenterId: null };
 function podWith(volumeId: string, given: Partial<PodUse> = {}): PodUse {
   return {
     ...{ id: 'pod_1', userId: 'ada', endpointId: null, status: 'EXITED' },
-    spec: { registry: null, mounts: { network: [{ volumeId, path: '/data' }] } },
+    spec: { name: 'train', registry: null, mounts: { network: [{ volumeId, path: '/data' }] } },
     ...given,
   };
 }
