@@ -14,7 +14,9 @@ export function describeStorage(world: () => World): void {
   const admin = () => createPlatform({ url: world().platform.url, key: world().platform.adminKey });
 
   describe.concurrent('storage and registries', () => {
-    it('create, grow and delete a network volume, but not one that a pod mounts', async () => {
+    it('create, grow and delete a network volume, but not one that a pod mounts', async ({
+      expect,
+    }) => {
       await visit(
         world(),
         '/network-volumes',
@@ -107,6 +109,7 @@ export function describeStorage(world: () => World): void {
           'processDefault for pods that name none',
           expect.any(String),
           'Yes',
+          '0',
         ]);
         const engine = page.getByRole('region', { name: 'What the engine can do' });
         const stop = engine.getByRole('row').filter({ hasText: 'stop' }).first();
