@@ -224,7 +224,10 @@ describe('the key of secrets', () => {
     expect(later.catalog.registry('ada', id)?.password).toBe(SECRET);
     await later.registries.reseal();
     // It is still bound to its user.
-    await store.write((tx) => tx.putResource({ ...row, body, userId: 'bob' }));
+    await store.write(function* (tx) {
+      yield* tx.removeResource({ kind: 'registry', id });
+      yield* tx.putResource({ ...row, body, userId: 'bob' });
+    });
     const { catalog } = await open([OLD], store);
     expect(() => catalog.registry('bob', id)).toThrowError(unavailable('changed in the database'));
   });
