@@ -74,9 +74,16 @@ interface Look {
 /** What a commit has stored of a volume. */
 interface Stored {
   id: string;
+  /** The mark of this commit. */
+  coming?: Coming;
   /** Undefined: the volume is gone. */
   kept: Kept | undefined;
   billed?: { resource: BilledResource; intervals: readonly Interval[] };
+}
+
+/** The meter as a commit leaves it that may be on disk already: the time before is on the bill, or will be at once. */
+interface Coming {
+  until: number;
 }
 
 export interface OpenInterval {
@@ -87,6 +94,8 @@ export interface OpenInterval {
 export class VolumeMeters {
   readonly #options: VolumeMetersOptions;
   readonly #kept = new Map<string, Kept>();
+  /** Of the last commit of each volume, until it is in memory. */
+  readonly #coming = new Map<string, Coming>();
   #closing: AbortController | undefined;
 
   constructor(options: VolumeMetersOptions) {
@@ -99,6 +108,7 @@ export class VolumeMeters {
     const listing = { kind: KIND, limit: Number.MAX_SAFE_INTEGER };
     const rows = await this.#options.store.read((tx) => tx.resources(listing));
     this.#kept.clear();
+    this.#coming.clear();
     for (const { body, id, userId } of rows) {
       const { meter, name } = storedMeter.parse(JSON.parse(body));
       this.#kept.set(id, { resource: { kind: 'volume', id, userId, name }, meter, last });
@@ -131,10 +141,11 @@ export class VolumeMeters {
     return this.#kept.get(id)?.resource.name ?? undefined;
   }
 
-  /** The time that no row has yet. */
+  /** The time that no row has yet. What ends in a commit that is not in memory yet is left out. */
   open(): OpenInterval[] {
-    return [...this.#kept.values()].flatMap(({ last, meter, resource }) => {
-      const { gpus, hours, price, until: from } = meter;
+    return [...this.#kept].flatMap(([id, { last, meter, resource }]) => {
+      const { gpus, hours, price, until } = meter;
+      const from = Math.max(until, this.#coming.get(id)?.until ?? until);
       if (price === 0 || last.at <= from) return [];
       const rate = { price, gpus, ...(hours !== undefined && { hours }) };
       return [{ resource, interval: { from, to: last.at, ...rate } }];
@@ -159,10 +170,13 @@ export class VolumeMeters {
     const changed = [
       ...volumes.filter(({ item }) => this.#needsMeasuring(item, last)).map(({ item }) => item.id),
       ...[...this.#kept.keys()].filter(isOver),
+      // Their commits may have failed: then their time is still open.
+      ...this.#coming.keys(),
     ];
     const measure = (tx: Transaction, ids: readonly string[]) => this.#measureAll(tx, ids, last);
-    for (let at = 0; at < changed.length; at += WRITTEN_AT_ONCE) {
-      const ids = changed.slice(at, at + WRITTEN_AT_ONCE);
+    const all = [...new Set(changed)];
+    for (let at = 0; at < all.length; at += WRITTEN_AT_ONCE) {
+      const ids = all.slice(at, at + WRITTEN_AT_ONCE);
       for (const each of await this.#options.store.write((tx) => measure(tx, ids)))
         this.#note(each);
     }
@@ -192,15 +206,17 @@ export class VolumeMeters {
     const resource: BilledResource = { kind: 'volume', id, userId, name };
     // Volumes that cost nothing are not on the bill.
     const billed = intervals.filter(({ price }) => price > 0);
+    const coming = { until: meter.until };
+    this.#coming.set(id, coming);
     yield* addToBill(tx, resource, billed);
     if (!volume) {
       yield* tx.removeResource({ kind: KIND, id });
-      return { id, kept: undefined, billed: { resource, intervals: billed } };
+      return { id, coming, kept: undefined, billed: { resource, intervals: billed } };
     }
     const body = JSON.stringify({ name, meter });
     yield* tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
     const kept = { resource, meter, last };
-    return { id, kept, billed: { resource, intervals: billed } };
+    return { id, coming, kept, billed: { resource, intervals: billed } };
   }
 
   #needsMeasuring(volume: StoredNetworkVolume, last: LastSight): boolean {
@@ -232,7 +248,8 @@ export class VolumeMeters {
     return { price: micros * (size ?? 0), hours: MONTH_HOURS, gpus: 0 };
   }
 
-  #note({ billed, id, kept }: Stored): void {
+  #note({ billed, coming, id, kept }: Stored): void {
+    if (!coming || this.#coming.get(id) === coming) this.#coming.delete(id);
     if (billed) this.#options.onBilled?.(billed.resource, billed.intervals);
     const known = this.#kept.get(id);
     if (!kept) this.#kept.delete(id);

@@ -24,13 +24,15 @@ const CATALOG = {
   declaredVolumes: () => [],
 };
 
-/** Where the platform is lost: before or after its next commit. */
-type Cut = 'before' | 'after' | undefined;
+/** Where the platform is lost: before or after its next commit. `failed`: the commit fails, and the platform goes on. */
+type Cut = 'before' | 'after' | 'failed' | undefined;
 
 class VolumeWorld {
   clock = new ManualClock();
   /** USD for one GB and month. */
   price = 0.07;
+  /** By this, the clock of the platform is ahead, ms. */
+  aheadMs = 0;
   cut: Cut;
   /** Resolves when the platform is lost. */
   #lost = Promise.withResolvers<void>();
@@ -60,7 +62,10 @@ class VolumeWorld {
   async restart(): Promise<void> {
     this.cut = undefined;
     this.#lost = Promise.withResolvers<void>();
-    const { clock, price } = this;
+    const { aheadMs, price } = this;
+    const { after, monotonic } = this.clock;
+    const now = () => this.clock.now() + aheadMs;
+    const clock = { now, monotonic, after: after.bind(this.clock) };
     const store = this.#wrap();
     const meters = new VolumeMeters({
       ...{ store, clock, log, priceOf: () => price },
@@ -117,6 +122,7 @@ class VolumeWorld {
       write: async <T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions) => {
         const { cut } = this;
         if (cut === 'before') return this.#lose();
+        if (cut === 'failed') return store.write((tx) => fail(operation(tx)), options);
         const result = await store.write(operation, options);
         return cut === 'after' ? this.#lose() : result;
       },
@@ -127,6 +133,11 @@ class VolumeWorld {
     this.#lost.resolve();
     return new Promise(() => {});
   }
+}
+
+function* fail<T>(operation: Step<T>): Step<T> {
+  yield* operation;
+  throw new Error('the disk is full');
 }
 
 function creation(name: string, size: number) {
@@ -161,6 +172,41 @@ it('bills a volume that has grown at its size before, and then at its new one', 
   expect(days.reduce((all, row) => all + row.units, 0n)).toBe(units);
   await world.clock.advance(1_000);
   expect(await world.spent(OWNER)).toMatchObject([{ billed: units, unseen: 0n }]);
+});
+
+it.each([
+  [
+    'grows',
+    7_000n,
+    (world: VolumeWorld, id: string) => world.volumes.update(OWNER, id, { size: 146 }),
+  ],
+  ['is deleted', 7_000n, (world: VolumeWorld, id: string) => world.volumes.remove(OWNER, id)],
+] as const)(
+  'counts no time twice while it is on disk that a volume %s, but not yet in memory',
+  async (_, price, act) => {
+    const world = await VolumeWorld.open();
+    const { id } = await world.volumes.create(OWNER, creation('a', 73));
+    await world.clock.advance(HOUR_MS / 2);
+    await world.meters.observe();
+    const spent = [{ billed: (price * BigInt(HOUR_MS)) / 2n, unseen: 0n }];
+    expect(await world.spent(OWNER)).toEqual(spent);
+    world.cut = 'after';
+    expect(await world.run(() => act(world, id))).toBe(true);
+    expect(await world.spent(OWNER)).toEqual(spent);
+  },
+);
+
+it('counts the time of a volume again if the commit of its change has failed', async () => {
+  const world = await VolumeWorld.open();
+  const { id } = await world.volumes.create(OWNER, creation('a', 73));
+  await world.clock.advance(HOUR_MS / 2);
+  await world.meters.observe();
+  world.cut = 'failed';
+  await expect(world.volumes.update(OWNER, id, { size: 146 })).rejects.toThrow('the disk is full');
+  world.cut = undefined;
+  await world.meters.observe();
+  const spent = [{ billed: 3_500n * BigInt(HOUR_MS), unseen: 0n }];
+  expect(await world.spent(OWNER)).toEqual(spent);
 });
 
 it('bills the price in force at the time when the catalog changes between two starts', async () => {
