@@ -116,6 +116,8 @@ export function proceed(meter: MeterState, sight: Omit<Sight, 'seen' | 'lastAt'>
     rate.price === meter.price && rate.gpus === meter.gpus && rate.hours === meter.hours;
   const isCut = !isSame || skippedMs > 0;
   const to = isCut ? at : at - SLACK_MS;
+  // Another platform, whose clock was ahead, has billed time to come: what follows that has the new rate.
+  if (to < meter.until && !isSame) return { meter: { ...meter, ...rate }, intervals: [] };
   if ((!isCut && !isDue) || to < meter.until) return { meter, intervals: [] };
   const from = skip(meter.until, sight);
   return { meter: { ...meter, ...rate, until: to }, intervals: cut(meter, from, to) };

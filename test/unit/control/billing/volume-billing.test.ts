@@ -209,6 +209,24 @@ it('counts the time of a volume again if the commit of its change has failed', a
   expect(await world.spent(OWNER)).toEqual(spent);
 });
 
+it('bills a new size at once, although an earlier leader whose clock was ahead has billed time to come', async () => {
+  const world = await VolumeWorld.open();
+  const { id } = await world.volumes.create(OWNER, creation('a', 73));
+  await world.clock.advance(HOUR_MS - 5_000);
+  world.aheadMs = 5_000;
+  await world.restart();
+  await world.volumes.update(OWNER, id, { size: 74 });
+  world.aheadMs = 0;
+  await world.restart();
+  await world.volumes.update(OWNER, id, { size: 146 });
+  await world.clock.advance(5_000 + HOUR_MS);
+  await world.volumes.remove(OWNER, id);
+  const { days } = await world.rows();
+  // 7,000 and 14,000 millionths of a USD an hour.
+  expect(days.reduce((all, { units }) => all + units, 0n)).toBe(21_000n * BigInt(HOUR_MS));
+  expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(2 * HOUR_MS);
+});
+
 it('bills the price in force at the time when the catalog changes between two starts', async () => {
   const world = await VolumeWorld.open();
   await world.volumes.create(OWNER, creation('a', 73));
