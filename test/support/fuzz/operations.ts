@@ -91,7 +91,8 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   listTemplates: (dice) => ({ query: composePage(dice) }),
   listNetworkVolumes: (dice) => ({ query: composePage(dice) }),
   listRegistries: (dice) => ({ query: composePage(dice) }),
-  listBudgets: (dice) => ({ query: composePage(dice) }),
+  listBudgets: (dice) => ({ query: [...composePage(dice), ...composeUser(dice)] }),
+  createBudget: (dice, ground) => ({ json: composeBudget(dice, ground) }),
   listGpuTypes: (dice) => ({ query: composePage(dice) }),
   listCpuFlavors: (dice) => ({ query: composePage(dice) }),
   listDataCenters: (dice) => ({ query: composePage(dice) }),
@@ -271,6 +272,22 @@ function composeVolume(dice: Dice): object {
     size,
     ...pickMembers(dice, { dataCenterId: dice.pick([null, 'local']) }),
   };
+}
+
+/** Budgets of other users are for the operator. */
+function composeUser(dice: Dice): Query {
+  return dice.chance(0.3) ? [['userId', dice.pick(['alice', 'bob', 'owner', '*'])]] : [];
+}
+
+/** Limits that nothing reaches: the fuzzer goes on to start pods. */
+function composeBudget(dice: Dice, { pickId }: Ground): object {
+  const choices = {
+    period: dice.pick(['day', 'month']),
+    endpointId: pickId('endpoint', dice) ?? null,
+    warnAt: 0.5,
+    userId: dice.pick(['alice', 'bob', 'owner', 'nobody']),
+  };
+  return { name: 'fuzzed', limit: dice.integer(1_000, 9_000), ...pickMembers(dice, choices) };
 }
 
 function composeKey(dice: Dice): object {
