@@ -44,14 +44,16 @@ export async function openNodeStore(options: NodeStoreOptions): Promise<NodeStor
   const schema = nameSchema(shard);
   const tables = createRemoteTables(postgres.calls, options.tables);
   const live = new LiveJobs(tables, options.live);
+  const memory = new ComparedMemory(live, options, schema);
   const driver = await PostgresDriver.open(
     {
       ...{ target: { ...TARGET, schema }, takeOver: true, mayReturn: isOwner, connect },
       ...boundTimes({ statementTimeoutMs: STATEMENT_MS }),
       onLost,
     },
-    new ComparedMemory(live, options, schema),
+    memory,
   );
+  memory.isUsed = () => driver.fault === undefined;
   const store = new SqlStore({ driver, live, tables });
   const abandon = () => driver.abandon(new ShardLostError(schema));
   return { store: noteChanges(store, options, schema), abandon };
@@ -79,6 +81,7 @@ function noteChanges(store: Store, { onChange, postgres }: NodeStoreOptions, nam
 
 /** The live jobs; after each transaction they equal the rows. */
 class ComparedMemory implements MemoryState {
+  isUsed: () => boolean = () => true;
   readonly #live: LiveJobs;
   readonly #options: NodeStoreOptions;
   readonly #schema: string;
@@ -103,6 +106,8 @@ class ComparedMemory implements MemoryState {
 
   settle(): void {
     this.#live.settle();
+    // A store that closes during an outage never learns the fate of its last commit, and nobody reads its memory.
+    if (!this.isUsed()) return;
     const { endpointIds, node, postgres } = this.#options;
     const { tables } = postgres.schema(this.#schema);
     // Another node may have written since.
