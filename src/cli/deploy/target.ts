@@ -35,7 +35,7 @@ export const targetOptions = {
   },
   image: {
     ...containerOptions.image,
-    help: `Docker: image of the workers, with millrace; default: ${DEFAULT_IMAGE}`,
+    help: `Docker and Kubernetes: image of the workers, with millrace; default: ${DEFAULT_IMAGE}`,
   },
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: "size of a worker's disk, GB" }),
   networkVolume: volumeOption,

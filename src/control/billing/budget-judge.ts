@@ -111,12 +111,14 @@ function scopeOf({ budget, userId }: UserBudget, now: number): SpendingScope {
   return { userId, endpointId, from: startPeriod(period, now), to };
 }
 
-function describeUse({ limit, name, period, spent }: BudgetRecord): string {
-  return `the budget ${JSON.stringify(name)} is used up: ${spent} of ${limit} USD of this ${period} are spent`;
+function describeUse({ limit, name, period, setBy, spent }: BudgetRecord): string {
+  const who = setBy === 'operator' ? 'ask the operator to raise' : 'raise';
+  const remedy = `${who} its limit, or wait for the next ${period}`;
+  return `the budget ${JSON.stringify(name)} is used up: ${spent} of ${limit} USD of this ${period} are spent; ${remedy}`;
 }
 
 function describeDoubt({ name }: BudgetRecord): string {
-  return `the budget ${JSON.stringify(name)} may be used up: the platform has just started and does not know yet how long its containers ran`;
+  return `the budget ${JSON.stringify(name)} may be used up: the platform has just started and does not know yet how long its containers ran; try again in a few seconds`;
 }
 
 export function judgeState(

@@ -158,11 +158,7 @@ export class Pods implements NamedRecords {
   /** @throws ProblemError `over_budget` */
   #requireBudget(userId: string, endpointId: string | null): void {
     const obstacle = this.findObstacle(userId, endpointId);
-    if (obstacle === undefined) return;
-    throw new ProblemError(
-      'over_budget',
-      `${obstacle}: raise its limit, or wait for the next period`,
-    );
+    if (obstacle !== undefined) throw new ProblemError('over_budget', obstacle);
   }
 
   async #add(pod: PodState): Promise<void> {

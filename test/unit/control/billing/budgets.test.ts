@@ -67,7 +67,9 @@ it('warns, and then refuses new workers of its endpoint', async () => {
   expect(budgets.findObstacle('ada', 'ep_a')).toBeUndefined();
   await spend({}, 2);
   await budgets.observe(raise);
-  expect(budgets.findObstacle('ada', 'ep_a')).toMatch(/"b" is used up: 10\.000000 of 10 USD/);
+  expect(budgets.findObstacle('ada', 'ep_a')).toMatch(
+    /"b" is used up: 10\.000000 of 10 USD.*; raise its limit, or wait for the next month$/,
+  );
   expect(budgets.findObstacle('ada', 'ep_b')).toBeUndefined();
   expect(budgets.findObstacle('ada', null)).toBeUndefined();
   await budgets.update('ada', id, { limit: 20 });
@@ -159,6 +161,16 @@ it('is judged to the last unit, and begins at midnight in UTC', () => {
   expect(endPeriod('month', Date.UTC(2026, 11, 3))).toBe(Date.UTC(2027, 0, 1));
 });
 
+it('tells a user to ask the operator if the operator has set the budget', async () => {
+  const { budgets, spend } = await openBudgets();
+  const creation = newBudget({ name: 'cap', limit: 1, period: 'day' });
+  await budgets.create('ada', { ...creation, setBy: 'operator' });
+  await spend({}, 2);
+  await budgets.observe(raise);
+  const remedy = /; ask the operator to raise its limit, or wait for the next day$/;
+  expect(budgets.findObstacle('ada', null)).toMatch(remedy);
+});
+
 it('refuses to create and to start pods, and leaves running ones alone', async () => {
   let obstacle: string | undefined;
   const world = await PodWorld.open({ pods: { findObstacle: () => obstacle } });
@@ -172,7 +184,7 @@ it('refuses to create and to start pods, and leaves running ones alone', async (
   await expect(world.create()).rejects.toMatchObject({ code: 'over_budget' });
   await expect(world.pods.act('owner', stopped.id, 'start')).rejects.toMatchObject({
     code: 'over_budget',
-    message: expect.stringContaining('raise its limit'),
+    message: obstacle,
   });
   await world.settle(60_000);
   expect(world.pods.live.get(running.id)?.status).toBe('RUNNING');
@@ -187,7 +199,9 @@ it('refuses while only containers that were not observed yet may have used the b
   const read = async (scopes: readonly unknown[]) => scopes.map(() => spent);
   const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
   const found = await budgets.observe(raise);
-  expect(budgets.findObstacle('ada', null)).toContain('"small" may be used up');
+  expect(budgets.findObstacle('ada', null)).toMatch(
+    /"small" may be used up.*; try again in a few seconds$/,
+  );
   // Neither log nor notice says what may turn out to be wrong.
   expect(found.map(({ record }) => record.state)).toEqual(['warning', 'ok']);
   spent = { billed: 9n * usd, unseen: 0n };
