@@ -1,5 +1,6 @@
 // The seam to the software that runs containers: its verbs, and its view of a container. It knows
 // nothing about the life of a pod; control/ decides the next step from what an engine shows.
+import { limitText } from '../base/text/printable.ts';
 
 /**
  * Input of a new container. The engine stores ID, generation and labels with it: they are the
@@ -256,13 +257,19 @@ export interface Engine {
   close(): Promise<void>;
 }
 
+/**
+ * Longest text of an engine about a container. Records of pods keep it, and it may quote what others wrote: the error of a
+ * registry quotes its answer.
+ */
+export const MAX_ENGINE_TEXT_CHARS = 2_000;
+
 /** `refused`: a retry does not help (no such image, an impossible spec). `unavailable`: it may. */
 export class EngineError extends Error {
   override readonly name = 'EngineError';
   readonly code: 'refused' | 'unavailable';
 
   constructor(code: 'refused' | 'unavailable', message: string, options?: { cause?: unknown }) {
-    super(message, options);
+    super(limitText(message, MAX_ENGINE_TEXT_CHARS), options);
     this.code = code;
   }
 }

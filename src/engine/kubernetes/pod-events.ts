@@ -2,13 +2,14 @@
 import { z } from 'zod';
 import type { ContainerWait } from '../engine.ts';
 import type { ApiClient } from './api-client.ts';
+import { boundedText } from './pod-view.ts';
 
 const eventList = z.object({
   items: z.array(
     z.object({
       type: z.string().optional(),
       reason: z.string().optional(),
-      message: z.string().optional(),
+      message: boundedText.optional(),
       lastTimestamp: z.string().nullish(),
       eventTime: z.string().nullish(),
       metadata: z.object({ creationTimestamp: z.string().nullish() }).optional(),

@@ -1,9 +1,13 @@
 // Translates a container's Secret and Pod into the seam's view of a container. Pure.
 import { hash } from 'node:crypto';
 import { z } from 'zod';
-import type { Container, ContainerWait } from '../engine.ts';
+import { limitText } from '../../base/text/printable.ts';
+import { type Container, type ContainerWait, MAX_ENGINE_TEXT_CHARS } from '../engine.ts';
 import { CONTAINER } from './manifests.ts';
 import { type KeptEnd, readEnd, readSpec } from './names.ts';
+
+/** A text for people, cut. */
+export const boundedText = z.string().transform((text) => limitText(text, MAX_ENGINE_TEXT_CHARS));
 
 const metadata = z.object({
   name: z.string(),
@@ -23,13 +27,13 @@ export const objectList = z.object({
 });
 
 const containerState = z.object({
-  waiting: z.object({ reason: z.string().optional(), message: z.string().optional() }).optional(),
+  waiting: z.object({ reason: z.string().optional(), message: boundedText.optional() }).optional(),
   running: z.object({ startedAt: z.string().nullish() }).optional(),
   terminated: z
     .object({
       exitCode: z.int(),
       reason: z.string().optional(),
-      message: z.string().optional(),
+      message: boundedText.optional(),
       startedAt: z.string().nullish(),
       finishedAt: z.string().nullish(),
     })
@@ -43,7 +47,7 @@ export const podAnswer = z.object({
     .object({
       phase: z.string().optional(),
       reason: z.string().optional(),
-      message: z.string().optional(),
+      message: boundedText.optional(),
       podIP: z.string().optional(),
       conditions: z
         .array(
@@ -51,7 +55,7 @@ export const podAnswer = z.object({
             type: z.string(),
             status: z.string(),
             reason: z.string().optional(),
-            message: z.string().optional(),
+            message: boundedText.optional(),
           }),
         )
         .optional(),

@@ -3,7 +3,11 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 import { END_ANNOTATION, keepSpec, labelsOf } from '../../../../src/engine/kubernetes/names.ts';
 import { readWarning } from '../../../../src/engine/kubernetes/pod-events.ts';
-import { type KubePod, viewContainer } from '../../../../src/engine/kubernetes/pod-view.ts';
+import {
+  type KubePod,
+  podAnswer,
+  viewContainer,
+} from '../../../../src/engine/kubernetes/pod-view.ts';
 
 const spec: ContainerSpec = {
   ...{ id: 'pod_1', generation: 3, labels: { a: 'b' }, image: 'i', args: '', handler: null },
@@ -47,6 +51,14 @@ describe('a container on Kubernetes', () => {
     });
     expect(running).toMatchObject({ state: 'running', exitCode: null });
     expect(running?.ports).toEqual([{ private: 80, public: 80, type: 'http', ip: '10.0.0.9' }]);
+  });
+
+  it('waits with a text of bounded length, although the error of a registry quotes its answer', () => {
+    const message = `failed to pull: unexpected status: ${'x'.repeat(1_000_000)}`;
+    const status = withState({ waiting: { reason: 'ErrImagePull', message } });
+    const pod = podAnswer.parse({ metadata, status });
+    const seen = viewContainer('p', { record: { metadata }, pod }, NOW);
+    expect(seen?.waiting?.message).toMatch(/unexpected status: x+… \(998035 more characters\)$/);
   });
 
   it('tells runs of one second apart', () => {
