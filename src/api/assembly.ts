@@ -225,7 +225,10 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     ...bindNodes({ clock, listNodes: options.listNodes ?? (async () => []) }),
     ...bindActivity({ queue, endpoints, overviews, clock }),
     ...bindEvents(events),
-    ...bindSystem({ endpoints, metrics, version, isReady, store }),
+    ...bindSystem({
+      ...{ endpoints, metrics, version, isReady, store },
+      isShuttingDown: () => connections.isShuttingDown,
+    }),
   ]);
   addBodyScope(app, '*', (scope) =>
     addRunpodClientRoutes(scope, { queue, watches, cursors, clock, bounds }),

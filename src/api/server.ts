@@ -28,6 +28,11 @@ export interface ApiServer {
   /** Listens on one more address, with the same port, after `start`. @throws the system's error */
   listenAlso(host: string): Promise<void>;
   /**
+   * Answers `/readyz` with 503, and closes each connection after its response, so that load balancers and clients
+   * leave. Requests are served as before. `close` follows.
+   */
+  announceShutdown(): void;
+  /**
    * Refuses new requests with 503 and closes the queue, so that every wait is answered, here and on other
    * carriers. Part of `close`.
    */
@@ -46,6 +51,8 @@ export function createServer(options: ApiServerOptions): ApiServer {
   const more: Server[] = [];
   let stopping: Promise<void> | undefined;
   const stop = async () => {
+    // Their clients have had time to leave; a request from now on would get 503.
+    if (connections.isShuttingDown) connections.closeIdle();
     balancer?.stop();
     await Promise.all(stopSteps.map((step) => step()));
     await queue.close();
@@ -68,6 +75,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
     async listenAlso(address) {
       more.push(await openListener(app, address));
     },
+    announceShutdown: () => connections.announceShutdown(),
     stop: stopOnce,
     async close() {
       try {

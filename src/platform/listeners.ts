@@ -1,6 +1,7 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers.
 import { CONSOLE_FOLDER } from '../api/console/console-files.ts';
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
+import type { GrpcServer } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
@@ -54,6 +55,8 @@ export interface PlatformUrls {
 }
 
 export interface Listening extends PlatformUrls {
+  /** Tells load balancers and clients to leave; see `ApiServer`. */
+  announceShutdown: () => void;
   /** Listens on one more address, with the same port. @throws the system's error */
   listenAlso: (host: string) => Promise<void>;
 }
@@ -116,8 +119,15 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();
-    const grpcUrl = await listenForStreams(parts, server, closers);
-    return { url, grpcUrl, listenAlso: (host) => server.listenAlso(host) };
+    const streams = await listenForStreams(parts, server, closers);
+    return {
+      ...{ url, grpcUrl: streams?.url },
+      announceShutdown() {
+        server.announceShutdown();
+        streams?.server.announceShutdown();
+      },
+      listenAlso: (host) => server.listenAlso(host),
+    };
   } catch (error) {
     throw explainListenError(error, parts);
   }
@@ -127,10 +137,10 @@ async function listenForStreams(
   { bounds, clock, compute, forwarding, grpc, host, keys, log, queue, tls }: ListenerParts,
   { stop, workers }: Pick<ApiServer, 'stop' | 'workers'>,
   closers: Closers,
-): Promise<string | undefined> {
+): Promise<{ url: string; server: GrpcServer } | undefined> {
   if (!grpc) return undefined;
   const isClosing = () => queue.isClosing;
-  const { server, url } = await openGrpcPort(completeGrpcPort(grpc, { host, tls }), {
+  const opened = await openGrpcPort(completeGrpcPort(grpc, { host, tls }), {
     ...workers,
     ...{ bounds, clock, endpoints: compute.endpoints, isClosing, keys, log },
     lookUp: forwarding && (() => forwarding.placement.lookUp()),
@@ -138,9 +148,9 @@ async function listenForStreams(
   closers.push(async () => {
     // Open waits are answered before their streams end.
     await stop();
-    await server.close();
+    await opened.server.close();
   });
-  return url;
+  return opened;
 }
 
 /** Returns the error itself if it is not the system's or the TLS library's. */

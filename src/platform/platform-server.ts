@@ -19,6 +19,11 @@ export interface PlatformServer {
   readonly workerKey: string | undefined;
   /** Adds an endpoint with its stored or default settings. @throws PlatformOptionError */
   declareEndpoint(id: string): Promise<void>;
+  /**
+   * Answers `/readyz` with 503, and closes each connection after its response, so that load balancers and clients
+   * leave. Requests are served as before. Wait until they have left, then call `close`.
+   */
+  announceShutdown(): void;
   /** Answers every open wait, then closes the store. Pods keep running. */
   close(): Promise<void>;
 }
@@ -28,7 +33,8 @@ export interface PlatformServer {
  * @throws PlatformOptionError that names the invalid or unusable option
  */
 export async function createPlatformServer(options: PlatformOptions = {}): Promise<PlatformServer> {
-  const { close, declareEndpoint, firstKeys, grpcUrl, url } = await openPlatform(options);
+  const { announceShutdown, close, declareEndpoint, firstKeys, grpcUrl, url } =
+    await openPlatform(options);
   const { admin: adminKey, worker: workerKey } = firstKeys ?? {};
-  return { url, grpcUrl, adminKey, workerKey, declareEndpoint, close };
+  return { url, grpcUrl, adminKey, workerKey, declareEndpoint, announceShutdown, close };
 }

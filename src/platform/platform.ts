@@ -40,6 +40,11 @@ export interface RunningPlatform extends PlatformUrls {
   readonly endpoints: Endpoints;
   /** @throws PlatformOptionError */
   declareEndpoint(id: string): Promise<void>;
+  /**
+   * Answers `/readyz` with 503, and closes each connection after its response, so that load balancers and clients
+   * leave. Requests are served as before. `close` follows.
+   */
+  announceShutdown(): void;
   /** Answers every open wait, then closes the store and unlocks the folder. */
   close(): Promise<void>;
 }

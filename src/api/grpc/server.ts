@@ -74,6 +74,8 @@ export interface GrpcServerOptions extends WorkerRoutesOptions {
 export interface GrpcServer {
   /** Listens. @throws the error of the system or the TLS library */
   start(): Promise<{ url: string }>;
+  /** The health service answers NOT_SERVING. Streams stay, and new ones are served. */
+  announceShutdown(): void;
   /** Ends every stream. Close the queue first, so that open questions are answered. */
   close(): Promise<void>;
 }
@@ -120,6 +122,9 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
   health.addToServer(server);
   new ReflectionService(definitions).addToServer(server);
+  const announceShutdown = () => {
+    for (const name of ['', SERVICE_NAME]) health.setStatus(name, 'NOT_SERVING');
+  };
   return {
     async start() {
       const bound = await bind(server, `${bracket(host)}:${port}`, createCredentials(tls));
@@ -128,8 +133,9 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
       const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
       return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
     },
+    announceShutdown,
     async close() {
-      for (const name of ['', SERVICE_NAME]) health.setStatus(name, 'NOT_SERVING');
+      announceShutdown();
       const cancel = clock.after(closeMs, () => server.forceShutdown());
       const closed = new Promise((resolve) => server.tryShutdown(resolve));
       for (const stream of streams) stream.end(describeClosing());

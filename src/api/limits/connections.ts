@@ -58,6 +58,7 @@ export class Connections {
   readonly #exempt: BlockList;
   readonly #drops: DropLog;
   #cancelCheck: (() => void) | undefined;
+  #isShuttingDown = false;
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
@@ -82,10 +83,22 @@ export class Connections {
     this.#cancelCheck?.();
   }
 
+  get isShuttingDown(): boolean {
+    return this.#isShuttingDown;
+  }
+
+  /** From now on each connection ends with the response to its last request, and says so: `Connection: close`. */
+  announceShutdown(): void {
+    this.#isShuttingDown = true;
+    for (const { response } of this.#open.values()) {
+      if (response && !response.headersSent) response.shouldKeepAlive = false;
+    }
+  }
+
   /**
-   * Returns false if the connection was closed, because its client has sent too many requests
-   * without waiting for responses. Node reads all requests of a received block at once, and serving
-   * them holds the event loop.
+   * Returns false if the request must not be served: the connection ends before it, or was closed now, because its
+   * client has sent too many requests without waiting for responses. Node reads all requests of a received block at
+   * once, and serving them holds the event loop.
    */
   noteRequest(request: IncomingMessage, response: ServerResponse): boolean {
     const connection = this.#find(request.socket);
@@ -93,6 +106,7 @@ export class Connections {
       if (!request.socket.destroyed) this.#drop(request.socket, 'pipelined requests', connection);
       return false;
     }
+    if (this.#isShuttingDown && !makeLast(response, connection?.response)) return false;
     noteExchange(request, response);
     if (!connection) return true;
     connection.response = response;
@@ -270,6 +284,20 @@ export class Connections {
       }
     }
   }
+}
+
+/**
+ * Moves the end of a connection from the response before, if that is not written yet, to this one: requests may be
+ * pipelined. Returns false if the response before has told the client that it is the last: the client repeats this
+ * request on another connection.
+ */
+function makeLast(response: ServerResponse, before: ServerResponse | undefined): boolean {
+  if (before && !before.writableFinished && !before.shouldKeepAlive) {
+    if (before.headersSent) return false;
+    before.shouldKeepAlive = true;
+  }
+  response.shouldKeepAlive = false;
+  return true;
 }
 
 /** Whether no request is running. */

@@ -17,6 +17,8 @@ export interface SystemRoutesOptions {
   metrics: ApiMetrics;
   version: string;
   isReady: () => boolean;
+  /** Clients shall leave; requests are still served. */
+  isShuttingDown: () => boolean;
   store: StoreStatus;
 }
 
@@ -26,12 +28,17 @@ export interface SystemRoutesOptions {
  * none.
  */
 export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
-  const { endpoints, isReady, metrics, store, version } = options;
+  const { endpoints, isReady, isShuttingDown, metrics, store, version } = options;
   return bindOperations(SYSTEM_OPERATIONS, {
     getHealth: async (_request, reply) => sendJson(reply, { status: 'ok', version }),
     getReadiness: async (_request, reply) => {
       if (!isReady()) {
         throw new ProblemError('unavailable', 'the platform is starting', {
+          retryAfterMs: NOT_READY_RETRY_MS,
+        });
+      }
+      if (isShuttingDown()) {
+        throw new ProblemError('unavailable', 'the platform is stopping', {
           retryAfterMs: NOT_READY_RETRY_MS,
         });
       }

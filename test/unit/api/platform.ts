@@ -78,6 +78,7 @@ export interface Platform {
   workers: ApiServer['workers'];
   close: () => Promise<void>;
   listenAlso: ApiServer['listenAlso'];
+  announceShutdown: ApiServer['announceShutdown'];
   /** A call with the admin key unless `authorization` says otherwise. */
   call: (path: string, init?: RequestInit) => Promise<Response>;
   /** With another method if `init` names one. */
@@ -172,6 +173,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     ...{ url, port: Number(new URL(url).port), queue, keys, endpoints, close, call, post },
     ...{ admin: first.admin, worker: first.worker, routes: server.routes, balancer },
     listenAlso: (host) => server.listenAlso(host),
+    announceShutdown: () => server.announceShutdown(),
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
     flows: server.flows,
