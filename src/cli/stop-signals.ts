@@ -1,4 +1,4 @@
-// Treats the first SIGINT, SIGTERM or SIGHUP as a request to end, and a second one as an order to.
+// Treats the first SIGINT, SIGTERM or SIGHUP as a request to end, and later ones as orders to.
 import { EXIT } from './command.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
@@ -6,7 +6,7 @@ export type StopSignal = (typeof SIGNALS)[number];
 
 /**
  * Ctrl-C may reach this process twice: from the terminal and through the launcher. Only a signal
- * later than this counts as a second one, ms.
+ * later than this counts as another one, ms.
  */
 const SAME_REQUEST_MS = 1_000;
 
@@ -15,6 +15,8 @@ export interface StopSignals {
   readonly first: Promise<StopSignal>;
   /** Resolves with the next signal that does not repeat the first. */
   readonly second: Promise<StopSignal>;
+  /** Resolves with the next signal that does not repeat the second. */
+  readonly third: Promise<StopSignal>;
   /** Restores the default effect of the signals. */
   release(): void;
 }
@@ -22,17 +24,19 @@ export interface StopSignals {
 export function listenForStop(now: () => number = Date.now): StopSignals {
   const first = Promise.withResolvers<StopSignal>();
   const second = Promise.withResolvers<StopSignal>();
-  let firstAt: number | undefined;
+  const third = Promise.withResolvers<StopSignal>();
+  const waiting = [first, second, third];
+  let lastAt = -Infinity;
   const onSignal = (signal: StopSignal) => {
-    if (firstAt === undefined) {
-      firstAt = now();
-      first.resolve(signal);
-    } else if (now() - firstAt >= SAME_REQUEST_MS) second.resolve(signal);
+    if (now() - lastAt < SAME_REQUEST_MS) return;
+    lastAt = now();
+    waiting.shift()?.resolve(signal);
   };
   for (const signal of SIGNALS) process.on(signal, onSignal);
   return {
     first: first.promise,
     second: second.promise,
+    third: third.promise,
     release: () => {
       for (const signal of SIGNALS) process.removeListener(signal, onSignal);
     },
@@ -43,6 +47,11 @@ export function listenForStop(now: () => number = Date.now): StopSignals {
 export function forceOnSecond(signals: StopSignals, before: () => void = () => {}): void {
   void signals.second.then((signal) => {
     before();
-    process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.failed);
+    exitOn(signal);
   });
+}
+
+/** Ends the process at once. */
+export function exitOn(signal: StopSignal): never {
+  process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.failed);
 }

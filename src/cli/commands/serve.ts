@@ -39,12 +39,14 @@ import {
   workerLimitOption,
 } from '../options/rate-limits.ts';
 import { readSessionTimes, sessionOptions } from '../options/session-options.ts';
+import { readShutdownDelay, shutdownOptions } from '../options/shutdown-options.ts';
 import { readStore, storeOptions } from '../options/store-options.ts';
 import { readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { forceOnSecond, listenForStop } from '../stop-signals.ts';
+import { ShutdownDelay } from '../shutdown-delay.ts';
+import { listenForStop } from '../stop-signals.ts';
 import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
@@ -151,6 +153,7 @@ const options = {
     'how long the platform keeps a job of /runsync after its end, ms',
     60_000,
   ),
+  ...shutdownOptions,
   ...httpBoundOptions,
 };
 
@@ -165,7 +168,8 @@ export const serveCommand: Command = {
       '--key-file as the lines MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=…. With --endpoint, the worker ' +
       'key works only for the declared endpoints.',
     'On SIGTERM or SIGINT the platform answers its long polls and streams, then exits. A second signal, a ' +
-      'second or more later, ends it at once. Neither signal loses anything acknowledged. Pods keep running; ' +
+      'second or more later, ends it at once. With --shutdown-delay-ms the platform first serves requests for that time, ' +
+      'and the second signal ends this time only. No signal loses anything acknowledged. Pods keep running; ' +
       '`millrace down` stops the platform and its pods.',
   ],
   positionals: [],
@@ -200,7 +204,7 @@ async function run(args: readonly string[]): Promise<number> {
     throw new UsageError(`--renew-every-ms: must be less than --lease-ms, which is ${leaseMs}`);
   }
   const signals = listenForStop();
-  forceOnSecond(signals);
+  const delay = new ShutdownDelay(signals);
   const log = createTerminalLog(values.logLevel);
   const platform = await open({ values, tls, log });
   try {
@@ -214,6 +218,7 @@ async function run(args: readonly string[]): Promise<number> {
     flushCompileCache();
     optimizeEarly();
     await signals.first;
+    await letClientsLeave({ platform, delay, ms: readShutdownDelay(values), log });
     log.info('platform stopping');
   } finally {
     await platform.close();
@@ -229,6 +234,20 @@ async function run(args: readonly string[]): Promise<number> {
     log,
   });
   return EXIT.ok;
+}
+
+interface Leaving {
+  platform: RunningPlatform;
+  delay: ShutdownDelay;
+  ms: number;
+  log: Log;
+}
+
+async function letClientsLeave({ delay, log, ms, platform }: Leaving): Promise<void> {
+  if (ms === 0) return;
+  log.info({ delayMs: ms }, 'platform shutdown announced');
+  platform.announceShutdown();
+  await delay.wait(ms);
 }
 
 interface Start {

@@ -194,6 +194,18 @@ describe('shutdown', () => {
     expect(await run.end('SIGINT')).toMatchObject({ code: 0 });
   });
 
+  it('lets clients leave for --shutdown-delay-ms, which a second signal ends', async () => {
+    const { run, url } = await serve('--shutdown-delay-ms', '3600000');
+    const ended = run.end('SIGTERM');
+    const readStatus = async (path: string) => (await fetchChecked(`${url}${path}`)).status;
+    await expect.poll(() => readStatus('/readyz'), { timeout: 30_000 }).toBe(503);
+    // The platform takes a signal within a second for a repetition.
+    await sleep(1_100);
+    expect(await readStatus('/healthz')).toBe(200);
+    run.child.kill('SIGTERM');
+    expect(await ended).toMatchObject({ code: 0 });
+  });
+
   it('answers a waiting runsync and a waiting stream first', async () => {
     const { run, url } = await serve();
     const { admin } = await readKeys(run);

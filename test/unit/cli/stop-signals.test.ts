@@ -23,6 +23,19 @@ it('a repetition within a second is not a second request, but a later one is', a
   expect(await signals.second).toBe('SIGHUP');
 });
 
+it('the third request follows the second by a second too', async () => {
+  let now = 0;
+  signals = listenForStop(() => now);
+  process.emit('SIGTERM', 'SIGTERM');
+  now = 1_000;
+  process.emit('SIGTERM', 'SIGTERM');
+  now = 1_999;
+  process.emit('SIGHUP', 'SIGHUP');
+  now = 2_000;
+  process.emit('SIGINT', 'SIGINT');
+  expect(await signals.third).toBe('SIGINT');
+});
+
 it('after release they have no handler', () => {
   const before = process.listenerCount('SIGTERM');
   signals = listenForStop();
