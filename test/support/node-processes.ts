@@ -69,7 +69,12 @@ export class NodeProcesses {
     const keyFile = file('keys');
     const told = advertise ? await chooseAdvertised() : [];
     const all = [...Object.entries(options).flat(), ...told, ...ofAll, ...args];
-    this.all.push(await PlatformProcess.start({ bin, endpoints, keyFile, args: all, env }));
+    const atOnce = { MILLRACE_SHUTDOWN_DELAY_MS: '0' };
+    this.all.push(
+      await PlatformProcess.start({
+        ...{ bin, endpoints, keyFile, args: all, env: { ...atOnce, ...env } },
+      }),
+    );
     this.urls.push(url);
   }
 

@@ -1,8 +1,11 @@
 // Several nodes on one Postgres database: any node answers any request, and a node's jobs go on elsewhere when it
 // leaves, dies or freezes.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import { Agent, request } from 'undici';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { TcpBalancer } from '../../support/network/tcp-balancer.ts';
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { PlatformProcess } from '../../support/processes.ts';
@@ -20,7 +23,10 @@ describe.skipIf(isLeftOut)('three nodes', () => {
   beforeAll(async () => {
     server = await PostgresServer.start();
     const store = await server.createDatabase();
-    nodes = await NodeProcesses.start({ store, count: 3, shards: 6, endpoints: ENDPOINTS });
+    nodes = await NodeProcesses.start({
+      ...{ store, count: 3, shards: 6, endpoints: ENDPOINTS },
+      lastEnv: { MILLRACE_SHUTDOWN_DELAY_MS: '2000' },
+    });
     for (const [index, endpoint] of ENDPOINTS.entries()) {
       nodes.at(index % 3).startWorker(endpoint, 'square.ts');
     }
@@ -83,8 +89,47 @@ describe.skipIf(isLeftOut)('three nodes', () => {
     await expect.poll(old, { timeout: 30_000 }).toEqual([404, 404, 404]);
   });
 
-  it('lose no request when a node leaves and comes back', async () => {
-    const [leaving, ...others] = [nodes.at(1), nodes.at(0), nodes.at(2)];
+  /** Asks all endpoints through a load balancer, on kept connections. */
+  const askThrough = async (balancer: TcpBalancer) => {
+    const clients = new Agent();
+    const answered = new Map<string, number>();
+    const failures: string[] = [];
+    const ask = async (endpoint: string) => {
+      const answer = await request(`${balancer.url}/v2/${endpoint}/runsync`, {
+        ...{ dispatcher: clients, method: 'POST' },
+        headers: {
+          authorization: `Bearer ${nodes.at(0).adminKey}`,
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify({ input: { n: 1, ms: 20 } }),
+      });
+      const text = await answer.body.text();
+      const outcome = `${answer.statusCode} ${answer.headers['connection']}`;
+      answered.set(outcome, (answered.get(outcome) ?? 0) + 1);
+      if (answer.statusCode !== 200) failures.push(`${answer.statusCode}: ${text}`);
+    };
+    let isOver = false;
+    const asking = ENDPOINTS.map(async (endpoint) => {
+      while (!isOver) {
+        await ask(endpoint).catch((error: unknown) => failures.push(inspect(error)));
+      }
+    });
+    const has = (outcome: string) => answered.get(outcome) ?? 0;
+    await expect.poll(() => has('200 keep-alive'), { timeout: 30_000 }).toBeGreaterThan(20);
+    return {
+      async end() {
+        isOver = true;
+        await Promise.all(asking);
+        await clients.close();
+        return { failures, last: has('200 close') };
+      },
+    };
+  };
+
+  it('lose no request when a node leaves and comes back, also of clients that keep their connection to it', async () => {
+    const [leaving, ...others] = [nodes.at(2), nodes.at(0), nodes.at(1)];
+    const balancer = await TcpBalancer.start(nodes.all.map(({ url }) => url));
+    const kept = await askThrough(balancer);
     let isOver = false;
     const answers: { status: number; body: unknown }[] = [];
     const asking = Array.from({ length: 4 }, async (_, index) => {
@@ -100,6 +145,10 @@ describe.skipIf(isLeftOut)('three nodes', () => {
     await sleep(2_500);
     isOver = true;
     await Promise.all(asking);
+    const { failures, last } = await kept.end();
+    await balancer.close();
+    expect(failures).toEqual([]);
+    expect(last).toBeGreaterThan(0);
     expect(answers.length).toBeGreaterThan(ENDPOINTS.length);
     expect(answers.filter(({ status }) => status !== 200)).toEqual([]);
     // A wait that a handover ends is answered with the state of the job at that time.
