@@ -160,10 +160,10 @@ describe.skipIf(isLeftOut)('the platform of deploy/kubernetes', () => {
     });
   }
 
-  /** Each on a connection of its own: a Service chooses a node for a connection. */
+  /** On connections that the client keeps. */
   async function call(method: 'GET' | 'POST', path: string, body?: unknown) {
     const response = await request(`${url}${path}`, {
-      ...{ method, reset: true },
+      method,
       headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
       body: body === undefined ? null : JSON.stringify(body),
     });
