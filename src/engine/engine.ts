@@ -191,6 +191,8 @@ export interface EngineCapabilities {
   };
   mounts: {
     persistent: boolean;
+    /** Whether the size of a volume of the platform is a limit: always, never, or if its storage can. */
+    sizeLimit: 'always' | 'some' | 'never';
     /** What the source of a network mount may be: a folder of the machine, a name that the engine knows. */
     network: readonly ('folder' | 'name')[];
   };

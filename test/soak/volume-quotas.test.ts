@@ -19,11 +19,12 @@ it.skipIf(trouble)(
     const free = { status: 0, megabytes: 40, isFull: false };
     const reason = 'the file system /mnt is tmpfs; project quotas need ext4 or xfs';
     expect(await runInGuest(PROGRAM)).toEqual({
-      xfs: { first, grown, again, disk: limited, notes: [] },
-      ext4: { first, grown, again, disk: limited, notes: [] },
+      xfs: { first, grown, again, disk: limited, isLimitable: true, notes: [] },
+      ext4: { first, grown, again, disk: limited, isLimitable: true, notes: [] },
       plain: {
         ...{ first: free, grown: free, again: free },
         disk: { fills: [free, free], isLimited: false },
+        isLimitable: false,
         notes: [expect.objectContaining({ reason })],
       },
     });

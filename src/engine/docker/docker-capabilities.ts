@@ -9,7 +9,7 @@ export const DOCKER_CAPABILITIES: EngineCapabilities = {
   limits: { memory: true, cpu: true, processes: true },
   globalNetworking: true,
   ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
-  mounts: { persistent: true, network: ['folder', 'name'] },
+  mounts: { persistent: true, network: ['folder', 'name'], sizeLimit: 'some' },
   registries: true,
   healthChecks: true,
 };

@@ -90,12 +90,18 @@ export class DockerEngine implements Engine {
   constructor(options: DockerEngineOptions) {
     const { callLimitMs, clock = systemClock, host, log, platform } = options;
     const { pids } = options.containment ?? DEFAULT_CONTAINMENT;
-    const { limits } = DOCKER_CAPABILITIES;
-    this.capabilities = { ...DOCKER_CAPABILITIES, limits: { ...limits, processes: pids > 0 } };
+    const { limits, mounts } = DOCKER_CAPABILITIES;
     this.#options = options;
     this.#clock = clock;
     this.#client = new DockerClient(host, callLimitMs);
     const client = this.#client;
+    // The platform limits folders only on its own machine.
+    const sizeLimit = client.isLocal ? mounts.sizeLimit : 'never';
+    this.capabilities = {
+      ...DOCKER_CAPABILITIES,
+      limits: { ...limits, processes: pids > 0 },
+      mounts: { ...mounts, sizeLimit },
+    };
     this.#images = new Images({ client, log });
     this.#networks = new Networks({ client, platform });
     this.#volumes = new DockerVolumes({ client, platform, log });

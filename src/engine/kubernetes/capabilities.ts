@@ -10,7 +10,8 @@ export const KUBERNETES_CAPABILITIES: EngineCapabilities = {
   limits: { memory: true, cpu: true, processes: false },
   globalNetworking: false,
   ports: { protocols: ['http', 'tcp', 'udp'], reach: 'cluster' },
-  mounts: { persistent: true, network: ['name'] },
+  // The storage class decides.
+  mounts: { persistent: true, network: ['name'], sizeLimit: 'some' },
   registries: true,
   healthChecks: false,
 };

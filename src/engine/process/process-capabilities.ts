@@ -3,11 +3,19 @@
 import type { EngineCapabilities } from '../engine.ts';
 import type { CgroupHome } from './cgroups.ts';
 
-/** `maxProcesses`: of a pod; 0: no limit. */
-export function describeCapabilities(
-  { cpu, memory, pids }: CgroupHome,
-  maxProcesses: number,
-): EngineCapabilities {
+export interface ProcessMachine {
+  groups: CgroupHome;
+  /** Of a pod; 0: no limit. */
+  maxProcesses: number;
+  /** The file system of volumes and disks has project quotas, and the platform may set them. */
+  limitsFolders: boolean;
+}
+
+export function describeCapabilities({
+  groups: { cpu, memory, pids },
+  limitsFolders,
+  maxProcesses,
+}: ProcessMachine): EngineCapabilities {
   return {
     gpus: 'uuid',
     gpusAtStart: true,
@@ -19,7 +27,11 @@ export function describeCapabilities(
     },
     globalNetworking: false,
     ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
-    mounts: { persistent: true, network: ['folder', 'name'] },
+    mounts: {
+      persistent: true,
+      network: ['folder', 'name'],
+      sizeLimit: limitsFolders ? 'always' : 'never',
+    },
     registries: false,
     healthChecks: false,
   };

@@ -16,6 +16,7 @@ import {
   EngineError,
   type NetworkVolumes,
 } from '../engine.ts';
+import { canLimitFolder } from '../quota/quota-support.ts';
 import {
   type CgroupHome,
   findCgroupHome,
@@ -77,6 +78,8 @@ export class ProcessEngine implements Engine {
   readonly #devices: readonly Device[];
   readonly #folders: ContainerFolders;
   #cgroupHome: CgroupHome | undefined;
+  /** Found with the first question, which takes a process. */
+  #limitsFolders: boolean | undefined;
   readonly #ports = new PortPool();
   readonly #watch: ContainerWatch;
   /** By ID, the file of the ended run whose remains are gone. */
@@ -113,13 +116,19 @@ export class ProcessEngine implements Engine {
     const { cgroups = findCgroupHome(), log } = this.#options;
     this.#cgroupHome = cgroups;
     this.#earlierGroups = listGroups(cgroups, this.#groupPrefix);
-    const { limits } = describeCapabilities(cgroups, this.#maxProcesses);
+    const { limits } = this.#describe(cgroups);
     log.info({ ...limits, groups: cgroups.tracking !== null }, 'resource limits of pods');
     return cgroups;
   }
 
   get capabilities(): EngineCapabilities {
-    return describeCapabilities(this.#findCgroups(), this.#maxProcesses);
+    return this.#describe(this.#findCgroups());
+  }
+
+  #describe(groups: CgroupHome): EngineCapabilities {
+    this.#limitsFolders ??= canLimitFolder(resolve(this.#options.folder));
+    const limitsFolders = this.#limitsFolders;
+    return describeCapabilities({ groups, maxProcesses: this.#maxProcesses, limitsFolders });
   }
 
   create(spec: ContainerSpec): Promise<void> {

@@ -4,15 +4,13 @@ import { execFile } from 'node:child_process';
 import { access, opendir, readFile, realpath } from 'node:fs/promises';
 import { findMount, findQuotaFault } from './mount-table.ts';
 import { chooseProject, type ProjectUse, readProject, readReport } from './project-report.ts';
+import { MOUNTS, SEARCH_PATH } from './quota-programs.ts';
 
-const MOUNTS = '/proc/self/mountinfo';
 const BYTES_PER_KB = 1_024;
 /** Limit of one call of a program, ms. */
 const CALL_LIMIT_MS = 30_000;
 /** A report has a line of about 60 bytes for each project of the file system. */
 const MAX_OUTPUT_BYTES = 16_777_216;
-/** setquota and repquota are not on the PATH of each user. */
-const SEARCH_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /** `enforced`: writes beyond the limit fail with ENOSPC. `none`: the folder can grow; `why` is for people. */
 export type QuotaOutcome = { kind: 'enforced' } | { kind: 'none'; why: string };

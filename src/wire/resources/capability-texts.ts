@@ -6,10 +6,19 @@ export interface CapabilityText {
   value: string;
 }
 
-const DISK_LIMITS: Readonly<Record<EngineCapabilitiesRecord['disk']['limit'], string>> = {
+type SizeLimit = EngineCapabilitiesRecord['disk']['limit'];
+
+const DISK_LIMITS: Readonly<Record<SizeLimit, string>> = {
   always: 'is limited',
   some: 'is limited if the storage of the machine can enforce it',
   never: 'is not limited',
+};
+
+/** Whether the size of a network volume is a limit. */
+export const VOLUME_LIMITS: Readonly<Record<SizeLimit, string>> = {
+  always: 'is enforced',
+  some: 'is enforced if the storage of the volume can',
+  never: 'is not enforced',
 };
 
 /** One row for each capability, also for those that the engine lacks. */
@@ -43,6 +52,7 @@ export function listCapabilities(has: EngineCapabilitiesRecord): CapabilityText[
     },
     { name: 'globalNetworking', value: globalNetworking ? 'yes' : 'no' },
     { name: 'persistent mounts', value: mounts.persistent ? 'yes' : 'no' },
+    { name: 'size of volumes', value: VOLUME_LIMITS[mounts.sizeLimit] },
     {
       name: 'declared network volumes',
       value: mounts.network.map((kind) => `by ${kind}`).join(', ') || 'no',

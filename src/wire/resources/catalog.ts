@@ -54,7 +54,7 @@ const DOCKER: EngineCapabilitiesRecord = {
   limits: { memory: true, cpu: true, processes: true },
   globalNetworking: true,
   ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
-  mounts: { persistent: true, network: ['folder', 'name'] },
+  mounts: { persistent: true, network: ['folder', 'name'], sizeLimit: 'some' },
   ...{ registries: true, healthChecks: true },
 };
 

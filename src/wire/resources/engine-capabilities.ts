@@ -34,6 +34,11 @@ export const engineCapabilities = z.object({
   }),
   mounts: z.object({
     persistent: z.boolean(),
+    sizeLimit: z
+      .enum(['always', 'some', 'never'])
+      .describe(
+        'Whether the size of a network volume or a persistent mount is a limit; `some`: if its storage can enforce it',
+      ),
     network: z
       .array(z.enum(['folder', 'name']))
       .describe('What a declared network volume may be: a folder of the machine, or a name'),

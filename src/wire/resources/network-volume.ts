@@ -10,7 +10,9 @@ const sizeGb = z.int().min(1).max(65_536);
 /** Body of `POST /v1/network-volumes`. */
 export const networkVolumeCreation = z.strictObject({
   name: resourceName,
-  size: sizeGb.describe('GB; whether the size is enforced depends on the engine'),
+  size: sizeGb.describe(
+    'GB; `capabilities.mounts.sizeLimit` of the data center says whether the size is enforced',
+  ),
   dataCenterId: z
     .string()
     .min(1)

@@ -85,6 +85,7 @@ describe('millrace catalog engine', () => {
     expect(shown).toMatch(/^CAPABILITY +PROCESS\n/);
     expect(shown).toMatch(/^stop +a stopped pod keeps its disk$/m);
     expect(shown).toMatch(/^globalNetworking +no$/m);
+    expect(shown).toMatch(/^size of volumes +is (not )?enforced$/m);
     expect(await read('catalog', 'engine')).toMatchObject({
       engine: 'process',
       capabilities: { gpusAtStart: true, disk: { keptOverStop: true, limit: 'some' } },

@@ -7,6 +7,7 @@ import { type Log, silentLog } from '../../../src/base/log.ts';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
 import { ContainerFolders } from '../../../src/engine/process/containers/container-folders.ts';
 import { VolumeFolders } from '../../../src/engine/process/volume-folders.ts';
+import { canLimitFolder } from '../../../src/engine/quota/quota-support.ts';
 import { reportResult } from './user-mode-linux.ts';
 
 const SOURCE = `network-${'a'.repeat(24)}`;
@@ -39,7 +40,8 @@ async function tryVolumes(parent: string) {
   await provide(30);
   // Nothing of the earlier volume counts.
   const again = fill();
-  return { first, grown, again, disk: await tryDisk(root, log, fill), notes };
+  const isLimitable = canLimitFolder(join(parent, 'not', 'yet'));
+  return { first, grown, again, disk: await tryDisk(root, log, fill), isLimitable, notes };
 }
 
 /** The disk of a container, and of the next one: nothing of the earlier disk counts. */

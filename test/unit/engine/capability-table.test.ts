@@ -11,7 +11,11 @@ import { engineCapabilities } from '../../../src/wire/resources/engine-capabilit
 const EVERYWHERE = { tracking: '/', memory: '/', cpu: '/', pids: '/' };
 
 const ENGINES: Record<string, EngineCapabilities> = {
-  process: describeCapabilities(EVERYWHERE, 4_096),
+  process: describeCapabilities({
+    groups: EVERYWHERE,
+    maxProcesses: 4_096,
+    limitsFolders: true,
+  }),
   docker: DOCKER_CAPABILITIES,
   kubernetes: KUBERNETES_CAPABILITIES,
 };
@@ -30,8 +34,10 @@ it('docs/engines.md has the capabilities of each engine', () => {
   expect(shown.join('\n')).toBe(table.replaceAll('|  |', '| |'));
 });
 
-it('an engine without control groups limits nothing, and says so', () => {
+it('an engine without control groups and quotas limits nothing, and says so', () => {
   const none = { tracking: null, memory: null, cpu: null, pids: null };
-  const { limits } = describeCapabilities(none, 4_096);
+  const machine = { groups: none, maxProcesses: 4_096, limitsFolders: false };
+  const { limits, mounts } = describeCapabilities(machine);
   expect(limits).toEqual({ memory: false, cpu: false, processes: false });
+  expect(mounts.sizeLimit).toBe('never');
 });

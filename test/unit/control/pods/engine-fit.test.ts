@@ -10,7 +10,7 @@ const poor: EngineCapabilities = {
   disk: { keptOverStop: false, limit: 'always' },
   globalNetworking: false,
   ports: { protocols: ['http', 'tcp'], reach: 'cluster' },
-  mounts: { persistent: false, network: ['name'] },
+  mounts: { persistent: false, sizeLimit: 'never', network: ['name'] },
 };
 const engine = { kind: 'docker', capabilities: poor } as const;
 const sourceOf = (id: string) => (id === 'gone' ? undefined : id);
