@@ -46,6 +46,12 @@ export interface WriteOptions {
   onFullDisk?: 'refuse' | 'proceed';
   /** Payload bytes of a `proceed`: payloads may take only a share of the reserve. Default 0. */
   payloadBytes?: number;
+  /**
+   * `commit`, the default: resolves when the commit is on disk. `later`: resolves after the commit, which a later
+   * one may put on disk, and a power failure before that takes it back. For changes that nobody sees before a commit
+   * that waits for the disk. A store may ignore `later`.
+   */
+  onDisk?: 'commit' | 'later';
 }
 
 /**
@@ -57,8 +63,8 @@ export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
 export interface Store {
   /**
    * Runs the operation; if it throws, it alone is undone and the promise rejects. Operations of one
-   * turn of the event loop share one commit. Resolves after the commit is on disk; if the commit
-   * fails, all of them reject with StoreUnavailableError. An operation may run a second time: the
+   * turn of the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if
+   * the commit fails, all of them reject with StoreUnavailableError. An operation may run a second time: the
    * first run was undone then.
    */
   write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T>;

@@ -64,8 +64,8 @@ export class LargePayloads {
   }
 
   /**
-   * Resolves when all parts are on disk. The operation then passes the result to the store instead of the
-   * bytes. Call `release` when the operation has ended, whether it used the payload or not.
+   * Resolves when all parts are committed. The operation then passes the result to the store instead of the bytes, and
+   * its commit puts the last parts on disk. Call `release` when the operation has ended, whether it used the payload or not.
    */
   async upload(upload: Upload): Promise<StagedPayload> {
     const { bytes, key, kind } = upload;
@@ -98,7 +98,9 @@ export class LargePayloads {
     return this.inTurn({ endpointId: key.endpointId, kind }, async () => {
       this.#leftBytes.set(upload, bytes.length - at);
       const payloadBytes = this.#sumLeft(upload);
-      const written = await this.#store.write(operation, { ...options, payloadBytes });
+      // Nobody sees the part before the commit of the operation that uses the payload, which puts it on disk as well.
+      const onDisk = 'later';
+      const written = await this.#store.write(operation, { ...options, payloadBytes, onDisk });
       this.#leftBytes.set(upload, Math.max(0, bytes.length - at - this.partBytes));
       return written;
     });

@@ -1,4 +1,4 @@
-// How a file is put on disk: at once while the disk is fast, else in the thread pool.
+// How a file is put on disk: at once while the disk is fast and the bytes are few, else in the thread pool.
 import { fdatasync, fdatasyncSync } from 'node:fs';
 
 /** A disk that takes longer than this for one call counts as slow, ms. */
@@ -7,6 +7,8 @@ const SLOW_MS = 2;
 const FIRST_POOLED = 50;
 /** A disk that stays slow is tried after twice as many calls each time, up to this number. */
 const MAX_POOLED = 3_200;
+/** More bytes take a fast disk a millisecond or longer as well. */
+const FEW_BYTES = 512 * 1_024;
 
 /**
  * For a fast disk the thread pool costs more than it saves: two threads take turns, and each commit gathers fewer
@@ -28,8 +30,10 @@ export class FileSync {
     return this.#pooled > 0;
   }
 
-  /** Resolves when the content of the file is on disk. @throws the system's error */
-  readonly run = async (descriptor: number): Promise<void> => {
+  /** Resolves when the content of the file, about `bytes` of it new, is on disk. @throws the system's error */
+  readonly run = async (descriptor: number, bytes: number): Promise<void> => {
+    // The time for many bytes would not tell whether the disk is slow.
+    if (bytes > FEW_BYTES) return syncInPool(descriptor);
     if (this.#pooled > 0) {
       this.#pooled--;
       return syncInPool(descriptor);

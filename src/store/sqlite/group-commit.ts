@@ -51,8 +51,8 @@ export interface GroupCommitOptions {
   memory?: MemoryState | undefined;
   /** Called when a commit is on disk, with its number of statements and its payload bytes. Default: ignored. */
   onCommit?: ((statements: number, payloadBytes: number) => void) | undefined;
-  /** Puts the last commits on disk. Default: a commit is as durable as it gets. */
-  sync?: (() => Promise<void>) | undefined;
+  /** Puts the last commits, with so many payload bytes, on disk. Default: a commit is as durable as it gets. */
+  sync?: ((bytes: number) => Promise<void>) | undefined;
 }
 
 export class GroupCommit {
@@ -166,11 +166,13 @@ export class GroupCommit {
       for (const operation of operations) operation.settle();
       this.#onCommit(batch.written.length, batch.bytes);
     };
-    if (batch.written.length === 0) settle();
+    const { bytes, written } = batch;
+    if (written.length === 0 || (mayBeLeft(operations) && this.durability.leave(bytes))) settle();
     else {
-      this.durability.putOnDisk(settle, (lost) => {
+      const fail = (lost: StoreUnavailableError) => {
         for (const operation of operations) operation.reject(lost);
-      });
+      };
+      this.durability.putOnDisk({ bytes, settle, fail });
     }
   }
 
@@ -317,6 +319,10 @@ export class GroupCommit {
       // The next batch begins with another attempt, and fails if that fails.
     }
   }
+}
+
+function mayBeLeft(operations: readonly PendingWrite[]): boolean {
+  return operations.every(({ options }) => options.onDisk === 'later');
 }
 
 function describeFullDisk(): StoreUnavailableError {

@@ -19,10 +19,10 @@ export interface ConnectionOptions {
   /** How long a call blocks while another process has locked the file, ms. Default 2,000. */
   busyTimeoutMs?: number;
   /**
-   * Puts a file on disk; rejects with the system's error. Default: fdatasync, in Node's thread pool if the disk is
-   * slow.
+   * Puts a file on disk, of which about so many bytes are new; rejects with the system's error. Default: fdatasync,
+   * in Node's thread pool if the disk is slow or the bytes are many.
    */
-  syncFile?: (descriptor: number) => Promise<void>;
+  syncFile?: (descriptor: number, bytes: number) => Promise<void>;
 }
 
 const MB = 1_048_576;
@@ -71,7 +71,7 @@ export class SqliteConnection {
   /** Descriptor of the write-ahead log. A database in memory has none. */
   readonly #log: number | undefined;
   /** Puts all commits on disk, as `syncFile` does. Undefined for a database in memory. */
-  readonly sync: (() => Promise<void>) | undefined;
+  readonly sync: ((bytes: number) => Promise<void>) | undefined;
 
   constructor(options: ConnectionOptions) {
     const { path, cacheBytes = 64 * MB, walLimitBytes = 64 * MB } = options;
@@ -105,7 +105,7 @@ export class SqliteConnection {
     }
     const log = this.#log;
     const { syncFile = new FileSync().run } = options;
-    this.sync = log === undefined ? undefined : () => syncFile(log);
+    this.sync = log === undefined ? undefined : (bytes) => syncFile(log, bytes);
   }
 
   get inTransaction(): boolean {

@@ -65,6 +65,18 @@ describe('a large input', () => {
     expect(await listUnused()).toEqual([]);
   });
 
+  it('waits for the disk with its job, not with each part', async () => {
+    const write = platform.store.write.bind(platform.store);
+    const waits: string[] = [];
+    platform.store.write = (operation, options) => {
+      waits.push(options?.onDisk ?? 'commit');
+      return write(operation, options);
+    };
+    await submit();
+    const parts = Math.ceil(LARGE.length / PART);
+    expect(waits).toEqual([...Array(parts).fill('later'), 'commit']);
+  });
+
   it('is not stored if the submission is refused at once', async () => {
     await Promise.all([platform.submit(), platform.submit()]);
     const uploads: unknown[] = [];

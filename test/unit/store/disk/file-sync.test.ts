@@ -18,7 +18,7 @@ function openDisk() {
     return now;
   });
   const run = async (calls: number) => {
-    for (let call = 0; call < calls; call++) await sync.run(file);
+    for (let call = 0; call < calls; call++) await sync.run(file, 0);
   };
   return { disk, sync, run };
 }
@@ -64,6 +64,15 @@ it.each([
   await run(1);
   // A device has nothing to put on disk.
   const device = openSync(devNull, 'r');
-  await expect(sync.run(device)).rejects.toMatchObject({ code: 'EINVAL' });
+  await expect(sync.run(device, 0)).rejects.toMatchObject({ code: 'EINVAL' });
   closeSync(device);
+});
+
+it('waits in the thread pool for many bytes, which say nothing about the disk', async () => {
+  const { disk, sync } = openDisk();
+  disk.ms = 20;
+  await sync.run(file, 600_000);
+  expect(sync.isDiskSlow).toBe(false);
+  await sync.run(file, 500_000);
+  expect(sync.isDiskSlow).toBe(true);
 });

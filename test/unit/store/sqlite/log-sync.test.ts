@@ -5,7 +5,11 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
-import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
+import {
+  type StagedPayload,
+  type Store,
+  StoreUnavailableError,
+} from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 let folder: string;
@@ -14,15 +18,19 @@ let driver: SqliteDriver;
 let failures: StoreFailure[];
 /** The calls of `syncFile` that the disk has not answered; undefined: it answers at once. */
 let held: PromiseWithResolvers<void>[] | undefined;
+/** The payload bytes that each call was told. */
+let told: number[];
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'millrace-sync-'));
   held = undefined;
   failures = [];
+  told = [];
   ({ driver, store } = openSqlite({
     path: join(folder, 'm.db'),
     onFailure: (failure) => failures.push(failure),
-    syncFile: async () => {
+    syncFile: async (_descriptor, bytes) => {
+      told.push(bytes);
       const call = Promise.withResolvers<void>();
       held?.push(call);
       if (held) await call.promise;
@@ -123,4 +131,60 @@ it('closing waits for the commit on its way and for those asked for', async () =
   held[1]?.resolve();
   await closed;
   expect(order).toEqual(['first', 'second', 'closed']);
+});
+
+const MB = 1_048_576;
+
+/** Begins a payload that no job has. */
+function stage(id: string, bytes: number): Promise<StagedPayload> {
+  const key = { endpointId: ENDPOINT, id };
+  return store.write((tx) => tx.beginPayload('input', key, new Uint8Array(bytes)), {
+    onDisk: 'later',
+  });
+}
+
+it('a commit that nobody sees yet is put on disk by the next one', async () => {
+  held = [];
+  told = [];
+  const payload = await stage('a', MB);
+  expect(held).toEqual([]);
+  const order: string[] = [];
+  watch(
+    order,
+    'insert',
+    store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), payload)),
+  );
+  await runTurns();
+  expect(order).toEqual([]);
+  expect(told.map((bytes) => Math.floor(bytes / MB))).toEqual([1]);
+  held[0]?.resolve();
+  await expect.poll(() => order).toEqual(['insert']);
+  expect(await listIds()).toEqual(['a']);
+});
+
+it('of payloads that nobody sees yet, at most 2 MB are not on disk', async () => {
+  held = [];
+  told = [];
+  await stage('a', MB);
+  await stage('b', MB);
+  const order: string[] = [];
+  watch(order, 'third', stage('c', MB));
+  await runTurns();
+  expect(order).toEqual([]);
+  expect(told.map((bytes) => Math.floor(bytes / MB))).toEqual([3]);
+  held[0]?.resolve();
+  await expect.poll(() => order).toEqual(['third']);
+  await stage('d', MB);
+  expect(held).toHaveLength(1);
+});
+
+it('a commit waits for the disk if one of its operations does', async () => {
+  held = [];
+  const order: string[] = [];
+  watch(order, 'part', stage('a', 1_000));
+  watch(order, 'insert', insert('b'));
+  await runTurns();
+  expect(order).toEqual([]);
+  held[0]?.resolve();
+  await expect.poll(() => order).toEqual(['part', 'insert']);
 });
