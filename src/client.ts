@@ -89,6 +89,7 @@ export type {
 } from './wire/resources/endpoint.ts';
 export type { EngineCapabilitiesRecord } from './wire/resources/engine-capabilities.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
+export type { KubernetesLimits, PodKubernetes } from './wire/resources/kubernetes.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
 export type { NetworkVolumeRecord } from './wire/resources/network-volume.ts';
 export type { NodeList, NodeRecord } from './wire/resources/nodes.ts';

@@ -1,6 +1,7 @@
 // The seam to the software that runs containers: its verbs, and its view of a container. It knows
 // nothing about the life of a pod; control/ decides the next step from what an engine shows.
 import { limitText } from '../base/text/printable.ts';
+import type { KubernetesLimits, PodKubernetes } from '../wire/resources/kubernetes.ts';
 
 /**
  * Input of a new container. The engine stores ID, generation and labels with it: they are the
@@ -33,6 +34,8 @@ export interface ContainerSpec {
   limits: { vcpus: number; memoryGb: number } | null;
   /** Name of the network shared with other pods of its user; null: none. */
   network: string | null;
+  /** Only for an engine whose capabilities allow each part. Default: the operator's settings alone. */
+  kubernetes?: PodKubernetes;
 }
 
 export interface ContainerPort {
@@ -200,6 +203,8 @@ export interface EngineCapabilities {
   registries: boolean;
   /** Runs the health checks of images. */
   healthChecks: boolean;
+  /** What `kubernetes` of a pod may contain; null: the engine has no such settings. */
+  kubernetes: KubernetesLimits | null;
 }
 
 /**

@@ -25,6 +25,7 @@ import {
 import { decisionList, decisionRecord } from '../../wire/resources/decision.ts';
 import { engineCapabilities } from '../../wire/resources/engine-capabilities.ts';
 import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
+import { kubernetesLimits, podKubernetes } from '../../wire/resources/kubernetes.ts';
 import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
 
 export type JsonSchema = Record<string, unknown>;
@@ -37,6 +38,7 @@ const REQUESTS: Schemas = {
   ...nameSchemas(listRequests),
   PodActionRequest: podActionRequest,
   PersistentMount: persistentMount,
+  PodKubernetes: podKubernetes,
   KeyRotation: keyRotation,
 };
 
@@ -58,6 +60,7 @@ const ANSWERS: Schemas = {
   CpuFlavor: cpuFlavor,
   CpuFlavorList: cpuFlavorList,
   EngineCapabilities: engineCapabilities,
+  KubernetesLimits: kubernetesLimits,
   DataCenter: dataCenter,
   DataCenterList: dataCenterList,
   IssuedKey: issuedKey,

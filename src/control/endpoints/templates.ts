@@ -5,6 +5,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Step, Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
+import type { PodKubernetes } from '../../wire/resources/kubernetes.ts';
 import {
   type TemplateCreation,
   type TemplateRecord,
@@ -13,6 +14,7 @@ import {
 } from '../../wire/resources/template.ts';
 import { checkArgs } from '../args-fault.ts';
 import type { Quotas } from '../limits/quotas.ts';
+import { type EngineTraits, findKubernetesFaults } from '../pods/engine-fit.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
@@ -21,6 +23,8 @@ export interface TemplatesOptions {
   store: Store;
   clock: Clock;
   engine: EngineKind;
+  /** What it can do for a pod. Default: nothing that templates could ask of Kubernetes. */
+  traits?: EngineTraits | undefined;
   catalog: Pick<Catalog, 'judgeRegistry'>;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
@@ -35,18 +39,19 @@ export interface TemplatesOptions {
 export type Templates = StoredResources<TemplateCreation, TemplateUpdate, TemplateRecord>;
 
 export function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { catalog, engine, findHandlerFault } = options;
+  const { catalog, engine, findHandlerFault, traits } = options;
   return StoredResources.open<TemplateCreation, TemplateUpdate, TemplateRecord>({
     ...options,
     ...{ name: 'templates', prefix: 'tpl', record: templateRecord },
     rules: {
       compose: ({ createdAt, id }, creation) => ({ id, ...creation, createdAt, version: 1 }),
       change,
-      admit(userId, { args, handler, registry }) {
+      admit(userId, { args, handler, kubernetes, registry }) {
         checkArgs(args);
         const fault = handler && findHandlerFault?.(handler);
         if (fault) throw new ProblemError('invalid', fault, { errors: [fault] });
         const errors = registry === undefined ? [] : catalog.judgeRegistry(userId, registry);
+        if (kubernetes) errors.push(...judgeKubernetes(kubernetes, traits));
         if (errors.length > 0) throw new ProblemError('invalid', errors.join('; '), { errors });
       },
       *judgeChange(tx, template) {
@@ -76,9 +81,17 @@ export function* readTemplate(
   return stored?.userId === userId ? templateRecord.parse(JSON.parse(stored.body)) : undefined;
 }
 
+function judgeKubernetes(wanted: PodKubernetes, traits: EngineTraits | undefined): string[] {
+  if (traits) return findKubernetesFaults(wanted, traits);
+  return ['kubernetes: not available: this platform runs without an engine; leave it out'];
+}
+
 /** A new name does not replace workers. */
 function change(template: TemplateRecord, update: TemplateUpdate): TemplateRecord {
-  const changed = { ...template, ...update };
+  const { kubernetes: updated, ...fields } = update;
+  const { kubernetes: before, ...kept } = template;
+  const kubernetes = updated === undefined ? before : updated;
+  const changed = { ...kept, ...fields, ...(kubernetes && { kubernetes }) };
   const isSame = isDeepStrictEqual({ ...changed, name: '' }, { ...template, name: '' });
   return isSame ? changed : { ...changed, version: template.version + 1 };
 }

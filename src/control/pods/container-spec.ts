@@ -38,7 +38,7 @@ export function createContainerSpec({
   stateVolume,
 }: ContainerSpecSource): ContainerSpec {
   const { endpointId, generation, gpus, id, spec, userId } = pod;
-  const { args, cpu, disk, env, handler, image, ports, version } = spec;
+  const { args, cpu, disk, env, handler, image, kubernetes, ports, version } = spec;
   const url = environment['MILLRACE_URL'];
   return {
     ...{ id, generation, image, args, handler, gpus },
@@ -56,6 +56,7 @@ export function createContainerSpec({
     ...(stateVolume && { stateVolume }),
     limits: cpu ? { vcpus: cpu.vcpuCount, memoryGb: cpu.memory } : null,
     network: spec.globalNetworking ? nameNetwork(userId) : null,
+    ...(kubernetes && { kubernetes }),
   };
 }
 

@@ -2,6 +2,8 @@
 // carry out, each with the path of the part.
 import type { Engine, EngineCapabilities } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { PodKubernetes } from '../../wire/resources/kubernetes.ts';
+import { findLimitFaults } from '../../wire/resources/kubernetes-limits.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
 
 export interface EngineTraits {
@@ -11,7 +13,12 @@ export interface EngineTraits {
 
 /** `sourceOf`: the engine's name of a network volume; undefined if the volume does not exist. */
 export function findMisfits(
-  { globalNetworking, mounts, ports }: Pick<PodSpec, 'globalNetworking' | 'mounts' | 'ports'>,
+  {
+    globalNetworking,
+    kubernetes,
+    mounts,
+    ports,
+  }: Pick<PodSpec, 'globalNetworking' | 'kubernetes' | 'mounts' | 'ports'>,
   { capabilities, kind }: EngineTraits,
   sourceOf: (volumeId: string) => string | undefined,
 ): string[] {
@@ -35,7 +42,17 @@ export function findMisfits(
       source === undefined ? undefined : findMountMisfit(source, { capabilities, kind });
     if (fault !== undefined) faults.push(`mounts.network[${index}].volumeId: ${fault}`);
   }
+  if (kubernetes) faults.push(...findKubernetesFaults(kubernetes, { capabilities, kind }));
   return faults;
+}
+
+/** Of `kubernetes` of a pod or template: one sentence for each part that it may not have. */
+export function findKubernetesFaults(
+  wanted: PodKubernetes,
+  { capabilities, kind }: EngineTraits,
+): string[] {
+  if (capabilities.kubernetes) return findLimitFaults(wanted, capabilities.kubernetes);
+  return [`kubernetes: not available on the engine ${kind}: leave it out`];
 }
 
 /** Why the engine cannot mount the network volume that it knows by this name; undefined if it can. */

@@ -24,12 +24,12 @@ export interface PodSight {
 export function describePod(sight: PodSight): PodRecord {
   const { engine, pod, price, seen } = sight;
   const { spec, status } = pod;
-  const { args, cloud, cpu, dataCenterId, disk, env, gpu, image } = spec;
+  const { args, cloud, cpu, dataCenterId, disk, env, gpu, image, kubernetes } = spec;
   const { locked, mounts, name, ports, registry, template } = spec;
   const actions = listActions(pod).filter((action) => action !== 'stop' || canStop(pod, engine));
   return {
     ...{ id: pod.id, name, status, actions },
-    ...{ image, args, disk, ports, env, registry, mounts },
+    ...{ image, args, disk, ports, env, registry, mounts, ...(kubernetes && { kubernetes }) },
     ...{ ...(gpu && { gpu }), ...(cpu && { cpu }), cloud, dataCenterId, template },
     cost: FREE_OF_CHARGE.includes(status) || isWaitingForGpus(pod) ? 0 : price,
     locked,

@@ -50,7 +50,8 @@ export function composeSpec(
 ): PodSpec {
   const { cpu, gpu, locked, mounts, name } = creation;
   const { cloud, dataCenterId, globalNetworking } = creation;
-  const { args, disk, env, image, ports, registry } = creation;
+  const { args, disk, env, image, kubernetes, ports, registry } = creation;
+  const settings = kubernetes === undefined ? template?.kubernetes : kubernetes;
   const composed = image ?? template?.image;
   if (composed === undefined) throw refuse('image: is required without a template');
   return {
@@ -63,6 +64,7 @@ export function composeSpec(
     ports: ports ?? template?.ports ?? [],
     env: env ?? template?.env ?? {},
     registry: registry === undefined ? (template?.registry ?? null) : registry,
+    ...(settings && { kubernetes: settings }),
     ...{ mounts, ...(gpu && { gpu }), ...(cpu && { cpu }) },
     ...{ cloud, dataCenterId, globalNetworking, locked },
     template: template?.id ?? creation.template ?? null,
@@ -72,12 +74,14 @@ export function composeSpec(
 
 /** @throws ProblemError `invalid`, `rule_broken` */
 export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
-  const { mounts: updatedMounts, ...fields } = update;
+  const { kubernetes: updated, mounts: updatedMounts, ...fields } = update;
   if (fields.disk !== undefined && fields.disk < spec.disk) {
     throw refuse(`disk: can only grow, it has ${spec.disk} GB`);
   }
   const mounts = updateMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) }, updatedMounts);
-  return { ...spec, ...fields, mounts };
+  const { kubernetes: before, ...kept } = spec;
+  const kubernetes = updated === undefined ? before : updated;
+  return { ...kept, ...fields, mounts, ...(kubernetes && { kubernetes }) };
 }
 
 export interface SpecChange {
@@ -94,9 +98,10 @@ export function keepsContainer({ after, before, disk }: SpecChange): boolean {
 }
 
 /** No engine limits a volume, so its size is only in the record. */
-function pickContainer({ args, env, image, mounts, ports, registry }: PodSpec) {
+function pickContainer({ args, env, image, kubernetes, mounts, ports, registry }: PodSpec) {
   const { network, persistent } = mounts;
-  return { args, env, image, network, path: persistent?.path, ports: new Set(ports), registry };
+  const path = persistent?.path;
+  return { args, env, image, kubernetes, network, path, ports: new Set(ports), registry };
 }
 
 export interface SpecCheck {

@@ -1,5 +1,6 @@
 // Schema of a pod's stored state, JSON in the store. pod-lifecycle.ts decides the transitions.
 import { z } from 'zod';
+import { podKubernetes } from '../../wire/resources/kubernetes.ts';
 import {
   cpuConfig,
   gpuConfig,
@@ -25,6 +26,7 @@ const podSpec = z.object({
   env: z.record(z.string(), z.string()),
   /** ID of a credential. */
   registry: z.string().nullable(),
+  kubernetes: podKubernetes.exactOptional(),
   mounts: podMounts,
   gpu: gpuConfig.exactOptional(),
   cpu: cpuConfig.exactOptional(),

@@ -12,4 +12,5 @@ export const DOCKER_CAPABILITIES: EngineCapabilities = {
   mounts: { persistent: true, network: ['folder', 'name'], sizeLimit: 'some' },
   registries: true,
   healthChecks: true,
+  kubernetes: null,
 };

@@ -1,7 +1,8 @@
-// What a Kubernetes cluster can do for a pod, whatever the cluster.
+// What a Kubernetes cluster can do for a pod, whatever the cluster, within the limits of the operator.
 import type { EngineCapabilities } from '../engine.ts';
+import type { KubernetesSettings } from './settings.ts';
 
-export const KUBERNETES_CAPABILITIES: EngineCapabilities = {
+const CAPABILITIES: Omit<EngineCapabilities, 'kubernetes'> = {
   gpus: 'type',
   gpusAtStart: true,
   // The kubelet evicts a Pod that uses more.
@@ -15,3 +16,9 @@ export const KUBERNETES_CAPABILITIES: EngineCapabilities = {
   registries: true,
   healthChecks: false,
 };
+
+export function describeCapabilities({
+  templates,
+}: Pick<KubernetesSettings, 'templates'>): EngineCapabilities {
+  return { ...CAPABILITIES, kubernetes: templates };
+}

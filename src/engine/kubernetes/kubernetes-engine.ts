@@ -8,12 +8,13 @@ import {
   type ContainerSpec,
   type ContainerStats,
   type Engine,
+  type EngineCapabilities,
   EngineError,
   type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
 import { type ApiAccess, ApiClient, type Fence, KubernetesError } from './api-client.ts';
-import { KUBERNETES_CAPABILITIES } from './capabilities.ts';
+import { describeCapabilities } from './capabilities.ts';
 import { Claims } from './claims.ts';
 import { readLogTail } from './log-tail.ts';
 import { describeSecret, listOwnClaims } from './manifests.ts';
@@ -50,7 +51,7 @@ export interface KubernetesEngineOptions {
 
 export class KubernetesEngine implements Engine {
   readonly kind = 'kubernetes';
-  readonly capabilities = KUBERNETES_CAPABILITIES;
+  readonly capabilities: EngineCapabilities;
   readonly stateVolumes?: StateVolumes;
   readonly networkVolumes: NetworkVolumes = {
     remove: (source) => this.#change(() => this.#claims.ofUsers.remove(source)),
@@ -65,6 +66,7 @@ export class KubernetesEngine implements Engine {
   constructor(options: KubernetesEngineOptions) {
     const { access, callLimitMs, clock = systemClock, log, platform, settings } = options;
     this.#options = options;
+    this.capabilities = describeCapabilities(settings);
     this.#clock = clock;
     this.#client = new ApiClient(access, callLimitMs);
     const client = this.#client;

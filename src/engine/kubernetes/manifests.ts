@@ -1,5 +1,6 @@
 // Translates a container spec into the objects of Kubernetes: the Secret that is the container's record and holds its
 // environment, and the Pod that runs it. Pure.
+import { findLimitFaults } from '../../wire/resources/kubernetes-limits.ts';
 import { splitArgs } from '../args.ts';
 import { USUAL_CAPABILITIES } from '../docker/containment.ts';
 import {
@@ -82,22 +83,26 @@ export function describePod(spec: ContainerSpec, { platform, settings }: Manifes
   const name = nameContainer(platform, spec);
   const volumes = listVolumes(spec, platform);
   const args = splitArgs(spec.args);
-  const { nodeSelector, tolerations } = settings;
+  // The operator may have changed the limits since the pod was checked.
+  const own = spec.kubernetes ?? {};
+  const faults = findLimitFaults(own, settings.templates);
+  if (faults.length > 0) throw new EngineError('refused', faults.join('; '));
+  const { priorityClass, runtimeClass } = { ...settings, ...own };
   return {
     ...{ apiVersion: 'v1', kind: 'Pod' },
     metadata: {
       name,
-      labels: { ...settings.labels, ...labelsOf(platform, spec) },
+      labels: { ...settings.labels, ...own.labels, ...labelsOf(platform, spec) },
       annotations: { ...KEPT_IN_PLACE, ...keepSpec(spec) },
     },
     spec: {
       ...{ restartPolicy: 'Never', terminationGracePeriodSeconds: GRACE_S },
       ...{ automountServiceAccountToken: false, enableServiceLinks: false },
       hostname: labelOf(spec.id),
-      nodeSelector: { ...nodeSelector, ...selectGpus(gpus) },
-      tolerations,
-      ...(settings.runtimeClass !== undefined && { runtimeClassName: settings.runtimeClass }),
-      ...(settings.priorityClass !== undefined && { priorityClassName: settings.priorityClass }),
+      nodeSelector: { ...settings.nodeSelector, ...own.nodeSelector, ...selectGpus(gpus) },
+      tolerations: [...settings.tolerations, ...(own.tolerations ?? [])],
+      ...(runtimeClass !== undefined && { runtimeClassName: runtimeClass }),
+      ...(priorityClass !== undefined && { priorityClassName: priorityClass }),
       ...(registry !== null && { imagePullSecrets: [{ name }] }),
       securityContext: {
         seccompProfile: { type: 'RuntimeDefault' },
@@ -202,19 +207,22 @@ export interface ClaimSource {
   sizeGb: number;
   /** `many`: pods on several nodes may mount it. */
   access: 'once' | 'many';
+  /** Default: the operator's. */
+  storageClass?: string | undefined;
 }
 
 /** The claims that the platform makes for a container. */
 export function listOwnClaims(
-  { id, mounts, stateVolume }: ContainerSpec,
+  { id, kubernetes, mounts, stateVolume }: ContainerSpec,
   { platform, settings }: ManifestTerms,
 ): ClaimSource[] {
+  const { storageClass } = kubernetes ?? {};
   const own = mounts
     .filter(({ kind }) => kind === 'persistent')
     .map((mount) => ({
       name: nameClaim(platform, id, mount),
       labels: { [PLATFORM_LABEL]: platform, [POD_LABEL]: id },
-      ...{ sizeGb: mount.sizeGb ?? 1, access: 'once' as const },
+      ...{ sizeGb: mount.sizeGb ?? 1, access: 'once' as const, storageClass },
     }));
   const shared = mounts.flatMap((mount): ClaimSource[] => {
     if (mount.kind !== 'network' || mount.sizeGb === undefined) return [];
@@ -227,16 +235,16 @@ export function listOwnClaims(
   const state: ClaimSource = {
     name: nameStateClaim(platform, stateVolume),
     labels: { [PLATFORM_LABEL]: platform, [ENDPOINT_LABEL]: endpointId },
-    ...{ sizeGb: settings.workerStateGb ?? 1, access: 'once' },
+    ...{ sizeGb: settings.workerStateGb ?? 1, access: 'once', storageClass },
   };
   return [...own, ...shared, state];
 }
 
 export function describeClaim(
-  { access, labels, name, sizeGb }: ClaimSource,
+  { access, labels, name, sizeGb, storageClass: own }: ClaimSource,
   { sharedStorageClass, storageClass }: KubernetesSettings,
 ) {
-  const className = access === 'many' ? (sharedStorageClass ?? storageClass) : storageClass;
+  const className = (access === 'many' ? sharedStorageClass : own) ?? storageClass;
   return {
     ...{ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name, labels } },
     spec: {

@@ -1,29 +1,13 @@
 // The operator's choices for pods on Kubernetes: a JSON file, checked as a whole before anything starts.
 import { z } from 'zod';
-
-/** A part of a label's key or value, as the Kubernetes API accepts it. */
-const labelValue = z.string().regex(/^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$/, {
-  error: 'must be a label value: at most 63 letters, digits, ".", "_" and "-"',
-});
-const labelKey = z
-  .string()
-  .regex(/^([a-z0-9.-]{1,253}\/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$/, {
-    error: 'must be a label key such as team or example.com/team',
-  });
-const objectName = z.string().regex(/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/, {
-  error: 'must be the name of a Kubernetes object',
-});
-const labels = z.record(labelKey, labelValue).refine((all) => Object.keys(all).length <= 32, {
-  error: 'must have at most 32 entries',
-});
-
-const toleration = z.strictObject({
-  key: labelKey.exactOptional(),
-  operator: z.enum(['Exists', 'Equal']).exactOptional(),
-  value: labelValue.exactOptional(),
-  effect: z.enum(['NoSchedule', 'PreferNoSchedule', 'NoExecute']).exactOptional(),
-  tolerationSeconds: z.int().min(0).exactOptional(),
-});
+import {
+  freeLabels,
+  kubernetesLimits,
+  labels,
+  labelValue,
+  objectName,
+  toleration,
+} from '../../wire/resources/kubernetes.ts';
 
 const capability = z.string().regex(/^[A-Z][A-Z_]{1,30}$/, {
   error: 'must be the name of a capability without the prefix CAP_, such as NET_RAW',
@@ -54,11 +38,7 @@ export const kubernetesSettings = z.strictObject({
   nodeSelector: labels.default({}),
   tolerations: z.array(toleration).max(32).default([]),
   /** Extra labels of Pods. */
-  labels: labels
-    .refine((all) => Object.keys(all).every((key) => !key.startsWith('millrace.dev/')), {
-      error: 'must not contain labels below millrace.dev/, which the platform sets itself',
-    })
-    .default({}),
+  labels: freeLabels.default({}),
   runtimeClass: objectName.exactOptional(),
   priorityClass: objectName.exactOptional(),
   /** For claims of persistent mounts and of workers' state. Default: the cluster's default class. */
@@ -74,6 +54,8 @@ export const kubernetesSettings = z.strictObject({
    * Default: those of the Docker engine; none without `allowRoot`.
    */
   capabilities: z.union([z.literal('cluster'), z.array(capability).max(64)]).exactOptional(),
+  /** What pods and templates may set by themselves; it replaces the settings above. Default: nothing. */
+  templates: z.strictObject(kubernetesLimits.shape).prefault({}),
 });
 export type KubernetesSettings = z.infer<typeof kubernetesSettings>;
 

@@ -34,5 +34,6 @@ export function describeCapabilities({
     },
     registries: false,
     healthChecks: false,
+    kubernetes: null,
   };
 }

@@ -136,6 +136,7 @@ export async function openParts(options: ComputeOptions): Promise<ComputeParts> 
     onVolumeRemoved: () => void removals?.run(),
     onVolumeGrown: (source, sizeGb) => void growth.grow(source, sizeGb),
     engine: kind,
+    traits: engine,
     // Of several nodes, the one that runs the worker may have the file.
     ...(kind === 'process' && !nodes && { findHandlerFault }),
   });

@@ -1,6 +1,7 @@
 // What the leader asks the nodes about their machines and has them do there: the schemas of these calls and answers.
 import { z } from 'zod';
 import type { Container, ContainerSpec, ContainerStats } from '../../engine/engine.ts';
+import { podKubernetes } from '../../wire/resources/kubernetes.ts';
 
 const protocol = z.enum(['http', 'tcp', 'udp']);
 
@@ -24,6 +25,7 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   gpus: z.array(z.string()),
   limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
   network: z.string().nullable(),
+  kubernetes: podKubernetes.exactOptional(),
 });
 
 export const container: z.ZodType<Container> = z.object({

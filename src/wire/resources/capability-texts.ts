@@ -62,5 +62,23 @@ export function listCapabilities(has: EngineCapabilitiesRecord): CapabilityText[
       value: has.registries ? 'pulled, with logins' : 'not used',
     },
     { name: 'health checks of images', value: has.healthChecks ? 'run' : 'not run' },
+    { name: 'kubernetes', value: listAllowed(has.kubernetes) },
   ];
+}
+
+/** What pods and templates may set. */
+function listAllowed(limits: EngineCapabilitiesRecord['kubernetes']): string {
+  if (limits === null) return 'no';
+  const { labels, nodeSelector, tolerations, ...classes } = limits;
+  const allowed = [
+    ...Object.entries(nodeSelector).map(
+      ([key, values]) => `nodeSelector ${key} (${values.join(', ')})`,
+    ),
+    ...(tolerations.length > 0 ? [`tolerations (${tolerations.length})`] : []),
+    ...labels.map((key) => `label ${key}`),
+    ...Object.entries(classes).flatMap(([name, values]) =>
+      values.length > 0 ? [`${name} (${values.join(', ')})`] : [],
+    ),
+  ];
+  return allowed.join('; ') || 'nothing allowed';
 }

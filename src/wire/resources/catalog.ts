@@ -55,7 +55,7 @@ const DOCKER: EngineCapabilitiesRecord = {
   globalNetworking: true,
   ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
   mounts: { persistent: true, network: ['folder', 'name'], sizeLimit: 'some' },
-  ...{ registries: true, healthChecks: true },
+  ...{ registries: true, healthChecks: true, kubernetes: null },
 };
 
 export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, {

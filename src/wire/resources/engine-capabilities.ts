@@ -1,5 +1,6 @@
 // Schema of what an engine can do for a pod, as the catalog shows it.
 import { z } from 'zod';
+import { kubernetesLimits } from './kubernetes.ts';
 
 export const engineCapabilities = z.object({
   gpus: z
@@ -45,5 +46,11 @@ export const engineCapabilities = z.object({
   }),
   registries: z.boolean().describe('Whether images are pulled, with logins of registries'),
   healthChecks: z.boolean().describe("Whether the engine runs an image's health check"),
+  kubernetes: kubernetesLimits
+    .nullable()
+    .default(null)
+    .describe(
+      'What `kubernetes` of pods and templates may contain; null: the engine is not Kubernetes',
+    ),
 });
 export type EngineCapabilitiesRecord = z.infer<typeof engineCapabilities>;

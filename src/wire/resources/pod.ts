@@ -3,6 +3,7 @@
 // control/pods. The operations are in pod-operations.ts.
 import { z } from 'zod';
 import { resourceName } from '../text.ts';
+import { podKubernetes } from './kubernetes.ts';
 
 export const POD_STATUSES = [
   'PROVISIONING',
@@ -133,6 +134,7 @@ export const podCreation = z
     ports: podPorts.exactOptional(),
     env: podEnv.exactOptional(),
     registry: registryId.nullable().exactOptional(),
+    kubernetes: podKubernetes.nullable().exactOptional(),
     mounts: podMounts.default({}),
     gpu: gpuConfig.exactOptional(),
     cpu: cpuConfig.exactOptional(),
@@ -168,6 +170,7 @@ export const podUpdate = z.strictObject({
   ports: podPorts.exactOptional(),
   env: podEnv.exactOptional(),
   registry: registryId.nullable().exactOptional(),
+  kubernetes: podKubernetes.nullable().exactOptional(),
   mounts: podMounts.exactOptional(),
   locked: z.boolean().exactOptional(),
 });
@@ -212,6 +215,7 @@ export const podRecord = z.object({
   ports: z.array(z.string()),
   env: z.record(z.string(), z.string()),
   registry: z.string().nullable(),
+  kubernetes: podKubernetes.exactOptional(),
   mounts: podMounts,
   gpu: z.object({ id: z.string(), count: z.int().min(1) }).exactOptional(),
   cpu: z.object({ id: z.string(), vcpuCount: z.int(), memory: z.int() }).exactOptional(),

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
+import { podKubernetes } from './kubernetes.ts';
 import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
 
 /** Body of `POST /v1/templates`. */
@@ -15,6 +16,7 @@ export const templateCreation = z.strictObject({
   disk: diskGb.default(20),
   ports: podPorts.default([]),
   registry: registryId.nullable().default(null),
+  kubernetes: podKubernetes.exactOptional(),
   handler: z
     .string()
     .min(1)
@@ -36,6 +38,7 @@ export const templateUpdate = z.strictObject({
   disk: diskGb.exactOptional(),
   ports: podPorts.exactOptional(),
   registry: registryId.nullable().exactOptional(),
+  kubernetes: podKubernetes.nullable().exactOptional(),
   handler: z
     .string()
     .min(1)
@@ -55,6 +58,7 @@ export const templateRecord = z.object({
   disk: z.int(),
   ports: z.array(z.string()),
   registry: z.string().nullable(),
+  kubernetes: podKubernetes.exactOptional(),
   handler: z.string().nullable(),
   createdAt: z.iso.datetime(),
   version: z

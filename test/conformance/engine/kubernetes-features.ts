@@ -127,6 +127,30 @@ export function describeKubernetes(
     close();
   });
 
+  it('gives a Pod the settings of its pod that the operator allows', async () => {
+    const toleration = { key: 'spot', operator: 'Exists' as const };
+    const templates = { tolerations: [toleration], labels: ['team'] };
+    const engine = ground.openEngine({ settings: kubernetesSettings.parse({ templates }) });
+    try {
+      const kubernetes = { tolerations: [toleration], labels: { team: 'vision' } };
+      const spec = stage.spec({ args: 'sh -c "exec sleep 1000"', kubernetes });
+      await engine.create(spec);
+      await engine.start(spec.id);
+      const selector = `labelSelector=millrace.dev/pod=${spec.id},team=vision`;
+      const path = `/api/v1/namespaces/${ground.namespace}/pods?${selector}`;
+      const { items } = await ground.admin.list(path);
+      expect(items).toMatchObject([
+        { spec: { tolerations: expect.arrayContaining([expect.objectContaining(toleration)]) } },
+      ]);
+      const beyond = stage.spec({ kubernetes: { labels: { app: 'x' } } });
+      await expect(engine.create(beyond)).rejects.toMatchObject({ code: 'refused' });
+      expect(await engine.inspect(beyond.id)).toBeUndefined();
+      await engine.remove(spec.id, 'remove');
+    } finally {
+      await engine.close();
+    }
+  });
+
   it('keeps the state of workers in claims of their endpoint', async () => {
     const settings = kubernetesSettings.parse({ workerStateGb: 1 });
     const engine = ground.openEngine({ settings });

@@ -15,6 +15,9 @@ const BIN = fileURLToPath(new URL('../../../bin/millrace.js', import.meta.url));
 const IMAGE = 'millrace-worker';
 const PLATFORM = 'shared';
 const WORKERS = 2;
+const TOLERATION = { key: 'spot', operator: 'Exists' };
+const ALLOWED = { tolerations: [TOLERATION], labels: ['team'] };
+const KUBERNETES = { tolerations: [TOLERATION], labels: { team: 'vision' } };
 const LONG = { timeout: 60_000, interval: 100 };
 
 const created = z.object({ id: z.string() });
@@ -49,7 +52,7 @@ describe.skipIf(isLeftOut)('two nodes with the Kubernetes engine', () => {
     const kubeconfig = join(folder, 'kubeconfig');
     const settings = join(folder, 'settings.json');
     await writeKubeconfig(kubeconfig, cluster.access, namespace);
-    await writeFile(settings, JSON.stringify({ platform: PLATFORM }));
+    await writeFile(settings, JSON.stringify({ platform: PLATFORM, templates: ALLOWED }));
     const port = await findFreePort();
     const args = [
       ...['--kubeconfig', kubeconfig, '--kube-settings', settings],
@@ -63,7 +66,7 @@ describe.skipIf(isLeftOut)('two nodes with the Kubernetes engine', () => {
     await nodes.add({ args: ['--port', String(port)] });
     const [first] = nodes.all;
     const template = { name: 'worker', image: IMAGE, args: fixture('tagged.ts') };
-    const body = { ...template, env: { TAG: 'a' } };
+    const body = { ...template, env: { TAG: 'a' }, kubernetes: KUBERNETES };
     const templateId = await create(first, '/v1/templates', body);
     const sizes = { workersMin: WORKERS, workersMax: WORKERS, idleTimeout: 60 };
     endpoint = await create(first, '/v1/endpoints', { name: 'jobs', templateId, ...sizes });
@@ -108,6 +111,18 @@ describe.skipIf(isLeftOut)('two nodes with the Kubernetes engine', () => {
       const answer = await node.post(`/v2/${endpoint}/runsync`, { input: { n: 1, ms: 0 } });
       expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { tag: 'a' } });
     }
+  });
+
+  it('give workers the settings of their template, within the limits of the operator', async () => {
+    const { items } = await cluster.admin.list(`/api/v1/namespaces/${namespace}/pods`);
+    expect(items.map(({ metadata }) => metadata.labels?.['team'])).toEqual(['vision', 'vision']);
+    expect(items).toMatchObject(Array(WORKERS).fill({ spec: { tolerations: [TOLERATION] } }));
+    const beyond = { name: 'b', image: IMAGE, kubernetes: { labels: { app: 'x' } } };
+    const refused = await nodes.at(1).post('/v1/templates', beyond);
+    expect(refused.status).toBe(422);
+    expect(await refused.json()).toMatchObject({
+      errors: ['kubernetes.labels.app: "app" is not allowed; the operator allows only "team"'],
+    });
   });
 
   it('finish the job of a pod that the cluster disrupts, and replace the pod', async () => {

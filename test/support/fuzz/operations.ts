@@ -224,6 +224,7 @@ function composeContainer(dice: Dice) {
     disk: 20,
     ports: dice.pick([[], ['8000/http'], ['8000/http', '22/tcp']]),
     env: dice.pick([{}, { A: '1', B_2: 'é' }]),
+    ...(dice.chance(0.1) && { kubernetes: { labels: { team: 'a' } } }),
   };
 }
 

@@ -177,6 +177,7 @@ const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^mounts\.network\[0\]\.volumeId: /, 'one of your network volumes'],
   [/^dataCenterId: data center .* not found/, 'ID of a data center'],
   [/^handler: (no file .* on the platform's machine|.* is not a file)$/, 'an existing file'],
+  [/^kubernetes: not available/, 'Only on the engine Kubernetes'],
   [/^globalNetworking: not available on the engine process/, 'Not available on the process engine'],
   [/^args: required, because the process engine/, 'a pod without a handler needs it'],
   [/^(gpu\.id|gpuTypeIds\[\d+\]): GPU type .* is not in the catalog/, 'GPU type'],

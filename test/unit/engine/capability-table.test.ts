@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
 import type { EngineCapabilities } from '../../../src/engine/engine.ts';
-import { KUBERNETES_CAPABILITIES } from '../../../src/engine/kubernetes/capabilities.ts';
+import { describeCapabilities as describeKubernetes } from '../../../src/engine/kubernetes/capabilities.ts';
+import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
 import { describeCapabilities } from '../../../src/engine/process/process-capabilities.ts';
 import { listCapabilities } from '../../../src/wire/resources/capability-texts.ts';
 import { engineCapabilities } from '../../../src/wire/resources/engine-capabilities.ts';
@@ -17,7 +18,7 @@ const ENGINES: Record<string, EngineCapabilities> = {
     limitsFolders: true,
   }),
   docker: DOCKER_CAPABILITIES,
-  kubernetes: KUBERNETES_CAPABILITIES,
+  kubernetes: describeKubernetes(kubernetesSettings.parse({})),
 };
 
 it('docs/engines.md has the capabilities of each engine', () => {
@@ -40,4 +41,14 @@ it('an engine without control groups and quotas limits nothing, and says so', ()
   const { limits, mounts } = describeCapabilities(machine);
   expect(limits).toEqual({ memory: false, cpu: false, processes: false });
   expect(mounts.sizeLimit).toBe('never');
+});
+
+it('what an operator allows templates is listed', () => {
+  const nodeSelector = { pool: ['a', 'b'] };
+  const templates = { nodeSelector, tolerations: [{ key: 'gpu' }], labels: ['team'] };
+  const settings = kubernetesSettings.parse({ templates: { ...templates, storageClass: ['s'] } });
+  expect(listCapabilities(engineCapabilities.parse(describeKubernetes(settings))).at(-1)).toEqual({
+    name: 'kubernetes',
+    value: 'nodeSelector pool (a, b); tolerations (1); label team; storageClass (s)',
+  });
 });

@@ -2,8 +2,11 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
 import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
+import type { EngineTraits } from '../../../../src/control/pods/engine-fit.ts';
+import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-capabilities.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
+import { kubernetesLimits } from '../../../../src/wire/resources/kubernetes.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { errorAt } from '../../../support/answers.ts';
 
@@ -16,7 +19,8 @@ async function open() {
   const clock = new ManualClock();
   const engine = 'process';
   const catalog = { judgeRegistry, hasGpuType: () => true };
-  const reopen = () => openTemplates({ store, clock, engine, catalog });
+  const reopen = (traits?: EngineTraits) =>
+    openTemplates({ store, clock, engine, catalog, traits });
   const templates = await reopen();
   const deploying = { engine, catalog, templates, admit: () => {} } as const;
   const endpoints = await Endpoints.open({ store, clock, deploying });
@@ -111,6 +115,31 @@ describe('a template', () => {
     const { id } = await templates.create('bob', creation());
     await expect(templates.update('bob', id, { registry: 'own' })).rejects.toMatchObject(refused);
     await templates.create('ada', creation({ registry: 'own' }));
+  });
+
+  it('asks of Kubernetes only what the operator allows', async () => {
+    const { reopen, templates: without } = await open();
+    const refused = (text: string) => ({ code: 'invalid', errors: [expect.stringMatching(text)] });
+    const kubernetes = { labels: { team: 'a' } };
+    await expect(without.create('ada', creation({ kubernetes }))).rejects.toMatchObject(
+      refused('^kubernetes: not available: .* without an engine'),
+    );
+    const docker = await reopen({ kind: 'docker', capabilities: DOCKER_CAPABILITIES });
+    await expect(docker.create('ada', creation({ kubernetes }))).rejects.toMatchObject(
+      refused('^kubernetes: not available on the engine docker'),
+    );
+    const limits = { kubernetes: kubernetesLimits.parse({ labels: ['team'] }) };
+    const capabilities = { ...DOCKER_CAPABILITIES, ...limits };
+    const templates = await reopen({ kind: 'kubernetes', capabilities });
+    const { id } = await templates.create('ada', creation({ kubernetes }));
+    const other = { kubernetes: { labels: { app: 'a' } } };
+    await expect(templates.update('ada', id, other)).rejects.toMatchObject(
+      refused('^kubernetes.labels.app: "app" is not allowed; the operator allows only "team"'),
+    );
+    expect((await reopen()).get('ada', id)).toMatchObject({ kubernetes, version: 1 });
+    const changed = await templates.update('ada', id, { kubernetes: null });
+    expect(changed).toMatchObject({ version: 2 });
+    expect(changed).not.toHaveProperty('kubernetes');
   });
 
   it('is gone after its removal, also after a restart', async () => {

@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 import {
+  describeClaim,
   describePod,
   describeSecret,
   listOwnClaims,
@@ -69,6 +70,64 @@ describe('the Pod of a container', () => {
   });
 });
 
+describe('the settings of a pod of its own', () => {
+  const templates = {
+    ...{ nodeSelector: { pool: ['batch'] }, tolerations: [{ key: 'spot' }], labels: ['team'] },
+    ...{ runtimeClass: ['gvisor'], priorityClass: ['low'], storageClass: ['fast'] },
+  };
+  const operator = {
+    ...{ nodeSelector: { pool: 'all', zone: 'a' }, tolerations: [{ key: 'gpu' }] },
+    ...{ labels: { team: 'ops', site: 'x' }, runtimeClass: 'runc', storageClass: 'slow' },
+  };
+  const settings = kubernetesSettings.parse({ ...operator, templates });
+  const kubernetes = {
+    ...{ nodeSelector: { pool: 'batch' }, tolerations: [{ key: 'spot' }] },
+    ...{ labels: { team: 'vision' }, runtimeClass: 'gvisor', priorityClass: 'low' },
+    storageClass: 'fast',
+  };
+
+  it("replace the operator's, and change nothing else", () => {
+    const plain = describePod(spec, { platform: 'p', settings });
+    expect(describePod({ ...spec, kubernetes }, { platform: 'p', settings })).toEqual({
+      ...plain,
+      metadata: {
+        ...plain.metadata,
+        labels: { ...plain.metadata.labels, team: 'vision', site: 'x' },
+      },
+      spec: {
+        ...plain.spec,
+        nodeSelector: { pool: 'batch', zone: 'a', 'nvidia.com/gpu.product': 'H200' },
+        tolerations: [{ key: 'gpu' }, { key: 'spot' }],
+        ...{ runtimeClassName: 'gvisor', priorityClassName: 'low' },
+      },
+    });
+  });
+
+  it('choose the class of new claims, except of network volumes', () => {
+    const mounts = [
+      { kind: 'persistent' as const, source: 'data', path: '/a', sizeGb: 5 },
+      { kind: 'network' as const, source: 'network-1', path: '/b', sizeGb: 7 },
+    ];
+    const classesOf = (given: object) =>
+      listOwnClaims({ ...spec, mounts, ...given }, { platform: 'p', settings }).map(
+        (claim) => describeClaim(claim, settings).spec.storageClassName,
+      );
+    expect(classesOf({ kubernetes })).toEqual(['fast', 'slow']);
+    expect(classesOf({})).toEqual(['slow', 'slow']);
+  });
+
+  it('are refused when the operator does not allow them any more', () => {
+    const wanted = { ...spec, kubernetes: { runtimeClass: 'runc' } };
+    expect(() => describePod(wanted, { platform: 'p', settings })).toThrowError(
+      expect.objectContaining({
+        code: 'refused',
+        message:
+          'kubernetes.runtimeClass: "runc" is not allowed; the operator allows only "gvisor"',
+      }),
+    );
+  });
+});
+
 it('the Secret of a container has its environment and the login of its registry', () => {
   const secret = describeSecret(spec, terms);
   expect(secret.type).toBe('kubernetes.io/dockerconfigjson');
@@ -104,6 +163,8 @@ it('settings are checked as a whole', () => {
   expect(checked.error?.issues.map(({ path }) => path.join('.')).sort()).toEqual([
     ...['', 'labels', 'nodeSelector.bad key'],
   ]);
+  const allowed = kubernetesSettings.safeParse({ templates: { hostNetwork: [true] } });
+  expect(allowed.error?.issues).toMatchObject([{ path: ['templates'] }]);
   const { gpus } = kubernetesSettings.parse({ gpus: [{ product: 'H200', count: 2, memory: 141 }] });
   expect(listGpuPlaces({ gpus })).toMatchObject([
     { uuid: 'H200/0', name: 'H200' },
