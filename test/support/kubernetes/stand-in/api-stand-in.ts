@@ -43,11 +43,14 @@ export class ApiStandIn {
   #refusal: KubeError | undefined;
   /** Called before each request with a valid token is carried out, which waits for the result. */
   hold: ((token: string, method: string) => Promise<void> | undefined) | undefined;
+  /** How far its clock, as its answers tell it, is ahead of this machine's, ms. */
+  aheadMs = 0;
   /** Method and path of each request, without its query. */
   readonly calls: string[] = [];
 
   private constructor(certificate: Certificate) {
     this.#server = createServer(certificate, (request, response) => {
+      response.setHeader('date', new Date(Date.now() + this.aheadMs).toUTCString());
       this.#serve(request, response).catch((error: unknown) => this.#fail(response, error));
     });
   }
