@@ -36,8 +36,8 @@ export interface Verdict {
 const RETURN_MS = 15_000;
 /** From the removal of its record to the end of the last process of a container, at most. */
 const KILL_MS = 10_000;
-/** The end of a run is on the bill by then, ms. */
-const SEEN_MS = 3_000;
+/** The end of a run is on the bill by then, also on a loaded machine, ms. */
+const SEEN_MS = 10_000;
 /** The clock of a platform is ahead by so much after its start, so that no time comes twice. */
 const CLOCK_MS = 1_000;
 const MONTH_MS = 730 * 3_600_000;
