@@ -59,6 +59,8 @@ export {
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
+export type { EngineCapabilitiesRecord } from './wire/engine/engine-capabilities.ts';
+export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 export type {
   AttemptUsage,
@@ -81,15 +83,12 @@ export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { BillingPage, BillingRecord } from './wire/resources/billing.ts';
 export type { BudgetRecord } from './wire/resources/budget.ts';
 export type { CpuFlavor, DataCenter, GpuType } from './wire/resources/catalog.ts';
-export type { DecisionRecord } from './wire/resources/decision.ts';
 export type {
   EndpointHealth,
   EndpointRecord,
   InputSchemaRecord,
 } from './wire/resources/endpoint.ts';
-export type { EngineCapabilitiesRecord } from './wire/resources/engine-capabilities.ts';
 export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
-export type { KubernetesLimits, PodKubernetes } from './wire/resources/kubernetes.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
 export type { NetworkVolumeRecord } from './wire/resources/network-volume.ts';
 export type { NodeList, NodeRecord } from './wire/resources/nodes.ts';
@@ -98,6 +97,7 @@ export type { RegistryRecord } from './wire/resources/registry.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
 export { composeTopic, type TopicKind } from './wire/routes/event-topics.ts';
+export type { DecisionRecord } from './wire/scaling/decision.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */

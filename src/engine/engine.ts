@@ -1,7 +1,7 @@
 // The seam to the software that runs containers: its verbs, and its view of a container. It knows
 // nothing about the life of a pod; control/ decides the next step from what an engine shows.
 import { limitText } from '../base/text/printable.ts';
-import type { KubernetesLimits, PodKubernetes } from '../wire/resources/kubernetes.ts';
+import type { KubernetesLimits, PodKubernetes } from '../wire/engine/kubernetes.ts';
 
 /**
  * Input of a new container. The engine stores ID, generation and labels with it: they are the

@@ -2,8 +2,8 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { DecisionRecord } from '../../src/wire/resources/decision.ts';
 import type { PodRecord } from '../../src/wire/resources/pod.ts';
+import type { DecisionRecord } from '../../src/wire/scaling/decision.ts';
 import { fixture, PlatformProcess } from '../support/processes.ts';
 
 const JOBS = 100;

@@ -11,6 +11,8 @@ import {
   problem,
   purgeAnswer,
 } from '../../wire/answer-schemas.ts';
+import { engineCapabilities } from '../../wire/engine/engine-capabilities.ts';
+import { kubernetesLimits, podKubernetes } from '../../wire/engine/kubernetes.ts';
 import { runRequest } from '../../wire/job/job-schemas.ts';
 import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
@@ -22,11 +24,9 @@ import {
   gpuType,
   gpuTypeList,
 } from '../../wire/resources/catalog.ts';
-import { decisionList, decisionRecord } from '../../wire/resources/decision.ts';
-import { engineCapabilities } from '../../wire/resources/engine-capabilities.ts';
 import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
-import { kubernetesLimits, podKubernetes } from '../../wire/resources/kubernetes.ts';
 import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
+import { decisionList, decisionRecord } from '../../wire/scaling/decision.ts';
 
 export type JsonSchema = Record<string, unknown>;
 

@@ -1,6 +1,6 @@
 // `millrace catalog`: lists the GPU types, CPU flavors and data centers of a platform, and what its engine can do.
 import { connectList } from '../../client/resource-calls.ts';
-import { listCapabilities } from '../../wire/resources/capability-texts.ts';
+import { listCapabilities } from '../../wire/engine/capability-texts.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes/routes.ts';
 import type { CommandGroup } from '../command.ts';

@@ -3,9 +3,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Step, Store, Transaction } from '../../store/store.ts';
+import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
-import type { PodKubernetes } from '../../wire/resources/kubernetes.ts';
 import {
   type TemplateCreation,
   type TemplateRecord,

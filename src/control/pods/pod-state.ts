@@ -1,6 +1,6 @@
 // Schema of a pod's stored state, JSON in the store. pod-lifecycle.ts decides the transitions.
 import { z } from 'zod';
-import { podKubernetes } from '../../wire/resources/kubernetes.ts';
+import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 import {
   cpuConfig,
   gpuConfig,

@@ -1,6 +1,6 @@
 // Stores the newest scaling decisions of each endpoint, so that they can be read and reproduced.
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
-import { type DecisionRecord, decisionRecord } from '../../wire/resources/decision.ts';
+import { type DecisionRecord, decisionRecord } from '../../wire/scaling/decision.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
 import { Positions } from '../list-positions.ts';
 

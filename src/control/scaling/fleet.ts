@@ -3,7 +3,7 @@
 
 import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
-import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling-facts.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Pods } from '../pods/pods.ts';
 import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worker-reconcile.ts';

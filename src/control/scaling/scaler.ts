@@ -5,7 +5,7 @@ import type {
   ScalerCause,
   ScalerDecision,
   ScalerInput,
-} from '../../wire/resources/decision.ts';
+} from '../../wire/scaling/decision.ts';
 import { addNextGpus } from './next-gpu.ts';
 import {
   type Demand,

@@ -4,8 +4,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointDeployment, StoredRollout } from '../../wire/resources/endpoint.ts';
+import type { ScalerInput } from '../../wire/scaling/decision.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import {

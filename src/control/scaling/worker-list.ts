@@ -2,8 +2,8 @@
 // or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
 // finds and observes them anew.
 
-import type { ScaledWorker, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointType } from '../../wire/resources/endpoint.ts';
+import type { ScaledWorker, ScalerInput } from '../../wire/scaling/decision.ts';
 import { EXIT_HANDLER_NOT_LOADED } from '../../wire/worker-exit.ts';
 import { reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';

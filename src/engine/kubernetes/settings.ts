@@ -7,7 +7,7 @@ import {
   labelValue,
   objectName,
   toleration,
-} from '../../wire/resources/kubernetes.ts';
+} from '../../wire/engine/kubernetes.ts';
 
 const capability = z.string().regex(/^[A-Z][A-Z_]{1,30}$/, {
   error: 'must be the name of a capability without the prefix CAP_, such as NET_RAW',

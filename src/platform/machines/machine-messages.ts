@@ -1,7 +1,7 @@
 // What the leader asks the nodes about their machines and has them do there: the schemas of these calls and answers.
 import { z } from 'zod';
 import type { Container, ContainerSpec, ContainerStats } from '../../engine/engine.ts';
-import { podKubernetes } from '../../wire/resources/kubernetes.ts';
+import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 
 const protocol = z.enum(['http', 'tcp', 'udp']);
 

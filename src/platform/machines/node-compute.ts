@@ -13,7 +13,7 @@ import type { Engine } from '../../engine/engine.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
 import { Compute } from '../compute/compute.ts';
 import { createNoticeSender } from '../compute/notice-sender.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';

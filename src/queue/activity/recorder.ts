@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
 import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
-import type { KnownScaling } from '../../wire/resources/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
 import type { EndpointTimes } from '../time/job-times.ts';
 import {
   addCounts,

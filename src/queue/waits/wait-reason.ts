@@ -1,7 +1,7 @@
 // Decides why a queued job waits: a pure function of the job, its endpoint's workers and the scaler's last decision.
 import type { StoredJob } from '../../store/store.ts';
 import type { WaitReason } from '../../wire/job/wait-reason.ts';
-import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling-facts.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
 
 /** The workers of an endpoint as its queue sees them. */
 export interface WorkerFacts {

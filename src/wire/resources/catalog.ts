@@ -1,9 +1,12 @@
 // Schemas of the catalog: GPU types and CPU flavors with their prices, and data centers.
 import { z } from 'zod';
+import {
+  type EngineCapabilitiesRecord,
+  engineCapabilities,
+} from '../engine/engine-capabilities.ts';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
 import { CATALOG_ROUTES } from '../routes/routes.ts';
-import { type EngineCapabilitiesRecord, engineCapabilities } from './engine-capabilities.ts';
 
 export const gpuType = z.object({
   id: z.string(),

@@ -2,8 +2,8 @@
 // specification (sections 2.1 to 2.6, 3.1, 4.1). Which changes are allowed is decided in
 // control/pods. The operations are in pod-operations.ts.
 import { z } from 'zod';
+import { podKubernetes } from '../engine/kubernetes.ts';
 import { resourceName } from '../text.ts';
-import { podKubernetes } from './kubernetes.ts';
 
 export const POD_STATUSES = [
   'PROVISIONING',

@@ -1,9 +1,9 @@
 // Schemas of a template, the container settings for pods and for workers of endpoints; its operations.
 import { z } from 'zod';
+import { podKubernetes } from '../engine/kubernetes.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
-import { podKubernetes } from './kubernetes.ts';
 import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
 
 /** Body of `POST /v1/templates`. */

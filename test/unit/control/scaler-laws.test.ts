@@ -4,8 +4,8 @@
 import { describe, expect, it } from 'vitest';
 import { LoadPeak } from '../../../src/control/scaling/load-peak.ts';
 import { decide } from '../../../src/control/scaling/scaler.ts';
-import type { ScalerDecision, ScalerInput } from '../../../src/wire/resources/decision.ts';
 import type { EndpointScaler } from '../../../src/wire/resources/endpoint.ts';
+import type { ScalerDecision, ScalerInput } from '../../../src/wire/scaling/decision.ts';
 import { fc } from '../../support/properties.ts';
 
 const LOOK_MS = 500;

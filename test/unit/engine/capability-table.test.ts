@@ -6,8 +6,8 @@ import type { EngineCapabilities } from '../../../src/engine/engine.ts';
 import { describeCapabilities as describeKubernetes } from '../../../src/engine/kubernetes/capabilities.ts';
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
 import { describeCapabilities } from '../../../src/engine/process/process-capabilities.ts';
-import { listCapabilities } from '../../../src/wire/resources/capability-texts.ts';
-import { engineCapabilities } from '../../../src/wire/resources/engine-capabilities.ts';
+import { listCapabilities } from '../../../src/wire/engine/capability-texts.ts';
+import { engineCapabilities } from '../../../src/wire/engine/engine-capabilities.ts';
 
 const EVERYWHERE = { tracking: '/', memory: '/', cpu: '/', pids: '/' };
 

@@ -1,6 +1,6 @@
 // The catalog: GPU types and CPU flavors with prices and what is free, and the data centers.
 import type { DataCenter } from '../../../../src/client.ts';
-import { listCapabilities } from '../../../../src/wire/resources/capability-texts.ts';
+import { listCapabilities } from '../../../../src/wire/engine/capability-texts.ts';
 import { Empty } from '../../parts/empty.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Table } from '../../parts/table.tsx';

@@ -5,8 +5,8 @@ import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
 import type { EngineTraits } from '../../../../src/control/pods/engine-fit.ts';
 import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-capabilities.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { kubernetesLimits } from '../../../../src/wire/engine/kubernetes.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
-import { kubernetesLimits } from '../../../../src/wire/resources/kubernetes.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { errorAt } from '../../../support/answers.ts';
 

@@ -1,7 +1,7 @@
 // `kubernetes` of a pod: from its template, checked against the engine, and a part of the container.
 import { expect, it, onTestFinished } from 'vitest';
 import { OWNER } from '../../../../src/store/store.ts';
-import { kubernetesLimits } from '../../../../src/wire/resources/kubernetes.ts';
+import { kubernetesLimits } from '../../../../src/wire/engine/kubernetes.ts';
 import type { TemplateRecord } from '../../../../src/wire/resources/template.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 import { NO_NAMES } from '../../../support/no-names.ts';

@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
+import { ENDPOINT_TYPES, endpointScaler } from '../resources/endpoint.ts';
 import { SCALER_ROUTES } from '../routes/routes.ts';
-import { ENDPOINT_TYPES, endpointScaler } from './endpoint.ts';
 
 /** `draining`: gets no new jobs or is being ended, but still counts as a worker. */
 const WORKER_STATES = ['starting', 'ready', 'draining'] as const;
