@@ -2,11 +2,11 @@
 import { useId, useState } from 'preact/hooks';
 import { RESOURCES } from '../../../src/wire/routes/routes.ts';
 import { Badge } from '../parts/badge.tsx';
-import { Empty } from '../parts/empty.tsx';
 import { CreatePanel } from '../parts/forms/create-panel.tsx';
+import { Empty } from '../parts/list/empty.tsx';
+import { Table } from '../parts/list/table.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';
-import { Table } from '../parts/table.tsx';
 import { sayDuration } from '../parts/time.tsx';
 import { usePolled } from '../platform/polling.ts';
 import { listBoundEndpoints, may, sessionState } from '../platform/session.ts';

@@ -1,11 +1,11 @@
 // The budgets: what is spent of each, create, change and delete.
 import type { BudgetRecord } from '../../../../src/client.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
-import { Empty } from '../../parts/empty.tsx';
+import { Meter } from '../../parts/figures/meter.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
-import { List } from '../../parts/list.tsx';
-import { Meter } from '../../parts/meter.tsx';
-import { RowActions } from '../../parts/row-actions.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { List } from '../../parts/list/list.tsx';
+import { RowActions } from '../../parts/list/row-actions.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { isOperator, may } from '../../platform/session.ts';

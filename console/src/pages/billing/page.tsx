@@ -1,11 +1,11 @@
 // The bill: what pods, endpoints and network volumes cost, by hour or day and by resource, and the budgets.
 import { useState } from 'preact/hooks';
 import type { BillingRecord } from '../../../../src/client.ts';
-import { Chart } from '../../parts/chart.tsx';
-import { Empty } from '../../parts/empty.tsx';
-import { Figures } from '../../parts/figures.tsx';
+import { Chart } from '../../parts/figures/chart.tsx';
+import { Figures } from '../../parts/figures/figures.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { Table } from '../../parts/list/table.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { Table } from '../../parts/table.tsx';
 import { sayDuration } from '../../parts/time.tsx';
 import { usePolled } from '../../platform/polling.ts';
 import { isOperator } from '../../platform/session.ts';

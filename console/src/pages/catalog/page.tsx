@@ -1,9 +1,9 @@
 // The catalog: GPU types and CPU flavors with prices and what is free, and the data centers.
 import type { DataCenter } from '../../../../src/client.ts';
 import { listCapabilities } from '../../../../src/wire/engine/capability-texts.ts';
-import { Empty } from '../../parts/empty.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { Table } from '../../parts/list/table.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { Table } from '../../parts/table.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { LoadProblem } from '../endpoint/frame.tsx';

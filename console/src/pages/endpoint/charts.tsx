@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { EndpointSeriesRecord } from '../../../../src/wire/resources/activity.ts';
 import { ACTIVITY_ROUTES } from '../../../../src/wire/routes/routes.ts';
-import { Chart } from '../../parts/chart.tsx';
+import { Chart } from '../../parts/figures/chart.tsx';
 import { sayDuration } from '../../parts/time.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

@@ -2,7 +2,7 @@
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobList } from '../../../../src/client.ts';
 import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
-import { Table } from '../../parts/table.tsx';
+import { Table } from '../../parts/list/table.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';

@@ -1,6 +1,6 @@
 // The state of one endpoint: its counts, what waits and why, its workers, and the scaler's decisions.
 import { Block } from '../../parts/block.tsx';
-import { Figures } from '../../parts/figures.tsx';
+import { Figures } from '../../parts/figures/figures.tsx';
 import { may } from '../../platform/session.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { Charts } from './charts.tsx';

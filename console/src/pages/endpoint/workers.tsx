@@ -1,9 +1,9 @@
 // The pods that are workers of an endpoint.
 import type { PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
+import { Table } from '../../parts/list/table.tsx';
 import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
 import { Problem } from '../../parts/problem.tsx';
-import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

@@ -7,7 +7,7 @@ import { isTerminal } from '../../../../src/wire/job/job.ts';
 import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { Value } from '../../output/value.tsx';
 import { Badge } from '../../parts/badge.tsx';
-import { Figures } from '../../parts/figures.tsx';
+import { Figures } from '../../parts/figures/figures.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { JobError } from '../../parts/job/job-error.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';

@@ -2,7 +2,7 @@
 import type { JobSummary } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
-import { Table } from '../../parts/table.tsx';
+import { Table } from '../../parts/list/table.tsx';
 import { sayDuration, Time } from '../../parts/time.tsx';
 import { hrefOf } from '../../routing/location.ts';
 import { pathOf } from '../endpoint/frame.tsx';

@@ -1,7 +1,7 @@
 // The jobs of an endpoint: filtered and paged by the platform, with actions on several at once.
 import { useEffect, useState } from 'preact/hooks';
-import { Empty } from '../../parts/empty.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { go } from '../../routing/location.ts';

@@ -2,9 +2,9 @@
 import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, KeyRecord } from '../../../../src/client.ts';
 import { Copy } from '../../parts/copy.tsx';
-import { Empty } from '../../parts/empty.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
-import { List } from '../../parts/list.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { List } from '../../parts/list/list.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';

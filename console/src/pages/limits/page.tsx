@@ -1,8 +1,8 @@
 // What the user of the session's key may use, and uses now.
 import type { LimitsRecord } from '../../../../src/client.ts';
-import { Meter } from '../../parts/meter.tsx';
+import { Meter } from '../../parts/figures/meter.tsx';
+import { Table } from '../../parts/list/table.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { Table } from '../../parts/table.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

@@ -1,10 +1,10 @@
 // The network volumes: list, create, change and delete. Those of the operator's catalog file are fixed.
 import type { NetworkVolumeRecord } from '../../../../src/client.ts';
-import { Empty } from '../../parts/empty.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
-import { List } from '../../parts/list.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { List } from '../../parts/list/list.tsx';
+import { RowActions } from '../../parts/list/row-actions.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { RowActions } from '../../parts/row-actions.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

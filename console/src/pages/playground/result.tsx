@@ -3,7 +3,7 @@
 import { Chunks } from '../../output/chunks.tsx';
 import { Value } from '../../output/value.tsx';
 import { Badge } from '../../parts/badge.tsx';
-import { Figures } from '../../parts/figures.tsx';
+import { Figures } from '../../parts/figures/figures.tsx';
 import { JobError } from '../../parts/job/job-error.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
 import { Problem } from '../../parts/problem.tsx';

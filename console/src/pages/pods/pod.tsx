@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import type { EngineCapabilitiesRecord, PodAction, PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { Figures } from '../../parts/figures.tsx';
+import { Figures } from '../../parts/figures/figures.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { LogFrame } from '../../parts/log-frame.tsx';
 import { PageHead } from '../../parts/page-head.tsx';

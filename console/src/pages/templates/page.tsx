@@ -2,12 +2,12 @@
 import { useState } from 'preact/hooks';
 import type { TemplateRecord } from '../../../../src/client.ts';
 import { RESOURCES } from '../../../../src/wire/routes/routes.ts';
-import { Empty } from '../../parts/empty.tsx';
 import { CreatePanel } from '../../parts/forms/create-panel.tsx';
 import { RecordForm } from '../../parts/forms/record-form.tsx';
-import { List } from '../../parts/list.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { List } from '../../parts/list/list.tsx';
+import { RowActions } from '../../parts/list/row-actions.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { RowActions } from '../../parts/row-actions.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';

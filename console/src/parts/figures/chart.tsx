@@ -2,8 +2,8 @@
 import { useEffect, useRef } from 'preact/hooks';
 import UPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
-import { theme } from '../shell/theme.ts';
-import { useStore } from './store.ts';
+import { theme } from '../../shell/theme.ts';
+import { useStore } from '../store.ts';
 
 export interface Line {
   name: string;

@@ -1,7 +1,7 @@
 // The actions on a record in the last cell of its row: change and delete, with what stands in their place
 // if the record is fixed.
 import type { ComponentChildren } from 'preact';
-import { Confirm } from './forms/confirm.tsx';
+import { Confirm } from '../forms/confirm.tsx';
 
 interface RowActionsProps {
   name: string;

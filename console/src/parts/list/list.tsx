@@ -1,7 +1,7 @@
 // A list that the platform answers: why it cannot be shown, what to do while it is empty, and its rows.
 import type { ComponentChildren } from 'preact';
-import type { Polled } from '../platform/polling.ts';
-import { Problem } from './problem.tsx';
+import type { Polled } from '../../platform/polling.ts';
+import { Problem } from '../problem.tsx';
 import { type Column, Table } from './table.tsx';
 
 interface ListProps<Item> {
