@@ -5,6 +5,7 @@ import { Meter } from '../../parts/figures/meter.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
 import { RowActions } from '../../parts/list/row-actions.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
@@ -90,10 +91,7 @@ function Row({ budget, onEdit, reload }: RowProps) {
   };
   return (
     <tr>
-      <th scope="row">
-        {name}
-        <small class="mono">{id}</small>
-      </th>
+      <RecordName id={id} name={name} />
       <td>
         <Badge {...STATES[state]} />
       </td>

@@ -3,6 +3,7 @@ import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, NewKey } from '../../../../src/client.ts';
 import { SCOPES } from '../../../../src/wire/routes/scopes.ts';
 import { Field } from '../../parts/forms/field.tsx';
+import { FormActions } from '../../parts/forms/form-actions.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { SCOPE_TEXTS } from '../../parts/scopes.ts';
 import { platform } from '../../platform/calls.ts';
@@ -52,14 +53,7 @@ export function KeyForm({ onCancel, onCreated }: KeyFormProps) {
         </fieldset>
       </fieldset>
       {error && <Problem error={error} />}
-      <div class="form-actions">
-        <button type="submit" class="primary">
-          Create
-        </button>
-        <button type="button" onClick={onCancel}>
-          Back
-        </button>
-      </div>
+      <FormActions submit="Create" onBack={onCancel} />
     </form>
   );
 }

@@ -5,6 +5,7 @@ import { Copy } from '../../parts/copy.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
@@ -90,10 +91,7 @@ function Row({ onIssued, record, reload }: RowProps) {
   };
   return (
     <tr>
-      <th scope="row">
-        {name}
-        <small class="mono">{id}</small>
-      </th>
+      <RecordName id={id} name={name} />
       <td>{scopes.join(', ')}</td>
       <td>{userId}</td>
       <td class="nowrap">

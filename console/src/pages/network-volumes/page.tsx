@@ -3,6 +3,7 @@ import type { NetworkVolumeRecord } from '../../../../src/client.ts';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
 import { RowActions } from '../../parts/list/row-actions.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
@@ -74,10 +75,7 @@ function Row({ onEdit, reload, volume }: RowProps) {
   };
   return (
     <tr>
-      <th scope="row">
-        {name}
-        <small class="mono">{id}</small>
-      </th>
+      <RecordName id={id} name={name} />
       <td class="number">{size ?? '–'}</td>
       <td>{dataCenterId}</td>
       <td>

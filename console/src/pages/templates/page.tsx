@@ -6,6 +6,7 @@ import { CreatePanel } from '../../parts/forms/create-panel.tsx';
 import { RecordForm } from '../../parts/forms/record-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
 import { RowActions } from '../../parts/list/row-actions.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
@@ -101,10 +102,7 @@ function Row({ onEdit, reload, template }: RowProps) {
   };
   return (
     <tr>
-      <th scope="row">
-        {name}
-        <small class="mono">{id}</small>
-      </th>
+      <RecordName id={id} name={name} />
       <td class="mono">{image}</td>
       <td class="mono">{handler ?? (args || '–')}</td>
       <td class="number">{version}</td>

@@ -3,6 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { asError } from '../../platform/polling.ts';
 import { Problem } from '../problem.tsx';
+import { FormActions } from './form-actions.tsx';
 
 export interface FieldValues {
   /** Trimmed; empty if the form has no field with this name. */
@@ -52,14 +53,7 @@ export function FieldsForm(props: FieldsFormProps) {
         {children}
       </fieldset>
       {error && <Problem error={error} />}
-      <div class="form-actions">
-        <button type="submit" class="primary" disabled={isBusy}>
-          {submit}
-        </button>
-        <button type="button" onClick={onBack}>
-          Back
-        </button>
-      </div>
+      <FormActions submit={submit} isDisabled={isBusy} onBack={onBack} />
     </form>
   );
 }

@@ -4,6 +4,7 @@ import { caller } from '../../platform/calls.ts';
 import { asError } from '../../platform/polling.ts';
 import { readInput } from '../job/json-input.ts';
 import { Problem } from '../problem.tsx';
+import { FormActions } from './form-actions.tsx';
 
 interface RecordFormProps {
   /** What the form does: `Create a template`. */
@@ -63,14 +64,7 @@ export function RecordForm(props: RecordFormProps) {
           : `Fields: ${method} ${documentedPath ?? path} in /openapi.json. ${rest}`}
       </p>
       {error && <Problem error={error} />}
-      <div class="form-actions">
-        <button type="submit" class="primary" disabled={'problem' in read}>
-          {submit}
-        </button>
-        <button type="button" onClick={onBack}>
-          Back
-        </button>
-      </div>
+      <FormActions submit={submit} isDisabled={'problem' in read} onBack={onBack} />
     </form>
   );
 }
