@@ -1,4 +1,5 @@
-// Runs one command of a group in this process, as `millrace <noun> …` does.
+// Runs commands in this process, as `millrace <noun> …` does.
+import { expect, vi } from 'vitest';
 import type { CommandGroup } from '../../../src/cli/command.ts';
 import { chooseVerb, noVerb } from '../../../src/cli/group.ts';
 
@@ -7,4 +8,20 @@ export async function runVerb(group: CommandGroup, args: readonly string[]): Pro
   const { args: rest, command } = chooseVerb(group, args);
   if (!command) throw noVerb(group);
   return command.run(rest);
+}
+
+/** Returns what a command of a group prints. The command must exit with 0. */
+export function printVerb(group: CommandGroup, args: readonly string[]): Promise<string> {
+  return catchPrinted(() => runVerb(group, args));
+}
+
+/** Returns what `run` prints to stdout. It must return exit code 0. */
+export async function catchPrinted(run: () => Promise<number>): Promise<string> {
+  const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  try {
+    expect(await run()).toBe(0);
+    return write.mock.calls.map(([text]) => String(text)).join('');
+  } finally {
+    write.mockRestore();
+  }
 }

@@ -1,10 +1,11 @@
 // GET /v1/limits and `millrace limits`.
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { RateGate } from '../../../src/api/limits/rate-limit.ts';
 import { readQuotas } from '../../../src/cli/options/quota-option.ts';
 import { limitsCommand } from '../../../src/cli/resources/limits.ts';
 import { DEFAULT_QUOTAS } from '../../../src/control/limits/quotas.ts';
 import { limitsRecord } from '../../../src/wire/resources/limits.ts';
+import { catchPrinted } from '../../support/runs/verb-run.ts';
 import { type Platform, startPlatform } from './platform.ts';
 
 async function readLimits({ call }: Platform, authorization?: string) {
@@ -58,13 +59,7 @@ describe('the limits of a user', () => {
     const rateGate = new RateGate({ minute: 5 });
     const { admin, url } = await startPlatform({ server: { rateGate } });
     const print = async (...args: string[]) => {
-      const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-      try {
-        expect(await limitsCommand.run([...args, '--url', url, '--key', admin])).toBe(0);
-        return write.mock.calls.map(([text]) => String(text)).join('');
-      } finally {
-        write.mockRestore();
-      }
+      return catchPrinted(() => limitsCommand.run([...args, '--url', url, '--key', admin]));
     };
     const table = await print();
     expect(table).toMatch(/^LIMIT +USED +AT MOST +NOTE\ncalls per minute +1 +5 +for \d+ s more\n/);

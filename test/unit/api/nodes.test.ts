@@ -1,10 +1,11 @@
 // GET /v1/nodes and `millrace nodes`.
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { nodesCommand } from '../../../src/cli/resources/nodes.ts';
 import { describeMachine } from '../../../src/control/pods/machine-use.ts';
 import { createSelfReader, listOnlyNode } from '../../../src/platform/node-list.ts';
 import { nodeList } from '../../../src/wire/resources/nodes.ts';
 import { createCatalog, GPU, PodWorld } from '../../support/containers/pod-world.ts';
+import { catchPrinted } from '../../support/runs/verb-run.ts';
 import { startPlatform } from './platform.ts';
 
 const LIMITS = { memoryGb: 64, vcpus: 16, diskGb: Number.MAX_SAFE_INTEGER };
@@ -89,13 +90,7 @@ describe('the list of nodes', () => {
   it('is printed as a table and as JSON', async () => {
     const { admin, url } = await open();
     const print = async (...args: string[]) => {
-      const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-      try {
-        expect(await nodesCommand.run([...args, '--url', url, '--key', admin])).toBe(0);
-        return write.mock.calls.map(([text]) => String(text)).join('');
-      } finally {
-        write.mockRestore();
-      }
+      return catchPrinted(() => nodesCommand.run([...args, '--url', url, '--key', admin]));
     };
     expect(await print()).toMatch(
       /\nlocal +serving, leads +\S+ +- +1 +0 +0 of 64 +0 of 16 +0 +2 of 2 +the disk is nearly full\n$/,

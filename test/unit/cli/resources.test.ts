@@ -2,14 +2,14 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { CommandGroup } from '../../../src/cli/command.ts';
 import { endpointsCommands } from '../../../src/cli/endpoints/endpoints.ts';
 import { podsCommands } from '../../../src/cli/pods/pods.ts';
 import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
-import { runVerb } from '../../support/runs/verb-run.ts';
+import { printVerb, runVerb } from '../../support/runs/verb-run.ts';
 import { startPlatform } from '../api/platform.ts';
 
 async function open() {
@@ -17,13 +17,7 @@ async function open() {
   onTestFinished(() => world.close());
   const { admin, url } = await startPlatform({ engine: 'process', server: { pods: world.pods } });
   const print = async (group: CommandGroup, ...args: string[]): Promise<string> => {
-    const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-    try {
-      expect(await runVerb(group, [...args, '--url', url, '--key', admin])).toBe(0);
-      return write.mock.calls.map(([text]) => String(text)).join('');
-    } finally {
-      write.mockRestore();
-    }
+    return printVerb(group, [...args, '--url', url, '--key', admin]);
   };
   const read = async (group: CommandGroup, ...args: string[]): Promise<Record<string, unknown>> =>
     JSON.parse(await print(group, ...args, '--json'));

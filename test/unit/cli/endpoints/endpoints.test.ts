@@ -1,21 +1,11 @@
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { endpointsCommands } from '../../../../src/cli/endpoints/endpoints.ts';
-import { runVerb } from '../../../support/runs/verb-run.ts';
+import { printVerb, runVerb } from '../../../support/runs/verb-run.ts';
 
 const KEY = ['--key', 'mr_key'];
 
 async function print(...args: string[]): Promise<string[]> {
-  const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-  try {
-    expect(await runVerb(endpointsCommands, args)).toBe(0);
-    return write.mock.calls
-      .map(([text]) => String(text))
-      .join('')
-      .trim()
-      .split('\n');
-  } finally {
-    write.mockRestore();
-  }
+  return (await printVerb(endpointsCommands, args)).trim().split('\n');
 }
 
 describe('the environment of a worker', () => {

@@ -4,21 +4,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { jobsCommands } from '../../../../src/cli/jobs/jobs.ts';
-import { runVerb } from '../../../support/runs/verb-run.ts';
+import { printVerb, runVerb } from '../../../support/runs/verb-run.ts';
 import { ENDPOINT, startPlatform, submitJob, takeJob } from '../../api/platform.ts';
 
 async function open() {
   const platform = await startPlatform();
   const access = ['--url', platform.url, '--key', platform.admin, '--endpoint', ENDPOINT];
   const print = async (...args: string[]): Promise<string[]> => {
-    const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-    try {
-      expect(await runVerb(jobsCommands, [...args, ...access])).toBe(0);
-      const text = write.mock.calls.map(([part]) => String(part)).join('');
-      return text.trimEnd().split('\n');
-    } finally {
-      write.mockRestore();
-    }
+    return (await printVerb(jobsCommands, [...args, ...access])).trimEnd().split('\n');
   };
   return { platform, print };
 }

@@ -1,20 +1,11 @@
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { keysCommands } from '../../../../src/cli/resources/keys.ts';
-import { runVerb } from '../../../support/runs/verb-run.ts';
+import { printVerb } from '../../../support/runs/verb-run.ts';
 import { type Platform, startPlatform } from '../../api/platform.ts';
 
 /** What the command prints, without the last line break. */
 async function run({ admin, url }: Pick<Platform, 'admin' | 'url'>, ...args: string[]) {
-  const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-  try {
-    expect(await runVerb(keysCommands, [...args, '--url', url, '--key', admin])).toBe(0);
-    return write.mock.calls
-      .map(([text]) => String(text))
-      .join('')
-      .trim();
-  } finally {
-    write.mockRestore();
-  }
+  return (await printVerb(keysCommands, [...args, '--url', url, '--key', admin])).trim();
 }
 
 describe('millrace keys', () => {
