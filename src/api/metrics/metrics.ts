@@ -1,5 +1,6 @@
 // Metrics for Prometheus: reads counts from the store at each scrape, records durations as requests end.
-import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -47,15 +48,7 @@ const DURATION_BUCKETS_S = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 90
 
 export function createMetrics(options: MetricsOptions): ApiMetrics {
   const { endpoints, registry, version } = options;
-  if (!registry.getSingleMetric('process_cpu_seconds_total')) {
-    collectDefaultMetrics({ register: registry });
-  }
-  new Gauge({
-    name: 'millrace_build_info',
-    help: 'Version of Millrace, as a label of a constant 1.',
-    labelNames: ['version'],
-    registers: [registry],
-  }).set({ version }, 1);
+  registerProcessMetrics(registry, version);
   const refresh = registerEndpointMetrics(options);
   const refreshWebhooks = registerWebhookMetrics(options);
   const refreshGpus = registerGpuMetrics(options);

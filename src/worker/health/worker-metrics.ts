@@ -1,7 +1,8 @@
 // The Prometheus metrics of one worker. It loads prom-client, so a worker without a health port does
 // not load it.
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../../base/clock.ts';
+import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { GpuUsage } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
@@ -32,13 +33,7 @@ const CHUNK_BUCKETS = [100, 1_000, 10_000, 100_000, 1_000_000];
 
 export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): WorkerMetrics {
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
-  new Gauge({
-    name: 'millrace_build_info',
-    help: 'Version of Millrace, as a label of a constant 1.',
-    labelNames: ['version'],
-    registers: [registry],
-  }).set({ version }, 1);
+  registerProcessMetrics(registry, version);
   const refresh = registerHealth(registry);
   return {
     observer: {
