@@ -1,5 +1,5 @@
 // All pods, in memory and in the store: a change is on disk before anybody sees it.
-// pod-lifecycle.ts decides which changes are allowed.
+// pod-lifecycle.ts and pod-observation.ts decide which changes are allowed.
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
@@ -10,7 +10,8 @@ import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
-import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';
+import { listBoundGpus } from './next-step.ts';
+import { giveGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';
 
 /**

@@ -1,4 +1,4 @@
-// Schema of a pod's stored state, JSON in the store. pod-lifecycle.ts decides the transitions.
+// Schema of a pod's stored state, JSON in the store. pod-lifecycle.ts and pod-observation.ts decide the transitions.
 import { z } from 'zod';
 import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 import {

@@ -1,4 +1,4 @@
-// Carries out one step for a pod and stores the result. pod-lifecycle.ts decides the step,
+// Carries out one step for a pod and stores the result. next-step.ts decides the step,
 // reconciler.ts the time.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -7,14 +7,9 @@ import { CallLimit } from '../balancing/call-limit.ts';
 import type { BilledChange, LastSight, PodMeter } from '../billing/pod-meter.ts';
 import { createContainerSpec } from './container-spec.ts';
 import type { LivePods } from './live-pods.ts';
-import {
-  giveUp,
-  noteDelay,
-  notePull,
-  type PodStep,
-  settleRemoval,
-  type Unreachable,
-} from './pod-lifecycle.ts';
+import type { PodStep } from './next-step.ts';
+import { giveUp, noteDelay, notePull, settleRemoval } from './pod-lifecycle.ts';
+import type { Unreachable } from './pod-observation.ts';
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 

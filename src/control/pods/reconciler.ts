@@ -5,7 +5,9 @@ import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
 import type { LastSight } from '../billing/pod-meter.ts';
 import type { PodAspect } from './live-pods.ts';
-import { decideStep, noteDelay, noteUnreachable, observe } from './pod-lifecycle.ts';
+import { decideStep } from './next-step.ts';
+import { noteDelay } from './pod-lifecycle.ts';
+import { noteUnreachable, observe } from './pod-observation.ts';
 import type { PodState } from './pod-state.ts';
 import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
 

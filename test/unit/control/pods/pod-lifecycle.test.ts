@@ -1,17 +1,17 @@
 // Every action in every state, and every sight in every state: what becomes of the pod and what is to be
 // done next, by table.
 import { describe, expect, it } from 'vitest';
+import { decideStep } from '../../../../src/control/pods/next-step.ts';
 import {
   act,
-  decideStep,
   giveGpus,
   giveUp,
   listActions,
-  observe,
   recreate,
   settleRemoval,
   terminate,
 } from '../../../../src/control/pods/pod-lifecycle.ts';
+import { observe } from '../../../../src/control/pods/pod-observation.ts';
 import { POD_ACTIONS, type PodAction } from '../../../../src/wire/resources/pod.ts';
 import {
   describeChange,
