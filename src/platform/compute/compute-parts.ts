@@ -19,7 +19,11 @@ import { Pods } from '../../control/pods/pods.ts';
 import type { Registries } from '../../control/registries/registries.ts';
 import type { SecretSealer } from '../../control/registries/sealed-secret.ts';
 import { Decisions } from '../../control/scaling/decisions.ts';
-import { openResources, type ServedResource } from '../../control/served-resources.ts';
+import {
+  type OpenResources,
+  openResources,
+  type ServedResource,
+} from '../../control/served-resources.ts';
 import { inspectUpload } from '../../control/versions/inspect-upload.ts';
 import { Versions } from '../../control/versions/versions.ts';
 import type { NetworkVolumeService } from '../../control/volumes/network-volumes.ts';
@@ -28,6 +32,7 @@ import { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Store } from '../../store/store.ts';
 import { findHandlerFault } from '../files/handler-fault.ts';
+import { LaterParts } from './later-parts.ts';
 import type { WorkerFolders } from './worker-folders.ts';
 import { WorkerVolumes } from './worker-volumes.ts';
 
@@ -97,42 +102,74 @@ export interface ComputeParts {
 
 /** Loads the records; starts nothing yet. With several nodes, the pods are read later. */
 export async function openParts(options: ComputeOptions): Promise<ComputeParts> {
-  const { catalog, clock, engine, limits, log, nodes, processUsers, quotas, store } = options;
-  const kind = engine?.kind ?? 'none';
+  const { clock, engine, log, nodes, store } = options;
+  const later = new LaterParts();
+  const bill = openBill(options, later);
   const { networkVolumes: volumes } = engine ?? {};
   const removals =
     volumes && new VolumeRemovals({ store, volumes, clock, log, hasCopies: nodes !== undefined });
-  const growth = new VolumeGrowth({ volumes, log });
-  let opened: Pods | undefined;
-  const { sealer } = options;
-  let found: Endpoints | undefined;
-  const podStore = nodes?.store ?? store;
+  const resources = await openServed(options, { later, bill, removals });
+  later.networkVolumes = resources.networkVolumes;
+  const pods = createPods(options, { resources, bill });
+  later.pods = pods;
+  if (!nodes) await Promise.all([pods?.live.load(), bill.meters.load()]);
+  const endpoints = await openEndpoints(options, { resources, pods });
+  later.endpoints = endpoints;
+  const podStore = podStoreOf(options);
+  const decisions = await Decisions.open(podStore);
+  const versions = new Versions({
+    // Other nodes have no copies of versions.
+    ...{ store: podStore, clock, log, endpoints, quotas: options.quotas },
+    ...{ inspect: inspectUpload, admit: (userId: string) => pods?.admit(userId) },
+  });
+  const engineParts = engine && pods && connectEngine(options, { engine, pods, endpoints });
+  return { ...bill, ...resources, decisions, endpoints, engineParts, removals, versions };
+}
+
+function podStoreOf({ nodes, store }: ComputeOptions): Store {
+  return nodes?.store ?? store;
+}
+
+type Bill = Pick<ComputeParts, 'billing' | 'meters' | 'spending' | 'totals'>;
+
+function openBill(options: ComputeOptions, later: LaterParts): Bill {
+  const { catalog, clock, log } = options;
+  const store = podStoreOf(options);
   const totals = new CostTotals(clock);
-  const onBilled = totals.add.bind(totals);
-  let knownVolumes: NetworkVolumeService | undefined;
   const meters = new VolumeMeters({
-    ...{ store: podStore, clock, log, onBilled },
+    ...{ store, clock, log, onBilled: totals.add.bind(totals) },
     priceOf: (dataCenterId) => catalog.volumePriceOf(dataCenterId),
-    listVolumes: () => knownVolumes?.entries() ?? [],
+    listVolumes: () => later.listVolumes(),
   });
-  const nameOf = (billed: string, id: string) =>
-    billed === 'endpoint' ? found?.nameOf(id) : meters.nameOf(id);
-  const listOwn = () => opened;
   const billing = new Billing({
-    ...{ store: podStore, clock, pods: listOwn, volumes: meters, totals, nameOf },
+    ...{ store, clock, pods: () => later.pods, volumes: meters, totals },
+    nameOf: (kind, id) => (kind === 'endpoint' ? later.nameOfEndpoint(id) : meters.nameOf(id)),
   });
-  const spending = new Spending({ store: podStore, clock, billing: () => billing });
-  const { budgets, networkVolumes, registries, served, templates } = await openResources({
+  const spending = new Spending({ store, clock, billing: () => billing });
+  return { billing, meters, spending, totals };
+}
+
+interface ServedParts {
+  later: LaterParts;
+  bill: Bill;
+  removals: VolumeRemovals | undefined;
+}
+
+function openServed(
+  options: ComputeOptions,
+  { bill: { meters, spending }, later, removals }: ServedParts,
+): Promise<OpenResources> {
+  const { catalog, clock, engine, log, nodes, quotas, sealer, store } = options;
+  const kind = engine?.kind ?? 'none';
+  const growth = new VolumeGrowth({ volumes: engine?.networkVolumes, log });
+  return openResources({
     ...{ store, clock, log, catalog, quotas, sealer, meters },
     spending: () => spending,
     judgeWebhook: (url) => options.noticeSender?.judge(url),
-    nameOfEndpoint: (id) => found?.nameOf(id),
-    findEndpoint: (userId, idOrName) => {
-      const id = found?.resolve(userId, idOrName) ?? idOrName;
-      return found?.find(id)?.userId === userId ? id : undefined;
-    },
-    listEndpoints: () => found?.all() ?? [],
-    listPods: () => opened?.live.allAndComing() ?? [],
+    nameOfEndpoint: (id) => later.nameOfEndpoint(id),
+    findEndpoint: (userId, idOrName) => later.findEndpoint(userId, idOrName),
+    listEndpoints: () => later.listEndpoints(),
+    listPods: () => later.listPods(),
     onVolumeRemoved: () => void removals?.run(),
     onVolumeGrown: (source, sizeGb) => void growth.grow(source, sizeGb),
     engine: kind,
@@ -140,40 +177,34 @@ export async function openParts(options: ComputeOptions): Promise<ComputeParts> 
     // Of several nodes, the one that runs the worker may have the file.
     ...(kind === 'process' && !nodes && { findHandlerFault }),
   });
-  knownVolumes = networkVolumes;
-  const listPlaces = nodes?.listPlaces;
-  const pods =
-    engine &&
-    Pods.create({
-      ...{ store: podStore, clock, engine, catalog, templates, processUsers, quotas, limits },
-      ...{ listPlaces, gpusOfNode: nodes?.gpusOfNode, onBilled },
-      findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
-    });
-  opened = pods;
-  if (!nodes) await Promise.all([pods?.live.load(), meters.load()]);
-  const admit = (userId: string) => pods?.admit(userId);
+}
+
+function createPods(
+  options: ComputeOptions,
+  { bill: { totals }, resources }: { bill: Bill; resources: OpenResources },
+): Pods | undefined {
+  const { catalog, clock, engine, limits, nodes, processUsers, quotas } = options;
+  const { budgets, templates } = resources;
+  if (!engine) return undefined;
+  return Pods.create({
+    ...{ store: podStoreOf(options), clock, engine, catalog, templates },
+    ...{ processUsers, quotas, limits, onBilled: totals.add.bind(totals) },
+    ...{ listPlaces: nodes?.listPlaces, gpusOfNode: nodes?.gpusOfNode },
+    findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
+  });
+}
+
+function openEndpoints(
+  { catalog, chooseShard, clock, engine, quotas, store }: ComputeOptions,
+  { pods, resources }: { pods: Pods | undefined; resources: OpenResources },
+): Promise<Endpoints> {
+  const { networkVolumes: names, templates } = resources;
   const deploying = engine && {
-    ...{ engine: engine.kind, catalog, templates, admit },
-    volumes: describeVolumes({ catalog, engine, names: networkVolumes }),
+    ...{ engine: engine.kind, catalog, templates },
+    admit: (userId: string) => pods?.admit(userId),
+    volumes: describeVolumes({ catalog, engine, names }),
   };
-  const endpoints = await Endpoints.open({
-    store,
-    clock,
-    quotas,
-    chooseShard: options.chooseShard,
-    ...(deploying && { deploying }),
-  });
-  found = endpoints;
-  const decisions = await Decisions.open(podStore);
-  const versions = new Versions({
-    // Other nodes have no copies of versions.
-    ...{ store: podStore, clock, log, endpoints, quotas, inspect: inspectUpload, admit },
-  });
-  const engineParts = engine && pods && connectEngine(options, { engine, pods, endpoints });
-  return {
-    ...{ billing, budgets, decisions, endpoints, engineParts, meters, networkVolumes },
-    ...{ registries, removals, served, spending, templates, totals, versions },
-  };
+  return Endpoints.open({ store, clock, quotas, chooseShard, ...(deploying && { deploying }) });
 }
 
 function connectEngine(
