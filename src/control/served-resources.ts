@@ -67,6 +67,8 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
   const networkVolumes = await openNetworkVolumes({ ...options, onGrown, onRemoved });
   const registries = await Registries.open({ ...options, sealer });
   catalog.attach({
+    volumeNames: networkVolumes,
+    registryNames: registries,
     volume: (userId, id) => findMountable(networkVolumes, userId, id),
     hasRegistry: (userId, id) => registries.has(userId, id),
     registry: (userId, id) => registries.login(userId, id),

@@ -37,6 +37,8 @@ export interface ResourceRules<Creation, Update, Item> {
   compose: (made: MadeResource, creation: Creation, userId: string) => Item;
   /** Returns the record after a change. Default: omitted members keep their value. */
   change?: (before: Item, update: Update, userId: string) => Item;
+  /** Replaces names in a request by IDs, before `admit`. Default: it has none. @throws ProblemError `conflict` */
+  resolveNames?: <Given extends Creation | Update>(userId: string, given: Given) => Given;
   /** @throws ProblemError if the user may not create or change it so */
   admit?: (userId: string, given: Creation | Update) => void;
   /** Whether a record counts for the quota of its user. Default: each does. */
@@ -188,8 +190,9 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     });
   }
 
-  async create(userId: string, creation: Creation): Promise<Item> {
+  async create(userId: string, given: Creation): Promise<Item> {
     const { clock, prefix, rules, store } = this.#options;
+    const creation = rules.resolveNames?.(userId, given) ?? given;
     rules.admit?.(userId, creation);
     const now = clock.now();
     const made = { id: `${prefix}_${createUuidV7(now)}`, createdAt: new Date(now).toISOString() };
@@ -212,10 +215,11 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     return item;
   }
 
-  async update(userId: string, id: string, update: Update): Promise<Item> {
+  async update(userId: string, id: string, given: Update): Promise<Item> {
     this.#requireOwn(userId, id);
     const { rules, store } = this.#options;
     const { change = merge, judgeChange } = rules;
+    const update = rules.resolveNames?.(userId, given) ?? given;
     rules.admit?.(userId, update);
     const key = { kind: this.#kind, id };
     const read = (stored: StoredResource | undefined) =>

@@ -16,7 +16,7 @@ export const containerOptions = {
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size of the container disk, GB' }),
   registry: text({
     placeholder: 'ID',
-    help: 'ID of the registry whose login pulls the image, from `millrace registries list`',
+    help: 'ID or name of the registry whose login pulls the image, from `millrace registries list`',
   }),
 } as const;
 

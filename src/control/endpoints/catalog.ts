@@ -7,6 +7,7 @@ import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalo
 import type { StoredNetworkVolume } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';
+import type { NamedRecords } from '../name-index.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
 /** The parts of a pod's spec that the catalog provides. */
@@ -28,6 +29,9 @@ export interface CatalogPage {
 
 /** Volumes and registries that users have created, besides those that the operator has declared. */
 export interface CreatedResources {
+  /** Names of volumes and registries, those of the operator included. */
+  volumeNames: NamedRecords;
+  registryNames: NamedRecords;
   volume(userId: string, id: string): NetworkVolume | undefined;
   hasRegistry(userId: string, id: string): boolean;
   /** @throws EngineError if its secret cannot be opened */
@@ -109,6 +113,16 @@ export class Catalog {
     return this.#findGpu(typeId)?.devices ?? [];
   }
 
+  /** Returns the ID of the user's only volume with this name, or what was given. @throws ProblemError `conflict` */
+  resolveVolume(userId: string, idOrName: string): string {
+    return this.#created?.volumeNames.resolve(userId, idOrName) ?? idOrName;
+  }
+
+  /** Like `resolveVolume`, for registries. @throws ProblemError `conflict` */
+  resolveRegistry(userId: string, idOrName: string): string {
+    return this.#created?.registryNames.resolve(userId, idOrName) ?? idOrName;
+  }
+
   volume(userId: string, id: string): NetworkVolume | undefined {
     const declared = this.#contents.users.get(userId)?.volumes.get(id);
     return declared ?? this.#created?.volume(userId, id);
@@ -181,7 +195,7 @@ export class Catalog {
   /** Checks a given `registry`. @returns entries for a problem's `errors` */
   judgeRegistry(userId: string, id: string | null): string[] {
     if (id === null || this.#hasRegistry(userId, id)) return [];
-    return [`registry: you have no registry with the ID ${JSON.stringify(id)}`];
+    return [`registry: you have no registry with the ID or name ${JSON.stringify(id)}`];
   }
 
   #judgeGpu({ gpu }: Wish): string[] {
@@ -213,7 +227,9 @@ export class Catalog {
       const path = `mounts.network[${index}].volumeId`;
       const volume = this.volume(userId, volumeId);
       if (!volume)
-        errors.push(`${path}: you have no network volume with the ID ${JSON.stringify(volumeId)}`);
+        errors.push(
+          `${path}: you have no network volume with the ID or name ${JSON.stringify(volumeId)}`,
+        );
       else if (isKnown && volume.dataCenterId !== place) {
         const where = `"${volumeId}" is in data center "${volume.dataCenterId}"`;
         errors.push(`${path}: ${where}, the pod is to run in "${place}"`);

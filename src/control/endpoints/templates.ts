@@ -25,7 +25,7 @@ export interface TemplatesOptions {
   engine: EngineKind;
   /** What it can do for a pod. Default: nothing that templates could ask of Kubernetes. */
   traits?: EngineTraits | undefined;
-  catalog: Pick<Catalog, 'judgeRegistry'>;
+  catalog: Pick<Catalog, 'judgeRegistry' | 'resolveRegistry'>;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Says why workers could not load the handler. Default: nobody knows before they start. */
@@ -46,6 +46,11 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
     rules: {
       compose: ({ createdAt, id }, creation) => ({ id, ...creation, createdAt, version: 1 }),
       change,
+      resolveNames(userId, given) {
+        const { registry } = given;
+        if (typeof registry !== 'string') return given;
+        return { ...given, registry: catalog.resolveRegistry(userId, registry) };
+      },
       admit(userId, { args, handler, kubernetes, registry }) {
         checkArgs(args);
         const fault = handler && findHandlerFault?.(handler);

@@ -17,6 +17,10 @@ export interface PodCatalog {
    * exist and go together. @throws ProblemError `invalid` that names each path
    */
   check(userId: string, spec: PodSpec): void;
+  /** Returns the ID of the user's only network volume with this name, or what was given. @throws ProblemError `conflict` */
+  resolveVolume(userId: string, idOrName: string): string;
+  /** Like `resolveVolume`, for registries. @throws ProblemError `conflict` */
+  resolveRegistry(userId: string, idOrName: string): string;
   /** USD per hour while it runs. */
   priceOf(spec: PodSpec): number;
   /** UUIDs of all devices of the type; none for an unknown type. */
@@ -39,6 +43,24 @@ export interface WorkerOrigin {
 }
 
 export const DEFAULT_DISK_GB = 20;
+
+/** Replaces the names of network volumes and of the registry by IDs. @throws ProblemError `conflict` */
+export function resolveNames<Given extends Pick<PodUpdate, 'mounts' | 'registry'>>(
+  userId: string,
+  given: Given,
+  catalog: Pick<PodCatalog, 'resolveRegistry' | 'resolveVolume'>,
+): Given {
+  const { mounts, registry } = given;
+  const network = mounts?.network?.map(({ path, volumeId }) => ({
+    volumeId: catalog.resolveVolume(userId, volumeId),
+    path,
+  }));
+  return {
+    ...given,
+    ...(network && { mounts: { ...mounts, network } }),
+    ...(typeof registry === 'string' && { registry: catalog.resolveRegistry(userId, registry) }),
+  };
+}
 
 /**
  * Missing members come from the template, then from the defaults. @throws ProblemError `invalid`

@@ -31,6 +31,7 @@ import {
   composeSpec,
   keepsContainer,
   type PodCatalog,
+  resolveNames,
   updateSpec,
   type WorkerOrigin,
 } from './pod-spec.ts';
@@ -133,17 +134,19 @@ export class Pods implements NamedRecords {
     this.admit(userId);
     this.#requireBudget(userId, worker?.endpointId ?? null);
     const template = this.#findTemplate(userId, creation.template ?? null);
-    const spec = composeSpec(creation, template, worker);
+    // The settings of a worker have IDs already.
+    const given = worker ? creation : resolveNames(userId, creation, this.#options.catalog);
+    const spec = composeSpec(given, template, worker);
     this.#check(userId, spec);
     const dataCenterId = this.#options.catalog.dataCenterFor(userId, spec);
     const now = this.#options.clock.now();
     const demand = demandOf(spec);
     const { free: freeGpus, node } = this.#placeChoice.choose(spec);
-    const given = {
+    const made = {
       ...{ id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null },
       ...(node !== null && { node }),
     };
-    const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
+    const pod = createPod({ ...made, userId, spec: { ...spec, dataCenterId } }, now);
     // The size of a worker's record is bounded by its template.
     if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
     try {
@@ -208,7 +211,8 @@ export class Pods implements NamedRecords {
   async update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
     const { spec } = await this.find(userId, id);
     if (update.disk !== undefined && update.disk > spec.disk) await this.#inspectOnce(id);
-    return this.#change(userId, id, (pod) => this.#updated(pod, update));
+    const resolved = resolveNames(userId, update, this.#options.catalog);
+    return this.#change(userId, id, (pod) => this.#updated(pod, resolved));
   }
 
   /** @throws ProblemError `not_found`, `conflict`, `over_capacity`, `invalid` */

@@ -41,7 +41,11 @@ export const containerArgs = systemText.describe(
 );
 export const diskGb = z.int().min(1).max(65_536).describe('GB');
 
-export const registryId = z.string().min(1).max(200).describe('ID of one of your registries');
+export const registryId = z
+  .string()
+  .min(1)
+  .max(200)
+  .describe('ID or name of one of your registries');
 
 /** `<port>/<protocol>`: `8000/http`, `22/tcp`. */
 export const podPort = z.string().refine((text) => {
@@ -83,7 +87,7 @@ export const networkMount = z.strictObject({
     .string()
     .min(1)
     .max(200)
-    .describe('ID of one of your network volumes, in the data center of the pod'),
+    .describe('ID or name of one of your network volumes, in the data center of the pod'),
   path: mountPath,
 });
 

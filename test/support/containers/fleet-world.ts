@@ -100,6 +100,8 @@ export class FleetWorld {
     this.catalog = new Catalog(composeCatalog(sources));
     this.catalog.attach({
       volume: (_userId, id) => ({ id, name: id, dataCenterId: 'local', source: `network-${id}` }),
+      volumeNames: { resolve: (_userId, name) => name },
+      registryNames: { resolve: (_userId, name) => name },
       hasRegistry: () => false,
       registry: () => undefined,
     });

@@ -29,6 +29,8 @@ export function createCatalog(gpus: readonly string[] = []): PodCatalog {
     check: () => {},
     priceOf: ({ gpu }) => (gpu ? 2 * gpu.count : 0.25),
     gpuDevices: (type) => (type === GPU ? gpus : []),
+    resolveVolume: (_userId, idOrName) => (idOrName === 'models' ? 'data' : idOrName),
+    resolveRegistry: (_userId, idOrName) => (idOrName === 'own' ? 'private' : idOrName),
     volume: (userId, id) => (id === 'data' ? { source: `${userId}-data` } : undefined),
     registry: (_userId, id) =>
       id === 'private' ? { server: 'r.test', username: 'u', password: 'p' } : undefined,

@@ -173,7 +173,7 @@ const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^cursor: must be the cursor of an earlier response$/, '`cursor` of an earlier answer'],
   [/^templateId: template \S+ has no http port/, 'with an http port'],
   [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
-  [/^registry: you have no registry with the ID /, 'one of your registries'],
+  [/^registry: you have no registry with the ID or name /, 'one of your registries'],
   [/^mounts\.network\[0\]\.volumeId: /, 'one of your network volumes'],
   [/^dataCenterId: data center .* not found/, 'ID of a data center'],
   [/^handler: (no file .* on the platform's machine|.* is not a file)$/, 'an existing file'],

@@ -12,7 +12,7 @@ const NOTHING = { devices: [], outbox: [] };
 
 interface Caller {
   key: string;
-  ids: Record<'endpoint' | 'template' | 'key' | 'pod' | 'job', string>;
+  ids: Record<'endpoint' | 'template' | 'key' | 'pod' | 'job' | 'registry', string>;
 }
 
 /** Ann and Bob have one record of each kind, all with the same name. */
@@ -163,6 +163,27 @@ describe('a name', () => {
     const path = `/v1/endpoints/${NAME}`;
     const changed = await sendJson(platform, ann.key, path, { templateId: NAME }, 'PATCH');
     expect(changed.body).toMatchObject({ id: ann.ids.endpoint, templateId: ann.ids.template });
+  });
+
+  it('names the registry of a template, which stores its ID', async () => {
+    const { ann, bob, platform } = await startStage();
+    const template = { name: 'private', image: 'i', handler: 'h.ts', registry: NAME };
+    const made = await sendJson(platform, bob.key, '/v1/templates', template);
+    expect(made.body).toMatchObject({ registry: bob.ids.registry });
+    const path = `/v1/templates/${NAME}`;
+    const changed = await sendJson(platform, ann.key, path, { registry: NAME }, 'PATCH');
+    expect(changed.body).toMatchObject({ id: ann.ids.template, registry: ann.ids.registry });
+    const unknown = { ...template, registry: 'no-such-name' };
+    const refused = await sendJson(platform, ann.key, '/v1/templates', unknown);
+    expect(refused).toMatchObject({
+      status: 422,
+      body: { errors: ['registry: you have no registry with the ID or name "no-such-name"'] },
+    });
+    await sendJson(platform, ann.key, '/v1/registries', {
+      ...{ name: NAME, server: 'other.example.com', username: 'u', secret: 's' },
+    });
+    const ambiguous = await sendJson(platform, ann.key, '/v1/templates', template);
+    expect(ambiguous).toMatchObject({ status: 409, body: { code: 'conflict' } });
   });
 
   it('follows a change, and is gone with its record', async () => {

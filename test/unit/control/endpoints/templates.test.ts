@@ -18,7 +18,8 @@ async function open() {
   onTestFinished(() => store.close());
   const clock = new ManualClock();
   const engine = 'process';
-  const catalog = { judgeRegistry, hasGpuType: () => true };
+  const resolveRegistry = (_userId: string, idOrName: string) => idOrName;
+  const catalog = { judgeRegistry, resolveRegistry, hasGpuType: () => true };
   const reopen = (traits?: EngineTraits) =>
     openTemplates({ store, clock, engine, catalog, traits });
   const templates = await reopen();

@@ -98,6 +98,24 @@ describe('creation', () => {
     expect(await refusal(world.create())).toBe('let through');
   });
 
+  it('stores the IDs of a network volume and a registry that it names, also after an update', async () => {
+    const world = await openWorld();
+    const mount = { volumeId: 'models', path: '/data' };
+    const { id, spec } = await world.create({ mounts: { network: [mount] }, registry: 'own' });
+    const network = [{ volumeId: 'data', path: '/data' }];
+    expect(spec).toMatchObject({ mounts: { network }, registry: 'private' });
+    const unnamed = await world.create({ registry: null });
+    expect(unnamed.spec).toMatchObject({ mounts: {}, registry: null });
+    const moved = { network: [{ ...mount, path: '/else' }] };
+    const updated = await world.pods.update(OWNER, id, { mounts: moved, registry: 'own' });
+    expect(updated.spec).toMatchObject({
+      mounts: { network: [{ volumeId: 'data', path: '/else' }] },
+      registry: 'private',
+    });
+    const renamed = await world.pods.update(OWNER, id, { name: 'other' });
+    expect(renamed.spec).toEqual({ ...updated.spec, name: 'other' });
+  });
+
   it('checks the rules of mounts before any lookup', async () => {
     const check: PodCatalog['check'] = () => {
       throw new Error('looked up');

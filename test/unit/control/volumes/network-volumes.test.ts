@@ -106,6 +106,8 @@ describe('a network volume', () => {
     for (const some of [catalog, (await openAll()).catalog]) {
       expect(some.volume('ada', made.id)).toMatchObject({ source, sizeGb: 10 });
       expect(some.volume('bob', made.id)).toBeUndefined();
+      expect(some.resolveVolume('ada', 'models')).toBe(made.id);
+      expect(some.resolveVolume('bob', 'models')).toBe('models');
     }
     const south = await volumes.create('ada', { ...creation, dataCenterId: 'south' });
     expect(south.dataCenterId).toBe('south');
