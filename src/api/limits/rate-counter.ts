@@ -9,11 +9,12 @@ export interface RateCount {
   msBeforeNext: number;
 }
 
-/** A window's first call starts it. A refused call does not count. */
+/** A window's first call starts it. A refused call does not count. `calls`: several at once, default 1. */
 export interface RateCounter {
-  take(key: string): Promise<RateCount>;
-  /** Takes back an admitted call. */
-  giveBack(key: string): Promise<RateCount>;
+  /** Admits all of the calls or none. */
+  take(key: string, calls?: number): Promise<RateCount>;
+  /** Takes back admitted calls. */
+  giveBack(key: string, calls?: number): Promise<RateCount>;
 }
 
 export interface RateRule {
@@ -29,17 +30,18 @@ export type CreateRateCounter = (rule: RateRule) => RateCounter;
 /** Counts in the memory of this process. */
 export const createMemoryCounter: CreateRateCounter = ({ limit, seconds }) => {
   const limiter = new RateLimiterMemory({ points: limit, duration: seconds, keyPrefix: '' });
-  const giveBack = async (key: string) => describe(await limiter.reward(key), true);
   return {
-    async take(key) {
+    async take(key, calls = 1) {
       try {
-        return describe(await limiter.consume(key), true);
+        return describe(await limiter.consume(key, calls), true);
       } catch (refused) {
         if (!(refused instanceof RateLimiterRes)) throw refused;
-        return describe(await limiter.reward(key), false);
+        return describe(await limiter.reward(key, calls), false);
       }
     },
-    giveBack,
+    async giveBack(key, calls = 1) {
+      return describe(await limiter.reward(key, calls), true);
+    },
   };
 };
 

@@ -51,21 +51,21 @@ export class RateGate {
    * Counts the caller's call and sets the rate limit headers. @throws ProblemError `rate_limited`
    */
   async admit(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    if (!request.holder) return;
-    const { userId } = request.holder;
-    const counts = await Promise.all(this.#windows.map(({ counter }) => counter.take(userId)));
-    if (counts.every(({ isAdmitted }) => isAdmitted)) {
-      request.rateCounts = counts;
-      return this.#setHeaders(reply, counts);
-    }
-    const left = await Promise.all(
-      this.#windows.map(async ({ counter }, index) => {
-        const count = counts[index];
-        return count && !count.isAdmitted ? count : counter.giveBack(userId);
-      }),
-    );
-    this.#setHeaders(reply, left);
-    throw this.#refuse(left);
+    if (request.holder) await this.#admit(request, reply, { calls: 1, counted: 0 });
+  }
+
+  /**
+   * Counts a request, which was counted as one call, as several. If it is refused, it does not count at all.
+   * @throws ProblemError `rate_limited`
+   */
+  async admitAs(calls: number, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    if (!request.holder || calls < 2) return;
+    await this.#admit(request, reply, { calls: calls - 1, counted: 1 });
+  }
+
+  /** The most calls that one request may stand for: with more, it would be refused at any time. */
+  get maxCalls(): number {
+    return Math.min(...this.#windows.map(({ limit }) => limit));
   }
 
   /** The counts of an admitted request. */
@@ -75,6 +75,32 @@ export class RateGate {
       const { msBeforeNext, remaining } = counts[index] ?? { msBeforeNext: 0, remaining: limit };
       return { window, limit, used: limit - remaining, msBeforeNext };
     });
+  }
+
+  /** `counted`: calls that the request was counted as before. */
+  async #admit(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { calls, counted }: { calls: number; counted: number },
+  ): Promise<void> {
+    const userId = request.holder?.userId ?? '';
+    const counts = await Promise.all(
+      this.#windows.map(({ counter }) => counter.take(userId, calls)),
+    );
+    if (counts.every(({ isAdmitted }) => isAdmitted)) {
+      request.rateCounts = counts;
+      return this.#setHeaders(reply, counts);
+    }
+    const left = await Promise.all(
+      this.#windows.map(async ({ counter }, index) => {
+        const count = counts[index];
+        if (!count || count.isAdmitted) return counter.giveBack(userId, calls + counted);
+        if (counted === 0) return count;
+        return { ...(await counter.giveBack(userId, counted)), isAdmitted: false };
+      }),
+    );
+    this.#setHeaders(reply, left);
+    throw this.#refuse(left);
   }
 
   #setHeaders(reply: FastifyReply, counts: readonly RateCount[]): void {

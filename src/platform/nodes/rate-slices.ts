@@ -16,7 +16,7 @@ const OUTAGE_MS = 250;
 const SWEEP_MS = 60_000;
 
 /** A limit for one user or key. */
-export interface RateSubject {
+interface RateWindow {
   window: string;
   key: string;
   limit: number;
@@ -24,7 +24,12 @@ export interface RateSubject {
   ms: number;
 }
 
-interface Slice extends RateSubject {
+/** Calls of one user or key, which are admitted together. */
+export interface RateSubject extends RateWindow {
+  calls: number;
+}
+
+interface Slice extends RateWindow {
   /** The leader's name of the window; 0: unknown. */
   id: number;
   /** 0: the window has not begun. */
@@ -63,39 +68,41 @@ export class RateSlices {
     this.#options = options;
   }
 
-  /** Undefined: the call waits for an answer of the leader. Then call `retry`, or `giveUp`. */
+  /** Undefined: the calls wait for an answer of the leader. Then call `retry`, or `giveUp`. */
   take(subject: RateSubject, now: number): RateCount | undefined {
+    const { calls } = subject;
     const slice = this.#find(subject, now);
     const isOutage = now < this.#outageUntil;
-    if (slice.spent >= slice.granted && isOutage) this.#lend(slice, now);
-    if (slice.spent < slice.granted) return this.#admit(slice, now);
+    if (!hasCalls(slice, calls) && isOutage) this.#lend(slice, now);
+    if (hasCalls(slice, calls)) return this.#admit(slice, calls, now);
     if (isOutage || now < slice.fullUntil) return refuse(slice, now, { isOutage });
-    slice.waiting += 1;
+    slice.waiting += calls;
     this.#wanting.add(slice);
     return undefined;
   }
 
-  /** A waiting call takes again. */
+  /** Waiting calls take again. */
   retry(subject: RateSubject, now: number): RateCount | undefined {
     const slice = this.#find(subject, now);
-    slice.waiting = Math.max(0, slice.waiting - 1);
+    slice.waiting = Math.max(0, slice.waiting - subject.calls);
     return this.take(subject, now);
   }
 
-  /** A waiting call waits no longer. */
+  /** Waiting calls wait no longer. */
   giveUp(subject: RateSubject, now: number): RateCount {
+    const { calls } = subject;
     const slice = this.#find(subject, now);
-    slice.waiting = Math.max(0, slice.waiting - 1);
-    if (slice.spent >= slice.granted) this.#lend(slice, now);
-    if (slice.spent < slice.granted) return this.#admit(slice, now);
+    slice.waiting = Math.max(0, slice.waiting - calls);
+    if (!hasCalls(slice, calls)) this.#lend(slice, now);
+    if (hasCalls(slice, calls)) return this.#admit(slice, calls, now);
     return refuse(slice, now, { isOutage: true });
   }
 
-  /** Takes back an admitted call. */
+  /** Takes back admitted calls. */
   giveBack(subject: RateSubject, now: number): RateCount {
     const slice = this.#find(subject, now);
-    // Unless its window has ended meanwhile.
-    slice.spent = Math.max(0, slice.spent - 1);
+    // Unless their window has ended meanwhile.
+    slice.spent = Math.max(0, slice.spent - subject.calls);
     return describe(slice, now);
   }
 
@@ -155,7 +162,8 @@ export class RateSlices {
   }
 
   #find(subject: RateSubject, now: number): Slice {
-    const name = `${subject.window} ${subject.key}`;
+    const { key, limit, ms, window } = subject;
+    const name = `${window} ${key}`;
     const found = this.#slices.get(name);
     if (found) {
       if (found.endsAt > 0 && found.endsAt <= now) restart(found);
@@ -163,16 +171,16 @@ export class RateSlices {
     }
     this.#sweep(now);
     const slice: Slice = {
-      ...subject,
+      ...{ window, key, limit, ms },
       ...{ id: 0, endsAt: 0, spent: 0, granted: 0, waiting: 0, used: 0, ahead: 0 },
-      ...{ left: subject.limit, fullUntil: 0 },
+      ...{ left: limit, fullUntil: 0 },
     };
     this.#slices.set(name, slice);
     return slice;
   }
 
-  #admit(slice: Slice, now: number): RateCount {
-    slice.spent += 1;
+  #admit(slice: Slice, calls: number, now: number): RateCount {
+    slice.spent += calls;
     if ((slice.granted - slice.spent) * 2 < slice.ahead) this.#wanting.add(slice);
     return describe(slice, now);
   }
@@ -195,6 +203,10 @@ export class RateSlices {
       this.#wanting.delete(slice);
     }
   }
+}
+
+function hasCalls({ granted, spent }: Slice, calls: number): boolean {
+  return spent + calls <= granted;
 }
 
 /** The window has ended; the next one has not begun. */

@@ -41,10 +41,11 @@ export class SharedRates {
   }
 
   readonly createCounter: CreateRateCounter = ({ limit, name, seconds }) => {
-    const subjectOf = (key: string) => ({ window: name, key, limit, ms: seconds * 1_000 });
+    const window = { window: name, limit, ms: seconds * 1_000 };
     return {
-      take: (key) => this.#take(subjectOf(key)),
-      giveBack: async (key) => this.#slices.giveBack(subjectOf(key), performance.now()),
+      take: (key, calls = 1) => this.#take({ ...window, key, calls }),
+      giveBack: async (key, calls = 1) =>
+        this.#slices.giveBack({ ...window, key, calls }, performance.now()),
     };
   };
 

@@ -11,7 +11,9 @@ import { fc } from '../../../support/properties.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const MINUTE = 60_000;
-const subjectOf = (limit: number, key = 'ann') => ({ window: 'minute', key, limit, ms: MINUTE });
+const subjectOf = (limit: number, key = 'ann', calls = 1) => ({
+  ...{ window: 'minute', key, limit, ms: MINUTE, calls },
+});
 
 /** Nodes and a leader in one process; the test says what arrives. */
 class Cluster {
@@ -53,10 +55,10 @@ class Cluster {
     }
   }
 
-  /** One call, answered at once. */
-  call(index: number, limit: number, key?: string) {
+  /** One call, or several together, answered at once. */
+  call(index: number, limit: number, key?: string, calls?: number) {
     const node = this.at(index);
-    const subject = subjectOf(limit, key);
+    const subject = subjectOf(limit, key, calls);
     let count = node.take(subject, this.now);
     this.exchange(node);
     count ??= node.retry(subject, this.now) ?? node.giveUp(subject, this.now);
@@ -96,6 +98,30 @@ describe('a slice', () => {
       expect(cluster.at(0).take(subjectOf(6_000), cluster.now)?.isAdmitted).toBe(true);
     }
     expect(cluster.at(0).report(cluster.now)).toBeUndefined();
+  });
+});
+
+describe('calls that are admitted together', () => {
+  it.each([1, 3])('never exceed the limit over %i nodes, and fill it', (count) => {
+    const cluster = new Cluster(count);
+    const random = createRandom(count);
+    const limit = 2_000;
+    let admitted = 0;
+    for (let n = 0; n < 200; n++) {
+      const calls = 1 + Math.floor(random() * 100);
+      if (cluster.call(n % count, limit, 'ann', calls).isAdmitted) admitted += calls;
+    }
+    expect(admitted).toBeLessThanOrEqual(limit);
+    expect(admitted).toBeGreaterThanOrEqual(0.95 * limit);
+  });
+
+  it('are given back together', () => {
+    const cluster = new Cluster(1);
+    expect(cluster.call(0, 100, 'ann', 60)).toMatchObject({ isAdmitted: true, remaining: 40 });
+    expect(cluster.call(0, 100, 'ann', 60).isAdmitted).toBe(false);
+    cluster.at(0).giveBack(subjectOf(100, 'ann', 60), cluster.now);
+    cluster.now += 200;
+    expect(cluster.call(0, 100, 'ann', 60).isAdmitted).toBe(true);
   });
 });
 
