@@ -52,6 +52,8 @@ export interface WriteOptions {
    * that waits for the disk. A store may ignore `later`.
    */
   onDisk?: 'commit' | 'later';
+  /** How many ordinary operations take as long; bounds the length of a commit. Default 1. */
+  weight?: number;
 }
 
 /**

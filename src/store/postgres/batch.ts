@@ -7,6 +7,8 @@ import { endsConnection, isRefusal } from './postgres-errors.ts';
 import type { Session } from './session.ts';
 
 export interface PendingWrite {
+  /** How many ordinary operations take as long. */
+  readonly weight: number;
   /** Runs the steps with `run`, and keeps the result for `settle`. Throws what they throw. */
   run(run: <T>(steps: Step<T>) => Promise<T>): Promise<void>;
   /** Resolves or rejects the caller's promise. */

@@ -7,7 +7,7 @@ import { LiveJobs } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
-import { type Step, type Store, StoreUnavailableError } from '../store.ts';
+import { type Step, type Store, StoreUnavailableError, type WriteOptions } from '../store.ts';
 import { Batch, type Outcome, type PendingWrite } from './batch.ts';
 import type { PostgresTarget } from './connection-url.ts';
 import { DatabaseLink } from './database-link.ts';
@@ -54,8 +54,8 @@ export interface PostgresOptions {
   onLost?: (error: unknown) => void;
 }
 
-/** Operations of one transaction. */
-const MAX_OPERATIONS = 512;
+/** Weight of the operations of one transaction. */
+const MAX_WEIGHT = 512;
 
 /**
  * Opens the store and migrates its schema. Throws SchemaTooNewError if a newer version of the program wrote the
@@ -156,11 +156,12 @@ export class PostgresDriver implements SqlDriver {
     return this.#link.fault;
   }
 
-  write<T>(start: () => Step<T>): Promise<T> {
+  write<T>(start: () => Step<T>, { weight = 1 }: WriteOptions = {}): Promise<T> {
     const refusal = this.#isClosed ? describeClosed() : this.#link.outage;
     if (refusal) return Promise.reject(refusal);
     return new Promise((resolve, reject) => {
       const operation: PendingWrite = {
+        weight,
         run: async (run) => {
           const value = await run(start());
           operation.settle = () => resolve(value);
@@ -235,7 +236,7 @@ export class PostgresDriver implements SqlDriver {
 
   async #runNext(): Promise<void> {
     const again = this.#again.shift();
-    const operations = again ?? this.#queue.splice(0, MAX_OPERATIONS);
+    const operations = again ?? this.#queue.splice(0, countTogether(this.#queue));
     const isStrict = again?.length === 1;
     try {
       const session = await this.#link.ready();
@@ -298,6 +299,18 @@ export class PostgresDriver implements SqlDriver {
     const unavailable = describeUnavailable(outcome.error);
     for (const { reject } of operations) reject(unavailable);
   }
+}
+
+/** How many of the operations one transaction has. */
+function countTogether(operations: readonly PendingWrite[]): number {
+  let weight = 0;
+  let count = 0;
+  for (const operation of operations) {
+    if (weight >= MAX_WEIGHT) break;
+    weight += operation.weight;
+    count++;
+  }
+  return count;
 }
 
 /** Finds the operation at fault in few transactions. */

@@ -15,9 +15,10 @@ import { CallersWrite, type PendingWrite } from './pending-write.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
 
 /**
- * Commits a transaction that reaches either limit, so that a turn of the event loop stays short.
+ * Commits a transaction that reaches either limit, so that a turn of the event loop stays short. The weight is that of
+ * its operations.
  */
-const MAX_OPERATIONS = 512;
+const MAX_WEIGHT = 512;
 const MAX_BYTES = 16 * 1_048_576;
 
 /** State of the open transaction. */
@@ -183,9 +184,7 @@ export class GroupCommit {
   #takePending(): PendingWrite[] {
     const gate = this.#gate;
     if (!gate?.isFull) {
-      return this.#queue[0]?.isAlone
-        ? this.#queue.splice(0, 1)
-        : this.#takeTogether(MAX_OPERATIONS);
+      return this.#queue[0]?.isAlone ? this.#queue.splice(0, 1) : this.#takeTogether(MAX_WEIGHT);
     }
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
       if (gate.admits(next.options)) return [next];
@@ -194,10 +193,16 @@ export class GroupCommit {
     return [];
   }
 
-  /** Takes operations up to the first one that needs a transaction of its own. */
-  #takeTogether(limit: number): PendingWrite[] {
-    const end = this.#queue.findIndex(({ isAlone }) => isAlone);
-    return this.#queue.splice(0, end < 0 ? limit : Math.min(end, limit));
+  /** Takes operations until they have the weight, or up to the first one that needs a transaction of its own. */
+  #takeTogether(maxWeight: number): PendingWrite[] {
+    let weight = 0;
+    let end = 0;
+    for (const { isAlone, options } of this.#queue) {
+      if (isAlone || weight >= maxWeight) break;
+      weight += weightOf(options);
+      end++;
+    }
+    return this.#queue.splice(0, end);
   }
 
   /**
@@ -229,14 +234,16 @@ export class GroupCommit {
 
   /** Also runs operations that the operations themselves request, up to the limits. */
   #runAll(operations: PendingWrite[], batch: Batch): void {
+    let weight = 0;
     for (let i = 0; i < operations.length; i++) {
       const operation = operations[i];
       if (!operation) return;
       this.#runOne(operation, batch);
+      weight += weightOf(operation.options);
       if (this.#gate?.isFull || operation.isAlone) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
       else if (i === operations.length - 1) {
-        operations.push(...this.#takeTogether(MAX_OPERATIONS - operations.length));
+        operations.push(...this.#takeTogether(MAX_WEIGHT - weight));
       }
     }
   }
@@ -319,6 +326,10 @@ export class GroupCommit {
       // The next batch begins with another attempt, and fails if that fails.
     }
   }
+}
+
+function weightOf({ weight = 1 }: WriteOptions): number {
+  return weight;
 }
 
 function mayBeLeft(operations: readonly PendingWrite[]): boolean {
