@@ -1,5 +1,5 @@
 // Creates IDs that sort by the time of their creation.
-import { randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 
 /**
  * Returns a UUIDv7 (RFC 9562, 5.7) for the given Unix ms. The random bits come from a version 4
@@ -9,6 +9,18 @@ export function createUuidV7(now: number): string {
   if (now !== last.now) last = { now, text: encodeTime(now) };
   return last.text + randomUUID().slice(15);
 }
+
+/**
+ * Returns a UUIDv7 of the same time as the given one, always the same for an index. Who does not know `id` cannot tell
+ * one such ID from another.
+ */
+export function deriveUuidV7(id: string, index: number): string {
+  const digits = hash('sha256', `${id} ${index}`);
+  const random = `7${digits.slice(0, 3)}-${VARIANTS[Number.parseInt(digits.charAt(3), 16) & 3]}`;
+  return `${id.slice(0, 14)}${random}${digits.slice(4, 7)}-${digits.slice(7, 19)}`;
+}
+
+const VARIANTS = '89ab';
 
 /** IDs are often made several times a millisecond, and a number becomes digits slowly. */
 let last = { now: 0, text: encodeTime(0) };

@@ -63,6 +63,7 @@ export class ShardedQueues implements Queues {
 
   readonly submissions: Queues['submissions'] = {
     submit: async (submission) => this.of(submission.endpointId).submissions.submit(submission),
+    submitMany: async (batch) => this.of(batch.endpointId).submissions.submitMany(batch),
   };
 
   readonly jobs: Queues['jobs'] = {

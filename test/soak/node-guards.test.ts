@@ -82,8 +82,8 @@ const BREAKS: Break[] = [
   },
   {
     promise: 'a submission that is sent again adds one job',
-    file: 'src/queue/submissions.ts',
-    from: 'if (newJob && (newJob.isRepeated || chosen.isRepeated(newJob.id))) {',
+    file: 'src/queue/admission.ts',
+    from: 'if (newJob && (newJob.isRepeated || chosen.isRepeated(newJob.requestId ?? newJob.id))) {',
     to: "if (newJob && chosen.isRepeated('another')) {",
     seen: /a client's call/,
   },
