@@ -218,7 +218,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   const cursors = new StreamCursors({ queue, log, clock });
   const streamJob = handleStream({ queue, cursors, log, clock });
   addOperations(app, [
-    ...bindJobs({ queue, watches, bounds }, { streamJob }),
+    ...bindJobs({ queue, watches, bounds, rateGate: options.rateGate }, { streamJob }),
     ...bindResources(options),
     ...(sessions ? bindSessions({ ...options, sessions, about: readAbout(options) }) : []),
     ...bindLimits({ ...options, readUse: options.readUse ?? createUseReader(options) }),

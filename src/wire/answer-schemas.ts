@@ -10,6 +10,7 @@ import {
   type JobDetailsHead,
   type JobRecord,
   type JobSummary,
+  type RunJobsAnswer,
   STUCK_STATES,
   TIMELINE_EVENTS,
   type TimelineEntry,
@@ -261,3 +262,11 @@ export const problem = z.object({
     .exactOptional()
     .describe('Validation errors; each names the path and the problem'),
 }) satisfies z.ZodType<Problem>;
+
+export const submittedJobs = z.object({
+  jobs: z
+    .array(
+      z.union([jobReference, z.object({ error: problem.describe('Why the job was refused') })]),
+    )
+    .describe('In the order of the request'),
+}) satisfies z.ZodType<RunJobsAnswer>;

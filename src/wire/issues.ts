@@ -9,14 +9,20 @@ const MAX_PATH_LENGTH = 200;
 
 /**
  * Returns one string for each of the first 20 errors, and one that counts the rest; `root` stands
- * for the path of the value itself.
+ * for an empty path. `start`: path of the checked value.
  */
-export function describeIssues(error: z.ZodError, root = 'body'): string[] {
+export function describeIssues(
+  error: z.ZodError,
+  root = 'body',
+  start: readonly PropertyKey[] = [],
+): string[] {
   const described: string[] = [];
   let count = 0;
   const add = (path: readonly PropertyKey[], message: string) => {
     count += 1;
-    if (count <= MAX_DESCRIBED) described.push(`${formatPath(path, root)}: ${message}`);
+    if (count <= MAX_DESCRIBED) {
+      described.push(`${formatPath([...start, ...path], root)}: ${message}`);
+    }
   };
   for (const issue of error.issues) {
     if (issue.code !== 'unrecognized_keys') add(issue.path, issue.message);
@@ -26,7 +32,7 @@ export function describeIssues(error: z.ZodError, root = 'body'): string[] {
   return left > 0 ? [...described, `${root}: ${left} more errors`] : described;
 }
 
-function formatPath(path: readonly PropertyKey[], root: string): string {
+export function formatPath(path: readonly PropertyKey[], root = 'body'): string {
   let text = '';
   for (const part of path) {
     if (typeof part === 'number') text += `[${part}]`;

@@ -35,10 +35,14 @@ export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
   return { kind: 'endpoint', endpointId: String(params.endpoint) };
 }
 
-/** The kind of job that the request submits, if it submits one. */
-export function findSubmission({ routeOptions }: FastifyRequest): 'run' | 'runsync' | undefined {
+/** The kind of the jobs that the request submits, if it submits any. */
+export function findSubmission({
+  method,
+  routeOptions,
+}: FastifyRequest): 'run' | 'runsync' | undefined {
   const path = stripBase(routeOptions.url ?? '');
   if (path === JOB_ROUTES.runJob.path) return 'run';
+  if (path === JOB_ROUTES.runJobs.path) return method === 'POST' ? 'run' : undefined;
   return path === JOB_ROUTES.runJobSync.path ? 'runsync' : undefined;
 }
 

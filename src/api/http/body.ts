@@ -3,7 +3,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { z } from 'zod';
 import { runInSlices } from '../../base/slices.ts';
-import { describeIssues } from '../../wire/issues.ts';
+import { describeIssues, formatPath } from '../../wire/issues.ts';
 import type { RunRequest } from '../../wire/job/job.ts';
 import { runRequest } from '../../wire/job/job-schemas.ts';
 import { OPEN_BRACE } from '../../wire/json-bytes.ts';
@@ -49,7 +49,7 @@ export async function readSubmission(
 const BARE_START = Buffer.from('{"input":');
 
 /** Whether the body is `{"input":{…}}` without any space around the value. */
-function isBareInput(body: Buffer, input: Buffer): boolean {
+export function isBareInput(body: Buffer, input: Buffer): boolean {
   const start = BARE_START.length;
   return (
     input.byteOffset - body.byteOffset === start &&
@@ -149,7 +149,7 @@ function checkBounds(body: Buffer, bounds: JsonBounds): void {
   }
 }
 
-function refuseBeyond(error: unknown): never {
+export function refuseBeyond(error: unknown): never {
   if (!(error instanceof JsonBoundError)) throw error;
   if (error instanceof JsonDepthError) {
     throw new ProblemError('invalid', error.message, { errors: [error.message] });
@@ -157,11 +157,11 @@ function refuseBeyond(error: unknown): never {
   throw new ProblemError('payload_too_large', `The request body is too large: ${error.message}.`);
 }
 
-function refuseMalformed(cause?: unknown): ProblemError {
+export function refuseMalformed(cause?: unknown): ProblemError {
   return new ProblemError('malformed', 'The request body is not JSON.', { cause });
 }
 
-function checkText(body: Buffer): void {
+export function checkText(body: Buffer): void {
   if (body.length === 0)
     throw new ProblemError('malformed', 'The request body is empty; send JSON.');
   if (!isUtf8(body)) throw new ProblemError('malformed', 'The request body is not UTF-8.');
@@ -176,14 +176,18 @@ function parse(body: Buffer): unknown {
   }
 }
 
-/** @throws ProblemError `invalid` that names every path */
-export function check<S extends z.ZodType>(value: unknown, schema: S): z.infer<S> {
+/** `path`: of the value in the body. @throws ProblemError `invalid` that names every path */
+export function check<S extends z.ZodType>(
+  value: unknown,
+  schema: S,
+  path: readonly PropertyKey[] = [],
+): z.infer<S> {
   const checked = schema.safeParse(value);
   const hidden = findPrototypeMember(value);
   if (checked.success && hidden === undefined) return checked.data;
   const errors = checked.success
-    ? [`${hidden}: is not a name that a member can have`]
-    : describeIssues(checked.error);
+    ? [`${formatPath([...path, hidden ?? ''])}: is not a name that a member can have`]
+    : describeIssues(checked.error, 'body', path);
   throw new ProblemError('invalid', `The request body is invalid: ${errors[0]}`, { errors });
 }
 

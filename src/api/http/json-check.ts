@@ -73,13 +73,13 @@ export function* findMember(
   let start = -1;
   let end = -1;
   const watch: ScanWatch = {
+    levels: 1,
     member(keyAt, keyEnd, valueAt) {
-      const isPlain = keyEnd - keyAt === wanted.length + 2 && hasBytes(json, keyAt + 1, wanted);
-      if (!isPlain && !isKey(json.subarray(keyAt, keyEnd), wanted)) return;
+      if (!isKey(json, { at: keyAt, end: keyEnd }, wanted)) return;
       start = valueAt;
       end = -1;
     },
-    memberEnd(at) {
+    valueEnd(at) {
       if (end < 0) end = at;
     },
     progress(at) {
@@ -109,8 +109,9 @@ export function* findOnlyElement(json: Buffer): Generator<void, Buffer | undefin
   if (json[start] !== OPEN_BRACKET) return undefined;
   const ends: number[] = [];
   const watch: ScanWatch = {
+    levels: 1,
     member() {},
-    memberEnd(at) {
+    valueEnd(at) {
       if (ends.length < 2) ends.push(at);
     },
     progress() {},
@@ -127,25 +128,39 @@ export function hasBytes(json: Uint8Array, at: number, bytes: Uint8Array): boole
   return true;
 }
 
-/** A key may be written with escapes: "\u0069nput" is `input`. */
-function isKey(quoted: Buffer, name: Buffer): boolean {
+/** Whether the quoted key is the name. A key may be written with escapes: "\u0069nput" is `input`. */
+export function isKey(
+  json: Buffer,
+  { at, end }: { at: number; end: number },
+  name: Buffer,
+): boolean {
+  if (end - at === name.length + 2 && hasBytes(json, at + 1, name)) return true;
   // No escape has more than 6 bytes, so a longer key is another one.
-  if (quoted.length > 6 * name.length + 2) return false;
+  if (end - at > 6 * name.length + 2) return false;
+  const quoted = json.subarray(at, end);
   if (!quoted.includes(BACKSLASH)) return quoted.subarray(1, -1).equals(name);
   return JSON.parse(quoted.toString('utf8')) === name.toString('utf8');
 }
 
-/** Receives the members of the outermost object during a scan. */
-interface ScanWatch {
-  /** The key, with its quotes, is at `keyAt` to `keyEnd`. */
-  member(keyAt: number, keyEnd: number, valueAt: number): void;
-  /** The value ends before `at`. Also called for the elements of an outermost array. */
-  memberEnd(at: number): void;
+/** Receives the members and elements of the outermost levels during a scan. `depth` of the outermost one: 1. */
+export interface ScanWatch {
+  /** Levels whose members and elements are reported. */
+  readonly levels: number;
+  /** A member of an object; its key, with its quotes, is at `keyAt` to `keyEnd`. */
+  member(keyAt: number, keyEnd: number, valueAt: number, depth: number): void;
+  /** An element of an array. Default: ignored. */
+  element?(valueAt: number, depth: number): void;
+  /** The value of the last member or element at this depth ends before `at`. */
+  valueEnd(at: number, depth: number): void;
   /** Called periodically and at the end. */
   progress(at: number): void;
 }
 
-function* scan(json: Uint8Array, bounds: JsonBounds, watch?: ScanWatch): Generator<void, boolean> {
+export function* scan(
+  json: Uint8Array,
+  bounds: JsonBounds,
+  watch?: ScanWatch,
+): Generator<void, boolean> {
   const scanning = new JsonScan(json, bounds, watch);
   for (;;) {
     const isWhole = scanning.run(scanning.at + SLICE_BYTES);
@@ -173,6 +188,7 @@ class JsonScan {
   readonly #maxDepth: number;
   readonly #maxValues: number;
   readonly #watch: ScanWatch | undefined;
+  readonly #levels: number;
   readonly #nesting = new Nesting();
   #next = VALUE;
   #isKey = false;
@@ -186,6 +202,7 @@ class JsonScan {
     this.#maxDepth = bounds.maxDepth ?? Infinity;
     this.#maxValues = bounds.maxValues ?? Infinity;
     this.#watch = watch;
+    this.#levels = watch?.levels ?? 0;
   }
 
   /**
@@ -241,8 +258,7 @@ class JsonScan {
     if (this.#values > this.#maxValues)
       throw new JsonBoundError(`it has more than ${this.#maxValues} values`);
     const { depth } = this.#nesting;
-    if (depth === 1 && this.#nesting.closer === CLOSE_BRACE)
-      this.#watch?.member(this.#keyAt, this.#keyEnd, this.at);
+    if (depth <= this.#levels && depth > 0) this.#reportValue(depth);
     if (byte === QUOTE) return this.#startText(false);
     const closer = closerOf(byte);
     if (closer === undefined) {
@@ -258,6 +274,11 @@ class JsonScan {
   #startText(isKey: boolean): true {
     this.#isKey = isKey;
     return this.#move(TEXT);
+  }
+
+  #reportValue(depth: number): void {
+    if (this.#nesting.closer !== CLOSE_BRACE) this.#watch?.element?.(this.at, depth);
+    else this.#watch?.member(this.#keyAt, this.#keyEnd, this.at, depth);
   }
 
   #endText(): boolean {
@@ -277,7 +298,8 @@ class JsonScan {
   }
 
   #endValue(): true {
-    if (this.#nesting.depth === 1) this.#watch?.memberEnd(this.at);
+    const { depth } = this.#nesting;
+    if (depth <= this.#levels && depth > 0) this.#watch?.valueEnd(this.at, depth);
     this.#next = AFTER_VALUE;
     return true;
   }

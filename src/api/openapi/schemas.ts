@@ -10,10 +10,11 @@ import {
   platformState,
   problem,
   purgeAnswer,
+  submittedJobs,
 } from '../../wire/answer-schemas.ts';
 import { engineCapabilities } from '../../wire/engine/engine-capabilities.ts';
 import { kubernetesLimits, podKubernetes } from '../../wire/engine/kubernetes.ts';
-import { runRequest } from '../../wire/job/job-schemas.ts';
+import { runJobsRequest, runRequest } from '../../wire/job/job-schemas.ts';
 import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import {
@@ -35,6 +36,7 @@ type Schemas = Readonly<Record<string, z.ZodType>>;
 /** Bodies as callers send them: members with a default are optional. */
 const REQUESTS: Schemas = {
   RunRequest: runRequest,
+  RunJobsRequest: runJobsRequest,
   ...nameSchemas(listRequests),
   PodActionRequest: podActionRequest,
   PersistentMount: persistentMount,
@@ -46,6 +48,7 @@ const ANSWERS: Schemas = {
   Problem: problem,
   PlatformState: platformState,
   JobReference: jobReference,
+  SubmittedJobs: submittedJobs,
   JobRecord: jobRecord,
   JobList: jobList,
   ChunkPage: chunkPage,

@@ -8,7 +8,6 @@ import { idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
-import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody, useBody } from '../http/body-reader.ts';
@@ -25,9 +24,12 @@ import {
   refuseParameter,
 } from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
+import { readTrace } from '../http/request-trace.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
+import type { RateGate } from '../limits/rate-limit.ts';
 import { findNewJob, isRepeated } from '../nodes/forwarded.ts';
+import { submitJobs } from './job-batch.ts';
 import {
   type BoundOperation,
   bindOperations,
@@ -42,6 +44,8 @@ export interface JobRoutesOptions {
   queue: Queues;
   watches: CallerWatches;
   bounds: Pick<HttpBounds, 'maxEnvelopeBytes' | 'maxJsonDepth'>;
+  /** Default: no limit for users. */
+  rateGate?: RateGate | undefined;
 }
 
 type JobHandlers = OperationHandlers<typeof JOB_OPERATIONS>;
@@ -59,12 +63,18 @@ export function bindJobs(
   });
 }
 
-function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob' | 'runJobSync'> {
+function handleSubmissions(
+  options: JobRoutesOptions,
+): Pick<JobHandlers, 'runJob' | 'runJobs' | 'runJobSync'> {
   const { queue, watches } = options;
   return {
     runJob: async (request, reply) => {
       const { id, status } = await useBody(request, () => submit(options, request, 'run'));
       return sendJson(reply, { id, status });
+    },
+    runJobs: async (request, reply) => {
+      const answer = await useBody(request, () => submitJobs(options, request, reply));
+      return sendJson(reply, answer);
     },
     runJobSync: async (request, reply) => {
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
@@ -177,10 +187,6 @@ export function readIdempotencyKey(
     return refuse('must be equal to idempotencyKey in the body; send one of them');
   }
   return header;
-}
-
-export function readTrace(headers: FastifyRequest['headers']) {
-  return readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]);
 }
 
 /** @throws ProblemError `method_not_allowed` */

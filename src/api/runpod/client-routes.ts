@@ -13,6 +13,7 @@ import type { CallerWatches } from '../http/guard.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger } from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
+import { readTrace } from '../http/request-trace.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findNewJob } from '../nodes/forwarded.ts';
@@ -22,7 +23,6 @@ import {
   type JobRoute,
   readIdempotencyKey,
   readJobKey,
-  readTrace,
   retryJob,
   sendEnd,
   sendRecord,

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { wellFormedText } from '../text.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
-import { type JobPolicy, LIMITS, type RunRequest } from './job.ts';
+import { type JobPolicy, LIMITS, type RunJobsRequest, type RunRequest } from './job.ts';
 
 export const executionTimeoutMs = z
   .int()
@@ -64,3 +64,11 @@ export const runRequest = z.strictObject({
   webhook: webhook.exactOptional(),
   idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
 }) satisfies z.ZodType<RunRequest>;
+
+export const runJobsRequest = z.strictObject({
+  jobs: z
+    .array(runRequest)
+    .min(1, 'must have at least 1 job')
+    .max(LIMITS.jobsOfRequest, `must have at most ${LIMITS.jobsOfRequest} jobs`)
+    .describe('Each is the body of one `run`'),
+}) satisfies z.ZodType<RunJobsRequest>;

@@ -2,6 +2,7 @@
 // so the zod schemas are in job-schemas.ts.
 
 import type { StopLevel } from '../link/worker-link.ts';
+import type { Problem } from '../problem.ts';
 import type { WaitReason } from './wait-reason.ts';
 
 export const JOB_STATUSES = [
@@ -26,6 +27,8 @@ const MB = 1_048_576;
 export const LIMITS = {
   runBodyBytes: 10 * MB,
   runsyncBodyBytes: 20 * MB,
+  /** Jobs that one request submits. */
+  jobsOfRequest: 100,
   outputBytes: 20 * MB,
   /** Total size of all chunks of one attempt. */
   chunkTotalBytes: 1024 * MB,
@@ -295,4 +298,18 @@ export interface RunRequest {
   webhook?: string;
   /** 1 to 255 characters. */
   idempotencyKey?: string;
+}
+
+/** The body of a request that submits several jobs. */
+export interface RunJobsRequest {
+  /** 1 to 100. */
+  jobs: RunRequest[];
+}
+
+/** One job of such a request: accepted, or refused. */
+export type SubmittedJob = { id: string; status: JobStatus } | { error: Problem };
+
+/** The jobs in the order of the request. */
+export interface RunJobsAnswer {
+  jobs: SubmittedJob[];
 }

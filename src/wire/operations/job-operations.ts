@@ -9,9 +9,10 @@ import {
   jobRecord,
   jobReference,
   purgeAnswer,
+  submittedJobs,
 } from '../answer-schemas.ts';
 import { ERROR_CODES, JOB_STATUSES, type JobRecord, LIMITS } from '../job/job.ts';
-import { idempotencyHeader, JOB_ID_PART, runRequest } from '../job/job-schemas.ts';
+import { idempotencyHeader, JOB_ID_PART, runJobsRequest, runRequest } from '../job/job-schemas.ts';
 import { JOB_ROUTES } from '../routes/routes.ts';
 import {
   answerJson,
@@ -93,6 +94,31 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
     headers: [IDEMPOTENCY_KEY],
     body: { schema: runRequest, example: RUN_EXAMPLE, maxBytes: LIMITS.runsyncBodyBytes },
     answers: answerJson(jobRecord, 'The record of the job.', RECORD_EXAMPLE),
+    refusals: [409],
+  },
+  runJobs: {
+    summary: 'Queue several jobs',
+    description:
+      `1 to ${LIMITS.jobsOfRequest} jobs, together at most ${LIMITS.runBodyBytes} bytes. Each is the body of one \`run\`. ` +
+      'All accepted jobs are on disk, by one commit. A job that is refused, because the queue is full or its ' +
+      '`idempotencyKey` was used with another body, has an `error`; the others are queued. If one job is invalid, ' +
+      'the whole request is refused and no job is queued. The request counts as one call for each job.',
+    body: {
+      schema: runJobsRequest,
+      example: { jobs: [RUN_EXAMPLE, { input: { prompt: 'A harbour at dawn' } }] },
+      maxBytes: LIMITS.runBodyBytes,
+    },
+    answers: answerJson(submittedJobs, 'Each job with its ID, or with the reason of its refusal.', {
+      jobs: [
+        { id: JOB_ID, status: 'IN_QUEUE' },
+        {
+          error: {
+            ...{ title: 'Queue is full', status: 429, code: 'queue_full' },
+            detail: "1000 jobs are queued, the endpoint's limit; retry later",
+          },
+        },
+      ],
+    }),
     refusals: [409],
   },
   getJobStatus: {

@@ -58,6 +58,7 @@ export function mapResources<T>(
 export const JOB_ROUTES = {
   runJob: { method: 'POST', path: '/v2/:endpoint/run', access: 'jobs:write' },
   runJobSync: { method: 'POST', path: '/v2/:endpoint/runsync', access: 'jobs:write' },
+  runJobs: { method: 'POST', path: '/v2/:endpoint/jobs', access: 'jobs:write' },
   getJobStatus: { method: 'GET', path: '/v2/:endpoint/status/:job', access: 'jobs:read' },
   streamJob: { method: 'GET', path: '/v2/:endpoint/stream/:job', access: 'jobs:read' },
   cancelJob: { method: 'POST', path: '/v2/:endpoint/cancel/:job', access: 'jobs:write' },

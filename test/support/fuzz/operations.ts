@@ -78,6 +78,9 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
     json: composeJob(dice),
     query: [['wait', '1000']],
   }),
+  runJobs: (dice) => ({
+    json: { jobs: Array.from({ length: dice.integer(1, 4) }, () => composeJob(dice)) },
+  }),
   getJobStatus: (dice) => (dice.chance(0.3) ? { query: [['ttl', '60000']] } : {}),
   streamJob: composeStreaming,
   listJobs: (dice) => ({

@@ -207,6 +207,7 @@ const WORKER = { workerId: 'w1', incarnation: 1 };
 export interface RunningJob {
   id: string;
   attempt: number;
+  input: Buffer;
   yieldChunks: (...chunks: string[]) => Promise<void>;
   log: (lines: string, dropped?: number) => Promise<void>;
   complete: (output?: string) => Promise<void>;
@@ -240,6 +241,7 @@ export async function takeJob({ link }: Platform): Promise<RunningJob> {
   return {
     id: jobId,
     attempt,
+    input: Buffer.from(lease.input),
     async yieldChunks(...chunks) {
       const sizes = chunks.map((chunk) => Buffer.byteLength(chunk));
       const body = Buffer.from(chunks.join(','));

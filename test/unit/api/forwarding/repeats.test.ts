@@ -1,6 +1,7 @@
 // Requests that are sent again although a node may have acted on them: after the death of the owner, and when the node
 // that has received them loses the endpoint.
 import { describe, expect, it, vi } from 'vitest';
+import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { ENDPOINT, readJson, submitJob, takeJob } from '../platform.ts';
 import { passOn, startFake } from './fake-node.ts';
@@ -20,6 +21,19 @@ async function startDying({ move, other, owner }: TwoNodes, endpointId?: string)
   move(dying.url, endpointId);
   other.placement.learn();
   return statuses;
+}
+
+/** The dead owner and the node that takes over have one store: the request reaches that node twice. */
+async function startReplaced({ learn, move, other }: TwoNodes, endpointId?: string) {
+  const dying = await startFake();
+  dying.answer(async (request, response) => {
+    move(other.nodeUrl, endpointId);
+    learn();
+    await passOn(request, other.nodeUrl);
+    response.destroy();
+  });
+  move(dying.url, endpointId);
+  other.placement.learn();
 }
 
 describe('after the owner has carried a request out and died, another node answers', () => {
@@ -79,19 +93,6 @@ describe('after the owner has carried a request out and died, another node answe
 });
 
 describe('after the owner has carried a request out and died, the node that received it takes over', () => {
-  /** The dead owner and the node that takes over have one store: the request reaches that node twice. */
-  async function startReplaced({ learn, move, other }: TwoNodes, endpointId?: string) {
-    const dying = await startFake();
-    dying.answer(async (request, response) => {
-      move(other.nodeUrl, endpointId);
-      learn();
-      await passOn(request, other.nodeUrl);
-      response.destroy();
-    });
-    move(dying.url, endpointId);
-    other.placement.learn();
-  }
-
   it('and answers a retry, which happens once', async () => {
     const nodes = await startNodes();
     const { learn, move, other } = nodes;
@@ -117,6 +118,42 @@ describe('after the owner has carried a request out and died, the node that rece
     const remove = () => other.call(`/v1/templates/${id}`, { method: 'DELETE' });
     expect((await remove()).status).toBe(204);
     expect((await remove()).status).toBe(404);
+  });
+});
+
+describe('jobs submitted with one request', () => {
+  const body = { jobs: [{ input: { n: 1 } }, { input: { n: 2 } }, { input: { n: 3 } }] };
+  const listing = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
+
+  it('get the same IDs if the owner dies after it has added them', async () => {
+    const nodes = await startNodes();
+    const { other, owner } = nodes;
+    const statuses = await startDying(nodes);
+    const answer = await readJson(await other.post(`/v2/${ENDPOINT}/jobs`, body));
+    expect(statuses).toEqual([200]);
+    const { jobs } = await owner.queue.jobs.list(listing);
+    expect(answer['jobs']).toEqual(jobs.toReversed().map(({ id, status }) => ({ id, status })));
+    expect(jobs).toHaveLength(3);
+  });
+
+  it('are added once if the node that received them takes over', async () => {
+    const nodes = await startNodes();
+    await startReplaced(nodes);
+    const answer = await readJson(await nodes.other.post(`/v2/${ENDPOINT}/jobs`, body));
+    const { jobs } = await nodes.other.queue.jobs.list(listing);
+    expect(answer['jobs']).toEqual(jobs.toReversed().map(({ id, status }) => ({ id, status })));
+    expect(jobs).toHaveLength(3);
+  });
+
+  it('are counted once, by the owner', async () => {
+    const rateGate = new RateGate({ minute: 7 });
+    const nodes = await startNodes({ settings: { server: { rateGate } } });
+    await startDying(nodes);
+    const send = () => nodes.other.post(`/v2/${ENDPOINT}/jobs`, body);
+    expect((await send()).status).toBe(200);
+    expect((await send()).status).toBe(200);
+    expect((await send()).status).toBe(429);
+    expect((await nodes.owner.queue.jobs.list(listing)).jobs).toHaveLength(6);
   });
 });
 
