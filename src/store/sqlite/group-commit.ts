@@ -23,6 +23,8 @@ const MAX_BYTES = 16 * 1_048_576;
 
 /** State of the open transaction. */
 interface Batch {
+  /** The transaction begins with the first query: a take that finds no job, for example, has none. */
+  hasBegun: boolean;
   /** The failure of the disk or file that ended the transaction for all of its operations. */
   failure: Error | undefined;
   /** The database refused a row that the memory wanted written: one of the operations is at fault. */
@@ -135,6 +137,7 @@ export class GroupCommit {
     const operations = this.#takePending();
     if (operations.length === 0) return;
     const batch: Batch = {
+      hasBegun: false,
       failure: undefined,
       refusal: undefined,
       bytes: 0,
@@ -145,10 +148,9 @@ export class GroupCommit {
     try {
       // An earlier rollback may have failed together with the disk.
       if (this.#connection.inTransaction) this.#connection.execute('rollback');
-      this.#connection.execute('begin immediate');
       this.#runAll(operations, batch);
       this.#writeMemory(batch);
-      this.#connection.execute('commit');
+      if (batch.hasBegun) this.#connection.execute('commit');
     } catch (error) {
       this.#rollBack();
       this.#memory?.undoTo(0);
@@ -161,7 +163,7 @@ export class GroupCommit {
       this.#batch = undefined;
     }
     this.#memory?.settle();
-    this.#commits++;
+    if (batch.hasBegun) this.#commits++;
     this.#gate?.spend(batch.bytes);
     const settle = () => {
       for (const operation of operations) operation.settle();
@@ -308,6 +310,7 @@ export class GroupCommit {
       for (const param of query.params) {
         if (typeof param === 'object' && param !== null) batch.bytes += param.byteLength;
       }
+      if (!batch.hasBegun) this.#begin(batch);
       const rows = this.#connection.run(query);
       if (!query.sql.startsWith('select')) batch.written.push(query);
       return rows;
@@ -317,6 +320,11 @@ export class GroupCommit {
       }
       throw error;
     }
+  }
+
+  #begin(batch: Batch): void {
+    this.#connection.execute('begin immediate');
+    batch.hasBegun = true;
   }
 
   #rollBack(): void {

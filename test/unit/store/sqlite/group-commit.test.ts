@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
@@ -46,6 +46,17 @@ describe('writes', () => {
     const before = countCommits();
     await Promise.all(Array.from({ length: 100 }, (_, i) => insert(`${i}`)));
     expect(countCommits() - before).toBe(1);
+  });
+
+  it('that ask the database nothing begin no transaction', async () => {
+    const { driver, store: own } = openSqlite({ path: join(folder, 'own.db') });
+    await addEndpoint(own);
+    const before = driver.commits;
+    await own.write(function* () {});
+    expect(driver.commits).toBe(before);
+    await own.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
+    expect(driver.commits).toBe(before + 1);
+    await own.close();
   });
 
   it('in different turns have separate commits', async () => {
