@@ -19,8 +19,8 @@ export class FileSync {
   readonly #now: () => number;
   /** Calls left for the thread pool; 0: the next one is made on the spot. */
   #pooled = 0;
-  /** Calls for the thread pool after the next slow one. */
-  #nextPooled = FIRST_POOLED;
+  /** Calls for the thread pool after the next slow one; 0: a slow call alone may have waited for another program. */
+  #nextPooled = 0;
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
@@ -47,8 +47,8 @@ export class FileSync {
   #note(ms: number): void {
     if (ms > SLOW_MS) {
       this.#pooled = this.#nextPooled;
-      this.#nextPooled = Math.min(2 * this.#nextPooled, MAX_POOLED);
-    } else this.#nextPooled = FIRST_POOLED;
+      this.#nextPooled = Math.min(Math.max(2 * this.#pooled, FIRST_POOLED), MAX_POOLED);
+    } else this.#nextPooled = 0;
   }
 }
 
