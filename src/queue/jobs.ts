@@ -25,13 +25,14 @@ import { listLaterTypes } from './leases/gpu-order.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
 import type { FreshOutputs } from './payloads/fresh-outputs.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
-import { measureOutput, readOutput } from './payloads/outputs.ts';
+import { measureOutput, type OutputBounds, readOutput } from './payloads/outputs.ts';
 import type { Positions } from './positions.ts';
 import {
   addMembers,
   type ComposeRecord,
   composeRecord,
   describeDetails,
+  hasOutput,
   toSummary,
 } from './records.ts';
 import type { QueueSettings } from './settings.ts';
@@ -125,7 +126,8 @@ export class Jobs {
     const { clock, outputs, payloads, removal, settings, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
-    const found = await store.read((tx) => readShown(tx, key, bounds));
+    const kept = outputs.takeKept(key);
+    const found = await store.read((tx) => readShown(tx, key, { ...bounds, kept }));
     const { facts, job, output } = found ?? raiseNoJob(key);
     const waitReason = facts && (await waits.describe(job, facts));
     if (typeof output !== 'number') return new ReadRecord(job, clock.now(), output, waitReason);
@@ -173,7 +175,9 @@ export class Jobs {
 
   /** Estimates the size of the record without reading the output. */
   async recordBytes(key: JobKey): Promise<number> {
-    const { settings, store } = this.#options;
+    const { outputs, settings, store } = this.#options;
+    const kept = outputs.keptBytes(key);
+    if (kept !== undefined) return kept;
     const bytes = await store.read((tx) => measureRecord(tx, key, settings.maxOutputBytes));
     return bytes ?? raiseNoJob(key);
   }
@@ -320,10 +324,13 @@ function* readOutlined(tx: Reader, key: JobKey): Step<Omit<ShownJob, 'output'> |
 function* readShown(
   tx: Reader,
   key: JobKey,
-  bounds: Parameters<typeof readOutput>[2],
+  { kept, ...bounds }: OutputBounds & { kept: Uint8Array | undefined },
 ): Step<ShownJob | undefined> {
   const found = yield* readOutlined(tx, key);
-  return found && { ...found, output: yield* readOutput(tx, found.job, bounds) };
+  if (!found) return undefined;
+  const { job } = found;
+  const isKept = kept && hasOutput(job) && job.outputKind === 'value';
+  return { ...found, output: isKept ? kept : yield* readOutput(tx, job, bounds) };
 }
 
 /** The limit of the group of a queued job, and its use. */

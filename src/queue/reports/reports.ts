@@ -118,11 +118,16 @@ export class Reports {
   }
 
   #apply(endpointId: string, report: Report, output?: StagedPayload): Promise<ReportReply> {
-    const { changes, presence, settings } = this.#options;
+    const { changes, outputs, presence, settings, signals } = this.#options;
     const gpuTypeOf = (workerId: string) => presence.find(endpointId, workerId)?.gpuType ?? null;
     const key = { endpointId, id: report.jobId };
+    const noteOutput = (small: Uint8Array | undefined) => {
+      if (small && signals.isEndAwaited(key)) outputs.keep(key, small);
+      else outputs.drop(key);
+    };
     return changes.commit(
-      (tx, step) => handleReport(tx, step, { key, report, settings, output, gpuTypeOf }),
+      (tx, step) =>
+        handleReport(tx, step, { key, report, settings, output, gpuTypeOf, noteOutput }),
       output ? 0 : report.body.length,
     );
   }
@@ -165,6 +170,8 @@ interface Application {
   /** The output, if it is stored already. */
   output: StagedPayload | undefined;
   settings: QueueSettings;
+  /** Called with the output of each outcome that is applied, if it is a value and not stored already. */
+  noteOutput: (output: Uint8Array | undefined) => void;
   /** GPU type than which the next attempt needs a later one. */
   outgrown: string | undefined;
 }
@@ -220,7 +227,7 @@ function* awaitDelivery(
 function* applyReport(
   tx: Transaction,
   step: StepOn,
-  { job, outgrown, output, report, settings }: Application,
+  { job, noteOutput, outgrown, output, report, settings }: Application,
 ): Step<void> {
   const decision = yield* step(job, toEvent(job, report, settings, outgrown));
   if ('refused' in decision)
@@ -231,8 +238,11 @@ function* applyReport(
     yield* tx.appendChunks({ ...keyOf(job), attempt: job.attempt }, batch);
   } else if (kind === 'log' && decision.job.logBytes > job.logBytes) {
     yield* tx.appendLog(job, job.logBytes, body);
-  } else if (kind === 'outcome' && decision.job.outputKind === 'value' && body.length > 0) {
-    if (decision.job.status === 'COMPLETED') yield* tx.putOutput(job, output ?? body);
+  } else if (kind === 'outcome') {
+    const { outputKind, status } = decision.job;
+    const hasValue = outputKind === 'value' && status === 'COMPLETED' && body.length > 0;
+    noteOutput(hasValue && !output ? body : undefined);
+    if (hasValue) yield* tx.putOutput(job, output ?? body);
   }
 }
 

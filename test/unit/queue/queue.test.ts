@@ -167,6 +167,14 @@ describe('waiting for the end', () => {
     expect(JSON.parse((await waiting).body.toString())).toMatchObject({ output: 7 });
   });
 
+  it('shows every client the same output: from memory, then from the store', async () => {
+    const id = await submitSync();
+    const waiting = [1, 2].map(() => platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER));
+    await worker.finish(await worker.takeOne(), completed, { body: '"ä"' });
+    const records = [...(await Promise.all(waiting)), await platform.queue.jobs.record(key(id))];
+    expect(records.map(({ body }) => JSON.parse(body.toString()).output)).toEqual(['ä', 'ä', 'ä']);
+  });
+
   it('ends when the job is cancelled', async () => {
     const id = await submitSync();
     const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);

@@ -42,3 +42,35 @@ describe('an offered output', () => {
     expect(outputs.take(KEY)).toBeUndefined();
   });
 });
+
+describe('a small output that is kept', () => {
+  it('is a copy, and is taken once', () => {
+    const outputs = new FreshOutputs(new ManualClock());
+    const given = Buffer.from('"a"');
+    outputs.keep(KEY, given);
+    given.fill(0);
+    expect(outputs.keptBytes(KEY)).toBe(3);
+    expect(outputs.takeKept({ ...KEY, endpointId: 'other' })).toBeUndefined();
+    expect(Buffer.from(outputs.takeKept(KEY) ?? []).toString()).toBe('"a"');
+    expect(outputs.takeKept(KEY)).toBeUndefined();
+    expect(outputs.keptBytes(KEY)).toBeUndefined();
+  });
+
+  it.each([
+    ['a large one', (outputs: FreshOutputs) => outputs.keep(KEY, Buffer.alloc(4_097))],
+    ['an outcome without one', (outputs: FreshOutputs) => outputs.drop(KEY)],
+  ])('is not taken for that of a later outcome: %s', (_name, note) => {
+    const outputs = new FreshOutputs(new ManualClock());
+    outputs.keep(KEY, BYTES);
+    note(outputs);
+    expect(outputs.takeKept(KEY)).toBeUndefined();
+  });
+
+  it('makes room for new ones, the oldest first', () => {
+    const outputs = new FreshOutputs(new ManualClock());
+    for (let id = 0; id <= 1_024; id++) outputs.keep({ endpointId: 'e', id: `${id}` }, BYTES);
+    expect(outputs.keptBytes({ endpointId: 'e', id: '0' })).toBeUndefined();
+    expect(outputs.keptBytes({ endpointId: 'e', id: '1' })).toBe(2);
+    expect(outputs.keptBytes({ endpointId: 'e', id: '1024' })).toBe(2);
+  });
+});
