@@ -1,5 +1,6 @@
 // Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { yieldToUrgent } from '../../base/slices.ts';
 import type { JobCriteria } from '../../queue/job-search.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -80,6 +81,8 @@ function handleSubmissions(
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
       const { id } = await useBody(request, () => submit(options, request, 'runsync'));
       forgetBody(request);
+      // The same commit may have given the job to a worker, which waits for it.
+      await yieldToUrgent();
       const key = { endpointId: request.params.endpoint, id };
       return sendEnd(request, reply, {
         ...{ queue, watches, key, waitMs },

@@ -1,6 +1,7 @@
 // Serves the worker's five verbs over HTTP: converts each request to a call of the worker link.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ByteBudget } from '../../base/byte-budget.ts';
+import { yieldToUrgent } from '../../base/slices.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { isCompletedReport } from '../../wire/link/common-shapes.ts';
 import {
@@ -137,7 +138,10 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
       const reports = readReports(request.body ?? NO_BYTES);
       const link = requireLink(options, request);
       const report = () => link.report({ ...caller, reports });
-      return sendJson(reply, await useBody(request, report));
+      const replies = await useBody(request, report);
+      // Clients that wait for the ends of these jobs get their answers first.
+      await yieldToUrgent();
+      return sendJson(reply, replies);
     },
   });
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ownTurn, runInSlices } from '../../../src/base/slices.ts';
+import { ownTurn, runInSlices, yieldToUrgent } from '../../../src/base/slices.ts';
 
 const done: string[] = [];
 
@@ -69,4 +69,18 @@ it('a turn of the event loop goes to one caller alone', async () => {
   const turns = await Promise.all(Array.from({ length: 5 }, () => ownTurn().then(() => turn)));
   isOver = true;
   expect(new Set(turns).size).toBe(5);
+});
+
+describe('what yields to urgent work', () => {
+  it('waits for the promise callbacks that follow, but for no turn of the event loop', async () => {
+    const order: string[] = [];
+    setImmediate(() => order.push('next phase'));
+    const urgent = async () => {
+      for (let step = 0; step < 100; step += 1) await undefined;
+      order.push('urgent');
+    };
+    const yielded = yieldToUrgent().then(() => order.push('yielded'));
+    await Promise.all([yielded, Promise.resolve().then(urgent)]);
+    expect(order).toEqual(['urgent', 'yielded']);
+  });
 });
