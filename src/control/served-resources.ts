@@ -64,7 +64,10 @@ export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, Bud
 export async function openResources(options: ResourcesOptions): Promise<OpenResources> {
   const { catalog, sealer = new SecretSealer([]) } = options;
   const { onVolumeGrown: onGrown, onVolumeRemoved: onRemoved } = options;
-  const networkVolumes = await openNetworkVolumes({ ...options, onGrown, onRemoved });
+  const budgets = await Budgets.open(options);
+  const findObstacle = (userId: string) => budgets.findObstacle(userId, null);
+  const volumeOptions = { ...options, findObstacle, onGrown, onRemoved };
+  const networkVolumes = await openNetworkVolumes(volumeOptions);
   const registries = await Registries.open({ ...options, sealer });
   catalog.attach({
     volumeNames: networkVolumes,
@@ -76,7 +79,6 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
   const templates = await openTemplates(options);
   const { listEndpoints = () => [], listPods = () => [] } = options;
   const users = { listEndpoints, listPods };
-  const budgets = await Budgets.open(options);
   return {
     ...{ templates, networkVolumes, registries, budgets },
     served: [

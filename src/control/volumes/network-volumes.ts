@@ -23,6 +23,8 @@ export interface NetworkVolumesOptions {
   catalog: Pick<Catalog, 'dataCenterFor' | 'hasDataCenter' | 'declaredVolumes'>;
   /** Pods of all users that still exist, those that are being created included. Default: none. */
   listPods?: (() => readonly PodUse[]) | undefined;
+  /** Why the user may create and grow no volume. Default: nothing keeps them from it. */
+  findObstacle?: ((userId: string) => string | undefined) | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Default: volumes are not billed. */
@@ -43,6 +45,7 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
   const {
     catalog,
     clock,
+    findObstacle = () => undefined,
     listPods = () => [],
     meters,
     onGrown,
@@ -50,6 +53,10 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
     quotas,
     store,
   } = options;
+  const requireBudget = (userId: string) => {
+    const obstacle = findObstacle(userId);
+    if (obstacle !== undefined) throw new ProblemError('over_budget', obstacle);
+  };
   return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, StoredNetworkVolume>({
     ...{ store, clock, quotas },
     ...{ name: 'networkVolumes', prefix: 'vol', record: storedNetworkVolume },
@@ -60,11 +67,18 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
         // A catalog has a data center.
         return { id, name, size, dataCenterId: place ?? '', declared: false, createdAt };
       },
-      change,
-      admit(_userId, given) {
-        const id = 'dataCenterId' in given ? given.dataCenterId : null;
-        if (id === null || catalog.hasDataCenter(id)) return;
-        throw refuse(`dataCenterId: data center ${JSON.stringify(id)} not found`);
+      change(before, update, userId) {
+        const after = change(before, update);
+        if (after.size !== before.size) requireBudget(userId);
+        return after;
+      },
+      admit(userId, given) {
+        if (!('dataCenterId' in given)) return;
+        const { dataCenterId: id } = given;
+        if (id !== null && !catalog.hasDataCenter(id)) {
+          throw refuse(`dataCenterId: data center ${JSON.stringify(id)} not found`);
+        }
+        requireBudget(userId);
       },
       admitRemoval(userId, id) {
         const users = listPods().filter(

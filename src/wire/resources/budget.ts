@@ -80,7 +80,8 @@ export const budgetRecord = storedBudget.extend({
   state: z
     .enum(['ok', 'warning', 'used_up'])
     .describe(
-      '`used_up`: no new pods and workers start before the next period; running ones go on',
+      '`used_up`: no new pods and workers start before the next period; running ones go on. If the budget is for all that ' +
+        'the user has, no network volumes are created or grown',
     ),
 });
 export type BudgetRecord = z.infer<typeof budgetRecord>;

@@ -31,7 +31,8 @@ const STATES: Readonly<Record<BudgetRecord['state'], { text: string; tone: Tone;
     used_up: {
       text: 'Used up',
       tone: 'bad',
-      title: 'No new pods and workers start before the next period. Running ones go on',
+      title:
+        'No new pods and workers start, and no volumes are created, before the next period. Running ones go on',
     },
   };
 

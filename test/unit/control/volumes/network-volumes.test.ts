@@ -37,6 +37,8 @@ async function open({ hasCopies = false } = {}) {
     /** Volumes on machines that can be called. */
     found: new Set<string>(),
     lists: 0,
+    /** In units of the bill. */
+    spent: 0n,
   };
   const volumes = {
     async remove(source: string) {
@@ -59,9 +61,11 @@ async function open({ hasCopies = false } = {}) {
       onVolumeRemoved: () => void removals.run(),
       onVolumeGrown: (source, sizeGb) => void grown.push([source, sizeGb]),
       ...{ log: silentLog, findEndpoint: () => undefined },
-      spending: () => ({ read: async () => [] }),
+      spending: () => ({
+        read: async (scopes) => scopes.map(() => ({ billed: state.spent, unseen: 0n })),
+      }),
     });
-    return { catalog, volumes: opened.networkVolumes };
+    return { catalog, volumes: opened.networkVolumes, budgets: opened.budgets };
   };
   const start = () => {
     removals.start();
@@ -124,6 +128,27 @@ describe('a network volume', () => {
     const shrunk = volumes.update('ada', id, { size: 19 });
     await expect(shrunk).rejects.toMatchObject({ code: 'invalid', errors: [errorAt('size')] });
     expect(await volumes.update('ada', id, { name: 'n' })).toMatchObject({ size: 20, name: 'n' });
+  });
+
+  it('can be neither created nor grown while a budget for all that the user has is used up', async () => {
+    const { budgets, state, volumes } = await open();
+    const { id } = await volumes.create('ada', creation);
+    const limit = { name: 'month', limit: 1, warnAt: 0.8, webhook: null, endpointId: null };
+    const budget = await budgets.create('ada', { ...limit, period: 'month', setBy: 'user' });
+    state.spent = 2n * 3_600_000_000_000n;
+    await budgets.observe((error) => {
+      throw error;
+    });
+    const refused = { code: 'over_budget', message: expect.stringContaining('"month" is used up') };
+    await expect(volumes.create('ada', creation)).rejects.toMatchObject(refused);
+    await expect(volumes.update('ada', id, { size: 20 })).rejects.toMatchObject(refused);
+    expect(await volumes.update('ada', id, { name: 'weights', size: 10 })).toMatchObject({
+      size: 10,
+    });
+    await volumes.create('bob', creation);
+    await volumes.remove('ada', id);
+    await budgets.update('ada', budget.id, { limit: 10 });
+    await volumes.create('ada', creation);
   });
 
   it('cannot be deleted while a pod has it, and the refusal names the pod', async () => {
