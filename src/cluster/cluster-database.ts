@@ -6,6 +6,7 @@ import type { Migration } from '../store/postgres/schema-versions.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import { Session, type SessionOptions } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
+import type { MigrationListener } from '../store/schema-migration.ts';
 import { number } from '../store/sql/rows.ts';
 import { DEFAULT_SHARDS } from './choose-shard.ts';
 import type { ClusterRows } from './cluster-rows.ts';
@@ -21,19 +22,21 @@ export interface ClusterDatabaseOptions {
   /** How long to wait for programs that use the schema and do not allow its migration, ms. */
   waitMs: number;
   connectTimeoutMs: number;
+  onMigrated: MigrationListener;
   /** As SessionOptions. */
   connect: SessionOptions['connect'];
 }
 
 /** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
 export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<void> {
-  const { connect, connectTimeoutMs, migrations, rows, shards, target, waitMs } = options;
+  const { connect, connectTimeoutMs, migrations, onMigrated, rows } = options;
+  const { shards, target, waitMs } = options;
   const session = await Session.connect({
     ...{ target, connect, connectTimeoutMs, statementTimeoutMs: MIGRATION_MS },
   });
   try {
     await checkServer(session);
-    await migrateShared(session, { target, rows, migrations, waitMs });
+    await migrateShared(session, { target, rows, migrations, waitMs, onMigrated });
     let found = await countShards(session, rows);
     if (found === 0) {
       // A platform without nodes would not learn that the database is shared from now on.

@@ -2,6 +2,7 @@
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import type { Migration } from '../store/postgres/schema-versions.ts';
 import type { SessionOptions } from '../store/postgres/session.ts';
+import type { MigrationListener } from '../store/schema-migration.ts';
 import type { ClusterView } from './cluster-view.ts';
 import type { LeaseClocks, LeaseTimes } from './node-lease.ts';
 
@@ -28,6 +29,8 @@ export interface MembershipOptions {
   migrations?: readonly Migration[];
   /** Called after each read of the view, also of an unchanged one, once `open` has resolved. Must not throw. */
   onView: (view: ClusterView) => void;
+  /** Called if this node has migrated the schema of an existing database. Default: ignored. */
+  onMigrated?: MigrationListener;
   /** Called with each failure of the connection or the database; the membership tries again. */
   onFailure: (error: unknown) => void;
   /**

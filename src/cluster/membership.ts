@@ -62,9 +62,9 @@ export class Membership {
   static async open(options: MembershipOptions): Promise<Membership> {
     const membership = new Membership(options);
     const { connectTimeoutMs, joinWaitMs } = membership.#timings;
-    const { connect, migrations = MIGRATIONS, shards, target } = options;
+    const { connect, migrations = MIGRATIONS, onMigrated = () => {}, shards, target } = options;
     const rows = membership.#rows;
-    const ofDatabase = { target, rows, migrations, shards, connect };
+    const ofDatabase = { target, rows, migrations, shards, connect, onMigrated };
     await prepareDatabase({ ...ofDatabase, connectTimeoutMs, waitMs: joinWaitMs });
     await membership.#joinFirst(performance.now() + joinWaitMs);
     membership.#running = membership.#run();

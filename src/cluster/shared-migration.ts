@@ -14,6 +14,7 @@ import type { Migration } from '../store/postgres/schema-versions.ts';
 import { UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import type { Session } from '../store/postgres/session.ts';
 import { describeUse, releaseLock, tryLock } from '../store/postgres/store-lock.ts';
+import type { MigrationListener } from '../store/schema-migration.ts';
 import { number } from '../store/sql/rows.ts';
 import type { ClusterRows } from './cluster-rows.ts';
 
@@ -29,6 +30,8 @@ export interface SharedMigrationOptions {
   migrations: readonly Migration[];
   /** How long to wait for programs that do not allow the migration, ms. */
   waitMs: number;
+  /** Called if this node has migrated the schema of an existing database. */
+  onMigrated: MigrationListener;
 }
 
 /** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
@@ -65,7 +68,8 @@ async function tryToMigrate(
   try {
     // The lock does not keep out a node that joins.
     if (hasNodes) return await migrateBeside(session, options);
-    await migrate(session, schema, migrations);
+    const migration = await migrate(session, schema, migrations);
+    if (migration) options.onMigrated(migration);
     return undefined;
   } finally {
     await releaseLock(session, schema);
@@ -78,8 +82,9 @@ async function tryToMigrate(
  */
 async function migrateBeside(
   session: Session,
-  { migrations, rows }: SharedMigrationOptions,
+  { migrations, onMigrated, rows }: SharedMigrationOptions,
 ): Promise<Error | undefined> {
+  const beganAt = performance.now();
   await session.execute(`begin; set local lock_timeout = '${TABLE_WAIT}'`);
   try {
     await session.execute('lock table node in share row exclusive mode');
@@ -88,6 +93,10 @@ async function migrateBeside(
     const refusal = isDone ? undefined : refuseOlder(await readVersions(session, rows), migrations);
     if (!isDone && !refusal) await session.execute(describeSteps(found, migrations));
     await session.execute(refusal ? 'rollback' : 'commit');
+    if (!isDone && !refusal) {
+      const durationMs = performance.now() - beganAt;
+      onMigrated({ from: found.version, to: migrations.length, durationMs });
+    }
     return refusal;
   } catch (error) {
     // The connection may have ended.

@@ -9,6 +9,7 @@ import {
 import { DatabaseSize } from '../store/postgres/database-size.ts';
 import { openPostgres, type PostgresDriver } from '../store/postgres/postgres.ts';
 import { codeOf, explainPostgresError } from '../store/postgres/postgres-errors.ts';
+import { logMigration } from '../store/schema-migration.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { PlatformOptionError } from './option-error.ts';
 import type { StoreLimits } from './platform-options.ts';
@@ -43,6 +44,7 @@ export async function openPostgresData(options: PostgresDataOptions): Promise<Po
       ...limits,
       target,
       onFailure: failures.note,
+      onMigrated: (migration) => logMigration(log, migration),
       onReconnect: failures.end,
       onLost: (error) => {
         log.error({ err: error }, 'database lost');

@@ -16,6 +16,7 @@ import { completeSettings } from '../../queue/settings.ts';
 import type { TracingOptions } from '../../queue/tracing/job-tracing.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
+import { logMigration, type MigrationListener } from '../../store/schema-migration.ts';
 import { openWorkerAccess } from '../compute/worker-access.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
@@ -72,6 +73,7 @@ export async function openNode(
   let nodeCompute: NodeCompute | undefined;
   const membership = await join({
     ...{ target, nodes, failures, waitMs: limits.lockWaitMs },
+    onMigrated: (migration) => logMigration(log, migration),
     onEnd: (error) => options.onNodeEnd?.(explainOpening(error, target)),
     onView: (view) => {
       node?.follow(view);
@@ -239,13 +241,14 @@ interface JoinOptions {
   failures: PostgresFailures;
   /** How long to wait for other nodes that keep this one out, ms. */
   waitMs: number | undefined;
+  onMigrated: MigrationListener;
   onView: (view: ClusterView) => void;
   onEnd: (error: unknown) => void;
 }
 
 /** @throws PlatformOptionError */
 async function join(options: JoinOptions): Promise<Membership> {
-  const { failures, nodes, onEnd, onView, target, waitMs } = options;
+  const { failures, nodes, onEnd, onMigrated, onView, target, waitMs } = options;
   // Without a number, a later node takes the one that the database has.
   const { shards, url } = nodes;
   const identity = { id: `node_${randomUUID()}`, url, shards };
@@ -255,6 +258,7 @@ async function join(options: JoinOptions): Promise<Membership> {
       target,
       ...identity,
       timings,
+      onMigrated,
       onView,
       onEnd,
       onFailure: failures.note,

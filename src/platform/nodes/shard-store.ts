@@ -4,6 +4,7 @@ import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { DatabaseSize } from '../../store/postgres/database-size.ts';
 import { openPostgres } from '../../store/postgres/postgres.ts';
 import { ShardLostError } from '../../store/postgres/store-lock.ts';
+import { logMigration } from '../../store/schema-migration.ts';
 import type { StoreLimits } from '../platform-options.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
 import type { ShardStore } from './shard-opener.ts';
@@ -37,6 +38,7 @@ export async function openShardStore(
     ...boundTimes(limits),
     ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
     onFailure: failures.note,
+    onMigrated: (migration) => logMigration(log.child({ shard }), migration),
     onReconnect: failures.end,
     onLost: (error) => {
       log.warn({ err: error, shard }, 'database of a shard lost');

@@ -3,6 +3,7 @@ import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { logMigration, type MigrationListener } from '../schema-migration.ts';
 import { openSqlite, type SqliteDriver } from '../sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../store.ts';
 import { DiskReserve, readFreeBytes } from './disk-reserve.ts';
@@ -87,11 +88,12 @@ export class StoreGuard {
       health.noteFailure(failure);
       if (failure.operation === 'sync') onLost?.();
     };
+    const onMigrated: MigrationListener = (migration) => logMigration(options.log, migration);
     const isNew = (statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0;
     const reserve = new DiskReserve({ path: `${path}.reserve`, bytes: reserveBytes });
     if (reserveBytes === 0) {
       reserve.release();
-      const opened = openSqlite({ path, onFailure });
+      const opened = openSqlite({ path, onFailure, onMigrated });
       return new StoreGuard(options, {
         ...opened,
         health,
@@ -103,7 +105,7 @@ export class StoreGuard {
     const gate = new SpaceGate(reserve);
     const isFull = (await readFreeBytes(dirname(path))) < MIN_FREE_BYTES;
     if (isFull) gate.close();
-    const opened = openInSpace({ path, onFailure, gate });
+    const opened = openInSpace({ path, onFailure, onMigrated, gate });
     if (gate.isFull) opened.driver.saveSpace();
     return new StoreGuard(options, { ...opened, health, isNew, reserve, gate });
   }
@@ -252,6 +254,7 @@ interface Opened {
 interface OpenOptions {
   path: string;
   onFailure: (failure: StoreFailure) => void;
+  onMigrated: MigrationListener;
   gate: SpaceGate;
 }
 

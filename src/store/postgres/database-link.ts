@@ -2,6 +2,7 @@
 // whose answer was lost.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../../base/backoff.ts';
+import type { MigrationListener } from '../schema-migration.ts';
 import { SchemaTooNewError } from '../schema-too-new.ts';
 import { StoreUnavailableError } from '../store.ts';
 import {
@@ -37,6 +38,8 @@ export interface LinkOptions extends SessionOptions {
   onOutage: () => void;
   /** Called when there is a connection again. */
   onReconnect: () => void;
+  /** Called if the schema of an existing database was migrated. */
+  onMigrated: MigrationListener;
   /** Called with each new session, before anything else uses it. */
   onSession: (session: Session) => Promise<void>;
   /** Called once, when nothing can be read or written any more. */
@@ -169,10 +172,14 @@ export class DatabaseLink {
     const { isExact, target } = this.#options;
     const found = await readSchemaVersion(session);
     if (isExact) requireKnown(found);
-    if (isLatest(found)) return requireUsable(found);
+    if (isLatest(found)) {
+      requireUsable(found);
+      return;
+    }
     const patient = await Session.connect({ ...this.#options, statementTimeoutMs: MIGRATION_MS });
     try {
-      await migrate(patient, target.schema);
+      const migration = await migrate(patient, target.schema);
+      if (migration) this.#options.onMigrated(migration);
     } finally {
       await patient.end();
     }

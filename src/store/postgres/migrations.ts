@@ -1,4 +1,5 @@
 // Applies the migrations that a database lacks, and decides which versions may use it.
+import type { SchemaMigration } from '../schema-migration.ts';
 import { SchemaTooNewError } from '../schema-too-new.ts';
 import { MIGRATIONS, type Migration } from './schema-versions.ts';
 import type { Session } from './session.ts';
@@ -17,16 +18,18 @@ export interface SchemaVersion {
 /**
  * Migrates the database to the latest version: all migrations or, if one fails, none. The session has the store's lock,
  * so no other program uses the tables meanwhile.
+ * @returns undefined if the database was new or needed no migration
  * @throws SchemaTooNewError
  */
 export async function migrate(
   session: Session,
   schema: string,
   migrations: readonly Migration[] = MIGRATIONS,
-): Promise<void> {
+): Promise<SchemaMigration | undefined> {
   const found = await readSchemaVersion(session);
   requireUsable(found, migrations.length);
-  if (isLatest(found, migrations)) return;
+  if (isLatest(found, migrations)) return undefined;
+  const beganAt = performance.now();
   const create = (await hasSchema(session)) ? [] : [`create schema ${schema}`];
   const steps = ['begin', ...create, describeSteps(found, migrations), 'commit'];
   try {
@@ -36,6 +39,8 @@ export async function migrate(
     await session.execute('rollback').catch(() => {});
     throw error;
   }
+  if (found.version === 0) return undefined;
+  return { from: found.version, to: migrations.length, durationMs: performance.now() - beganAt };
 }
 
 /** Whether no migration is left to apply. */

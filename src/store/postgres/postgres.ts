@@ -5,6 +5,7 @@ import { leaveCopy } from '../copy/copy-state.ts';
 import type { KeptJobsOptions } from '../live/kept-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
 import type { MemoryState } from '../live/memory-state.ts';
+import type { MigrationListener } from '../schema-migration.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqlStore } from '../sql/sql-store.ts';
 import { type Step, type Store, StoreUnavailableError, type WriteOptions } from '../store.ts';
@@ -45,6 +46,8 @@ export interface PostgresOptions {
   connect?: SessionOptions['connect'];
   /** Called with each failure of the connection or the database. Default: only the failed callers learn of it. */
   onFailure?: (error: unknown) => void;
+  /** Called if the schema of an existing database was migrated. Default: ignored. */
+  onMigrated?: MigrationListener;
   /** Called when a lost connection is replaced. Default: ignored. */
   onReconnect?: () => void;
   /**
@@ -135,6 +138,7 @@ export class PostgresDriver implements SqlDriver {
       isExact: options.isExact ?? false,
       mayReturn: options.mayReturn,
       onFailure: options.onFailure ?? (() => {}),
+      onMigrated: options.onMigrated ?? (() => {}),
       onSession,
       onOutage: () => {
         if (driver) driver.#rejectWaiting();

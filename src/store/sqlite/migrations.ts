@@ -1,13 +1,18 @@
 // Applies the migrations that a database lacks.
 import type { DatabaseSync } from 'node:sqlite';
+import type { SchemaMigration } from '../schema-migration.ts';
 import { SchemaTooNewError } from '../schema-too-new.ts';
 import { MIGRATIONS } from './schema-versions.ts';
 
 /**
  * Migrates the database to the latest version: all migrations or, if one fails, none. Throws
- * SchemaTooNewError if the database is newer.
+ * SchemaTooNewError if the database is newer. Returns undefined if the database was new or needed no migration.
  */
-export function migrate(database: DatabaseSync, migrations: readonly string[] = MIGRATIONS): void {
+export function migrate(
+  database: DatabaseSync,
+  migrations: readonly string[] = MIGRATIONS,
+): SchemaMigration | undefined {
+  const beganAt = performance.now();
   // Lock first: if two processes open a new file at once, the second finds it migrated.
   database.exec('begin immediate');
   try {
@@ -17,6 +22,8 @@ export function migrate(database: DatabaseSync, migrations: readonly string[] = 
     // Without a change nothing is written, so the platform can start on a full disk.
     if (found < migrations.length) database.exec(`pragma user_version = ${migrations.length}`);
     database.exec('commit');
+    if (found === 0 || found === migrations.length) return undefined;
+    return { from: found, to: migrations.length, durationMs: performance.now() - beganAt };
   } catch (error) {
     if (database.isTransaction) database.exec('rollback');
     throw error;

@@ -3,6 +3,7 @@ import { closeSync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import type { Checkpoint, CheckpointMode } from '../disk/checkpoint-thread.ts';
 import { FileSync } from '../disk/file-sync.ts';
+import type { MigrationListener } from '../schema-migration.ts';
 import type { Query, Row, SqlValue, Step } from '../store.ts';
 import { migrate } from './migrations.ts';
 import { MIGRATIONS } from './schema-versions.ts';
@@ -23,6 +24,8 @@ export interface ConnectionOptions {
    * in Node's thread pool if the disk is slow or the bytes are many.
    */
   syncFile?: (descriptor: number, bytes: number) => Promise<void>;
+  /** Called if the schema of an existing database was migrated. Default: ignored. */
+  onMigrated?: MigrationListener;
 }
 
 const MB = 1_048_576;
@@ -93,7 +96,8 @@ export class SqliteConnection {
         pragma journal_size_limit = ${walLimitBytes};
         pragma wal_autocheckpoint = 0;
       `);
-      migrate(this.#database, MIGRATIONS);
+      const migration = migrate(this.#database, MIGRATIONS);
+      if (migration) options.onMigrated?.(migration);
       if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
       this.#log = openLog(this.#walPath);
       // From here on `sync` puts commits on disk, not SQLite. SQLite still puts a new header of the log on disk

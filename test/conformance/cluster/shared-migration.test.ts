@@ -63,9 +63,11 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
   afterEach(async () => {
     await Promise.all(stores.splice(0).map((store) => store.close()));
     await Promise.all(joined.splice(0).map((each) => each.leave()));
+    onMigrated.mockClear();
   });
 
   const onEnd = vi.fn();
+  const onMigrated = vi.fn();
 
   async function join(id: string, migrations = MIGRATIONS, joinWaitMs = 300) {
     const member = await Membership.open({
@@ -77,6 +79,7 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
         onView: () => {},
         onFailure: () => {},
         onEnd,
+        onMigrated,
       },
       target: readPostgresUrl(url),
       timings: { leaseMs: 60_000, renewMs: 20, pollMs: 20, freeLockMs: 700, joinWaitMs },
@@ -100,6 +103,8 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
   describe('that the version before may run beside', () => {
     it('migrates while a leader of the version before reads and writes', async () => {
       const a = await join('a');
+      // The database was new.
+      expect(onMigrated).not.toHaveBeenCalled();
       const leader = await lead();
       await addEndpoint(leader);
       await leader.write((tx) => tx.insertJob(makeJob({ id: 'before' }), INPUT));
@@ -128,6 +133,8 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
       await join('a');
       await Promise.all(['b', 'c', 'd'].map((id) => join(id, rolling, 20_000)));
       expect(await version()).toBe(`${NEXT}|${THIS}`);
+      const migration = { from: THIS, to: NEXT, durationMs: expect.any(Number) };
+      expect(onMigrated.mock.calls).toEqual([[migration]]);
     });
 
     it('tries again if the table of a step is in use for long', async () => {

@@ -2,10 +2,13 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { StoreGuard, type StoreGuardOptions } from '../../../../src/store/disk/store-guard.ts';
+import { migrate } from '../../../../src/store/sqlite/migrations.ts';
+import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 
 const DEFAULTS = { reserveBytes: 0, eraseAfterMs: 50_000, checkMs: 0 };
@@ -39,6 +42,28 @@ it('logs a maintenance failure that lasts once a minute, with a count', async ()
   await clock.advance(60_000);
   expect(shown()).toEqual([failed, repeated, failed]);
 });
+
+it.each([0, 1_048_576])(
+  'logs that it has migrated an older file, with a reserve of %i',
+  async (reserveBytes) => {
+    const path = makePath();
+    const old = new DatabaseSync(path);
+    migrate(old, MIGRATIONS.slice(0, 3));
+    old.close();
+    const { guard, lines } = await openGuard({ path, reserveBytes });
+    const versions = { from: 3, to: MIGRATIONS.length };
+    const line = {
+      level: 30,
+      msg: 'database migrated',
+      ...versions,
+      durationMs: expect.any(Number),
+    };
+    expect(lines).toMatchObject([line]);
+    await guard.close();
+    expect((await openGuard({ path, reserveBytes })).lines).toEqual([]);
+    expect((await openGuard({ path: makePath(), reserveBytes })).lines).toEqual([]);
+  },
+);
 
 it('tests a write when asked for a fault, at most once a second', async () => {
   const { clock, guard } = await openGuard({ path: makePath() });
