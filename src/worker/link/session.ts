@@ -103,10 +103,10 @@ export class Session {
         onFailure?.(error);
         const again = pace.failures > 0;
         const waitMs = Math.min(pace.next(error), maxWaitMs?.() ?? Number.POSITIVE_INFINITY);
-        this.#log[again ? 'debug' : 'warn'](
-          { verb, code: error.code, err: error, waitMs },
-          'platform unreachable, retrying',
-        );
+        // Without `err`: its stack says nothing about the platform.
+        const note = { verb, code: error.code, reason: error.message, waitMs };
+        if (again) this.#log.debug(note, 'platform still unreachable, retrying');
+        else this.#log.warn(note, 'platform unreachable, retrying');
         const isOutage = error.code === 'unavailable' && !error.endpointMissing;
         if (isOutage) await sleep(this.#clock, waitMs, signal);
         else {
