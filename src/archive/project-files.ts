@@ -50,6 +50,8 @@ export interface Omission {
 export interface ProjectFiles {
   /** Sorted by path. */
   files: ProjectFile[];
+  /** Paths of the files that are probably secret, and that the ignore file names with `!`. */
+  secrets: string[];
   omissions: Omission[];
   /** Name of the ignore files that count. */
   ignoreFile: string;
@@ -73,9 +75,9 @@ export async function listProjectFiles(
   const ownPackage = await findOwnPackage(folder);
   const walk = new ProjectWalk(folder, { ignoreFile, limits, ownPackage });
   await walk.visit('', own ? [] : await readAncestors(folder));
-  const { files, omissions } = walk;
+  const { files, omissions, secrets } = walk;
   files.sort((one, other) => (one.path < other.path ? -1 : 1));
-  return { files, omissions, ignoreFile };
+  return { files, secrets, omissions, ignoreFile };
 }
 
 interface WalkOptions {
@@ -85,13 +87,14 @@ interface WalkOptions {
 
 class ProjectWalk {
   readonly files: ProjectFile[] = [];
+  readonly secrets: string[] = [];
   readonly omissions: Omission[] = [];
   readonly #folder: string;
   readonly #ignoreFile: string;
   readonly #limits: ArchiveLimits;
   /** Path of the tarball of millrace that the project installs. Workers use their own copy. */
   readonly #ownPackage: string | undefined;
-  readonly #secrets = ignore().add([...SECRETS, ...MORE_SECRETS]);
+  readonly #secretRules = ignore().add([...SECRETS, ...MORE_SECRETS]);
 
   constructor(
     folder: string,
@@ -138,6 +141,7 @@ class ProjectWalk {
     const problem = findPathProblem(path, this.#limits);
     if (problem !== undefined) throw new ArchiveError(`The path ${quotePath(path)} ${problem}`);
     this.files.push({ path, bytes });
+    if (this.#secretRules.ignores(path)) this.secrets.push(path);
     if (this.files.length > this.#limits.files) throw tooManyFiles(this.#limits);
   }
 
@@ -149,7 +153,7 @@ class ProjectWalk {
     if (NEVER.has(name) || tested === this.#ownPackage) return 'tool';
     const verdict = testLayers(tested, layers);
     const isWanted = verdict === 'wanted' && this.#ignoreFile === OWN_IGNORE_FILE;
-    if (!isWanted && this.#secrets.ignores(tested)) return 'secret';
+    if (!isWanted && this.#secretRules.ignores(tested)) return 'secret';
     return verdict === 'ignored' ? 'ignored' : undefined;
   }
 }

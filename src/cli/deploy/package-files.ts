@@ -1,8 +1,8 @@
 // Packs the files of a project, says what is in the archive, and checks that a worker could load the
 // handler from it.
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { PackedArchive } from '../../archive/pack.ts';
 import type { Omission, OmissionReason, ProjectFiles } from '../../archive/project-files.ts';
 import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
@@ -13,12 +13,17 @@ import type { Project } from './project.ts';
 
 /** Number of files that a summary names. */
 const NAMED_FILES = 3;
-const NAMED_OMISSIONS = 5;
+/** Number of paths that a line about secret or left-out files names. */
+const NAMED_PATHS = 5;
 
 const NPM_SETTINGS = '.npmrc';
 const NPM_SETTINGS_HINT =
   `Workers run npm without .npmrc. If npm needs this file: write \${NPM_TOKEN} in place of the token, ` +
   'add the line !.npmrc to .millraceignore, and give the token with --env NPM_TOKEN=TOKEN';
+
+const NPM_TOKEN_HINT =
+  `Whoever may read the endpoint's versions can read it: write \${NPM_TOKEN} in its place, and give the token with --env ` +
+  'NPM_TOKEN=TOKEN';
 
 const REASONS: Readonly<Record<OmissionReason, string>> = {
   ignored: 'ignored',
@@ -26,8 +31,13 @@ const REASONS: Readonly<Record<OmissionReason, string>> = {
   tool: 'packages, version control or platform data',
 };
 
+/** A token itself; a variable in its place is `${NPM_TOKEN}`. */
+const NPM_TOKEN = /^[^#;\n]*:?_(?:authToken|auth|password)\s*=\s*(?!["']?\$\{)\S/m;
+
 export interface PackedProject extends PackedArchive {
   listed: ProjectFiles;
+  /** Paths of the settings of npm that have a token. */
+  npmTokens: string[];
 }
 
 /** @throws CommandError if the files break a limit or a rule, or do not contain the handler */
@@ -41,8 +51,14 @@ export async function packProject({ entry, folder }: Project): Promise<PackedPro
       folder,
       listed.files.map(({ path }) => path),
     );
-    return { ...packed, listed };
+    return { ...packed, listed, npmTokens: await findNpmTokens(folder, listed.secrets) };
   });
+}
+
+async function findNpmTokens(folder: string, secrets: readonly string[]): Promise<string[]> {
+  const settings = secrets.filter((path) => basename(path) === NPM_SETTINGS);
+  const texts = await Promise.all(settings.map((path) => readFile(join(folder, path), 'utf8')));
+  return settings.filter((_, index) => NPM_TOKEN.test(texts[index] ?? ''));
 }
 
 /** Turns broken rules of archives, and files that cannot be read, into errors without a stack. */
@@ -79,7 +95,7 @@ export function describePackage(
   packed: PackedProject,
   { all }: { all: boolean },
 ): string {
-  const { bytes, files, listed, unpackedBytes } = packed;
+  const { bytes, files, listed, npmTokens, unpackedBytes } = packed;
   const sizes = `${formatSize(unpackedBytes)}, ${formatSize(bytes.length)} packed`;
   const count = files.length === 1 ? '1 file' : `${files.length} files`;
   const lines = [`${folder}: ${count}, ${sizes}, handler ${entry}`];
@@ -89,16 +105,23 @@ export function describePackage(
   if (listed.omissions.some(({ path, reason }) => path === NPM_SETTINGS && reason === 'secret')) {
     lines.push(`  ${NPM_SETTINGS_HINT}`);
   }
+  if (listed.secrets.length > 0) {
+    lines.push(`  sent (perhaps secret): ${nameSome(listed.secrets)}`);
+  }
+  for (const path of npmTokens) lines.push(`  ${path} has a token. ${NPM_TOKEN_HINT}`);
   return lines.join('\n');
 }
 
 function describeOmissions(omissions: readonly Omission[]): string[] {
   const groups = Map.groupBy(omissions, ({ reason }) => reason);
   return [...groups].map(([reason, all]) => {
-    const named = all.slice(0, NAMED_OMISSIONS).map(({ path }) => path);
-    const more = all.length > named.length ? ` and ${all.length - named.length} more` : '';
-    return `  left out (${REASONS[reason]}): ${named.join(', ')}${more}`;
+    return `  left out (${REASONS[reason]}): ${nameSome(all.map(({ path }) => path))}`;
   });
+}
+
+function nameSome(paths: readonly string[]): string {
+  const more = paths.length > NAMED_PATHS ? ` and ${paths.length - NAMED_PATHS} more` : '';
+  return `${paths.slice(0, NAMED_PATHS).join(', ')}${more}`;
 }
 
 function nameLargest(files: readonly { path: string; bytes: number }[]): string {

@@ -93,6 +93,32 @@ describe('packProject', () => {
     await expect(checkLoads(project, packed)).resolves.toBeUndefined();
   });
 
+  it('names the files that it packs although they are probably secret, and a token of npm', async () => {
+    const registry = '//npm.example.com/:_authToken';
+    await write({
+      'package.json': '{"type":"module"}',
+      'handler.ts': 'export default () => 1;',
+      'ca.pem': '',
+      '.env': '',
+      '.npmrc': `registry=https://npm.example.com\n${registry}=npm_token\n`,
+      '.millraceignore': '!.npmrc\n!ca.pem\n',
+    });
+    const describe = async () => {
+      const project = find('handler.ts');
+      return describePackage(project, await packProject(project), { all: false });
+    };
+    const text = await describe();
+    expect(text).toContain('\n  sent (perhaps secret): .npmrc, ca.pem\n');
+    expect(text).toContain('\n  left out (perhaps secret): .env\n');
+    expect(text).toContain('\n  .npmrc has a token. ');
+    expect(text).not.toContain('npm_token');
+    const variable = `\${NPM_TOKEN}`;
+    for (const token of [variable, `"${variable}"`]) {
+      await write({ '.npmrc': `${registry}=${token}\n# ${registry}=old\n` });
+      expect(await describe()).not.toContain('has a token');
+    }
+  });
+
   it('refuses a handler that is left out', async () => {
     await write({ 'package.json': '{}', '.gitignore': 'dist\n', 'dist/handler.js': '' });
     await expect(packProject(find('dist/handler.js'))).rejects.toThrow(
