@@ -78,12 +78,6 @@ export function mapSet<K, V>(map: Map<K, V>, key: K, value: V): void {
   apply(setEntry, map, [key, value]);
 }
 
-const readMapSize = Object.getOwnPropertyDescriptor(Map.prototype, 'size')?.get;
-
-export function mapSize(map: ReadonlyMap<unknown, unknown>): number {
-  return readMapSize ? apply(readMapSize, map, []) : map.size;
-}
-
 export function mapDelete<K>(map: Map<K, unknown>, key: K): void {
   apply(deleteEntry, map, [key]);
 }

@@ -2,6 +2,7 @@
 // and stops them, and passes their output to the reporter.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { TransientMap } from '../base/memory/transient-entries.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
 import type { GpuAccounts } from './gpu/gpu-accounts.ts';
@@ -35,7 +36,7 @@ export class Attempts {
   readonly #gpus: GpuAccounts | undefined;
   readonly #stuckAfterMs: number;
   readonly #failureLevel: CompleteWorkerOptions['failureLevel'];
-  readonly #attempts = new Map<string, Attempt>();
+  readonly #attempts = new TransientMap<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
   #mustRecycle = false;

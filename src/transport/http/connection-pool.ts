@@ -3,6 +3,7 @@
 import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
+import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { http } from '../../base/net/node-http.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 
@@ -40,7 +41,7 @@ export interface PostAnswer {
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #agent: Agent;
-  readonly #open = new Set<OpenPost>();
+  readonly #open = new TransientSet<OpenPost>();
   /** Connections that can carry a request: TLS has been negotiated. */
   readonly #ready = new WeakSet<Socket>();
   #isClosed = false;

@@ -1,5 +1,6 @@
 // The jobs that share one handler thread. When the thread ends, decides the outcome of each: which
 // job is to blame, and which jobs return to the queue. lane.ts ends the thread.
+import { TransientMap } from '../../base/memory/transient-entries.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import { describePlace } from '../../handler/attempt/stuck.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
@@ -26,7 +27,7 @@ type WriteLog = (lines: Uint8Array) => void;
 
 export class LaneJobs {
   readonly #writeLog: WriteLog;
-  readonly #jobs = new Map<number, ManagedExecution>();
+  readonly #jobs = new TransientMap<number, ManagedExecution>();
   #nextNumber = 1;
 
   constructor(writeLog: WriteLog) {

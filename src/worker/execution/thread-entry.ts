@@ -7,7 +7,7 @@ import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
 import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
-import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
+import { type AttemptSink, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
 import { bindBatches } from '../../handler/batch/bind.ts';
 import type { BatchCollector } from '../../handler/batch/collector.ts';
@@ -23,15 +23,12 @@ import { describeThrown } from '../../handler/thrown.ts';
 import {
   AbortSwitch,
   clearTimeout,
-  mapDelete,
-  mapGet,
-  mapSet,
-  mapSize,
   setImmediate,
   setTimeout,
   steadyTime,
   whenDone,
 } from '../../wire/primordials.ts';
+import { ThreadAttempts } from './thread-attempts.ts';
 import {
   type FromThread,
   type LaneTask,
@@ -60,7 +57,7 @@ class ThreadLane implements ConsoleOwner {
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<FromThread>;
   readonly #lines: LogLines;
-  readonly #attempts = new Map<number, Invocation>();
+  readonly #attempts = new ThreadAttempts();
   readonly #setupAbort = new AbortSwitch();
   readonly #builtIns = new BuiltInWatch();
   #handler: LoadedHandler | undefined;
@@ -127,7 +124,7 @@ class ThreadLane implements ConsoleOwner {
       this.#builtIns.settle();
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
-      collectStartGarbage(() => mapSize(this.#attempts) > 0);
+      collectStartGarbage(() => this.#attempts.size > 0);
     } catch (error) {
       this.#lines.flush();
       const check = error instanceof CheckError ? error.check : undefined;
@@ -158,7 +155,7 @@ class ThreadLane implements ConsoleOwner {
       this.#isCapacityDue = false;
       if (!this.#batches) return;
       const { fillMs, waiting } = this.#batches;
-      const free = this.#batches.countFree(mapSize(this.#attempts));
+      const free = this.#batches.countFree(this.#attempts.size);
       this.#outbox.push({ kind: 'capacity', received: this.#received, free, waiting, fillMs });
       this.#outbox.flush();
     });
@@ -187,10 +184,10 @@ class ThreadLane implements ConsoleOwner {
         this.#run(message, payload ?? new Uint8Array(0));
         return;
       case 'stop':
-        mapGet(this.#attempts, message.number)?.stop(message.reason, message.detail);
+        this.#attempts.get(message.number)?.stop(message.reason, message.detail);
         return;
       case 'grant':
-        mapGet(this.#attempts, message.number)?.grant(message.bytes);
+        this.#attempts.get(message.number)?.grant(message.bytes);
         return;
       case 'teardown':
         void this.#tearDown(message.thenWait);
@@ -213,9 +210,9 @@ class ThreadLane implements ConsoleOwner {
     const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock, tempParent };
     const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
-    mapSet(this.#attempts, number, running);
+    this.#attempts.add(number, running);
     whenDone(running.end, ({ recycle, outcome, output }) => {
-      mapDelete(this.#attempts, number);
+      this.#attempts.remove(number);
       outbox.push({ kind: 'end', number, outcome, recycle, changed: undefined }, output);
       this.#noteCapacity();
     });

@@ -3,6 +3,7 @@
 // platform has accepted a report, wants no more reports, or has settled the attempt.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { TransientMap } from '../../base/memory/transient-entries.ts';
 import {
   type LeaseRef,
   LinkError,
@@ -54,7 +55,7 @@ export class Reporter {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #outbox: Outbox;
-  readonly #listeners = new Map<AttemptReports, ReportListener>();
+  readonly #listeners = new TransientMap<AttemptReports, ReportListener>();
   /** Attempts of an earlier process. */
   readonly #restored = new Set<AttemptReports>();
   readonly #stopping = new AbortController();
