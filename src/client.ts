@@ -6,15 +6,11 @@ import { followLog, type LogOptions, type LogPage, readLogPage } from './client/
 import { chooseTrace } from './client/job-trace.ts';
 import { waitForEnd } from './client/job-wait.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
+import { type NewJob, type RunManyOptions, runMany, type SubmitResult } from './client/run-many.ts';
+import { composeSubmission, type JobReference, type SubmitOptions } from './client/submission.ts';
+import { Submissions } from './client/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
-import type {
-  ErrorCode,
-  JobDetails,
-  JobPolicy,
-  JobRecord,
-  JobStatus,
-  JobSummary,
-} from './wire/job/job.ts';
+import type { ErrorCode, JobDetails, JobRecord, JobStatus, JobSummary } from './wire/job/job.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/routes/route.ts';
@@ -50,6 +46,13 @@ export type {
 } from './client/resource-calls.ts';
 export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
 export type { Inputs, RunAllOptions, RunAllProgress, RunResult } from './client/run-all.ts';
+export type {
+  NewJob,
+  RunManyOptions,
+  RunManyProgress,
+  SubmitResult,
+} from './client/run-many.ts';
+export type { JobReference, SubmitOptions } from './client/submission.ts';
 export type { DeployOptions, NewVersion, VersionsClient } from './client/versions.ts';
 export {
   type ReceivedWebhook,
@@ -102,25 +105,11 @@ export type { DecisionRecord } from './wire/scaling/decision.ts';
 export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */
   endpoint: string;
-}
-
-export interface SubmitOptions {
-  policy?: JobPolicy;
   /**
-   * http or https URL to which the platform posts the record when the job has ended; see
-   * `verifyWebhook`.
+   * Calls of `run` that are made while two submissions are under way wait and share the next request. If false, each
+   * call sends a request of its own. Default true.
    */
-  webhook?: string;
-  /** Within the retention, the same key with the same body returns the same job. */
-  idempotencyKey?: string;
-  /**
-   * W3C trace context of the job; an invalid one is not sent. Default: the active span's, if the
-   * program has registered an OpenTelemetry SDK.
-   */
-  traceparent?: string;
-  /** Sent with `traceparent`; at most 512 characters. */
-  tracestate?: string;
-  signal?: AbortSignal;
+  sharedRequests?: boolean;
 }
 
 export interface CallOptions {
@@ -143,11 +132,6 @@ export interface JobListOptions {
   limit?: number;
 }
 
-export interface JobReference {
-  id: string;
-  status: JobStatus;
-}
-
 export interface JobList {
   /** Newest first. */
   jobs: JobSummary[];
@@ -163,6 +147,15 @@ export interface JobList {
 export interface Client<Handler = unknown> {
   /** Queues a job; fetch its result with `status` or `stream`. `input` is at most 10 MB of JSON. */
   run(input: InputOf<Handler>, options?: SubmitOptions): Promise<JobReference>;
+  /**
+   * Queues any number of jobs, at most 100 with each request, and returns a result for each, in the order of the jobs.
+   * A job that is refused rejects only its own result. A request is repeated as `run` is, so give each job an
+   * `idempotencyKey`. @throws the signal's reason, and what `jobs` or `onProgress` throw
+   */
+  runMany(
+    jobs: Inputs<NewJob<InputOf<Handler>>>,
+    options?: RunManyOptions,
+  ): Promise<SubmitResult[]>;
   /**
    * Queues a job and waits for its end, at most `waitMs` (1,000 to 300,000, default 90,000). After
    * that, it returns the current record and the job continues. `input` is at most 20 MB of JSON.
@@ -220,18 +213,14 @@ export interface Client<Handler = unknown> {
  */
 export function createClient<Handler = unknown>(options: ClientOptions): Client<Handler> {
   const caller = new ApiCaller(options);
-  const { endpoint } = options;
+  const { endpoint, sharedRequests: canShare = true } = options;
   const ofEndpoint = { endpoint };
+  const submissions = new Submissions({ caller, endpoint, canShare });
   const ofJob = (job: string) => ({ endpoint, job });
   const client: Client<Handler> = {
-    run: async (input, { signal, traceparent, tracestate, ...rest } = {}) =>
-      caller.json<JobReference>({
-        ...callOf(JOB_ROUTES.runJob, ofEndpoint),
-        headers: await chooseTrace({ traceparent, tracestate }),
-        body: { input, ...rest },
-        repeatable: rest.idempotencyKey !== undefined,
-        signal,
-      }),
+    run: async (input, submitOptions = {}) =>
+      submissions.submit(await composeSubmission(input, submitOptions)),
+    runMany: (jobs, runOptions = {}) => runMany({ caller, endpoint }, jobs, runOptions),
     runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobRecord<OutputOf<Handler>>>({
         ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),

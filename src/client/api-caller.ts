@@ -32,11 +32,15 @@ export interface ApiCall {
   query?: Readonly<Record<string, string | number | undefined>>;
   /** Body, sent as JSON. */
   body?: unknown;
+  /** Body that is JSON text already; instead of `body`. */
+  text?: string;
   /** Body that is not JSON; instead of `body`. */
   content?: Content;
   headers?: Readonly<Record<string, string>>;
   /** The call is idempotent, so it may be retried. Default true. */
   repeatable?: boolean;
+  /** Most retries of this call. Default: that of the client. */
+  repeats?: number;
   signal?: AbortSignal | undefined;
 }
 
@@ -77,7 +81,17 @@ const MOST_WAIT_MS = 60_000;
 /** Bytes of one part of a body whose progress is reported. */
 const SENT_AT_ONCE = 65_536;
 
+/** Most retries, unless the client's options say otherwise. */
+const REPEATS = 5;
+
 const REPEAT_PACE = { baseMs: 200, maxMs: 5_000, jitter: 0.2 };
+
+interface FailedCall {
+  failures: number;
+  /** It may be sent again although nobody knows whether it was carried out. */
+  isRepeatable: boolean;
+  repeats?: number | undefined;
+}
 
 export class ApiCaller {
   readonly #base: string;
@@ -109,19 +123,27 @@ export class ApiCaller {
     return { body: decode(body), headers };
   }
 
+  /** Wait before the next retry of a call that failed `failures` times, ms; undefined if it must not be retried. */
+  retryWaitMs(
+    error: unknown,
+    { failures, isRepeatable, repeats = this.#options.repeats ?? REPEATS }: FailedCall,
+  ): number | undefined {
+    if (failures > repeats || !isPassing(error, isRepeatable)) return undefined;
+    const asked = error instanceof ApiError ? (error.retryAfterMs ?? 0) : 0;
+    return Math.max(asked, backoffMs(failures, REPEAT_PACE));
+  }
+
   async #repeat(call: ApiCall): Promise<RawAnswer> {
-    const { repeats = 5 } = this.#options;
+    const { repeatable: isRepeatable = true, repeats, signal } = call;
     for (let failures = 1; ; failures++) {
       try {
         return await this.#tryOnce(call);
       } catch (error) {
-        call.signal?.throwIfAborted();
-        const repeat = failures <= repeats && isPassing(error, call.repeatable ?? true);
-        if (!repeat) throw error;
-        const asked = error instanceof ApiError ? (error.retryAfterMs ?? 0) : 0;
-        const waitMs = Math.max(asked, backoffMs(failures, REPEAT_PACE));
-        await sleep(systemClock, waitMs, call.signal);
-        call.signal?.throwIfAborted();
+        signal?.throwIfAborted();
+        const waitMs = this.retryWaitMs(error, { failures, isRepeatable, repeats });
+        if (waitMs === undefined) throw error;
+        await sleep(systemClock, waitMs, signal);
+        signal?.throwIfAborted();
       }
     }
   }
@@ -149,9 +171,10 @@ export class ApiCaller {
     if (key) headers.set('authorization', `Bearer ${key}`);
     const init: RequestInit = { method: call.method ?? 'GET', headers };
     if (call.signal) init.signal = call.signal;
-    if (call.body !== undefined) {
+    const json = call.text ?? (call.body === undefined ? undefined : JSON.stringify(call.body));
+    if (json !== undefined) {
       headers.set('content-type', 'application/json');
-      init.body = JSON.stringify(call.body);
+      init.body = json;
     }
     if (call.content) {
       headers.set('content-type', call.content.type);

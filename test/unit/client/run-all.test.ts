@@ -139,11 +139,13 @@ describe('runAll', () => {
   });
 
   it('cancels its jobs when its signal aborts, and rejects with the reason', async () => {
-    const { client, running } = await start();
+    const { client, platform } = await start();
+    const awaited = vi.spyOn(platform.queue.jobs, 'untilEnd');
     const abort = new AbortController();
     const inputs = Array.from({ length: 10 }, () => ({ hang: true }));
     const all = client.runAll(inputs, { concurrency: 4, signal: abort.signal });
-    await vi.waitFor(() => expect(running()).toBe(4));
+    // Then the client knows the IDs of its jobs.
+    await vi.waitFor(() => expect(awaited).toHaveBeenCalledTimes(4));
     abort.abort(new Error('enough'));
     await expect(all).rejects.toThrow('enough');
     const { jobs } = await client.jobs();

@@ -1,0 +1,172 @@
+// Submits any number of jobs, many with each request, with results in the order of the jobs.
+import type { ApiCaller } from './api-caller.ts';
+import { chooseTrace } from './job-trace.ts';
+import type { Inputs } from './run-all.ts';
+import type { JobOptions, JobReference, TraceOptions } from './submission.ts';
+import { SHARED_REQUEST, Submissions } from './submissions.ts';
+
+/** A job to submit: its input, and the options that `run` takes. */
+export interface NewJob<Input = unknown> extends JobOptions {
+  input: Input;
+}
+
+/** Of one job, as of `Promise.allSettled`. `reason`: an ApiError or UnreachableError. */
+export type SubmitResult = PromiseSettledResult<JobReference>;
+
+export interface RunManyProgress {
+  /** The job that has just been submitted or refused, from 0, and its result. */
+  index: number;
+  result: SubmitResult;
+  /** Jobs with a result, and how many of them were refused. */
+  done: number;
+  failed: number;
+}
+
+export interface RunManyOptions extends TraceOptions {
+  /** Called with each result, in the order of the answers. If it throws, `runMany` rejects. */
+  onProgress?: (progress: RunManyProgress) => void;
+  /** Ends the submissions; `runMany` then rejects with the signal's reason. The jobs that were submitted stay. */
+  signal?: AbortSignal;
+}
+
+/** Most jobs between the source and their answers: a request more than may be under way. */
+const WINDOW = {
+  jobs: (SHARED_REQUEST.underWay + 1) * SHARED_REQUEST.jobs,
+  /** Of their JSON, in UTF-16 units; one longer job has the window for itself. */
+  length: 8_000_000,
+} as const;
+
+/** @throws the signal's reason, and what `jobs` or `onProgress` throw */
+export async function runMany<Input>(
+  { caller, endpoint }: { caller: ApiCaller; endpoint: string },
+  jobs: Inputs<NewJob<Input>>,
+  { onProgress, signal, traceparent, tracestate }: RunManyOptions,
+): Promise<SubmitResult[]> {
+  const trace = await chooseTrace({ traceparent, tracestate });
+  signal?.throwIfAborted();
+  const submissions = new Submissions({ caller, endpoint, canShare: true, trace });
+  const run = new ManySubmissions(submissions, onProgress);
+  const onAbort = () => run.end(signal?.reason);
+  signal?.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await run.complete(jobs);
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+class ManySubmissions {
+  readonly #submissions: Submissions;
+  readonly #onProgress: RunManyOptions['onProgress'];
+  readonly #results: SubmitResult[] = [];
+  /** Ends the requests when the run has failed. */
+  readonly #abort = new AbortController();
+  /** Jobs that were submitted and have no result, and the length of their JSON. */
+  #jobs = 0;
+  #length = 0;
+  #done = 0;
+  #failed = 0;
+  /** Continue the current wait when a result has come, and when the run has failed. */
+  #onResult = () => {};
+  #onEnd = () => {};
+
+  constructor(submissions: Submissions, onProgress: RunManyOptions['onProgress']) {
+    this.#submissions = submissions;
+    this.#onProgress = onProgress;
+  }
+
+  end(reason: unknown): void {
+    this.#abort.abort(reason);
+    this.#onEnd();
+  }
+
+  async complete<Input>(jobs: Inputs<NewJob<Input>>): Promise<SubmitResult[]> {
+    const { signal } = this.#abort;
+    const iterator =
+      Symbol.asyncIterator in jobs ? jobs[Symbol.asyncIterator]() : jobs[Symbol.iterator]();
+    try {
+      for (let index = 0; ; index++) {
+        signal.throwIfAborted();
+        // No wait that is not needed: jobs that are submitted without one share a request.
+        const read = iterator.next();
+        const next = read instanceof Promise ? await this.#orEnd(read) : read;
+        if (next.done) break;
+        const body = this.#encode(next.value, index);
+        if (body === undefined) continue;
+        if (!this.#hasRoom(body)) await this.#until(() => this.#hasRoom(body));
+        this.#submit(body, { index, isRepeatable: next.value.idempotencyKey !== undefined });
+      }
+      await this.#until(() => this.#jobs === 0);
+    } catch (error) {
+      this.end(error);
+    }
+    if (!signal.aborted) return this.#results;
+    // Not awaited: a generator that waits for something returns only after that.
+    void Promise.resolve(iterator.return?.()).catch(() => {});
+    throw signal.reason;
+  }
+
+  /** @throws the signal's reason, however long the source waits */
+  #orEnd<T>(read: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#onEnd = () => reject(this.#abort.signal.reason);
+      read.then(resolve, reject);
+    });
+  }
+
+  /** A job that is not JSON is rejected by itself. */
+  #encode(job: NewJob, index: number): string | undefined {
+    try {
+      return JSON.stringify(job);
+    } catch (reason) {
+      this.#finish(index, { status: 'rejected', reason });
+      return undefined;
+    }
+  }
+
+  #hasRoom({ length }: string): boolean {
+    if (this.#jobs === 0) return true;
+    return this.#jobs < WINDOW.jobs && this.#length + length <= WINDOW.length;
+  }
+
+  #submit(body: string, { index, isRepeatable }: { index: number; isRepeatable: boolean }): void {
+    this.#jobs++;
+    this.#length += body.length;
+    const { signal } = this.#abort;
+    const finish = (result: SubmitResult) => {
+      this.#jobs--;
+      this.#length -= body.length;
+      this.#finish(index, result);
+    };
+    this.#submissions.submit({ body, isRepeatable, signal }).then(
+      (value) => finish({ status: 'fulfilled', value }),
+      (reason: unknown) => finish({ status: 'rejected', reason }),
+    );
+  }
+
+  #finish(index: number, result: SubmitResult): void {
+    if (this.#abort.signal.aborted) return;
+    this.#results[index] = result;
+    this.#done++;
+    if (result.status === 'rejected') this.#failed++;
+    try {
+      this.#onProgress?.({ index, result, done: this.#done, failed: this.#failed });
+    } catch (error) {
+      this.end(error);
+    }
+    this.#onResult();
+  }
+
+  /** Resolves at once or after a result. @throws the signal's reason */
+  async #until(isTrue: () => boolean): Promise<void> {
+    const { signal } = this.#abort;
+    while (!isTrue()) {
+      signal.throwIfAborted();
+      await new Promise<void>((resolve) => {
+        this.#onResult = resolve;
+        this.#onEnd = resolve;
+      });
+    }
+    signal.throwIfAborted();
+  }
+}

@@ -1,0 +1,252 @@
+// Submits jobs of one endpoint. Jobs that come while requests are under way wait and share the next request.
+import { systemClock } from '../base/clock.ts';
+import { LIMITS, type RunJobsAnswer, type SubmittedJob } from '../wire/job/job.ts';
+import { JOB_ROUTES } from '../wire/routes/routes.ts';
+import { type ApiCaller, ApiError, callOf, UnreachableError } from './api-caller.ts';
+import type { JobReference, Submission } from './submission.ts';
+
+/** Bounds of a request with many jobs. Lengths are those of the JSON, in UTF-16 units. */
+export const SHARED_REQUEST = {
+  jobs: LIMITS.jobsOfRequest,
+  length: 1_000_000,
+  /** A longer job gets a request of its own, so that small jobs do not wait for its transfer. */
+  lengthOfJob: 65_536,
+  /** Further jobs wait while this many requests are under way. */
+  underWay: 2,
+} as const;
+
+/** A submission that waits for a shared request, or is part of one. */
+interface Waiting extends Omit<Submission, 'trace'> {
+  resolve: (job: JobReference) => void;
+  reject: (reason: unknown) => void;
+  /** Requests that were answered with 429 or 503, or not at all. */
+  failures: number;
+  /** Most jobs of its next request: it is halved when a request is refused as a whole. */
+  most: number;
+  /** Its request; undefined while it waits. */
+  request: SharedRequest | undefined;
+  isSettled: boolean;
+}
+
+interface Refusal {
+  waiting: Waiting;
+  error: unknown;
+}
+
+interface SharedRequest {
+  /** Submissions whose callers still wait. */
+  left: number;
+  abort: AbortController | undefined;
+}
+
+/** A request without an answer for this long holds up no others: its connection may be dead. */
+const SLOW_MS = 5_000;
+
+/** Statuses of a request that is refused because of one of its jobs, or because of their number or size. */
+const REFUSED_CONTENT: ReadonlySet<number> = new Set([400, 413, 422]);
+const METHOD_NOT_ALLOWED = 405;
+
+export interface SubmissionsOptions {
+  caller: ApiCaller;
+  endpoint: string;
+  /** False: every job gets a request of its own. */
+  canShare: boolean;
+  /** Headers of the trace of all jobs. */
+  trace?: Readonly<Record<string, string>>;
+}
+
+export class Submissions {
+  readonly #caller: ApiCaller;
+  readonly #endpoint: { endpoint: string };
+  readonly #headers: Readonly<Record<string, string>>;
+  /** In the order of their calls. */
+  readonly #waiting = new Set<Waiting>();
+  #underWay = 0;
+  #isScheduled = false;
+  /** False for a platform that is older than requests with many jobs. */
+  #canShare: boolean;
+
+  constructor({ caller, canShare, endpoint, trace = {} }: SubmissionsOptions) {
+    this.#caller = caller;
+    this.#endpoint = { endpoint };
+    this.#headers = trace;
+    this.#canShare = canShare;
+  }
+
+  /** @throws ApiError, UnreachableError, the signal's reason */
+  submit(submission: Submission): Promise<JobReference> {
+    const { body, signal, trace } = submission;
+    if (!this.#canShare || trace || body.length > SHARED_REQUEST.lengthOfJob) {
+      return this.#sendAlone(submission);
+    }
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    return new Promise((resolve, reject) => this.#add(submission, resolve, reject));
+  }
+
+  #add(
+    { body, isRepeatable, signal }: Submission,
+    resolve: Waiting['resolve'],
+    reject: Waiting['reject'],
+  ): void {
+    const onAbort = () => {
+      this.#waiting.delete(waiting);
+      waiting.reject(signal?.reason);
+      const { request } = waiting;
+      if (request && --request.left === 0) request.abort?.abort();
+    };
+    const settle = () => {
+      waiting.isSettled = true;
+      signal?.removeEventListener('abort', onAbort);
+    };
+    const waiting: Waiting = {
+      ...{ body, isRepeatable, signal, failures: 0, most: SHARED_REQUEST.jobs },
+      ...{ request: undefined, isSettled: false },
+      resolve(job) {
+        settle();
+        resolve(job);
+      },
+      reject(reason) {
+        settle();
+        reject(reason);
+      },
+    };
+    signal?.addEventListener('abort', onAbort);
+    this.#waiting.add(waiting);
+    this.#schedule();
+  }
+
+  /** Sends after the current calls: those that are made together go together. */
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      this.#sendWaiting();
+    });
+  }
+
+  #sendWaiting(): void {
+    while (this.#waiting.size > 0 && this.#underWay < SHARED_REQUEST.underWay) {
+      this.#underWay++;
+      let isUnderWay = true;
+      const leave = () => {
+        if (!isUnderWay) return;
+        isUnderWay = false;
+        this.#underWay--;
+        this.#sendWaiting();
+      };
+      const stopTimer = systemClock.after(SLOW_MS, leave);
+      void this.#send(this.#takeBatch()).finally(() => {
+        stopTimer();
+        leave();
+      });
+    }
+  }
+
+  #takeBatch(): Waiting[] {
+    const batch: Waiting[] = [];
+    let most: number = SHARED_REQUEST.jobs;
+    let length = 0;
+    for (const waiting of this.#waiting) {
+      most = Math.min(most, waiting.most);
+      length += waiting.body.length;
+      const isFull = batch.length >= most || length > SHARED_REQUEST.length;
+      if (isFull && batch.length > 0) break;
+      this.#waiting.delete(waiting);
+      batch.push(waiting);
+    }
+    return batch;
+  }
+
+  /** Settles the submissions, or lets them wait again; never rejects. */
+  async #send(batch: readonly Waiting[]): Promise<void> {
+    const [first] = batch;
+    try {
+      if (first && batch.length === 1) {
+        // A wait for a retry must not hold up the others.
+        first.resolve(await this.#sendAlone({ ...first, repeats: 0 }));
+        return;
+      }
+      const jobs = await this.#sendTogether(batch);
+      const refused: Refusal[] = [];
+      for (const [index, waiting] of batch.entries()) {
+        const job = jobs[index];
+        if (job && 'id' in job) waiting.resolve(job);
+        else if (job) refused.push({ waiting, error: new ApiError(job.error, undefined) });
+      }
+      this.#repeatOrReject(refused);
+    } catch (error) {
+      this.#handleRefusal(batch, error);
+    }
+  }
+
+  async #sendTogether(batch: readonly Waiting[]): Promise<SubmittedJob[]> {
+    // If one caller cannot leave, the request is never aborted.
+    const canAbort = batch.every(({ signal }) => signal);
+    const abort = canAbort ? new AbortController() : undefined;
+    const request = { left: batch.length, abort };
+    for (const waiting of batch) waiting.request = request;
+    try {
+      const { jobs } = await this.#caller.json<RunJobsAnswer>({
+        ...callOf(JOB_ROUTES.runJobs, this.#endpoint),
+        headers: this.#headers,
+        text: `{"jobs":[${batch.map(({ body }) => body).join(',')}]}`,
+        // Each submission decides for itself.
+        repeats: 0,
+        signal: abort?.signal,
+      });
+      if (Array.isArray(jobs) && jobs.length === batch.length) return jobs;
+      throw new UnreachableError(`the response does not have ${batch.length} jobs`);
+    } finally {
+      for (const waiting of batch) waiting.request = undefined;
+    }
+  }
+
+  #handleRefusal(batch: readonly Waiting[], error: unknown): void {
+    const status = error instanceof ApiError ? error.status : 0;
+    const isShared = batch.length > 1;
+    if (isShared && status === METHOD_NOT_ALLOWED) this.#canShare = false;
+    else if (!isShared || !REFUSED_CONTENT.has(status)) {
+      this.#repeatOrReject(batch.map((waiting) => ({ waiting, error })));
+      return;
+    }
+    // In smaller requests, a job that is refused is at last alone.
+    const most = this.#canShare ? batch.length >> 1 : 1;
+    for (const waiting of batch) waiting.most = most;
+    this.#waitAgain(batch);
+  }
+
+  #repeatOrReject(refused: readonly Refusal[]): void {
+    const repeated: Waiting[] = [];
+    // One wait for all, so that they share a request again.
+    let waitMs = 0;
+    for (const { error, waiting } of refused) {
+      waiting.failures++;
+      const ownWaitMs = this.#caller.retryWaitMs(error, waiting);
+      if (ownWaitMs === undefined) waiting.reject(error);
+      else {
+        repeated.push(waiting);
+        waitMs = Math.max(waitMs, ownWaitMs);
+      }
+    }
+    if (repeated.length === 0) return;
+    systemClock.after(waitMs, () => this.#waitAgain(repeated));
+  }
+
+  #waitAgain(batch: readonly Waiting[]): void {
+    for (const waiting of batch) if (!waiting.isSettled) this.#waiting.add(waiting);
+    this.#schedule();
+  }
+
+  async #sendAlone(submission: Submission & { repeats?: number }): Promise<JobReference> {
+    const { body, isRepeatable, repeats, signal, trace = this.#headers } = submission;
+    return await this.#caller.json<JobReference>({
+      ...callOf(JOB_ROUTES.runJob, this.#endpoint),
+      headers: trace,
+      text: body,
+      repeatable: isRepeatable,
+      ...(repeats !== undefined && { repeats }),
+      signal,
+    });
+  }
+}
