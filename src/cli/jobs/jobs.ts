@@ -22,6 +22,7 @@ import { addCursor, pageOptions, showRecord } from '../resources/resource-comman
 import { formatTable } from '../table.ts';
 import { readDetails, shortenInput } from './job-details.ts';
 import { followOptions, printLog } from './job-log.ts';
+import { submitEach } from './submit-each.ts';
 import { noteWaits } from './wait-notes.ts';
 
 const endpoint = requiredText({
@@ -67,7 +68,11 @@ const submitOptions = {
   input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
   inputFile: text({
     placeholder: 'FILE',
-    help: 'file with the input of the job; - reads standard input; give either --input or --input-file',
+    help: 'file with the input of the job; - reads standard input; give one of --input, --input-file and --each',
+  }),
+  each: text({
+    placeholder: 'FILE',
+    help: 'file with the input of one job on each line, a JSON object; - reads standard input; not with --wait',
   }),
   executionTimeout: integer({
     min: LIMITS.executionTimeoutMs.min,
@@ -89,7 +94,9 @@ const submitOptions = {
   wait: flag({
     help: 'print chunks as they arrive, then the record, and on standard error why the job waits; exit code 1 unless the job is COMPLETED',
   }),
-  json: flag({ help: 'print one line of JSON; with --wait, one for each chunk with its metrics' }),
+  json: flag({
+    help: 'print one line of JSON; with --wait, one for each chunk with its metrics; with --each, one for each job with the number of its line',
+  }),
 };
 
 const streamOptions = {
@@ -112,21 +119,30 @@ export const jobsCommands: CommandGroup = {
       act: listJobs,
     }),
     submit: defineJobVerb({
-      summary: 'queue a job',
+      summary: 'queue a job, or one for each line of a file',
+      description: [
+        'With --each, up to 100 jobs share a request. The IDs are printed in the order of the lines. A line that is not ' +
+          'JSON, or whose job the platform refuses, is reported with its number on standard error, and the others are ' +
+          'submitted. If the platform does not respond or refuses all jobs, the command ends.',
+      ],
       takesJob: false,
       options: submitOptions,
       exitCodes: [
-        { code: EXIT.ok, meaning: 'job submitted; with --wait: the job is COMPLETED' },
+        {
+          code: EXIT.ok,
+          meaning: 'job submitted, with --each all jobs; with --wait: the job is COMPLETED',
+        },
         {
           code: EXIT.failed,
           meaning:
-            'the platform rejected the request or did not respond; with --wait: the job is not COMPLETED',
+            'the platform rejected a job or did not respond; with --wait: the job is not COMPLETED',
         },
         { code: EXIT.usage, meaning: 'wrong usage' },
       ],
       examples: [
         `millrace jobs submit --endpoint text-stream --input '{"text":"One. Two."}' --wait`,
         'millrace jobs submit --endpoint echo --input-file input.json --ttl 3600000',
+        'millrace jobs submit --endpoint echo --each inputs.jsonl --json > jobs.jsonl',
       ],
       act: submitJob,
     }),
@@ -246,16 +262,19 @@ function printRecord(record: JobRecord, json: boolean): number {
 
 async function submitJob(request: JobRequest<typeof submitOptions>): Promise<number> {
   const { client, json, values } = request;
-  const { executionTimeout, group, ttl, wait, webhook } = values;
+  const { each: file, executionTimeout, group, ttl, wait, webhook } = values;
   const policy: JobPolicy = {
     ...(executionTimeout !== undefined && { executionTimeout }),
     ...(ttl !== undefined && { ttl }),
     ...(group !== undefined && { group }),
   };
-  const reference = await client.run(readInput(values), {
+  const options = {
     ...(webhook !== undefined && { webhook }),
     ...(Object.keys(policy).length > 0 && { policy }),
-  });
+  };
+  checkSource(values);
+  if (file !== undefined) return await submitEach({ client, file, json, options });
+  const reference = await client.run(readInput(values), options);
   if (!wait) return printReference(reference, json);
   const started = new AbortController();
   void noteWaits(client, reference.id, started.signal);
@@ -292,11 +311,18 @@ async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<n
   return printLine(lines.join('\n'));
 }
 
-function readInput(given: Pick<OptionValues<typeof submitOptions>, 'input' | 'inputFile'>): object {
-  const { input, inputFile } = given;
-  if ((input === undefined) === (inputFile === undefined)) {
-    throw new UsageError('give either --input JSON or --input-file FILE');
+type SubmitValues = OptionValues<typeof submitOptions>;
+
+/** @throws UsageError unless the inputs come from one place */
+function checkSource({ each, input, inputFile, wait }: SubmitValues): void {
+  const given = [each, input, inputFile].filter((value) => value !== undefined);
+  if (given.length !== 1) {
+    throw new UsageError('give one of --input JSON, --input-file FILE and --each FILE');
   }
+  if (each !== undefined && wait) throw new UsageError('--each cannot be given with --wait');
+}
+
+function readInput({ input, inputFile }: Pick<SubmitValues, 'input' | 'inputFile'>): object {
   return inputFile === undefined
     ? parseObject('--input', input ?? '')
     : readObjectFile('--input-file', inputFile);

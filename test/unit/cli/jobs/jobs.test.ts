@@ -40,8 +40,11 @@ describe('millrace jobs submit', () => {
   });
 
   it.each([
-    [['--input', '{}', '--input-file', 'a.json'], 'give either --input JSON or --input-file FILE'],
-    [[], 'give either --input JSON or --input-file FILE'],
+    [['--input', '{}', '--input-file', 'a.json'], 'give one of --input JSON, --input-file FILE'],
+    [[], 'give one of --input JSON, --input-file FILE and --each FILE'],
+    [['--input', '{}', '--each', 'a.jsonl'], 'give one of --input JSON, --input-file FILE and'],
+    [['--each', 'a.jsonl', '--wait'], '--each cannot be given with --wait'],
+    [['--each', '/nowhere/a.jsonl'], '--each: /nowhere/a.jsonl cannot be read'],
     [['--input', '[]'], '--input must be a JSON object'],
     [['--input', '{'], '--input is not JSON'],
     [['--input-file', '/nowhere/a.json'], '--input-file: /nowhere/a.json cannot be read'],

@@ -1,0 +1,175 @@
+// `millrace jobs submit --each`: submits one job for each line of a file, many with each request.
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { createReadStream } from 'node:fs';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import {
+  ApiError,
+  type Client,
+  type NewJob,
+  type SubmitResult,
+  UnreachableError,
+} from '../../client.ts';
+import { EXIT } from '../command.ts';
+import { StatusLine } from '../deploy/status-line.ts';
+import { UsageError } from '../options.ts';
+import { print, printNote } from '../output.ts';
+import { parseObject } from '../resources/body-file.ts';
+
+type LineJob = NewJob<object>;
+
+export interface EachSubmission {
+  client: Client;
+  /** `-`: standard input. */
+  file: string;
+  /** Of every job. */
+  options: Omit<LineJob, 'input' | 'idempotencyKey'>;
+  json: boolean;
+}
+
+/** Statuses of a refusal that is about one job. */
+const ABOUT_ONE_JOB: ReadonlySet<number> = new Set([400, 409, 413, 422]);
+
+const SHOW_EVERY_JOBS = 100;
+
+/** Returns the exit code. @throws UsageError if the file cannot be read */
+export async function submitEach({ client, file, json, options }: EachSubmission): Promise<number> {
+  const source = await openSource(file);
+  const report = new Report(json);
+  await client.runMany(readJobs(source, { options, report }), {
+    onProgress: ({ index, result }) => report.add(index, result),
+  });
+  return report.finish();
+}
+
+async function openSource(file: string): Promise<Readable> {
+  if (file === '-') return process.stdin;
+  const source = createReadStream(file);
+  try {
+    await once(source, 'open');
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`--each: ${file} cannot be read: ${reason}`);
+  }
+  return source;
+}
+
+/** Reports the lines that are no JSON object, and goes on with the others; empty lines are no jobs. */
+async function* readJobs(
+  source: Readable,
+  { options, report }: { options: EachSubmission['options']; report: Report },
+): AsyncGenerator<LineJob> {
+  // A request that is repeated starts no second job.
+  const id = randomUUID();
+  let line = 0;
+  for await (const text of createInterface({
+    input: source,
+    crlfDelay: Number.POSITIVE_INFINITY,
+  })) {
+    line++;
+    if (report.isOver) return;
+    if (text.trim() === '') continue;
+    try {
+      const input = parseObject(`line ${line}`, text);
+      report.expect(line);
+      yield { input, ...options, idempotencyKey: `${id}-${line}` };
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error;
+      report.refuseLine(line, error.message);
+    }
+  }
+}
+
+/** Prints the results in the order of the lines, then how many there were. */
+class Report {
+  readonly #json: boolean;
+  /** Shown only if the results are not on the same terminal. */
+  readonly #status = new StatusLine();
+  /** Line of each job, by its index; printed ones are forgotten. */
+  readonly #lines = new Map<number, number>();
+  readonly #results = new Map<number, SubmitResult>();
+  #jobs = 0;
+  #printed = 0;
+  #submitted = 0;
+  #refused = 0;
+  #isOver = false;
+
+  constructor(json: boolean) {
+    this.#json = json;
+  }
+
+  /** The platform refuses every job. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** The next job is of this line. */
+  expect(line: number): void {
+    this.#lines.set(this.#jobs++, line);
+  }
+
+  refuseLine(line: number, message: string): void {
+    this.#refused++;
+    this.#status.note(message);
+    if (this.#json) this.#print(JSON.stringify({ line, error: { detail: message } }));
+  }
+
+  add(index: number, result: SubmitResult): void {
+    this.#results.set(index, result);
+    for (;;) {
+      const next = this.#results.get(this.#printed);
+      const line = this.#lines.get(this.#printed);
+      if (!next || line === undefined) break;
+      this.#results.delete(this.#printed);
+      this.#lines.delete(this.#printed);
+      this.#printed++;
+      this.#show(line, next);
+    }
+    const done = this.#submitted + this.#refused;
+    if (done % SHOW_EVERY_JOBS === 0) this.#showProgress();
+  }
+
+  #show(line: number, result: SubmitResult): void {
+    if (result.status === 'fulfilled') {
+      this.#submitted++;
+      const { id, status } = result.value;
+      this.#print(this.#json ? JSON.stringify({ line, id, status }) : `${id}  ${status}`);
+      return;
+    }
+    const { reason } = result;
+    this.#isOver ||= isOfAll(reason);
+    this.#refused++;
+    this.#status.note(`line ${line}: ${describe(reason)}`);
+    const error = reason instanceof ApiError ? reason.problem : { detail: describe(reason) };
+    if (this.#json) this.#print(JSON.stringify({ line, error }));
+  }
+
+  finish(): number {
+    this.#status.clear();
+    const refused = this.#refused;
+    const end = this.#isOver ? '; the lines that follow were not read' : '';
+    const count = `${this.#submitted} ${this.#submitted === 1 ? 'job' : 'jobs'} submitted`;
+    printNote(`millrace jobs submit: ${count}, ${refused} refused${end}\n`);
+    return refused === 0 ? EXIT.ok : EXIT.failed;
+  }
+
+  #showProgress(): void {
+    if (!this.#status.isTerminal || process.stdout.isTTY) return;
+    this.#status.show(`${this.#submitted} jobs submitted, ${this.#refused} refused`);
+  }
+
+  #print(line: string): void {
+    void print(`${line}\n`);
+  }
+}
+
+/** The next job would be refused too. */
+function isOfAll(reason: unknown): boolean {
+  if (reason instanceof ApiError) return !ABOUT_ONE_JOB.has(reason.status);
+  return reason instanceof UnreachableError;
+}
+
+function describe(reason: unknown): string {
+  return reason instanceof Error ? reason.message : String(reason);
+}
