@@ -32,10 +32,12 @@ export interface StandOptions {
   workerArgs?: string[];
   /** Further arguments of `millrace serve`. */
   platformArgs?: string[];
+  /** Calls the platform in another way than PlatformStand; not for `direct`. */
+  connect?: (platform: Platform, endpoint: string) => Stand;
 }
 
 export async function withStand<T>(
-  { carrier, handler, platformArgs = [], workerArgs = [] }: StandOptions,
+  { carrier, connect, handler, platformArgs = [], workerArgs = [] }: StandOptions,
   measure: (stand: Stand) => Promise<T>,
 ): Promise<T> {
   if (carrier === 'direct') {
@@ -52,7 +54,7 @@ export async function withStand<T>(
   const options = { url: link, key, endpoint: handler, handler: `handlers/${handler}.ts` };
   const worker = spawnWorker({ ...options, slots: SLOTS }, workerArgs);
   try {
-    return await measure(new PlatformStand(platform, handler));
+    return await measure(connect?.(platform, handler) ?? new PlatformStand(platform, handler));
   } finally {
     await stopProcess(worker);
     await platform.stop();

@@ -1,6 +1,7 @@
 // `npm run bench:peers [-- --rounds N] [-- --only TEXT --only TEXT]`: Millrace over HTTP beside other job queues on this
 // machine. Each round measures all of them, and a bare HTTP server.
 import { parseArgs } from 'node:util';
+import { LibraryStand } from '../library-stand.ts';
 import { median, percentile, sendLoad, timeEach } from '../load.ts';
 import { startFloor } from '../processes.ts';
 import { withStand } from '../stands.ts';
@@ -75,6 +76,16 @@ const millrace: Contestant = {
   measure: () => withStand({ carrier: 'HTTP', handler: 'noop' }, measureQueue),
 };
 
+const millraceClient: Contestant = {
+  name: 'Millrace over HTTP, client library',
+  settings: 'defaults, without a rate limit; callers share one client',
+  measure() {
+    const connect = (...stand: ConstructorParameters<typeof LibraryStand>) =>
+      new LibraryStand(...stand);
+    return withStand({ carrier: 'HTTP', handler: 'noop', connect }, measureQueue);
+  },
+};
+
 const millraceOnPostgres: Contestant = {
   name: 'Millrace over HTTP, on Postgres',
   settings: '--store postgres://…',
@@ -105,7 +116,7 @@ const bareFastify: Contestant = {
 };
 
 const contestants = [
-  ...[millrace, millraceOnPostgres, bareFastify],
+  ...[millrace, millraceClient, millraceOnPostgres, bareFastify],
   ...[bullmqAlways, bullmqEverysec, graphileWorker, pgBoss].map(toContestant),
 ].filter(({ name }) => values.only.some((text) => name.toLowerCase().includes(text.toLowerCase())));
 if (contestants.length === 0) throw new Error(`no contestant has "${values.only}" in its name`);
