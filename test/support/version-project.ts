@@ -5,7 +5,8 @@ import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { packFiles } from '../../src/archive/pack.ts';
 import type { Platform } from '../../src/client/platform-client.ts';
-import type { EndpointRecord, Rollout } from '../../src/wire/resources/endpoint.ts';
+import type { EndpointRecord } from '../../src/wire/resources/endpoint.ts';
+import type { Rollout } from '../../src/wire/resources/rollout.ts';
 
 /** Texts by path. */
 export type ProjectTexts = Readonly<Record<string, string>>;

@@ -1,6 +1,7 @@
 // Follows the rollout of a version until the endpoint runs it, or keeps the earlier one.
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EndpointRecord, Rollout } from '../../wire/resources/endpoint.ts';
+import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import type { Rollout } from '../../wire/resources/rollout.ts';
 
 const POLL_MS = 500;
 

@@ -1,6 +1,7 @@
 // `millrace deploy --list`: prints the versions of an endpoint.
 import { escapeLine } from '../../base/text/printable.ts';
-import type { EndpointRecord, Rollout } from '../../wire/resources/endpoint.ts';
+import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import type { Rollout } from '../../wire/resources/rollout.ts';
 import type { VersionRecord } from '../../wire/resources/version.ts';
 import { EXIT } from '../command.ts';
 import { UsageError } from '../options.ts';

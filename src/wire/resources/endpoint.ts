@@ -5,6 +5,7 @@ import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
 import { DEFAULT_VOLUME_PATH, storedVolume, volumeFields } from './endpoint-volume.ts';
+import { rollout, storedRollout } from './rollout.ts';
 
 /** Path segments that the pod API uses below `/v2/`. */
 const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];
@@ -103,31 +104,6 @@ const deploymentFields = {
 export const HANDLER_SOURCES = ['TEMPLATE', 'VERSION'] as const;
 export type HandlerSource = (typeof HANDLER_SOURCES)[number];
 
-/** `CHECKING`: one worker has to load the version. `ROLLING`: the others are being replaced. */
-export const ROLLOUT_STATES = ['CHECKING', 'ROLLING', 'DONE', 'FAILED'] as const;
-
-/** The last deployment of a version. */
-export const rollout = z.object({
-  version: z.int().min(1),
-  from: z.int().nullable().describe('Version that ran before; null: none, or the template'),
-  state: z
-    .enum(ROLLOUT_STATES)
-    .describe(
-      '`CHECKING`: one worker has to load the version; `ROLLING`: the other workers are being replaced; ' +
-        '`FAILED`: the version did not load, or its workers crashed while the others were being replaced; the earlier ' +
-        'version goes on',
-    ),
-  reason: z
-    .string()
-    .nullable()
-    .describe("Why it failed, with the worker's last output, or what it waits for"),
-  workersReady: z.int().describe('Workers that run the version and have connected'),
-  workersTotal: z.int().describe('All workers, also those of earlier versions'),
-  startedAt: z.iso.datetime(),
-  endedAt: z.iso.datetime().nullable(),
-});
-export type Rollout = z.infer<typeof rollout>;
-
 interface DeploymentParts {
   type: EndpointType;
   source?: HandlerSource;
@@ -224,16 +200,6 @@ export const endpointUpdate = z.strictObject({
     .describe('must be REQUEST_COUNT for a load-balancing endpoint'),
 });
 export type EndpointUpdate = z.infer<typeof endpointUpdate>;
-
-/** A rollout as it is stored. */
-export const storedRollout = z.strictObject({
-  ...rollout.shape,
-  /** When the check worker must have connected, Unix ms. */
-  checkUntil: z.number(),
-  /** The workers ran the template before; left out otherwise, because earlier releases do not know it. */
-  fromSource: z.literal('TEMPLATE').exactOptional(),
-});
-export type StoredRollout = z.infer<typeof storedRollout>;
 
 /** How the platform runs an endpoint's workers. A declared endpoint has none. */
 export const endpointDeployment = z.strictObject({

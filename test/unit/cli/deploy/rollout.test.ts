@@ -4,8 +4,9 @@ import { chooseSame } from '../../../../src/cli/deploy/deployment.ts';
 import { chooseEarlier } from '../../../../src/cli/deploy/rollback.ts';
 import { describeProgress, findEnd, followRollout } from '../../../../src/cli/deploy/rollout.ts';
 import { formatVersions } from '../../../../src/cli/deploy/version-list.ts';
-import type { EndpointRecord, Rollout } from '../../../../src/wire/resources/endpoint.ts';
+import type { EndpointRecord } from '../../../../src/wire/resources/endpoint.ts';
 import { ENDPOINT_EXAMPLE } from '../../../../src/wire/resources/endpoint.ts';
+import type { Rollout } from '../../../../src/wire/resources/rollout.ts';
 
 const startedAt = '2026-01-15T09:31:00.000Z';
 const goal = { version: 3, startedAt };

@@ -2,7 +2,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { beginRollout } from '../../../../src/control/versions/rollout.ts';
 import { OWNER } from '../../../../src/store/store.ts';
-import type { Rollout } from '../../../../src/wire/resources/endpoint.ts';
+import type { Rollout } from '../../../../src/wire/resources/rollout.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
 import { makeGpus } from '../gpus.ts';
 
