@@ -52,7 +52,8 @@ export class FileSync {
   }
 }
 
-function syncInPool(descriptor: number): Promise<void> {
+/** Resolves when the content of the file is on disk. @throws the system's error */
+export function syncInPool(descriptor: number): Promise<void> {
   return new Promise((resolve, reject) => {
     fdatasync(descriptor, (error) => (error ? reject(error) : resolve()));
   });

@@ -17,6 +17,15 @@ const LONG_PAGES = 4_000;
 const LONG_PAGES_FULL_DISK = 250;
 
 /**
+ * Copies beside commits go on until commits have added no more than this meanwhile: the rest is copied while none
+ * is made.
+ */
+const FEW_PAGES = 256;
+
+/** Most copies beside commits: a commit may add pages faster than the disk takes them. */
+const MAX_BESIDE = 3;
+
+/**
  * Before this version SQLite may lose pages if a commit begins the log again while another connection copies it
  * (sqlite.org/wal.html#walresetbug).
  */
@@ -27,6 +36,8 @@ export interface LogCopiesOptions {
   checkpointer: Pick<Checkpointer, 'run' | 'close'>;
   /** Copies if there is no thread. */
   connection: Pick<SqliteConnection, 'copyLog'>;
+  /** Puts the database file on disk, while commits go on. */
+  syncFile: () => Promise<void>;
   /** Runs it while nothing is written or read. */
   runAlone: <T>(act: () => Promise<T>) => Promise<T>;
   /** Called with each failure of the disk, after which the next copy may succeed. */
@@ -88,8 +99,11 @@ export class LogCopies {
 
   async #copy(mode: CheckpointMode): Promise<boolean> {
     try {
-      if (this.#isBesideSafe) await this.#run('passive');
-      const { copied, isBusy, pages } = await this.#options.runAlone(() => this.#run(mode));
+      if (this.#isBesideSafe && !(await this.#copyBeside())) return false;
+      const { copied, isBusy, pages } = await this.#options.runAlone(() => {
+        this.#uncopied = 0;
+        return this.#run(mode);
+      });
       return !isBusy && copied === pages;
     } catch (error) {
       if (!isStorageFailure(error)) throw error;
@@ -98,6 +112,26 @@ export class LogCopies {
       else this.#options.onFailure(error);
       return false;
     }
+  }
+
+  /**
+   * SQLite puts the file on disk only after a copy of the whole log, so without a call of its own here all commits
+   * would wait for that. Returns false if the disk has failed.
+   */
+  async #copyBeside(): Promise<boolean> {
+    for (let copies = 0; copies < MAX_BESIDE; copies++) {
+      this.#uncopied = 0;
+      await this.#run('passive');
+      try {
+        await this.#options.syncFile();
+      } catch (error) {
+        // The disk may have dropped pages: SQLite would not copy them again.
+        this.#options.onLost(error);
+        return false;
+      }
+      if (this.#uncopied <= FEW_PAGES) break;
+    }
+    return true;
   }
 
   /** Waits for the copies that run. */
@@ -109,7 +143,6 @@ export class LogCopies {
 
   #copyInBackground(): void {
     if (this.#running.size > 0) return;
-    this.#uncopied = 0;
     this.copy('passive').catch((error: unknown) => {
       // After a failure the next commits try again.
       if (!(error instanceof StoreUnavailableError)) this.#options.onFailure(error);

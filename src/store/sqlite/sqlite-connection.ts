@@ -2,7 +2,7 @@
 import { closeSync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import type { Checkpoint, CheckpointMode } from '../disk/checkpoint-thread.ts';
-import { FileSync } from '../disk/file-sync.ts';
+import { FileSync, syncInPool } from '../disk/file-sync.ts';
 import type { MigrationListener } from '../schema-migration.ts';
 import type { Query, Row, SqlValue, Step } from '../store.ts';
 import { migrate } from './migrations.ts';
@@ -75,6 +75,10 @@ export class SqliteConnection {
   readonly #log: number | undefined;
   /** Puts all commits on disk, as `syncFile` does. Undefined for a database in memory. */
   readonly sync: ((bytes: number) => Promise<void>) | undefined;
+  /** Descriptor of the database file. It stays open as long as SQLite's own: closing it ends SQLite's locks of the file. */
+  readonly #file: number | undefined;
+  /** Puts the database file on disk, in the thread pool. Undefined for a database in memory. */
+  readonly syncDatabase: (() => Promise<void>) | undefined;
 
   constructor(options: ConnectionOptions) {
     const { path, cacheBytes = 64 * MB, walLimitBytes = 64 * MB } = options;
@@ -99,7 +103,8 @@ export class SqliteConnection {
       const migration = migrate(this.#database, MIGRATIONS);
       if (migration) options.onMigrated?.(migration);
       if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
-      this.#log = openLog(this.#walPath);
+      this.#log = openIfExists(this.#walPath);
+      this.#file = this.#log === undefined ? undefined : openIfExists(path);
       // From here on `sync` puts commits on disk, not SQLite. SQLite still puts a new header of the log on disk
       // before the frames behind it, and the log before a checkpoint.
       if (this.#log !== undefined) this.#database.exec('pragma synchronous = normal');
@@ -108,8 +113,10 @@ export class SqliteConnection {
       throw error;
     }
     const log = this.#log;
+    const file = this.#file;
     const { syncFile = new FileSync().run } = options;
     this.sync = log === undefined ? undefined : (bytes) => syncFile(log, bytes);
+    this.syncDatabase = file === undefined ? undefined : () => syncInPool(file);
   }
 
   get inTransaction(): boolean {
@@ -211,6 +218,7 @@ export class SqliteConnection {
     this.#statements.clear();
     this.#database.close();
     if (this.#log !== undefined) closeSync(this.#log);
+    if (this.#file !== undefined) closeSync(this.#file);
   }
 
   #prepare(sql: string): Statement {
@@ -235,8 +243,7 @@ function refuseLoneLog(path: string): void {
   if (sizeOf(path) === 0 && logBytes > LOG_HEADER_BYTES) throw new LoneLogError(path, logBytes);
 }
 
-/** SQLite locks other files of the database only, so closing this descriptor ends no lock of it. */
-function openLog(path: string): number | undefined {
+function openIfExists(path: string): number | undefined {
   const exists = statSync(path, { throwIfNoEntry: false }) !== undefined;
   return exists ? openSync(path, 'r+') : undefined;
 }

@@ -87,13 +87,15 @@ export class SqliteDriver implements SqlDriver {
       memory,
       sync: this.#connection.sync,
     });
-    if (this.#connection.sync) this.#copies = this.#createCopies();
+    const { syncDatabase } = this.#connection;
+    if (syncDatabase) this.#copies = this.#createCopies(syncDatabase);
   }
 
-  #createCopies(): LogCopies {
+  #createCopies(syncFile: () => Promise<void>): LogCopies {
     return new LogCopies({
       checkpointer: new Checkpointer(this.#path),
       connection: this.#connection,
+      syncFile,
       runAlone: (act) => this.#commits.durability.runAlone(act),
       onFailure: (error) =>
         this.#reportAs('checkpoint', error, nameStorageFailure(error) ?? 'UNKNOWN'),

@@ -102,6 +102,7 @@ describe('copies of the log without a thread', () => {
         close: async () => {},
       },
       connection: { copyLog },
+      syncFile: async () => {},
       runAlone: (act) => act(),
       onFailure: (error) => errors.push(`failed: ${error}`),
       onLost: (error) => errors.push(`lost: ${error}`),
@@ -138,6 +139,74 @@ describe('copies of the log without a thread', () => {
     expect(await copies.copy('passive')).toBe(false);
     await copies.close();
     expect(errors).toEqual([`${outcome}: Error: error ${errcode}`]);
+  });
+});
+
+describe('copies of the log beside commits', () => {
+  const DONE: Checkpoint = { isBusy: false, pages: 9, copied: 9 };
+  /** More than commits may leave to the copy for which they wait. */
+  const MANY_PAGES = 1_000;
+  let events: string[];
+  let copies: LogCopies;
+
+  /** @param commit called while the thread copies */
+  function makeCopies({ commit = () => {}, syncFile = async () => {} }): LogCopies {
+    return new LogCopies({
+      checkpointer: {
+        run: async (mode) => {
+          events.push(mode);
+          commit();
+          return DONE;
+        },
+        close: async () => {},
+      },
+      connection: { copyLog: () => DONE },
+      syncFile: () => {
+        events.push('sync');
+        return syncFile();
+      },
+      runAlone: (act) => {
+        events.push('alone');
+        return act();
+      },
+      onFailure: (error) => events.push(`failed: ${error}`),
+      onLost: (error) => events.push(`lost: ${error}`),
+    });
+  }
+
+  beforeEach(() => {
+    events = [];
+  });
+  afterEach(() => copies.close());
+
+  it('put the file on disk before commits have to wait for the rest', async () => {
+    copies = makeCopies({});
+    expect(await copies.copy('truncate')).toBe(true);
+    expect(events).toEqual(['passive', 'sync', 'alone', 'truncate']);
+  });
+
+  it('go on until commits add little meanwhile', async () => {
+    let added = 2 * MANY_PAGES;
+    const commit = () => {
+      added -= MANY_PAGES;
+      copies.noteCommit(Math.max(0, added), 0);
+    };
+    copies = makeCopies({ commit });
+    await copies.copy('passive');
+    expect(events).toEqual(['passive', 'sync', 'passive', 'sync', 'alone', 'passive']);
+  });
+
+  it('end although commits add as much as is copied', async () => {
+    copies = makeCopies({ commit: () => copies.noteCommit(MANY_PAGES, 0) });
+    await copies.copy('passive');
+    expect(events.filter((event) => event === 'sync')).toHaveLength(3);
+    expect(events.slice(-2)).toEqual(['alone', 'passive']);
+  });
+
+  it('lose the store if the file cannot be put on disk', async () => {
+    copies = makeCopies({ syncFile: () => Promise.reject(new Error('EIO')) });
+    expect(await copies.copy('passive')).toBe(false);
+    expect(events).toEqual(['passive', 'sync', 'lost: Error: EIO']);
   });
 });
 
