@@ -3,15 +3,22 @@
 import { StoreUnavailableError } from '../store.ts';
 import { nameStorageFailure, nameSystemError } from './sqlite-errors.ts';
 
+/** So many payload bytes that nobody sees yet are put on disk with one call, beside further commits. */
+const EARLY_BYTES = 512 * 1_024;
 /**
- * Payload bytes that may be left to a later call: what other commits then wait for at most. One call for 2 MB takes
- * far less time than eight calls for 256 KB.
+ * Payload bytes that nobody sees yet and that may not be on disk: what other commits have to put there as well, at
+ * most.
  */
-const MAX_LATER_BYTES = 2 * 1_048_576;
+const MAX_LATER_BYTES = 2 * EARLY_BYTES;
 
 export interface DurabilityOptions {
   /** Puts the last commits, with so many payload bytes, on disk. Undefined: a commit is as durable as it gets. */
   sync: ((bytes: number) => Promise<void>) | undefined;
+  /**
+   * Does the same beside further commits. No commit relies on it: `sync` must fail after a failure of the disk that
+   * this has reported already. Default: `sync` does all.
+   */
+  syncEarly?: ((bytes: number) => Promise<void>) | undefined;
   /** Called when the next transaction may begin. `isUrgent`: before anything else takes the turn. */
   onFree: (isUrgent: boolean) => void;
   /** Called once, when the disk has failed to store something. */
@@ -32,6 +39,11 @@ export class Durability {
   #lost: StoreUnavailableError | undefined;
   /** Payload bytes of commits that the next call puts on disk. */
   #laterBytes = 0;
+  /** Those that the call of `syncEarly` on its way puts there. */
+  #earlyBytes = 0;
+  #early: Promise<void> | undefined;
+  /** Commits that nobody sees yet, while too many bytes are not on disk. */
+  readonly #held: CommitOnItsWay[] = [];
 
   constructor(options: DurabilityOptions) {
     this.#options = options;
@@ -71,11 +83,42 @@ export class Durability {
     await this.settled();
   }
 
-  /** Whether a commit that nobody sees yet, with so many payload bytes, is left to a later `putOnDisk`. */
-  leave(bytes: number): boolean {
-    if (this.#laterBytes + bytes > MAX_LATER_BYTES) return false;
-    this.#laterBytes += bytes;
-    return true;
+  /** Resolves when no call of `syncEarly` is on its way. */
+  async ended(): Promise<void> {
+    while (this.#early !== undefined) await this.#early;
+  }
+
+  /**
+   * For a commit that nobody sees before a later `putOnDisk`. Calls `settle` before the commit is on disk, at once if
+   * few bytes are not there; `fail` if the disk fails.
+   */
+  leave(commit: CommitOnItsWay): void {
+    const { sync } = this.#options;
+    if (sync) this.#laterBytes += commit.bytes;
+    this.#startEarly();
+    if (this.#laterBytes + this.#earlyBytes <= MAX_LATER_BYTES) commit.settle();
+    else if (this.#early !== undefined) this.#held.push(commit);
+    else this.putOnDisk({ ...commit, bytes: 0 });
+  }
+
+  #startEarly(): void {
+    const { syncEarly } = this.#options;
+    if (!syncEarly || this.#early !== undefined || this.#lost || this.#laterBytes < EARLY_BYTES)
+      return;
+    this.#earlyBytes = this.#laterBytes;
+    this.#laterBytes = 0;
+    this.#early = syncEarly(this.#earlyBytes).then(
+      () => {
+        this.#early = undefined;
+        this.#earlyBytes = 0;
+        for (const { settle } of this.#held.splice(0)) settle();
+        this.#startEarly();
+      },
+      (error: unknown) => {
+        this.#early = undefined;
+        this.lose(error);
+      },
+    );
   }
 
   /** Calls `settle` once all commits are on disk, at once if they are; `fail` if the disk fails. */
@@ -85,7 +128,7 @@ export class Durability {
       settle();
       return;
     }
-    const allBytes = this.#laterBytes + bytes;
+    const allBytes = this.#laterBytes + this.#earlyBytes + bytes;
     this.#laterBytes = 0;
     this.#turn = sync(allBytes).then(
       () => {
@@ -108,6 +151,7 @@ export class Durability {
   lose(error: unknown, lost = describeLoss(error)): void {
     if (this.#lost) return;
     this.#lost = lost;
+    for (const { fail } of this.#held.splice(0)) fail(lost);
     this.#options.onLost(error, lost);
   }
 

@@ -33,7 +33,7 @@ export class FileSync {
   /** Resolves when the content of the file, about `bytes` of it new, is on disk. @throws the system's error */
   readonly run = async (descriptor: number, bytes: number): Promise<void> => {
     // The time for many bytes would not tell whether the disk is slow.
-    if (bytes > FEW_BYTES) return syncInPool(descriptor);
+    if (bytes >= FEW_BYTES) return syncInPool(descriptor);
     if (this.#pooled > 0) {
       this.#pooled--;
       return syncInPool(descriptor);

@@ -56,6 +56,8 @@ export interface GroupCommitOptions {
   onCommit?: ((statements: number, payloadBytes: number) => void) | undefined;
   /** Puts the last commits, with so many payload bytes, on disk. Default: a commit is as durable as it gets. */
   sync?: ((bytes: number) => Promise<void>) | undefined;
+  /** Does the same beside further commits. Default: `sync` does all. */
+  syncEarly?: ((bytes: number) => Promise<void>) | undefined;
 }
 
 export class GroupCommit {
@@ -72,7 +74,7 @@ export class GroupCommit {
   #batch: Batch | undefined;
   #commits = 0;
 
-  constructor({ connection, gate, memory, sync, ...listeners }: GroupCommitOptions) {
+  constructor({ connection, gate, memory, sync, syncEarly, ...listeners }: GroupCommitOptions) {
     this.#connection = connection;
     this.#onFailure = listeners.onFailure;
     this.#onFull = listeners.onFull ?? (() => {});
@@ -81,6 +83,7 @@ export class GroupCommit {
     this.#memory = memory;
     this.durability = new Durability({
       sync,
+      syncEarly,
       onFree: (isUrgent) => {
         if (this.#queue.length === 0) return;
         if (isUrgent) this.#commitBatch();
@@ -120,6 +123,7 @@ export class GroupCommit {
       this.#commitBatch();
       await settled();
     }
+    await this.durability.ended();
   }
 
   #schedule(): void {
@@ -170,13 +174,12 @@ export class GroupCommit {
       this.#onCommit(batch.written.length, batch.bytes);
     };
     const { bytes, written } = batch;
-    if (written.length === 0 || (mayBeLeft(operations) && this.durability.leave(bytes))) settle();
-    else {
-      const fail = (lost: StoreUnavailableError) => {
-        for (const operation of operations) operation.reject(lost);
-      };
-      this.durability.putOnDisk({ bytes, settle, fail });
-    }
+    const fail = (lost: StoreUnavailableError) => {
+      for (const operation of operations) operation.reject(lost);
+    };
+    if (written.length === 0) settle();
+    else if (mayBeLeft(operations)) this.durability.leave({ bytes, settle, fail });
+    else this.durability.putOnDisk({ bytes, settle, fail });
   }
 
   /**

@@ -75,6 +75,12 @@ export class SqliteConnection {
   readonly #log: number | undefined;
   /** Puts all commits on disk, as `syncFile` does. Undefined for a database in memory. */
   readonly sync: ((bytes: number) => Promise<void>) | undefined;
+  /**
+   * Does the same through a descriptor of its own: the system reports a failure of the disk once to each descriptor, so
+   * `sync` reports it as well.
+   */
+  readonly syncEarly: ((bytes: number) => Promise<void>) | undefined;
+  readonly #earlyLog: number | undefined;
   /** Descriptor of the database file. It stays open as long as SQLite's own: closing it ends SQLite's locks of the file. */
   readonly #file: number | undefined;
   /** Puts the database file on disk, in the thread pool. Undefined for a database in memory. */
@@ -104,6 +110,7 @@ export class SqliteConnection {
       if (migration) options.onMigrated?.(migration);
       if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
       this.#log = openIfExists(this.#walPath);
+      this.#earlyLog = openIfExists(this.#walPath);
       this.#file = this.#log === undefined ? undefined : openIfExists(path);
       // From here on `sync` puts commits on disk, not SQLite. SQLite still puts a new header of the log on disk
       // before the frames behind it, and the log before a checkpoint.
@@ -113,9 +120,11 @@ export class SqliteConnection {
       throw error;
     }
     const log = this.#log;
+    const early = this.#earlyLog;
     const file = this.#file;
     const { syncFile = new FileSync().run } = options;
     this.sync = log === undefined ? undefined : (bytes) => syncFile(log, bytes);
+    this.syncEarly = early === undefined ? undefined : (bytes) => syncFile(early, bytes);
     this.syncDatabase = file === undefined ? undefined : () => syncInPool(file);
   }
 
@@ -217,8 +226,9 @@ export class SqliteConnection {
   close(): void {
     this.#statements.clear();
     this.#database.close();
-    if (this.#log !== undefined) closeSync(this.#log);
-    if (this.#file !== undefined) closeSync(this.#file);
+    for (const descriptor of [this.#log, this.#earlyLog, this.#file]) {
+      if (descriptor !== undefined) closeSync(descriptor);
+    }
   }
 
   #prepare(sql: string): Statement {

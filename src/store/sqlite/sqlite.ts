@@ -86,6 +86,7 @@ export class SqliteDriver implements SqlDriver {
       gate,
       memory,
       sync: this.#connection.sync,
+      syncEarly: this.#connection.syncEarly,
     });
     const { syncDatabase } = this.#connection;
     if (syncDatabase) this.#copies = this.#createCopies(syncDatabase);

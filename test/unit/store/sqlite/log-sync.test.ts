@@ -133,7 +133,7 @@ it('closing waits for the commit on its way and for those asked for', async () =
   expect(order).toEqual(['first', 'second', 'closed']);
 });
 
-const MB = 1_048_576;
+const KB = 1_024;
 
 /** Begins a payload that no job has. */
 function stage(id: string, bytes: number): Promise<StagedPayload> {
@@ -146,7 +146,7 @@ function stage(id: string, bytes: number): Promise<StagedPayload> {
 it('a commit that nobody sees yet is put on disk by the next one', async () => {
   held = [];
   told = [];
-  const payload = await stage('a', MB);
+  const payload = await stage('a', 256 * KB);
   expect(held).toEqual([]);
   const order: string[] = [];
   watch(
@@ -156,26 +156,76 @@ it('a commit that nobody sees yet is put on disk by the next one', async () => {
   );
   await runTurns();
   expect(order).toEqual([]);
-  expect(told.map((bytes) => Math.floor(bytes / MB))).toEqual([1]);
+  expect(told.map((bytes) => Math.floor(bytes / KB))).toEqual([256]);
   held[0]?.resolve();
   await expect.poll(() => order).toEqual(['insert']);
   expect(await listIds()).toEqual(['a']);
 });
 
-it('of payloads that nobody sees yet, at most 2 MB are not on disk', async () => {
+it('of payloads that nobody sees yet, 512 KB are put on disk beside further commits', async () => {
   held = [];
   told = [];
-  await stage('a', MB);
-  await stage('b', MB);
+  await stage('a', 512 * KB);
+  const inserted = insert('b');
+  await expect.poll(() => held?.length).toBe(2);
+  // The system answers it only when the bytes of the first call are on disk as well.
+  expect(told.map((bytes) => Math.floor(bytes / KB))).toEqual([512, 512]);
+  held[1]?.resolve();
+  await inserted;
+  expect(await listIds()).toEqual(['b']);
+});
+
+it('of payloads that nobody sees yet, at most 1 MB are not on disk', async () => {
+  held = [];
+  told = [];
+  await stage('a', 512 * KB);
+  await stage('b', 256 * KB);
   const order: string[] = [];
-  watch(order, 'third', stage('c', MB));
+  watch(order, 'third', stage('c', 512 * KB));
   await runTurns();
   expect(order).toEqual([]);
-  expect(told.map((bytes) => Math.floor(bytes / MB))).toEqual([3]);
+  expect(held).toHaveLength(1);
   held[0]?.resolve();
   await expect.poll(() => order).toEqual(['third']);
-  await stage('d', MB);
-  expect(held).toHaveLength(1);
+  expect(told.map((bytes) => Math.floor(bytes / KB))).toEqual([512, 768]);
+});
+
+it('other commits and reads go on while a payload waits for the disk', async () => {
+  held = [];
+  await stage('a', 512 * KB);
+  const order: string[] = [];
+  watch(order, 'second', stage('b', 1_024 * KB));
+  await runTurns();
+  watch(order, 'insert', insert('c'));
+  await expect.poll(() => held?.length).toBe(2);
+  held[1]?.resolve();
+  await expect.poll(() => order).toEqual(['insert']);
+  expect(await listIds()).toEqual(['c']);
+});
+
+it('nothing goes on if a payload that nobody sees yet cannot be put on disk', async () => {
+  held = [];
+  await stage('a', 512 * KB);
+  const waiting = stage('b', 1_024 * KB);
+  await runTurns();
+  held[0]?.reject(Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' }));
+  await expect(waiting).rejects.toThrow(StoreUnavailableError);
+  await expect(insert('c')).rejects.toThrow(/only a new start can read/);
+  expect(failures.map(({ code, operation }) => ({ code, operation }))).toEqual([
+    { code: 'EIO', operation: 'sync' },
+  ]);
+});
+
+it('closing waits for a call that puts a payload on disk', async () => {
+  held = [];
+  await stage('a', 512 * KB);
+  const order: string[] = [];
+  const closed = store.close();
+  watch(order, 'closed', closed);
+  await runTurns();
+  expect(order).toEqual([]);
+  held[0]?.resolve();
+  await closed;
 });
 
 it('a commit waits for the disk if one of its operations does', async () => {
