@@ -110,56 +110,60 @@ function openObject(value: unknown, path: string): Members {
 
 /** The members of an object by name, each checked for its type; unknown members are ignored. */
 class Members {
-  readonly #values: Map<string, unknown>;
+  readonly #object: object;
   readonly #path: string;
 
   constructor(object: object, path: string) {
-    this.#values = new Map(Object.entries(object));
+    this.#object = object;
     this.#path = path;
   }
 
   number(name: string): number {
-    const value = this.#values.get(name);
+    const value = this.#read(name);
     if (typeof value === 'number' && Number.isFinite(value)) return value;
     throw this.#reject(name, 'must be a number');
   }
 
   int(name: string, min = Number.MIN_SAFE_INTEGER): number {
-    const value = this.#values.get(name);
+    const value = this.#read(name);
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min) return value;
     const range = min === Number.MIN_SAFE_INTEGER ? '' : ` of at least ${min}`;
     throw this.#reject(name, `must be a whole number${range}`);
   }
 
   flag(name: string): boolean {
-    const value = this.#values.get(name);
+    const value = this.#read(name);
     if (typeof value === 'boolean') return value;
     throw this.#reject(name, 'must be true or false');
   }
 
   text(name: string, maxLength: number): string {
-    const value = this.#values.get(name);
+    const value = this.#read(name);
     if (typeof value === 'string' && value.length >= 1 && value.length <= maxLength) return value;
     throw this.#reject(name, `must be a string of 1 to ${maxLength} characters`);
   }
 
   has(name: string): boolean {
-    return this.#values.has(name);
+    return Object.hasOwn(this.#object, name);
   }
 
   optionalText(name: string, maxLength: number): string | undefined {
-    return this.#values.has(name) ? this.text(name, maxLength) : undefined;
+    return this.has(name) ? this.text(name, maxLength) : undefined;
   }
 
   word<W extends string>(name: string, words: readonly W[]): W {
-    const value = this.#values.get(name);
+    const value = this.#read(name);
     const word = words.find((candidate) => candidate === value);
     if (word !== undefined) return word;
     throw this.#reject(name, `must be one of ${words.join(', ')}`);
   }
 
   list<T>(name: string, read: ReadItem<T>): T[] {
-    return readList(this.#values.get(name), `${this.#path}.${name}`, read);
+    return readList(this.#read(name), `${this.#path}.${name}`, read);
+  }
+
+  #read(name: string): unknown {
+    return this.has(name) ? Reflect.get(this.#object, name) : undefined;
   }
 
   #reject(name: string, fault: string): AnswerError {
