@@ -3,6 +3,11 @@ import type { JobKey } from '../store.ts';
 
 /** Inputs kept; each has at most `INLINE_BYTES`, so all together about 4 MB. */
 const KEPT = 4_096;
+/**
+ * Share of the inputs that are dropped together. The first key lies behind the places of all those that were removed, so
+ * the search for it is slow.
+ */
+const DROPPED_SHARE = 16;
 
 /**
  * An input never changes and IDs of jobs are used once, so what is remembered is right even if the operation that
@@ -18,7 +23,7 @@ export class RecentInputs {
   }
 
   put({ endpointId, id }: JobKey, input: Uint8Array): void {
-    if (this.#inputs.size >= this.#kept) this.#dropOldest();
+    if (this.#inputs.size >= this.#kept) this.#dropOldest(Math.ceil(this.#kept / DROPPED_SHARE));
     // A copy: the given one may be a part of a request's buffer.
     this.#inputs.set(id, { endpointId, bytes: new Uint8Array(input) });
   }
@@ -32,9 +37,12 @@ export class RecentInputs {
     return input.bytes;
   }
 
-  /** Only when it is needed: the first key lies behind the places of all those that were taken. */
-  #dropOldest(): void {
-    const [oldest] = this.#inputs.keys();
-    if (oldest !== undefined) this.#inputs.delete(oldest);
+  #dropOldest(count: number): void {
+    let left = count;
+    for (const id of this.#inputs.keys()) {
+      if (left === 0) return;
+      this.#inputs.delete(id);
+      left -= 1;
+    }
   }
 }

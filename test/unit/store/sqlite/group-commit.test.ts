@@ -88,6 +88,16 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(1);
   });
 
+  it('of a weight beyond 512 together wait for the next commit', async () => {
+    const before = countCommits();
+    const writes = Array.from({ length: 13 }, (_, i) =>
+      store.write((tx) => tx.insertJob(makeJob({ id: `${i}` }), INPUT), { weight: 100 }),
+    );
+    await Promise.all(writes);
+    // 6, 6 and 1: the sixth reaches the weight.
+    expect(countCommits() - before).toBe(3);
+  });
+
   it('beyond 512 wait for the next turn', async () => {
     let begun = 0;
     const writes = Array.from({ length: 600 }, () =>
