@@ -9,10 +9,21 @@ const WARM_UP = 2_000;
 const JOBS = 10_000;
 const INPUT = { text: 'hello' };
 
+/** Jobs of one request; 1: with `run`. */
+const TOGETHER = [1, 16, 32, 100];
+
 export async function measureProcessor(): Promise<Figure[]> {
   const floors = [{ name: 'bare fastify, a request', value: await measureFastify() }];
-  const value = await measurePlatform();
-  return [{ name: 'processor time of the platform, a job over HTTP', unit: 'µs', value, floors }];
+  const figures: Figure[] = [];
+  for (const together of TOGETHER) {
+    const name = `processor time of the platform, a job over HTTP${describe(together)}`;
+    figures.push({ name, unit: 'µs', value: await measurePlatform(together), floors });
+  }
+  return figures;
+}
+
+function describe(together: number): string {
+  return together === 1 ? '' : `, ${together} jobs in a request`;
 }
 
 async function measureFastify(): Promise<number> {
@@ -30,19 +41,26 @@ async function measureFastify(): Promise<number> {
   return (1_000 * usedMs) / (2 * JOBS);
 }
 
-async function measurePlatform(): Promise<number> {
+async function measurePlatform(together: number): Promise<number> {
   const platform = await startPlatform(['noop']);
   const { url, workerKey: key } = platform;
   const handler = { endpoint: 'noop', handler: 'handlers/noop.ts' };
   const worker = spawnWorker({ url, key, ...handler, slots: SLOTS });
   const stand = new PlatformStand(platform, 'noop');
-  await stand.submitMany({ clients: CLIENTS, jobs: WARM_UP, input: INPUT });
-  await stand.waitForCompleted(WARM_UP);
+  const submit = (requested: number) => {
+    const jobs = Math.ceil(requested / together) * together;
+    const load = { clients: CLIENTS, jobs, input: INPUT };
+    const sent =
+      together === 1 ? stand.submitMany(load) : stand.submitTogether({ ...load, together });
+    return sent.then(() => jobs);
+  };
+  const first = await submit(WARM_UP);
+  await stand.waitForCompleted(first);
   const before = await readCpuMs(platform.pid);
-  await stand.submitMany({ clients: CLIENTS, jobs: JOBS, input: INPUT });
-  await stand.waitForCompleted(WARM_UP + JOBS);
+  const jobs = await submit(JOBS);
+  await stand.waitForCompleted(first + jobs);
   const usedMs = (await readCpuMs(platform.pid)) - before;
   await stopProcess(worker);
   await platform.stop();
-  return (1_000 * usedMs) / JOBS;
+  return (1_000 * usedMs) / jobs;
 }

@@ -72,11 +72,23 @@ export class PlatformStand implements Stand {
 
   async submitMany(load: { clients: number; jobs: number; input: object }): Promise<void> {
     const { clients, input, jobs: requests } = load;
-    await sendLoad({ clients, requests, ...this.#request('run', input) });
+    await sendLoad({ clients, requests, ...this.#request('run', { input }) });
+  }
+
+  /** As `submitMany`, with so many jobs in each request. */
+  async submitTogether(load: {
+    clients: number;
+    jobs: number;
+    together: number;
+    input: object;
+  }): Promise<void> {
+    const { clients, input, jobs, together } = load;
+    const body = { jobs: Array.from({ length: together }, () => ({ input })) };
+    await sendLoad({ clients, requests: jobs / together, ...this.#request('jobs', body) });
   }
 
   timeRoundTrips(requests: number, input: object): Promise<number[]> {
-    return timeEach({ requests, ...this.#request('runsync', input) });
+    return timeEach({ requests, ...this.#request('runsync', { input }) });
   }
 
   async runsync(input: object): Promise<unknown> {
@@ -100,11 +112,11 @@ export class PlatformStand implements Stand {
     return waitForCompleted(this.#platform, this.#endpoint, count);
   }
 
-  #request(verb: 'run' | 'runsync', input: object) {
+  #request(verb: 'run' | 'runsync' | 'jobs', body: object) {
     return {
       url: `${this.#platform.url}/v2/${this.#endpoint}/${verb}`,
       headers: { authorization: `Bearer ${this.#platform.adminKey}` },
-      body: JSON.stringify({ input }),
+      body: JSON.stringify(body),
     };
   }
 }
