@@ -3,7 +3,7 @@ import { createUuidV7 } from '../base/id.ts';
 import type { JobAttachment, StoredEndpoint, StoredJob } from '../store/store.ts';
 import { type JobPolicy, LIMITS } from '../wire/job/job.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
-import { withDueAt } from './lifecycle/transition.ts';
+import { findDueAt } from './lifecycle/transition.ts';
 
 export const DEFAULT_PRIORITY = 0;
 
@@ -53,7 +53,10 @@ export function createJob(
 ): StoredJob {
   const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
   const delayMs = policy.delay ?? 0;
-  return withDueAt({
+  const availableAt = now + delayMs;
+  const delayed = delayMs > 0;
+  const expiresAt = now + ttlMs;
+  return {
     endpointId,
     id,
     status: 'IN_QUEUE',
@@ -64,9 +67,9 @@ export function createJob(
     position,
     submittedAt: now,
     queuedAt: now,
-    availableAt: now + delayMs,
-    delayed: delayMs > 0,
-    expiresAt: now + ttlMs,
+    availableAt,
+    delayed,
+    expiresAt,
     ttlMs,
     executionTimeoutMs: policy.executionTimeout ?? settings.executionTimeoutMs,
     maxAttempts: settings.maxAttempts,
@@ -74,7 +77,7 @@ export function createJob(
     deadlineAt: null,
     endedAt: null,
     executionMs: null,
-    dueAt: 0,
+    dueAt: findDueAt({ availableAt, deadlineAt: null, delayed, expiresAt, lease: null }),
     attempt: 0,
     failures: 0,
     releases: 0,
@@ -100,5 +103,5 @@ export function createJob(
     tracestate: trace?.tracestate ?? null,
     webhook: webhook ?? null,
     attachment: attachment ?? null,
-  });
+  };
 }

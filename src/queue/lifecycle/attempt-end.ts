@@ -183,13 +183,15 @@ export function settle(
   { now, settings }: Moment,
   error: AttemptError | null = null,
 ): StoredJob {
+  const expiresAt = Math.min(job.expiresAt, now + settings.retentionMs[job.mode]);
   return {
     ...job,
     status,
     endedAt: now,
     delayed: false,
     deadlineAt: null,
-    expiresAt: Math.min(job.expiresAt, now + settings.retentionMs[job.mode]),
+    expiresAt,
+    dueAt: expiresAt,
     lease: null,
     progress: null,
     error: error && { ...error, attempts: job.history },

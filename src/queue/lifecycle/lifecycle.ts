@@ -28,6 +28,7 @@ import { extendAfterAbsence, renewed, revivedRetries } from './lease-terms.ts';
 import {
   change,
   type Decision,
+  findDueAt,
   holdsLiveLease,
   type Moment,
   type Transition,
@@ -114,15 +115,19 @@ function lease(
   { now, settings }: Moment,
 ): Decision {
   if (job.status !== 'IN_QUEUE' || job.delayed) return { refused: `its status is ${job.status}` };
+  const { availableAt, delayed, executionTimeoutMs, expiresAt } = job;
+  const deadlineAt = now + executionTimeoutMs + settings.timeoutGraceMs;
+  const lease = { ...given, until: now + settings.leaseMs, started: false, lost: null };
   return change(
     {
       ...job,
       status: 'IN_PROGRESS',
       attempt: job.attempt + 1,
       startedAt: now,
-      deadlineAt: now + job.executionTimeoutMs + settings.timeoutGraceMs,
+      deadlineAt,
+      dueAt: findDueAt({ availableAt, deadlineAt, delayed, expiresAt, lease }),
       executionMs: null,
-      lease: { ...given, until: now + settings.leaseMs, started: false, lost: null },
+      lease,
       workerId: given.workerId,
       lastSeq: 0,
       chunkCount: 0,
@@ -216,8 +221,11 @@ function settleByOutcome(
     return change({ ...job, notes, lease: null, lastSeq: seq, executionMs, usage });
   }
   const outputKind = outcome.kind === 'completed' ? outcome.output : job.outputKind;
+  // The lease ends. Only a loss, which the outcome undoes, has to be undone first.
+  const held = job.lease?.lost ? renewed({ ...job, notes }, moment) : undefined;
   const live: StoredJob = {
-    ...renewed({ ...job, notes }, moment),
+    ...(held ?? job),
+    notes: held?.notes ?? notes,
     executionMs,
     usage,
     progress: null,

@@ -25,29 +25,31 @@ export interface Transition {
 /** A transition, or why the event is not allowed in this state. */
 export type Decision = Transition | { refused: string };
 
-const NOTHING_ELSE = {
-  retried: 0,
-  dropChunks: false,
-  dropOutput: false,
-  removed: false,
-  stopWorker: false,
-};
+type Effects = Omit<Transition, 'job'>;
 
 /** Returns the changed job and other effects. */
-export function change(job: StoredJob, effects?: Partial<Omit<Transition, 'job'>>): Transition {
-  const after = withDueAt(job);
-  return effects ? { ...NOTHING_ELSE, ...effects, job: after } : { ...NOTHING_ELSE, job: after };
+export function change(job: StoredJob, effects: Partial<Effects> = {}): Transition {
+  const { dropChunks = false, dropOutput = false, removed = false } = effects;
+  const { retried = 0, stopWorker = false } = effects;
+  return { job: withDueAt(job), retried, dropChunks, dropOutput, removed, stopWorker };
 }
 
 /** Sets when the sweeper must process the job next. */
 export function withDueAt(job: StoredJob): StoredJob {
-  const { availableAt, deadlineAt, delayed, expiresAt, lease } = job;
+  const dueAt = findDueAt(job);
+  // A job has about fifty fields: each copy counts.
+  return dueAt === job.dueAt ? job : { ...job, dueAt };
+}
+
+type Limits = Pick<StoredJob, 'availableAt' | 'deadlineAt' | 'delayed' | 'expiresAt' | 'lease'>;
+
+/** When the sweeper must process the job next. Whoever makes a job with it spares `withDueAt` a copy. */
+export function findDueAt({ availableAt, deadlineAt, delayed, expiresAt, lease }: Limits): number {
   let dueAt = expiresAt;
   if (lease && lease.lost === null && lease.until < dueAt) dueAt = lease.until;
   if (deadlineAt !== null && deadlineAt < dueAt) dueAt = deadlineAt;
   if (delayed && availableAt < dueAt) dueAt = availableAt;
-  // A job has about fifty fields: each copy counts.
-  return dueAt === job.dueAt ? job : { ...job, dueAt };
+  return dueAt;
 }
 
 /** IN_PROGRESS with an unexpired lease. */
