@@ -21,3 +21,17 @@ it('records the time with an operation that runs a second time', async () => {
   expect(JSON.parse(record?.body ?? '{}')).toMatchObject({ at: clock.now() });
   await store.close();
 });
+
+it('records the time again if the commit that recorded it fails', async () => {
+  const clock = new ManualClock();
+  const store = openSqliteStore({ path: ':memory:' });
+  const { store: recorded } = new RecordedTime({ store, clock, log: silentLog });
+  await addEndpoint(recorded);
+  await addJobs(recorded, [makeJob({ id: 'twice' })]);
+  await clock.advance(5_000);
+  await expect(addJobs(recorded, [makeJob({ id: 'twice' })])).rejects.toThrow('UNIQUE');
+  await addJobs(recorded, [makeJob({ id: 'other' })]);
+  const record = await store.read((tx) => tx.resource({ kind: 'run', id: 'time' }));
+  expect(JSON.parse(record?.body ?? '{}')).toMatchObject({ at: clock.now() });
+  await store.close();
+});
