@@ -68,11 +68,11 @@ const submitOptions = {
   input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
   inputFile: text({
     placeholder: 'FILE',
-    help: 'file with the input of the job; - reads standard input; give one of --input, --input-file and --each',
+    help: 'file with the input of the job, a JSON object; - reads standard input',
   }),
   each: text({
     placeholder: 'FILE',
-    help: 'file with the input of one job on each line, a JSON object; - reads standard input; not with --wait',
+    help: 'file with many inputs, a JSON object on each line; - reads standard input; not with --wait',
   }),
   executionTimeout: integer({
     min: LIMITS.executionTimeoutMs.min,
@@ -121,9 +121,10 @@ export const jobsCommands: CommandGroup = {
     submit: defineJobVerb({
       summary: 'queue a job, or one for each line of a file',
       description: [
-        'With --each, up to 100 jobs share a request. The IDs are printed in the order of the lines. A line that is not ' +
-          'JSON, or whose job the platform refuses, is reported with its number on standard error, and the others are ' +
-          'submitted. If the platform does not respond or refuses all jobs, the command ends.',
+        'Give the input with one of --input, --input-file and --each. With --each, the other options apply to every job, ' +
+          'and up to 100 jobs share a request. The command prints the IDs in the order of the lines. It reports a line that ' +
+          'is not a JSON object, or whose job the platform refuses, with its number on standard error, and submits the ' +
+          'others. It stops if the platform does not respond or refuses all jobs. If you run it again, it submits all lines again.',
       ],
       takesJob: false,
       options: submitOptions,

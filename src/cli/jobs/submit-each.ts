@@ -35,9 +35,9 @@ const SHOW_EVERY_JOBS = 100;
 
 /** Returns the exit code. @throws UsageError if the file cannot be read */
 export async function submitEach({ client, file, json, options }: EachSubmission): Promise<number> {
-  const source = await openSource(file);
+  const lines = readLines(await openSource(file), file);
   const report = new Report(json);
-  await client.runMany(readJobs(source, { options, report }), {
+  await client.runMany(readJobs(lines, { options, report }), {
     onProgress: ({ index, result }) => report.add(index, result),
   });
   return report.finish();
@@ -49,26 +49,35 @@ async function openSource(file: string): Promise<Readable> {
   try {
     await once(source, 'open');
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new UsageError(`--each: ${file} cannot be read: ${reason}`);
+    throw refuseFile(file, error);
   }
   return source;
 }
 
+/** @throws UsageError: a folder, for example, can be opened but not read */
+async function* readLines(source: Readable, file: string): AsyncGenerator<string> {
+  try {
+    yield* createInterface({ input: source, crlfDelay: Number.POSITIVE_INFINITY });
+  } catch (error) {
+    throw refuseFile(file, error);
+  }
+}
+
+function refuseFile(file: string, error: unknown): UsageError {
+  return new UsageError(`--each: ${file} cannot be read: ${describe(error)}`);
+}
+
 /** Reports the lines that are no JSON object, and goes on with the others; empty lines are no jobs. */
 async function* readJobs(
-  source: Readable,
+  lines: AsyncIterable<string>,
   { options, report }: { options: EachSubmission['options']; report: Report },
 ): AsyncGenerator<LineJob> {
   // A request that is repeated starts no second job.
   const id = randomUUID();
   let line = 0;
-  for await (const text of createInterface({
-    input: source,
-    crlfDelay: Number.POSITIVE_INFINITY,
-  })) {
+  for await (const text of lines) {
     line++;
-    if (report.isOver) return;
+    if (report.isOver) return report.stopBefore(line);
     if (text.trim() === '') continue;
     try {
       const input = parseObject(`line ${line}`, text);
@@ -94,6 +103,8 @@ class Report {
   #submitted = 0;
   #refused = 0;
   #isOver = false;
+  /** First line that is not submitted, because the platform refuses every job. */
+  #stoppedBefore: number | undefined;
 
   constructor(json: boolean) {
     this.#json = json;
@@ -102,6 +113,10 @@ class Report {
   /** The platform refuses every job. */
   get isOver(): boolean {
     return this.#isOver;
+  }
+
+  stopBefore(line: number): void {
+    this.#stoppedBefore = line;
   }
 
   /** The next job is of this line. */
@@ -148,7 +163,8 @@ class Report {
   finish(): number {
     this.#status.clear();
     const refused = this.#refused;
-    const end = this.#isOver ? '; the lines that follow were not read' : '';
+    const line = this.#stoppedBefore;
+    const end = line === undefined ? '' : `; stopped before line ${line}`;
     const count = `${this.#submitted} ${this.#submitted === 1 ? 'job' : 'jobs'} submitted`;
     printNote(`millrace jobs submit: ${count}, ${refused} refused${end}\n`);
     return refused === 0 ? EXIT.ok : EXIT.failed;

@@ -88,13 +88,27 @@ describe('millrace jobs submit --each', () => {
     expect(notes).toMatch(/line 2: .*\(422\)/);
   });
 
+  it('stops before no line if the file has ended', async () => {
+    const { submit } = await start();
+    const { exitCode, notes } = await submit(numbered(3), '--key', 'mr_wrong');
+    expect(exitCode).toBe(1);
+    expect(notes).toMatch(/0 jobs submitted, 3 refused\n$/);
+  });
+
+  it('names a file that it cannot read', async () => {
+    const run = (file: string) =>
+      runVerb(jobsCommands, ['submit', '--endpoint', ENDPOINT, '--each', file]);
+    await expect(run(tmpdir())).rejects.toThrow(`--each: ${tmpdir()} cannot be read: EISDIR`);
+    await expect(run('/missing')).rejects.toThrow('--each: /missing cannot be read: ENOENT');
+  });
+
   it('ends when the platform refuses all jobs', async () => {
     const { submit } = await start();
     const { exitCode, notes } = await submit(numbered(2_000), '--key', 'mr_wrong');
     expect(exitCode).toBe(1);
     expect(notes).toMatch(/line 1: .*\(401\)/);
     expect(notes).toContain('0 jobs submitted');
-    expect(notes).toContain('the lines that follow were not read');
+    expect(notes).toMatch(/stopped before line \d+/);
     expect(notes.split('\n').length).toBeLessThan(1_000);
   });
 });
