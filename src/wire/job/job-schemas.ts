@@ -67,7 +67,7 @@ export const runRequest = z.strictObject({
 
 export const runJobsRequest = z.strictObject({
   jobs: z
-    .array(runRequest)
+    .array(runRequest, 'must be an array of jobs')
     .min(1, 'must have at least 1 job')
     .max(LIMITS.jobsOfRequest, `must have at most ${LIMITS.jobsOfRequest} jobs`)
     .describe('Each is the body of one `run`'),

@@ -100,9 +100,10 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
     summary: 'Queue several jobs',
     description:
       `1 to ${LIMITS.jobsOfRequest} jobs, together at most ${LIMITS.runBodyBytes} bytes. Each is the body of one \`run\`. ` +
-      'All accepted jobs are on disk, by one commit. A job that is refused, because the queue is full or its ' +
-      '`idempotencyKey` was used with another body, has an `error`; the others are queued. If one job is invalid, ' +
-      'the whole request is refused and no job is queued. The request counts as one call for each job.',
+      'When the answer arrives, all accepted jobs are on disk. If the queue is full, the `idempotencyKey` of a job was ' +
+      'used with another body, or the address of its webhook is not allowed, that job has an `error`, and the others ' +
+      'are queued. If one job is invalid, the whole request is refused and no job is queued. To repeat the request ' +
+      'safely, set the `idempotencyKey` of each job. The request counts as one call for each job.',
     body: {
       schema: runJobsRequest,
       example: { jobs: [RUN_EXAMPLE, { input: { prompt: 'A harbour at dawn' } }] },
