@@ -106,8 +106,8 @@ export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */
   endpoint: string;
   /**
-   * Calls of `run` that are made while two submissions are under way wait and share the next request. If false, each
-   * call sends a request of its own. Default true.
+   * While two requests with submissions have no answer, further calls of `run` wait and share the next request. If
+   * false, each call sends a request of its own. Default true.
    */
   sharedRequests?: boolean;
 }
@@ -141,7 +141,7 @@ export interface JobList {
 
 /**
  * Each call rejects with ApiError if the platform refuses it, and with UnreachableError if no
- * answer arrives. Reading calls are retried over short outages; `run` and `runsync` only with an
+ * answer arrives. Reading calls are retried over short outages; `run`, `runMany` and `runsync` only with an
  * `idempotencyKey`, because without one a retry could start a second job.
  */
 export interface Client<Handler = unknown> {
@@ -149,8 +149,8 @@ export interface Client<Handler = unknown> {
   run(input: InputOf<Handler>, options?: SubmitOptions): Promise<JobReference>;
   /**
    * Queues any number of jobs, at most 100 with each request, and returns a result for each, in the order of the jobs.
-   * A job that is refused rejects only its own result. A request is repeated as `run` is, so give each job an
-   * `idempotencyKey`. @throws the signal's reason, and what `jobs` or `onProgress` throw
+   * Does not wait for their ends, as `runAll` does. A job that is refused rejects only its own result. Give each job an
+   * `idempotencyKey`: without one, a lost request is not repeated. @throws the signal's reason, and what `jobs` or `onProgress` throw
    */
   runMany(
     jobs: Inputs<NewJob<InputOf<Handler>>>,

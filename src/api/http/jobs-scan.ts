@@ -75,7 +75,7 @@ class JobsWatch implements ScanWatch {
     return this.#value;
   }
 
-  /** Of the scan, in the body. */
+  /** Where the scan is, for an error: `jobs[3].input`. */
   get place(): string {
     if (!this.#job) return 'body';
     const job = `jobs[${this.jobs.length - 1}]`;
