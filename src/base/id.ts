@@ -11,8 +11,8 @@ export function createUuidV7(now: number): string {
 }
 
 /**
- * Returns a UUIDv7 of the same time as the given one, always the same for an index. Who does not know `id` cannot tell
- * one such ID from another.
+ * Returns a UUIDv7 of the same time as the given one, always the same for an index. Nobody can guess it
+ * without `id`.
  */
 export function deriveUuidV7(id: string, index: number): string {
   const digits = hash('sha256', `${id} ${index}`);

@@ -68,7 +68,9 @@ async function countJobs(
   const { maxCalls } = rateGate;
   if (jobs.length > maxCalls) {
     const detail = `The request has ${jobs.length} jobs, each of which counts as a call; the rate limit allows ${maxCalls}. Send fewer jobs in one request.`;
-    throw new ProblemError('invalid', detail, { errors: [`jobs: must have at most ${maxCalls}`] });
+    throw new ProblemError('invalid', detail, {
+      errors: [`jobs: must have at most ${maxCalls} jobs`],
+    });
   }
   await rateGate.admitAs(jobs.length, request, reply);
 }

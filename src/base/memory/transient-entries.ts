@@ -1,8 +1,8 @@
 // A map and a set whose entries come and go for as long as the process lives: jobs, calls, connections.
 //
-// A `Map` or `Set` replaces its table when it is full, and the replaced table keeps its entries and refers to the next table. Once one
-// of these tables is in V8's old generation, every later table and all entries of each count as alive until the next
-// full collection: V8 then copies what would have been free. Here the map itself is replaced before a table gets old.
+// A `Map` or `Set` replaces its table when it is full. The replaced table keeps its entries and refers to the next
+// table. Once one of these tables is in V8's old generation, every later table and all entries of each count as alive
+// until the next full collection, so V8 copies garbage. Here the map itself is replaced before a table gets old.
 
 /** Fewer than V8 removes between two collections of its young generation, with 10 KB for each entry. */
 const REPLACE_AFTER = 64;

@@ -131,12 +131,14 @@ export const jobsCommands: CommandGroup = {
       exitCodes: [
         {
           code: EXIT.ok,
-          meaning: 'job submitted, with --each all jobs; with --wait: the job is COMPLETED',
+          meaning:
+            'job submitted; with --each: all jobs submitted; with --wait: the job is COMPLETED',
         },
         {
           code: EXIT.failed,
           meaning:
-            'the platform rejected a job or did not respond; with --wait: the job is not COMPLETED',
+            'the platform rejected a job or did not respond; with --each: or a line is not a JSON object; with --wait: ' +
+            'the job is not COMPLETED',
         },
         { code: EXIT.usage, meaning: 'wrong usage' },
       ],

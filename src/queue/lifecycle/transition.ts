@@ -43,7 +43,7 @@ export function withDueAt(job: StoredJob): StoredJob {
 
 type Limits = Pick<StoredJob, 'availableAt' | 'deadlineAt' | 'delayed' | 'expiresAt' | 'lease'>;
 
-/** When the sweeper must process the job next. Whoever makes a job with it spares `withDueAt` a copy. */
+/** When the sweeper must process the job next. A caller that creates a job with it saves `withDueAt` a copy. */
 export function findDueAt({ availableAt, deadlineAt, delayed, expiresAt, lease }: Limits): number {
   let dueAt = expiresAt;
   if (lease && lease.lost === null && lease.until < dueAt) dueAt = lease.until;

@@ -1,5 +1,5 @@
-// The running attempts of one handler thread by number. Not a Map: a handler can change its methods, and a Map whose entries come
-// and go keeps removed entries alive (base/memory/transient-entries.ts).
+// The running attempts of one handler thread by number. Not a Map: a handler can change its methods, and a Map whose
+// entries come and go keeps removed entries alive (base/memory/transient-entries.ts).
 import type { Invocation } from '../../handler/attempt/invoke.ts';
 import { createObject } from '../../wire/primordials.ts';
 
