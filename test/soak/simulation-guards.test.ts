@@ -13,14 +13,14 @@ const BREAKS: Break[] = [
   {
     promise: 'the database has every change of a job after the commit',
     file: 'src/store/live/unwritten-rows.ts',
-    from: 'if (!now) continue;',
-    to: 'if (!now || now.attempt === 2) continue;',
+    from: 'const { now, payloads, stored } = kept;',
+    to: 'const { now, payloads, stored } = kept; if (now?.attempt === 2) continue;',
     seen: /has not ended|is lost/,
   },
   {
     promise: 'every lease is for the best ready job',
     file: 'src/store/live/ready-window.ts',
-    from: "this.#extent !== 'none' && compare(job, this.#extent) <= 0",
+    from: "this.#extent !== 'none' && comparePlaces(job, this.#extent) <= 0",
     to: "this.#extent !== 'none'",
     seen: /was leased, though job .* is before it/,
   },
@@ -99,7 +99,7 @@ const BREAKS: Break[] = [
     file: 'src/queue/leases/departures.ts',
     from: 'job.lease !== null && delivering.has(job.lease.token)',
     to: 'job.lease === null && delivering.has(job.id)',
-    seen: /ran again after attempt \d+, which survived/,
+    seen: /ran again after attempt \d+, which survived|has not ended/,
   },
   {
     promise: 'what no job has is deleted',
