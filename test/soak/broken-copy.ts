@@ -7,17 +7,9 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WorldKind } from '../simulation/seed-thread.ts';
+import type { Break } from './breaks.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-
-export interface Break {
-  promise: string;
-  file: string;
-  from: string;
-  to: string;
-  /** The expected message. */
-  seen: RegExp;
-}
 
 export interface Guards {
   name: string;
