@@ -1,6 +1,12 @@
 // Submits jobs of one endpoint. Jobs that come while requests are under way wait and share the next request.
 import { systemClock } from '../base/clock.ts';
-import { LIMITS, type RunJobsAnswer, type SubmittedJob } from '../wire/job/job.ts';
+import {
+  LIMITS,
+  QUEUE_FULL_RETRY_MS,
+  type RunJobsAnswer,
+  type SubmittedJob,
+} from '../wire/job/job.ts';
+import type { Problem } from '../wire/problem.ts';
 import { JOB_ROUTES } from '../wire/routes/routes.ts';
 import { type ApiCaller, ApiError, callOf, UnreachableError } from './api-caller.ts';
 import type { JobReference, Submission } from './submission.ts';
@@ -21,7 +27,7 @@ interface Waiting extends Omit<Submission, 'trace'> {
   reject: (reason: unknown) => void;
   /** Requests that were answered with 429 or 503, or not at all. */
   failures: number;
-  /** Most jobs of its next request: it is halved when a request is refused as a whole. */
+  /** Most jobs of its next request: it is halved when a request is refused for its content or the rate limit. */
   most: number;
   /** Its request; undefined while it waits. */
   request: SharedRequest | undefined;
@@ -45,6 +51,7 @@ const SLOW_MS = 5_000;
 /** Statuses of a request that is refused because of one of its jobs, or because of their number or size. */
 const REFUSED_CONTENT: ReadonlySet<number> = new Set([400, 413, 422]);
 const METHOD_NOT_ALLOWED = 405;
+const TOO_MANY_REQUESTS = 429;
 
 export interface SubmissionsOptions {
   caller: ApiCaller;
@@ -172,7 +179,7 @@ export class Submissions {
       for (const [index, waiting] of batch.entries()) {
         const job = jobs[index];
         if (job && 'id' in job) waiting.resolve(job);
-        else if (job) refused.push({ waiting, error: new ApiError(job.error, undefined) });
+        else if (job) refused.push({ waiting, error: refusalOf(job.error) });
       }
       this.#repeatOrReject(refused);
     } catch (error) {
@@ -207,12 +214,14 @@ export class Submissions {
     const isShared = batch.length > 1;
     if (isShared && status === METHOD_NOT_ALLOWED) this.#canShare = false;
     else if (!isShared || !REFUSED_CONTENT.has(status)) {
+      // Each job counts as a call, and the limit may never have room for all of them at once.
+      if (isShared && status === TOO_MANY_REQUESTS) halve(batch);
       this.#repeatOrReject(batch.map((waiting) => ({ waiting, error })));
       return;
     }
     // In smaller requests, a job that is refused is at last alone.
-    const most = this.#canShare ? batch.length >> 1 : 1;
-    for (const waiting of batch) waiting.most = most;
+    if (this.#canShare) halve(batch);
+    else for (const waiting of batch) waiting.most = 1;
     this.#waitAgain(batch);
   }
 
@@ -249,4 +258,14 @@ export class Submissions {
       signal,
     });
   }
+}
+
+/** Lets the next requests of these submissions have half as many jobs at most. */
+function halve(batch: readonly Waiting[]): void {
+  for (const waiting of batch) waiting.most = batch.length >> 1;
+}
+
+/** The refusal of one job of a request; the answer has no Retry-After for it. */
+function refusalOf(problem: Problem): ApiError {
+  return new ApiError(problem, problem.code === 'queue_full' ? QUEUE_FULL_RETRY_MS : undefined);
 }

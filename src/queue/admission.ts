@@ -8,15 +8,13 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
+import { QUEUE_FULL_RETRY_MS } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
 import type { ChosenIds } from './chosen-ids.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import { createJob, DEFAULT_PRIORITY, type Submission } from './new-job.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
-
-/** Retry-After of a job that was rejected because the queue is full, ms. */
-const QUEUE_FULL_RETRY_MS = 5_000;
 
 /**
  * Why a webhook URL is refused: no delivery attempt could call it. The end of a job must not fail because of its

@@ -45,6 +45,9 @@ export const LIMITS = {
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
 } as const;
 
+/** Wait before a job that was refused because the queue is full is submitted again, ms. */
+export const QUEUE_FULL_RETRY_MS = 5_000;
+
 /** Reasons why an attempt ended without a result: the closed list behind `error.code`. */
 export const ERROR_CODES = [
   'handler_error',

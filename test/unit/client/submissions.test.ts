@@ -163,13 +163,20 @@ describe('a refusal', () => {
     ]);
   });
 
-  it('of one job for now is waited out by its caller', async () => {
+  it('of one job for a full queue is waited out as long as with a request of its own', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
     const { client, server } = await start();
     const full = { error: problem(429, 'queue_full') };
     server.script.push(json(200, { jobs: [{ id: 'a', status: 'IN_QUEUE' }, full] }));
-    const [first, second] = await Promise.all([client.run({ n: 1 }), client.run({ n: 2 })]);
-    expect([first.id, second.id]).toEqual(['a', 'job-2']);
-    expect(numbersOf(server)).toEqual([[1, 2], [2]]);
+    const first = client.run({ n: 1 });
+    const second = client.run({ n: 2 });
+    expect((await first).id).toBe('a');
+    await vi.advanceTimersByTimeAsync(4_900);
+    await client.run({ n: 3 });
+    expect(numbersOf(server)).toEqual([[1, 2], [3]]);
+    await vi.advanceTimersByTimeAsync(100);
+    expect((await second).id).toBe('job-2');
   });
 
   it('for now that lasts rejects the callers', async () => {
@@ -178,6 +185,13 @@ describe('a refusal', () => {
     const settled = await Promise.allSettled([client.run({ n: 1 }), client.run({ n: 2 })]);
     for (const each of settled) expect(each).toMatchObject({ reason: { status: 503 } });
     expect(server.seen).toHaveLength(2);
+  });
+
+  it('by the rate limit makes the requests smaller', async () => {
+    const { client, server } = await start();
+    server.script.push(refuse(429, 'rate_limited'));
+    await Promise.all(range(1, 8).map((n) => client.run({ n })));
+    expect(numbersOf(server).map(({ length }) => length)).toEqual([8, 4, 4]);
   });
 
   it('because of the number of jobs makes the requests smaller', async () => {
