@@ -75,7 +75,11 @@ export class RateSlices {
     const isOutage = now < this.#outageUntil;
     if (!hasCalls(slice, calls) && isOutage) this.#lend(slice, now);
     if (hasCalls(slice, calls)) return this.#admit(slice, calls, now);
-    if (isOutage || now < slice.fullUntil) return refuse(slice, now, { isOutage });
+    if (isOutage || now < slice.fullUntil) {
+      // What was granted, but is too little for all of the calls, goes back: other nodes can spend it.
+      if (slice.granted - slice.spent > slice.ahead) this.#wanting.add(slice);
+      return refuse(slice, now, { isOutage });
+    }
     slice.waiting += calls;
     this.#wanting.add(slice);
     return undefined;

@@ -115,6 +115,15 @@ describe('calls that are admitted together', () => {
     expect(admitted).toBeGreaterThanOrEqual(0.95 * limit);
   });
 
+  it('leave what is too little for them to the other nodes', () => {
+    const cluster = new Cluster(2);
+    expect(cluster.call(0, 100, 'ann', 60).isAdmitted).toBe(true);
+    expect(cluster.call(1, 100, 'ann', 60).isAdmitted).toBe(false);
+    cluster.exchange(cluster.at(1));
+    cluster.now += 200;
+    expect(cluster.call(0, 100, 'ann', 35).isAdmitted).toBe(true);
+  });
+
   it('are given back together', () => {
     const cluster = new Cluster(1);
     expect(cluster.call(0, 100, 'ann', 60)).toMatchObject({ isAdmitted: true, remaining: 40 });
