@@ -51,16 +51,17 @@ export class RateGate {
    * Counts the caller's call and sets the rate limit headers. @throws ProblemError `rate_limited`
    */
   async admit(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    if (request.holder) await this.#admit(request, reply, { calls: 1, counted: 0 });
+    if (request.holder) await this.#admit(request, reply, 1);
   }
 
   /**
-   * Counts a request, which was counted as one call, as several. If it is refused, it does not count at all.
+   * Counts a request, which was counted as one call, as several. If it is refused, it still counts as one: its body was
+   * read, which a full window must be able to prevent.
    * @throws ProblemError `rate_limited`
    */
   async admitAs(calls: number, request: FastifyRequest, reply: FastifyReply): Promise<void> {
     if (!request.holder || calls < 2) return;
-    await this.#admit(request, reply, { calls: calls - 1, counted: 1 });
+    await this.#admit(request, reply, calls - 1);
   }
 
   /** The most calls that one request may stand for: with more, it would be refused at any time. */
@@ -77,12 +78,8 @@ export class RateGate {
     });
   }
 
-  /** `counted`: calls that the request was counted as before. */
-  async #admit(
-    request: FastifyRequest,
-    reply: FastifyReply,
-    { calls, counted }: { calls: number; counted: number },
-  ): Promise<void> {
+  /** Counts all of the calls or none. */
+  async #admit(request: FastifyRequest, reply: FastifyReply, calls: number): Promise<void> {
     const userId = request.holder?.userId ?? '';
     const counts = await Promise.all(
       this.#windows.map(({ counter }) => counter.take(userId, calls)),
@@ -94,9 +91,7 @@ export class RateGate {
     const left = await Promise.all(
       this.#windows.map(async ({ counter }, index) => {
         const count = counts[index];
-        if (!count || count.isAdmitted) return counter.giveBack(userId, calls + counted);
-        if (counted === 0) return count;
-        return { ...(await counter.giveBack(userId, counted)), isAdmitted: false };
+        return count && !count.isAdmitted ? count : counter.giveBack(userId, calls);
       }),
     );
     this.#setHeaders(reply, left);

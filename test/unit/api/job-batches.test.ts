@@ -145,11 +145,22 @@ describe('POST /v2/:endpoint/jobs', () => {
     expect([first.status, first.headers.get('ratelimit')]).toEqual([200, '"minute";r=3;t=60']);
     const refused = await send(4);
     expect(refused.status).toBe(429);
-    expect(refused.headers.get('ratelimit')).toMatch(/^"minute";r=3;/);
+    expect(refused.headers.get('ratelimit')).toMatch(/^"minute";r=2;/);
     expect(await readJson(refused)).toMatchObject({ code: 'rate_limited' });
-    expect((await send(3)).status).toBe(200);
+    expect((await send(2)).status).toBe(200);
     expect((await send(1)).status).toBe(429);
-    expect(await platform.queue.health('demo')).toMatchObject({ jobs: { inQueue: 10 } });
+    expect(await platform.queue.health('demo')).toMatchObject({ jobs: { inQueue: 9 } });
+  });
+
+  it('reads no more bodies once refused requests have used up the rate limit', async () => {
+    const platform = await startPlatform({ server: { rateGate: new RateGate({ minute: 4 }) } });
+    const jobs = Array.from({ length: 3 }, () => ({ input: {} }));
+    const statuses: number[] = [];
+    for (let n = 0; n < 4; n++) {
+      statuses.push((await platform.post('/v2/demo/jobs', { jobs })).status);
+    }
+    expect(statuses).toEqual([200, 429, 429, 429]);
+    expect((await platform.post('/v2/demo/jobs', '{')).status).toBe(429);
   });
 
   it('refuses more jobs than the rate limit allows at any time', async () => {
