@@ -21,6 +21,7 @@ const onEndpoint = [
   ['purge-queue', 'POST', 'purge-queue', 'jobs:write'],
   ['health', 'GET', 'health', 'jobs:read'],
   ['the list of jobs', 'GET', 'jobs', 'jobs:read'],
+  ['several jobs in one request', 'POST', 'jobs', 'jobs:write'],
 ] as const;
 const onJob = [
   ['status', 'GET', `status/${UNKNOWN_JOB}`, 'jobs:read'],
@@ -31,9 +32,15 @@ const onJob = [
 ] as const;
 const onClientRoutes = [...onEndpoint, ...onJob];
 
+const BODIES: Readonly<Record<string, string>> = {
+  run: '{"input":{}}',
+  runsync: '{"input":{}}',
+  jobs: '{"jobs":[{"input":{}}]}',
+};
+
 function call(method: string, path: string, headers: Record<string, string>): Promise<Response> {
-  const wantsBody = method === 'POST' && /\/run(sync)?$/.test(path);
-  const body = wantsBody ? { body: '{"input":{}}' } : {};
+  const content = method === 'POST' ? BODIES[path.split('/').at(-1) ?? ''] : undefined;
+  const body = content === undefined ? {} : { body: content };
   const type = { 'content-type': 'application/json' };
   return fetchChecked(`${platform.url}${path}`, {
     method,
@@ -69,10 +76,12 @@ describe.each(onClientRoutes)('%s', (_name, method, path, scope) => {
 
   it('answers 405 to another method, with the allowed methods in Allow', async () => {
     const authorization = `Bearer ${platform.adminKey}`;
-    const other = method === 'GET' ? 'DELETE' : 'GET';
+    const hasBoth = path === 'jobs';
+    const other = method === 'GET' || hasBoth ? 'DELETE' : 'GET';
     const answer = await call(other, `/v2/echo/${path}`, { authorization });
     const hasHead = method === 'GET' && !path.startsWith('stream');
-    expect(answer.headers.get('allow')).toBe(hasHead ? 'GET, HEAD' : method);
+    const own = hasHead ? 'GET, HEAD' : method;
+    expect(answer.headers.get('allow')).toBe(hasBoth ? 'POST, GET, HEAD' : own);
     await readProblem(answer, 405);
   });
 });
