@@ -12,7 +12,11 @@ const description = z.object({
   /** The default network. Undefined: the engine has none. */
   bridge: z
     .object({
-      IPAM: z.object({ Config: z.array(z.object({ Gateway: z.string().nullish() })).nullish() }),
+      IPAM: z.object({
+        Config: z
+          .array(z.object({ Gateway: z.string().nullish(), Subnet: z.string().nullish() }))
+          .nullish(),
+      }),
     })
     .optional(),
 });
@@ -20,9 +24,20 @@ const description = z.object({
 /** `description`: answers of the engine about itself and its default network. */
 export function readReach(given: Record<'info' | 'version' | 'bridge', unknown>): ContainerReach {
   const { bridge, info, version } = description.parse(given);
-  const gateways = bridge?.IPAM.Config?.flatMap(({ Gateway }) => Gateway ?? []) ?? [];
+  const gateways =
+    bridge?.IPAM.Config?.flatMap(({ Gateway, Subnet }) => Gateway ?? findFirstAddress(Subnet)) ??
+    [];
   const gateway = gateways.find((address) => isIPv4(address)) ?? null;
   if (version.Components?.some(({ Name }) => Name === PODMAN)) return { gateway, hostName: 'none' };
   if (info.OperatingSystem?.includes(DESKTOP)) return { gateway, hostName: 'loopback' };
   return { gateway, hostName: gateway === null ? 'none' : 'gateway' };
+}
+
+/**
+ * An engine that has never been restarted names only the subnet of its default network. It gives itself the first address.
+ * @param subnet such as 172.17.0.0/16
+ */
+function findFirstAddress(subnet: string | null | undefined): string[] {
+  const [network = ''] = subnet?.split('/') ?? [];
+  return isIPv4(network) && network.endsWith('.0') ? [network.replace(/0$/, '1')] : [];
 }

@@ -19,6 +19,12 @@ it.each([
     '172.17.0.1',
     'none',
   ],
+  [
+    'of Docker since its first start',
+    { info: linux, version: {}, bridge: { IPAM: { Config: [{ Subnet: '172.17.0.0/16' }] } } },
+    '172.17.0.1',
+    'gateway',
+  ],
   ['without a default network', { info: linux, version: {}, bridge: undefined }, null, 'none'],
   [
     'whose network names no gateway',
