@@ -43,13 +43,19 @@ export function problem(status: number, code: ProblemCode) {
 export const refuse = (status: number, code: ProblemCode, headers = {}): Answer =>
   json(status, problem(status, code), headers);
 
+/** Only a guard against hanging: a loaded machine needs seconds for large requests. */
+const ARRIVAL_MS = 30_000;
+
 export async function startSubmissionServer(): Promise<SubmissionServer> {
   const seen: Submitted[] = [];
   const script: SubmissionServer['script'] = [];
   let isHeld = false;
   const server = createServer(async (request, response) => {
     const { headers, url: path = '' } = request;
-    const body = JSON.parse(await text(request));
+    // A client may leave before its request is complete.
+    const content = await text(request).catch(() => undefined);
+    if (content === undefined) return;
+    const body = JSON.parse(content);
     const jobs: Submitted['jobs'] = path.endsWith('/jobs') ? body.jobs : [body];
     const references = jobs.map(({ input }) => ({ id: `job-${input.n}`, status: 'IN_QUEUE' }));
     const usual = json(200, path.endsWith('/jobs') ? { jobs: references } : references[0]);
@@ -70,9 +76,12 @@ export async function startSubmissionServer(): Promise<SubmissionServer> {
       isHeld = true;
     },
     arrived: (count) =>
-      vi.waitFor(() => {
-        if (seen.length < count) throw new Error(`${seen.length} of ${count} requests`);
-      }),
+      vi.waitFor(
+        () => {
+          if (seen.length < count) throw new Error(`${seen.length} of ${count} requests`);
+        },
+        { timeout: ARRIVAL_MS },
+      ),
   };
 }
 
