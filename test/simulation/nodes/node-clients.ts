@@ -162,7 +162,8 @@ export class NodeClients {
     return text === undefined ? undefined : JSON.parse(text);
   }
 
-  async readChunks(id: string, endpointId: string): Promise<unknown[]> {
+  /** Undefined if the call was refused, such as for a job that has just been removed. */
+  async readChunks(id: string, endpointId: string): Promise<unknown[] | undefined> {
     const after = { attempt: 0, n: -1 };
     const range = { endpointId, id, after, waitMs: 0, maxBytes: 1_000_000 };
     const page = await this.#await(
@@ -171,8 +172,7 @@ export class NodeClients {
         run: (queues, { signal }) => queues.streams.read({ ...range, signal }),
       }),
     );
-    const chunks = page?.chunks ?? [];
-    return chunks.map((bytes) => JSON.parse(Buffer.from(bytes).toString()).output);
+    return page?.chunks.map((bytes) => JSON.parse(Buffer.from(bytes).toString()).output);
   }
 
   /** Advances time until the answer is there. */
