@@ -97,9 +97,8 @@ describe('jobs submitted together', () => {
     write.mockRestore();
     expect(await counts()).toMatchObject({ inQueue: 0 });
     await platform.clock.advance(2_000);
-    await vi.waitFor(async () => {
-      expect(await platform.store.read((tx) => tx.unusedPayloads(10))).toEqual([]);
-    });
+    const unused = () => platform.store.read((tx) => tx.unusedPayloads(10));
+    await expect.poll(unused).toEqual([]);
   });
 
   it('are found again when the batch is repeated, also if the repetition overtakes it', async () => {
