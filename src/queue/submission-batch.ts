@@ -112,8 +112,7 @@ async function storeInputs(
         continue;
       }
       // Without this, a submission that is refused would be stored first.
-      const ahead = staged.length;
-      const known = await store.read((tx) => findResult(tx, { submission, chosen, ahead }));
+      const known = await store.read((tx) => findResult(tx, submission, chosen));
       if (known) {
         jobs[index] = known;
         continue;
@@ -130,21 +129,17 @@ async function storeInputs(
   }
 }
 
-interface Search {
-  submission: Submission;
-  chosen: ChosenIds;
-  /** Jobs of the batch that will be queued before it. */
-  ahead: number;
-}
-
-/** The result of a submission that adds no job. @throws ProblemError `not_found`, `conflict` for an endpoint without a queue */
+/**
+ * The result of a submission that would add no job now; the insertion decides again. @throws ProblemError `not_found`,
+ * `conflict` for an endpoint without a queue
+ */
 function* findResult(
   tx: Reader,
-  { ahead, chosen, submission }: Search,
+  submission: Submission,
+  chosen: ChosenIds,
 ): Step<Submitted | undefined> {
-  const { inQueue, settings } = yield* readQueue(tx, submission.endpointId);
+  const endpoint = yield* readQueue(tx, submission.endpointId);
   try {
-    const endpoint = { settings, inQueue: inQueue + ahead };
     const first = yield* admit(tx, endpoint, { submission, chosen });
     return first && { id: first.id, status: first.status };
   } catch (error) {

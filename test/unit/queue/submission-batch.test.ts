@@ -80,6 +80,14 @@ describe('jobs submitted together', () => {
     expect(write).toHaveBeenCalledTimes(1);
   });
 
+  it('of one idempotency key are one job, also in the last place of the queue', async () => {
+    await submit(many(4));
+    const idempotency = { key: 'same', requestHash: 'same' };
+    const [first, second] = await submit([large({ idempotency }), large({ idempotency })]);
+    expect(second).toBe(first);
+    expect(await counts()).toMatchObject({ inQueue: 5 });
+  });
+
   it('are all refused if the endpoint does not exist', async () => {
     await expect(submit([job()], { endpointId: 'none' })).rejects.toThrow('none not found');
     await expect(submit([large()], { endpointId: 'none' })).rejects.toThrow('none not found');
