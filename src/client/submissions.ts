@@ -214,7 +214,7 @@ export class Submissions {
     const isShared = batch.length > 1;
     if (isShared && status === METHOD_NOT_ALLOWED) this.#canShare = false;
     else if (!isShared || !REFUSED_CONTENT.has(status)) {
-      // Each job counts as a call, and the limit may never have room for all of them at once.
+      // Each job counts as a call, so the rate limit may never admit all of them together.
       if (isShared && status === TOO_MANY_REQUESTS) halve(batch);
       this.#repeatOrReject(batch.map((waiting) => ({ waiting, error })));
       return;

@@ -66,7 +66,7 @@ describe('a small output that is kept', () => {
     expect(outputs.takeKept(KEY)).toBeUndefined();
   });
 
-  it('makes room for new ones, the oldest first', () => {
+  it('drops the oldest one for a new one', () => {
     const outputs = new FreshOutputs(new ManualClock());
     for (let id = 0; id <= 1_024; id++) outputs.keep({ endpointId: 'e', id: `${id}` }, BYTES);
     expect(outputs.keptBytes({ endpointId: 'e', id: '0' })).toBeUndefined();
