@@ -17,6 +17,7 @@ import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { nameParameter } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
+import { createBodyReader } from './body/body-reader.ts';
 import { addConsole } from './console/console-routes.ts';
 import { openEvents } from './events/open-events.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
@@ -30,7 +31,6 @@ import {
 import { createNodeLink } from './forwarding/node-link.ts';
 import { tellOwner } from './forwarding/owner-hints.ts';
 import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
-import { createBodyReader } from './http/body-reader.ts';
 import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';

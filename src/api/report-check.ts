@@ -15,7 +15,7 @@ import { isPlainObject } from '../wire/json.ts';
 import { CLOSE_BRACE, CLOSE_BRACKET, COMMA, OPEN_BRACKET, QUOTE } from '../wire/json-bytes.ts';
 import type { Report, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { checkJson, JsonDepthError } from './http/json-check.ts';
+import { checkJson, JsonDepthError } from './body/json-check.ts';
 
 /** Total size of small bodies checked before a pause, each with its overhead. */
 const SLICE_BYTES = 131_072;

@@ -3,7 +3,7 @@ import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { check, parseJson } from './body.ts';
+import { check, parseJson } from '../body/body.ts';
 
 /** Far beyond any valid resource. */
 const RESOURCE_BOUNDS = { maxDepth: 32, maxValues: 10_000 };

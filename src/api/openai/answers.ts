@@ -2,8 +2,8 @@
 import { runInSlices } from '../../base/slices.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import { type AttemptError, isTerminal, LIMITS } from '../../wire/job/job.ts';
+import { findOnlyElement } from '../body/json-check.ts';
 import { type BytesAnswer, JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
-import { findOnlyElement } from '../http/json-check.ts';
 import { describeError, describeFailure, findError, type OpenAiError } from './errors.ts';
 
 /** Larger answers are no errors and no texts: they are sent without being parsed. */

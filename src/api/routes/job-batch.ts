@@ -4,7 +4,7 @@ import type { Queues } from '../../queue/queues.ts';
 import type { RunJobsAnswer } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { JOB_ROUTES } from '../../wire/routes/routes.ts';
-import { type JobBody, readJobs } from '../http/jobs-body.ts';
+import { type JobBody, readJobs } from '../body/jobs-body.ts';
 import { readTrace } from '../http/request-trace.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';

@@ -9,9 +9,10 @@ import { idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
+import { readSubmission } from '../body/body.ts';
+import { forgetBody, useBody } from '../body/body-reader.ts';
+import { hashRequest } from '../body/request-hash.ts';
 import { requireScope } from '../http/auth.ts';
-import { readSubmission } from '../http/body.ts';
-import { forgetBody, useBody } from '../http/body-reader.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
@@ -24,7 +25,6 @@ import {
   readText,
   refuseParameter,
 } from '../http/query.ts';
-import { hashRequest } from '../http/request-hash.ts';
 import { readTrace } from '../http/request-trace.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';

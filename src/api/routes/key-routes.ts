@@ -1,7 +1,7 @@
 // Lists, creates, shows, revokes and rotates API keys. control/keys checks what the caller may do.
 import type { UserKeys } from '../../control/keys/user-keys.ts';
 import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
-import { check } from '../http/body.ts';
+import { check } from '../body/body.ts';
 import { readText } from '../http/query.ts';
 import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';

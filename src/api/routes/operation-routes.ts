@@ -8,7 +8,7 @@ import {
   RESOURCE_BODY_BYTES,
 } from '../../wire/operations/operation.ts';
 import type { PathParameters, Route } from '../../wire/routes/route.ts';
-import { checkNoBody } from '../http/body.ts';
+import { checkNoBody } from '../body/body.ts';
 import type { QueryValues } from '../http/query.ts';
 import { addBodyScope, NO_BODY_BYTES } from './body-scope.ts';
 

@@ -15,9 +15,9 @@ import {
 } from '../../wire/resources/version.ts';
 import { fillPath, type PathParameters } from '../../wire/routes/route.ts';
 import { ARCHIVE_HEADERS, VERSION_ROUTES } from '../../wire/routes/routes.ts';
+import { check } from '../body/body.ts';
+import { useBody } from '../body/body-reader.ts';
 import { LOCAL_HOLDER } from '../http/auth.ts';
-import { check } from '../http/body.ts';
-import { useBody } from '../http/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
 import { readText, refuseParameter } from '../http/query.ts';

@@ -4,7 +4,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
-import { useBody } from '../http/body-reader.ts';
+import { useBody } from '../body/body-reader.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';

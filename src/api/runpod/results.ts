@@ -7,8 +7,8 @@ import { RESERVED_METRICS } from '../../wire/chunk/chunk-pieces.ts';
 import { type AttemptError, ERROR_CODES, LIMITS } from '../../wire/job/job.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { RELEASE_REASONS, type ReleaseReason } from '../../wire/link/worker-link.ts';
-import { leaveOut } from '../http/body.ts';
-import { findMember, JsonBoundError, JsonDepthError } from '../http/json-check.ts';
+import { leaveOut } from '../body/body.ts';
+import { findMember, JsonBoundError, JsonDepthError } from '../body/json-check.ts';
 
 export type WorkerReport =
   | { kind: 'chunks'; pieces: Uint8Array[] }

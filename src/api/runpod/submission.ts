@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { Submission } from '../../queue/new-job.ts';
 import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job/job-schemas.ts';
-import { readWithInput, type SubmissionBounds } from '../http/body.ts';
+import { readWithInput, type SubmissionBounds } from '../body/body.ts';
 import { RUNPOD_FORMAT } from './runpod-records.ts';
 
 /** Low priority: below everything that clients of either API can request. */

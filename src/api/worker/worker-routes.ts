@@ -30,8 +30,8 @@ import {
 import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
-import { check, parseJson } from '../http/body.ts';
-import { useBody } from '../http/body-reader.ts';
+import { check, parseJson } from '../body/body.ts';
+import { useBody } from '../body/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';

@@ -8,11 +8,11 @@ import type { Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { findReadBody } from '../forwarding/passed-body.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findResponse, sendContinue } from '../limits/exchanges.ts';
 import { type Flows, UNCOUNTED_BYTES } from '../limits/flows.ts';
 import { GrowingBody, SizedBody } from './body-bytes.ts';
-import { abortWhenGone } from './problem-reply.ts';
 
 /**
  * Parsing a chunk takes some microseconds, however small it is. A body with more chunks must have

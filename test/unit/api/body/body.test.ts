@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { check, checkNoBody, parseJson, readSubmission } from '../../../../src/api/http/body.ts';
-import { findMember, JsonBoundError } from '../../../../src/api/http/json-check.ts';
+import { check, checkNoBody, parseJson, readSubmission } from '../../../../src/api/body/body.ts';
+import { findMember, JsonBoundError } from '../../../../src/api/body/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { fc } from '../../../support/properties.ts';

@@ -5,7 +5,7 @@ import {
   isJson,
   JsonBoundError,
   SLICE_BYTES,
-} from '../../../../src/api/http/json-check.ts';
+} from '../../../../src/api/body/json-check.ts';
 import { fc } from '../../../support/properties.ts';
 
 function isParsed(text: string): boolean {
