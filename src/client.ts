@@ -1,14 +1,23 @@
 // The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
 // a platform object manages all other resources. client/ sends and repeats the requests.
 import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
-import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
-import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
-import { chooseTrace } from './client/job-trace.ts';
-import { waitForEnd } from './client/job-wait.ts';
-import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/run-all.ts';
-import { type NewJob, type RunManyOptions, runMany, type SubmitResult } from './client/run-many.ts';
-import { composeSubmission, type JobReference, type SubmitOptions } from './client/submission.ts';
-import { Submissions } from './client/submissions.ts';
+import { readStream, type StreamChunk, type StreamOptions } from './client/jobs/chunk-stream.ts';
+import { followLog, type LogOptions, type LogPage, readLogPage } from './client/jobs/job-log.ts';
+import { chooseTrace } from './client/jobs/job-trace.ts';
+import { waitForEnd } from './client/jobs/job-wait.ts';
+import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/jobs/run-all.ts';
+import {
+  type NewJob,
+  type RunManyOptions,
+  runMany,
+  type SubmitResult,
+} from './client/jobs/run-many.ts';
+import {
+  composeSubmission,
+  type JobReference,
+  type SubmitOptions,
+} from './client/jobs/submission.ts';
+import { Submissions } from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 import type { ErrorCode, JobDetails, JobRecord, JobStatus, JobSummary } from './wire/job/job.ts';
 import type { Json } from './wire/json.ts';
@@ -18,10 +27,18 @@ import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { BudgetsClient } from './client/budgets.ts';
-export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
 export type { EndpointsClient } from './client/endpoints.ts';
 export type { EventsOptions, TopicEvent } from './client/events.ts';
-export type { LogOptions, LogPage } from './client/job-log.ts';
+export type { StreamChunk, StreamOptions } from './client/jobs/chunk-stream.ts';
+export type { LogOptions, LogPage } from './client/jobs/job-log.ts';
+export type { Inputs, RunAllOptions, RunAllProgress, RunResult } from './client/jobs/run-all.ts';
+export type {
+  NewJob,
+  RunManyOptions,
+  RunManyProgress,
+  SubmitResult,
+} from './client/jobs/run-many.ts';
+export type { JobReference, SubmitOptions } from './client/jobs/submission.ts';
 export type { KeysClient, RotationOptions } from './client/keys.ts';
 export { createPlatform, type Platform } from './client/platform-client.ts';
 export type { PodLogOptions, PodsClient } from './client/pods.ts';
@@ -45,14 +62,6 @@ export type {
   ResourcesOf,
 } from './client/resource-calls.ts';
 export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
-export type { Inputs, RunAllOptions, RunAllProgress, RunResult } from './client/run-all.ts';
-export type {
-  NewJob,
-  RunManyOptions,
-  RunManyProgress,
-  SubmitResult,
-} from './client/run-many.ts';
-export type { JobReference, SubmitOptions } from './client/submission.ts';
 export type { DeployOptions, NewVersion, VersionsClient } from './client/versions.ts';
 export {
   type ReceivedWebhook,

@@ -1,10 +1,10 @@
 // Reads all chunks of a job, page by page from a position, across outages and new attempts.
-import type { Chunk } from '../wire/chunk/chunk.ts';
-import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
-import { isTerminal, JOB_STATUSES } from '../wire/job/job.ts';
-import type { Json } from '../wire/json.ts';
-import { STREAM_HEADERS } from '../wire/routes/routes.ts';
-import { type ApiCaller, parseAnswer, UnreachableError } from './api-caller.ts';
+import type { Chunk } from '../../wire/chunk/chunk.ts';
+import { ChunkJoiner } from '../../wire/chunk/chunk-joiner.ts';
+import { isTerminal, JOB_STATUSES } from '../../wire/job/job.ts';
+import type { Json } from '../../wire/json.ts';
+import { STREAM_HEADERS } from '../../wire/routes/routes.ts';
+import { type ApiCaller, parseAnswer, UnreachableError } from '../api-caller.ts';
 
 export interface StreamChunk<Output = Json> extends Chunk<Output> {
   /** `<attempt>.<n>`: pass it as `after` to continue after this chunk. */

@@ -1,18 +1,18 @@
 // `runAll` and `wait` of the client, against a real platform over HTTP and a real worker in this process.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { systemClock } from '../../../src/base/clock.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
 import {
   type Client,
   createClient,
   JobFailedError,
   type RunAllProgress,
-} from '../../../src/client.ts';
-import { readHandler } from '../../../src/handler/loading/load.ts';
-import { NonRetryableError } from '../../../src/index.ts';
-import { InlineExecutor } from '../../../src/worker/execution/inline-executor.ts';
-import { createWorker } from '../../../src/worker/worker.ts';
-import { ENDPOINT, type Platform, startPlatform } from '../api/platform.ts';
+} from '../../../../src/client.ts';
+import { readHandler } from '../../../../src/handler/loading/load.ts';
+import { NonRetryableError } from '../../../../src/index.ts';
+import { InlineExecutor } from '../../../../src/worker/execution/inline-executor.ts';
+import { createWorker } from '../../../../src/worker/worker.ts';
+import { ENDPOINT, type Platform, startPlatform } from '../../api/platform.ts';
 
 const CPU = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'test', memoryBytes: 0 } as const;
 

@@ -1,5 +1,5 @@
 // Finds the trace of a new job: the caller's, or else the program's active span.
-import { readTraceContext, TRACE_HEADERS } from '../wire/trace-context.ts';
+import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 
 type Api = typeof import('@opentelemetry/api');
 

@@ -1,14 +1,14 @@
 // Submits jobs of one endpoint. Jobs that come while requests are under way wait and share the next request.
-import { systemClock } from '../base/clock.ts';
+import { systemClock } from '../../base/clock.ts';
 import {
   LIMITS,
   QUEUE_FULL_RETRY_MS,
   type RunJobsAnswer,
   type SubmittedJob,
-} from '../wire/job/job.ts';
-import type { Problem } from '../wire/problem.ts';
-import { JOB_ROUTES } from '../wire/routes/routes.ts';
-import { type ApiCaller, ApiError, callOf, UnreachableError } from './api-caller.ts';
+} from '../../wire/job/job.ts';
+import type { Problem } from '../../wire/problem.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
+import { type ApiCaller, ApiError, callOf, UnreachableError } from '../api-caller.ts';
 import type { JobReference, Submission } from './submission.ts';
 
 /** Bounds of a request with many jobs. Lengths are those of the JSON, in UTF-16 units. */

@@ -1,8 +1,8 @@
 // Reads what a job's handler logged, once or until the job ends.
-import { sleep, systemClock } from '../base/clock.ts';
-import { isTerminal, JOB_STATUSES, type JobStatus } from '../wire/job/job.ts';
-import { STREAM_HEADERS } from '../wire/routes/routes.ts';
-import { type ApiCaller, UnreachableError } from './api-caller.ts';
+import { sleep, systemClock } from '../../base/clock.ts';
+import { isTerminal, JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
+import { STREAM_HEADERS } from '../../wire/routes/routes.ts';
+import { type ApiCaller, UnreachableError } from '../api-caller.ts';
 
 export interface LogOptions {
   /** Number of known bytes: `next` of an earlier page. Default 0. */

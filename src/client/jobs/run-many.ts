@@ -1,5 +1,5 @@
 // Submits any number of jobs, many with each request, with results in the order of the jobs.
-import type { ApiCaller } from './api-caller.ts';
+import type { ApiCaller } from '../api-caller.ts';
 import { chooseTrace } from './job-trace.ts';
 import type { Inputs } from './run-all.ts';
 import type { JobOptions, JobReference, TraceOptions } from './submission.ts';

@@ -1,6 +1,6 @@
 // `runMany` of the client. The service is a real HTTP server that answers by a script.
 import { describe, expect, it } from 'vitest';
-import { createClient, type RunManyProgress } from '../../../src/client.ts';
+import { createClient, type RunManyProgress } from '../../../../src/client.ts';
 import {
   hangUp,
   json,

@@ -1,5 +1,5 @@
 // One submission of a job: the options of its caller, and the request that they become.
-import type { JobPolicy, JobStatus } from '../wire/job/job.ts';
+import type { JobPolicy, JobStatus } from '../../wire/job/job.ts';
 import { chooseTrace } from './job-trace.ts';
 
 export interface JobReference {

@@ -1,7 +1,7 @@
 // Submissions that share requests. The service is a real HTTP server that answers by a script.
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { ApiError, UnreachableError } from '../../../src/client/api-caller.ts';
-import { type ClientOptions, createClient } from '../../../src/client.ts';
+import { ApiError, UnreachableError } from '../../../../src/client/api-caller.ts';
+import { type ClientOptions, createClient } from '../../../../src/client.ts';
 import {
   hangUp,
   json,
