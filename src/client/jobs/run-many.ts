@@ -114,9 +114,12 @@ class ManySubmissions {
     });
   }
 
-  /** A job that is not JSON is rejected by itself. */
-  #encode(job: NewJob, index: number): string | undefined {
+  /** What is no job or not JSON is rejected by itself: plain JavaScript may pass anything. */
+  #encode(job: unknown, index: number): string | undefined {
     try {
+      if (typeof job !== 'object' || job === null) {
+        throw new TypeError(`jobs[${index}] must be an object with an input, not ${job}`);
+      }
       return JSON.stringify(job);
     } catch (reason) {
       this.#finish(index, { status: 'rejected', reason });

@@ -72,6 +72,23 @@ describe('runMany', () => {
     expect(numbersOf(server)).toEqual([[0, 1], [1]]);
   });
 
+  it('rejects only what is no job, and names its place', async () => {
+    const { client, server } = await start();
+    // As plain JavaScript or a line of a file may pass them.
+    const given = JSON.parse('[null, {"input": {"n": 1}}, "text"]');
+    const results = await client.runMany([...given, undefined]);
+    expect(results.map(({ status }) => status)).toEqual([
+      'rejected',
+      'fulfilled',
+      'rejected',
+      'rejected',
+    ]);
+    expect(results[3]).toMatchObject({
+      reason: new TypeError('jobs[3] must be an object with an input, not undefined'),
+    });
+    expect(numbersOf(server)).toEqual([[1]]);
+  });
+
   it('rejects only the job whose input is not JSON', async () => {
     const { client } = await start();
     const results = await client.runMany([{ input: { n: 1n } }, { input: { n: 2 } }]);
