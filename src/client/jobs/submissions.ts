@@ -19,6 +19,8 @@ export const SHARED_REQUEST = {
   lengthOfJob: 65_536,
   /** Further jobs wait while this many requests are under way. */
   underWay: 2,
+  /** A request with at least this many jobs lets further jobs wait by itself: a job of a larger request costs less. */
+  jobsOfLarge: 8,
 } as const;
 
 /** A submission that waits for a shared request, or is part of one. */
@@ -68,7 +70,8 @@ export class Submissions {
   readonly #headers: Readonly<Record<string, string>>;
   /** In the order of their calls. */
   readonly #waiting = new Set<Waiting>();
-  #underWay = 0;
+  /** Numbers of jobs of the requests under way. */
+  readonly #underWay = new Set<{ jobs: number }>();
   #isScheduled = false;
   /** False for a platform that is older than requests with many jobs. */
   #canShare: boolean;
@@ -133,21 +136,26 @@ export class Submissions {
   }
 
   #sendWaiting(): void {
-    while (this.#waiting.size > 0 && this.#underWay < SHARED_REQUEST.underWay) {
-      this.#underWay++;
-      let isUnderWay = true;
+    while (this.#waiting.size > 0 && this.#maySend) {
+      const batch = this.#takeBatch();
+      const request = { jobs: batch.length };
+      this.#underWay.add(request);
       const leave = () => {
-        if (!isUnderWay) return;
-        isUnderWay = false;
-        this.#underWay--;
-        this.#sendWaiting();
+        if (this.#underWay.delete(request)) this.#sendWaiting();
       };
       const stopTimer = systemClock.after(SLOW_MS, leave);
-      void this.#send(this.#takeBatch()).finally(() => {
+      void this.#send(batch).finally(() => {
         stopTimer();
         leave();
       });
     }
+  }
+
+  /** While a large request is under way, only a full one may follow. */
+  get #maySend(): boolean {
+    if (this.#underWay.size >= SHARED_REQUEST.underWay) return false;
+    if (this.#waiting.size >= SHARED_REQUEST.jobs) return true;
+    return [...this.#underWay].every(({ jobs }) => jobs < SHARED_REQUEST.jobsOfLarge);
   }
 
   #takeBatch(): Waiting[] {

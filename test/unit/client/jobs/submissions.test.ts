@@ -55,6 +55,33 @@ describe('jobs that are submitted', () => {
     await first;
   });
 
+  it('while a request of 8 jobs is under way wait, and share the next request', async () => {
+    const { client, server } = await start();
+    server.hold();
+    const first = range(1, 8).map((n) => client.run({ n }));
+    await server.arrived(1);
+    const further = range(9, 10).map((n) => client.run({ n }));
+    await new Promise((resolve) => setImmediate(resolve));
+    further.push(client.run({ n: 11 }));
+    server.seen[0]?.answer();
+    await server.arrived(2);
+    server.seen[1]?.answer();
+    await Promise.all([...first, ...further]);
+    expect(numbersOf(server)).toEqual([range(1, 8), range(9, 11)]);
+  });
+
+  it('while a request of 8 jobs is under way do not wait if they fill a request', async () => {
+    const { client, server } = await start();
+    server.hold();
+    const first = range(1, 8).map((n) => client.run({ n }));
+    await server.arrived(1);
+    const further = range(9, 108).map((n) => client.run({ n }));
+    await server.arrived(2);
+    for (const { answer } of server.seen) answer();
+    await Promise.all([...first, ...further]);
+    expect(numbersOf(server)).toEqual([range(1, 8), range(9, 108)]);
+  });
+
   it('in great number have requests of at most 100', async () => {
     const { client, server } = await start();
     const jobs = await Promise.all(range(1, 250).map((n) => client.run({ n })));
