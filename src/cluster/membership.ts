@@ -42,6 +42,8 @@ export class Membership {
   #reading: Promise<ClusterView> | undefined;
   #next: Promise<ClusterView> | undefined;
   #wake = new AbortController();
+  /** Number of changes of shards that this node has made. */
+  #changes = 0;
   /** Failed reads since the last good one. */
   #failures = 0;
   readonly #final: FinalFailures;
@@ -212,13 +214,20 @@ export class Membership {
     const session = this.#session ?? (await this.#connect());
     try {
       const isDue = this.#lease.ageMs >= this.#timings.renewMs || this.#lease.isDoubtful;
-      const [isMember, view] = await Promise.all([
+      let changes = this.#changes;
+      const [isMember, read] = await Promise.all([
         isDue ? this.#renew(session) : true,
         this.#readView(session),
       ]);
+      let view = isMember ? read : undefined;
       // Others have removed the row of this node.
       if (!isMember) await this.#join(session);
-      this.#view = isMember ? view : await this.#readView(session);
+      // The answer to a change may have come together with the answer to this read, which is older.
+      while (view === undefined || changes !== this.#changes) {
+        changes = this.#changes;
+        view = await this.#readView(session);
+      }
+      this.#view = view;
     } catch (error) {
       this.#dropIfEnded(session, error);
       throw error;
@@ -307,6 +316,7 @@ export class Membership {
   async #change(query: Query): Promise<boolean> {
     const [row] = await this.#query(query);
     if (!row) return false;
+    this.#changes++;
     const changed: ShardView = readShard(row);
     const shards = this.#view.shards.map((shard) => (shard.id === changed.id ? changed : shard));
     this.#view = { nodes: this.#view.nodes, shards };

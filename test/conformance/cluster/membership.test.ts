@@ -337,6 +337,18 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       expect(await c.claim(0)).toBe(true);
     });
 
+    it('that its node changes while it reads is shown as changed, also after the read', async () => {
+      const a = await join('a', { timings: { renewMs: 20_000, pollMs: 20_000 } });
+      for (let round = 0; round < 50; round++) {
+        for (const owner of ['a', null]) {
+          const reading = a.refresh();
+          await (owner === null ? a.offer(0, null) : a.claim(0));
+          await reading;
+          expect(a.view.shards[0]).toMatchObject({ owner });
+        }
+      }
+    });
+
     it('cannot be claimed by a node without a lease', async () => {
       const a = await join('a', { timings: { renewMs: 20_000 } });
       await server.query('update node set until = 1');
