@@ -22,8 +22,9 @@ export class ControlCopies {
   /** A read that has not begun. */
   #next: Promise<void> | undefined;
   #restsUntil = Number.NEGATIVE_INFINITY;
-  /** The copies are at least as new as this. */
+  /** The copies are at least as new as this once `#following` has ended. */
   #seen = '';
+  #following: Promise<boolean> | undefined;
 
   constructor(options: ControlCopiesOptions) {
     this.#options = options;
@@ -38,20 +39,30 @@ export class ControlCopies {
     return this.#next;
   }
 
-  /** Reloads if the leader has written since the last reload. Never rejects. @returns whether it did */
+  /**
+   * Reloads if the leader has written since the last reload. Calls with the same view share the reload and all wait for
+   * its end. Never rejects. @returns whether a reload has ended well
+   */
   async follow(view: ClusterView): Promise<boolean> {
     const seen = describeControl(view);
-    if (seen === this.#seen) return false;
-    const before = this.#seen;
-    this.#seen = seen;
+    if (seen !== this.#seen) {
+      this.#seen = seen;
+      this.#following = this.#reloadFor(seen);
+    }
+    return (await this.#following) ?? false;
+  }
+
+  async #reloadFor(seen: string): Promise<boolean> {
     try {
       await this.reload();
       return true;
     } catch (error) {
       // Unless a later view has been followed meanwhile.
-      if (this.#seen === seen) this.#seen = before;
+      if (this.#seen === seen) this.#seen = '';
       this.#options.log.warn({ err: error }, 'reading endpoints and keys failed, retrying');
       return false;
+    } finally {
+      if (this.#seen === seen) this.#following = undefined;
     }
   }
 

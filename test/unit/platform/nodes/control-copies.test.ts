@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { letOthersRun, ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog as log } from '../../../../src/base/log.ts';
+import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
 import { ControlCopies } from '../../../../src/platform/nodes/control-copies.ts';
 
 /** Reads that end when the test says so. */
@@ -56,4 +57,37 @@ it('reads again after a failed read', async () => {
   await letOthersRun();
   reads[1]?.resolve();
   await second;
+});
+
+const shard = { id: 0, owner: 'leader', epoch: 1, offeredTo: null, failedOn: null };
+
+function viewOf(controlNumber: number): ClusterView {
+  const leader = { id: 'leader', url: 'http://leader', version: 1, isLeaving: false, isLive: true };
+  return { nodes: [{ ...leader, controlNumber }], shards: [shard] };
+}
+
+it('keeps each that follows a view waiting until its records are read', async () => {
+  const { copies, reads } = createCopies();
+  const ended: string[] = [];
+  const first = copies.follow(viewOf(1)).then(() => ended.push('first'));
+  const second = copies.follow(viewOf(1)).then(() => ended.push('second'));
+  await letOthersRun();
+  expect(ended).toEqual([]);
+  reads[0]?.resolve();
+  await Promise.all([first, second]);
+  expect(reads).toHaveLength(1);
+  expect(await copies.follow(viewOf(1))).toBe(false);
+  expect(reads).toHaveLength(1);
+});
+
+it('reads again for the same view after a failed read', async () => {
+  const { copies, reads } = createCopies();
+  const following = copies.follow(viewOf(1));
+  await letOthersRun();
+  reads[0]?.reject(new Error('no connection'));
+  expect(await following).toBe(false);
+  const again = copies.follow(viewOf(1));
+  await letOthersRun();
+  reads[1]?.resolve();
+  expect(await again).toBe(true);
 });
