@@ -77,8 +77,32 @@ export interface Store {
    * the file for later writes. True if more can be returned.
    */
   reclaim(pages: number): Promise<boolean>;
+  /** Undefined: the database keeps all payloads. */
+  readonly files?: PayloadFiles | undefined;
   /** Commits requested operations, then closes. */
   close(): Promise<void>;
+}
+
+/** Files beside the database that keep large payloads. */
+export interface PayloadFiles {
+  /** False while the disk is full: the rules for a full disk hold for payloads in the database. */
+  readonly isUsable: boolean;
+  /** Creates the file that `beginFile` has announced. @throws PayloadFileError */
+  create(payload: StagedPayload): Promise<PayloadFile>;
+  /** The payload, of so many bytes. Undefined if the file is missing or shorter. @throws PayloadFileError */
+  read(payload: StagedPayload, bytes: number): Promise<Uint8Array | undefined>;
+  /** Reports that the file of a job's payload is missing or shorter. @returns the error for the caller */
+  reportLost(payload: StagedPayload): PayloadFileError;
+  /** Resolves when no file is left, also after a power failure. @throws PayloadFileError */
+  remove(payloads: readonly StagedPayload[]): Promise<void>;
+}
+
+/** A file that is being written. A call that rejects has removed the file. */
+export interface PayloadFile {
+  /** @throws PayloadFileError */
+  append(part: Uint8Array): Promise<void>;
+  /** Resolves when the file is on disk. @throws PayloadFileError */
+  finish(): Promise<void>;
 }
 
 /** The disk is full or the file cannot be written: nothing of the operation was stored. */
@@ -90,6 +114,14 @@ export class StoreUnavailableError extends Error {
   constructor(message: string, options: { cause?: unknown; code?: string } = {}) {
     super(message, { cause: options.cause });
     this.code = options.code;
+  }
+}
+
+/** A file of a payload cannot be written, read or removed. */
+export class PayloadFileError extends StoreUnavailableError {
+  constructor(path: string, cause: unknown) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    super(`The file ${path} cannot be used now: ${reason}`, { cause });
   }
 }
 
@@ -212,7 +244,7 @@ export interface Deletion {
   isLast: boolean;
 }
 
-/** A payload that was stored in parts. No reader sees it before an operation gives it to its job. */
+/** A payload that was stored in parts or in a file. No reader sees it before an operation gives it to its job. */
 export interface StagedPayload extends UnusedPayload {
   kind: 'input' | 'output';
 }
@@ -259,7 +291,11 @@ export interface Reader {
     key: JobKey,
     index: number,
   ): Step<Uint8Array | undefined>;
+  /** The payload of the job, if it is in a file. */
+  payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined>;
   unusedPayloads(limit: number): Step<UnusedPayload[]>;
+  /** The files of the unused payload. */
+  filesOf(payload: UnusedPayload): Step<StagedPayload[]>;
   chunks(range: ChunkRange): Step<ChunkBatch[]>;
   log(range: LogRange): Step<Uint8Array>;
   /** All receivers with deliveries, each with the time of its first one. */
@@ -339,7 +375,9 @@ export interface Transaction extends Reader {
   beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload>;
   /** Stores a further part. `at`: bytes before it. */
   addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void>;
-  /** Deletes some rows of an unused payload, of about `maxBytes` at most. */
+  /** Begins an upload of so many bytes to a file, which is created after the commit. */
+  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): Step<StagedPayload>;
+  /** Deletes some rows of an unused payload, of about `maxBytes` at most. Its files must have been removed. */
   deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion>;
   /** Removes the chunks of all attempts; many of them become unused. */
   dropChunks(key: JobKey): Step<void>;

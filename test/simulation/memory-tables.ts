@@ -513,6 +513,16 @@ export class MemoryTables implements Tables {
     this.#set(this.#staged, nameOfStaged(payload), { payload, parts: added });
   }
 
+  *beginFile(): Step<StagedPayload> {
+    throw new Error('the store in memory has no files');
+  }
+
+  *payloadFile(): Step<undefined> {}
+
+  *filesOf(): Step<StagedPayload[]> {
+    return [];
+  }
+
   *deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
     const name = nameOfStaged(payload);
     const parts = [...(this.#staged.get(name)?.parts ?? [])];

@@ -1,6 +1,12 @@
 // Leases jobs to a worker and repeats leases whose answer was lost.
 import { randomUUID } from 'node:crypto';
-import type { Step, StoredJob, Transaction } from '../../store/store.ts';
+import {
+  type JobKey,
+  PayloadFileError,
+  type Step,
+  type StoredJob,
+  type Transaction,
+} from '../../store/store.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
@@ -54,7 +60,10 @@ export function* repeatLeases(
   return leases;
 }
 
-/** Reads large inputs, after the commit. A job that was removed meanwhile is left out. */
+/**
+ * Reads large inputs, after the commit. A job that was removed meanwhile is left out, and so is one whose input cannot
+ * be read: its lease expires.
+ */
 export async function completeLeases(
   endpointId: string,
   given: readonly GivenLease[],
@@ -63,10 +72,23 @@ export async function completeLeases(
   const leases: Lease[] = [];
   for (const { input: known, ...lease } of given) {
     const key = { endpointId, id: lease.jobId };
-    const input = typeof known === 'number' ? await payloads.read('input', key, known) : known;
+    const input = typeof known === 'number' ? await readInput(payloads, key, known) : known;
     if (input) leases.push({ ...lease, input });
   }
   return leases;
+}
+
+async function readInput(
+  payloads: LargePayloads,
+  key: JobKey,
+  bytes: number,
+): Promise<Uint8Array | undefined> {
+  try {
+    return await payloads.read('input', key, bytes);
+  } catch (error) {
+    if (error instanceof PayloadFileError) return undefined;
+    throw error;
+  }
 }
 
 function toLease(

@@ -1,5 +1,5 @@
-// Stores large payloads in parts, one part in a commit, so that other work waits for one part at most. The
-// operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
+// Stores large payloads in files, if the store has files, or in parts, one part in a commit, so that other work waits
+// for one part at most. The operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
 // operations that were refused or never ran, and those of removed jobs.
 import type { Clock } from '../../base/clock.ts';
 import { ownTurn, SLICE_MS } from '../../base/slices.ts';
@@ -7,6 +7,8 @@ import { giveBack } from '../../base/spent-bytes.ts';
 import {
   ENDING,
   type JobKey,
+  PayloadFileError,
+  type PayloadFiles,
   type Reader,
   type StagedPayload,
   type Step,
@@ -18,6 +20,8 @@ import {
 import type { QueueSettings } from '../settings.ts';
 import { PayloadTurns, type TurnOwner } from './payload-turns.ts';
 
+/** Bytes that one turn writes to a file. */
+const FILE_PART_BYTES = 1_048_576;
 /** Bytes that one slice deletes. */
 const SLICE_BYTES = 2 * 1_048_576;
 /** Most deletions of a slice, each of a payload or of some rows of one. */
@@ -64,10 +68,52 @@ export class LargePayloads {
   }
 
   /**
-   * Resolves when all parts are committed. The operation then passes the result to the store instead of the bytes, and
+   * Resolves when the payload is stored. The operation then passes the result to the store instead of the bytes, and
    * its commit puts the last parts on disk. Call `release` when the operation has ended, whether it used the payload or not.
    */
   async upload(upload: Upload): Promise<StagedPayload> {
+    const { files } = this.#store;
+    if (!files?.isUsable) return this.#uploadParts(upload);
+    try {
+      return await this.#uploadFile(files, upload);
+    } catch (error) {
+      if (!(error instanceof PayloadFileError)) throw error;
+      // Without space for a file there may be enough in the database, or in the reserve for a full disk.
+      return this.#uploadParts(upload);
+    }
+  }
+
+  async #uploadFile(files: PayloadFiles, upload: Upload): Promise<StagedPayload> {
+    const { bytes, key, kind, options } = upload;
+    const inUse = this.#inUse;
+    let payload: StagedPayload | undefined;
+    try {
+      // Its rows are on disk before the file exists, so that a crash leaves no file that no row names.
+      const begun = await this.#store.write(
+        function* (tx): Step<StagedPayload> {
+          // The operation may run a second time.
+          if (payload) inUse.delete(nameOf(payload));
+          payload = yield* tx.beginFile(kind, key, bytes.length);
+          inUse.add(nameOf(payload));
+          return payload;
+        },
+        { ...options, payloadBytes: bytes.length },
+      );
+      const file = await files.create(begun);
+      const owner = { endpointId: key.endpointId, kind };
+      for (let at = 0; at < bytes.length; at += FILE_PART_BYTES) {
+        const part = bytes.subarray(at, at + FILE_PART_BYTES);
+        await this.inTurn(owner, () => file.append(part));
+      }
+      await file.finish();
+      return begun;
+    } catch (error) {
+      if (payload) this.release(payload);
+      throw error;
+    }
+  }
+
+  async #uploadParts(upload: Upload): Promise<StagedPayload> {
     const { bytes, key, kind } = upload;
     const size = this.partBytes;
     const inUse = this.#inUse;
@@ -132,14 +178,23 @@ export class LargePayloads {
   }
 
   /**
-   * Reads a payload of this size, each part in a turn of the event loop of its own. A payload never
-   * changes while its job exists. Undefined if the job is removed meanwhile.
+   * Reads a payload of this size, from its file or each part in a turn of the event loop of its own. A payload never
+   * changes while its job exists. Undefined if the job is removed meanwhile. @throws PayloadFileError
    */
   async read(
     kind: StagedPayload['kind'],
     key: JobKey,
     bytes: number,
   ): Promise<Uint8Array | undefined> {
+    const { files } = this.#store;
+    const findFile = () => this.#store.read((tx) => tx.payloadFile(kind, key));
+    const file = files && (await findFile());
+    if (file) {
+      const payload = await files.read(file, bytes);
+      // Without its file, the job has been removed meanwhile, or the file is lost.
+      if (!payload && (await findFile())?.origin === file.origin) throw files.reportLost(file);
+      return payload;
+    }
     const payload = Buffer.allocUnsafeSlow(bytes);
     let at = 0;
     for (let index = 0; at < bytes; index++) {
@@ -158,15 +213,30 @@ export class LargePayloads {
    * slower than their creation, which shares commits. Returns false if nothing is left.
    */
   async deleteSome(): Promise<boolean> {
-    const [first] = await this.#store.read((tx) => this.#findUnused(tx, 1));
-    if (!first) return false;
-    await this.#store.write((tx) => this.#deleteSlice(tx), ENDING);
+    const unused = await this.#store.read((tx) => this.#findUnused(tx, SLICE_DELETIONS));
+    if (unused.length === 0) return false;
+    await this.#removeFiles(unused);
+    await this.#store.write((tx) => this.#deleteSlice(tx, unused), ENDING);
     return true;
   }
 
-  *#deleteSlice(tx: Transaction): Step<void> {
+  /** Before their rows are deleted: a file that no row names would stay for ever. */
+  async #removeFiles(unused: readonly UnusedPayload[]): Promise<void> {
+    const { files } = this.#store;
+    if (!files) return;
+    const found = await this.#store.read(function* (tx): Step<StagedPayload[]> {
+      const all: StagedPayload[] = [];
+      for (const payload of unused) all.push(...(yield* tx.filesOf(payload)));
+      return all;
+    });
+    await files.remove(found);
+  }
+
+  /** What is left over stays for the next slice. */
+  *#deleteSlice(tx: Transaction, payloads: readonly UnusedPayload[]): Step<void> {
     const until = this.#clock.now() + SLICE_MS;
-    const unused = yield* this.#findUnused(tx, SLICE_DELETIONS);
+    // The operation may run a second time.
+    const unused = [...payloads];
     let leftBytes = SLICE_BYTES;
     for (let deletions = 0; deletions < SLICE_DELETIONS; deletions++) {
       const [payload] = unused;

@@ -53,6 +53,7 @@ export class RecordedTime {
       read: (operation) => store.read(operation),
       write: (operation, writeOptions) => this.#write(operation, writeOptions),
       reclaim: (pages) => store.reclaim(pages),
+      files: store.files,
       close: () => store.close(),
     };
   }

@@ -86,7 +86,11 @@ export function explainFailure(code: string): string {
   if (code === 'SQLITE_IOERR_WRITE') {
     return `the disk does not accept writes (${code}); free space or raise the quota, or check the disk and the system log`;
   }
-  if (OUT_OF_SPACE.has(code)) return `the disk is full (${code}); free space on it`;
+  if (code === 'ENOENT') {
+    return `the file of a large input or output is missing or too short (${code}); run \`millrace store check\``;
+  }
+  if (OUT_OF_SPACE.has(code) || code === 'ENOSPC' || code === 'EDQUOT')
+    return `the disk is full (${code}); free space on it`;
   if (isDamage(code)) return `the database is damaged (${code}); run \`millrace store check\``;
   if (code === 'SQLITE_READONLY' || code === 'SQLITE_CANTOPEN') {
     return `the database cannot be opened for writing (${code}); check the owner and mode of the data folder and whether its file system is mounted read-only`;

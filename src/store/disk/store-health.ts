@@ -15,6 +15,7 @@ const MAINTENANCE_FAILED = 'store maintenance failed, retrying';
 export type StoreOperation =
   | 'open'
   | 'write'
+  | 'payload'
   | 'sync'
   | 'read'
   | 'checkpoint'

@@ -193,8 +193,16 @@ export class LiveReader implements Reader {
     return this.tables.payloadPart(kind, key, index);
   }
 
+  payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {
+    return this.tables.payloadFile(kind, key);
+  }
+
   unusedPayloads(limit: number): Step<UnusedPayload[]> {
     return this.tables.unusedPayloads(limit);
+  }
+
+  filesOf(payload: UnusedPayload): Step<StagedPayload[]> {
+    return this.tables.filesOf(payload);
   }
 
   deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {

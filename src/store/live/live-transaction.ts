@@ -198,6 +198,10 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.tables.addPart(payload, at, part);
   }
 
+  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): Step<StagedPayload> {
+    return this.tables.beginFile(kind, key, bytes);
+  }
+
   deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
     return this.tables.deleteUnused(payload, maxBytes);
   }

@@ -198,6 +198,12 @@ create type job_image as (
 );
 `;
 
+/** On SQLite, large payloads are in files. Here the columns are always null, and copies find the same tables. */
+const payloadFiles = `
+alter table job_input add column file_bytes bigint;
+alter table job_output add column file_bytes bigint;
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -212,4 +218,5 @@ export const MIGRATIONS: readonly Migration[] = [
   { sql: groups, oldest: 7 },
   // Programs before it do not read endpoints that have a version.
   { sql: versions, oldest: 8 },
+  { sql: payloadFiles, oldest: 8 },
 ];

@@ -1,9 +1,10 @@
 // Stores the record of a delivery as rows of bounded size. A job's output is not copied: the record
 // refers to its rows, which outlive the job until the delivery has ended.
 
+import type { PartFiles } from '../disk/payload-files.ts';
 import type { JobKey, Query, RecordPiece, Step } from '../store.ts';
-import { measureParts, PART_BYTES, readInlineOutput } from './payload-parts.ts';
-import { bytes, text } from './rows.ts';
+import { measureParts, PART_BYTES, readInlineOutput, readRow } from './payload-parts.ts';
+import { text, textOrNull } from './rows.ts';
 import { dropPayloads, isUsed } from './unused-payloads.ts';
 
 export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step<void> {
@@ -47,16 +48,20 @@ function referToPart(
 export function* readRecordPart(
   { endpointId, id }: JobKey,
   at: number,
+  files: PartFiles | undefined,
 ): Step<Uint8Array | undefined> {
   const [row] = yield {
-    sql: `select coalesce(record.bytes, output.bytes) as bytes
+    sql: `select coalesce(record.bytes, output.bytes) as bytes, record.source_job as source,
+        output.at as at, output.file_bytes as file_bytes
       from delivery_record as record left join job_output as output
         on output.endpoint_id = record.endpoint_id and output.job_id = record.source_job
         and output.at = record.source_at
       where record.endpoint_id = ? and record.delivery_id = ? and record.at = ?`,
     params: [endpointId, id, at],
   };
-  return row && row['bytes'] !== null ? bytes(row, 'bytes') : undefined;
+  if (!row || row['bytes'] === null) return undefined;
+  const key = { endpointId, id: textOrNull(row, 'source') ?? id };
+  return readRow(row, { key, kind: 'output', files });
 }
 
 /** Deletes the output of a removed job unless the record of another delivery refers to it. */

@@ -1,11 +1,12 @@
 // Stores inputs and outputs. Small ones are columns of the job's row, which saves a row and its index entry.
 // Others are rows of bounded size: a database copies a value several times while writing it, and bounded
-// rows bound these copies.
+// rows bound these copies. A row names its part of a file instead if the payload is in one.
 import { Buffer } from 'node:buffer';
 import { giveBack } from '../../base/spent-bytes.ts';
-import type { JobKey, Step } from '../store.ts';
-import { bytes, number } from './rows.ts';
-import { isUsed } from './unused-payloads.ts';
+import type { PartFiles } from '../disk/payload-files.ts';
+import type { JobKey, Row, Step } from '../store.ts';
+import { bytes, number, text } from './rows.ts';
+import { findPlace, isUsed } from './unused-payloads.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
@@ -15,8 +16,17 @@ export const INLINE_BYTES = 1_024;
 /** Largest row of a payload. */
 export const PART_BYTES = 1_048_576;
 
+/** Column with the size of the part of a file that the row names; null if the row has the bytes. */
+export const FILE_COLUMN = 'file_bytes';
+/** Size of the part that a row has or names. */
+const SIZE = `coalesce(${FILE_COLUMN}, octet_length(bytes))`;
+
 /** Where the payloads of each table are if they are small. */
 const KINDS = { job_input: 'input', job_output: 'output' } as const;
+
+function isPayloadTable(table: string): table is PayloadTable {
+  return Object.hasOwn(KINDS, table);
+}
 
 /** The payload must not exist yet. */
 export function* insertParts(
@@ -52,31 +62,39 @@ function* readInline(
 
 export function* readPayload(
   table: PayloadTable,
-  { endpointId, id }: JobKey,
+  key: JobKey,
+  files: PartFiles | undefined,
 ): Step<Uint8Array | undefined> {
-  const inline = yield* readInline(KINDS[table], { endpointId, id });
-  return inline ?? (yield* readParts(table, { endpointId, id }));
+  const inline = yield* readInline(KINDS[table], key);
+  return inline ?? (yield* readParts(table, key, files));
 }
 
 /** Returns the payload, or its size if it is larger than `maxBytes`. */
 export function* readUpTo(
   table: PayloadTable,
   key: JobKey,
-  maxBytes: number,
+  { files, maxBytes }: { maxBytes: number; files: PartFiles | undefined },
 ): Step<Uint8Array | number | undefined> {
   const inline = yield* readInline(KINDS[table], key);
   if (inline) return inline;
   const { bytes } = yield* measureParts(table, key);
-  return bytes > maxBytes ? bytes : yield* readParts(table, key);
+  return bytes > maxBytes ? bytes : yield* readParts(table, key, files);
 }
 
-function* readParts(table: PayloadTable, { endpointId, id }: JobKey): Step<Uint8Array | undefined> {
+function* readParts(
+  table: PayloadTable,
+  key: JobKey,
+  files: PartFiles | undefined,
+): Step<Uint8Array | undefined> {
+  const { endpointId, id } = key;
   const rows = yield {
-    sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
+    sql: `select at, bytes, file_bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
       order by at`,
     params: [endpointId, id],
   };
-  const parts = rows.map((row) => bytes(row, 'bytes'));
+  const parts = rows.flatMap((row) => readRow(row, { key, kind: KINDS[table], files }) ?? []);
+  // A part of the file is missing: no reader must see the rest as the whole.
+  if (parts.length < rows.length) return undefined;
   if (parts.length <= 1) return parts[0];
   const payload = Buffer.concat(parts);
   for (const part of parts) giveBack(part);
@@ -99,7 +117,7 @@ export function* measureParts(
   { endpointId, id }: JobKey,
 ): Step<{ parts: number; bytes: number }> {
   const [row] = yield {
-    sql: `select count(*) as parts, coalesce(sum(octet_length(bytes)), 0) as bytes
+    sql: `select count(*) as parts, coalesce(sum(${SIZE}), 0) as bytes
       from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}`,
     params: [endpointId, id],
   };
@@ -115,24 +133,49 @@ export function* clearOutput({ endpointId, id }: JobKey): Step<void> {
   };
 }
 
-/** Removes the payload that the job has; parts of uploads stay. */
-export function* deleteParts(table: PayloadTable, { endpointId, id }: JobKey): Step<void> {
-  yield {
-    sql: `delete from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}`,
-    params: [endpointId, id],
-  };
-}
-
 /** Part number `index` of the payload, which must not be in the row of its job. */
 export function* readPart(
   table: PayloadTable,
-  { endpointId, id }: JobKey,
-  index: number,
+  key: JobKey,
+  { files, index }: { index: number; files: PartFiles | undefined },
 ): Step<Uint8Array | undefined> {
   const [row] = yield {
-    sql: `select bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
+    sql: `select at, bytes, file_bytes from ${table} where endpoint_id = ? and job_id = ? and ${isUsed(KINDS[table])}
       order by at limit 1 offset ?`,
-    params: [endpointId, id, index],
+    params: [key.endpointId, key.id, index],
   };
-  return row && bytes(row, 'bytes');
+  return row && readRow(row, { key, kind: KINDS[table], files });
+}
+
+export interface RowPlace {
+  key: JobKey;
+  kind: 'input' | 'output';
+  files: PartFiles | undefined;
+}
+
+/** Returns the bytes that the row, with `at`, `bytes` and `file_bytes`, has or names; undefined if the file lacks them. */
+export function readRow(row: Row, { files, key, kind }: RowPlace): Uint8Array | undefined {
+  if (row['file_bytes'] === null) return bytes(row, 'bytes');
+  const { endpointId, id } = key;
+  if (!files) throw new Error(`the ${kind} of job ${id} is in a file, and this store has none`);
+  const { offset, origin } = findPlace(number(row, 'at'));
+  return files.readPart({ kind, endpointId, id, origin }, offset, number(row, 'file_bytes'));
+}
+
+/**
+ * Returns rows of a table, with all their columns, that have the bytes instead of naming parts of files. @throws Error if a
+ * file lacks a part
+ */
+export function loadParts(
+  table: string,
+  rows: readonly Row[],
+  files: PartFiles | undefined,
+): readonly Row[] {
+  if (!isPayloadTable(table) || rows.every((row) => row[FILE_COLUMN] === null)) return rows;
+  return rows.map((row) => {
+    const key = { endpointId: text(row, 'endpoint_id'), id: text(row, 'job_id') };
+    const part = readRow(row, { key, kind: KINDS[table], files });
+    if (!part) throw new Error(`the file with the ${KINDS[table]} of job ${key.id} is missing`);
+    return { ...row, bytes: part, [FILE_COLUMN]: null };
+  });
 }

@@ -1,5 +1,6 @@
 // The tables of an SQL database: all statements that read. sql-tables.ts has those that write.
 
+import type { PartFiles } from '../disk/payload-files.ts';
 import type {
   ChunkBatch,
   ChunkRange,
@@ -41,13 +42,21 @@ import {
   workerColumns,
 } from './rows.ts';
 import { SqlJobReader } from './sql-job-reader.ts';
-import { listUnused } from './unused-payloads.ts';
+import { findFile, listFiles, listUnused } from './unused-payloads.ts';
 import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
 export class SqlReader extends SqlJobReader {
+  /** Undefined: the database keeps all payloads. */
+  protected readonly files: PartFiles | undefined;
+
+  constructor(files?: PartFiles) {
+    super();
+    this.files = files;
+  }
+
   *endpoint(id: string): Step<StoredEndpoint | undefined> {
     const rows = yield {
       sql: `select ${endpointColumns} from endpoint where id = ?`,
@@ -62,11 +71,11 @@ export class SqlReader extends SqlJobReader {
   }
 
   *input(key: JobKey): Step<Uint8Array | undefined> {
-    return yield* readPayload('job_input', key);
+    return yield* readPayload('job_input', key, this.files);
   }
 
   *output(key: JobKey): Step<Uint8Array | undefined> {
-    return yield* readPayload('job_output', key);
+    return yield* readPayload('job_output', key, this.files);
   }
 
   *outputBytes(key: JobKey): Step<number> {
@@ -78,7 +87,8 @@ export class SqlReader extends SqlJobReader {
     key: JobKey,
     maxBytes: number,
   ): Step<Uint8Array | number | undefined> {
-    return yield* readUpTo(kind === 'input' ? 'job_input' : 'job_output', key, maxBytes);
+    const table = kind === 'input' ? 'job_input' : 'job_output';
+    return yield* readUpTo(table, key, { maxBytes, files: this.files });
   }
 
   *payloadPart(
@@ -86,11 +96,20 @@ export class SqlReader extends SqlJobReader {
     key: JobKey,
     index: number,
   ): Step<Uint8Array | undefined> {
-    return yield* readPart(kind === 'input' ? 'job_input' : 'job_output', key, index);
+    const table = kind === 'input' ? 'job_input' : 'job_output';
+    return yield* readPart(table, key, { index, files: this.files });
+  }
+
+  payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {
+    return findFile(kind, key);
   }
 
   *unusedPayloads(limit: number): Step<UnusedPayload[]> {
     return yield* listUnused(limit);
+  }
+
+  filesOf(payload: UnusedPayload): Step<StagedPayload[]> {
+    return listFiles(payload);
   }
 
   *deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {
@@ -164,7 +183,7 @@ export class SqlReader extends SqlJobReader {
   }
 
   *deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined> {
-    return yield* readRecordPart(key, at);
+    return yield* readRecordPart(key, at, this.files);
   }
 
   *countDeliveries(): Step<{ endpointId: string; count: number }[]> {

@@ -2,7 +2,7 @@
 import type { LiveJobs } from '../live/live-jobs.ts';
 import { LiveReader } from '../live/live-reader.ts';
 import { LiveTransaction } from '../live/live-transaction.ts';
-import type { Reader, Step, Store, Transaction, WriteOptions } from '../store.ts';
+import type { PayloadFiles, Reader, Step, Store, Transaction, WriteOptions } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { SqlDriver } from './sql-driver.ts';
 
@@ -11,15 +11,19 @@ export interface SqlStoreParts {
   tables: Tables;
   /** The driver undoes and writes it with each commit. */
   live: LiveJobs;
+  /** Default: the database keeps all payloads. */
+  files?: PayloadFiles | undefined;
 }
 
 export class SqlStore implements Store {
   readonly #driver: SqlDriver;
   readonly #reader: Reader;
   readonly #transaction: Transaction;
+  readonly files: PayloadFiles | undefined;
 
-  constructor({ driver, live, tables }: SqlStoreParts) {
+  constructor({ driver, files, live, tables }: SqlStoreParts) {
     this.#driver = driver;
+    this.files = files;
     this.#reader = new LiveReader(tables, live);
     this.#transaction = new LiveTransaction(tables, live);
   }

@@ -26,13 +26,16 @@ import { insertRecord, removeRecord } from './delivery-record.ts';
 import { describeInsert } from './job-inserts.ts';
 import { removeJobs } from './job-removal.ts';
 import { describeAlikeChange, describeChange } from './job-updates.ts';
-import { clearOutput, deleteParts, insertParts } from './payload-parts.ts';
+import { clearOutput, insertParts } from './payload-parts.ts';
 import { text } from './rows.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
   addPart,
+  beginFile,
   beginPayload,
+  deleteOutput,
   deleteUnused,
+  disuseFiles,
   dropPayloads,
   usePayload,
 } from './unused-payloads.ts';
@@ -65,11 +68,10 @@ export class SqlTables extends SqlReader implements Tables {
   *removeEndpoint(id: string): Step<void> {
     yield { sql: 'delete from worker where endpoint_id = ?', params: [id] };
     // Output of jobs that were removed before their deliveries.
-    yield {
-      sql: `delete from job_output where endpoint_id = ? and job_id in (
-        select source_job from delivery_record where endpoint_id = ? and source_job is not null)`,
-      params: [id, id],
-    };
+    const outputs = `job_output where endpoint_id = ? and job_id in (
+      select source_job from delivery_record where endpoint_id = ? and source_job is not null)`;
+    yield disuseFiles('output', outputs, [id, id]);
+    yield { sql: `delete from ${outputs} and file_bytes is null`, params: [id, id] };
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
     yield {
@@ -160,7 +162,7 @@ export class SqlTables extends SqlReader implements Tables {
 
   *dropOutput(key: JobKey): Step<void> {
     yield* clearOutput(key);
-    yield* deleteParts('job_output', key);
+    yield* deleteOutput(key);
   }
 
   *appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {
@@ -190,6 +192,10 @@ export class SqlTables extends SqlReader implements Tables {
 
   addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
     return addPart(payload, at, part);
+  }
+
+  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): Step<StagedPayload> {
+    return beginFile(kind, key, bytes);
   }
 
   deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {

@@ -6,6 +6,7 @@ import type {
   Deletion,
   JobKey,
   PayloadKind,
+  Query,
   Row,
   StagedPayload,
   Step,
@@ -20,6 +21,9 @@ const SPAN = 2 ** 31;
 const ALL = -1;
 /** Rows that one query of a deletion looks at. */
 const ROWS_READ = 64;
+/** Largest part of a file that a row names: as much as the row of a payload without a file has. */
+const FILE_PART_BYTES = 1_048_576;
+const NO_BYTES = new Uint8Array(0);
 /** Payloads of a job up to this size are deleted at once. */
 const SMALL_BYTES = 262_144;
 const SMALL_ROWS = 128;
@@ -30,13 +34,19 @@ const DROPPED_BYTES = 1_048_576;
 
 /**
  * Tables of the payloads, the column that tells the payloads of a job apart, and the one that, together with it,
- * tells its rows apart.
+ * tells its rows apart. `file`: not null if the row names a part of a file.
  */
 const TABLES = {
-  input: { table: 'job_input', place: 'at', row: 'at' },
-  output: { table: 'job_output', place: 'at', row: 'at' },
-  chunks: { table: 'job_chunk', place: 'attempt', row: 'first' },
+  input: { table: 'job_input', place: 'at', row: 'at', file: 'file_bytes' },
+  output: { table: 'job_output', place: 'at', row: 'at', file: 'file_bytes' },
+  chunks: { table: 'job_chunk', place: 'attempt', row: 'first', file: 'null' },
 } as const;
+
+/** Origin of the payload whose row has this `at`, and the row's place in it. */
+export function findPlace(at: number): { origin: number; offset: number } {
+  const offset = at % SPAN;
+  return { origin: at - offset, offset };
+}
 
 /** Condition for rows of the table, under its own name, that belong to a job. */
 export function isUsed(kind: 'input' | 'output'): string {
@@ -50,18 +60,42 @@ export function isUsed(kind: 'input' | 'output'): string {
 /** Stores the first part under an origin that no other payload of the job has. */
 export function* beginPayload(
   kind: 'input' | 'output',
-  { endpointId, id }: JobKey,
+  key: JobKey,
   part: Uint8Array,
 ): Step<StagedPayload> {
+  const payload = yield* beginUpload(kind, key);
+  yield* addPart(payload, 0, part);
+  return payload;
+}
+
+/** Stores rows that name the parts of a file of so many bytes. */
+export function* beginFile(
+  kind: 'input' | 'output',
+  key: JobKey,
+  bytes: number,
+): Step<StagedPayload> {
+  const payload = yield* beginUpload(kind, key);
+  const { endpointId, id, origin } = payload;
+  for (let at = 0; at < bytes; at += FILE_PART_BYTES) {
+    const size = Math.min(FILE_PART_BYTES, bytes - at);
+    yield {
+      sql: `insert into ${TABLES[kind].table} (endpoint_id, job_id, at, bytes, file_bytes)
+        values (?, ?, ?, ?, ?)`,
+      params: [endpointId, id, origin + at, NO_BYTES, size],
+    };
+  }
+  return payload;
+}
+
+function* beginUpload(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<StagedPayload> {
   const [row] = yield {
     sql: `select coalesce(max(at), 0) as last from ${TABLES[kind].table}
       where endpoint_id = ? and job_id = ?`,
     params: [endpointId, id],
   };
   const last = row ? number(row, 'last') : 0;
-  const payload = { kind, endpointId, id, origin: last - (last % SPAN) + SPAN };
+  const payload = { kind, endpointId, id, origin: findPlace(last).origin + SPAN };
   yield* addUnused(payload);
-  yield* addPart(payload, 0, part);
   return payload;
 }
 
@@ -120,6 +154,54 @@ function readUnused(row: Row): UnusedPayload {
   };
 }
 
+/** The payload that the job has, if it is in a file. */
+export function* findFile(
+  kind: 'input' | 'output',
+  { endpointId, id }: JobKey,
+): Step<StagedPayload | undefined> {
+  const [row] = yield {
+    sql: `select at from ${TABLES[kind].table} where endpoint_id = ? and job_id = ?
+      and file_bytes is not null and ${isUsed(kind)} limit 1`,
+    params: [endpointId, id],
+  };
+  return row && { kind, endpointId, id, origin: findPlace(number(row, 'at')).origin };
+}
+
+/** The files that the rows of the unused payload name. */
+export function* listFiles({ endpointId, id, kind, origin }: UnusedPayload): Step<StagedPayload[]> {
+  if (kind === 'chunks') return [];
+  const [first, end] = origin === ALL ? [0, Number.MAX_SAFE_INTEGER] : [origin, origin + SPAN];
+  const rows = yield {
+    sql: `select distinct at - at % ${SPAN} as origin from ${TABLES[kind].table}
+      where endpoint_id = ? and job_id = ? and at >= ? and at < ? and file_bytes is not null`,
+    params: [endpointId, id, first, end],
+  };
+  return rows.map((row) => ({ kind, endpointId, id, origin: number(row, 'origin') }));
+}
+
+/** Removes the output that the job has; parts of uploads stay. Its file is deleted later. */
+export function* deleteOutput({ endpointId, id }: JobKey): Step<void> {
+  const rows = `job_output where endpoint_id = ? and job_id = ? and ${isUsed('output')}`;
+  yield disuseFiles('output', rows, [endpointId, id]);
+  // From now on, the rows that name a file are no longer used.
+  yield { sql: `delete from ${rows}`, params: [endpointId, id] };
+}
+
+/** Makes an entry for each file that these rows of the kind's table name. `rows`: the table with a condition. */
+export function disuseFiles(
+  kind: 'input' | 'output',
+  rows: string,
+  params: readonly string[],
+): Query {
+  return {
+    sql: `insert into unused_payload (endpoint_id, job_id, kind, origin)
+      select distinct endpoint_id, job_id, '${kind}', at - at % ${SPAN} from ${rows}
+        and file_bytes is not null
+      on conflict do nothing`,
+    params,
+  };
+}
+
 /**
  * For jobs that are removed: deletes their payloads if all together are small. Otherwise it deletes the
  * small ones, up to a limit, and makes only an entry for each of the others.
@@ -129,16 +211,16 @@ export function* dropPayloads(
   endpointId: string,
   ids: readonly string[],
 ): Step<void> {
-  const { table } = TABLES[kind];
+  const { file, table } = TABLES[kind];
   const those = `endpoint_id = ? and job_id in ${writeList(ids.length)}`;
   const params = [endpointId, ...ids];
   const limit = ids.length === 1 ? SMALL_ROWS : LISTED_ROWS;
   const rows = yield {
-    sql: `select octet_length(bytes) as size from ${table} where ${those} limit ${limit}`,
+    sql: `select octet_length(bytes) as size, ${file} as file from ${table} where ${those} limit ${limit}`,
     params,
   };
   if (rows.length === 0) return;
-  if (rows.length < limit && sumSizes(rows) <= SMALL_BYTES) {
+  if (rows.length < limit && isSmall(rows, SMALL_BYTES)) {
     yield { sql: `delete from ${table} where ${those}`, params };
     return;
   }
@@ -151,21 +233,25 @@ function* dropPayload(
   { endpointId, id, kind }: Omit<UnusedPayload, 'origin'>,
   maxBytes: number,
 ): Step<number> {
-  const { table } = TABLES[kind];
+  const { file, table } = TABLES[kind];
   const params = [endpointId, id];
   const rows = yield {
-    sql: `select octet_length(bytes) as size from ${table} where endpoint_id = ? and job_id = ?
-      limit ${SMALL_ROWS}`,
+    sql: `select octet_length(bytes) as size, ${file} as file from ${table}
+      where endpoint_id = ? and job_id = ? limit ${SMALL_ROWS}`,
     params,
   };
   if (rows.length === 0) return 0;
-  const bytes = sumSizes(rows);
-  if (rows.length < SMALL_ROWS && bytes <= Math.min(SMALL_BYTES, maxBytes)) {
+  if (rows.length < SMALL_ROWS && isSmall(rows, Math.min(SMALL_BYTES, maxBytes))) {
     yield { sql: `delete from ${table} where endpoint_id = ? and job_id = ?`, params };
-    return bytes;
+    return sumSizes(rows);
   }
   yield* addUnused({ endpointId, id, kind, origin: yield* findOrigin(kind, params) });
   return 0;
+}
+
+/** Whether rows with so few bytes, and without files, are all that there is. */
+function isSmall(rows: readonly Row[], maxBytes: number): boolean {
+  return rows.every((row) => row['file'] === null) && sumSizes(rows) <= maxBytes;
 }
 
 function sumSizes(rows: readonly Row[]): number {
@@ -182,7 +268,7 @@ function* findOrigin(kind: PayloadKind, params: string[]): Step<number> {
   return row ? number(row, 'attempt') : ALL;
 }
 
-/** Deletes some rows, of about `maxBytes` at most, and the entry with the last row. */
+/** Deletes some rows, of about `maxBytes` at most, and the entry with the last row. Their files must be gone. */
 export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
   const { endpointId, id, kind, origin } = payload;
   const { place, row: rowColumn, table } = TABLES[kind];

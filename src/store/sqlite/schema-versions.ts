@@ -276,6 +276,11 @@ create table version_part (
 );
 `;
 
+/** Size of the part of a file that a row names: `bytes` is empty then. Null: the row has the bytes. */
+const payloadFiles = ['job_input', 'job_output']
+  .map((table) => `alter table ${table} add column file_bytes bigint;`)
+  .join('\n');
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -300,4 +305,5 @@ export const MIGRATIONS: readonly string[] = [
   shardsOfEndpoints,
   groups,
   versions,
+  payloadFiles,
 ];

@@ -4,6 +4,7 @@ import { statSync } from 'node:fs';
 import { leaveCopy } from '../copy/copy-state.ts';
 import { Checkpointer } from '../disk/checkpointer.ts';
 import { LogCopies } from '../disk/log-copies.ts';
+import { locatePayloads, PayloadFolder } from '../disk/payload-files.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
@@ -24,6 +25,8 @@ import {
 import { GroupCommit } from './group-commit.ts';
 import { ReadTurns } from './read-turns.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
+
+const IN_MEMORY = ':memory:';
 
 export interface SqliteOptions extends ConnectionOptions {
   /**
@@ -46,7 +49,17 @@ export function openSqliteStore(options: SqliteOptions): Store {
 
 /** Like openSqliteStore; also returns the driver that maintains the file. */
 export function openSqlite(options: SqliteOptions): { store: Store; driver: SqliteDriver } {
-  const tables = new SqlTables();
+  const { gate, onFailure = () => {}, path } = options;
+  const files =
+    path === IN_MEMORY
+      ? undefined
+      : new PayloadFolder({
+          folder: locatePayloads(path),
+          isUsable: () => gate?.isFull !== true,
+          onFailure: (error) =>
+            onFailure({ operation: 'payload', code: nameSystemError(error), error }),
+        });
+  const tables = new SqlTables(files);
   const live = new LiveJobs(tables, options.live);
   const driver = new SqliteDriver({ ...options, memory: live });
   try {
@@ -55,7 +68,7 @@ export function openSqlite(options: SqliteOptions): { store: Store; driver: Sqli
     void driver.close();
     throw error;
   }
-  return { store: new SqlStore({ driver, live, tables }), driver };
+  return { store: new SqlStore({ driver, live, tables, files }), driver };
 }
 
 export class SqliteDriver implements SqlDriver {

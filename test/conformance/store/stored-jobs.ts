@@ -108,6 +108,7 @@ export async function deleteUnused(store: Store): Promise<void> {
   for (;;) {
     const [payload] = await store.read((tx) => tx.unusedPayloads(1));
     if (!payload) return;
+    await store.files?.remove(await store.read((tx) => tx.filesOf(payload)));
     while (!(await store.write((tx) => tx.deleteUnused(payload, 1_048_576), ENDING)).isLast);
   }
 }

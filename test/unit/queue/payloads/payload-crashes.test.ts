@@ -1,6 +1,6 @@
 // Random uploads, refusals, failed commits and crashes on SQLite: a job has one of the outputs that were
 // written for it, whole, and nothing else stays.
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -8,8 +8,13 @@ import { afterAll, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
+import { locatePayloads } from '../../../../src/store/disk/payload-files.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
+import {
+  type PayloadFiles,
+  type Store,
+  StoreUnavailableError,
+} from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 import { createRandom } from '../../../support/random.ts';
 
@@ -25,7 +30,7 @@ class Process {
   readonly store: Store;
   #hasCrashed = false;
 
-  constructor(store: Store, random: () => number) {
+  constructor(store: Store, hasFiles: boolean, random: () => number) {
     const fail = () => {
       if (this.#hasCrashed || random() < 0.02) throw new StoreUnavailableError('failed');
     };
@@ -36,9 +41,27 @@ class Process {
         fail();
         return store.write(operation, options);
       },
+      files: hasFiles ? this.#watchFiles(store, fail) : undefined,
     };
     const settings = completeSettings({ payloadPartBytes: PART });
     this.payloads = new LargePayloads({ store: this.store, clock: systemClock, settings });
+  }
+
+  #watchFiles({ files }: Store, fail: () => void): PayloadFiles {
+    if (!files) throw new Error('the store has no files');
+    return {
+      isUsable: true,
+      create: async (payload) => {
+        fail();
+        return files.create(payload);
+      },
+      read: (payload, bytes) => files.read(payload, bytes),
+      reportLost: (payload) => files.reportLost(payload),
+      remove: async (payloads) => {
+        fail();
+        await files.remove(payloads);
+      },
+    };
   }
 
   crash(): void {
@@ -49,16 +72,18 @@ class Process {
 class Player {
   readonly #random: () => number;
   readonly #store: Store;
+  readonly #hasFiles: boolean;
   #process: Process;
   #value = 0;
   /** What was acknowledged for each job, and what may be there without an answer. */
   readonly acknowledged = new Map<string, number>();
   readonly possible = new Map<string, Set<number>>();
 
-  constructor(store: Store, seed: number) {
+  constructor(store: Store, hasFiles: boolean, seed: number) {
     this.#store = store;
+    this.#hasFiles = hasFiles;
     this.#random = createRandom(seed);
-    this.#process = new Process(store, this.#random);
+    this.#process = new Process(store, hasFiles, this.#random);
   }
 
   async play(turns: number): Promise<void> {
@@ -72,11 +97,11 @@ class Player {
         this.#process.crash();
         await Promise.all(running);
         running = [];
-        this.#process = new Process(this.#store, this.#random);
+        this.#process = new Process(this.#store, this.#hasFiles, this.#random);
       }
     }
     await Promise.all(running);
-    this.#process = new Process(this.#store, () => 1);
+    this.#process = new Process(this.#store, this.#hasFiles, () => 1);
     while (await this.#process.payloads.deleteSome());
   }
 
@@ -112,12 +137,19 @@ class Player {
   }
 }
 
+function measureFiles(files: string): number {
+  const names = readdirSync(files);
+  return names.reduce((sum, name) => sum + statSync(join(files, name)).size, 0);
+}
+
 function noop(): void {}
 
-it.each(Array.from({ length: 12 }, (_, seed) => seed + 1))(
-  'crashes mix no outputs and leave nothing behind, seed %i',
-  async (seed) => {
-    const path = join(folder, `${seed}.db`);
+const seeds = Array.from({ length: 12 }, (_, seed) => seed + 1);
+
+it.each(seeds.flatMap((seed) => [true, false].map((hasFiles) => ({ seed, hasFiles }))))(
+  'crashes mix no outputs and leave nothing behind, seed $seed, files: $hasFiles',
+  async ({ hasFiles, seed }) => {
+    const path = join(folder, `${seed}-${hasFiles}.db`);
     const store = openSqliteStore({ path });
     await addEndpoint(store);
     await store.write(function* (tx) {
@@ -125,7 +157,7 @@ it.each(Array.from({ length: 12 }, (_, seed) => seed + 1))(
         yield* tx.insertJob(makeJob({ id: `job-${job}` }), new Uint8Array(2));
       }
     });
-    const player = new Player(store, seed);
+    const player = new Player(store, hasFiles, seed);
     await player.play(60);
     let bytes = 0;
     for (let job = 0; job < 5; job++) {
@@ -142,9 +174,11 @@ it.each(Array.from({ length: 12 }, (_, seed) => seed + 1))(
     expect(await store.read((tx) => tx.unusedPayloads(1))).toEqual([]);
     await store.close();
     const database = new DatabaseSync(path);
-    const row = database.prepare('select sum(octet_length(bytes)) as sum from job_output').get();
+    const sum = `select sum(${hasFiles ? 'file_bytes' : 'octet_length(bytes)'}) as sum from job_output`;
+    const row = database.prepare(sum).get();
     database.close();
     expect(row?.['sum'] ?? 0).toBe(bytes);
+    if (hasFiles) expect(measureFiles(locatePayloads(path))).toBe(bytes);
   },
   30_000,
 );

@@ -1,11 +1,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
+import { locatePayloads } from '../../../../src/store/disk/payload-files.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { deleteUnused, ENDPOINT } from '../../../conformance/store/stored-jobs.ts';
 
@@ -72,7 +73,12 @@ it('a kill during uploads loses no acknowledged input and leaves nothing that is
     await store.close();
   }
   const database = new DatabaseSync(path);
-  const row = database.prepare('select sum(octet_length(bytes)) as sum from job_input').get();
+  const rows = 'select sum(file_bytes) as files, sum(octet_length(bytes)) as others from job_input';
+  const row = database.prepare(rows).get();
   database.close();
-  expect(row?.['sum']).toBe(bytes);
+  expect(row).toMatchObject({ files: bytes, others: 0 });
+  const sizes = readdirSync(locatePayloads(path)).map(
+    (name) => statSync(join(locatePayloads(path), name)).size,
+  );
+  expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(bytes);
 }, 30_000);
