@@ -1,15 +1,17 @@
 // The source or the target of a copy: its driver, and its errors explained to the operator.
 import { closeSync, openSync } from 'node:fs';
+import { locatePayloads, type PartFiles, PayloadFolder } from '../disk/payload-files.ts';
 import { explainFailure, nameStorageFailure } from '../disk/sqlite-errors.ts';
 import type { MemoryState } from '../live/memory-state.ts';
 import type { PostgresTarget } from '../postgres/connection-url.ts';
 import { PostgresDriver } from '../postgres/postgres.ts';
 import { explainPostgresError } from '../postgres/postgres-errors.ts';
 import { Session } from '../postgres/session.ts';
+import { loadParts } from '../sql/payload-parts.ts';
 import { number } from '../sql/rows.ts';
 import type { SqlDriver } from '../sql/sql-driver.ts';
 import { SqliteDriver } from '../sqlite/sqlite.ts';
-import { type Step, StoreUnavailableError } from '../store.ts';
+import { type Row, type Step, StoreUnavailableError } from '../store.ts';
 import {
   type Catalog,
   readPostgresCatalog,
@@ -51,6 +53,7 @@ interface Parts {
   driver: SqlDriver;
   catalog: Catalog;
   explain: (error: unknown) => string;
+  files?: PartFiles;
 }
 
 interface ClusterRows {
@@ -63,9 +66,11 @@ export class CopiedDatabase {
   readonly #driver: SqlDriver;
   readonly #catalog: Catalog;
   readonly #explain: (error: unknown) => string;
+  readonly #files: PartFiles | undefined;
 
-  private constructor({ catalog, driver, explain, role }: Parts) {
+  private constructor({ catalog, driver, explain, files, role }: Parts) {
     this.role = role;
+    this.#files = files;
     this.#driver = driver;
     this.#catalog = catalog;
     this.#explain = explain;
@@ -81,6 +86,7 @@ export class CopiedDatabase {
         driver,
         catalog: readSqliteCatalog,
         explain: explainSqlite,
+        files: new PayloadFolder({ folder: locatePayloads(path) }),
       });
     } catch (error) {
       throw new CopyError(role, `${path} cannot be used: ${explainSqlite(error)}`);
@@ -116,6 +122,15 @@ export class CopiedDatabase {
 
   read<T>(start: () => Step<T>): Promise<T> {
     return this.#guard(this.#driver.read(start));
+  }
+
+  /** Replaces parts of files that the rows of the table name by their bytes. @throws CopyError */
+  loadParts(table: string, rows: readonly Row[]): readonly Row[] {
+    try {
+      return loadParts(table, rows, this.#files);
+    } catch (error) {
+      throw new CopyError(this.role, this.#explain(error));
+    }
   }
 
   /** One transaction. Resolves when it is on disk. */

@@ -189,7 +189,8 @@ async function* copyTable(
   let after = start;
   while (!signal.aborted) {
     const from = after;
-    const rows = await source.read(() => readRows(table, from, bounds));
+    const read = await source.read(() => readRows(table, from, bounds));
+    const rows = source.loadParts(table.name, read);
     const last = rows.at(-1);
     if (!last) return;
     const key = readKey(last, table);

@@ -1,4 +1,5 @@
 // Reads the rows of a table in the order of their keys, in batches of bounded size, and writes them.
+import { FILE_COLUMN } from '../sql/payload-parts.ts';
 import { number, UnreadableRowError } from '../sql/rows.ts';
 import type { Row, SqlValue, Step } from '../store.ts';
 import type { TableShape } from './table-shapes.ts';
@@ -20,13 +21,15 @@ export function* readRows(
   const where = after === undefined ? '' : `where (${table.key}) > (${table.key.map(() => '?')})`;
   const order = `${where} order by ${table.key} limit ?`;
   // A database knows the size of a value without reading the value.
-  const size = table.long.map((column) => `coalesce(octet_length(${column}), 0)`).join(' + ');
-  const sizes = yield {
+  const sizes = table.long.map((column) => `coalesce(octet_length(${column}), 0)`);
+  if (table.columns.includes(FILE_COLUMN)) sizes.push(`coalesce(${FILE_COLUMN}, 0)`);
+  const size = sizes.join(' + ');
+  const found = yield {
     sql: `select ${size === '' ? '0' : size} as bytes from ${table.name} ${order}`,
     params: [...(after ?? []), bounds.rows],
   };
-  if (sizes.length === 0) return [];
-  const rows = countFitting(sizes, bounds.bytes);
+  if (found.length === 0) return [];
+  const rows = countFitting(found, bounds.bytes);
   return yield {
     sql: `select ${table.columns} from ${table.name} ${order}`,
     params: [...(after ?? []), rows],

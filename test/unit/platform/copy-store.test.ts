@@ -171,7 +171,9 @@ describe('copyStore', () => {
   it('ends a batch at 4 MB', async () => {
     await fill('a.db', 1);
     const source = new DatabaseSync(join(folder, 'a.db'));
-    const insert = source.prepare(`insert into job_output values ('e', ?, 0, ?)`);
+    const insert = source.prepare(
+      `insert into job_output (endpoint_id, job_id, at, bytes) values ('e', ?, 0, ?)`,
+    );
     for (const [id, megabytes] of Object.entries({ a: 3, b: 3, c: 5, d: 1, e: 2, f: 2 }))
       insert.run(id, Buffer.alloc(megabytes * 1_048_576));
     source.close();
