@@ -153,6 +153,7 @@ function describe(path: string, files: StoreFiles): string {
   const statuses = Object.entries(jobs).map(([status, count]) => `${count} ${status}`);
   const lines = [
     ['database', `${path}, ${toMegabytes(files.databaseBytes)} MB`],
+    ['large payloads', `${toMegabytes(files.payloadBytes)} MB`],
     ['write-ahead log', `${toMegabytes(files.walBytes)} MB`],
     ['disk reserve', `${toMegabytes(files.reserveBytes)} MB`],
     ['pages', `${files.pages} of ${files.pageBytes} bytes, ${files.freePages} free`],

@@ -27,8 +27,8 @@ const OWNER_ONLY_FOLDER = 0o700;
 const OWNER_ONLY = 0o600;
 /** Secrets, keys and names have some KB. Larger files are not the platform's. */
 const MAX_FILE_BYTES = 1_048_576;
-/** The copy of the database replaces the first three; the others belong to a running process. */
-const NEVER_COPIED = /^(millrace\.db(-wal|-shm|\.reserve)?|lock\.(db(-journal)?|pid))$/;
+/** The copy of the database replaces it, its log and its payloads; the others belong to a running process. */
+const NEVER_COPIED = /^(millrace\.db(-wal|-shm|\.reserve|\.payloads)?|lock\.(db(-journal)?|pid))$/;
 
 export interface BackupOptions {
   dataFolder: string;

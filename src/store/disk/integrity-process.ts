@@ -1,6 +1,8 @@
 // A process that checks a database file (see integrity.ts). Prints each problem as a JSON string on
 // one line, or an object with the reason if it cannot check the file.
 import { DatabaseSync } from 'node:sqlite';
+import { locatePayloads, PayloadFolder } from './payload-files.ts';
+import { findLostParts } from './payload-rows.ts';
 import { isDamage, nameStorageFailure } from './sqlite-errors.ts';
 
 const MAX_PROBLEMS = 100;
@@ -17,6 +19,8 @@ function check(path: string, pragma: string): void {
       // SQLite describes a damaged tree in one text of several lines.
       for (const line of String(text).split('\n')) if (line !== 'ok' && line !== '') report(line);
     }
+    const files = new PayloadFolder({ folder: locatePayloads(path) });
+    for (const line of findLostParts(database, files).slice(0, MAX_PROBLEMS)) report(line);
   } finally {
     database.close();
   }

@@ -1,4 +1,4 @@
-// Checks a database file for damaged pages in a separate process, because a check cannot be
+// Checks a database file for damaged pages, and its files of payloads, in a separate process, because a check cannot be
 // interrupted.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

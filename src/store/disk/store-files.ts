@@ -1,6 +1,8 @@
 // Describes and copies a store's files from outside, also while a platform uses them.
 import { closeSync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
+import { holdPayloads, importPayloads } from './payload-backup.ts';
+import { listFileParts } from './payload-rows.ts';
 
 const OWNER_ONLY = 0o600;
 
@@ -8,6 +10,8 @@ export interface StoreFiles {
   databaseBytes: number;
   walBytes: number;
   reserveBytes: number;
+  /** Large inputs and outputs, which are in files beside the database. */
+  payloadBytes: number;
   schemaVersion: number;
   pageBytes: number;
   pages: number;
@@ -37,6 +41,7 @@ export function describeStore(path: string): StoreFiles {
       databaseBytes: sizeOf(path),
       walBytes: sizeOf(`${path}-wal`),
       reserveBytes: sizeOf(`${path}.reserve`),
+      payloadBytes: listFileParts(database).reduce((sum, { bytes }) => sum + bytes, 0),
       schemaVersion: pragma('user_version'),
       pageBytes: pragma('page_size'),
       pages: pragma('page_count'),
@@ -49,12 +54,23 @@ export function describeStore(path: string): StoreFiles {
 
 /**
  * Writes a consistent copy of the database, without deleted data, to a new file that only its owner
- * may read. If it fails, no file remains. @throws the error of SQLite or the system
+ * may read. The copy also has the payloads that are in files beside the database. If it fails, no file remains. @throws the error of SQLite or the system
  */
 export function backUpStore(path: string, target: string): void {
   closeSync(openSync(target, 'wx', OWNER_ONLY));
   try {
-    read(path, (database) => database.prepare('vacuum into ?').run(target));
+    const payloads = holdPayloads(path);
+    try {
+      read(path, (database) => database.prepare('vacuum into ?').run(target));
+      const copy = new DatabaseSync(target);
+      try {
+        importPayloads(copy, payloads);
+      } finally {
+        copy.close();
+      }
+    } finally {
+      payloads.release();
+    }
     const file = openSync(target, 'r+');
     fsyncSync(file);
     closeSync(file);

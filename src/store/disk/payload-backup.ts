@@ -1,0 +1,91 @@
+// Puts the large payloads of a platform that may run into a copy of its database. A platform removes a file soon after
+// its job, so links keep the files while SQLite copies the database.
+import { randomUUID } from 'node:crypto';
+import {
+  constants,
+  copyFileSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import type { DatabaseSync } from 'node:sqlite';
+import { locatePayloads, type PartFiles, PayloadFolder } from './payload-files.ts';
+import { listFileParts } from './payload-rows.ts';
+
+const OWNER_ONLY_FOLDER = 0o700;
+const LINKS = 'backup-';
+/** Links this old are those of a backup that was killed, ms. */
+const STALE_MS = 86_400_000;
+
+export interface HeldPayloads extends PartFiles {
+  release(): void;
+}
+
+/** Links every file in the folder of the database's payloads. @throws the system's error */
+export function holdPayloads(databasePath: string): HeldPayloads {
+  const folder = locatePayloads(databasePath);
+  const live = new PayloadFolder({ folder });
+  if (!statSync(folder, { throwIfNoEntry: false })) {
+    return { readPart: (...part) => live.readPart(...part), release: () => {} };
+  }
+  removeStale(folder);
+  const links = join(folder, `${LINKS}${randomUUID()}`);
+  mkdirSync(links, { mode: OWNER_ONLY_FOLDER });
+  const release = () => rmSync(links, { recursive: true, force: true });
+  try {
+    for (const entry of readdirSync(folder, { withFileTypes: true })) {
+      if (entry.isFile()) keep(join(folder, entry.name), join(links, entry.name));
+    }
+  } catch (error) {
+    release();
+    throw error;
+  }
+  const held = new PayloadFolder({ folder: links });
+  // A file that was written after the links were made is only in the folder itself.
+  return { readPart: (...part) => held.readPart(...part) ?? live.readPart(...part), release };
+}
+
+function removeStale(folder: string): void {
+  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+    if (!entry.isDirectory() || !entry.name.startsWith(LINKS)) continue;
+    const path = join(folder, entry.name);
+    const made = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    if (Date.now() - made > STALE_MS) rmSync(path, { recursive: true, force: true });
+  }
+}
+
+/** Does nothing if the platform has removed the file meanwhile. */
+function keep(file: string, link: string): void {
+  try {
+    linkSync(file, link);
+  } catch {
+    // A file system without links, or a file of another user.
+    if (!statSync(file, { throwIfNoEntry: false })) return;
+    copyFileSync(file, link, constants.COPYFILE_FICLONE);
+  }
+}
+
+/**
+ * Replaces each part of a file that a row of the copy names by its bytes. @throws Error if a job was submitted right
+ * before the copy began and removed before it ended
+ */
+export function importPayloads(copy: DatabaseSync, files: PartFiles): void {
+  copy.exec('pragma journal_mode = off; pragma synchronous = off; begin');
+  for (const { at, bytes, offset, payload, table } of listFileParts(copy)) {
+    const part = files.readPart(payload, offset, bytes);
+    if (!part) {
+      throw new Error(
+        `The ${payload.kind} of job ${payload.id} was removed while the backup began; run the backup again`,
+      );
+    }
+    copy
+      .prepare(
+        `update ${table} set bytes = ?, file_bytes = null where endpoint_id = ? and job_id = ? and at = ?`,
+      )
+      .run(part, payload.endpointId, payload.id, at);
+  }
+  copy.exec('commit');
+}
