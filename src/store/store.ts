@@ -294,7 +294,7 @@ export interface Reader {
   /** The payload of the job, if it is in a file. */
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined>;
   unusedPayloads(limit: number): Step<UnusedPayload[]>;
-  /** The files of the unused payload. */
+  /** The files that the unused payload may have. */
   filesOf(payload: UnusedPayload): Step<StagedPayload[]>;
   chunks(range: ChunkRange): Step<ChunkBatch[]>;
   log(range: LogRange): Step<Uint8Array>;

@@ -1,6 +1,6 @@
-// Large payloads are stored in several transactions, before the operation that makes them visible, and are
-// deleted in several transactions after the operation that hides them. In between a row of `unused_payload`
-// names them. After a crash that row is what remains of an upload that nobody finishes.
+// Large payloads are stored before the operation that makes them visible, in several transactions or in a file, and are
+// deleted after the operation that hides them. In between a row of `unused_payload` names them. After a crash that row
+// and the rows of the payload remain of an upload that nobody finishes. The rows say whether there is a file to remove.
 
 import type {
   Deletion,
@@ -167,14 +167,15 @@ export function* findFile(
   return row && { kind, endpointId, id, origin: findPlace(number(row, 'at')).origin };
 }
 
-/** The files that the rows of the unused payload name. */
+/** The files that the unused payload may have. */
 export function* listFiles({ endpointId, id, kind, origin }: UnusedPayload): Step<StagedPayload[]> {
   if (kind === 'chunks') return [];
-  const [first, end] = origin === ALL ? [0, Number.MAX_SAFE_INTEGER] : [origin, origin + SPAN];
+  // The deletion of all rows of the job may have deleted these too, before the file was created.
+  if (origin !== ALL) return [{ kind, endpointId, id, origin }];
   const rows = yield {
     sql: `select distinct at - at % ${SPAN} as origin from ${TABLES[kind].table}
-      where endpoint_id = ? and job_id = ? and at >= ? and at < ? and file_bytes is not null`,
-    params: [endpointId, id, first, end],
+      where endpoint_id = ? and job_id = ? and file_bytes is not null`,
+    params: [endpointId, id],
   };
   return rows.map((row) => ({ kind, endpointId, id, origin: number(row, 'origin') }));
 }
