@@ -1,6 +1,7 @@
 // Defines which values are JSON and converts a value to JSON text without losing anything silently.
 // chunk.ts owns sizes and splitting.
 
+import { encodeLongTexts } from './json-texts.ts';
 import {
   bufferFrom,
   bufferText,
@@ -50,8 +51,20 @@ const MAX_PATH_LENGTH = 300;
  * `toJSON` or a getter pass through.
  */
 export function stringifyJson(value: unknown, root: string): string {
-  if (typeof value === 'string') return jsonStringify(value);
-  const plain = isPlainJson(value, 0) ? value : convertRoot(value, root);
+  return stringifyPlain(toPlainJson(value, root), root);
+}
+
+/** Returns the text that `stringifyJson` returns as UTF-8. Throws as `stringifyJson` does. */
+export function encodeJson(value: unknown, root: string): Buffer {
+  const plain = toPlainJson(value, root);
+  return encodeLongTexts(plain) ?? bufferFrom(stringifyPlain(plain, root));
+}
+
+function toPlainJson(value: unknown, root: string): unknown {
+  return isPlainJson(value, 0) ? value : convertRoot(value, root);
+}
+
+function stringifyPlain(plain: unknown, root: string): string {
   try {
     return jsonStringify(plain);
   } catch (error) {

@@ -10,7 +10,8 @@ import {
   OPEN_BRACKET,
   QUOTE,
 } from '../../wire/json-bytes.ts';
-import { closerOf, skipScalar, skipSpace, skipText, viewWords, type Words } from './json-tokens.ts';
+import { viewWords, type Words } from '../../wire/json-words.ts';
+import { closerOf, skipScalar, skipSpace, skipText } from './json-tokens.ts';
 
 /**
  * Bytes between two pauses of a scan, at most 1 ms of work. A request takes several turns of the

@@ -8,6 +8,7 @@ import {
   OPEN_BRACKET,
   QUOTE,
 } from '../../wire/json-bytes.ts';
+import { skipPlain, type Words } from '../../wire/json-words.ts';
 
 const SPACE = 0x20;
 const PLUS = 0x2b;
@@ -46,23 +47,6 @@ export function skipSpace(json: Uint8Array, from: number, limit: number): number
   return at;
 }
 
-/** The bytes of a JSON text as words of 4 bytes. */
-export interface Words {
-  view: Int32Array;
-  /** Position of the first word in the text: words begin at multiples of 4 of the memory. */
-  start: number;
-}
-
-/** Shorter texts are not worth a view. */
-const WORTH_BYTES = 1_024;
-const NO_WORDS: Words = { view: new Int32Array(0), start: -1 };
-
-export function viewWords({ buffer, byteOffset, length }: Uint8Array): Words {
-  if (length < WORTH_BYTES) return NO_WORDS;
-  const start = -byteOffset & 3;
-  return { view: new Int32Array(buffer, byteOffset + start, (length - start) >> 2), start };
-}
-
 /** Skips the text of a string up to its closing quote, or to the first character at or after `limit`. */
 export function skipText(json: Uint8Array, words: Words, from: number, limit: number): number {
   const { start } = words;
@@ -75,27 +59,6 @@ export function skipText(json: Uint8Array, words: Words, from: number, limit: nu
     if ((at & 31) === start) at = skipPlain(words, at, limit);
   }
   return at;
-}
-
-/** Skips ordinary bytes of a text, eight at a time. */
-function skipPlain({ start, view }: Words, from: number, limit: number): number {
-  // Never reads behind the end: V8 slows down a function that does.
-  const last = Math.min(Math.floor((limit - start) / 4), view.length) - 2;
-  let at = (from - start) >> 2;
-  while (at <= last && ((findSpecial(view, at) | findSpecial(view, at + 1)) & HIGH_BITS) === 0)
-    at += 2;
-  return start + (at << 2);
-}
-
-const HIGH_BITS = 0x80808080;
-
-/** Returns a high bit if a byte of the word ends a text, begins an escape, or may not be in a text. */
-function findSpecial(view: Int32Array, at: number): number {
-  const word = view[at] ?? 0;
-  const quote = word ^ 0x22222222;
-  const backslash = word ^ 0x5c5c5c5c;
-  const isBelowSpace = (word - 0x20202020) & ~word;
-  return isBelowSpace | ((quote - 0x01010101) & ~quote) | ((backslash - 0x01010101) & ~backslash);
 }
 
 function skipEscape(json: Uint8Array, from: number): number {

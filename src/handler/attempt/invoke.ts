@@ -1,7 +1,7 @@
 // Runs one attempt in the current thread: passes the input, drives the handler, emits chunks and
 // outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
 import type { Clock } from '../../base/clock.ts';
-import { stringifyJson } from '../../wire/json.ts';
+import { encodeJson } from '../../wire/json.ts';
 import type { Device, Outcome, StopLevel } from '../../wire/link/worker-link.ts';
 import { bufferFrom, bufferText, jsonParse, round } from '../../wire/primordials.ts';
 import type { Job } from '../define.ts';
@@ -267,7 +267,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   }
 
   #encodeOutput(value: unknown): Uint8Array {
-    const output = bufferFrom(refuseNotJson(() => stringifyJson(value, 'output')));
+    const output = refuseNotJson(() => encodeJson(value, 'output'));
     const { outputBytes } = this.#call.limits;
     if (output.length <= outputBytes) return output;
     const sizes = `${output.length} bytes of JSON, the limit is ${outputBytes}`;
