@@ -4,33 +4,41 @@ import { describe, expect, it } from 'vitest';
 
 const MODULE = new URL('../../../../src/base/memory/heap-growth.ts', import.meta.url).href;
 
-/** 50 MB of heap, most of them there already before the first of some collections. */
-const SCRIPT = `
+/** So many objects, of about 90 bytes each, most of them there already before the first of some collections. */
+const writeScript = (objects: number) => `
   (await import('${MODULE}')).letHeapGrow();
-  const heap = Array.from({ length: 500_000 }, (_, index) => ({ index, next: [index] }));
+  const heap = Array.from({ length: ${objects} }, (_, index) => ({ index, next: [index] }));
   for (let round = 0; round < 3; round++) {
     gc();
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 `;
 
-/** Returns how far the heap may grow until the next full collection, as V8 traces it: new limit / size. */
-async function readGrowth(): Promise<number> {
+/** Returns the size of the heap after a full collection and its size at the next one, as V8 traces them, MB. */
+async function readLimits(objects: number): Promise<{ size: number; limit: number }> {
   const trace = ['--expose-gc', '--trace-gc-verbose', '--max-semi-space-size=1'];
-  const script = ['--input-type=module', '--eval', SCRIPT];
+  const script = ['--input-type=module', '--eval', writeScript(objects)];
   const options = { maxBuffer: 64 * 1_048_576 };
   const child = await promisify(execFile)(process.execPath, [...trace, ...script], options);
   const found = [
     ...child.stdout.matchAll(/\[HeapController\] Limit: old size: (\d+) KB, new limit: (\d+) KB/g),
   ];
   const [, size, limit] = found.at(-1) ?? [];
-  return Number(limit) / Number(size);
+  return { size: Number(size) / 1_024, limit: Number(limit) / 1_024 };
 }
 
 describe('a heap that may grow', () => {
   it('doubles until its next full collection, however fast it grew before', async () => {
-    const growth = await readGrowth();
-    expect(growth).toBeGreaterThanOrEqual(2);
-    expect(growth).toBeLessThan(2.3);
+    const { limit, size } = await readLimits(1_500_000);
+    expect(size).toBeGreaterThan(100);
+    expect(limit / size).toBeGreaterThanOrEqual(2);
+    expect(limit / size).toBeLessThan(2.3);
+  });
+
+  it('grows by 64 MB if it is small', async () => {
+    const { limit, size } = await readLimits(1_000);
+    expect(size).toBeLessThan(20);
+    expect(limit - size).toBeGreaterThan(60);
+    expect(limit - size).toBeLessThan(80);
   });
 });
