@@ -26,8 +26,8 @@ const options = {
 export const backupCommand: Command = {
   name: 'millrace backup',
   description: [
-    'Writes a new folder with a consistent copy of the database and the small files of the data folder: secrets of ' +
-      'webhooks, the key file if it is there, and the names of the platform. The platform may run. Only you may read ' +
+    'Writes a new folder with a consistent copy of the database, large payloads included, and the small files ' +
+      'of the data folder: secrets of webhooks, the key file if it is there, and the names of the platform. The platform may run. Only you may read ' +
       'the folder: keep it as safe as the data folder.',
     'The backup has no disks of pods and no outcomes that workers have not delivered yet. `millrace restore` checks ' +
       'the backup and puts it into a data folder.',

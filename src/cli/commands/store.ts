@@ -33,12 +33,12 @@ type Values = OptionValues<typeof placeOptions>;
 
 const exitCodes: readonly ExitCode[] = [
   { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'the database is damaged, missing or cannot be read' },
+  { code: EXIT.failed, meaning: 'the database is damaged, incomplete, missing or cannot be read' },
   { code: EXIT.usage, meaning: 'wrong usage' },
 ];
 
 const checkVerb: Verb = {
-  summary: 'look for damaged pages',
+  summary: 'look for damaged pages and missing files of large payloads',
   description: [
     'Progress goes to standard error. While the check runs, the write-ahead log of a running platform grows.',
   ],
@@ -73,8 +73,9 @@ const backupPositionals = [{ name: '<file>', help: 'file to write; it must not e
 const backupVerb: Verb = {
   summary: 'write a consistent copy to a new file',
   description: [
-    'To restore the copy, stop the platform, remove millrace.db, millrace.db-wal and millrace.db-shm from the ' +
-      'data folder, put the copy there as millrace.db, and start the platform.',
+    'The copy also has the large inputs and outputs, which are files in millrace.db.payloads. To restore it, stop the ' +
+      'platform, remove millrace.db, millrace.db-wal, millrace.db-shm and the folder millrace.db.payloads from the data ' +
+      'folder, put the copy there as millrace.db, and start the platform.',
   ],
   positionals: backupPositionals,
   options: placeOptions,
