@@ -1,6 +1,6 @@
-// Stores large payloads in files, if the store has files, or in parts, one part in a commit, so that other work waits
-// for one part at most. The operation that needs the payload then gives it to its job. Also deletes payloads that no job has: those of
-// operations that were refused or never ran, and those of removed jobs.
+// Stores large payloads before the operation that gives them to their jobs: in a file if the store has files, otherwise in
+// parts, one part in a commit, so that other work waits for one part at most. Also deletes payloads that no job has: those
+// of operations that were refused or never ran, and those of removed jobs.
 import type { Clock } from '../../base/clock.ts';
 import { ownTurn, SLICE_MS } from '../../base/slices.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
@@ -46,7 +46,7 @@ export interface Upload {
 export class LargePayloads {
   readonly #store: Store;
   readonly #clock: Clock;
-  /** Larger payloads are written and read in parts. */
+  /** Larger payloads are stored before their operation, in a file or in parts of this size. */
   readonly partBytes: number;
   /** Uploads whose operation has not ended. */
   readonly #inUse = new Set<string>();
@@ -68,8 +68,9 @@ export class LargePayloads {
   }
 
   /**
-   * Resolves when the payload is stored. The operation then passes the result to the store instead of the bytes, and
-   * its commit puts the last parts on disk. Call `release` when the operation has ended, whether it used the payload or not.
+   * Resolves when the payload is stored. The operation then passes the result to the store instead of the bytes. A file is
+   * on disk by then; parts are put on disk by the commit of the operation. Call `release` when the operation has ended,
+   * whether it used the payload or not.
    */
   async upload(upload: Upload): Promise<StagedPayload> {
     const { files } = this.#store;

@@ -1,4 +1,4 @@
-// Checks a database file for damaged pages, and its files of payloads, in a separate process, because a check cannot be
+// Checks a database for damaged pages and lost files of payloads, in a separate process, because a check cannot be
 // interrupted.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -26,7 +26,7 @@ export interface IntegrityOptions {
 }
 
 export interface IntegrityResult {
-  /** Problems that SQLite found, at most about a hundred lines. */
+  /** Damage that SQLite found, and lost files: at most about a hundred lines of each. */
   problems: string[];
   /** False if the check was aborted. */
   isComplete: boolean;

@@ -5,8 +5,8 @@ import type { WriteOptions } from '../store.ts';
 import type { DiskReserve } from './disk-reserve.ts';
 
 /**
- * Share of the reserve that payloads may use. A payload is written twice, to the write-ahead log
- * and to the file; the rest is for cancellations and removals.
+ * Share of the reserve that payloads may use. On a full disk a payload goes into the database, which writes it twice: to
+ * the write-ahead log and to its file. The rest is for cancellations and removals.
  */
 const PAYLOAD_SHARE = 0.25;
 

@@ -53,8 +53,9 @@ export function describeStore(path: string): StoreFiles {
 }
 
 /**
- * Writes a consistent copy of the database, without deleted data, to a new file that only its owner
- * may read. The copy also has the payloads that are in files beside the database. If it fails, no file remains. @throws the error of SQLite or the system
+ * Writes a consistent copy of the database, without deleted data, to a new file that only its owner may read. The copy has
+ * the payloads of files beside the database in its rows. If this fails, no file remains. @throws the error of SQLite or the
+ * system
  */
 export function backUpStore(path: string, target: string): void {
   closeSync(openSync(target, 'wx', OWNER_ONLY));

@@ -110,7 +110,7 @@ export class StoreGuard {
     return new StoreGuard(options, { ...opened, health, isNew, reserve, gate });
   }
 
-  /** Storage failures by SQLite code, since the start. */
+  /** Storage failures by code of SQLite or the system, since the start. */
   get failures(): ReadonlyMap<string, number> {
     return this.#health.counts;
   }
@@ -195,7 +195,7 @@ export class StoreGuard {
     }
   }
 
-  /** A damaged file fails only when the damaged page is read, which may be much later. */
+  /** A damaged page or a lost file fails only when it is read, which may be much later. */
   async #check(): Promise<void> {
     const { checkMs, clock, log, path } = this.#options;
     if (checkMs === 0) return;
