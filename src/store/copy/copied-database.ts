@@ -125,7 +125,7 @@ export class CopiedDatabase {
   }
 
   /** Replaces parts of files that the rows of the table name by their bytes. @throws CopyError */
-  loadParts(table: string, rows: readonly Row[]): readonly Row[] {
+  loadParts(table: TableShape, rows: readonly Row[]): readonly Row[] {
     try {
       return loadParts(table, rows, this.#files);
     } catch (error) {

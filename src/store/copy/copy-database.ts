@@ -190,7 +190,7 @@ async function* copyTable(
   while (!signal.aborted) {
     const from = after;
     const read = await source.read(() => readRows(table, from, bounds));
-    const rows = source.loadParts(table.name, read);
+    const rows = source.loadParts(table, read);
     const last = rows.at(-1);
     if (!last) return;
     const key = readKey(last, table);

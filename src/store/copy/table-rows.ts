@@ -1,5 +1,5 @@
 // Reads the rows of a table in the order of their keys, in batches of bounded size, and writes them.
-import { FILE_COLUMN } from '../sql/payload-parts.ts';
+import { FILE_COLUMN, selectUsed } from '../sql/payload-parts.ts';
 import { number, UnreadableRowError } from '../sql/rows.ts';
 import type { Row, SqlValue, Step } from '../store.ts';
 import type { TableShape } from './table-shapes.ts';
@@ -31,7 +31,7 @@ export function* readRows(
   if (found.length === 0) return [];
   const rows = countFitting(found, bounds.bytes);
   return yield {
-    sql: `select ${table.columns} from ${table.name} ${order}`,
+    sql: `select ${table.columns}${selectUsed(table.name)} from ${table.name} ${order}`,
     params: [...(after ?? []), rows],
   };
 }

@@ -21,6 +21,8 @@ export const FILE_COLUMN = 'file_bytes';
 /** Size of the part that a row has or names. */
 const SIZE = `coalesce(${FILE_COLUMN}, octet_length(bytes))`;
 
+const NO_BYTES = new Uint8Array(0);
+
 /** Where the payloads of each table are if they are small. */
 const KINDS = { job_input: 'input', job_output: 'output' } as const;
 
@@ -162,20 +164,28 @@ export function readRow(row: Row, { files, key, kind }: RowPlace): Uint8Array | 
   return files.readPart({ kind, endpointId, id, origin }, offset, number(row, 'file_bytes'));
 }
 
+/** For a query that reads rows for `loadParts`: a column that says whether a job has the row's payload. */
+export function selectUsed(table: string): string {
+  return isPayloadTable(table) ? `, ${isUsed(KINDS[table])} as used` : '';
+}
+
 /**
- * Returns rows of a table, with all their columns, that have the bytes instead of naming parts of files. @throws Error if a
- * file lacks a part
+ * Returns rows of a table that have the bytes instead of naming parts of files. A part of an upload that no job has
+ * becomes an empty row, because its file may be missing. @throws Error if another file lacks a part
  */
 export function loadParts(
-  table: string,
+  { columns, name: table }: { name: string; columns: readonly string[] },
   rows: readonly Row[],
   files: PartFiles | undefined,
 ): readonly Row[] {
-  if (!isPayloadTable(table) || rows.every((row) => row[FILE_COLUMN] === null)) return rows;
+  if (!isPayloadTable(table)) return rows;
   return rows.map((row) => {
+    if (row[FILE_COLUMN] === null) return row;
     const key = { endpointId: text(row, 'endpoint_id'), id: text(row, 'job_id') };
-    const part = readRow(row, { key, kind: KINDS[table], files });
+    const isUnused = number(row, 'used') === 0;
+    const part = isUnused ? NO_BYTES : readRow(row, { key, kind: KINDS[table], files });
     if (!part) throw new Error(`the file with the ${KINDS[table]} of job ${key.id} is missing`);
-    return { ...row, bytes: part, [FILE_COLUMN]: null };
+    const values = Object.fromEntries(columns.map((column) => [column, row[column]]));
+    return { ...values, bytes: part, [FILE_COLUMN]: null };
   });
 }
