@@ -1,13 +1,24 @@
 // Which databases `copyStore` refuses before it copies, and what it calls them.
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
 import { copyStore, nameDatabase } from '../../../src/platform/copy-store.ts';
+import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
+import { completeSettings } from '../../../src/queue/settings.ts';
+import { locatePayloads, PayloadFolder } from '../../../src/store/disk/payload-files.ts';
 import { MIGRATIONS } from '../../../src/store/sqlite/schema-versions.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
+import type { StagedPayload, Store } from '../../../src/store/store.ts';
+import {
+  addEndpoint,
+  addJobs,
+  deleteUnused,
+  ENDPOINT,
+  makeJob,
+} from '../../conformance/store/stored-jobs.ts';
 
 let folder: string;
 
@@ -26,6 +37,10 @@ async function fill(name: string, jobs = 3): Promise<void> {
     Array.from({ length: jobs }, (_, n) => makeJob({ id: `job-${n}`, position: n })),
   );
   await store.close();
+}
+
+function openPayloads(store: Store): LargePayloads {
+  return new LargePayloads({ store, clock: systemClock, settings: completeSettings() });
 }
 
 function copy(
@@ -184,6 +199,86 @@ describe('copyStore', () => {
       signal: new AbortController().signal,
     });
     expect(steps).toEqual([1, 2, 3, 5, 6]);
+  });
+
+  describe('of large payloads in files', () => {
+    const BYTES = 3 * 1_048_576 + 5;
+    const keyOf = (id: string) => ({ endpointId: ENDPOINT, id });
+    const stepsOf = (table: string) => {
+      const steps: number[] = [];
+      let before = 0;
+      const onProgress = (step: { copied: number; table: string }) => {
+        if (step.table === table) steps.push(step.copied - before);
+        before = step.copied;
+      };
+      return { steps, onProgress };
+    };
+
+    /** Jobs whose inputs are in files, each of its own letter. */
+    async function fillWithFiles(...ids: string[]): Promise<StagedPayload[]> {
+      const store = openSqliteStore({ path: join(folder, 'a.db') });
+      const payloads = openPayloads(store);
+      await addEndpoint(store);
+      const uploads: StagedPayload[] = [];
+      for (const id of ids) {
+        const bytes = Buffer.alloc(BYTES, id);
+        const upload = await payloads.upload({ kind: 'input', key: keyOf(id), bytes });
+        await store.write((tx) => tx.insertJob(makeJob({ id }), upload));
+        uploads.push(upload);
+      }
+      await store.close();
+      return uploads;
+    }
+
+    const locate = (upload: StagedPayload) =>
+      new PayloadFolder({ folder: locatePayloads(join(folder, 'a.db')) }).locate(upload);
+
+    const copyWith = (onProgress: (step: { copied: number; table: string }) => void) =>
+      copyStore({
+        ...{ from: place('a.db'), to: place('c.db'), onProgress },
+        signal: new AbortController().signal,
+      });
+
+    it('puts them into rows, in batches of 4 MB', async () => {
+      await fillWithFiles('a', 'b');
+      const { onProgress, steps } = stepsOf('job_input');
+      await copyWith(onProgress);
+      // Each input has three rows of 1 MB and one of 5 bytes. The keys of the rows count too.
+      expect(steps).toEqual([4, 4]);
+      expect(existsSync(locatePayloads(join(folder, 'c.db')))).toBe(false);
+      const store = openSqliteStore({ path: join(folder, 'c.db') });
+      for (const id of ['a', 'b']) {
+        const input = await openPayloads(store).read('input', keyOf(id), BYTES);
+        expect(Buffer.compare(input ?? Buffer.from(''), Buffer.alloc(BYTES, id))).toBe(0);
+        expect(await store.read((tx) => tx.payloadFile('input', keyOf(id)))).toBeUndefined();
+      }
+      await store.close();
+    });
+
+    it('fails without the file, and continues when it is back', async () => {
+      const [, upload] = await fillWithFiles('a', 'b');
+      const file = locate(upload ?? { ...keyOf('b'), kind: 'input', origin: 0 });
+      renameSync(file, join(folder, 'moved'));
+      await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(
+        /^from: the file with the input of job b is missing. To continue, run `/,
+      );
+      renameSync(join(folder, 'moved'), file);
+      expect(await copy(place('a.db'), place('c.db'))).toContainEqual({
+        ...{ table: 'job_input', source: 8, target: 8 },
+      });
+    });
+
+    it('needs no file of an upload that a killed platform has begun', async () => {
+      await fillWithFiles('a');
+      const store = openSqliteStore({ path: join(folder, 'a.db') });
+      await store.write((tx) => tx.beginFile('output', keyOf('a'), BYTES));
+      await store.close();
+      await copy(place('a.db'), place('c.db'));
+      const target = openSqliteStore({ path: join(folder, 'c.db') });
+      await deleteUnused(target);
+      expect(await target.read((tx) => tx.output(keyOf('a')))).toBeUndefined();
+      await target.close();
+    });
   });
 
   it('finishes only if both have the same number of rows', async () => {
