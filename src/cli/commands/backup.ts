@@ -54,13 +54,14 @@ async function run(args: readonly string[]): Promise<number> {
     throw explain(error, dataFolder);
   });
   void print(values.json ? `${JSON.stringify(toJson(made, target))}\n` : describe(made, target));
-  const { leftOut } = made;
+  const { leftOut, lost } = made;
+  for (const problem of lost) printNote(`not in the backup: ${problem}\n`);
   if (leftOut.length > 0) printNote(`not in the backup: ${leftOut.join(', ')}\n`);
   return EXIT.ok;
 }
 
-function toJson({ leftOut, manifest }: Backup, folder: string) {
-  return { folder, ...manifest, leftOut };
+function toJson({ leftOut, lost, manifest }: Backup, folder: string) {
+  return { folder, ...manifest, leftOut, lost };
 }
 
 function describe({ manifest }: Backup, target: string): string {

@@ -170,7 +170,8 @@ function describe(path: string, files: StoreFiles): string {
 function backUp(path: string, target: string, { json }: Values): number {
   if (statSync(target, { throwIfNoEntry: false }))
     throw new CommandError(`${target} exists already; name a new file`);
-  attempt(path, () => backUpStore(path, target));
+  const lost = attempt(path, () => backUpStore(path, target));
+  for (const problem of lost) printNote(`not in the copy: ${problem}\n`);
   const { size } = statSync(target);
   const shown = json
     ? JSON.stringify({ file: target, bytes: size })

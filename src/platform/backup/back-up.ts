@@ -43,6 +43,8 @@ export interface Backup {
   manifest: BackupManifest;
   /** Names in the data folder that are not in the backup, apart from locks and the reserve. */
   leftOut: string[];
+  /** Problems of files of large payloads that were lost before: the backup lacks them, too. */
+  lost: string[];
 }
 
 /**
@@ -70,7 +72,7 @@ export async function backUp(options: BackupOptions): Promise<Backup> {
 async function fill({ dataFolder, hasDatabase, now, target }: BackupOptions): Promise<Backup> {
   const { copied, leftOut } = sortNames(dataFolder);
   const names = hasDatabase ? [DATABASE, ...copied] : copied;
-  if (hasDatabase) backUpStore(join(dataFolder, DATABASE), join(target, DATABASE));
+  const lost = hasDatabase ? backUpStore(join(dataFolder, DATABASE), join(target, DATABASE)) : [];
   for (const name of copied) {
     const path = join(target, name);
     copyFileSync(join(dataFolder, name), path);
@@ -93,7 +95,7 @@ async function fill({ dataFolder, hasDatabase, now, target }: BackupOptions): Pr
   writeFileSync(path, `${JSON.stringify(manifest, null, 2)}\n`, { flag: 'wx', mode: OWNER_ONLY });
   syncPath(path);
   syncPath(target);
-  return { manifest, leftOut };
+  return { manifest, leftOut, lost };
 }
 
 function checkSource(dataFolder: string, hasDatabase: boolean): void {

@@ -1,6 +1,7 @@
 // Restores a backup into the data folder of a platform that does not run.
 import { chmodSync, copyFileSync, existsSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { locatePayloads } from '../../store/disk/payload-files.ts';
 import { MIGRATIONS } from '../../store/sqlite/schema-versions.ts';
 import { lockDataFolder } from '../files/data-lock.ts';
 import { DATABASE } from './back-up.ts';
@@ -53,7 +54,9 @@ function checkSchema({ schemaVersion, version }: BackupManifest, backup: string)
 function copyFiles(manifest: BackupManifest, { backup, dataFolder }: RestoreOptions): void {
   const names = manifest.files.map(({ name }) => name);
   // A log without its database is data, too: SQLite would apply it to the restored database.
-  const taken = [...names, ...(names.includes(DATABASE) ? [`${DATABASE}-wal`] : [])];
+  // Nothing would ever remove the files of another database's payloads.
+  const besides = [`${DATABASE}-wal`, locatePayloads(DATABASE)];
+  const taken = [...names, ...(names.includes(DATABASE) ? besides : [])];
   for (const name of taken) {
     const path = join(dataFolder, name);
     if (!existsSync(path)) continue;

@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { locatePayloads, type PartFiles, PayloadFolder } from './payload-files.ts';
-import { listFileParts } from './payload-rows.ts';
+import { type FilePart, listFileParts } from './payload-rows.ts';
 
 const OWNER_ONLY_FOLDER = 0o700;
 const LINKS = 'backup-';
@@ -69,23 +69,25 @@ function keep(file: string, link: string): void {
 }
 
 /**
- * Replaces each part of a file that a row of the copy names by its bytes. @throws Error if a job was submitted right
- * before the copy began and removed before it ended
+ * Replaces each part of a file that a row of the copy names by its bytes. @returns the parts whose files lack them: the rows
+ * of the copy still name these files
  */
-export function importPayloads(copy: DatabaseSync, files: PartFiles): void {
+export function importPayloads(copy: DatabaseSync, files: PartFiles): FilePart[] {
+  const missing: FilePart[] = [];
   copy.exec('pragma journal_mode = off; pragma synchronous = off; begin');
-  for (const { at, bytes, offset, payload, table } of listFileParts(copy)) {
-    const part = files.readPart(payload, offset, bytes);
-    if (!part) {
-      throw new Error(
-        `The ${payload.kind} of job ${payload.id} was removed while the backup began; run the backup again`,
-      );
+  for (const part of listFileParts(copy)) {
+    const { at, payload, table } = part;
+    const content = files.readPart(payload, part.offset, part.bytes);
+    if (!content) {
+      missing.push(part);
+      continue;
     }
     copy
       .prepare(
         `update ${table} set bytes = ?, file_bytes = null where endpoint_id = ? and job_id = ? and at = ?`,
       )
-      .run(part, payload.endpointId, payload.id, at);
+      .run(content, payload.endpointId, payload.id, at);
   }
   copy.exec('commit');
+  return missing;
 }

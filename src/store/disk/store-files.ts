@@ -2,7 +2,8 @@
 import { closeSync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { holdPayloads, importPayloads } from './payload-backup.ts';
-import { listFileParts } from './payload-rows.ts';
+import { locatePayloads, PayloadFolder } from './payload-files.ts';
+import { type FilePart, findLostParts, listFileParts } from './payload-rows.ts';
 
 const OWNER_ONLY = 0o600;
 
@@ -54,31 +55,54 @@ export function describeStore(path: string): StoreFiles {
 
 /**
  * Writes a consistent copy of the database, without deleted data, to a new file that only its owner may read. The copy has
- * the payloads of files beside the database in its rows. If this fails, no file remains. @throws the error of SQLite or the
- * system
+ * the payloads of files beside the database in its rows. If this fails, no file remains. @returns the problems of files that
+ * were lost before, and that the copy lacks. @throws the error of SQLite or the system, and Error if a job was submitted
+ * right before the copy began and removed before it ended
  */
-export function backUpStore(path: string, target: string): void {
+export function backUpStore(path: string, target: string): string[] {
   closeSync(openSync(target, 'wx', OWNER_ONLY));
   try {
-    const payloads = holdPayloads(path);
-    try {
-      read(path, (database) => database.prepare('vacuum into ?').run(target));
-      const copy = new DatabaseSync(target);
-      try {
-        importPayloads(copy, payloads);
-      } finally {
-        copy.close();
-      }
-    } finally {
-      payloads.release();
-    }
+    const missing = copyWhole(path, target);
+    const lost =
+      missing.length === 0 ? [] : read(path, (database) => judge(database, path, missing));
     const file = openSync(target, 'r+');
     fsyncSync(file);
     closeSync(file);
+    return lost;
   } catch (error) {
     rmSync(target, { force: true });
     throw error;
   }
+}
+
+/** @returns the parts of files that the copy lacks */
+function copyWhole(path: string, target: string): FilePart[] {
+  const payloads = holdPayloads(path);
+  try {
+    read(path, (database) => database.prepare('vacuum into ?').run(target));
+    const copy = new DatabaseSync(target);
+    try {
+      return importPayloads(copy, payloads);
+    } finally {
+      copy.close();
+    }
+  } finally {
+    payloads.release();
+  }
+}
+
+/** @returns the problems of the missing files. @throws Error if the database no longer has a job of theirs */
+function judge(database: DatabaseSync, path: string, missing: readonly FilePart[]): string[] {
+  const files = new PayloadFolder({ folder: locatePayloads(path) });
+  const named = new Set(listFileParts(database).map(({ payload }) => files.locate(payload)));
+  const removed = missing.find(({ payload }) => !named.has(files.locate(payload)));
+  if (removed) {
+    const { id, kind } = removed.payload;
+    throw new Error(
+      `The ${kind} of job ${id} was removed while the backup began; run the backup again`,
+    );
+  }
+  return findLostParts(database, files);
 }
 
 function ask(database: DatabaseSync, sql: string) {
