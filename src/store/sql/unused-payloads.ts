@@ -2,6 +2,7 @@
 // deleted after the operation that hides them. In between a row of `unused_payload` names them. After a crash that row
 // and the rows of the payload remain of an upload that nobody finishes. The rows say whether there is a file to remove.
 
+import { randomInt } from 'node:crypto';
 import type {
   Deletion,
   JobKey,
@@ -17,6 +18,8 @@ import { number, text } from './rows.ts';
 
 /** Distance between the payloads of one job: more than any payload has bytes. */
 const SPAN = 2 ** 31;
+/** Origins of files: half of those whose rows have safe integers. */
+const FILE_ORIGINS = 2 ** 21;
 /** Origin of an entry for all rows of a job. */
 const ALL = -1;
 /** Rows that one query of a deletion looks at. */
@@ -63,7 +66,8 @@ export function* beginPayload(
   key: JobKey,
   part: Uint8Array,
 ): Step<StagedPayload> {
-  const payload = yield* beginUpload(kind, key);
+  const payload = { kind, ...pickKey(key), origin: yield* findNextOrigin(kind, key) };
+  yield* addUnused(payload);
   yield* addPart(payload, 0, part);
   return payload;
 }
@@ -74,7 +78,8 @@ export function* beginFile(
   key: JobKey,
   bytes: number,
 ): Step<StagedPayload> {
-  const payload = yield* beginUpload(kind, key);
+  const payload = { kind, ...pickKey(key), origin: yield* chooseOrigin(kind, key) };
+  yield* addUnused(payload);
   const { endpointId, id, origin } = payload;
   for (let at = 0; at < bytes; at += FILE_PART_BYTES) {
     const size = Math.min(FILE_PART_BYTES, bytes - at);
@@ -87,16 +92,31 @@ export function* beginFile(
   return payload;
 }
 
-function* beginUpload(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<StagedPayload> {
+function pickKey({ endpointId, id }: JobKey): JobKey {
+  return { endpointId, id };
+}
+
+/** An origin that most likely no payload of the job has ever had: a file is named by it, and may be read for a while. */
+function* chooseOrigin(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<number> {
+  for (;;) {
+    const origin = SPAN * (1 + randomInt(FILE_ORIGINS));
+    const taken = yield {
+      sql: `select 1 as found from ${TABLES[kind].table} where endpoint_id = ? and job_id = ?
+        and at >= ? and at < ? limit 1`,
+      params: [endpointId, id, origin, origin + SPAN],
+    };
+    if (taken.length === 0) return origin;
+  }
+}
+
+function* findNextOrigin(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<number> {
   const [row] = yield {
     sql: `select coalesce(max(at), 0) as last from ${TABLES[kind].table}
       where endpoint_id = ? and job_id = ?`,
     params: [endpointId, id],
   };
   const last = row ? number(row, 'last') : 0;
-  const payload = { kind, endpointId, id, origin: findPlace(last).origin + SPAN };
-  yield* addUnused(payload);
-  return payload;
+  return findPlace(last).origin + SPAN;
 }
 
 /** `at`: bytes before the part. Does nothing if the payload has been deleted meanwhile. */
