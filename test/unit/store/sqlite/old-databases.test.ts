@@ -1,13 +1,14 @@
 // Database files of every earlier version, with data in each table, opened by this version.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
+import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
 import { allJobColumns, listJobValues } from '../../../../src/store/sql/job-row.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
 import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
@@ -31,6 +32,7 @@ const PODS_OF_KEYS_SINCE = 10;
 const PODS_OF_WORKERS_SINCE = 11;
 const CAUSE_NAMES_SINCE = 16;
 const VERSIONS_SINCE = 20;
+const PAYLOAD_FILES_SINCE = 21;
 const POD = 'pod_0192d3a0-0000-7000-8000-000000000012';
 const versions = MIGRATIONS.map((_, index) => index + 1);
 
@@ -48,6 +50,7 @@ const done = makeJob({
 });
 const running = makeJob({ id: 'running', position: 2, status: 'IN_PROGRESS', lease: makeLease() });
 const delivery = makeDelivery({ id: 'd-1', jobId: 'done' });
+const inFile = { ...key, id: 'running', kind: 'input', origin: 2 ** 31 } as const;
 const settings = { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 };
 
 /** Keys of before they had the pod's id beside them. */
@@ -153,6 +156,13 @@ function makeOldDatabase(version: number): string {
     const part = { endpoint_id: ENDPOINT, version: 3, at: 0, bytes: Buffer.from('the archive') };
     insert(database, 'version_part', part);
   }
+  if (version >= PAYLOAD_FILES_SINCE) {
+    const row = { endpoint_id: ENDPOINT, job_id: 'running', at: inFile.origin };
+    insert(database, 'job_input', { ...row, bytes: Buffer.alloc(0), file_bytes: 9 });
+    const files = new PayloadFolder({ folder: locatePayloads(path) });
+    mkdirSync(locatePayloads(path));
+    writeFileSync(files.locate(inFile), 'in a file');
+  }
   database.close();
   return path;
 }
@@ -183,6 +193,7 @@ async function readAll(path: string) {
           (yield* tx.versionPart({ endpointId: ENDPOINT, version: 3 }, 0)) ?? [],
         ).toString(),
         decision: (yield* tx.resource({ kind: 'decision', id: 'd' }))?.body,
+        inFile: Buffer.from((yield* tx.input(inFile)) ?? []).toString(),
         record: Buffer.from((yield* tx.deliveryPart(delivery, 0)) ?? []).toString(),
       };
     });
@@ -215,6 +226,7 @@ function expected(version: number) {
     deliveries: hasWebhooks ? [delivery] : [],
     decision: version >= RESOURCES_SINCE ? '{"cause":"no_capacity","reason":"no_room"}' : undefined,
     archive: version >= VERSIONS_SINCE ? 'the archive' : '',
+    inFile: version >= PAYLOAD_FILES_SINCE ? 'in a file' : '',
     record: hasWebhooks ? 'the record' : '',
   };
 }
