@@ -5,6 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { locatePayloads, PayloadFolder } from '../../../src/store/disk/payload-files.ts';
+import { findPlace } from '../../../src/store/sql/unused-payloads.ts';
 import type { CopiedInput } from '../../support/handlers/copied.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
@@ -105,7 +107,9 @@ describe.skipIf(isLeftOut)('store copy', () => {
   function addOddRows(path: string): void {
     const database = new DatabaseSync(path);
     const upload = ['idle', 'gone', 0] as const;
-    database.prepare('insert into job_input values (?, ?, ?, ?)').run(...upload, Buffer.alloc(9));
+    database
+      .prepare('insert into job_input (endpoint_id, job_id, at, bytes) values (?, ?, ?, ?)')
+      .run(...upload, Buffer.alloc(9));
     database.prepare(`insert into unused_payload values ('idle', 'gone', 'input', -1)`).run();
     database.prepare(`insert into version_part values ('idle', 1, 0, ?)`).run(Buffer.alloc(9));
     database.prepare(`update job set worker_id = ? where status = 'FAILED'`).run(ODD);
@@ -312,9 +316,10 @@ describe.skipIf(isLeftOut)('store copy', () => {
   });
 });
 
-/** All rows of all tables, as text, in the order of their keys. */
+/** All rows of all tables, as text, in the order of their keys. Rows that name parts of files have the bytes instead. */
 function readRows(path: string): Record<string, string[]> {
   const database = new DatabaseSync(path, { readOnly: true });
+  const files = new PayloadFolder({ folder: locatePayloads(path) });
   try {
     const tables = database
       .prepare(
@@ -327,7 +332,7 @@ function readRows(path: string): Record<string, string[]> {
         .prepare(`select * from ${table}`)
         .all()
         .map((row) =>
-          JSON.stringify(row, (_, value) =>
+          JSON.stringify(loadPart(table, row, files), (_, value) =>
             value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value,
           ),
         )
@@ -336,4 +341,14 @@ function readRows(path: string): Record<string, string[]> {
   } finally {
     database.close();
   }
+}
+
+function loadPart(table: string, row: Record<string, unknown>, files: PayloadFolder) {
+  if (typeof row['file_bytes'] !== 'number') return row;
+  const { offset, origin } = findPlace(Number(row['at']));
+  const key = { endpointId: String(row['endpoint_id']), id: String(row['job_id']) };
+  const kind = table === 'job_input' ? 'input' : 'output';
+  const bytes = files.readPart({ ...key, kind, origin }, offset, row['file_bytes']);
+  // JSON.stringify would ask a Buffer for its own form.
+  return { ...row, bytes: bytes && new Uint8Array(bytes), file_bytes: null };
 }
