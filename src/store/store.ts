@@ -87,22 +87,24 @@ export interface Store {
 export interface PayloadFiles {
   /** False while the disk is full: the rules for a full disk hold for payloads in the database. */
   readonly isUsable: boolean;
-  /** Creates the file that `beginFile` has announced. @throws PayloadFileError */
-  create(payload: StagedPayload): Promise<PayloadFile>;
-  /** The payload, of so many bytes. Undefined if the file is missing or shorter. @throws PayloadFileError */
-  read(payload: StagedPayload, bytes: number): Promise<Uint8Array | undefined>;
-  /** Reports that the file of a job's payload is missing or shorter. @returns the error for the caller */
+  /**
+   * Writes a piece of the file that `beginFile` has announced, the first one to a new file. Resolves when the piece is on
+   * disk, and with the last one the whole file. A call that rejects has removed the file. @throws PayloadFileError
+   */
+  write(payload: StagedPayload, piece: FilePiece): Promise<void>;
+  /** Fills the part from this place of the file on. False if the file is missing or too short. @throws PayloadFileError */
+  read(payload: StagedPayload, at: number, part: Uint8Array): Promise<boolean>;
+  /** Reports that the file of a job's payload is missing or too short. @returns the error for the caller */
   reportLost(payload: StagedPayload): PayloadFileError;
-  /** Resolves when no file is left, also after a power failure. @throws PayloadFileError */
-  remove(payloads: readonly StagedPayload[]): Promise<void>;
+  /** Removes the files, also for the time after a power failure. @returns those that could not be removed */
+  remove(payloads: readonly StagedPayload[]): Promise<StagedPayload[]>;
 }
 
-/** A file that is being written. A call that rejects has removed the file. */
-export interface PayloadFile {
-  /** @throws PayloadFileError */
-  append(part: Uint8Array): Promise<void>;
-  /** Resolves when the file is on disk. @throws PayloadFileError */
-  finish(): Promise<void>;
+export interface FilePiece {
+  /** Bytes of the file before the piece. */
+  at: number;
+  bytes: Uint8Array;
+  isLast: boolean;
 }
 
 /** The disk is full or the file cannot be written: nothing of the operation was stored. */
@@ -119,9 +121,13 @@ export class StoreUnavailableError extends Error {
 
 /** A file of a payload cannot be written, read or removed. */
 export class PayloadFileError extends StoreUnavailableError {
+  /** The file is missing or too short. */
+  readonly isLost: boolean;
+
   constructor(path: string, cause: unknown) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     super(`The file ${path} cannot be used now: ${reason}`, { cause });
+    this.isLost = cause instanceof Error && 'code' in cause && cause.code === 'ENOENT';
   }
 }
 

@@ -61,8 +61,8 @@ export function* repeatLeases(
 }
 
 /**
- * Reads large inputs, after the commit. A job that was removed meanwhile is left out, and so is one whose input cannot
- * be read: its lease expires.
+ * Reads large inputs, after the commit. A job that was removed meanwhile is left out, and so is one whose input is lost:
+ * it counts as released, and fails when that has happened too often. @throws PayloadFileError
  */
 export async function completeLeases(
   endpointId: string,
@@ -86,7 +86,7 @@ async function readInput(
   try {
     return await payloads.read('input', key, bytes);
   } catch (error) {
-    if (error instanceof PayloadFileError) return undefined;
+    if (error instanceof PayloadFileError && error.isLost) return undefined;
     throw error;
   }
 }

@@ -20,10 +20,12 @@ import {
 import type { QueueSettings } from '../settings.ts';
 import { PayloadTurns, type TurnOwner } from './payload-turns.ts';
 
-/** Bytes that one turn writes to a file. */
-const FILE_PART_BYTES = 1_048_576;
+/** Bytes of a file that one turn writes or reads: commits wait for the disk behind them. */
+const FILE_TURN_BYTES = 1_048_576;
 /** Bytes that one slice deletes. */
 const SLICE_BYTES = 2 * 1_048_576;
+/** Most files that one slice removes. */
+const SLICE_FILES = 16;
 /** Most deletions of a slice, each of a payload or of some rows of one. */
 const SLICE_DELETIONS = 256;
 
@@ -50,6 +52,8 @@ export class LargePayloads {
   readonly partBytes: number;
   /** Uploads whose operation has not ended. */
   readonly #inUse = new Set<string>();
+  /** Unused payloads with a file that could not be removed: others are deleted first. */
+  readonly #stuck = new Set<string>();
   readonly #turns = new PayloadTurns();
   /** Bytes that running uploads have yet to write, in the order in which the uploads began. */
   readonly #leftBytes = new Map<Upload, number>();
@@ -74,7 +78,8 @@ export class LargePayloads {
    */
   async upload(upload: Upload): Promise<StagedPayload> {
     const { files } = this.#store;
-    if (!files?.isUsable) return this.#uploadParts(upload);
+    // A batch also uploads small inputs, for which a file of their own would cost too much.
+    if (!files?.isUsable || !this.isLarge(upload.bytes)) return this.#uploadParts(upload);
     try {
       return await this.#uploadFile(files, upload);
     } catch (error) {
@@ -100,13 +105,12 @@ export class LargePayloads {
         },
         { ...options, payloadBytes: bytes.length },
       );
-      const file = await files.create(begun);
       const owner = { endpointId: key.endpointId, kind };
-      for (let at = 0; at < bytes.length; at += FILE_PART_BYTES) {
-        const part = bytes.subarray(at, at + FILE_PART_BYTES);
-        await this.inTurn(owner, () => file.append(part));
+      for (let at = 0; at < bytes.length; at += FILE_TURN_BYTES) {
+        const part = bytes.subarray(at, at + FILE_TURN_BYTES);
+        const isLast = at + part.length === bytes.length;
+        await this.inTurn(owner, () => files.write(begun, { at, bytes: part, isLast }));
       }
-      await file.finish();
       return begun;
     } catch (error) {
       if (payload) this.release(payload);
@@ -173,7 +177,7 @@ export class LargePayloads {
     this.#onUnused();
   }
 
-  /** Runs a large write when no other one runs. */
+  /** Runs a large write, or a read of a file, when no other one runs. */
   inTurn<T>(owner: TurnOwner, write: () => Promise<T>): Promise<T> {
     return this.#turns.run(owner, write);
   }
@@ -191,7 +195,7 @@ export class LargePayloads {
     const findFile = () => this.#store.read((tx) => tx.payloadFile(kind, key));
     const file = files && (await findFile());
     if (file) {
-      const payload = await files.read(file, bytes);
+      const payload = await this.#readFile(files, file, bytes);
       // Without its file, the job has been removed meanwhile, or the file is lost.
       if (!payload && (await findFile())?.origin === file.origin) throw files.reportLost(file);
       return payload;
@@ -209,28 +213,50 @@ export class LargePayloads {
     return payload;
   }
 
+  /** Undefined if the file is missing or too short. */
+  async #readFile(
+    files: PayloadFiles,
+    file: StagedPayload,
+    bytes: number,
+  ): Promise<Uint8Array | undefined> {
+    const payload = Buffer.allocUnsafeSlow(bytes);
+    for (let at = 0; at < bytes; at += FILE_TURN_BYTES) {
+      const part = payload.subarray(at, at + FILE_TURN_BYTES);
+      if (!(await this.inTurn(file, () => files.read(file, at, part)))) return undefined;
+    }
+    return payload;
+  }
+
   /**
    * Deletes what no job has, as much as fits into a slice of time: a commit for each payload would be
    * slower than their creation, which shares commits. Returns false if nothing is left.
    */
   async deleteSome(): Promise<boolean> {
-    const unused = await this.#store.read((tx) => this.#findUnused(tx, SLICE_DELETIONS));
-    if (unused.length === 0) return false;
-    await this.#removeFiles(unused);
+    const found = await this.#store.read((tx) => this.#findUnused(tx, SLICE_DELETIONS));
+    if (found.length === 0) {
+      this.#stuck.clear();
+      return false;
+    }
+    const unused = await this.#removeFiles(found);
     await this.#store.write((tx) => this.#deleteSlice(tx, unused), ENDING);
     return true;
   }
 
-  /** Before their rows are deleted: a file that no row names would stay for ever. */
-  async #removeFiles(unused: readonly UnusedPayload[]): Promise<void> {
+  /**
+   * Before their rows are deleted: a file that no row names would stay for ever. @returns payloads that have no files any
+   * more, perhaps not all of the given ones
+   */
+  async #removeFiles(unused: readonly UnusedPayload[]): Promise<readonly UnusedPayload[]> {
     const { files } = this.#store;
-    if (!files) return;
-    const found = await this.#store.read(function* (tx): Step<StagedPayload[]> {
-      const all: StagedPayload[] = [];
-      for (const payload of unused) all.push(...(yield* tx.filesOf(payload)));
-      return all;
-    });
-    await files.remove(found);
+    if (!files) return unused;
+    const filesOf = await this.#store.read((tx) => findFiles(tx, unused));
+    const kept = new Set((await files.remove([...filesOf.values()].flat())).map(nameOf));
+    const free: UnusedPayload[] = [];
+    for (const [payload, found] of filesOf) {
+      if (found.some((file) => kept.has(nameOf(file)))) this.#stuck.add(nameOf(payload));
+      else free.push(payload);
+    }
+    return free;
   }
 
   /** What is left over stays for the next slice. */
@@ -250,9 +276,26 @@ export class LargePayloads {
   }
 
   *#findUnused(tx: Reader, limit: number): Step<UnusedPayload[]> {
-    const some = yield* tx.unusedPayloads(this.#inUse.size + limit);
-    return some.filter((payload) => !this.#inUse.has(nameOf(payload)));
+    const some = yield* tx.unusedPayloads(this.#inUse.size + this.#stuck.size + limit);
+    const isFree = (name: string) => !this.#inUse.has(name) && !this.#stuck.has(name);
+    return some.filter((payload) => isFree(nameOf(payload)));
   }
+}
+
+/** The files of the first payloads, as many as one slice removes. */
+function* findFiles(
+  tx: Reader,
+  unused: readonly UnusedPayload[],
+): Step<Map<UnusedPayload, StagedPayload[]>> {
+  const found = new Map<UnusedPayload, StagedPayload[]>();
+  let files = 0;
+  for (const payload of unused) {
+    const some = yield* tx.filesOf(payload);
+    found.set(payload, some);
+    files += some.length;
+    if (files >= SLICE_FILES) break;
+  }
+  return found;
 }
 
 function nameOf({ endpointId, id, kind, origin }: UnusedPayload): string {

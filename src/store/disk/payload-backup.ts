@@ -12,15 +12,15 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { locatePayloads, type PartFiles, PayloadFolder } from './payload-files.ts';
+import { locatePayloads, PayloadFolder } from './payload-files.ts';
 import { type FilePart, listFileParts } from './payload-rows.ts';
 
 const OWNER_ONLY_FOLDER = 0o700;
-const LINKS = 'backup-';
+const LINKS = /^backup-[\da-f-]{36}$/;
 /** Links this old are those of a backup that was killed, ms. */
 const STALE_MS = 86_400_000;
 
-export interface HeldPayloads extends PartFiles {
+export interface HeldPayloads extends Pick<PayloadFolder, 'readPartSync'> {
   release(): void;
 }
 
@@ -29,31 +29,45 @@ export function holdPayloads(databasePath: string): HeldPayloads {
   const folder = locatePayloads(databasePath);
   const live = new PayloadFolder({ folder });
   if (!statSync(folder, { throwIfNoEntry: false })) {
-    return { readPart: (...part) => live.readPart(...part), release: () => {} };
+    return { readPartSync: (...part) => live.readPartSync(...part), release: () => {} };
   }
   removeStale(folder);
-  const links = join(folder, `${LINKS}${randomUUID()}`);
+  const links = join(folder, `backup-${randomUUID()}`);
   mkdirSync(links, { mode: OWNER_ONLY_FOLDER });
   const release = () => rmSync(links, { recursive: true, force: true });
   try {
-    for (const entry of readdirSync(folder, { withFileTypes: true })) {
-      if (entry.isFile()) keep(join(folder, entry.name), join(links, entry.name));
-    }
+    linkNew(folder, links);
+    // The first pass over many files takes a while.
+    linkNew(folder, links);
   } catch (error) {
     release();
     throw error;
   }
   const held = new PayloadFolder({ folder: links });
   // A file that was written after the links were made is only in the folder itself.
-  return { readPart: (...part) => held.readPart(...part) ?? live.readPart(...part), release };
+  const readPartSync: HeldPayloads['readPartSync'] = (...part) =>
+    held.readPartSync(...part) ?? live.readPartSync(...part);
+  return { readPartSync, release };
 }
 
+function linkNew(folder: string, links: string): void {
+  const linked = new Set(readdirSync(links));
+  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+    if (!entry.isFile() || linked.has(entry.name)) continue;
+    keep(join(folder, entry.name), join(links, entry.name));
+  }
+}
+
+/** Those that another user made stay. */
 function removeStale(folder: string): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
-    if (!entry.isDirectory() || !entry.name.startsWith(LINKS)) continue;
+    if (!entry.isDirectory() || !LINKS.test(entry.name)) continue;
     const path = join(folder, entry.name);
-    const made = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
-    if (Date.now() - made > STALE_MS) rmSync(path, { recursive: true, force: true });
+    try {
+      if (Date.now() - statSync(path).mtimeMs > STALE_MS) rmSync(path, { recursive: true });
+    } catch {
+      // The backup does not need its space.
+    }
   }
 }
 
@@ -72,12 +86,15 @@ function keep(file: string, link: string): void {
  * Replaces each part of a file that a row of the copy names by its bytes. @returns the parts whose files lack them: the rows
  * of the copy still name these files
  */
-export function importPayloads(copy: DatabaseSync, files: PartFiles): FilePart[] {
+export function importPayloads(
+  copy: DatabaseSync,
+  files: Pick<HeldPayloads, 'readPartSync'>,
+): FilePart[] {
   const missing: FilePart[] = [];
   copy.exec('pragma journal_mode = off; pragma synchronous = off; begin');
   for (const part of listFileParts(copy)) {
     const { at, payload, table } = part;
-    const content = files.readPart(payload, part.offset, part.bytes);
+    const content = files.readPartSync(payload, part.offset, part.bytes);
     if (!content) {
       missing.push(part);
       continue;

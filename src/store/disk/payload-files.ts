@@ -1,10 +1,11 @@
 // Files of large payloads, beside the database: one file a payload, written and read in the thread pool. SQLite would
-// write such a payload twice, to its log and to its file, and its event loop would wait for each page.
+// write such a payload twice, to its log and to its file, and the event loop would wait for each page.
 import { createHash } from 'node:crypto';
-import { closeSync, openSync, readSync } from 'node:fs';
+import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { type FileHandle, mkdir, open, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import {
-  type PayloadFile,
+  type FilePiece,
   PayloadFileError,
   type PayloadFiles,
   type StagedPayload,
@@ -13,8 +14,14 @@ import {
 const OWNER_ONLY = 0o600;
 const OWNER_ONLY_FOLDER = 0o700;
 
+/** A link in the folder is never followed: `backup` may run as root. */
+const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
+const CREATE = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+const CONTINUE = O_WRONLY | O_NOFOLLOW;
+const READ = O_RDONLY | O_NOFOLLOW;
+
 /** Reads parts of payloads at once. */
-export type PartFiles = Pick<PayloadFolder, 'readPart'>;
+export type PartFiles = Pick<PayloadFolder, 'readPartSync' | 'reportLost'>;
 
 export interface PayloadFolderOptions {
   /** Created with the first payload. */
@@ -51,57 +58,64 @@ export class PayloadFolder implements PayloadFiles {
     return `${this.#folder}/${name.slice(0, 40)}`;
   }
 
-  async create(payload: StagedPayload): Promise<PayloadFile> {
+  async write(payload: StagedPayload, { at, bytes, isLast }: FilePiece): Promise<void> {
     const path = this.locate(payload);
-    const file = await this.#attempt(path, undefined, () => this.#open(path));
-    return {
-      append: (part) => this.#attempt(path, file, () => writeAll(file, part)),
-      finish: () =>
-        this.#attempt(path, file, async () => {
-          await file.datasync();
-          await file.close();
-          await this.#syncFolder();
-        }),
-    };
-  }
-
-  /** A file of this name may remain from a payload whose rows were deleted right before a power failure. */
-  async #open(path: string): Promise<FileHandle> {
     try {
-      return await open(path, 'w', OWNER_ONLY);
-    } catch (error) {
-      if (!isMissing(error)) throw error;
-      await mkdir(this.#folder, { mode: OWNER_ONLY_FOLDER, recursive: true });
-      return open(path, 'w', OWNER_ONLY);
-    }
-  }
-
-  /** After a failure the file is removed, so that its space is free again. */
-  async #attempt<T>(path: string, file: FileHandle | undefined, act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
+      if (!this.isUsable) throw describeNoSpace();
+      const file = await (at === 0 ? this.#create(path) : open(path, CONTINUE));
+      try {
+        for (let done = 0; done < bytes.length; ) {
+          const length = bytes.length - done;
+          done += (await file.write(bytes, done, length, at + done)).bytesWritten;
+        }
+        await file.datasync();
+      } finally {
+        await file.close();
+      }
+      if (isLast) await syncFolder(this.#folder);
     } catch (error) {
       this.#onFailure(error);
-      await file?.close().catch(() => {});
+      // So that its space is free again.
       await rm(path, { force: true }).catch(() => {});
       throw new PayloadFileError(path, error);
     }
   }
 
-  async read(payload: StagedPayload, bytes: number): Promise<Uint8Array | undefined> {
+  /** A file of this name may remain from a payload whose rows were deleted right before a power failure. */
+  async #create(path: string): Promise<FileHandle> {
     try {
-      const file = await open(this.locate(payload), 'r');
+      return await open(path, CREATE, OWNER_ONLY);
+    } catch (error) {
+      if (hasCode(error, 'EEXIST')) await rm(path, { force: true });
+      else if (hasCode(error, 'ENOENT')) await this.#createFolder();
+      else throw error;
+      return open(path, CREATE, OWNER_ONLY);
+    }
+  }
+
+  async #createFolder(): Promise<void> {
+    await mkdir(this.#folder, { mode: OWNER_ONLY_FOLDER, recursive: true });
+    await syncFolder(dirname(this.#folder));
+  }
+
+  async read(payload: StagedPayload, at: number, part: Uint8Array): Promise<boolean> {
+    const path = this.locate(payload);
+    try {
+      const file = await open(path, READ);
       try {
-        const content = Buffer.allocUnsafeSlow(bytes);
-        const { bytesRead } = await file.read(content, 0, bytes, 0);
-        return bytesRead === bytes ? content : undefined;
+        for (let done = 0; done < part.length; ) {
+          const { bytesRead } = await file.read(part, done, part.length - done, at + done);
+          if (bytesRead === 0) return false;
+          done += bytesRead;
+        }
+        return true;
       } finally {
         await file.close();
       }
     } catch (error) {
-      if (isMissing(error)) return undefined;
+      if (hasCode(error, 'ENOENT')) return false;
       this.#onFailure(error);
-      throw new PayloadFileError(this.locate(payload), error);
+      throw new PayloadFileError(path, error);
     }
   }
 
@@ -111,52 +125,64 @@ export class PayloadFolder implements PayloadFiles {
     return new PayloadFileError(this.locate(payload), cause);
   }
 
-  /** Undefined if the file lacks the part. @throws the system's error */
-  readPart(payload: StagedPayload, at: number, bytes: number): Uint8Array | undefined {
-    let file: number;
+  /** Blocks. Undefined if the file lacks the part. @throws PayloadFileError */
+  readPartSync(payload: StagedPayload, at: number, bytes: number): Uint8Array | undefined {
+    const path = this.locate(payload);
     try {
-      file = openSync(this.locate(payload), 'r');
+      const file = openSync(path, READ);
+      try {
+        const part = Buffer.allocUnsafeSlow(bytes);
+        for (let done = 0; done < bytes; ) {
+          const bytesRead = readSync(file, part, done, bytes - done, at + done);
+          if (bytesRead === 0) return undefined;
+          done += bytesRead;
+        }
+        return part;
+      } finally {
+        closeSync(file);
+      }
     } catch (error) {
-      if (isMissing(error)) return undefined;
-      throw error;
-    }
-    try {
-      const part = Buffer.allocUnsafeSlow(bytes);
-      return readSync(file, part, 0, bytes, at) === bytes ? part : undefined;
-    } finally {
-      closeSync(file);
-    }
-  }
-
-  async remove(payloads: readonly StagedPayload[]): Promise<void> {
-    if (payloads.length === 0) return;
-    try {
-      for (const payload of payloads) await rm(this.locate(payload), { force: true });
-      await this.#syncFolder();
-    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return undefined;
       this.#onFailure(error);
-      throw new PayloadFileError(this.#folder, error);
+      throw new PayloadFileError(path, error);
     }
   }
 
-  /** Puts the names of its files on disk. */
-  async #syncFolder(): Promise<void> {
-    const folder = await open(this.#folder, 'r').catch((error: unknown) => {
-      if (isMissing(error)) return undefined;
-      throw error;
-    });
+  async remove(payloads: readonly StagedPayload[]): Promise<StagedPayload[]> {
+    const kept: StagedPayload[] = [];
+    for (const payload of payloads) {
+      try {
+        await rm(this.locate(payload), { force: true });
+      } catch (error) {
+        this.#onFailure(error);
+        kept.push(payload);
+      }
+    }
     try {
-      await folder?.sync();
-    } finally {
-      await folder?.close();
+      if (payloads.length > 0) await syncFolder(this.#folder);
+      return kept;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return kept;
+      this.#onFailure(error);
+      return [...payloads];
     }
   }
 }
 
-async function writeAll(file: FileHandle, part: Uint8Array): Promise<void> {
-  for (let at = 0; at < part.length; ) at += (await file.write(part, at)).bytesWritten;
+/** Puts the names of its files on disk. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, READ);
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
 }
 
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+function describeNoSpace(): Error {
+  return Object.assign(new Error('the disk is full'), { code: 'ENOSPC' });
+}
+
+function hasCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
 }

@@ -86,9 +86,6 @@ export function explainFailure(code: string): string {
   if (code === 'SQLITE_IOERR_WRITE') {
     return `the disk does not accept writes (${code}); free space or raise the quota, or check the disk and the system log`;
   }
-  if (code === 'ENOENT') {
-    return `the file of a large input or output is missing or too short (${code}); run \`millrace store check\``;
-  }
   if (OUT_OF_SPACE.has(code) || code === 'ENOSPC' || code === 'EDQUOT')
     return `the disk is full (${code}); free space on it`;
   if (isDamage(code)) return `the database is damaged (${code}); run \`millrace store check\``;
@@ -99,6 +96,15 @@ export function explainFailure(code: string): string {
     return `another program has locked the database (${code}); end it`;
   }
   return `the database cannot be used (${code}); check the disk and the system log`;
+}
+
+/** The same for files of large payloads. */
+export function explainFileFailure(code: string): string {
+  if (code === 'ENOENT') {
+    return `the file of a large input or output is missing or too short (${code}); run \`millrace store check\``;
+  }
+  if (code === 'ENOSPC' || code === 'EDQUOT') return explainFailure(code);
+  return `a file in millrace.db.payloads cannot be used (${code}); check the owner and mode of the folder, the disk and the system log`;
 }
 
 export function describeUnavailable(cause: unknown): StoreUnavailableError {

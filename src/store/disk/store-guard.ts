@@ -24,7 +24,8 @@ const MIN_FREE_BYTES = 1_048_576;
 
 const MB = 1_048_576;
 
-const DAMAGE = 'the database is damaged; run `millrace store check`, then restore a backup';
+const DAMAGE =
+  'the database is damaged, or files of large inputs or outputs are missing; run `millrace store check`';
 const PROBLEMS_LOGGED = 5;
 
 export interface StoreGuardOptions {

@@ -1,7 +1,7 @@
 // Records the store's failures: counts them by code and logs each code once a minute.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { explainFailure } from './sqlite-errors.ts';
+import { explainFailure, explainFileFailure } from './sqlite-errors.ts';
 
 /**
  * A failing disk fails every write, so each code is logged once in this time, with a count of the
@@ -57,7 +57,8 @@ export class StoreHealth {
   noteFailure = ({ code, error, operation }: StoreFailure): void => {
     this.#counts.set(code, (this.#counts.get(code) ?? 0) + 1);
     const about = { code, operation, err: error };
-    this.#logRarely({ name: code, about, message: `store failed: ${explainFailure(code)}` });
+    const reason = operation === 'payload' ? explainFileFailure(code) : explainFailure(code);
+    this.#logRarely({ name: code, about, message: `store failed: ${reason}` });
   };
 
   /** Maintenance is retried every few seconds. */

@@ -4,7 +4,7 @@
 import { Buffer } from 'node:buffer';
 import { giveBack } from '../../base/spent-bytes.ts';
 import type { PartFiles } from '../disk/payload-files.ts';
-import type { JobKey, Row, Step } from '../store.ts';
+import { type JobKey, PayloadFileError, type Row, type Step } from '../store.ts';
 import { bytes, number, text } from './rows.ts';
 import { findPlace, isUsed } from './unused-payloads.ts';
 
@@ -94,9 +94,7 @@ function* readParts(
       order by at`,
     params: [endpointId, id],
   };
-  const parts = rows.flatMap((row) => readRow(row, { key, kind: KINDS[table], files }) ?? []);
-  // A part of the file is missing: no reader must see the rest as the whole.
-  if (parts.length < rows.length) return undefined;
+  const parts = rows.map((row) => readRow(row, { key, kind: KINDS[table], files }));
   if (parts.length <= 1) return parts[0];
   const payload = Buffer.concat(parts);
   for (const part of parts) giveBack(part);
@@ -155,13 +153,19 @@ export interface RowPlace {
   files: PartFiles | undefined;
 }
 
-/** Returns the bytes that the row, with `at`, `bytes` and `file_bytes`, has or names; undefined if the file lacks them. */
-export function readRow(row: Row, { files, key, kind }: RowPlace): Uint8Array | undefined {
-  if (row['file_bytes'] === null) return bytes(row, 'bytes');
+/**
+ * Returns the bytes that the row, with `at`, `bytes` and `file_bytes`, has or names. @throws PayloadFileError if the file
+ * lacks them
+ */
+export function readRow(row: Row, { files, key, kind }: RowPlace): Uint8Array {
+  if (row[FILE_COLUMN] === null) return bytes(row, 'bytes');
   const { endpointId, id } = key;
   if (!files) throw new Error(`the ${kind} of job ${id} is in a file, and this store has none`);
   const { offset, origin } = findPlace(number(row, 'at'));
-  return files.readPart({ kind, endpointId, id, origin }, offset, number(row, 'file_bytes'));
+  const payload = { kind, endpointId, id, origin };
+  const part = files.readPartSync(payload, offset, number(row, FILE_COLUMN));
+  if (!part) throw files.reportLost(payload);
+  return part;
 }
 
 /** For a query that reads rows for `loadParts`: a column that says whether a job has the row's payload. */
@@ -183,9 +187,20 @@ export function loadParts(
     if (row[FILE_COLUMN] === null) return row;
     const key = { endpointId: text(row, 'endpoint_id'), id: text(row, 'job_id') };
     const isUnused = number(row, 'used') === 0;
-    const part = isUnused ? NO_BYTES : readRow(row, { key, kind: KINDS[table], files });
-    if (!part) throw new Error(`the file with the ${KINDS[table]} of job ${key.id} is missing`);
+    const part = isUnused ? NO_BYTES : loadRow(row, { key, kind: KINDS[table], files });
     const values = Object.fromEntries(columns.map((column) => [column, row[column]]));
     return { ...values, bytes: part, [FILE_COLUMN]: null };
   });
+}
+
+/** Like readRow. @throws Error that names the job */
+function loadRow(row: Row, place: RowPlace): Uint8Array {
+  try {
+    return readRow(row, place);
+  } catch (error) {
+    if (!(error instanceof PayloadFileError)) throw error;
+    const { endpointId, id } = place.key;
+    const job = `job ${id} of endpoint ${endpointId}`;
+    throw new Error(`the ${place.kind} of ${job} is lost; remove the job first. ${error.message}`);
+  }
 }

@@ -348,7 +348,7 @@ function loadPart(table: string, row: Record<string, unknown>, files: PayloadFol
   const { offset, origin } = findPlace(Number(row['at']));
   const key = { endpointId: String(row['endpoint_id']), id: String(row['job_id']) };
   const kind = table === 'job_input' ? 'input' : 'output';
-  const bytes = files.readPart({ ...key, kind, origin }, offset, row['file_bytes']);
+  const bytes = files.readPartSync({ ...key, kind, origin }, offset, row['file_bytes']);
   // JSON.stringify would ask a Buffer for its own form.
   return { ...row, bytes: bytes && new Uint8Array(bytes), file_bytes: null };
 }

@@ -260,7 +260,7 @@ describe('copyStore', () => {
       const file = locate(upload ?? { ...keyOf('b'), kind: 'input', origin: 0 });
       renameSync(file, join(folder, 'moved'));
       await expect(copy(place('a.db'), place('c.db'))).rejects.toThrow(
-        /^from: the file with the input of job b is missing. To continue, run `/,
+        /^from: the input of job b of endpoint .* is lost; remove the job first\. .* To continue, run `/,
       );
       renameSync(join(folder, 'moved'), file);
       expect(await copy(place('a.db'), place('c.db'))).toContainEqual({

@@ -51,15 +51,15 @@ class Process {
     if (!files) throw new Error('the store has no files');
     return {
       isUsable: true,
-      create: async (payload) => {
+      write: async (payload, piece) => {
         fail();
-        return files.create(payload);
+        await files.write(payload, piece);
       },
-      read: (payload, bytes) => files.read(payload, bytes),
+      read: (payload, at, part) => files.read(payload, at, part),
       reportLost: (payload) => files.reportLost(payload),
       remove: async (payloads) => {
         fail();
-        await files.remove(payloads);
+        return files.remove(payloads);
       },
     };
   }

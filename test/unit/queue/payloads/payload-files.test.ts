@@ -228,12 +228,13 @@ describe('no file and no row stays', () => {
     const racing = openPayloads({
       files: {
         isUsable: true,
-        create: (payload) => files.create(payload),
-        read: (payload, bytes) => files.read(payload, bytes),
+        write: (payload, piece) => files.write(payload, piece),
+        read: (payload, at, part) => files.read(payload, at, part),
         reportLost: (payload) => files.reportLost(payload),
         remove: async (removed) => {
-          await files.remove(removed);
+          const kept = await files.remove(removed);
           input = await racing.upload({ kind: 'input', key: KEY, bytes: makeBytes(2) });
+          return kept;
         },
       },
     });

@@ -1,6 +1,7 @@
 // Files of large payloads: what is on disk after each call, and after each failure.
 import {
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -18,8 +19,6 @@ import { PayloadFileError, type StagedPayload } from '../../../../src/store/stor
 
 const PAYLOAD: StagedPayload = { kind: 'input', endpointId: 'e', id: 'a', origin: 2 ** 31 };
 const SMALL = Buffer.from('the payload');
-/** The system refuses each write to it for lack of space. */
-const FULL_DISK = '/dev/full';
 
 let parent: string;
 let folder: string;
@@ -35,9 +34,17 @@ beforeEach(() => {
 afterEach(() => rmSync(parent, { recursive: true }));
 
 async function write(payload: StagedPayload, ...parts: Uint8Array[]): Promise<void> {
-  const file = await files.create(payload);
-  for (const part of parts) await file.append(part);
-  await file.finish();
+  let at = 0;
+  for (const [index, bytes] of parts.entries()) {
+    await files.write(payload, { at, bytes, isLast: index === parts.length - 1 });
+    at += bytes.length;
+  }
+}
+
+/** The whole content; undefined if the file is missing or too short. */
+async function read(payload: StagedPayload): Promise<Buffer | undefined> {
+  const content = Buffer.alloc(SMALL.length);
+  return (await files.read(payload, 0, content)) ? content : undefined;
 }
 
 const modeOf = (path: string) => statSync(path).mode & 0o777;
@@ -45,8 +52,8 @@ const modeOf = (path: string) => statSync(path).mode & 0o777;
 describe('a payload', () => {
   it('has the bytes of all parts, whole and in parts', async () => {
     await write(PAYLOAD, Buffer.from('the '), Buffer.from('payload'));
-    expect(await files.read(PAYLOAD, SMALL.length)).toEqual(SMALL);
-    expect(files.readPart(PAYLOAD, 4, 7)).toEqual(Buffer.from('payload'));
+    expect(await read(PAYLOAD)).toEqual(SMALL);
+    expect(files.readPartSync(PAYLOAD, 4, 7)).toEqual(Buffer.from('payload'));
     expect(failures).toEqual([]);
   });
 
@@ -64,12 +71,12 @@ describe('a payload', () => {
   });
 
   it('is undefined if its file is missing or short', async () => {
-    expect(await files.read(PAYLOAD, SMALL.length)).toBeUndefined();
+    expect(await read(PAYLOAD)).toBeUndefined();
     await write(PAYLOAD, SMALL);
     truncateSync(files.locate(PAYLOAD), SMALL.length - 1);
-    expect(await files.read(PAYLOAD, SMALL.length)).toBeUndefined();
-    expect(files.readPart(PAYLOAD, 4, 7)).toBeUndefined();
-    expect(files.readPart({ ...PAYLOAD, id: 'other' }, 0, 1)).toBeUndefined();
+    expect(await read(PAYLOAD)).toBeUndefined();
+    expect(files.readPartSync(PAYLOAD, 4, 7)).toBeUndefined();
+    expect(files.readPartSync({ ...PAYLOAD, id: 'other' }, 0, 1)).toBeUndefined();
     expect(failures).toEqual([]);
   });
 
@@ -103,40 +110,57 @@ describe('the name of a file', () => {
     expect(basename(files.locate(odd))).toMatch(/^[0-9a-f]{40}$/);
     await write(odd, SMALL);
     expect(readdirSync(parent)).toEqual([basename(folder)]);
-    expect(await files.read(odd, SMALL.length)).toEqual(SMALL);
+    expect(await read(odd)).toEqual(SMALL);
   });
 });
 
 describe('a failure of the disk', () => {
   it('of each call is reported and rejects with a PayloadFileError', async () => {
     writeFileSync(folder, 'a file instead of the folder');
-    await expect(files.create(PAYLOAD)).rejects.toThrow(PayloadFileError);
-    await expect(files.read(PAYLOAD, 1)).rejects.toThrow(PayloadFileError);
-    await expect(files.remove([PAYLOAD])).rejects.toThrow(PayloadFileError);
+    await expect(write(PAYLOAD, SMALL)).rejects.toThrow(PayloadFileError);
+    await expect(read(PAYLOAD)).rejects.toThrow(PayloadFileError);
+    expect(() => files.readPartSync(PAYLOAD, 0, 1)).toThrow(PayloadFileError);
+    expect(await files.remove([PAYLOAD])).toEqual([PAYLOAD]);
     const failure = { code: 'ENOTDIR' };
-    expect(failures).toEqual([
-      expect.objectContaining(failure),
-      expect.objectContaining(failure),
-      expect.objectContaining(failure),
-    ]);
+    expect(new Set(failures.map((error) => Object(error).code))).toEqual(new Set([failure.code]));
+    expect(failures.length).toBeGreaterThanOrEqual(4);
     expect(readFileSync(folder, 'utf8')).toBe('a file instead of the folder');
   });
 
   it('names the path and the reason', async () => {
     writeFileSync(folder, '');
-    await expect(files.create(PAYLOAD)).rejects.toThrow(
+    await expect(write(PAYLOAD, SMALL)).rejects.toThrow(
       new RegExp(`^The file ${folder}/[0-9a-f]{40} cannot be used now: ENOTDIR`),
     );
   });
 
-  it.skipIf(!existsSync(FULL_DISK))('while a part is written leaves no file', async () => {
+  it('between two pieces leaves no file', async () => {
     await write({ ...PAYLOAD, id: 'other' }, SMALL);
-    symlinkSync(FULL_DISK, files.locate(PAYLOAD));
-    const file = await files.create(PAYLOAD);
-    await expect(file.append(SMALL)).rejects.toThrow(PayloadFileError);
-    expect(failures).toEqual([expect.objectContaining({ code: 'ENOSPC' })]);
-    await expect(file.finish()).rejects.toThrow(PayloadFileError);
+    await files.write(PAYLOAD, { at: 0, bytes: SMALL, isLast: false });
+    rmSync(files.locate(PAYLOAD));
+    symlinkSync(files.locate({ ...PAYLOAD, id: 'other' }), files.locate(PAYLOAD));
+    const next = files.write(PAYLOAD, { at: SMALL.length, bytes: SMALL, isLast: true });
+    await expect(next).rejects.toThrow(PayloadFileError);
     expect(readdirSync(folder)).toEqual([basename(files.locate({ ...PAYLOAD, id: 'other' }))]);
+    expect(readFileSync(files.locate({ ...PAYLOAD, id: 'other' }))).toEqual(SMALL);
+  });
+
+  it('that is full ends an upload under way', async () => {
+    let isFull = false;
+    const gated = new PayloadFolder({ folder, isUsable: () => !isFull });
+    await gated.write(PAYLOAD, { at: 0, bytes: SMALL, isLast: false });
+    isFull = true;
+    const next = gated.write(PAYLOAD, { at: SMALL.length, bytes: SMALL, isLast: true });
+    await expect(next).rejects.toThrow('the disk is full');
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it('of one file keeps no other from being removed', async () => {
+    const other = { ...PAYLOAD, id: 'other' };
+    await write(other, SMALL);
+    mkdirSync(files.locate(PAYLOAD));
+    expect(await files.remove([PAYLOAD, other])).toEqual([PAYLOAD]);
+    expect(readdirSync(folder)).toEqual([basename(files.locate(PAYLOAD))]);
   });
 });
 
