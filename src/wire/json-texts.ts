@@ -52,7 +52,12 @@ function cutMembers(value: unknown): string[] | undefined {
       pieces[pieces.length] = `${before}"`;
       pieces[pieces.length] = member;
       before = '"';
-    } else before += jsonStringify(member);
+    } else {
+      const json: string | undefined = jsonStringify(member);
+      // A getter that returns something else each time: only JSON.stringify knows what that means.
+      if (json === undefined) return undefined;
+      before += json;
+    }
   }
   if (pieces.length === 0) return undefined;
   pieces[pieces.length] = `${before}}`;

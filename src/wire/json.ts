@@ -51,22 +51,23 @@ const MAX_PATH_LENGTH = 300;
  * `toJSON` or a getter pass through.
  */
 export function stringifyJson(value: unknown, root: string): string {
-  return stringifyPlain(toPlainJson(value, root), root);
+  const plain = toPlainJson(value, root);
+  return refuseTooLong(root, () => jsonStringify(plain));
 }
 
 /** Returns the text that `stringifyJson` returns as UTF-8. Throws as `stringifyJson` does. */
 export function encodeJson(value: unknown, root: string): Buffer {
   const plain = toPlainJson(value, root);
-  return encodeLongTexts(plain) ?? bufferFrom(stringifyPlain(plain, root));
+  return refuseTooLong(root, () => encodeLongTexts(plain) ?? bufferFrom(jsonStringify(plain)));
 }
 
 function toPlainJson(value: unknown, root: string): unknown {
   return isPlainJson(value, 0) ? value : convertRoot(value, root);
 }
 
-function stringifyPlain(plain: unknown, root: string): string {
+function refuseTooLong<T>(root: string, write: () => T): T {
   try {
-    return jsonStringify(plain);
+    return write();
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     throw new NotJsonError(root, 'its JSON text is longer than a string can be');
