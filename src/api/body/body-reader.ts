@@ -20,6 +20,11 @@ import { GrowingBody, SizedBody } from './body-bytes.ts';
  */
 const MAX_TINY_CHUNKS = 4_000;
 const TINY_CHUNK_BYTES = 32;
+/**
+ * Received bytes after which other requests get a turn of the event loop. Node reads up to 2 MB of each connection in
+ * one turn.
+ */
+const TURN_BYTES = 262_144;
 /** Retry-After of a dropped upload, ms. */
 const RETRY_MS = 5_000;
 
@@ -136,6 +141,10 @@ class Upload {
   readonly #held: HeldBody = { claims: [], isInUse: false, isGone: false };
   #claimedBytes = UNCOUNTED_BYTES;
   #receivedBytes = 0;
+  /** Since other requests had a turn. */
+  #turnBytes = 0;
+  /** A body waits for the budget of bytes in flight. */
+  #isClaiming = false;
   #chunks = 0;
   #movedAt = 0;
   #failure: Error | undefined;
@@ -213,6 +222,7 @@ class Upload {
         if (excess) this.#fail(excess);
         else body.add(chunk);
         if (Number.isNaN(announced)) this.#claimGrowth();
+        this.#yieldTurn(chunk.length);
       };
       const onEnd = () => {
         const isShort = !Number.isNaN(announced) && this.#receivedBytes !== announced;
@@ -251,14 +261,27 @@ class Upload {
   /** For a body of unknown length, the claim doubles as it grows. */
   #claimGrowth(): void {
     const { clock, payload } = this.#options;
-    if (this.#receivedBytes <= this.#claimedBytes || payload.isPaused()) return;
+    if (this.#receivedBytes <= this.#claimedBytes || this.#isClaiming) return;
     const bytes = this.#claimedBytes;
     this.#claimedBytes += bytes;
+    this.#isClaiming = true;
     payload.pause();
     this.#claim(bytes).then(() => {
+      this.#isClaiming = false;
       this.#movedAt = clock.now();
       payload.resume();
     }, this.#fail);
+  }
+
+  #yieldTurn(bytes: number): void {
+    this.#turnBytes += bytes;
+    if (this.#turnBytes < TURN_BYTES) return;
+    this.#turnBytes = 0;
+    const { payload } = this.#options;
+    payload.pause();
+    setImmediate(() => {
+      if (!this.#isClaiming) payload.resume();
+    });
   }
 
   /** Time spent waiting for the budget does not count. */

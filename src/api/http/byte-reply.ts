@@ -16,6 +16,9 @@ const MAX_UTF8_BYTES = 3;
 /** Size of one write of a large response, after which the client's progress is checked. */
 const WRITE_BYTES = 64 * 1024;
 
+/** Bytes of a response that one turn of the event loop writes, before other requests get a turn. */
+const TURN_BYTES = 262_144;
+
 export interface BytesAnswer {
   mediaType: string;
   pieces: readonly Uint8Array[];
@@ -101,14 +104,21 @@ function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: 
     flows.limit(() => raw.destroy()),
   );
   const slices = cutSlices(joinSmall(answer.pieces));
+  let turnBytes = 0;
   const writeOn = () => {
     while (!raw.destroyed) {
+      if (turnBytes >= TURN_BYTES) {
+        turnBytes = 0;
+        setImmediate(writeOn);
+        return;
+      }
       const { done, value: slice } = slices.next();
       if (done) {
         raw.end();
         return;
       }
       written.bytes += slice.length;
+      turnBytes += slice.length;
       if (!raw.write(slice)) {
         raw.once('drain', writeOn);
         return;
