@@ -1,13 +1,16 @@
 // Measures a client's round trips on one endpoint while other clients use another endpoint of the platform.
-import { Agent, request } from 'undici';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { percentile, timeEach } from './load.ts';
 import { type Figure, timeBareRoundTrips } from './measures.ts';
-import { type Platform, spawnWorker, startPlatform, stopProcess } from './processes.ts';
+import { benchFile, type Platform, spawnWorker, startPlatform, stopProcess } from './processes.ts';
 import { SLOTS } from './stands.ts';
 
 const OWN = 'own';
 const OTHER = 'other';
 const WARM_UP = 1_000;
+/** While the other clients call: V8 compiles what many calls at a time need. */
+const WARM_UP_BESIDE = 500;
 const ROUND_TRIPS = 500;
 const FLOOD_CLIENTS = 32;
 const LARGE_CLIENTS = 3;
@@ -22,17 +25,16 @@ export async function measureNeighbours(): Promise<Figure[]> {
   const workers = [OWN, OTHER].map((endpoint) => spawnWorker({ ...handler, endpoint }));
   try {
     await timeOwn(platform, WARM_UP);
-    const large = JSON.stringify({ input: { text: 'x'.repeat(LARGE_BYTES - 24) } });
     return [
       ...describe('alone and warm', await timeOwn(platform, ROUND_TRIPS), bare),
       ...describe(
         'while 32 clients flood another endpoint',
-        await timeBeside(platform, { clients: FLOOD_CLIENTS, body: SMALL }),
+        await timeBeside(platform, { clients: FLOOD_CLIENTS, bytes: 0 }),
         bare,
       ),
       ...describe(
         'while 3 clients send another endpoint jobs of 10 MB',
-        await timeBeside(platform, { clients: LARGE_CLIENTS, body: large }),
+        await timeBeside(platform, { clients: LARGE_CLIENTS, bytes: LARGE_BYTES }),
         bare,
       ),
     ];
@@ -52,28 +54,17 @@ function timeOwn(platform: Platform, requests: number): Promise<number[]> {
 
 async function timeBeside(
   platform: Platform,
-  { body, clients }: { body: string; clients: number },
+  { bytes, clients }: { bytes: number; clients: number },
 ): Promise<number[]> {
-  const dispatcher = new Agent({ connections: clients, pipelining: 1 });
-  let isOver = false;
-  const client = async () => {
-    while (!isOver) {
-      const answer = await request(`${platform.url}/v2/${OTHER}/runsync`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${platform.adminKey}`,
-          'content-type': 'application/json',
-        },
-        ...{ dispatcher, body },
-      });
-      await answer.body.dump({ limit: 2 * LARGE_BYTES });
-    }
-  };
-  const others = Promise.all(Array.from({ length: clients }, client));
+  const url = `${platform.url}/v2/${OTHER}/runsync`;
+  const args = [url, `Bearer ${platform.adminKey}`, String(clients), String(bytes)];
+  const senders = fork(benchFile('senders.ts'), args);
+  const exited = once(senders, 'exit');
+  await once(senders, 'message');
+  await timeOwn(platform, WARM_UP_BESIDE);
   const times = await timeOwn(platform, ROUND_TRIPS);
-  isOver = true;
-  await others;
-  await dispatcher.close();
+  senders.disconnect();
+  await exited;
   return times;
 }
 
