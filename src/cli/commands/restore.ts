@@ -22,8 +22,8 @@ export const restoreCommand: Command = {
   name: 'millrace restore',
   description: [
     'Checks the hash of every file of a backup and copies the files to the data folder. Stop the platform first. ' +
-      'Files that the data folder has already are not replaced: move them away first, and with a database also its ' +
-      'folder millrace.db.payloads.',
+      '`restore` replaces no file: first move away the files that the backup has and, with a database, the folder ' +
+      'millrace.db.payloads.',
     'The platform then continues as of the backup: jobs that ended since run again, and jobs, keys and versions made ' +
       'since are gone. Keys that were revoked since are valid again; revoke them once more.',
   ],
