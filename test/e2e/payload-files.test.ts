@@ -16,7 +16,7 @@ const ENDPOINT = 'demo';
 const ROUNDS = 4;
 const CLIENTS = 3;
 /** Of each round and client. */
-const JOBS = 4;
+const JOBS = 3;
 const MB = 1_000_000;
 
 const reference = z.object({ id: z.string() });
