@@ -1,7 +1,7 @@
 // Large payloads on a store that keeps them in files: when rows replace a file, and that no file outlives its job.
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
@@ -241,6 +241,20 @@ describe('no file and no row stays', () => {
     await racing.deleteSome();
     expect(input).toBeDefined();
   });
+});
+
+it('a file that cannot be removed keeps no other from being deleted, and is tried again', async () => {
+  const [stuck] = [await upload('input', makeBytes(1)), await upload('output', makeBytes(2))];
+  rmSync(fileOf(stuck));
+  mkdirSync(fileOf(stuck));
+  await deleteAll();
+  expect(listFiles()).toEqual([basename(fileOf(stuck))]);
+  expect(await store.read((tx) => tx.unusedPayloads(10))).toEqual([stuck]);
+  expect(failures).toMatchObject([{ operation: 'payload' }]);
+  rmdirSync(fileOf(stuck));
+  await deleteAll();
+  expect(await store.read((tx) => tx.unusedPayloads(10))).toEqual([]);
+  expect(countRows()).toEqual({ inRows: 0, inFiles: 0 });
 });
 
 describe('a lost file', () => {
