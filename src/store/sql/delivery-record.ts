@@ -3,9 +3,9 @@
 
 import type { PartFiles } from '../disk/payload-files.ts';
 import type { JobKey, Query, RecordPiece, Step } from '../store.ts';
-import { measureParts, PART_BYTES, readInlineOutput, readRow } from './payload-parts.ts';
+import { measureParts, readInlineOutput, readRow } from './payload-parts.ts';
 import { text, textOrNull } from './rows.ts';
-import { dropPayloads, isUsed } from './unused-payloads.ts';
+import { dropPayloads, isUsed, PART_BYTES } from './unused-payloads.ts';
 
 export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step<void> {
   let at = 0;

@@ -6,15 +6,12 @@ import { giveBack } from '../../base/spent-bytes.ts';
 import type { PartFiles } from '../disk/payload-files.ts';
 import { type JobKey, PayloadFileError, type Row, type Step } from '../store.ts';
 import { bytes, number, text } from './rows.ts';
-import { findPlace, isUsed } from './unused-payloads.ts';
+import { findPlace, isUsed, PART_BYTES } from './unused-payloads.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
 /** Largest payload that the job's row has, bytes. */
 export const INLINE_BYTES = 1_024;
-
-/** Largest row of a payload. */
-export const PART_BYTES = 1_048_576;
 
 /** Column with the size of the part of a file that the row names; null if the row has the bytes. */
 export const FILE_COLUMN = 'file_bytes';

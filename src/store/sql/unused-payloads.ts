@@ -24,8 +24,8 @@ const FILE_ORIGINS = 2 ** 21;
 const ALL = -1;
 /** Rows that one query of a deletion looks at. */
 const ROWS_READ = 64;
-/** Largest part of a file that a row names: as much as the row of a payload without a file has. */
-const FILE_PART_BYTES = 1_048_576;
+/** Largest part of a payload that a row has, or names if it is in a file. */
+export const PART_BYTES = 1_048_576;
 const NO_BYTES = new Uint8Array(0);
 /** Payloads of a job up to this size are deleted at once. */
 const SMALL_BYTES = 262_144;
@@ -81,8 +81,8 @@ export function* beginFile(
   const payload = { kind, ...pickKey(key), origin: yield* chooseOrigin(kind, key) };
   yield* addUnused(payload);
   const { endpointId, id, origin } = payload;
-  for (let at = 0; at < bytes; at += FILE_PART_BYTES) {
-    const size = Math.min(FILE_PART_BYTES, bytes - at);
+  for (let at = 0; at < bytes; at += PART_BYTES) {
+    const size = Math.min(PART_BYTES, bytes - at);
     yield {
       sql: `insert into ${TABLES[kind].table} (endpoint_id, job_id, at, bytes, file_bytes)
         values (?, ?, ?, ?, ?)`,
