@@ -7,7 +7,7 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
   const registers = [registry];
   const failures = new Counter({
     name: 'millrace_store_failures_total',
-    help: 'Failures of the disk or the database since the start of the platform, by code of SQLite or the system, or SQLSTATE.',
+    help: 'Failures of the disk or the database since the start of the platform, by SQLite code, system error code or SQLSTATE.',
     labelNames: ['code'],
     registers,
   });

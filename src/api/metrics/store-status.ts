@@ -5,7 +5,7 @@ export interface StoreStatus {
   findFault(): Promise<string | undefined>;
   /** Problems that need attention although the store works. */
   readonly warnings: readonly string[];
-  /** Storage failures by code of SQLite or the system, or SQLSTATE, since the start. */
+  /** Storage failures by SQLite code, system error code or SQLSTATE, since the start. */
   readonly failures: ReadonlyMap<string, number>;
   measure(): StoreSizes | Promise<StoreSizes>;
   /** Undefined: the platform is no node. */

@@ -111,7 +111,7 @@ export class StoreGuard {
     return new StoreGuard(options, { ...opened, health, isNew, reserve, gate });
   }
 
-  /** Storage failures by code of SQLite or the system, since the start. */
+  /** Storage failures by SQLite code or system error code, since the start. */
   get failures(): ReadonlyMap<string, number> {
     return this.#health.counts;
   }

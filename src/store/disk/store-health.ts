@@ -24,7 +24,7 @@ export type StoreOperation =
 
 export interface StoreFailure {
   operation: StoreOperation;
-  /** Name of the SQLite code, or of the system for `sync` and `payload`: `SQLITE_FULL`, `ENOSPC`. */
+  /** SQLite code, or system error code for `sync` and `payload`: `SQLITE_FULL`, `ENOSPC`. */
   code: string;
   error: unknown;
 }
@@ -49,7 +49,7 @@ export class StoreHealth {
     this.#options = options;
   }
 
-  /** Failures by code of SQLite or the system, since the start. */
+  /** Failures by SQLite code or system error code, since the start. */
   get counts(): ReadonlyMap<string, number> {
     return this.#counts;
   }
