@@ -24,7 +24,7 @@ export interface QueueSettings {
   maxOutputBytes: number;
   /** Bytes of log stored for a job. Default 1 MB. */
   maxLogBytes: number;
-  /** Larger inputs and outputs are stored in a file, or in parts of this size if the store has no files, bytes. Default 256 KB. */
+  /** Larger inputs and outputs are stored before their operation: in a file, or else in parts of this size, bytes. Default 256 KB. */
   payloadPartBytes: number;
   webhooks: WebhookSettings;
 }

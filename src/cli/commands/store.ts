@@ -58,7 +58,7 @@ const checkVerb: Verb = {
 };
 
 const infoVerb: Verb = {
-  summary: 'print sizes, free pages and the number of jobs, endpoints and keys',
+  summary: 'print sizes, large payloads, free pages and the number of jobs, endpoints and keys',
   ...{ description: [], positionals: [], options: placeOptions, exitCodes },
   examples: ['millrace store info --json'],
   async run(args) {

@@ -27,7 +27,7 @@ const OWNER_ONLY_FOLDER = 0o700;
 const OWNER_ONLY = 0o600;
 /** Secrets, keys and names have some KB. Larger files are not the platform's. */
 const MAX_FILE_BYTES = 1_048_576;
-/** The copy of the database replaces it, its log and its payloads; the others belong to a running process. */
+/** The copy of the database replaces `millrace.db`, its log and its payloads; the other files belong to a running process. */
 const NEVER_COPIED = /^(millrace\.db(-wal|-shm|\.reserve|\.payloads)?|lock\.(db(-journal)?|pid))$/;
 
 export interface BackupOptions {

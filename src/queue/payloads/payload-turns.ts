@@ -1,8 +1,8 @@
-// Runs large writes one after the other: outputs before inputs, and the endpoints by turns.
+// Runs large writes, and reads of files, one after the other: outputs before inputs, and the endpoints in rotation.
 import { OwnerLanes } from '../../base/owner-lanes.ts';
 import type { StagedPayload } from '../../store/store.ts';
 
-/** Outputs written in succession while inputs wait. The next write is that of an input. */
+/** Turns of outputs in succession while inputs wait. The next turn is that of an input. */
 const MAX_OUTPUTS_IN_ROW = 3;
 
 export type TurnOwner = Pick<StagedPayload, 'endpointId' | 'kind'>;
@@ -15,7 +15,7 @@ export class PayloadTurns {
   #outputsInRow = 0;
   #isRunning = false;
 
-  /** A failed write does not stop the ones behind it. */
+  /** A turn that fails does not stop the ones behind it. */
   run<T>({ endpointId, kind }: TurnOwner, write: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#waiting[kind].add(endpointId, async () => {
