@@ -134,6 +134,16 @@ describe('an upload', () => {
     await expectPayload('input', 1);
   });
 
+  it('of a small input of a batch is in a row', async () => {
+    const { partBytes } = payloads;
+    const bytes = makeBytes(1).subarray(0, partBytes);
+    await upload('input', bytes);
+    expect(listFiles()).toEqual([]);
+    expect(countRows()).toEqual({ inRows: 1, inFiles: 0 });
+    await upload('input', makeBytes(1).subarray(0, partBytes + 1));
+    expect(listFiles()).toHaveLength(1);
+  });
+
   it('is in rows if its file cannot be written', async () => {
     writeFileSync(locatePayloads(path), 'a file instead of the folder');
     await addJob();
