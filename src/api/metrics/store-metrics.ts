@@ -18,7 +18,7 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
   });
   const bytes = new Gauge({
     name: 'millrace_store_bytes',
-    help: 'Size of the database and, on SQLite, of its write-ahead log.',
+    help: 'Size of the database and, on SQLite, of its write-ahead log and of the files of large payloads.',
     labelNames: ['file'],
     registers,
   });
@@ -33,16 +33,18 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
 
   return async () => {
     const fault = await store.findFault();
-    const { database, free: freeBytes, wal }: StoreSizes = await store.measure();
+    const sizes: StoreSizes = await store.measure();
     // No await from here on: a second scrape must not add to half-set counters.
     failures.reset();
     for (const [code, count] of store.failures) failures.inc({ code }, count);
     writable.set(fault === undefined ? 1 : 0);
     bytes.reset();
-    if (database !== undefined) bytes.set({ file: 'database' }, database);
-    if (wal !== undefined) bytes.set({ file: 'wal' }, wal);
+    for (const file of ['database', 'wal', 'payloads'] as const) {
+      const size = sizes[file];
+      if (size !== undefined) bytes.set({ file }, size);
+    }
     free.reset();
-    if (freeBytes !== undefined) free.set({ file: 'database' }, freeBytes);
+    if (sizes.free !== undefined) free.set({ file: 'database' }, sizes.free);
     if (!store.shards) return;
     const { failing, givenUp, open } = store.shards;
     shards?.set({ state: 'open' }, open);

@@ -22,10 +22,14 @@ export interface ShardCounts {
   givenUp: number;
 }
 
-/** Bytes of the database, of its write-ahead log and of the free space on their disk; undefined where they are not known. */
+/**
+ * Bytes of the database, of its write-ahead log, of the files of large payloads and of the free space on their disk;
+ * undefined where they are not known.
+ */
 export interface StoreSizes {
   database: number | undefined;
   wal: number | undefined;
+  payloads?: number | undefined;
   free?: number | undefined;
 }
 

@@ -9,6 +9,8 @@ import { type Store, StoreUnavailableError } from '../store.ts';
 import { DiskReserve, readFreeBytes } from './disk-reserve.ts';
 import { Erasure } from './erasure.ts';
 import { checkIntegrity } from './integrity.ts';
+import { locatePayloads } from './payload-files.ts';
+import { PayloadsSize } from './payloads-size.ts';
 import { SpaceGate } from './space-gate.ts';
 import { explainFailure, isOutOfSpace } from './sqlite-errors.ts';
 import { type StoreFailure, StoreHealth } from './store-health.ts';
@@ -60,6 +62,7 @@ export class StoreGuard {
   readonly #gate: SpaceGate | undefined;
   readonly #closing = new AbortController();
   readonly #erasure: Erasure;
+  readonly #payloads: PayloadsSize;
   readonly #running: Promise<unknown>;
   #damage: string | undefined;
   /** Why the reserve is missing although the disk is not known to be full. */
@@ -77,6 +80,11 @@ export class StoreGuard {
       ...options,
       driver: parts.driver,
       afterMs: options.eraseAfterMs,
+    });
+    this.#payloads = new PayloadsSize({
+      folder: locatePayloads(options.path),
+      clock: options.clock,
+      signal: this.#closing.signal,
     });
     this.#running = Promise.all([this.#run(), parts.isNew || this.#check()]);
   }
@@ -116,10 +124,14 @@ export class StoreGuard {
     return this.#health.counts;
   }
 
-  /** Bytes of the database file and of its write-ahead log, and those free on their disk. */
-  measure(): { database: number; wal: number; free: number } {
+  /** Bytes of the database file, of its write-ahead log and of the files of payloads, and those free on their disk. */
+  measure(): { database: number; wal: number; payloads: number; free: number } {
     const { bavail, bsize } = statfsSync(dirname(this.#options.path));
-    return { ...this.#driver.measure(), free: bavail * bsize };
+    return {
+      ...this.#driver.measure(),
+      payloads: this.#payloads.bytes,
+      free: bavail * bsize,
+    };
   }
 
   /** Problems that need attention although the store works. */
@@ -144,6 +156,7 @@ export class StoreGuard {
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#running;
+    await this.#payloads.settle();
     this.#health.flush();
     await this.store.close();
   }
@@ -186,6 +199,7 @@ export class StoreGuard {
     while (!signal.aborted) {
       try {
         this.#health.flush();
+        this.#payloads.refresh();
         await this.#keepReserve();
         if (!this.#gate?.isFull) await this.#erasure.tick(signal);
       } catch (error) {

@@ -251,7 +251,7 @@ describe('the platform reports', () => {
       findFault: async () => fault,
       warnings: ['the database is damaged'],
       failures: new Map([['SQLITE_FULL', 3]]),
-      measure: () => ({ database: 4_096, wal: 32 }),
+      measure: () => ({ database: 4_096, wal: 32, payloads: 300_000 }),
     };
     const { call, url } = await startPlatform({ server: { store } });
     const refused = await fetch(`${url}/readyz`);
@@ -261,6 +261,7 @@ describe('the platform reports', () => {
     expect(text).toContain('millrace_store_failures_total{code="SQLITE_FULL"} 3\n');
     expect(text).toContain('millrace_store_writable 0\n');
     expect(text).toContain('millrace_store_bytes{file="database"} 4096\n');
+    expect(text).toContain('millrace_store_bytes{file="payloads"} 300000\n');
     fault = undefined;
     const ready = await call('/readyz');
     expect(await ready.json()).toMatchObject({ warnings: ['the database is damaged'] });

@@ -1,9 +1,10 @@
 // Maintenance of a store whose disk reserve cannot be created, its erasure and checks, and its test writes.
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { expect, it, onTestFinished } from 'vitest';
+import { setTimeout as delay } from 'node:timers/promises';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { StoreGuard, type StoreGuardOptions } from '../../../../src/store/disk/store-guard.ts';
@@ -75,6 +76,26 @@ it('tests a write when asked for a fault, at most once a second', async () => {
   const second = guard.findFault();
   expect(second).not.toBe(first);
   expect(await second).toBeUndefined();
+});
+
+it('measures the files of payloads, without those of backups, at most once a minute', async () => {
+  const path = makePath();
+  mkdirSync(`${path}.payloads/backup-1`, { recursive: true });
+  for (const name of ['a', 'backup-1/a']) writeFileSync(`${path}.payloads/${name}`, 'abc');
+  const { clock, guard } = await openGuard({ path });
+  const expectBytes = (bytes: number) =>
+    vi.waitFor(() => expect(guard.measure().payloads).toBe(bytes));
+  await expectBytes(3);
+  writeFileSync(`${path}.payloads/b`, 'abcd');
+  await clock.advance(55_000);
+  // A walk would have ended by then.
+  await delay(50);
+  expect(guard.measure().payloads).toBe(3);
+  await clock.advance(5_000);
+  await expectBytes(7);
+  rmSync(`${path}.payloads`, { recursive: true });
+  await clock.advance(60_000);
+  await expectBytes(0);
 });
 
 it('erases the bytes of deleted data at most half of the configured time late', async () => {
