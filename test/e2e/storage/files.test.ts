@@ -80,7 +80,9 @@ describe('damaged pages', () => {
     expect(line).toContain('millrace store check');
     const ready = await call(served, '/readyz');
     expect(ready.status).toBe(200);
-    expect(await ready.text()).toContain('the database is damaged; run `millrace store check`');
+    expect(await ready.text()).toContain(
+      'the database is damaged, or files of large inputs or outputs are missing; run `millrace store check`',
+    );
   });
 
   it('are not detected with --store-check-ms 0', async () => {
