@@ -59,7 +59,8 @@ export async function claimRun(claim: {
     await link(written, runFile(folder, number));
     return true;
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
+    // A faster call may also have removed the files of others, this claim among them.
+    if ((await stat(runFile(folder, number)).catch(() => undefined)) !== undefined) return false;
     throw error;
   } finally {
     await rm(written, { force: true });
