@@ -20,6 +20,7 @@ const JOBS = 10_000;
 const ROUND_TRIPS = 1_000;
 const CHUNKS = 200_000;
 const ECHO_BYTES = 10_000_000;
+const ECHOES = { first: 8, warm: 20 };
 const HELLO = { text: 'hello' };
 
 export async function measureJobs(): Promise<Figure[]> {
@@ -127,19 +128,24 @@ export async function measureEcho(): Promise<Figure[]> {
   const floor = await startFloor('floors/fastify-server.ts');
   const bare = await timeEach({
     url: `${floor.url}/echo`,
-    requests: 8,
+    requests: ECHOES.first + ECHOES.warm,
     headers: { 'content-type': 'application/octet-stream' },
     body: JSON.stringify({ input }),
   });
   await floor.stop();
-  const floors = [{ name: 'bare fastify echo', value: perSecond(bare) }];
   const figures: Figure[] = [];
   for (const carrier of CARRIERS) {
     const times = await withStand({ carrier, handler: 'noop' }, (stand) =>
-      stand.timeRoundTrips(8, input),
+      stand.timeRoundTrips(ECHOES.first + ECHOES.warm, input),
     );
-    const name = `10 MB echo by runsync, ${carrier}`;
-    figures.push({ name, unit: 'MB/s', value: perSecond(times), floors });
+    for (const [when, pick] of [
+      [`first ${ECHOES.first}`, (all: number[]) => all.slice(0, ECHOES.first)],
+      ['warm', (all: number[]) => all.slice(ECHOES.first)],
+    ] as const) {
+      const name = `10 MB echo by runsync, ${carrier}, ${when}`;
+      const floors = [{ name: 'bare fastify echo', value: perSecond(pick(bare)) }];
+      figures.push({ name, unit: 'MB/s', value: perSecond(pick(times)), floors });
+    }
   }
   return figures;
 }
