@@ -3,6 +3,13 @@
 
 import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type {
+  Deletion,
+  Payload,
+  PayloadFiles,
+  StagedPayload,
+  UnusedPayload,
+} from './stored-payloads.ts';
+import type {
   EndpointBase,
   JobKey,
   ReceiverKey,
@@ -19,6 +26,7 @@ import type {
 } from './stored-records.ts';
 
 export { findOutgrownGpu, numberGpuType } from './outgrown-gpu.ts';
+export type * from './stored-payloads.ts';
 export type * from './stored-records.ts';
 export { NO_TURN } from './stored-records.ts';
 
@@ -81,30 +89,6 @@ export interface Store {
   readonly files?: PayloadFiles | undefined;
   /** Commits requested operations, then closes. */
   close(): Promise<void>;
-}
-
-/** Files beside the database that keep large payloads. */
-export interface PayloadFiles {
-  /** False while the disk is full: the rules for a full disk hold for payloads in the database. */
-  readonly isUsable: boolean;
-  /**
-   * Writes a piece of the file that `beginFile` has announced, the first one to a new file. Resolves when the piece is on
-   * disk, and with the last one the whole file. A call that rejects has removed the file. @throws PayloadFileError
-   */
-  write(payload: StagedPayload, piece: FilePiece): Promise<void>;
-  /** Fills the part from this place of the file on. False if the file is missing or too short. @throws PayloadFileError */
-  read(payload: StagedPayload, at: number, part: Uint8Array): Promise<boolean>;
-  /** Reports that the file of a job's payload is missing or too short. @returns the error for the caller */
-  reportLost(payload: StagedPayload): PayloadFileError;
-  /** Removes the files, also for the time after a power failure. @returns those that could not be removed */
-  remove(payloads: readonly StagedPayload[]): Promise<StagedPayload[]>;
-}
-
-export interface FilePiece {
-  /** Bytes of the file before the piece. */
-  at: number;
-  bytes: Uint8Array;
-  isLast: boolean;
 }
 
 /** The disk is full or the file cannot be written: nothing of the operation was stored. */
@@ -233,29 +217,6 @@ export interface LogRange extends JobKey {
   from: number;
   maxBytes: number;
 }
-
-export type PayloadKind = 'input' | 'output' | 'chunks';
-
-/** A payload that no job has: of an upload under way, or yet to be deleted. */
-export interface UnusedPayload extends JobKey {
-  kind: PayloadKind;
-  /** Tells the payloads of a job apart. */
-  origin: number;
-}
-
-export interface Deletion {
-  /** Deleted bytes. */
-  bytes: number;
-  /** Nothing of the payload is left. */
-  isLast: boolean;
-}
-
-/** A payload that was stored in parts or in a file. No reader sees it before an operation gives it to its job. */
-export interface StagedPayload extends UnusedPayload {
-  kind: 'input' | 'output';
-}
-
-export type Payload = Uint8Array | StagedPayload;
 
 export interface Reader {
   endpoint(id: string): Step<StoredEndpoint | undefined>;
