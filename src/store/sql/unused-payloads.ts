@@ -270,7 +270,7 @@ function* dropPayload(
   return 0;
 }
 
-/** Whether rows with so few bytes, and without files, are all that there is. */
+/** Whether the rows have so few bytes, and name no files. */
 function isSmall(rows: readonly Row[], maxBytes: number): boolean {
   return rows.every((row) => row['file'] === null) && sumSizes(rows) <= maxBytes;
 }
