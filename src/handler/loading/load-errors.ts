@@ -1,91 +1,194 @@
 // Explains a failed import of a handler module to its author: file, line, remedy. load.ts loads
 // modules.
 import { existsSync, readFileSync } from 'node:fs';
-import { basename, dirname, extname, join, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { isPlainObject } from '../../wire/json.ts';
+import { findImport, findSyntaxError, listImports } from './module-graph.ts';
+import { findAlias, findSource } from './path-aliases.ts';
 
 const ERASABLE_REMEDIES: readonly (readonly [RegExp, string])[] = [
   [/enum/, 'use a const object (`const Color = { red: 0 } as const`)'],
   [/parameter property/, 'declare the field and assign it in the constructor'],
+  [/import equals/, "write `import x from '…'`, or in a .cts file `const x = require('…')`"],
+  [/export assignment/, 'write `export default …`, or in a .cts file `module.exports = …`'],
   [/namespace|module declaration/, 'use a separate module, or a plain object'],
-  [/import.*=|export.*=/, 'use `import … from` and `export`'],
 ];
 
-/** TypeScript sources that authors commonly mean by a specifier with this extension. */
-const SOURCE_EXTENSIONS: Readonly<Record<string, readonly string[]>> = {
-  '.js': ['.ts', '.tsx'],
-  '.mjs': ['.mts'],
-  '.cjs': ['.cts'],
-  '': ['.ts', '.mts', '.js', '.mjs'],
-};
+const COMPILE = 'compile the handler to JavaScript (tsc, esbuild) and name the compiled file';
+
+/** Lists of package.json whose packages the author has chosen. */
+const LISTS = ['dependencies', 'optionalDependencies', 'peerDependencies', 'devDependencies'];
 
 /** Returns a text for people; `path` is the handler's file, which may not be where the fault is. */
 export function explainLoadError(error: unknown, path: string): string {
   if (!(error instanceof Error)) return `${path}: the module threw ${String(error)}`;
-  const code = 'code' in error ? error.code : undefined;
-  switch (code) {
+  const { message } = error;
+  switch ('code' in error ? error.code : undefined) {
     case 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX':
       return explainUnsupportedSyntax(error, path);
     case 'ERR_MODULE_NOT_FOUND':
     case 'ERR_UNSUPPORTED_DIR_IMPORT':
-      return explainNotFound(error, path);
+    case 'ERR_INVALID_MODULE_SPECIFIER':
+    case 'ERR_PACKAGE_IMPORT_NOT_DEFINED':
+    case 'ERR_PACKAGE_PATH_NOT_EXPORTED':
+      return explainNotFound(message, path);
+    case 'MODULE_NOT_FOUND':
+      return explainNotRequired(error, path);
+    case 'ERR_IMPORT_ATTRIBUTE_MISSING':
+      return explainAttribute(message, path);
+    case 'ERR_UNKNOWN_FILE_EXTENSION':
+      return explainExtension(message, path);
+    case 'ERR_UNSUPPORTED_ESM_URL_SCHEME': {
+      const found = findImport(path, ({ specifier }) =>
+        /^(?!file:|node:|data:)\w\w+:/.test(specifier),
+      );
+      const what = found
+        ? `${found.place}: cannot import '${found.specifier}'`
+        : `${path}: ${message}`;
+      return `${what}: Node imports only files, packages and its own modules`;
+    }
     case 'ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING':
       return (
-        `${path}: ${error.message}. Node strips types only outside node_modules; ` +
+        `${path}: ${message}. Node strips types only outside node_modules; ` +
         'compile that package to JavaScript, or import its compiled files'
       );
   }
   if (error instanceof SyntaxError) return explainSyntax(error, path);
-  return `${path}: the module threw while it was loaded: ${error.stack ?? error.message}`;
+  return `${path}: the module threw while it was loaded: ${error.stack ?? message}`;
 }
 
-function explainUnsupportedSyntax(error: Error, path: string): string {
-  const remedy = ERASABLE_REMEDIES.find(([pattern]) => pattern.test(error.message))?.[1];
+function explainUnsupportedSyntax({ message, stack }: Error, path: string): string {
+  const remedy = ERASABLE_REMEDIES.find(([pattern]) => pattern.test(message))?.[1];
   return (
-    `${locate(error) ?? path}: ${error.message}: use erasable syntax only, ` +
+    `${locate(stack) ?? path}: ${message}: use erasable syntax only, ` +
     `Node runs TypeScript by removing the types${remedy ? `; ${remedy}` : ''}`
   );
 }
 
-function explainSyntax(error: Error, path: string): string {
-  const place = locate(error) ?? path;
-  if (/^Unexpected token 'export'|^Cannot use import statement/.test(error.message)) {
+function explainSyntax({ message, stack }: Error, path: string): string {
+  const shown = locate(stack) === undefined ? findSyntaxError(path, message) : stack;
+  const what = `${locate(shown) ?? path}: ${message}`;
+  if (/^Unexpected token 'export'|^Cannot use import statement/.test(message)) {
     return (
-      `${place}: ${error.message}: the nearest package.json says that its files are CommonJS; ` +
+      `${what}: the nearest package.json says that its files are CommonJS; ` +
       'set its `"type"` to `"module"`: `npm pkg set type=module`'
     );
   }
-  const missing = /does not provide an export named '(.+)'/.exec(error.message)?.[1];
-  if (missing === undefined) return `${place}: ${error.message}`;
-  return `${place}: ${error.message}. If ${missing} is a type, write \`import type { ${missing} }\``;
+  // Type stripping leaves decorators as they are, and V8 does not know them.
+  if (/^.+\n[^'"`]*(?<!\w)@[A-Za-z_$]/.test(shown ?? '')) {
+    return `${what}: Node does not run decorators; call the function yourself, or ${COMPILE}`;
+  }
+  const missing = /does not provide an export named '(.+)'/.exec(message)?.[1];
+  if (missing === undefined) return what;
+  return `${what}. If ${missing} is a type, write \`import type { ${missing} }\``;
 }
 
-function explainNotFound(error: Error, path: string): string {
-  const match =
-    /^(?:Cannot find|Directory import) (module|package)? ?'(.+?)'.* imported from (.+)$/s;
-  const [, kind, target, importer] = match.exec(error.message) ?? [];
-  if (target === undefined || importer === undefined) return `${path}: ${error.message}`;
-  if (kind === 'package') {
-    const place = locateImport(importer, (specifier) => specifier.startsWith(target));
-    return `${place}: cannot find package '${target}': npm install ${target}`;
+function explainNotFound(message: string, path: string): string {
+  const [, what = message, importer] = /^(.*) imported from (.+)$/s.exec(message) ?? [];
+  const [, kind, target] = /(\w+)? ?["'](.+?)["']/.exec(what) ?? [];
+  if (importer === undefined || target === undefined) return `${path}: ${message}`;
+  if (/^Package subpath/.test(what)) {
+    const subpath = target.slice(1);
+    return `${locateImport(importer, (each) => each.endsWith(subpath)).place}: ${what}`;
   }
-  const place = locateImport(importer, (specifier) => basename(specifier) === basename(target));
+  if (
+    kind === 'package' ||
+    kind === 'specifier' ||
+    (kind === 'module' && !/^[./]|^\w:/.test(target))
+  ) {
+    const isMeant = (each: string) => each === target || each.startsWith(`${target}/`);
+    return explainPackage(locateImport(importer, isMeant, target), importer);
+  }
+  const { place } = locateImport(importer, (each) => basename(each) === basename(target));
+  return explainFile({ place, target }, importer);
+}
+
+/** Node names the modules that have led to a call of `require`, the caller first. */
+function explainNotRequired(error: Error, path: string): string {
+  const specifier = /^Cannot find (?:module|package) '(.+?)'/.exec(error.message)?.[1];
+  const stack: unknown = 'requireStack' in error ? error.requireStack : undefined;
+  const importer: unknown = Array.isArray(stack) ? stack[0] : undefined;
+  if (specifier === undefined || typeof importer !== 'string') return `${path}: ${error.message}`;
+  const found = locateImport(importer, (each) => each === specifier, specifier);
+  if (!/^\.{0,2}\//.test(specifier)) return explainPackage(found, importer);
+  const target = join(dirname(importer), specifier);
+  return explainFile({ place: found.place, target }, importer);
+}
+
+function explainFile(
+  { place, target }: { place: string; target: string },
+  importer: string,
+): string {
   const source = findSource(target);
   if (source === undefined) return `${place}: cannot find '${target}'`;
   return `${place}: cannot find '${target}': import '${specify(importer, source)}' instead`;
 }
 
-/** The intended file, if only the extension is wrong or missing. */
-function findSource(target: string): string | undefined {
-  const extension = extname(target);
-  const stem = target.slice(0, target.length - extension.length);
-  const candidates = [
-    ...(SOURCE_EXTENSIONS[extension] ?? []).map((source) => stem + source),
-    ...(SOURCE_EXTENSIONS[''] ?? []).map((source) => target + source),
-    join(target, 'index.ts'),
-    join(target, 'index.js'),
-  ];
-  return candidates.find((candidate) => existsSync(candidate));
+/** Proposes no package to install that package.json does not list: anybody may own the name. */
+function explainPackage(
+  { place, specifier }: { place: string; specifier: string },
+  importer: string,
+): string {
+  const problem = `${place}: cannot find '${specifier}'`;
+  const name = readPackageName(specifier);
+  const folder = findManifestFolder(dirname(importer));
+  const list = folder === undefined ? undefined : findList(name, folder);
+  if (list === 'devDependencies') {
+    return `${problem}: ${name} is one of the devDependencies, which workers do not install; move it to the dependencies`;
+  }
+  if (list !== undefined) {
+    return `${problem}: package.json lists ${name}, but it is not installed; run npm install, or that of your package manager`;
+  }
+  const source = findOwnSource(specifier, importer, folder);
+  if (source !== undefined) return `${problem}: import '${specify(importer, source)}' instead`;
+  const alias = findAlias(specifier, importer);
+  if (alias?.targets.length) {
+    return `${problem}: by ${alias.config} it is ${alias.targets.join(' or ')}, which does not exist`;
+  }
+  if (specifier.startsWith('#')) return `${problem}: define it in \`imports\` of package.json`;
+  if (/^(~|@\/)/.test(specifier)) {
+    return `${problem}: import the file by its path, or define the alias in \`paths\` of tsconfig.json`;
+  }
+  return `${problem}: package.json does not list ${name}; the path of a file begins with ./ or ../`;
+}
+
+/** The file of the project that the author may mean, below a folder between the importing file and package.json. */
+function findOwnSource(
+  specifier: string,
+  importer: string,
+  top: string | undefined,
+): string | undefined {
+  const path = specifier.replace(/^[@~#]\//, '');
+  let folder = dirname(importer);
+  for (;;) {
+    const found = [join(folder, path), join(folder, 'src', path)]
+      .map(findSource)
+      .find((file) => file !== undefined && file !== importer);
+    const parent = dirname(folder);
+    if (found !== undefined || top === undefined || folder === top || parent === folder)
+      return found;
+    folder = parent;
+  }
+}
+
+function explainAttribute(message: string, path: string): string {
+  const url = /"(file:.+?)"/.exec(message)?.[1];
+  const file = url === undefined ? undefined : fileURLToPath(url);
+  const found = findImport(path, ({ target }) => target === file);
+  if (!found) return `${path}: ${message}`;
+  return `${found.place}: a JSON file needs an attribute: import … from '${found.specifier}' with { type: 'json' }`;
+}
+
+function explainExtension(message: string, path: string): string {
+  const [, extension = '', file] = /file extension "(.*?)" for (.+)$/.exec(message) ?? [];
+  const found = findImport(path, ({ target }) => target === file);
+  const what = `${found?.place ?? path}: Node cannot run ${extension} files${found ? ` ('${found.specifier}')` : ''}`;
+  if (/^\.[jt]sx$/.test(extension)) {
+    return `${what}; rename it to .ts if it has no JSX, or ${COMPILE}`;
+  }
+  const name = basename(file ?? '');
+  return `${what}; read it: \`readFileSync(new URL('./${name}', import.meta.url))\``;
 }
 
 function specify(importer: string, source: string): string {
@@ -93,22 +196,45 @@ function specify(importer: string, source: string): string {
   return path.startsWith('.') ? path : `./${path}`;
 }
 
-/** `file:line` of the import; only the file if the line is not found. */
-function locateImport(importer: string, isMeant: (specifier: string) => boolean): string {
-  const lines = existsSync(importer) ? readFileSync(importer, 'utf8').split('\n') : [];
-  const index = lines.findIndex((line) =>
-    [...line.matchAll(/['"]([^'"]+)['"]/g)].some(([, specifier]) => isMeant(specifier ?? '')),
-  );
-  return index === -1 ? importer : `${importer}:${index + 1}`;
+/** The import that is meant; the file alone and the text given if its line is not found. */
+function locateImport(
+  importer: string,
+  isMeant: (specifier: string) => boolean,
+  specifier = '',
+): { place: string; specifier: string } {
+  const found = listImports(importer).find((each) => isMeant(each.specifier));
+  return found ?? { place: importer, specifier };
+}
+
+function readPackageName(specifier: string): string {
+  return specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/');
+}
+
+function findManifestFolder(folder: string): string | undefined {
+  if (existsSync(join(folder, 'package.json'))) return folder;
+  const parent = dirname(folder);
+  return parent === folder ? undefined : findManifestFolder(parent);
+}
+
+/** The list of package.json that has the package. */
+function findList(name: string, folder: string): string | undefined {
+  try {
+    const manifest: unknown = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+    return LISTS.find((list) => {
+      const packages = isPlainObject(manifest) ? manifest[list] : undefined;
+      return isPlainObject(packages) && Object.hasOwn(packages, name);
+    });
+  } catch {
+    return undefined;
+  }
 }
 
 /**
  * Node puts the position of a syntax error on the first line of its stack: `file:///…/x.ts:12`. If
  * no package.json gives the module type, it is the bare path.
  */
-function locate(error: Error): string | undefined {
-  const found = /^(file:\/\/\S+|\/.+|[A-Za-z]:\\.+):(\d+)\n/.exec(error.stack ?? '');
-  const [, place, line] = found ?? [];
+function locate(stack: string | undefined): string | undefined {
+  const [, place, line] = /^(file:\/\/\S+|\/.+|[A-Za-z]:\\.+):(\d+)\n/.exec(stack ?? '') ?? [];
   if (place === undefined) return undefined;
   return `${place.startsWith('file:') ? fileURLToPath(place) : place}:${line}`;
 }

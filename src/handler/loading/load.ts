@@ -10,7 +10,7 @@ import type { HandlerConfig, HandlerResult, Job, Schema, SetupContext } from '..
 import type { BatchFunction, BatchProduced } from '../define-batch.ts';
 import { noteHandlerFile } from './handler-file.ts';
 import type { DescribedInput } from './input-schema.ts';
-import { explainLoadError } from './load-errors.ts';
+import { followAliases } from './path-aliases.ts';
 import { readBatch } from './read-batch.ts';
 
 /** The handler's config; for a batch handler with its batch settings. */
@@ -61,6 +61,8 @@ const DEFINITION_MEMBERS = [
   'batch',
 ];
 
+const METHODS = ['run', 'setup', 'teardown'];
+
 /** Settings that are true or false. */
 const SWITCHES = ['refreshWorker', 'failOnReturnedError'] as const;
 type Switch = (typeof SWITCHES)[number];
@@ -79,7 +81,9 @@ export async function loadHandler(path: string): Promise<LoadedHandler> {
   if (stats === undefined) throw new HandlerLoadError(`${file}: file not found`);
   if (!stats.isFile()) throw new HandlerLoadError(`${file}: is not a file`);
   noteHandlerFile(file);
-  const exported: unknown = await import(pathToFileURL(file).href).catch((error: unknown) => {
+  followAliases(file);
+  const exported: unknown = await import(pathToFileURL(file).href).catch(async (error: unknown) => {
+    const { explainLoadError } = await import('./load-errors.ts');
     throw new HandlerLoadError(explainLoadError(error, file), { cause: error });
   });
   return { ...readHandler(exported, file), file };
@@ -94,6 +98,13 @@ export function readHandler(exported: unknown, name: string): LoadedHandler {
   const { run, input, output, setup, teardown } = members;
   if (!isFunction(run)) {
     throw new HandlerLoadError(`${name}: 'run' must be a function, got ${describe(run)}`);
+  }
+  if (isClass(run)) {
+    const className = run.name === 'default' || run.name === '' ? 'Handler' : run.name;
+    throw new HandlerLoadError(
+      `${name}: the handler is a class, which cannot be called; export a function: ` +
+        `\`const handler = new ${className}(); export default (job, ctx) => handler.run(job, ctx)\``,
+    );
   }
   const refuse = (problem: string): never => {
     throw new HandlerLoadError(`${name}: ${problem}`);
@@ -148,7 +159,12 @@ function readDefinition(definition: Record<string, unknown>, name: string) {
         `use ${DEFINITION_MEMBERS.join(', ')}`,
     );
   }
-  return definition;
+  // Methods may use `this`.
+  const bind = (key: string, member: unknown) =>
+    METHODS.includes(key) && isFunction(member) && !isClass(member)
+      ? member.bind(definition)
+      : member;
+  return Object.fromEntries(DEFINITION_MEMBERS.map((key) => [key, bind(key, definition[key])]));
 }
 
 function readSchema(value: unknown, member: string, name: string): Schema | undefined {
@@ -226,6 +242,10 @@ function isSchema(value: unknown): value is Schema {
 
 function isFunction(value: unknown): value is AnyFunction {
   return typeof value === 'function';
+}
+
+function isClass(value: AnyFunction): boolean {
+  return /^class\b/.test(Function.prototype.toString.call(value));
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -34,8 +34,9 @@ registerHooks({
       return { url: pathToFileURL(found).href, shortCircuit: true };
     };
     if (!PROVIDED.includes(packageName)) {
+      const resolved = resolveFrom(join(project, file));
       if (!declared.has(packageName)) undeclared.push({ file, packageName });
-      return resolveFrom(join(project, file));
+      return resolved;
     }
     try {
       return resolveFrom(join(project, file));

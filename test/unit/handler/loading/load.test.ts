@@ -50,6 +50,45 @@ const files: Record<string, string> = {
   'bare/package.json': '{}',
   'bare/handler.ts': "import { Color } from './color.ts';\nexport default () => Color.Red;",
   'bare/color.ts': '\nexport enum Color { Red }',
+  'lists/package.json':
+    '{ "type": "module", "dependencies": { "@own/here": "1" }, "devDependencies": { "own-dev": "1" } }',
+  'lists/listed.ts': "import x from '@own/here/part';\nexport default () => x;",
+  'lists/listed-dev.ts': "import x from 'own-dev';\nexport default () => x;",
+  'lists/src/own.ts': 'export const x = 1;',
+  'lists/no-alias.ts': "import { x } from '@/own';\nexport default () => x;",
+  'lists/no-tilde.ts': "import { x } from '~/none';\nexport default () => x;",
+  'lists/no-base.ts': "import { x } from 'src/own';\nexport default () => x;",
+  'lists/no-hash.ts': "import { x } from '#none';\nexport default () => x;",
+  'lists/subpath.ts': "\nimport { x } from 'closed/none';\nexport default () => x;",
+  'lists/node_modules/closed/package.json': '{ "name": "closed", "exports": "./index.js" }',
+  'aliased/tsconfig.json':
+    '{\n  // The base has the paths.\n  "extends": "./tsconfig.base", "include": ["src/**/*.ts",],\n}',
+  'aliased/tsconfig.base.json':
+    '{ "compilerOptions": { "baseUrl": ".", "paths": { "@/*": ["./none/*", "./src/*"], "~lib": ["./src/lib.ts"] } } }',
+  'aliased/src/lib.ts': "export { deep } from '@/deep/index.js';",
+  'aliased/src/deep/index.ts': 'export const deep: number = 41;',
+  'aliased/star.ts': "import { deep } from '@/lib';\nexport default () => deep + 1;",
+  'aliased/exact.ts': "import { deep } from '~lib';\nexport default () => deep + 2;",
+  'aliased/base.ts': "import { deep } from 'src/lib';\nexport default () => deep + 3;",
+  'aliased/required.cjs': "module.exports = () => require('@/deep').deep + 4;",
+  'aliased/gone.ts': "import { deep } from '@/gone';\nexport default () => deep;",
+  'aliased/broken.ts': "import { deep } from '@/broken';\nexport default () => deep;",
+  'aliased/src/broken.ts': '\nclass A { @bound run() {} }\nexport const deep = A;',
+  'decorator.ts': "import './x.ts';\nclass A {\n  @bound run() {}\n}\nexport default () => A;",
+  'syntax-js.ts': "import './broken.js';\nexport default () => 1;",
+  'broken.js': '\n\nconst a = ;',
+  'json.ts': "import './imports-json.ts';\nexport default () => 1;",
+  'imports-json.ts': "\nimport data from './data.json';\nexport default () => data;",
+  'data.json': '{}',
+  'jsx.tsx': 'export default () => <div />;',
+  'style.ts': "import './style.css';\nexport default () => 1;",
+  'style.css': '',
+  'url.ts': "import 'https://example.test/x.js';\nexport default () => 1;",
+  'export-equals.cts': 'export = () => 1;',
+  'import-equals.ts': "import fs = require('node:fs');\nexport default () => fs;",
+  'requires.cjs': "\nmodule.exports = require('no-such-package-here');",
+  'class.ts': 'export default class Resize { run() {} }',
+  'instance.ts': 'export default new (class { #count = 6; run() { return this.#count; } })();',
   'no-default.ts': 'export const run = () => 1;',
   'not-function.ts': "export default 'hello';",
 };
@@ -64,7 +103,9 @@ beforeAll(async () => {
     await writeFile(join(folder, name), source);
   }
   const names = [
-    ...Object.keys(files).filter((name) => /^(bare\/|common\/)?[^/]+\.(ts|cjs)$/.test(name)),
+    ...Object.keys(files).filter((name) =>
+      /^((bare|common|lists|aliased)\/)?[^/]+\.([cm]?tsx?|cjs)$/.test(name),
+    ),
     'gone.ts',
   ];
   const paths = names.map((name) => join(folder, name));
@@ -90,6 +131,22 @@ describe('loadHandler', () => {
     expect(loaded.get('compiled.cjs')).toMatchObject({ answer: 5 });
   });
 
+  it('resolves the paths and the baseUrl of tsconfig.json', () => {
+    expect(loaded.get('aliased/star.ts')).toMatchObject({ answer: 42 });
+    expect(loaded.get('aliased/exact.ts')).toMatchObject({ answer: 43 });
+    expect(loaded.get('aliased/base.ts')).toMatchObject({ answer: 44 });
+    expect(loaded.get('aliased/required.cjs')).toMatchObject({ answer: 45 });
+  });
+
+  it('lets the methods of a definition use `this`', () => {
+    expect(loaded.get('instance.ts')).toMatchObject({ answer: 6 });
+  });
+
+  it('proposes to install no package that package.json does not list', () => {
+    const errors = [...loaded].filter(([name]) => !name.startsWith('lists/listed'));
+    for (const [, { error }] of errors) expect(error ?? '').not.toContain('npm install');
+  });
+
   it.each([
     ['gone.ts', /gone\.ts: file not found/],
     ['no-default.ts', /no-default\.ts: no default export; write `export default/],
@@ -102,7 +159,47 @@ describe('loadHandler', () => {
     ['no-extension.ts', /no-extension\.ts:1: .*import '\.\/x\.ts' instead/],
     ['directory.ts', /directory\.ts:1: .*import '\.\/folder\/index\.ts' instead/],
     ['missing-import.ts', /missing-import\.ts:1: cannot find '.*nowhere\.ts'$/],
-    ['missing-package.ts', /missing-package\.ts:2: .*npm install no-such-package-here/],
+    ['missing-package.ts', /missing-package\.ts:2: .*package\.json does not list no-such-package-/],
+    [
+      'lists/listed.ts',
+      /listed\.ts:1: .*'@own\/here\/part': package\.json lists @own\/here.*npm install/,
+    ],
+    ['lists/listed-dev.ts', /listed-dev\.ts:1: .*own-dev is one of the devDependencies.*move it/],
+    [
+      'lists/no-alias.ts',
+      /no-alias\.ts:1: cannot find '@\/own': import '\.\/src\/own\.ts' instead/,
+    ],
+    ['lists/no-tilde.ts', /no-tilde\.ts:1: cannot find '~\/none': .*`paths` of tsconfig\.json/],
+    [
+      'lists/no-base.ts',
+      /no-base\.ts:1: cannot find 'src\/own': import '\.\/src\/own\.ts' instead/,
+    ],
+    ['lists/no-hash.ts', /no-hash\.ts:1: cannot find '#none': define it in `imports`/],
+    ['lists/subpath.ts', /subpath\.ts:2: Package subpath '\.\/none' is not defined/],
+    [
+      'aliased/gone.ts',
+      /gone\.ts:1: cannot find '@\/gone': by \S+tsconfig\.json it is .*src\/gone, which/,
+    ],
+    [
+      'aliased/broken.ts',
+      /src\/broken\.ts:2: Invalid or unexpected token: Node does not run decorators/,
+    ],
+    ['decorator.ts', /decorator\.ts:3: Invalid or unexpected token: Node does not run decorators/],
+    ['syntax-js.ts', /broken\.js:3: Unexpected token ';'$/],
+    ['json.ts', /imports-json\.ts:2: .*from '\.\/data\.json' with \{ type: 'json' \}$/],
+    ['jsx.tsx', /jsx\.tsx: Node cannot run \.tsx files; rename it to \.ts/],
+    [
+      'style.ts',
+      /style\.ts:1: Node cannot run \.css files .*readFileSync\(new URL\('\.\/style\.css'/,
+    ],
+    ['url.ts', /url\.ts:1: cannot import 'https:.*Node imports only files/],
+    ['export-equals.cts', /export-equals\.cts:1: .*`module\.exports = …`/],
+    ['import-equals.ts', /import-equals\.ts:1: .*`import x from '…'`/],
+    ['requires.cjs', /requires\.cjs:2: cannot find 'no-such-package-here': package\.json does not/],
+    [
+      'class.ts',
+      /class\.ts: the handler is a class.*new Resize\(\); export default \(job, ctx\) =>/,
+    ],
     ['common/export.ts', /export\.ts:2: Unexpected token 'export': .*npm pkg set type=module/],
     ['common/import.ts', /import\.ts:1: Cannot use import .*npm pkg set type=module/],
     ['typed-package.ts', /typed-package\.ts: .*node_modules\/typed.*compile that package/],
