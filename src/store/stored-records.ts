@@ -42,7 +42,7 @@ export interface StoredJob {
   group: string | null;
   /**
    * Order among equal priorities, before the position: the first ready job of each group has a low turn, its next
-   * one the turn behind. NO_TURN: the job takes its turn when its delay ends.
+   * one the turn behind. NO_TURN: the job takes its turn when its delay ends, or at once without one.
    */
   turn: number;
   /** Position among equal turns and in lists; grows with every submission. */

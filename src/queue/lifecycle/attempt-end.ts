@@ -1,6 +1,6 @@
 // Part of lifecycle.ts: decides what happens to a job when its attempt ends.
 import { backoffMs } from '../../base/backoff.ts';
-import type { StoredJob } from '../../store/store.ts';
+import { NO_TURN, type StoredJob } from '../../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job/job.ts';
 import { noteReturn } from '../notes.ts';
 import { boundHistoryMessage } from '../payloads/outcome-bounds.ts';
@@ -90,7 +90,14 @@ const BEST_ALONE: ReadonlySet<ErrorCode> = new Set([
 
 /** If the error has such a code, the job runs alone next, because it may happen again. */
 export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
-  return BEST_ALONE.has(code) ? { ...job, solo: true } : job;
+  if (!BEST_ALONE.has(code)) return job;
+  // A lack of device memory ends nothing: it holds up no other job.
+  return code === 'gpu_out_of_memory' ? { ...job, solo: true } : holdBack(job);
+}
+
+/** The job ended its thread or process: it runs alone next, after the jobs that wait now. */
+function holdBack(job: StoredJob): StoredJob {
+  return { ...job, solo: true, turn: NO_TURN };
 }
 
 /** From this release on, a job whose thread died because of another job runs alone next. */
@@ -125,8 +132,8 @@ export function lose(job: StoredJob, error: AttemptError, moment: Moment): Trans
 }
 
 /**
- * Ends the attempt of a crashed worker. If the job ran alone, the crash counts as its failure;
- * otherwise each of the worker's jobs is a suspect and runs alone next.
+ * Ends the attempt of a crashed worker. If the job ran alone, the crash counts as its failure, and the job
+ * goes to the end of the queue; otherwise each of the worker's jobs is a suspect and runs alone next.
  */
 export function crash(
   job: StoredJob,
@@ -139,7 +146,7 @@ export function crash(
     code: 'worker_crashed',
     message: `the worker's process died while it ran this job alone: ${detail}`,
   };
-  return lose({ ...job, solo: true }, error, moment);
+  return lose(holdBack(job), error, moment);
 }
 
 /** Adds the attempt to the history and counts it. */

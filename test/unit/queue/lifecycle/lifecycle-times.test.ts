@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
 import type { Transition } from '../../../../src/queue/lifecycle/transition.ts';
 import type { QueueSettings } from '../../../../src/queue/settings.ts';
-import type { StoredJob } from '../../../../src/store/store.ts';
+import { NO_TURN, type StoredJob } from '../../../../src/store/store.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import {
   makeJob,
@@ -315,6 +315,29 @@ describe('a job', () => {
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
     const after = step(states.running, { type: 'outcome', seq: 1, outcome }).job;
     expect(after).toMatchObject({ status: 'IN_QUEUE', solo: true });
+  });
+
+  it.each([
+    ['thread_crashed', NO_TURN],
+    ['model_process_crashed', NO_TURN],
+    ['gpu_out_of_memory', states.running.turn],
+    ['handler_error', states.running.turn],
+  ] as const)(
+    'that failed with %s has turn %i: behind the others if it held them up',
+    (code, turn) => {
+      const error = { code, message: 'it went' };
+      const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
+      const { job } = step(states.running, { type: 'outcome', seq: 1, outcome });
+      expect(job).toMatchObject({ status: 'IN_QUEUE', turn });
+    },
+  );
+
+  it.each([
+    [true, NO_TURN],
+    [false, states.running.turn],
+  ])('whose process crashed (alone: %s) has turn %i', (alone, turn) => {
+    const { job } = step(states.running, { type: 'crashed', alone, detail: '' });
+    expect(job).toMatchObject({ status: 'IN_QUEUE', solo: true, turn });
   });
 
   it('that threw does not, because it affected no other job', () => {
