@@ -23,6 +23,17 @@ export interface WorkerObserver {
   reconnected(verb: LinkVerb): void;
 }
 
+/** Observes nothing. */
+export const NO_OBSERVER: WorkerObserver = {
+  attemptBegan() {},
+  chunksYielded() {},
+  attemptEnded() {},
+  batchChanged() {},
+  leasesRenewed() {},
+  callFailed() {},
+  reconnected() {},
+};
+
 interface WatchedChunks {
   lease: Lease;
   sink: ExecutionSink;

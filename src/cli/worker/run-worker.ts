@@ -17,7 +17,7 @@ import {
   openParentChannel,
   type ParentChannel,
 } from '../../worker/supervisor/parent-channel.ts';
-import { SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
+import { observeForParent, SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
 import { nameTempFolder, removeAbandonedFolders } from '../../worker/temp-folders.ts';
 import { createWorker, type Worker, type WorkerState } from '../../worker/worker.ts';
 import { CommandError, EXIT } from '../command.ts';
@@ -117,7 +117,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     handlerVersion: values.handlerVersion,
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
     ...(values.authTimeout > 0 && { authTimeoutMs: values.authTimeout * 1_000 }),
-    observer: metrics?.observer,
+    observer: observeForParent(channel, metrics?.observer),
     // `millrace dev` prints failures itself, with their stacks.
     ...(values.underDev && { failureLevel: 'debug' as const }),
     ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),

@@ -276,7 +276,11 @@ export class Keeper implements WatchedWorker, FedWorker {
     const isRecycled = wanted !== undefined && end.code === 0 && (process.activity?.ended ?? 0) > 0;
     const livedMs = this.#clock.now() - startedAt;
     const isRefused = failure?.exitCode === EXIT_REFUSED;
-    const life = { wasReady: isReady, livedMs, isFinal, isRefused, isRecycled };
+    const { hasCompleted, runsSolo: ranSolo } = process;
+    const life = {
+      ...{ wasReady: isReady, livedMs, hasCompleted, ranSolo },
+      ...{ isFinal, isRefused, isRecycled },
+    };
     const verdict = judgeProcessEnd(this.#record, life, this.#options.policy);
     this.#record = verdict.record;
     const { isGivenUp, waitMs } = verdict;

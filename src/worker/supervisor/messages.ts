@@ -10,6 +10,10 @@ export type FromWorker =
   | { type: 'ready' }
   /** Sent every BEAT_MS: the event loop runs. `ended`: attempts since the start. */
   | { type: 'beat'; running: number; ended: number }
+  /** The first attempt since the start has completed. */
+  | { type: 'completed' }
+  /** A job that must run alone, because it may end the process, has begun or ended. */
+  | { type: 'solo'; isRunning: boolean }
   /**
    * The worker cannot continue. `isFinal`: another process would fail too. `exitCode`: of the supervisor, if
    * it gives up for this reason.
@@ -38,6 +42,8 @@ const FROM_WORKER: ReadonlySet<string> = new Set<FromWorker['type']>([
   'identity',
   'ready',
   'beat',
+  'completed',
+  'solo',
   'failed',
   'recycling',
   'dismissed',

@@ -6,7 +6,7 @@ import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 export interface RestartRecord {
   /** Processes in a row that ended before they took jobs. */
   startFailures: number;
-  /** Processes in a row that took jobs and ended soon afterwards. */
+  /** Processes in a row that took jobs, completed none and ended soon afterwards. */
   shortLives: number;
   /**
    * Processes in a row that reported that another attempt would not help.
@@ -19,6 +19,10 @@ export interface RestartRecord {
 export interface ProcessLife {
   wasReady: boolean;
   livedMs: number;
+  /** It completed an attempt. */
+  hasCompleted: boolean;
+  /** It ended while it ran a job that may end it. The queue paces such a job. */
+  ranSolo: boolean;
   /** The process reported that another attempt would not help. */
   isFinal: boolean;
   /** The platform refused the key, or had no such endpoint, for the whole of the process's patience, so another process need not wait again. */
@@ -54,11 +58,12 @@ export const NO_RESTARTS: RestartRecord = {
 export type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp: boolean };
 
 /**
- * A process that recycles, or ends after it took jobs, is replaced at once. If processes end again
- * soon, or before they took jobs, the waits grow. The worker is given up in two cases. Its
- * processes repeatedly end before they take jobs; later ends may be due to a poison job, which the
- * queue ends. Or two of them in a row report that another attempt would not help: two workers with
- * one ID would otherwise replace each other forever.
+ * A process that recycles, or ends after it took jobs, is replaced at once. The waits grow if processes
+ * in a row end before they took jobs, or soon and without a completed job. A job that runs alone because
+ * it is a suspect makes no wait longer: it must not hold up the others. The worker is given up in two
+ * cases. Its processes repeatedly end before they take jobs; later ends may be due to a poison job, which
+ * the queue ends. Or two of them in a row report that another attempt would not help: two workers with one
+ * ID would otherwise replace each other forever.
  */
 export function judgeProcessEnd(
   before: RestartRecord,
@@ -71,11 +76,12 @@ export function judgeProcessEnd(
     const wasReady = { ...NO_RESTARTS, wasEverReady: true };
     if (life.isRecycled) return { record: wasReady, waitMs: 0, isGivenUp: false };
     const isShort = life.livedMs < healthyAfterMs;
-    const shortLives = isShort ? before.shortLives + 1 : 1;
+    const inRow = isShort && !life.hasCompleted ? before.shortLives : 0;
+    const shortLives = life.ranSolo ? inRow : inRow + 1;
     const refusals = life.isFinal ? (isShort ? before.refusals : 0) + 1 : 0;
     const record = { ...wasReady, shortLives, refusals };
     if (refusals > 1) return { record, waitMs: givenUpMs, isGivenUp: true };
-    const waitMs = shortLives === 1 ? 0 : backoffMs(shortLives - 1, pace);
+    const waitMs = shortLives <= 1 ? 0 : backoffMs(shortLives - 1, pace);
     return { record, waitMs, isGivenUp: false };
   }
   const startFailures = before.startFailures + 1;

@@ -2,6 +2,7 @@
 
 import type { WorkerMetrics } from '../health/worker-metrics.ts';
 import type { Worker } from '../worker.ts';
+import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';
 import type { ToWorker } from './messages.ts';
 import type { ParentChannel } from './parent-channel.ts';
 
@@ -76,4 +77,27 @@ export class SupervisedWorker {
     const metrics = await this.#metrics?.export(health, this.#workerId);
     this.#channel.send({ type: 'answer', number, health, metrics });
   }
+}
+
+/** Also tells the supervisor what it needs to know a bad job from a bad machine. */
+export function observeForParent(
+  channel: ParentChannel,
+  observer: WorkerObserver = NO_OBSERVER,
+): WorkerObserver {
+  let hasCompleted = false;
+  return {
+    ...observer,
+    attemptBegan(lease) {
+      if (lease.solo) channel.send({ type: 'solo', isRunning: true });
+      observer.attemptBegan(lease);
+    },
+    attemptEnded(lease, outcome, usage) {
+      if (lease.solo) channel.send({ type: 'solo', isRunning: false });
+      if (!hasCompleted && outcome.kind === 'completed') {
+        hasCompleted = true;
+        channel.send({ type: 'completed' });
+      }
+      observer.attemptEnded(lease, outcome, usage);
+    },
+  };
 }

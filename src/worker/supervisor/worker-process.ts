@@ -57,6 +57,10 @@ export class WorkerProcess {
   /** The platform has drained it. */
   isDismissed = false;
   activity: ProcessActivity | undefined;
+  /** It has completed an attempt. */
+  hasCompleted = false;
+  /** It runs a job that may end it. */
+  runsSolo = false;
   /** Number of heartbeats so far. */
   beats = 0;
   readonly #child: ChildProcess;
@@ -79,7 +83,9 @@ export class WorkerProcess {
         this.#killStragglers();
         // While Node shuts a process down, a signal that was handled before kills it.
         const isLate = signal === 'SIGTERM' && this.#exitingCode !== undefined;
-        end(isLate ? { code: this.#exitingCode ?? null, signal: null } : { code, signal });
+        const how = isLate ? { code: this.#exitingCode ?? null, signal: null } : { code, signal };
+        // Its last messages may be read after its exit, in the same turn of the event loop.
+        setImmediate(end, how);
       });
       this.#child.on('error', (error: NodeJS.ErrnoException) => {
         if (this.#child.pid !== undefined) return;
@@ -150,6 +156,12 @@ export class WorkerProcess {
         return;
       case 'beat':
         this.activity = { running: message.running, ended: message.ended };
+        return;
+      case 'completed':
+        this.hasCompleted = true;
+        return;
+      case 'solo':
+        this.runsSolo = message.isRunning;
         return;
       case 'failed':
         this.failure = {

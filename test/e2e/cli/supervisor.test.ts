@@ -175,6 +175,23 @@ describe('a supervisor', () => {
     },
   );
 
+  it('runs no job that has ended its process twice before the good jobs behind it', async () => {
+    const names = ['b0', 'b1', 'b2', 'b3'];
+    const bad = await Promise.all(names.map((name) => client.run({ name, raise: 'SIGKILL' })));
+    const good = Array.from({ length: 50 }, (_, n) => client.run({ name: `g${n}` }));
+    await Promise.all(good);
+    await startWorker();
+    for (const { id } of bad) await waitFor(id, 'FAILED');
+    const runs = place.read('runs').trim().split('\n');
+    const before = runs.slice(
+      0,
+      runs.findLastIndex((name) => name.startsWith('g')),
+    );
+    const counts = names.map((bad) => before.filter((name) => name === bad).length);
+    // Once beside another job, once alone.
+    expect(Math.max(...counts)).toBeLessThanOrEqual(2);
+  });
+
   it('that is killed leaves its job to the worker process, which finishes it and exits', async () => {
     const run = await startWorker();
     const job = await startHolding('a');

@@ -25,6 +25,8 @@ class PretendProcess implements KeptProcess {
   recycling: string | undefined;
   isDismissed = false;
   activity: KeptProcess['activity'];
+  hasCompleted = false;
+  runsSolo = false;
   beats = 0;
   end: ProcessEnd | undefined;
   isKilled = false;

@@ -15,6 +15,8 @@ const policy = {
 const crashed = (livedMs: number): ProcessLife => ({
   wasReady: true,
   livedMs,
+  hasCompleted: false,
+  ranSolo: false,
   isFinal: false,
   isRefused: false,
   isRecycled: false,
@@ -49,6 +51,20 @@ describe('the process after an ended worker process', () => {
   it('starts at once after a process that ran for a minute', () => {
     expect(judgeAll([crashed(10), crashed(10), crashed(60_000), crashed(10)])).toEqual([
       0, 500, 0, 500,
+    ]);
+  });
+
+  it('starts at once after a process that had completed a job', () => {
+    const useful = { ...crashed(10), hasCompleted: true };
+    expect(judgeAll([crashed(10), crashed(10), crashed(10), useful, crashed(10)])).toEqual([
+      0, 500, 1_000, 0, 500,
+    ]);
+  });
+
+  it('waits no longer after the crash of a job that runs alone because it is a suspect', () => {
+    const suspect = { ...crashed(10), ranSolo: true };
+    expect(judgeAll([suspect, suspect, crashed(10), suspect, crashed(10), suspect])).toEqual([
+      0, 0, 0, 0, 500, 500,
     ]);
   });
 
