@@ -228,7 +228,7 @@ export class Jobs {
     }
   }
 
-  /** Replaces the time to live, or the retention of an ended job, counted from now. */
+  /** Replaces the time to live, or the retention of an ended job, from now or from when a delayed job is due. */
   async setTtl(key: JobKey, ttlMs: number): Promise<void> {
     await this.#put(key, { type: 'set_ttl', ttlMs });
   }

@@ -55,7 +55,7 @@ export function createJob(
   const delayMs = policy.delay ?? 0;
   const availableAt = now + delayMs;
   const delayed = delayMs > 0;
-  const expiresAt = now + ttlMs;
+  const expiresAt = availableAt + ttlMs;
   return {
     endpointId,
     id,

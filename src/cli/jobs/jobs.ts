@@ -84,7 +84,7 @@ const submitOptions = {
     min: LIMITS.ttlMs.min,
     max: LIMITS.ttlMs.max,
     placeholder: 'MS',
-    help: 'time after which the platform removes the job, whatever its state, ms; default: 86400000 (24 h)',
+    help: 'time after which the platform removes the job, whatever its state, ms; waits for a delay or a retry do not count; default: 86400000 (24 h)',
   }),
   group: text({
     placeholder: 'NAME',

@@ -169,14 +169,16 @@ export function withFailure(
   return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
 }
 
-/** Returns the job to the queue, ready after `waitMs`. */
+/** Returns the job to the queue, ready after `waitMs`. Its time to live does not run during that wait. */
 export function requeue(job: StoredJob, waitMs: number, { now }: Moment): StoredJob {
+  const wholeMs = Math.ceil(waitMs);
   return {
     ...job,
     status: 'IN_QUEUE',
     queuedAt: now,
-    availableAt: now + Math.ceil(waitMs),
-    delayed: waitMs > 0,
+    availableAt: now + wholeMs,
+    expiresAt: job.expiresAt + wholeMs,
+    delayed: wholeMs > 0,
     deadlineAt: null,
     lease: null,
     progress: null,

@@ -97,7 +97,7 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
     case 'retry':
       return retry(job, moment);
     case 'set_ttl':
-      return change({ ...job, expiresAt: moment.now + event.ttlMs, ttlMs: event.ttlMs });
+      return change({ ...job, expiresAt: dueSince(job, moment) + event.ttlMs, ttlMs: event.ttlMs });
     case 'endpoint_deleted':
       return remove(job);
     case 'platform_away':
@@ -315,6 +315,11 @@ function retry(job: StoredJob, moment: Moment): Decision {
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
   );
+}
+
+/** From when a time to live counts: a delayed job has its whole time once it is due. */
+function dueSince({ availableAt, delayed }: StoredJob, { now }: Moment): number {
+  return delayed ? Math.max(now, availableAt) : now;
 }
 
 function remove(job: StoredJob): Transition {

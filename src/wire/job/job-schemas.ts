@@ -21,7 +21,11 @@ export const jobGroup = wellFormedText
 
 const jobPolicy = z.strictObject({
   executionTimeout: executionTimeoutMs.exactOptional(),
-  ttl: ttlMs.exactOptional(),
+  ttl: ttlMs
+    .describe(
+      'Time until the platform removes the job, whatever its state, ms; default 86400000 (24 h). It counts from when the job is due: waits for a delay or a retry do not count',
+    )
+    .exactOptional(),
   priority: z.int().min(0).max(9).exactOptional(),
   delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
   group: jobGroup.exactOptional(),

@@ -270,7 +270,7 @@ export type JobDetailsHead = Omit<JobDetails, 'input'>;
 export interface JobPolicy {
   /** Longest run of an attempt, ms. Default: the endpoint's. */
   executionTimeout?: number;
-  /** Time after submission at which the platform removes the job, in any status, ms. */
+  /** Time from when the job is due until the platform removes it, in any status, ms. Waits for a delay or a retry do not count. */
   ttl?: number;
   /** 0 to 9, higher first. */
   priority?: number;

@@ -128,7 +128,8 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
       {
         name: 'ttl',
         schema: z.int().min(ttlMs.min).max(ttlMs.max).exactOptional(),
-        description: 'ms from now after which the job is removed; wants `jobs:write` too',
+        description:
+          'ms after which the job is removed, from now, or from when a delayed job is due; wants `jobs:write` too',
       },
       {
         name: 'wait',

@@ -69,7 +69,7 @@ describe('a submission', () => {
     });
   });
 
-  it('follows its policy', async () => {
+  it('follows its policy, with its time to live from when it is due', async () => {
     const policy = { ttl: 10_000, executionTimeout: 1_000, priority: 7, delay: 2_000 };
     const { id } = await submit({ policy });
     const now = platform.clock.now();
@@ -77,7 +77,7 @@ describe('a submission', () => {
       priority: 7,
       delayed: true,
       availableAt: now + 2_000,
-      expiresAt: now + 10_000,
+      expiresAt: now + 2_000 + 10_000,
       executionTimeoutMs: 1_000,
     });
   });

@@ -284,6 +284,27 @@ describe('a time to live', () => {
       expect(changed).toMatchObject({ status: job.status, expiresAt: NOW + 10_000, ttlMs: 10_000 });
     }
   });
+
+  it('of a job that waits counts from when the job is due', () => {
+    const { availableAt } = states.delayed;
+    const { job } = step(states.delayed, { type: 'set_ttl', ttlMs: 10_000 });
+    expect(job).toMatchObject({ expiresAt: availableAt + 10_000, dueAt: availableAt });
+  });
+
+  it('does not run during the wait before a retry, however long', () => {
+    const retryAfterMs = 3 * 86_400_000;
+    const outcome = {
+      kind: 'failed',
+      executionMs: 1,
+      error,
+      retry: 'after',
+      retryAfterMs,
+    } as const;
+    const job = end(states.running, outcome);
+    expect(job.expiresAt).toBe(states.running.expiresAt + retryAfterMs);
+    const due = step(job, { type: 'clock' }, { now: NOW + retryAfterMs });
+    expect(due).toMatchObject({ removed: false, job: { delayed: false, status: 'IN_QUEUE' } });
+  });
 });
 
 describe('a suspect', () => {
