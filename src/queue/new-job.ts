@@ -20,8 +20,8 @@ export interface Submission {
   /** JSON bytes of the input. */
   input: Uint8Array;
   policy: JobPolicy;
-  /** `bytesHash`: of the body's bytes, which earlier versions stored in place of the hash of its JSON. */
-  idempotency: { key: string; requestHash: string; bytesHash?: string } | undefined;
+  /** `listEarlier`: hashes that earlier versions stored for an equal body; called only if `requestHash` differs. */
+  idempotency: { key: string; requestHash: string; listEarlier?: () => string[] } | undefined;
   /** Trace of all attempts; a repeated idempotency key does not change it. */
   trace?: TraceContext | undefined;
   /** http or https URL that gets the final record. */

@@ -116,7 +116,7 @@ function readBeside<S extends z.ZodType>(
 }
 
 /** Returns `body` with an empty value of the same kind in place of `value`, a view into it. */
-export function leaveOut(body: Buffer, value: Buffer): Buffer {
+export function leaveOut(body: Buffer, value: Uint8Array): Buffer {
   const start = value.byteOffset - body.byteOffset;
   const empty = EMPTY_VALUES[String.fromCharCode(value[0] ?? 0)] ?? 'null';
   return Buffer.concat([

@@ -29,7 +29,7 @@ import { hashJson, type RequestHashes } from './request-hash.ts';
 
 /** One job of the body. Its `input` is a view into the body. */
 export interface JobBody extends SubmissionBody<RunRequest> {
-  /** Of the job's own bytes, as if they were the body of `run`; undefined without an idempotency key. */
+  /** As if the job were the body of `run`; undefined without an idempotency key. */
   hashes: RequestHashes | undefined;
 }
 
@@ -64,7 +64,7 @@ function* read(body: Buffer, bounds: SubmissionBounds): Generator<void, JobBody[
       bytes = 0;
     }
     bytes += work;
-    jobs.push({ input, request, hashes: isHashed ? hashJson(job) : undefined });
+    jobs.push({ input, request, hashes: isHashed ? hashJson(job, input) : undefined });
   }
   return jobs;
 }

@@ -1,34 +1,56 @@
-// Hashes request bodies as JSON: bodies that differ only in white space and the order of members
-// have the same hash.
+// Hashes submissions as JSON, without their idempotency key: bodies that differ only in white space, in the order of
+// members, or in the way in which the key came have the same hash.
 import { hash } from 'node:crypto';
 import { ownTurn } from '../../base/slices.ts';
+import { leaveOut } from './body.ts';
 
-/** A larger body is compared by its bytes: parsing it would hold the event loop. */
+/** A larger input is compared by its bytes: parsing it would hold the event loop. */
 const MAX_PARSED_BYTES = 1_048_576;
 /** A larger body is parsed in a turn of its own. */
 const SMALL_BYTES = 65_536;
 /** Numbers that may differ although their values in JavaScript are equal. */
 const LONG_NUMBER = /\d{16}/;
 
+/** SHA-256, base64url. */
 export interface RequestHashes {
-  /** Hash of the body as JSON. Equal to `bytesHash` if the body is compared by its bytes. */
   requestHash: string;
-  bytesHash: string;
+  /** Hashes that earlier versions stored for an equal body: with the key, or of the bytes. */
+  listEarlier(): string[];
 }
 
-/** SHA-256, base64url. `body` must be JSON. */
-export async function hashRequest(body: Buffer): Promise<RequestHashes> {
+/** `body` must be JSON, and `input` the view into it that has its member `input`. */
+export async function hashRequest(body: Buffer, input: Uint8Array): Promise<RequestHashes> {
   if (body.length > SMALL_BYTES) await ownTurn();
-  return hashJson(body);
+  return hashJson(body, input);
 }
 
 /** As `hashRequest`, at once. */
-export function hashJson(body: Buffer): RequestHashes {
-  const bytesHash = hash('sha256', body, 'base64url');
-  if (body.length > MAX_PARSED_BYTES) return { requestHash: bytesHash, bytesHash };
-  const text = body.toString('utf8');
-  if (LONG_NUMBER.test(text)) return { requestHash: bytesHash, bytesHash };
-  return { requestHash: hash('sha256', writeSorted(JSON.parse(text)), 'base64url'), bytesHash };
+export function hashJson(body: Buffer, input: Uint8Array): RequestHashes {
+  const envelope: Record<string, unknown> = JSON.parse(leaveOut(body, input).toString('utf8'));
+  const { idempotencyKey, ...beside } = envelope;
+  const text = readParsed(input);
+  const isExact = text === undefined || LONG_NUMBER.test(JSON.stringify(beside));
+  const write = (members: object) => writeSorted({ ...beside, ...members });
+  const requestHash = isExact
+    ? hash('sha256', Buffer.concat([Buffer.from(write({})), input]), 'base64url')
+    : digest(write({ input: JSON.parse(text) }));
+  const listEarlier = () => {
+    const ofBytes = hash('sha256', body, 'base64url');
+    if (isExact || idempotencyKey === undefined) return [ofBytes];
+    return [ofBytes, digest(write({ input: JSON.parse(text), idempotencyKey }))];
+  };
+  return { requestHash, listEarlier };
+}
+
+/** The text of an input that is compared as JSON; undefined if its bytes are compared. */
+function readParsed(input: Uint8Array): string | undefined {
+  if (input.length > MAX_PARSED_BYTES) return undefined;
+  const text = Buffer.from(input.buffer, input.byteOffset, input.length).toString('utf8');
+  return LONG_NUMBER.test(text) ? undefined : text;
+}
+
+function digest(text: string): string {
+  return hash('sha256', text, 'base64url');
 }
 
 /** Recursive: the levels of a body are bounded. */

@@ -159,7 +159,7 @@ async function submit(
   const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
   const { policy = {}, webhook } = request;
   const key = readIdempotencyKey(call, request.idempotencyKey);
-  const idempotency = key === undefined ? undefined : { key, ...(await hashRequest(body)) };
+  const idempotency = key === undefined ? undefined : { key, ...(await hashRequest(body, input)) };
   return queue.submissions.submit({
     endpointId: params.endpoint,
     mode,

@@ -91,7 +91,8 @@ async function submit(
   const { body = Buffer.alloc(0), headers, params } = call;
   const submission = await readRunpodSubmission(body, { owner: readUser(call), ...bounds });
   const key = readIdempotencyKey(call, undefined);
-  const idempotency = key === undefined ? undefined : { key, ...(await hashRequest(body)) };
+  const idempotency =
+    key === undefined ? undefined : { key, ...(await hashRequest(body, submission.input)) };
   return queue.submissions.submit({
     ...submission,
     endpointId: params.endpoint,

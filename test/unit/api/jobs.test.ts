@@ -125,9 +125,26 @@ describe('run', () => {
       expect(await readJson(response)).toMatchObject({ code: 'conflict' });
     });
 
-    it('accepts the same key in the body too', async () => {
-      const run = await startRun();
-      expect((await run('k', { ...body, idempotencyKey: 'k' })).status).toBe(200);
+    it.each([
+      ['a small input', { n: 1 }, 'k'],
+      ['a number of 16 digits', { n: 9_007_199_254_740_991 }, 'k'],
+      ['a key of 16 digits', { n: 1 }, '1234567890123456'],
+      ['an input that is compared by its bytes', { text: 'x'.repeat(MB) }, 'k'],
+    ])('makes one job of it and the same key in the body, with %s', async (_name, input, key) => {
+      const platform = await startPlatform();
+      const headers = { 'idempotency-key': key };
+      const bodies = [{ input }, { idempotencyKey: key, input }, { input, idempotencyKey: key }];
+      const ids = new Set<unknown>();
+      for (const base of ['/v2/demo', '/runpod/v2/demo']) {
+        ids.add((await readJson(await platform.post(`${base}/run`, bodies[0], { headers })))['id']);
+        ids.add((await readJson(await platform.post(`${base}/run`, bodies[1], { headers })))['id']);
+      }
+      for (const sent of bodies.slice(1)) {
+        ids.add((await readJson(await platform.post('/v2/demo/run', sent)))['id']);
+        const batch = await platform.post('/v2/demo/jobs', { jobs: [sent] });
+        ids.add(/"id":"([^"]+)"/.exec(await batch.text())?.[1]);
+      }
+      expect(ids.size).toBe(1);
     });
 
     it.each([
