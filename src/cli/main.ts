@@ -2,6 +2,7 @@
 // command is imported only when it runs, so that a worker starts fast.
 
 import { join } from 'node:path';
+import { skipUnaskedContinue } from '../base/net/unasked-continue.ts';
 import { packageRoot, packageVersion } from '../base/package-info.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
 import { chooseVerb, noVerb } from './group.ts';
@@ -167,6 +168,7 @@ export async function main(args: readonly string[]): Promise<number> {
 }
 
 async function runNamed(word: string, [, ...args]: readonly string[]): Promise<number> {
+  skipUnaskedContinue();
   // The recognised words of the command line, for messages.
   let name = 'millrace';
   try {

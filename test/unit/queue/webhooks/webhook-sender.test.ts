@@ -219,6 +219,14 @@ describe('a webhook', () => {
     expect(written).toBeLessThan(50_000_000);
   });
 
+  it('that a receiver answers with 100 Continue first is received', async () => {
+    await using server = await startServer((_request, response) => {
+      response.writeContinue();
+      response.writeHead(204).end();
+    });
+    expect(await send(server.url)).toMatchObject({ result: '2xx' });
+  });
+
   it('whose connection breaks is not received', async () => {
     await using server = await startServer((request) => request.socket.destroy());
     expect(await send(server.url)).toMatchObject({ result: 'unreachable' });

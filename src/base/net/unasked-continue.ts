@@ -1,0 +1,83 @@
+// Makes undici and Node's `fetch` skip a `100 Continue` that nobody asked for, as HTTP demands (RFC 9110, 15.2): undici
+// takes it for a broken connection. Node's own HTTP client needs no help.
+import { subscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
+
+const HEAD_END = '\r\n\r\n';
+/** A longer head is left to undici, which has a limit of its own. */
+const MAX_HEAD_BYTES = 16_384;
+
+const filters = new WeakMap<Socket, ContinueFilter>();
+let isOn = false;
+
+/** For all requests of this thread from now on. */
+export function skipUnaskedContinue(): void {
+  if (isOn) return;
+  isOn = true;
+  // Undici sends one request at a time on a connection, so an answer begins after each.
+  subscribe('undici:client:sendHeaders', (message) => {
+    if (!hasSocket(message)) return;
+    const { socket } = message;
+    const filter = filters.get(socket) ?? new ContinueFilter(socket);
+    filters.set(socket, filter);
+    filter.awaitAnswer();
+  });
+}
+
+function hasSocket(message: unknown): message is { socket: Socket } {
+  return typeof message === 'object' && message !== null && 'socket' in message;
+}
+
+/** Undici reads a connection with `socket.read()`. */
+class ContinueFilter {
+  #isAwaiting = false;
+  #held: Buffer | undefined;
+
+  constructor(socket: Socket) {
+    const read = socket.read.bind(socket);
+    socket.read = (size?: number) => {
+      if (!this.#isAwaiting) return read(size);
+      for (;;) {
+        const piece: Buffer | null = read(size);
+        if (piece === null) return null;
+        const rest = this.#skip(piece);
+        if (rest) return rest;
+      }
+    };
+  }
+
+  awaitAnswer(): void {
+    this.#isAwaiting = true;
+  }
+
+  /** Returns what undici may see of the bytes so far; undefined if that is nothing. */
+  #skip(piece: Buffer): Buffer | undefined {
+    const passed: Buffer[] = [];
+    let rest = this.#held ? Buffer.concat([this.#held, piece]) : piece;
+    this.#held = undefined;
+    while (mayBeInterim(rest)) {
+      const end = rest.indexOf(HEAD_END);
+      if (end < 0 && rest.length <= MAX_HEAD_BYTES) {
+        this.#held = rest;
+        return passed.length > 0 ? Buffer.concat(passed) : undefined;
+      }
+      if (end < 0) break;
+      const bytes = end + HEAD_END.length;
+      if (!isContinue(rest)) passed.push(rest.subarray(0, bytes));
+      rest = rest.subarray(bytes);
+    }
+    this.#isAwaiting = false;
+    return passed.length > 0 ? Buffer.concat([...passed, rest]) : rest;
+  }
+}
+
+/** Whether an interim answer other than 101 begins here, or may when more bytes come. */
+function mayBeInterim(bytes: Buffer): boolean {
+  const start = bytes.toString('latin1', 0, 12);
+  if (start.length < 12) return 'HTTP/1.1 1'.startsWith(start.slice(0, 10));
+  return /^HTTP\/1\.1 1(?!01)/.test(start);
+}
+
+function isContinue(bytes: Buffer): boolean {
+  return bytes.toString('latin1', 9, 12) === '100';
+}
