@@ -12,7 +12,6 @@ const [folder = 'dist.new', pluginFile] = process.argv.slice(2);
 const ENTRIES = [
   'index',
   'testing',
-  'client',
   'outgoing',
   'process',
   'storage',
@@ -169,3 +168,12 @@ await bundle.write({
   chunkFileNames: 'chunks/[name]-[hash].js',
 });
 await bundle.close();
+
+// `millrace/client` shares no chunk: programs of others bundle it, for browsers too.
+const client = await rolldown({
+  input: 'src/client.ts',
+  platform: 'neutral',
+  transform: { target: 'es2022' },
+});
+await client.write({ file: join(folder, 'client.js'), format: 'esm' });
+await client.close();

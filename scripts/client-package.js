@@ -1,48 +1,42 @@
 // Writes the package `millrace-client` into a folder: `millrace/client` alone, without the server's dependencies.
-// client-package.js [FOLDER]: default dist-client. Run it after `npm run build`, which writes the declarations.
+// client-package.js [FOLDER]: default dist-client. Run it after `npm run build`, which writes the code and the declarations.
 import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
-import { rolldown } from 'rolldown';
+
+/** The code loads it if a program has registered a tracer. */
+const TRACING = '@opentelemetry/api';
+/** A function that takes or returns buffers. */
+const NODE_FUNCTION = /^export declare function [^;]*\bBuffer\b[^;]*;\n/gm;
 
 const [folder = 'dist-client'] = process.argv.slice(2);
 const root = JSON.parse(readFileSync('package.json', 'utf8'));
 
 rmSync(folder, { recursive: true, force: true });
 mkdirSync(folder, { recursive: true });
-const imported = new Set([...(await bundle()), ...copyDeclarations('client.d.ts')]);
+copyFileSync('dist/client.js', join(folder, 'client.js'));
 const dependencies = Object.fromEntries(
-  [...imported].sort().map((name) => [name, requireVersion(name)]),
+  [...copyDeclarations('client.d.ts')].sort().map((name) => [name, requireVersion(name)]),
 );
-const { engines, license, peerDependencies, peerDependenciesMeta, type, version } = root;
+const { license, type, version } = root;
 const manifest = {
   name: 'millrace-client',
   version,
   description:
     'The TypeScript client of Millrace: submit jobs, read their streams, manage a platform.',
   keywords: ['client', 'job-queue', 'millrace', 'serverless', 'streaming', 'typescript'],
-  ...{ license, type, engines },
+  ...{ license, type, engines: { node: '>=20' }, sideEffects: false },
   exports: {
     '.': { types: './types/client.d.ts', default: './client.js' },
     './package.json': './package.json',
   },
   files: ['client.js', 'types'],
-  ...{ dependencies, peerDependencies, peerDependenciesMeta },
+  dependencies,
+  peerDependencies: { [TRACING]: root.peerDependencies[TRACING] },
+  peerDependenciesMeta: { [TRACING]: root.peerDependenciesMeta[TRACING] },
 };
 writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);
 copyFileSync('LICENSE', join(folder, 'LICENSE'));
 copyFileSync('docs/client.md', join(folder, 'README.md'));
-
-/** Returns the packages that the code imports. */
-async function bundle() {
-  const built = await rolldown({
-    input: { client: 'src/client.ts' },
-    external: /^[^./]/,
-    platform: 'node',
-  });
-  const { output } = await built.write({ dir: folder, format: 'esm' });
-  await built.close();
-  return output.flatMap(({ imports = [] }) => imports.filter((name) => !name.startsWith('node:')));
-}
 
 /** Copies a declaration and those that it needs; returns the packages that they import. */
 function copyDeclarations(entry) {
@@ -52,7 +46,8 @@ function copyDeclarations(entry) {
   const copy = (file) => {
     if (copied.has(file)) return;
     copied.add(file);
-    const text = readFileSync(file, 'utf8');
+    // The client calls no function for Node alone, and a program for browsers does not know their types.
+    const text = readFileSync(file, 'utf8').replaceAll(NODE_FUNCTION, '');
     const target = join(folder, 'types', relative(dist, file));
     mkdirSync(dirname(target), { recursive: true });
     writeFileSync(target, text);

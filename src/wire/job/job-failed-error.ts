@@ -11,4 +11,9 @@ export class JobFailedError extends Error {
     super(`job ${record.id} is ${record.status}: ${record.error?.message ?? 'no error given'}`);
     this.record = record;
   }
+
+  /** `millrace/client` has a copy of this class, because it shares no module with the rest of the package. */
+  static override [Symbol.hasInstance](value: unknown): value is JobFailedError {
+    return value instanceof Error && value.name === 'JobFailedError' && 'record' in value;
+  }
 }
