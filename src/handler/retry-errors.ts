@@ -5,13 +5,13 @@
 export const BRAND = Symbol.for('millrace.retry');
 
 /**
- * `never`, or after this many ms. `crashed`: the attempt took a process of the handler down.
- * `released`: the attempt failed because of another one, or nobody knows because of which.
+ * `never`, or after this many ms. `crashed`: the attempt took a process of the handler down. `context_lost`: that process
+ * had lost its context on a device, and is replaced. `released`: the attempt failed because of another one, or nobody knows because of which.
  */
 export type RetryAdvice =
   | { kind: 'never' }
   | { kind: 'after'; ms: number }
-  | { kind: 'crashed' }
+  | { kind: 'crashed' | 'context_lost' }
   | { kind: 'released'; reason: 'neighbour' | 'suspect' };
 
 /** The job cannot succeed in any attempt: it is FAILED at once. */
@@ -38,7 +38,8 @@ export function retryAdvice(thrown: unknown): RetryAdvice | undefined {
   if (typeof thrown !== 'object' || thrown === null || !(BRAND in thrown)) return undefined;
   const advice = thrown[BRAND];
   if (typeof advice !== 'object' || advice === null || !('kind' in advice)) return undefined;
-  if (advice.kind === 'never' || advice.kind === 'crashed') return { kind: advice.kind };
+  if (advice.kind === 'never') return { kind: 'never' };
+  if (advice.kind === 'crashed' || advice.kind === 'context_lost') return { kind: advice.kind };
   if (advice.kind === 'released' && 'reason' in advice) {
     return { kind: 'released', reason: advice.reason === 'suspect' ? 'suspect' : 'neighbour' };
   }

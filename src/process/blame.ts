@@ -10,8 +10,9 @@ export interface RunningShare {
 }
 
 /**
- * A call that the child never got is a neighbour. Of the others: if the culprit is known, or all calls belong to one job, only that job is to blame. Otherwise each
- * call is a suspect: its job runs alone next.
+ * A call that the child never got is a neighbour. Of the others: if the culprit is known, or all calls belong to one job,
+ * only that job is to blame. If the culprit has ended before, no call is to blame. Otherwise each call is a suspect: its
+ * job runs alone next.
  */
 export function assignBlame(
   calls: readonly RunningShare[],
@@ -21,7 +22,7 @@ export function assignBlame(
   const guilty = calls.find(({ id }) => id === culprit)?.owner;
   const judge = ({ isUnsent, owner }: RunningShare): Blame => {
     if (isUnsent) return 'neighbour';
-    if (guilty !== undefined) return owner === guilty ? 'culprit' : 'neighbour';
+    if (culprit !== undefined) return owner === guilty ? 'culprit' : 'neighbour';
     return owners.size === 1 ? 'culprit' : 'suspect';
   };
   return new Map(calls.map((call) => [call.id, judge(call)]));

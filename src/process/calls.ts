@@ -1,10 +1,18 @@
 // The calls that run in one child: gives each its messages, and settles all when the child has ended.
+
 import type { MetricsRecorder } from '../handler/define.ts';
+import { findContextLoss } from '../handler/device-errors.ts';
 import { assignBlame } from './blame.ts';
 import { ModelCallError, ModelProcessError } from './errors.ts';
 import { FrameError } from './frame.ts';
 import type { ProcessLog } from './log.ts';
-import type { FromChild, RecordedMetrics } from './messages.ts';
+import {
+  type CallKind,
+  type ChildError,
+  type FromChild,
+  type RecordedMetrics,
+  readError,
+} from './messages.ts';
 
 /** What a call reports to while it runs: a handler's `ctx` has all of it. */
 export interface CallSinks {
@@ -18,9 +26,12 @@ export interface CallOptions {
   /** Equal for calls of the same job. */
   owner: unknown;
   sinks: CallSinks;
+  wants: CallKind;
   /** Lets the child send this many more bytes of items. */
   grant: (bytes: number) => void;
   windowBytes: number;
+  /** Whether the input has these words: an error may quote them. */
+  quotes: (words: string) => boolean;
 }
 
 interface Item {
@@ -36,6 +47,10 @@ export class RunningCall {
   readonly id: number;
   readonly owner: unknown;
   readonly sinks: CallSinks;
+  readonly wants: CallKind;
+  readonly quotes: CallOptions['quotes'];
+  /** The error of the call that showed that the child has lost its context; the call ends with the child. */
+  contextError: ChildError | undefined;
   /** Settles when the child has left the call; rejects with the error of the call or the child. */
   readonly end: Promise<CallEnd>;
   readonly #end = Promise.withResolvers<CallEnd>();
@@ -50,8 +65,10 @@ export class RunningCall {
   #isOver = false;
   #isUnsent = false;
 
-  constructor({ grant, id, owner, sinks, windowBytes }: CallOptions) {
+  constructor({ grant, id, owner, quotes, sinks, wants, windowBytes }: CallOptions) {
     this.id = id;
+    this.wants = wants;
+    this.quotes = quotes;
     this.owner = owner;
     this.sinks = sinks;
     this.#grant = grant;
@@ -143,9 +160,18 @@ export class RunningCall {
   }
 }
 
+/** A call whose error shows that the child has lost its context on a device. */
+export interface LostContext {
+  words: string;
+  culprit: number;
+}
+
 export class RunningCalls {
   readonly #calls = new Map<number, RunningCall>();
   #completed = 0;
+  /** Since the last result, a line on standard error has said that the context is lost. */
+  #printedLoss: string | undefined;
+  #lastFailed: number | undefined;
 
   get size(): number {
     return this.#calls.size;
@@ -171,12 +197,27 @@ export class RunningCalls {
     return id === undefined ? undefined : this.#calls.get(id);
   }
 
+  /**
+   * A line on standard error counts if a call has failed since the last result, or fails before the next one: a function
+   * may catch the error and raise another one.
+   */
+  noteLine(line: string): LostContext | undefined {
+    const words = findContextLoss(line);
+    if (words === undefined) return undefined;
+    for (const call of this.#calls.values()) if (call.quotes(words)) return undefined;
+    this.#printedLoss = words;
+    return this.#lastFailed === undefined ? undefined : { words, culprit: this.#lastFailed };
+  }
+
   /** @throws FrameError if the message names no running call */
-  receive(message: Exclude<FromChild, { type: 'ready' | 'pong' | 'log' }>, bytes: number): void {
+  receive(
+    message: Exclude<FromChild, { type: 'ready' | 'pong' | 'log' }>,
+    bytes: number,
+  ): LostContext | undefined {
     const call = this.#calls.get(message.id);
     if (call === undefined) {
       // A thread of the child that outlives its call may report on.
-      if (message.type === 'progress') return;
+      if (message.type === 'progress') return undefined;
       throw new FrameError(
         `a frame of type "${message.type}" names call ${message.id}, which does not run`,
       );
@@ -184,17 +225,34 @@ export class RunningCalls {
     switch (message.type) {
       case 'item':
         call.addItem({ value: message.value, metrics: message.metrics, bytes });
-        return;
+        return undefined;
       case 'progress':
         this.#report(call, message.value);
-        return;
+        return undefined;
       default:
-        this.#calls.delete(message.id);
-        this.#completed += 1;
-        if (message.type === 'error') call.fail(new ModelCallError(message.error));
-        else if (message.type === 'cancelled') call.complete({ kind: 'cancelled' });
-        else call.complete({ kind: 'result', value: message.value }, message.metrics);
+        return this.#end(call, message);
     }
+  }
+
+  #end(call: RunningCall, message: EndMessage): LostContext | undefined {
+    const found = findError(message, call);
+    const words = found && (found.words ?? this.#printedLoss);
+    if (words !== undefined) {
+      call.contextError = found?.error;
+      return { words, culprit: call.id };
+    }
+    this.#calls.delete(call.id);
+    this.#completed += 1;
+    if (message.type === 'error') {
+      this.#lastFailed = call.id;
+      call.fail(new ModelCallError(message.error));
+    } else if (message.type === 'cancelled') call.complete({ kind: 'cancelled' });
+    else {
+      this.#lastFailed = undefined;
+      this.#printedLoss = undefined;
+      call.complete({ kind: 'result', value: message.value }, message.metrics);
+    }
+    return undefined;
   }
 
   /** The child has ended. `describe`: the message of each call's error. */
@@ -202,7 +260,11 @@ export class RunningCalls {
     const calls = [...this.#calls.values()];
     const blames = assignBlame(calls, culprit);
     this.#calls.clear();
-    for (const call of calls) call.fail(new ModelProcessError(describe, blames.get(call.id)));
+    for (const call of calls) {
+      const { contextError: error } = call;
+      if (error) call.fail(new ModelCallError(error, 'context_lost'));
+      else call.fail(new ModelProcessError(describe, blames.get(call.id)));
+    }
   }
 
   /** A value that is too large is the call's own error, not one of this thread. */
@@ -213,4 +275,32 @@ export class RunningCalls {
       call.sinks.log?.warn({ err: error }, 'progress of a model process was refused');
     }
   }
+}
+
+type EndMessage = Extract<FromChild, { type: 'error' | 'cancelled' | 'result' }>;
+
+interface FoundError {
+  error: ChildError;
+  /** That it is due to a lost context. */
+  words: string | undefined;
+}
+
+/** The error of a message: its own, or that of an input of a batch if it is due to a lost context. */
+function findError(message: EndMessage, { quotes, wants }: RunningCall): FoundError | undefined {
+  const judge = (error: ChildError): FoundError => {
+    const { message: text, stack = '', type } = error;
+    const words = findContextLoss(`${type}: ${text}\n${stack}`);
+    return { error, words: words !== undefined && !quotes(words) ? words : undefined };
+  };
+  if (message.type === 'error') return judge(message.error);
+  if (message.type !== 'result' || wants !== 'batch' || !Array.isArray(message.value)) {
+    return undefined;
+  }
+  for (const result of message.value) {
+    const isFailed = typeof result === 'object' && result !== null && 'error' in result;
+    if (!isFailed || typeof result.error !== 'object' || result.error === null) continue;
+    const found = judge(readError(result.error));
+    if (found.words !== undefined) return found;
+  }
+  return undefined;
 }

@@ -1,7 +1,7 @@
 // Keeps one child running: starts it, replaces it with backoff when it has ended, and gives its
 // slots to calls in the order of their arrival.
 import { backoffMs } from '../base/backoff.ts';
-import { RunningCalls } from './calls.ts';
+import { type LostContext, RunningCalls } from './calls.ts';
 import { type ChildEnd, ModelChild } from './child.ts';
 import { ModelProcessError } from './errors.ts';
 import { type ProcessLog, silentProcessLog } from './log.ts';
@@ -174,25 +174,27 @@ export class ChildKeeper {
 
   #createChild(): KeptChild {
     const calls = new RunningCalls();
+    const failIfLost = (loss: LostContext | undefined) => {
+      if (loss) child.fail(`has lost its GPU context: ${loss.words}`, loss.culprit);
+    };
     const child = new ModelChild(this.#options, {
-      message: (message, bytes) => this.#receive(calls, message, bytes),
+      message: (message, bytes) => failIfLost(this.#receive(calls, message, bytes)),
       line: (stream, line) => {
         const log = calls.onlyLog ?? this.#log;
         const level = stream === 'stdout' ? 'info' : 'warn';
         log[level]({ stream }, line);
+        if (stream === 'stderr') failIfLost(calls.noteLine(line));
       },
     });
     return new KeptChild(child, calls);
   }
 
-  #receive(calls: RunningCalls, message: FromChild, bytes: number): void {
-    if (message.type === 'ready' || message.type === 'pong') return;
-    if (message.type === 'log') {
-      const log = calls.find(message.id)?.sinks.log ?? this.#log;
-      log[message.level](message.fields, message.message);
-    } else {
-      calls.receive(message, bytes);
-    }
+  #receive(calls: RunningCalls, message: FromChild, bytes: number): LostContext | undefined {
+    if (message.type === 'ready' || message.type === 'pong') return undefined;
+    if (message.type !== 'log') return calls.receive(message, bytes);
+    const log = calls.find(message.id)?.sinks.log ?? this.#log;
+    log[message.level](message.fields, message.message);
+    return undefined;
   }
 
   #replace(kept: KeptChild, { culprit, reason }: ChildEnd): void {

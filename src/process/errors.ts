@@ -7,11 +7,12 @@ export class ModelCallError extends Error {
   override readonly name: string;
   readonly [BRAND]: RetryAdvice | undefined;
 
-  constructor({ message, retry, stack, type }: ChildError) {
+  /** `context_lost`: the child had lost its context on a device, and is replaced. */
+  constructor({ message, retry, stack, type }: ChildError, end?: 'context_lost') {
     super(message);
     this.name = type;
     if (stack !== undefined) this.stack = stack;
-    this[BRAND] = readAdvice(retry);
+    this[BRAND] = end ? { kind: end } : readAdvice(retry);
   }
 }
 

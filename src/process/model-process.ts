@@ -46,7 +46,8 @@ export interface ModelProcess extends AsyncDisposable {
    * Calls a function of the child. Bytes in input and output stay bytes. The type of the output is
    * not checked: give the handler an `output` schema.
    *
-   * @throws ModelCallError if the function raises an exception
+   * @throws ModelCallError if the function raises an exception. If the exception says that the child has lost its GPU
+   * context, the child is dead by then, and the next call gets a new one
    * @throws ModelProcessError if the child ends before the call does
    * @throws the reason of `signal` after an abort, as soon as the child has left the call
    */
@@ -192,6 +193,8 @@ class KeptModelProcess implements ModelProcess {
       const { log, metrics } = options;
       const call = new RunningCall({
         id,
+        wants,
+        quotes: (words) => detachBytes(input, 'input').json.includes(words),
         owner: signal ?? {},
         sinks: { log, metrics, progress: options.progress },
         grant: (bytes) => kept.child.send({ type: 'credit', id, bytes }),

@@ -10,11 +10,14 @@ import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,
   describeAttempt,
+  endWithoutContext,
   NOT_STARTED,
   nameLease,
+  RELEASED_AS_NEIGHBOUR,
   RELEASED_AS_SUSPECT,
   RELEASED_FOR_DRAIN,
   type RenewedLease,
+  readContextLoss,
 } from './held-attempt.ts';
 import type { Reporter } from './reports/reporter.ts';
 import { type WorkerObserver, watchChunks } from './worker-observer.ts';
@@ -40,6 +43,7 @@ export class Attempts {
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
   #mustRecycle = false;
+  #contextLoss: string | undefined;
   #active = 0;
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
@@ -83,9 +87,14 @@ export class Attempts {
     return stuck;
   }
 
-  /** A handler has asked for a new process: this worker must run no other job. */
+  /** A handler has asked for a new process, or has lost its context: this worker must run no other job. */
   get mustRecycle(): boolean {
     return this.#mustRecycle;
+  }
+
+  /** The words that say that this process has lost its context on a device. */
+  get contextLoss(): string | undefined {
+    return this.#contextLoss;
   }
 
   /** A job that must run alone in its process is waiting or running. */
@@ -140,7 +149,8 @@ export class Attempts {
     for (const lease of leases) {
       if (this.#attempts.has(lease.token)) continue;
       const attempt = this.#add(lease);
-      if (lease.solo) this.#wait(attempt);
+      if (this.#contextLoss !== undefined) this.#end(attempt, RELEASED_AS_NEIGHBOUR);
+      else if (lease.solo) this.#wait(attempt);
       else this.#begin(attempt);
     }
     this.#beginWaiting();
@@ -260,7 +270,7 @@ export class Attempts {
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
-    void execution.end.then((end) => this.#end(attempt, end));
+    void execution.end.then((end) => this.#conclude(attempt, end));
   }
 
   /** Starts one waiting attempt, if nothing else runs. */
@@ -282,6 +292,24 @@ export class Attempts {
     if (phase.name === 'waiting') {
       this.#end(attempt, reason === 'cancelled' ? CANCELLED_BEFORE_BEGIN : RELEASED_FOR_DRAIN);
     }
+  }
+
+  /** After the loss of the context, no other attempt can end well here: each returns to the queue, and its slot is free. */
+  #conclude(attempt: Attempt, reported: ExecutionEnd): void {
+    const isLater = this.#contextLoss !== undefined;
+    const end = isLater ? endWithoutContext(reported) : readContextLoss(reported, attempt.lease);
+    const { contextLoss: words } = end;
+    if (!isLater && words !== undefined) {
+      this.#contextLoss = words;
+      const fields = { ...describeAttempt(attempt), words };
+      this.#log.error(fields, 'worker process has lost its GPU context');
+      for (const other of this.#attempts.values()) {
+        if (other === attempt) continue;
+        if (other.phase.name === 'waiting') this.#end(other, RELEASED_AS_NEIGHBOUR);
+        else this.#stop(other, 'neighbour');
+      }
+    }
+    this.#end(attempt, words === undefined ? end : { ...end, recycle: true });
   }
 
   /** Frees the slot; the lease is held until the outcome is acknowledged. */

@@ -1,5 +1,6 @@
 // One attempt whose lease the worker holds: its state, its log fields, and the outcomes it can have
 // without running.
+import type { ErrorCode } from '../wire/job/job.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { Execution, ExecutionEnd } from './execution/executor.ts';
@@ -45,6 +46,10 @@ export const RELEASED_AS_SUSPECT: ExecutionEnd = {
   outcome: { kind: 'released', reason: 'suspect' },
   output: undefined,
 };
+export const RELEASED_AS_NEIGHBOUR: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'neighbour' },
+  output: undefined,
+};
 export const NOT_STARTED: ExecutionEnd = {
   outcome: { kind: 'released', reason: 'not_started' },
   output: undefined,
@@ -53,6 +58,30 @@ export const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
   outcome: { kind: 'cancelled', executionMs: 0, stopped: 'signal' },
   output: undefined,
 };
+
+/** The handler's own fault, and no consequence of a lost context on a device. */
+const OWN_FAULT: ReadonlySet<ErrorCode> = new Set([
+  'input_invalid',
+  'output_invalid',
+  'output_too_large',
+]);
+
+/** The end of an attempt in a process whose context on a device another attempt had lost before. */
+export function endWithoutContext(end: ExecutionEnd): ExecutionEnd {
+  const { outcome } = end;
+  return outcome.kind === 'failed' && !OWN_FAULT.has(outcome.error.code)
+    ? RELEASED_AS_NEIGHBOUR
+    : end;
+}
+
+/** The end of an attempt. Words of its input do not count as the loss of a context. */
+export function readContextLoss(end: ExecutionEnd, { input }: Lease): ExecutionEnd {
+  const { contextLoss, outcome } = end;
+  if (contextLoss === undefined || !Buffer.from(input).includes(contextLoss)) return end;
+  const rest = { ...end, contextLoss: undefined };
+  if (outcome.kind !== 'failed') return rest;
+  return { ...rest, outcome: { ...outcome, error: { ...outcome.error, code: 'handler_error' } } };
+}
 
 /** Fields for log lines. */
 export function describeAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {

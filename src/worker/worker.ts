@@ -189,7 +189,13 @@ class QueueWorker implements Worker {
    */
   #replaceWhenIdle(): void {
     if (this.#session.terms.replacesWorkers) void this.#beginShutdown('platform');
-    else this.recycle('the handler asked for a new worker process');
+    else this.recycle(this.#describeNeed());
+  }
+
+  #describeNeed(): string {
+    const { contextLoss } = this.#attempts;
+    if (contextLoss === undefined) return 'the handler asked for a new worker process';
+    return `the process has lost its GPU context: ${contextLoss}`;
   }
 
   /** Like `recycle`, but does not wait for running jobs. */

@@ -13,7 +13,7 @@ import { type AttemptTrace, beginTrace } from './attempt-trace.ts';
 import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
 import { ChunkEmitter } from './chunk-emitter.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
-import { Refusal, refuseMismatch, refuseNotJson, toFailedOutcome } from './refusal.ts';
+import { concludeThrown, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
 import { judgeReturned } from './returned-error.ts';
 import { findSteps, type Steps } from './steps.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
@@ -67,6 +67,8 @@ export interface AttemptEnd {
   output: Uint8Array | undefined;
   /** The handler asks that no other job runs in this worker. */
   recycle?: boolean;
+  /** The words that say that this process has lost its context on a device: nothing else can run in it. */
+  contextLoss?: string;
 }
 
 export interface Invocation {
@@ -305,10 +307,8 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       return { outcome: { kind: 'completed', executionMs, output: 'chunks' }, output: undefined };
     }
     if (reason) return stopAs(reason);
-    return {
-      outcome: toFailedOutcome(result.kind === 'threw' ? result.thrown : undefined, executionMs),
-      output: undefined,
-    };
+    const thrown = result.kind === 'threw' ? result.thrown : undefined;
+    return { ...concludeThrown(thrown, executionMs), output: undefined };
   }
 }
 

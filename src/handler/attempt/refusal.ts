@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../../wire/job/job.ts';
 import { NotJsonError } from '../../wire/json.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
-import { isDeviceMemoryError } from '../device-memory-errors.ts';
+import { isDeviceMemoryError, judgeContextLoss } from '../device-errors.ts';
 import { type RetryAdvice, retryAdvice } from '../retry-errors.ts';
 import { describeThrown } from '../thrown.ts';
 import { MismatchError } from './validate.ts';
@@ -21,14 +21,26 @@ export class Refusal extends Error {
 export class Release extends Error {
   readonly reason: ReleaseReason;
 
-  constructor(reason: ReleaseReason) {
-    super(`the job returns to the queue: ${reason}`);
+  constructor(reason: ReleaseReason, options?: ErrorOptions) {
+    super(`the job returns to the queue: ${reason}`, options);
     this.reason = reason;
   }
 }
 
-/** The outcome of an attempt whose handler threw. */
-export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
+/** How an attempt ended whose handler threw. */
+export interface ThrownEnd {
+  outcome: Outcome;
+  /** The words that say that this process has lost its context on a device. */
+  contextLoss?: string;
+}
+
+export function concludeThrown(thrown: unknown, executionMs: number): ThrownEnd {
+  const loss = thrown instanceof Refusal ? undefined : judgeContextLoss(thrown);
+  const outcome = toFailedOutcome(thrown, executionMs, loss !== undefined);
+  return loss && !loss.isReplaced ? { outcome, contextLoss: loss.words } : { outcome };
+}
+
+function toFailedOutcome(thrown: unknown, executionMs: number, hasLostContext: boolean): Outcome {
   if (thrown instanceof Release) return { kind: 'released', reason: thrown.reason };
   if (thrown instanceof Refusal) {
     const { code, message } = thrown;
@@ -36,7 +48,8 @@ export function toFailedOutcome(thrown: unknown, executionMs: number): Outcome {
   }
   const advice = retryAdvice(thrown);
   if (advice?.kind === 'released') return { kind: 'released', reason: advice.reason };
-  const error = { code: chooseCode(thrown, advice), ...describeThrown(thrown) } as const;
+  const code = hasLostContext ? 'gpu_context_lost' : chooseCode(thrown, advice);
+  const error = { code, ...describeThrown(thrown) } as const;
   if (advice?.kind === 'after') {
     return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
   }

@@ -8,10 +8,17 @@ import { describePlace } from './stuck.ts';
 /**
  * `cancelled`: by the client. `lost`: the lease is over. `timeout`: it ran too long. `shutdown`:
  * the worker exits. `memory`: alone in its process, it used too much memory. `suspect`: one of
- * several attempts used too much. Every stop escalates: signal, `generator.return()`, grace period,
+ * several attempts used too much. `neighbour`: another attempt broke the process. Every stop escalates: signal, `generator.return()`, grace period,
  * thread, process.
  */
-export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown' | 'memory' | 'suspect';
+export type StopReason =
+  | 'cancelled'
+  | 'lost'
+  | 'timeout'
+  | 'shutdown'
+  | 'memory'
+  | 'suspect'
+  | 'neighbour';
 
 const MESSAGES: Readonly<Record<StopReason, string>> = {
   cancelled: 'the job was cancelled',
@@ -20,6 +27,7 @@ const MESSAGES: Readonly<Record<StopReason, string>> = {
   shutdown: 'the worker is shutting down',
   memory: "the job's process uses too much memory",
   suspect: 'the process of this job and others uses too much memory',
+  neighbour: 'another job has broken the process of this job',
 };
 
 /** The reason of `ctx.signal`: a TimeoutError or an AbortError; its `reason` says more. */
@@ -66,7 +74,8 @@ export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
     case 'shutdown':
       return { kind: 'released', reason: 'drain' };
     case 'suspect':
-      return { kind: 'released', reason: 'suspect' };
+    case 'neighbour':
+      return { kind: 'released', reason };
   }
 }
 

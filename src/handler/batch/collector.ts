@@ -5,7 +5,7 @@ import { mapDelete, mapGet, mapSet } from '../../wire/primordials.ts';
 import type { AttemptContext } from '../attempt/context.ts';
 import { Release } from '../attempt/refusal.ts';
 import type { Job } from '../define.ts';
-import { isDeviceMemoryError } from '../device-memory-errors.ts';
+import { isDeviceMemoryError, judgeContextLoss } from '../device-errors.ts';
 import { retryAdvice } from '../retry-errors.ts';
 import { BatchMember, type LeaveGate } from './member.ts';
 import { lowerLimit, planReruns, raiseLimit, startLimit } from './policy.ts';
@@ -240,6 +240,13 @@ export class BatchCollector {
       if (advice === 'released' || advice === 'after') {
         // No member is to blame, so parts would find no culprit: each might wait for a model again, or call a busy server.
         for (const member of left) member.fail(end.thrown);
+        onEvent({ kind: 'failed', size: members.length });
+        continue;
+      }
+      if (members.length > 1 && judgeContextLoss(end.thrown)) {
+        // The parts would run without a context, and nobody knows whose the error is.
+        const cause = end.thrown;
+        for (const member of left) member.fail(new Release('suspect', { cause }));
         onEvent({ kind: 'failed', size: members.length });
         continue;
       }

@@ -85,6 +85,7 @@ const BEST_ALONE: ReadonlySet<ErrorCode> = new Set([
   'out_of_memory',
   'memory_limit_exceeded',
   'gpu_out_of_memory',
+  'gpu_context_lost',
   'model_process_crashed',
 ]);
 

@@ -60,6 +60,7 @@ export const ERROR_CODES = [
   'out_of_memory',
   'memory_limit_exceeded',
   'gpu_out_of_memory',
+  'gpu_context_lost',
   'handler_exited',
   'uncaught_exception',
   'unhandled_rejection',

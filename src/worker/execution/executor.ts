@@ -30,6 +30,8 @@ export interface ExecutionEnd {
   output: Uint8Array | undefined;
   /** The handler asks for a new process: this worker must run no other job. */
   recycle?: boolean | undefined;
+  /** The words that say that this process has lost its context on a device: nothing else can run in it. */
+  contextLoss?: string | undefined;
   /** What the attempt used; the worker adds it. */
   usage?: AttemptUsage | undefined;
 }

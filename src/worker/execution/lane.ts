@@ -280,11 +280,11 @@ export class Lane {
 
   #receiveEnd(
     job: ManagedExecution,
-    { changed, recycle, number, outcome }: Extract<FromThread, { kind: 'end' }>,
+    { changed, contextLoss, recycle, number, outcome }: Extract<FromThread, { kind: 'end' }>,
     payload: Uint8Array,
   ): void {
     const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
-    const end = { outcome, output: hasOutput ? payload : undefined, recycle };
+    const end = { outcome, output: hasOutput ? payload : undefined, recycle, contextLoss };
     const isOnly = !this.#hasServed && this.#jobs.size === 1;
     this.#jobs.remove(number);
     this.#hasServed = true;

@@ -3,6 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { createStoppedOutcome } from '../../handler/attempt/stop.ts';
 import { ChunkHistory } from '../../handler/attempt/stuck.ts';
+import { findContextLoss } from '../../handler/device-errors.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
 import type {
@@ -121,8 +122,12 @@ export class ManagedExecution implements Execution {
   /** The attempt took its thread down. */
   settleCrashed(error: AttemptError): void {
     const executionMs = this.#measureMs();
-    const outcome = { kind: 'failed', executionMs, error, retry: 'default' } as const;
-    this.settle({ outcome, output: undefined });
+    const { message, stack = '', type = '' } = error;
+    const contextLoss = findContextLoss(`${type}: ${message}\n${stack}`);
+    const named =
+      contextLoss === undefined ? error : { ...error, code: 'gpu_context_lost' as const };
+    const outcome = { kind: 'failed', executionMs, error: named, retry: 'default' } as const;
+    this.settle({ outcome, output: undefined, contextLoss });
   }
 
   /** The attempt never ran, or is not known to be at fault. */

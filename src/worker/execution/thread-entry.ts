@@ -211,9 +211,12 @@ class ThreadLane implements ConsoleOwner {
     const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     this.#attempts.add(number, running);
-    whenDone(running.end, ({ recycle, outcome, output }) => {
+    whenDone(running.end, ({ contextLoss, recycle, outcome, output }) => {
       this.#attempts.remove(number);
-      outbox.push({ kind: 'end', number, outcome, recycle, changed: undefined }, output);
+      outbox.push(
+        { kind: 'end', number, outcome, recycle, contextLoss, changed: undefined },
+        output,
+      );
       this.#noteCapacity();
     });
   }

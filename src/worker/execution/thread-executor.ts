@@ -10,6 +10,7 @@ import { type Clock, systemClock } from '../../base/clock.ts';
 import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
+import { findContextLoss } from '../../handler/device-errors.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
@@ -275,6 +276,9 @@ export class ThreadExecutor implements Executor {
     if (this.#starting) {
       const { failedCheck: check, stage } = lane;
       this.#starting.reject(new HandlerNotLoadedError(reason, { stage, check }));
+    } else if (findContextLoss(reason) !== undefined) {
+      // No thread of this process can use the device any more.
+      this.#giveUp(lane, reason);
     } else if (lane.wasReady && this.#earlyDeaths <= 1) {
       this.#launch();
       this.#notify();

@@ -65,6 +65,7 @@ export type FromThread =
       number: number;
       outcome: Outcome;
       recycle: boolean | undefined;
+      contextLoss: string | undefined;
       changed: string | undefined;
     }
   /** From the thread of a batch handler, when its capacity may have changed. */

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 
 from millrace_model import Call, handler, run
@@ -121,6 +122,36 @@ def start_helper(input):
 def start_daemon(input):
     """It holds the standard descriptors of this process, outside of its group."""
     return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+
+context = {"lost": False}
+
+
+@handler
+def use_device(input):
+    """As native code: once the context is lost, every later call fails."""
+    if input.get("lose"):
+        context["lost"] = True
+    if context["lost"] and input.get("hide"):
+        print("CUDA error: device-side assert triggered", file=sys.stderr, flush=True)
+        raise ValueError("inference failed")
+    if context["lost"]:
+        raise RuntimeError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA")
+    if "quote" in input:
+        raise ValueError("no answer to: " + input["quote"])
+    time.sleep(input.get("s", 0))
+    return os.getpid()
+
+
+@handler(batch=True)
+def use_device_each(inputs):
+    return [RuntimeError("CUDA error: device-side assert triggered") if each else 1 for each in inputs]
+
+
+@handler
+def print_line(input):
+    print(input["line"], file=sys.stderr, flush=True)
+    return os.getpid()
 
 
 run()

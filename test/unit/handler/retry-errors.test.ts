@@ -1,12 +1,12 @@
 // What errors say about the next attempt, and the outcome of an attempt that throws them.
 import { ModelProcessError } from 'millrace/process';
 import { describe, expect, it } from 'vitest';
-import { toFailedOutcome } from '../../../src/handler/attempt/refusal.ts';
+import { concludeThrown } from '../../../src/handler/attempt/refusal.ts';
 import { BRAND, NonRetryableError, retryAdvice } from '../../../src/handler/retry-errors.ts';
 
 describe('an attempt whose model process died', () => {
   it('fails with a code of its own if its job is to blame', () => {
-    expect(toFailedOutcome(new ModelProcessError('it died', 'culprit'), 5)).toMatchObject({
+    expect(concludeThrown(new ModelProcessError('it died', 'culprit'), 5).outcome).toMatchObject({
       kind: 'failed',
       retry: 'default',
       error: { code: 'model_process_crashed', type: 'ModelProcessError', message: 'it died' },
@@ -14,7 +14,7 @@ describe('an attempt whose model process died', () => {
   });
 
   it.each(['suspect', 'neighbour'] as const)('is released as a %s', (blame) => {
-    const outcome = toFailedOutcome(new ModelProcessError('it died', blame), 5);
+    const { outcome } = concludeThrown(new ModelProcessError('it died', blame), 5);
     expect(outcome).toEqual({ kind: 'released', reason: blame });
   });
 });
@@ -22,7 +22,8 @@ describe('an attempt whose model process died', () => {
 it('errors of another copy of the package count', () => {
   const foreign = Object.assign(new Error(), { [BRAND]: { kind: 'released', reason: 'suspect' } });
   expect(retryAdvice(foreign)).toEqual({ kind: 'released', reason: 'suspect' });
-  expect(toFailedOutcome(new NonRetryableError('no'), 1)).toMatchObject({ retry: 'never' });
+  const { outcome } = concludeThrown(new NonRetryableError('no'), 1);
+  expect(outcome).toMatchObject({ retry: 'never' });
 });
 
 it.each([[undefined], ['text'], [{ kind: 'other' }], [{ kind: 'after', ms: '1' }]])(

@@ -10,7 +10,7 @@ it.each([
   ['calls of several jobs', calls('a', 'b', 'a'), undefined, ['suspect', 'suspect', 'suspect']],
   ['a known culprit', calls('a', 'b'), 2, ['neighbour', 'culprit']],
   ['a known culprit with two calls', calls('a', 'b', 'b'), 2, ['neighbour', 'culprit', 'culprit']],
-  ['a culprit that has ended', calls('a', 'b'), 9, ['suspect', 'suspect']],
+  ['a culprit that has ended', calls('a', 'b'), 9, ['neighbour', 'neighbour']],
   [
     'a call that the child never got',
     [...calls('a'), { id: 2, owner: 'b', isUnsent: true }],

@@ -164,3 +164,58 @@ describe('a worker whose memory grows', () => {
     expect(outcomes).toMatchObject([{ outcome: released }, { outcome: released }]);
   });
 });
+
+describe('a worker whose process has lost its GPU context', () => {
+  const words = 'CUDA error: device-side assert triggered';
+  const lost = {
+    outcome: {
+      kind: 'failed',
+      executionMs: 1,
+      error: { code: 'gpu_context_lost', message: words },
+      retry: 'default',
+    },
+    output: undefined,
+    contextLoss: words,
+  } as const;
+
+  it('runs nothing more, returns the other jobs, and is replaced', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a'), lease('b'), { ...lease('c'), solo: true }]);
+    await clock.advance(0);
+    const [culprit, neighbour] = executor.executions;
+    culprit?.finish(lost);
+    await clock.advance(0);
+    expect(neighbour?.stops).toEqual(['neighbour']);
+    neighbour?.finish(lost);
+    await clock.advance(0);
+    expect(await worker.ended).toMatchObject({
+      recycle: { reason: `the process has lost its GPU context: ${words}`, isStuck: false },
+    });
+    expect(executor.executions).toHaveLength(2);
+    expect(link.reported.toSorted()).toEqual(['a#1 failed', 'b#1 released', 'c#1 released']);
+  });
+
+  it('returns a job that an open take still brings', async () => {
+    const { clock, executor, link } = await startScript();
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(0);
+    executor.executions[0]?.finish(lost);
+    await clock.advance(0);
+    link.lastTake.answer([lease('late')]);
+    await clock.advance(0);
+    expect(link.reported).toContain('late#1 released');
+    expect(executor.executions).toHaveLength(2);
+  });
+
+  it('goes on if the words come from the input of the job', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    const input = Buffer.from(JSON.stringify({ text: `why ${words}?` }));
+    link.lastTake.answer([{ ...lease('a'), input }]);
+    await clock.advance(0);
+    executor.last.finish(lost);
+    await clock.advance(0);
+    expect(worker.state.name).toBe('ready');
+    const [outcome] = link.reportCalls.flatMap(({ reports }) => reports);
+    expect(outcome).toMatchObject({ outcome: { error: { code: 'handler_error' } } });
+  });
+});

@@ -1,16 +1,21 @@
 import { describe, expect, it } from 'vitest';
+import type { ErrorCode } from '../../../../src/wire/job/job.ts';
 import type { Outcome, WorkerWelcome } from '../../../../src/wire/link/worker-link.ts';
 import { adaptOutcome } from '../../../../src/worker/link/known-errors.ts';
 
 const terms: WorkerWelcome = { protocol: 1, leaseMs: 1, renewEveryMs: 1, takeWaitMs: 1 };
 
-function failed(code: 'gpu_out_of_memory' | 'model_process_crashed' | 'thread_crashed'): Outcome {
+function failed(code: ErrorCode): Outcome {
   return { kind: 'failed', executionMs: 1, error: { code, message: 'm' }, retry: 'default' };
 }
 
-describe.each(['gpu_out_of_memory', 'model_process_crashed'] as const)('the code %s', (code) => {
+describe.each([
+  ['gpu_out_of_memory', 'device_errors'],
+  ['model_process_crashed', 'device_errors'],
+  ['gpu_context_lost', 'context_errors'],
+] as const)('the code %s', (code, capability) => {
   it('goes to a platform that knows it', () => {
-    const outcome = adaptOutcome(failed(code), { ...terms, capabilities: ['device_errors'] });
+    const outcome = adaptOutcome(failed(code), { ...terms, capabilities: [capability] });
     expect(outcome).toEqual(failed(code));
   });
 

@@ -1,0 +1,82 @@
+// A model process that has lost its context on a GPU is replaced before it gets another call.
+import { resolve } from 'node:path';
+import { ModelCallError, ModelProcessError } from 'millrace/process';
+import { describe, expect, it } from 'vitest';
+import { concludeThrown } from '../../../src/handler/attempt/refusal.ts';
+import { isRunning, startModel } from '../../support/models/model-stand.ts';
+import { leaveOutWithoutPython } from '../../support/python.ts';
+
+const FAULTS = resolve(import.meta.dirname, '../../support/models/faults.py');
+const WORDS = 'CUDA error: device-side assert triggered';
+const start = (options = {}) => startModel({ args: [FAULTS], ...options });
+const caught = (promise: Promise<unknown>) => promise.then(undefined, (error: unknown) => error);
+
+describe.skipIf(leaveOutWithoutPython('context-loss.test.ts'))('a model process', () => {
+  it('is replaced before the next call, after the error of the call that lost the context', async () => {
+    const { log, model } = await start();
+    const first = await model.call<number>('use_device', {});
+    const error = await caught(model.call('use_device', { lose: true }));
+    expect(error).toBeInstanceOf(ModelCallError);
+    expect(isRunning(first)).toBe(false);
+    const { contextLoss, outcome } = concludeThrown(error, 1);
+    expect(contextLoss).toBeUndefined();
+    expect(outcome).toMatchObject({
+      kind: 'failed',
+      retry: 'default',
+      error: {
+        code: 'gpu_context_lost',
+        type: 'RuntimeError',
+        message: expect.stringContaining(WORDS),
+      },
+    });
+    for (let call = 0; call < 20; call += 1) {
+      expect(await model.call('use_device', {})).not.toBe(first);
+    }
+    expect(log.messages).toContain('model process ended, restarting');
+  });
+
+  it('returns the jobs of its other calls to the queue', async () => {
+    const { model } = await start({ maxConcurrent: 2 });
+    const { signal } = new AbortController();
+    const neighbour = caught(model.call('use_device', { s: 30 }, { signal }));
+    const lose = model.call('use_device', { lose: true }, { signal: new AbortController().signal });
+    expect(concludeThrown(await caught(lose), 1).outcome).toMatchObject({ kind: 'failed' });
+    const error = await neighbour;
+    expect(error).toBeInstanceOf(ModelProcessError);
+    const released = { kind: 'released', reason: 'neighbour' };
+    expect(concludeThrown(error, 1)).toEqual({ outcome: released });
+  });
+
+  it('is replaced if the function hides the error that it has printed', async () => {
+    const { model } = await start();
+    const first = await model.call('use_device', {});
+    await caught(model.call('use_device', { lose: true, hide: true }));
+    await expect.poll(() => model.pid, { timeout: 10_000 }).not.toBe(first);
+    expect(await model.call('use_device', {})).not.toBe(first);
+  });
+
+  it('is replaced for an error of one input of a batch', async () => {
+    const { model } = await start();
+    const { pid } = model;
+    const error = await caught(model.callBatch('use_device_each', [0, 1, 0]));
+    expect(concludeThrown(error, 1).outcome).toMatchObject({ error: { code: 'gpu_context_lost' } });
+    expect(await model.call('use_device', {})).not.toBe(pid);
+  });
+
+  it('stays if the words come from the input of the call', async () => {
+    const { model } = await start();
+    const { pid } = model;
+    const error = await caught(model.call('use_device', { quote: WORDS }));
+    expect(String(error)).toContain(WORDS);
+    expect(model.pid).toBe(pid);
+  });
+
+  it('stays if it prints the words and its calls succeed', async () => {
+    const { log, model } = await start();
+    const { pid } = model;
+    const words = ['CUDA error: ', 'misaligned address'];
+    await model.call('print_line', { line: words.join('') });
+    await expect.poll(() => log.messages).toContain(words.join(''));
+    expect(await model.call('use_device', {})).toBe(pid);
+  });
+});
