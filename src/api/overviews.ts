@@ -11,6 +11,7 @@ import {
   type EndpointActivity,
   type EndpointOverview,
   type EndpointState,
+  FAILING_RATE,
   type Overview,
 } from '../wire/resources/activity.ts';
 
@@ -65,7 +66,8 @@ export class Overviews {
       const type = deployment?.type ?? 'QUEUE';
       const name = this.#options.endpoints.nameOf(id) ?? id;
       const activity = activities[index];
-      return { id, name, type, state: judge(activity), ...(activity ?? NOTHING_KNOWN) };
+      const state = judgeEndpoint(activity, deployment);
+      return { id, name, type, state, ...(activity ?? NOTHING_KNOWN) };
     });
   }
 
@@ -86,18 +88,25 @@ export class Overviews {
 
 const NOTHING_KNOWN: EndpointActivity = {
   ...{ waiting: 0, running: 0, oldestWaitMs: null, waitReason: null },
-  ...{ jobsPerSecond: 0, failedLastHour: 0 },
+  ...{ jobsPerSecond: 0, failedLastHour: 0, failureRate: null },
   workers: { starting: 0, idle: 0, running: 0, draining: 0 },
 };
 
-function judge(activity: EndpointActivity | undefined): EndpointState {
+/** The state of an endpoint in one word, for the overview, its page, the CLI and metrics. */
+export function judgeEndpoint(
+  activity: EndpointActivity | undefined,
+  deployment: LiveEndpoint['deployment'] | undefined,
+): EndpointState {
   if (!activity) return 'unreachable';
-  const { failedLastHour, oldestWaitMs, running, workers } = activity;
+  const { failureRate, oldestWaitMs, running, workers } = activity;
+  const connected = workers.idle + workers.running;
   const isWaiting = oldestWaitMs !== null;
-  if (isWaiting && workers.idle + workers.running === 0) return 'blocked';
-  if (failedLastHour > 0) return 'failing';
+  if (isWaiting && connected + workers.starting === 0) return 'blocked';
+  if (deployment?.rollout?.state === 'FAILED') return 'rollout_failed';
+  if (failureRate !== null && failureRate >= FAILING_RATE) return 'failing';
   if (isWaiting) return 'waiting';
-  return running > 0 ? 'running' : 'idle';
+  if (running > 0) return 'running';
+  return connected > 0 ? 'ready' : 'idle';
 }
 
 function compare(a: EndpointOverview, b: EndpointOverview): number {

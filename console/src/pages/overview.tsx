@@ -12,13 +12,8 @@ import { usePolled } from '../platform/polling.ts';
 import { listBoundEndpoints, may, sessionState } from '../platform/session.ts';
 import { go, hrefOf } from '../routing/location.ts';
 import { pathOf } from './endpoint/frame.tsx';
-import {
-  judge,
-  loadOverview,
-  type ShownEndpoint,
-  sortByTrouble,
-  watchOverview,
-} from './endpoint/overview-rows.ts';
+import { loadOverview, type ShownEndpoint, watchOverview } from './endpoint/overview-rows.ts';
+import { judge } from './endpoint/states.ts';
 
 const EVERY_MS = 2_000;
 
@@ -42,7 +37,7 @@ export function Page() {
     live: watchOverview(),
   });
   const wanted = search.trim().toLowerCase();
-  const shown = sortByTrouble(data ?? []).filter(({ id, name }) =>
+  const shown = (data ?? []).filter(({ id, name }) =>
     `${name} ${id}`.toLowerCase().includes(wanted),
   );
   return (
@@ -81,8 +76,9 @@ export function Page() {
 }
 
 function Row({ endpoint }: { endpoint: ShownEndpoint }) {
-  const { activity, id, name } = endpoint;
-  const { text, title, tone } = judge(endpoint);
+  const { activity, id, name, record } = endpoint;
+  const judgement = judge(activity?.state, record);
+  const failure = record?.rollout?.state === 'FAILED' ? record.rollout.reason : null;
   return (
     <tr>
       <th scope="row">
@@ -90,8 +86,9 @@ function Row({ endpoint }: { endpoint: ShownEndpoint }) {
         {name !== id && <small class="mono">{id}</small>}
       </th>
       <td>
-        <Badge text={text} tone={tone} title={title} />
-        {activity?.waitReason && <small>{activity.waitReason.message}</small>}
+        {judgement ? <Badge {...judgement} /> : '–'}
+        {failure && <small class="reason">{failure}</small>}
+        {activity?.waitReason && <small class="reason">{activity.waitReason.message}</small>}
       </td>
       <td class="number">{show(activity?.waiting)}</td>
       <td class="number">

@@ -6,6 +6,7 @@ import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { EventHub } from '../events/event-hub.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
+import { judgeEndpoint } from '../overviews.ts';
 import { type CostMetricsOptions, registerCostMetrics } from './cost-metrics.ts';
 import { formatJobTimes } from './job-time-metrics.ts';
 import { type PodMetricsOptions, registerPodMetrics } from './pod-metrics.ts';
@@ -129,11 +130,21 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
     registers,
   });
 
+  const states = new Gauge({
+    name: 'millrace_endpoint_state',
+    help: 'State of each endpoint, as a label of a constant 1; GET /v1/overview describes the states.',
+    labelNames: ['endpoint', 'state'],
+    registers,
+  });
+
   return async () => {
     const stored = await queue.endpoints();
-    const healths = await Promise.all(stored.map(({ id }) => queue.health(id)));
+    const [healths, activities] = await Promise.all([
+      Promise.all(stored.map(({ id }) => queue.health(id))),
+      Promise.all(stored.map(({ id }) => queue.activity.now(id))),
+    ]);
     // No await from here on: a second scrape must not add to half-set counters.
-    for (const metric of [info, jobs, depth, ended, retried, workers]) metric.reset();
+    for (const metric of [info, jobs, depth, ended, retried, workers, states]) metric.reset();
     for (const [index, counts] of stored.entries()) {
       const endpoint = counts.id;
       info.set({ endpoint, endpoint_name: endpoints.nameOf(endpoint) ?? endpoint }, 1);
@@ -147,6 +158,8 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
       retried.inc({ endpoint }, counts.retried);
       workers.set({ endpoint, state: 'idle' }, healths[index]?.workers.idle ?? 0);
       workers.set({ endpoint, state: 'running' }, healths[index]?.workers.running ?? 0);
+      const state = judgeEndpoint(activities[index], endpoints.find(endpoint)?.deployment);
+      states.set({ endpoint, state }, 1);
     }
   };
 }

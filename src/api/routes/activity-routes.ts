@@ -27,6 +27,8 @@ export function bindActivity(options: ActivityRoutesOptions): BoundOperation[] {
   return bindOperations(ACTIVITY_OPERATIONS, {
     getOverview: async (request, reply) =>
       sendJson(reply, await overviews.read(requireHolder(request))),
+    getEndpointActivity: async (request, reply) =>
+      sendJson(reply, await overviews.one(request.params.endpoint)),
     getEndpointSeries: async (request, reply) => {
       const range = readRange(request.query, clock.now());
       const points = await queue.activity.series(request.params.endpoint, range);

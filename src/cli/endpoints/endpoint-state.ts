@@ -2,9 +2,10 @@
 import { type ApiCaller, ApiError, callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { connectPods } from '../../client/pods.ts';
+import type { EndpointOverview } from '../../wire/resources/activity.ts';
 import type { EndpointHealth } from '../../wire/resources/endpoint.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
-import { JOB_ROUTES } from '../../wire/routes/routes.ts';
+import { ACTIVITY_ROUTES, JOB_ROUTES } from '../../wire/routes/routes.ts';
 
 /** The newest pods of the user, among which those of the endpoint are. */
 const PODS_READ = 1_000;
@@ -13,6 +14,8 @@ const FORBIDDEN = 403;
 const CONFLICT = 409;
 
 interface EndpointState {
+  /** In one word, as in the overview and the console. */
+  state: EndpointOverview['state'] | undefined;
   jobs: EndpointHealth['jobs'] | undefined;
   workers: EndpointHealth['workers'] | undefined;
   /** Those of its workers that are not TERMINATED, the newest first. */
@@ -24,7 +27,9 @@ interface EndpointState {
 /** Members that the key may not read are undefined. @throws ApiError, UnreachableError */
 export async function readState(caller: ApiCaller, endpoint: string): Promise<EndpointState> {
   const health = callOf(JOB_ROUTES.getEndpointHealth, { endpoint });
-  const [counts, pods, decisions] = await Promise.all([
+  const activity = callOf(ACTIVITY_ROUTES.getEndpointActivity, { endpoint });
+  const [now, counts, pods, decisions] = await Promise.all([
+    readIfAllowed(() => caller.json<EndpointOverview>(activity)),
     readIfAllowed(() => caller.json<EndpointHealth>(health)),
     readIfAllowed(() => connectPods(caller).page({ limit: PODS_READ })),
     readIfAllowed(() => connectEndpoints(caller).decisions(endpoint).page({ limit: 1 })),
@@ -34,6 +39,7 @@ export async function readState(caller: ApiCaller, endpoint: string): Promise<En
   );
   const [last] = decisions?.items ?? [];
   return {
+    state: now?.state,
     jobs: counts?.jobs,
     workers: counts?.workers,
     pods: own?.map(({ id, reason, status }) => ({ id, status, reason })),

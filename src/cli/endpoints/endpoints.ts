@@ -153,7 +153,7 @@ export const endpointsCommands: CommandGroup = {
   verbs: {
     ...defineResourceVerbs(kind),
     show: defineApiVerb({
-      summary: 'print one endpoint with its state: jobs, workers, pods, last scaling decision',
+      summary: 'print one endpoint with its state, jobs, workers, pods, last scaling decision',
       description: [
         'The record says what the endpoint should be, and `live` what it is now. A part of `live` that the key may not ' +
           'read is left out.',

@@ -13,7 +13,11 @@ export interface ClusterActivityOptions {
   client: NodeClient;
 }
 
-const answer = z.record(z.string(), endpointActivity);
+/** Nodes of the version before do not send the rate. */
+const answer = z.record(
+  z.string(),
+  endpointActivity.extend({ failureRate: endpointActivity.shape.failureRate.default(null) }),
+);
 
 /** Each node is asked once. Endpoints of a node that does not answer are missing. Never rejects. */
 export async function readClusterActivity(

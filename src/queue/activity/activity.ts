@@ -62,7 +62,7 @@ export class QueueActivity {
       oldestWaitMs: oldest === null ? null : Math.max(0, now - oldest),
       waitReason: next ? await waits.describe(next) : null,
       jobsPerSecond: this.#recorder.jobsPerSecond(endpointId),
-      failedLastHour: this.#recorder.countFailed(endpointId),
+      ...this.#recorder.countFailures(endpointId),
       workers: this.#countWorkers(endpointId, await findScaling(endpointId)),
     };
   }

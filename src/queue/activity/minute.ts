@@ -15,6 +15,8 @@ const storedMinute = z.object({
   timedOut: count.default(0),
   cancelled: count.default(0),
   retried: count.default(0),
+  /** Of those that failed: the handler's schema refused the input. */
+  refused: count.default(0),
   /** Jobs at the end of the minute. */
   queued: count.default(0),
   running: count.default(0),

@@ -58,7 +58,7 @@ interface Recorded {
   createdAt: number;
   /** Counters of the endpoint at the last observation. */
   totals: Counted;
-  times: { wait: readonly number[]; execution: readonly number[] };
+  times: { wait: readonly number[]; execution: readonly number[]; refused: number };
   observedAt: number;
   /** The minute under way. */
   minute: Minute;
@@ -66,13 +66,16 @@ interface Recorded {
   hour: Hour;
   /** Hours of which the store lacks minutes, the oldest first: a write may have failed. */
   unwritten: Hour[];
-  /** FAILED and TIMED_OUT jobs of the minutes of the last hour that are over. */
-  failures: { at: number; count: number }[];
+  /** Ends of jobs in the minutes of the last hour that are over. */
+  ends: Ends[];
   /** Ended jobs, at the last observations. */
   ended: { at: number; count: number }[];
   /** The last minute that was written was not quiet. */
   wasActive: boolean;
 }
+
+/** Jobs that ended in a minute, without CANCELLED ones. */
+type Ends = Pick<Minute, 'at' | 'completed' | 'failed' | 'timedOut' | 'refused'>;
 
 export class ActivityRecorder {
   readonly #options: RecorderOptions;
@@ -107,13 +110,19 @@ export class ActivityRecorder {
     return ((last.count - first.count) / (last.at - first.at)) * MS_PER_S;
   }
 
-  /** FAILED and TIMED_OUT, of about the last hour. From memory: an overview asks for many endpoints at once. */
-  countFailed(endpointId: string): number {
+  /** Of about the last hour. From memory: an overview asks for many endpoints at once. */
+  countFailures(endpointId: string): Pick<EndpointActivity, 'failedLastHour' | 'failureRate'> {
     const recorded = this.#recorded.get(endpointId);
-    if (!recorded) return 0;
     const since = this.#options.clock.now() - HOUR_MS - MINUTE_MS;
-    const recent = recorded.failures.filter(({ at }) => at > since);
-    return recent.reduce((sum, { count }) => sum + count, countFailures(recorded.minute));
+    const recent = recorded?.ends.filter(({ at }) => at > since) ?? [];
+    let [failed, judged, refused] = [0, 0, 0];
+    for (const ends of recorded ? [...recent, recorded.minute] : []) {
+      failed += ends.failed + ends.timedOut;
+      refused += ends.refused;
+      judged += ends.completed + ends.failed + ends.timedOut - ends.refused;
+    }
+    const failureRate = judged > 0 ? Math.max(0, failed - refused) / judged : null;
+    return { failedLastHour: failed, failureRate };
   }
 
   /** The minutes that begin at this time or later, the one under way included; the oldest first. */
@@ -191,6 +200,9 @@ export class ActivityRecorder {
       );
       recorded.times = { ...recorded.times, [kind]: [...counts] };
     }
+    const refused = of?.refused ?? 0;
+    minute.refused += Math.max(0, refused - recorded.times.refused);
+    recorded.times.refused = refused;
     const seconds = Math.max(0, now - recorded.observedAt) / MS_PER_S;
     recorded.observedAt = now;
     minute.queued = endpoint.inQueue;
@@ -210,8 +222,9 @@ export class ActivityRecorder {
     const { minute, totals, unwritten } = recorded;
     if (minute.at >= at) return;
     recorded.minute = createMinute(at);
-    const failures = [...recorded.failures, toFailure(minute)];
-    recorded.failures = failures.filter((each) => each.count > 0 && each.at >= at - HOUR_MS);
+    recorded.ends = [...recorded.ends, toEnds(minute)].filter(
+      (ends) => hasEnds(ends) && ends.at >= at - HOUR_MS,
+    );
     // One quiet minute ends a line that would otherwise go on.
     const isWorth = !isQuiet(minute) || recorded.wasActive;
     recorded.wasActive = !isQuiet(minute);
@@ -256,7 +269,7 @@ export class ActivityRecorder {
     const rows = await store.read((tx) => tx.resources({ kind: KIND, parent: id, limit: 2 }));
     const hours = rows.map(({ body }) => storedHour.parse(JSON.parse(body)));
     const [stored] = hours;
-    const failures = hours.flatMap((each) => each.minutes.map(toFailure));
+    const ends = hours.flatMap((each) => each.minutes.map(toEnds));
     const isNew = endpoint.createdAt >= this.#startedAt;
     const totals = { ...(isNew ? NO_TOTALS : readTotals(endpoint)), ...stored?.totals };
     const of = times().get(id);
@@ -266,12 +279,15 @@ export class ActivityRecorder {
     const recorded: Recorded = {
       createdAt: endpoint.createdAt,
       totals,
-      times: { wait: [...(of?.wait.counts ?? [])], execution: [...(of?.execution.counts ?? [])] },
+      times: {
+        ...{ wait: [...(of?.wait.counts ?? [])], execution: [...(of?.execution.counts ?? [])] },
+        refused: of?.refused ?? 0,
+      },
       observedAt: now,
       minute: createMinute(Math.floor(now / MINUTE_MS) * MINUTE_MS),
       hour: { at: hour, minutes, totals },
       unwritten: [],
-      failures: failures.filter((each) => each.count > 0 && each.at >= now - HOUR_MS - MINUTE_MS),
+      ends: ends.filter((each) => hasEnds(each) && each.at >= now - HOUR_MS - MINUTE_MS),
       ended: [],
       wasActive: stored !== undefined,
     };
@@ -284,12 +300,12 @@ const NO_TOTALS: Counted = {
   ...{ submitted: 0, completed: 0, failed: 0, timedOut: 0, cancelled: 0, retried: 0 },
 };
 
-function countFailures({ failed, timedOut }: Minute): number {
-  return failed + timedOut;
+function toEnds({ at, completed, failed, refused, timedOut }: Minute): Ends {
+  return { at, completed, failed, refused, timedOut };
 }
 
-function toFailure(minute: Minute): Recorded['failures'][number] {
-  return { at: minute.at, count: countFailures(minute) };
+function hasEnds({ completed, failed, timedOut }: Ends): boolean {
+  return completed + failed + timedOut > 0;
 }
 
 function readTotals(endpoint: StoredEndpoint): Counted {

@@ -53,6 +53,7 @@ function merge(sum: Minute, next: Minute): Minute {
       running: Math.max(sum.workers.running, next.workers.running),
       draining: Math.max(sum.workers.draining, next.workers.draining),
     },
+    refused: sum.refused + next.refused,
     workerSeconds: sum.workerSeconds + next.workerSeconds,
     cost: sum.cost + next.cost,
     wait: addCounts(sum.wait, next.wait),

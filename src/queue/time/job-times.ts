@@ -20,6 +20,8 @@ export interface EndpointTimes {
   wait: TimeCounts;
   /** Of the last attempt of each job that ended. */
   execution: TimeCounts;
+  /** Jobs that FAILED because the handler's schema refused their input. */
+  refused: number;
 }
 
 export class JobTimes {
@@ -39,6 +41,8 @@ export class JobTimes {
     } else if (before.status === 'IN_PROGRESS' && isTerminal(job.status)) {
       const wholeMs = (job.endedAt ?? job.startedAt) - job.startedAt;
       this.#add(job.endpointId, 'execution', job.executionMs ?? wholeMs);
+      const isRefused = job.status === 'FAILED' && job.error?.code === 'input_invalid';
+      if (isRefused) this.#of(job.endpointId).refused += 1;
     }
   }
 
@@ -47,19 +51,24 @@ export class JobTimes {
     this.#times.delete(endpointId);
   }
 
-  #add(endpointId: string, kind: keyof EndpointTimes, ms: number): void {
+  #of(endpointId: string): EndpointTimes {
     let times = this.#times.get(endpointId);
     if (!times) {
-      times = { wait: createCounts(), execution: createCounts() };
+      times = { wait: createCounts(), execution: createCounts(), refused: 0 };
       this.#times.set(endpointId, times);
     }
+    return times;
+  }
+
+  #add(endpointId: string, kind: 'wait' | 'execution', ms: number): void {
     // A clock that was set back must not make sums fall.
     const seconds = Math.max(0, ms) / 1_000;
     const at = TIME_BUCKETS_S.findIndex((bound) => seconds <= bound);
-    const { counts } = times[kind];
+    const times = this.#of(endpointId)[kind];
+    const { counts } = times;
     const index = at < 0 ? TIME_BUCKETS_S.length : at;
     counts[index] = (counts[index] ?? 0) + 1;
-    times[kind].sumSeconds += seconds;
+    times.sumSeconds += seconds;
   }
 }
 

@@ -8,13 +8,18 @@ import { ENDPOINT_TYPES } from './endpoint.ts';
 const count = z.int().min(0);
 const ms = z.number().min(0);
 
+/** Share of the last hour's jobs that failed from which an endpoint is `failing`. */
+export const FAILING_RATE = 0.1;
+
 /** What is worst at an endpoint; the order is that of the overview. */
 export const ENDPOINT_STATES = [
   'unreachable',
   'blocked',
+  'rollout_failed',
   'failing',
   'waiting',
   'running',
+  'ready',
   'idle',
 ] as const;
 export type EndpointState = (typeof ENDPOINT_STATES)[number];
@@ -34,6 +39,15 @@ export const endpointActivity = z.object({
   waitReason: waitReason.nullable().describe('Why the next job waits; null if none waits'),
   jobsPerSecond: z.number().min(0).describe('Ended jobs, over about the last minute'),
   failedLastHour: count.describe('FAILED and TIMED_OUT jobs'),
+  failureRate: z
+    .number()
+    .min(0)
+    .max(1)
+    .nullable()
+    .describe(
+      'Share of the jobs that ended in the last hour that are FAILED or TIMED_OUT. CANCELLED jobs and inputs that the ' +
+        "handler's schema refused do not count. null: no job ended",
+    ),
   workers: workerStates,
 });
 export type EndpointActivity = z.infer<typeof endpointActivity>;
@@ -45,8 +59,10 @@ const endpointOverview = z.object({
   state: z
     .enum(ENDPOINT_STATES)
     .describe(
-      '`unreachable`: no node answers for the endpoint now. `blocked`: jobs wait, and no worker is connected. `failing`: ' +
-        'jobs failed in the last hour. `waiting`: jobs wait for workers. `running`: jobs run. `idle`: no jobs',
+      '`unreachable`: no node answers for the endpoint now. `blocked`: jobs wait, and no worker is connected or starting. ' +
+        '`rollout_failed`: the last deployment of a version failed; `rollout` of the endpoint has the reason. ' +
+        `\`failing\`: \`failureRate\` is ${FAILING_RATE} or more. \`waiting\`: jobs wait for workers. \`running\`: jobs run. ` +
+        '`ready`: no jobs, and a worker is connected. `idle`: no jobs and no workers',
     ),
   ...endpointActivity.shape,
 });
@@ -64,6 +80,9 @@ const seriesPoint = z.object({
   at: z.int().describe('Unix ms of the start of the step'),
   ...{ submitted: count, completed: count, failed: count, timedOut: count, cancelled: count },
   retried: count,
+  refused: count.describe(
+    "FAILED because the handler's schema refused the input; part of `failed`",
+  ),
   queued: count.describe('Highest number of queued jobs'),
   running: count.describe('Highest number of running jobs'),
   oldestWaitMs: ms.describe('Longest wait of a job that was queued'),
@@ -89,6 +108,13 @@ export const MIN_STEP_MS = 60_000;
 
 const NO_WORKERS = { starting: 0, idle: 0, running: 0, draining: 0 };
 
+const OVERVIEW_EXAMPLE = {
+  ...{ id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'echo', type: 'QUEUE' as const },
+  ...{ state: 'running' as const, waiting: 0, running: 2, oldestWaitMs: null, waitReason: null },
+  ...{ jobsPerSecond: 1.5, failedLastHour: 0, failureRate: 0 },
+  workers: { ...NO_WORKERS, running: 2 },
+};
+
 const time = z.int().min(0).exactOptional();
 
 export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES, {
@@ -98,15 +124,13 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
       'Endpoints for whose jobs the key has `jobs:read`. All callers share an answer that is up to one second old.',
     answers: answerJson(overview, 'The endpoints.', {
       at: 1_768_469_412_000,
-      endpoints: [
-        {
-          ...{ id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'echo', type: 'QUEUE' },
-          ...{ state: 'running', waiting: 0, running: 2, oldestWaitMs: null, waitReason: null },
-          ...{ jobsPerSecond: 1.5, failedLastHour: 0 },
-          workers: { ...NO_WORKERS, running: 2 },
-        },
-      ],
+      endpoints: [OVERVIEW_EXAMPLE],
     }),
+  },
+  getEndpointActivity: {
+    summary: 'Show what happens at an endpoint now',
+    description: 'As in the overview.',
+    answers: answerJson(endpointOverview, 'The endpoint.', OVERVIEW_EXAMPLE),
   },
   getEndpointSeries: {
     summary: 'Show what happened at an endpoint, as a time series',
@@ -125,7 +149,7 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
       points: [
         {
           ...{ at: 1_768_469_400_000, submitted: 60, completed: 59, failed: 1, timedOut: 0 },
-          ...{ cancelled: 0, retried: 2, queued: 3, running: 2, oldestWaitMs: 800 },
+          ...{ cancelled: 0, retried: 2, refused: 0, queued: 3, running: 2, oldestWaitMs: 800 },
           ...{ waitMs: { p50: 20, p95: 640 }, executionMs: { p50: 900, p95: 1_800 } },
           ...{ workers: { ...NO_WORKERS, running: 2 }, workerSeconds: 120, cost: 0.12 },
         },

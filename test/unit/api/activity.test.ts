@@ -1,6 +1,11 @@
 // GET /v1/overview and GET /v1/endpoints/<id>/series.
 import { describe, expect, it } from 'vitest';
-import { endpointSeries, overview } from '../../../src/wire/resources/activity.ts';
+import { judgeEndpoint } from '../../../src/api/overviews.ts';
+import {
+  type EndpointActivity,
+  endpointSeries,
+  overview,
+} from '../../../src/wire/resources/activity.ts';
 import { ENDPOINT, type Platform, startPlatform } from './platform.ts';
 
 const HOUR_MS = 3_600_000;
@@ -50,6 +55,40 @@ describe('the overview', () => {
     const shown = await Promise.all([readOverview(platform), readOverview(platform)]);
     expect(shown[0]).toMatchObject([{ id: ENDPOINT, state: 'unreachable' }]);
     expect(reads).toBe(1);
+  });
+});
+
+describe('the state of an endpoint', () => {
+  const workers = { starting: 0, idle: 1, running: 0, draining: 0 };
+  const quiet: EndpointActivity = {
+    ...{ waiting: 0, running: 0, oldestWaitMs: null, waitReason: null, jobsPerSecond: 0 },
+    ...{ failedLastHour: 0, failureRate: null, workers },
+  };
+  const waits = { waiting: 1, oldestWaitMs: 5 };
+  const nobody = { ...workers, idle: 0 };
+
+  it.each<[string, Partial<EndpointActivity>, string]>([
+    ['no jobs, and a worker', {}, 'ready'],
+    ['no jobs and no worker', { workers: nobody }, 'idle'],
+    ['a job that waits without a worker', { ...waits, workers: nobody }, 'blocked'],
+    ['a worker that starts', { ...waits, workers: { ...nobody, starting: 1 } }, 'waiting'],
+    ['a busy worker', { ...waits, running: 1 }, 'waiting'],
+    ['a running job', { running: 1 }, 'running'],
+    ['1 failure of 100', { failedLastHour: 1, failureRate: 0.01 }, 'ready'],
+    ['1 failure of 10', { failedLastHour: 1, failureRate: 0.1 }, 'failing'],
+    ['refused inputs only', { failedLastHour: 9, failureRate: null }, 'ready'],
+  ])('with %s', (_case, activity, state) => {
+    expect(judgeEndpoint({ ...quiet, ...activity }, undefined)).toBe(state);
+  });
+
+  it('is unreachable if no node answers', () => {
+    expect(judgeEndpoint(undefined, undefined)).toBe('unreachable');
+  });
+
+  it('is the same for one endpoint and in the overview', async () => {
+    const platform = await startPlatform();
+    const one = await platform.call(`/v1/endpoints/${ENDPOINT}/activity`);
+    expect(await one.json()).toEqual((await readOverview(platform))[0]);
   });
 });
 

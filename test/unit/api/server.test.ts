@@ -294,6 +294,7 @@ describe('the platform reports', () => {
       expect(text).toContain(`millrace_endpoint_info{${name}} 1`);
       expect(text).toContain('millrace_jobs_ended_total{endpoint="demo",status="COMPLETED"} 1');
       expect(text).toContain('millrace_workers{endpoint="demo",state="idle"} 1');
+      expect(text).toContain('millrace_endpoint_state{endpoint="demo",state="waiting"} 1');
       expect(text).toContain('millrace_build_info{version="1.2.3"} 1');
       expect(text).toMatch(/duration_seconds_count\{[^}]*route="\/v2\/:endpoint\/run"[^}]*\} 2/);
       expect(text).toContain('nodejs_eventloop_lag_seconds');

@@ -1,16 +1,26 @@
 // What all pages of one endpoint share: its name, its state, and the tabs between them.
 import type { ComponentChildren } from 'preact';
-import type { EndpointRecord } from '../../../../src/client.ts';
+import { callOf } from '../../../../src/client/api-caller.ts';
+import type { EndpointHealth, EndpointRecord } from '../../../../src/client.ts';
+import type { EndpointOverview } from '../../../../src/wire/resources/activity.ts';
+import { ACTIVITY_ROUTES, JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { Badge } from '../../parts/badge.tsx';
 import { PageHead, type Tab, Tabs } from '../../parts/page-head.tsx';
 import { Problem } from '../../parts/problem.tsx';
-import { platform } from '../../platform/calls.ts';
+import { caller, platform } from '../../platform/calls.ts';
 import { type Live, type Polled, usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
-import { type EndpointState, judge, readHealth } from './states.ts';
+import { judge } from './states.ts';
 
 const RECORD_EVERY_MS = 3_000;
+
+/** Without counts and activity if the key may not read jobs. */
+export interface EndpointState {
+  endpoint: EndpointRecord;
+  health: EndpointHealth | undefined;
+  activity: EndpointOverview | undefined;
+}
 
 interface FrameProps {
   id: string;
@@ -18,14 +28,14 @@ interface FrameProps {
   tab: string;
   /** Undefined until it is known, or if the key may not read it. */
   endpoint: EndpointRecord | undefined;
-  state?: EndpointState | undefined;
+  state?: EndpointOverview['state'] | undefined;
   actions?: ComponentChildren;
   children: ComponentChildren;
 }
 
 export function EndpointFrame({ actions, children, endpoint, id, state, tab }: FrameProps) {
   const base = pathOf(id);
-  const judgement = state && judge(state);
+  const judgement = judge(state, endpoint);
   return (
     <>
       <PageHead
@@ -76,11 +86,20 @@ export function useEndpointState(id: string): Polled<EndpointState | null> {
   return usePolled({
     key: `state ${id}`,
     load: async (signal) => {
-      const [endpoint, health] = await Promise.all([
+      const of = { endpoint: id };
+      const mayCount = may('jobs:read', id);
+      const [endpoint, health, activity] = await Promise.all([
         may('endpoints:read', id) ? platform.endpoints.get(id, { signal }) : null,
-        may('jobs:read', id) ? readHealth(id, signal) : undefined,
+        mayCount
+          ? caller.json<EndpointHealth>({ ...callOf(JOB_ROUTES.getEndpointHealth, of), signal })
+          : undefined,
+        mayCount
+          ? caller.json<EndpointOverview>({
+              ...{ ...callOf(ACTIVITY_ROUTES.getEndpointActivity, of), signal },
+            })
+          : undefined,
       ]);
-      return endpoint && { endpoint, health };
+      return endpoint && { endpoint, health, activity };
     },
     everyMs: 1_000,
     live: watchState(id),
@@ -90,10 +109,13 @@ export function useEndpointState(id: string): Polled<EndpointState | null> {
 function watchState(id: string): Live<EndpointState> | undefined {
   if (!may('endpoints:read', id)) return undefined;
   return may('jobs:read', id)
-    ? liveFrom([TOPICS.endpoint(id), TOPICS.health(id)], (endpoint, health) => ({
-        ...{ endpoint, health },
-      }))
-    : liveFrom([TOPICS.endpoint(id)], (endpoint) => ({ endpoint, health: undefined }));
+    ? liveFrom(
+        [TOPICS.endpoint(id), TOPICS.health(id), TOPICS.activity(id)],
+        (endpoint, health, activity) => ({ endpoint, health, activity }),
+      )
+    : liveFrom([TOPICS.endpoint(id)], (endpoint) => ({
+        ...{ endpoint, health: undefined, activity: undefined },
+      }));
 }
 
 /** Only if nothing is known: what was loaded before stays. */

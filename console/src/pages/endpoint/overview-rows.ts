@@ -1,4 +1,4 @@
-// The rows of the overview: what happens at each endpoint, and its state in a word.
+// The rows of the overview: what happens at each endpoint.
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { EndpointRecord } from '../../../../src/client.ts';
 import type { EndpointOverview, Overview } from '../../../../src/wire/resources/activity.ts';
@@ -7,7 +7,6 @@ import { caller, platform } from '../../platform/calls.ts';
 import type { Live } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
-import type { Judgement } from './states.ts';
 
 export interface ShownEndpoint {
   id: string;
@@ -47,28 +46,4 @@ function joinRows({ endpoints }: Overview, records: readonly EndpointRecord[]): 
       .filter(({ id }) => !seen.has(id))
       .map((record) => ({ id: record.id, name: record.name, activity: undefined, record })),
   ];
-}
-
-export function judge({ activity, record }: ShownEndpoint): Judgement {
-  if (record?.rollout?.state === 'FAILED') {
-    return { text: 'Rollout failed', tone: 'bad', title: record.rollout.reason ?? '' };
-  }
-  if (!activity) return { text: 'Unknown', tone: 'plain', title: 'The key may not read its jobs' };
-  if (activity.state !== 'idle') return JUDGEMENTS[activity.state];
-  const { idle, running } = activity.workers;
-  return idle + running > 0 ? { text: 'Ready', tone: 'good' } : { text: 'Idle', tone: 'plain' };
-}
-
-const JUDGEMENTS: Readonly<Record<Exclude<EndpointOverview['state'], 'idle'>, Judgement>> = {
-  unreachable: { text: 'Unreachable', tone: 'bad', title: 'No node answers for it now' },
-  blocked: { text: 'No worker', tone: 'bad', title: 'Jobs wait, and no worker is connected' },
-  failing: { text: 'Failing', tone: 'warn', title: 'Jobs failed in the last hour' },
-  waiting: { text: 'Waiting', tone: 'warn', title: 'Jobs wait for a worker' },
-  running: { text: 'Running', tone: 'busy' },
-};
-
-/** The platform has sorted the rest. */
-export function sortByTrouble(endpoints: readonly ShownEndpoint[]): ShownEndpoint[] {
-  const isBad = (endpoint: ShownEndpoint) => (judge(endpoint).tone === 'bad' ? 0 : 1);
-  return endpoints.toSorted((a, b) => isBad(a) - isBad(b));
 }

@@ -1,14 +1,15 @@
 // The state of one endpoint: its counts, what waits and why, its workers, and the scaler's decisions.
+import type { WaitReason } from '../../../../src/client.ts';
 import { Block } from '../../parts/block.tsx';
 import { Figures } from '../../parts/figures/figures.tsx';
+import { Time } from '../../parts/time.tsx';
 import { may } from '../../platform/session.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { Charts } from './charts.tsx';
 import { Decisions } from './decisions.tsx';
-import { EndpointFrame, LoadProblem, useEndpointState } from './frame.tsx';
+import { EndpointFrame, type EndpointState, LoadProblem, useEndpointState } from './frame.tsx';
+import { RolloutState } from './rollout-state.tsx';
 import { RunningJobs } from './running-jobs.tsx';
-import type { EndpointState } from './states.ts';
-import { Waits } from './waits.tsx';
 import { Workers } from './workers.tsx';
 
 export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
@@ -16,16 +17,35 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
   const state = polled.data ?? undefined;
   const isManaged = state !== undefined && state.endpoint.templateId !== null;
   return (
-    <EndpointFrame id={id} tab="" endpoint={state?.endpoint} state={state}>
+    <EndpointFrame id={id} tab="" endpoint={state?.endpoint} state={state?.activity?.state}>
       <LoadProblem polled={polled} />
       {state && <Counts state={state} />}
-      {state?.health && state.health.jobs.inQueue > 0 && <Waits id={id} />}
+      {state?.endpoint.rollout?.state === 'FAILED' && (
+        <RolloutState rollout={state.endpoint.rollout} />
+      )}
+      {state?.activity?.waitReason && <Waits reason={state.activity.waitReason} />}
       {state?.health && <Charts id={id} isPriced={isManaged} />}
       {isManaged && may('pods:read') && <Workers id={id} />}
       {isManaged && <Decisions id={id} />}
       {state && !isManaged && <Unmanaged state={state} />}
       {state && !isManaged && may('jobs:read', id) && <RunningJobs id={id} />}
     </EndpointFrame>
+  );
+}
+
+function Waits({ reason: { message, until } }: { reason: WaitReason }) {
+  return (
+    <section class="note">
+      <h2>Why jobs wait</h2>
+      <p>
+        {message}{' '}
+        {until !== undefined && (
+          <span class="muted">
+            (next attempt <Time at={until} />)
+          </span>
+        )}
+      </p>
+    </section>
   );
 }
 

@@ -1,41 +1,31 @@
-// The state of endpoints in one word, from their counts of jobs and workers.
-
-import { callOf } from '../../../../src/client/api-caller.ts';
-import type { EndpointHealth, EndpointRecord } from '../../../../src/client.ts';
-import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
+// The state of an endpoint, which the platform judges, in the words and tones of all pages.
+import type { EndpointRecord } from '../../../../src/client.ts';
+import type { EndpointOverview } from '../../../../src/wire/resources/activity.ts';
 import type { Tone } from '../../parts/badge.tsx';
-import { caller } from '../../platform/calls.ts';
 
-export interface EndpointState {
-  endpoint: EndpointRecord;
-  /** Undefined if the key may not read it, and for endpoints without a queue. */
-  health: EndpointHealth | undefined;
-}
-
-export function readHealth(endpoint: string, signal: AbortSignal): Promise<EndpointHealth> {
-  return caller.json<EndpointHealth>({
-    ...callOf(JOB_ROUTES.getEndpointHealth, { endpoint }),
-    signal,
-  });
-}
-
-export interface Judgement {
+interface Judgement {
   text: string;
   tone: Tone;
   title?: string;
 }
 
-export function judge({ endpoint, health }: EndpointState): Judgement {
-  if (endpoint.rollout?.state === 'FAILED') {
-    return { text: 'Rollout failed', tone: 'bad', title: endpoint.rollout.reason ?? '' };
-  }
-  if (!health) return { text: 'Ready', tone: 'plain' };
-  const { jobs, workers } = health;
-  const connected = workers.idle + workers.running;
-  if (jobs.inQueue > 0 && connected === 0) {
-    return { text: 'No worker', tone: 'bad', title: 'Jobs wait, and no worker is connected' };
-  }
-  if (jobs.inQueue > 0) return { text: 'Waiting', tone: 'warn', title: 'Jobs wait for a worker' };
-  if (jobs.inProgress > 0) return { text: 'Running', tone: 'busy' };
-  return connected > 0 ? { text: 'Ready', tone: 'good' } : { text: 'Idle', tone: 'plain' };
+const JUDGEMENTS: Readonly<Record<EndpointOverview['state'], Judgement>> = {
+  unreachable: { text: 'Unreachable', tone: 'bad', title: 'No node answers for the endpoint' },
+  blocked: { text: 'No workers', tone: 'bad', title: 'Jobs wait, and no worker is connected' },
+  rollout_failed: { text: 'Rollout failed', tone: 'bad' },
+  failing: { text: 'Failing', tone: 'warn', title: '10 % or more of the last hour’s jobs failed' },
+  waiting: { text: 'Waiting', tone: 'warn', title: 'Jobs wait for a worker' },
+  running: { text: 'Running', tone: 'busy' },
+  ready: { text: 'Ready', tone: 'good' },
+  idle: { text: 'Idle', tone: 'plain' },
+};
+
+/** A key that may not read the endpoint's jobs does not get its state, only that of its rollout. */
+export function judge(
+  state: EndpointOverview['state'] | undefined,
+  record: EndpointRecord | undefined,
+): Judgement | undefined {
+  const isFailed = record?.rollout?.state === 'FAILED';
+  if (state) return JUDGEMENTS[state];
+  return isFailed ? JUDGEMENTS.rollout_failed : undefined;
 }

@@ -1,7 +1,6 @@
 // The versions of an endpoint's handler, the state of the rollout, and the way back to an earlier version.
 import type { EndpointRecord, VersionRecord } from '../../../../src/client.ts';
-import { Badge, type Tone } from '../../parts/badge.tsx';
-import { Block } from '../../parts/block.tsx';
+import { Badge } from '../../parts/badge.tsx';
 import { sayBytes } from '../../parts/bytes.ts';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
@@ -13,6 +12,7 @@ import { may } from '../../platform/session.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, LoadProblem, useEndpoint } from './frame.tsx';
+import { RolloutState } from './rollout-state.tsx';
 
 const COLUMNS = [
   { name: 'Version', isNumber: true },
@@ -102,36 +102,5 @@ function Row({ endpoint, reload, version }: RowProps) {
         )}
       </td>
     </tr>
-  );
-}
-
-type Rollout = NonNullable<EndpointRecord['rollout']>;
-
-const STATES: Readonly<Record<Rollout['state'], { text: string; tone: Tone }>> = {
-  CHECKING: { text: 'Checking: one worker has to load it', tone: 'busy' },
-  ROLLING: { text: 'Rolling: the other workers are being replaced', tone: 'busy' },
-  DONE: { text: 'Done', tone: 'good' },
-  FAILED: { text: 'Failed: the earlier version goes on', tone: 'bad' },
-};
-
-function RolloutState({ rollout }: { rollout: Rollout }) {
-  const { endedAt, reason, startedAt, state, version, workersReady, workersTotal } = rollout;
-  return (
-    <section class="note">
-      <h2>
-        Rollout of version {version} <Badge {...STATES[state]} />
-      </h2>
-      <p class="muted">
-        Started <Time at={startedAt} />
-        {endedAt === null ? (
-          `; ${workersReady} of ${workersTotal} workers run it.`
-        ) : (
-          <>
-            , ended <Time at={endedAt} />.
-          </>
-        )}
-      </p>
-      {reason && <Block text={reason} label="Reason" />}
-    </section>
   );
 }

@@ -236,6 +236,25 @@ describe('the activity of now', () => {
     expect(await count()).toBe(0);
   });
 
+  it('counts inputs that the schema refused neither as failures nor as jobs in the failure rate', async () => {
+    const refused: Outcome = {
+      ...{ kind: 'failed', executionMs: 1, retry: 'never' },
+      error: { code: 'input_invalid', message: 'input.text: expected a string' },
+    };
+    const now = () => platform.queue.activity.now(ENDPOINT);
+    expect(await now()).toMatchObject({ failureRate: null });
+    for (let count = 0; count < 3; count += 1) await runJob(refused);
+    await pass(20_000);
+    expect(await now()).toMatchObject({ failedLastHour: 3, failureRate: null });
+    await runJob(failed);
+    for (let count = 0; count < 3; count += 1) await runJob(completed);
+    await pass(2 * MINUTE_MS);
+    expect(await now()).toMatchObject({ failedLastHour: 4, failureRate: 0.25 });
+    await platform.restart(5_000);
+    await pass(10_000);
+    expect(await now()).toMatchObject({ failedLastHour: 4, failureRate: 0.25 });
+  });
+
   it('reads no row of the series, because an overview asks for many endpoints at once', async () => {
     await runJob(failed);
     await pass(2 * MINUTE_MS);
