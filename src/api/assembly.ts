@@ -212,6 +212,12 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     endpoints,
     clock,
     read: options.readActivity ?? ((ids) => readActivity(queue, ids)),
+    readFailed:
+      options.readFailed ??
+      (async (ids, listing) => ({
+        ...(await queue.jobs.listFailed(ids, listing)),
+        unreachable: [],
+      })),
   });
   const events = openEvents({ ...options, overviews, forwarder, watches });
   metrics.countEvents(events.hub);

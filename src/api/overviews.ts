@@ -5,6 +5,7 @@ import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../control/keys/keys.ts';
 import { allows } from '../control/keys/scope-grants.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
+import type { FailedListing, FailedPage } from '../queue/failed-jobs.ts';
 import { ProblemError } from '../wire/problem.ts';
 import {
   ENDPOINT_STATES,
@@ -12,8 +13,11 @@ import {
   type EndpointOverview,
   type EndpointState,
   FAILING_RATE,
+  type FailedJobList,
   type Overview,
 } from '../wire/resources/activity.ts';
+import { requireOwnEndpoint, requireScope } from './http/auth.ts';
+import { describeNext } from './http/paging.ts';
 
 /** Answers are at most so old, ms. */
 const SHARED_MS = 1_000;
@@ -21,10 +25,17 @@ const SHARED_MS = 1_000;
 const MAX_ENDPOINTS = 1_000;
 
 export interface OverviewsOptions {
-  endpoints: Pick<Endpoints, 'all' | 'find' | 'nameOf'>;
+  endpoints: Pick<Endpoints, 'all' | 'find' | 'nameOf' | 'ownerOf' | 'resolve'>;
   clock: Clock;
   read: ReadActivity;
+  readFailed: ReadFailed;
 }
+
+/** Lists failed jobs, whichever nodes serve the endpoints. `unreachable`: those of which nobody knows. */
+export type ReadFailed = (
+  endpointIds: readonly string[],
+  listing: FailedListing,
+) => Promise<FailedPage & { unreachable: string[] }>;
 
 interface Kept {
   at: number;
@@ -41,13 +52,37 @@ export class Overviews {
 
   /** Of the endpoints for whose jobs the key has `jobs:read`. */
   async read(holder: KeyHolder): Promise<Overview> {
-    const { clock, endpoints } = this.#options;
-    const mine = endpoints
+    const shown = await this.#show(this.#listReadable(holder));
+    return { at: this.#options.clock.now(), endpoints: shown.toSorted(compare) };
+  }
+
+  #listReadable(holder: KeyHolder): LiveEndpoint[] {
+    return this.#options.endpoints
       .all()
       .filter(({ id, userId }) => userId === holder.userId && allows(holder, 'jobs:read', id))
       .slice(0, MAX_ENDPOINTS);
-    const shown = await this.#show(mine);
-    return { at: clock.now(), endpoints: shown.toSorted(compare) };
+  }
+
+  /** Of the same endpoints, or of one of them. @throws ProblemError `forbidden`, `not_found` */
+  async listFailed(
+    holder: KeyHolder,
+    { endpoint, ...listing }: FailedListing & { endpoint?: string | undefined },
+  ): Promise<FailedJobList> {
+    const { endpoints, readFailed } = this.#options;
+    const id = endpoint === undefined ? undefined : endpoints.resolve(holder.userId, endpoint);
+    if (id !== undefined) {
+      requireOwnEndpoint(holder, id, endpoints);
+      requireScope(holder, 'jobs:read', id);
+    }
+    const ids = id === undefined ? this.#listReadable(holder).map((each) => each.id) : [id];
+    const { jobs, next, unreachable } = await readFailed(ids, listing);
+    return {
+      jobs: jobs.map(({ endpointId, position: _position, ...job }) => ({
+        ...job,
+        endpoint: { id: endpointId, name: endpoints.nameOf(endpointId) ?? endpointId },
+      })),
+      ...{ unreachable, ...describeNext(next) },
+    };
   }
 
   /** Of one endpoint; the caller has checked the rights. @throws ProblemError `not_found` */

@@ -23,6 +23,7 @@ import type { ServedRequest } from './http/guard.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
 import type { StoreStatus } from './metrics/store-status.ts';
+import type { ReadFailed } from './overviews.ts';
 import type { CatalogServices } from './routes/catalog-routes.ts';
 import type { AboutPlatform } from './routes/session-routes.ts';
 import type { WorkerAllowance } from './worker/worker-allowance.ts';
@@ -72,6 +73,8 @@ export interface ApiServerOptions {
   about?: (() => AboutPlatform) | undefined;
   /** Reads what happens at endpoints, whichever node serves them. Default: from the queue. */
   readActivity?: ReadActivity | undefined;
+  /** Lists failed jobs, whichever nodes serve the endpoints. Default: from the queue. */
+  readFailed?: ReadFailed | undefined;
   /** What a user uses of the quotas, whichever node counts it. Default: counted here. */
   readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
   /** The nodes that serve the platform. Default: none is known. */

@@ -1,8 +1,10 @@
 // Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog,
 // keys.
+import type { ErrorCode } from '../wire/job/job.ts';
+import type { FailedJobList } from '../wire/resources/activity.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
-import { CATALOG_ROUTES, RESOURCES } from '../wire/routes/routes.ts';
-import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
+import { ACTIVITY_ROUTES, CATALOG_ROUTES, RESOURCES } from '../wire/routes/routes.ts';
+import { ApiCaller, type ApiCallerOptions, callOf } from './api-caller.ts';
 import { type BillingClient, connectBilling } from './billing.ts';
 import { type BudgetsClient, connectBudgets } from './budgets.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
@@ -24,6 +26,18 @@ import { connectSession, type SessionClient } from './session.ts';
 type PlainName = Exclude<ResourceName, 'pods' | 'endpoints' | 'budgets'>;
 type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
 
+/** Which failed jobs are listed. */
+export interface FailedJobsOptions {
+  /** ID or name. Default: all endpoints for whose jobs the key has `jobs:read`. */
+  endpoint?: string | undefined;
+  /** Only jobs of which an attempt failed with this code. */
+  errorCode?: ErrorCode | undefined;
+  /** 1 to 100. Default 20. */
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  signal?: AbortSignal | undefined;
+}
+
 /**
  * Each call rejects with ApiError if the platform refuses it, and with UnreachableError if no
  * answer arrives. Calls that read or change are retried over short outages. Calls that create, act
@@ -43,6 +57,8 @@ export interface Platform extends PlainResources {
   readonly limits: LimitsClient;
   readonly nodes: NodesClient;
   readonly session: SessionClient;
+  /** FAILED and TIMED_OUT jobs of all endpoints, the newest first. */
+  failedJobs(options?: FailedJobsOptions): Promise<FailedJobList>;
   /**
    * Snapshots of topics such as `overview` and `job:<endpoint>/<job>`, the current one of each first: docs/events.md.
    * Connects again after each outage, and ends when the signal aborts or each topic has ended.
@@ -72,6 +88,8 @@ export function createPlatform(options: ApiCallerOptions): Platform {
     limits: connectLimits(caller),
     nodes: connectNodes(caller),
     session: connectSession(caller),
+    failedJobs: ({ signal, ...query } = {}) =>
+      caller.json<FailedJobList>({ ...callOf(ACTIVITY_ROUTES.listFailedJobs, {}), query, signal }),
     events: (topics, given) => readEvents(caller, topics, given),
   };
 }

@@ -4,6 +4,7 @@ import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts'
 import type { GrpcServer } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
+import type { ReadFailed } from '../api/overviews.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
@@ -30,6 +31,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   sessions: Sessions;
   /** Default: of the endpoints that `queue` serves. */
   readActivity?: ReadActivity | undefined;
+  /** Default: of the endpoints that `queue` serves. */
+  readFailed?: ReadFailed | undefined;
   /** What a user uses of the quotas. Default: counted here. */
   readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
   listNodes: () => Promise<NodeRecord[]>;
@@ -103,6 +106,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const about = () => ({ engine: compute.engineKind, nodes: countNodes() });
     const served = {
       readActivity: parts.readActivity,
+      readFailed: parts.readFailed,
       readUse: parts.readUse,
       listNodes: parts.listNodes,
       queue,

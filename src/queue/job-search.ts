@@ -4,8 +4,8 @@ import type { JobStatus } from '../wire/job/job.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 
 /** Jobs that one operation of the store looks at, and that one page looks at. */
-const SCANNED_AT_ONCE = 2_000;
-const MAX_SCANNED = 20_000;
+export const SCANNED_AT_ONCE = 2_000;
+export const MAX_SCANNED = 20_000;
 /** Positions are Unix µs. */
 const POSITIONS_PER_MS = 1_000;
 
@@ -18,10 +18,15 @@ export interface JobListing extends JobFilter {
   until?: number | undefined;
   before: number | undefined;
   limit: number;
+  /** With the starts of inputs and errors. */
+  hasPreviews?: boolean | undefined;
 }
 
 /** Filters besides the status. */
-export type JobCriteria = Omit<JobListing, 'endpointId' | 'status' | 'before' | 'limit'>;
+export type JobCriteria = Omit<
+  JobListing,
+  'endpointId' | 'status' | 'before' | 'limit' | 'hasPreviews'
+>;
 
 export function isFiltered(listing: JobListing): boolean {
   const { errorCode, idPart, since, until, workerId } = listing;

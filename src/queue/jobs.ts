@@ -20,6 +20,8 @@ import type { WaitReason } from '../wire/job/wait-reason.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { type FailedListing, type FailedPage, listFailed } from './failed-jobs.ts';
+import { describePreviews } from './job-previews.ts';
 import { isFiltered, type JobListing, searchJobs } from './job-search.ts';
 import { listLaterTypes } from './leases/gpu-order.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
@@ -267,10 +269,10 @@ export class Jobs {
 
   /** Newest first. A page of a filtered list may have few jobs, or none, and yet a next one. */
   async list(listing: JobListing): Promise<JobPage> {
-    const { clock, store } = this.#options;
+    const { store } = this.#options;
     if (isFiltered(listing)) {
       const { jobs, next } = await searchJobs(store, listing);
-      return { jobs: jobs.map((job) => toSummary(job, clock.now())), next };
+      return { jobs: await this.#summarize(jobs, listing), next };
     }
     const jobs = await store.read(function* (tx) {
       yield* readEndpoint(tx, listing.endpointId);
@@ -278,7 +280,19 @@ export class Jobs {
     });
     const page = jobs.slice(0, listing.limit);
     const next = jobs.length > page.length ? page.at(-1)?.position : undefined;
-    return { jobs: page.map((job) => toSummary(job, clock.now())), next };
+    return { jobs: await this.#summarize(page, listing), next };
+  }
+
+  async #summarize(jobs: readonly StoredJob[], { hasPreviews }: JobListing): Promise<JobSummary[]> {
+    const { clock, store } = this.#options;
+    const previews = hasPreviews ? await describePreviews(store, jobs) : [];
+    return jobs.map((job, index) => ({ ...toSummary(job, clock.now()), ...previews[index] }));
+  }
+
+  /** FAILED and TIMED_OUT jobs of several endpoints, the newest first. */
+  listFailed(endpointIds: readonly string[], listing: FailedListing): Promise<FailedPage> {
+    const { clock, store } = this.#options;
+    return listFailed(store, endpointIds, { listing, now: clock.now() });
   }
 
   /** Returns the handler's log of all attempts from byte `from` on. */

@@ -3,6 +3,7 @@
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { mergeFailed } from './failed-jobs.ts';
 import { type Queue, StoreUnavailableError } from './queue.ts';
 import type { Queues, WebhookCounts } from './queues.ts';
 import type { QueueSettings } from './settings.ts';
@@ -80,6 +81,12 @@ export class ShardedQueues implements Queues {
     setTtl: async (key, ttlMs) => this.of(key.endpointId).jobs.setTtl(key, ttlMs),
     purge: async (endpointId) => this.of(endpointId).jobs.purge(endpointId),
     list: async (listing) => this.of(listing.endpointId).jobs.list(listing),
+    listFailed: async (endpointIds, listing) => {
+      const ofQueues = Map.groupBy(endpointIds, (id) => this.#find(id));
+      const pages = [...ofQueues].map(([queue, ids]) => queue?.jobs.listFailed(ids, listing));
+      const found = (await Promise.all(pages)).filter((page) => page !== undefined);
+      return mergeFailed(found, listing.limit);
+    },
     log: async (key, from) => this.of(key.endpointId).jobs.log(key, from),
   };
 

@@ -1,7 +1,7 @@
 // The seam to the database: the records, and the verbs that read and write them. It does not decide
 // which changes are allowed; queue/lifecycle/lifecycle.ts does.
 
-import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
+import type { AttemptError, ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type {
   Deletion,
   Payload,
@@ -160,6 +160,14 @@ export interface JobSearch extends JobListing, JobFilter {
   scan: number;
 }
 
+/** What a list shows of a job besides its columns. */
+export interface JobPreview {
+  /** Null without one, and if it is too large to be read for a list. */
+  error: Pick<AttemptError, 'code' | 'message'> | null;
+  /** Its size if it is larger than the caller wants. */
+  input: Uint8Array | number;
+}
+
 export interface FoundJobs {
   /** Newest first; there may be fewer than `limit`, or none, before the search is at its end. */
   jobs: StoredJob[];
@@ -258,6 +266,8 @@ export interface Reader {
     key: JobKey,
     index: number,
   ): Step<Uint8Array | undefined>;
+  /** Undefined if the job is gone. */
+  jobPreview(key: JobKey, maxInputBytes: number): Step<JobPreview | undefined>;
   /** The payload of the job, if it is in a file. */
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined>;
   unusedPayloads(limit: number): Step<UnusedPayload[]>;

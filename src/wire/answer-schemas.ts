@@ -136,7 +136,7 @@ export const jobRecord = z.object({
     .describe('Why the job waits; set only while its status is IN_QUEUE'),
 }) satisfies z.ZodType<JobRecord>;
 
-const jobSummary = z.object({
+export const jobSummary = z.object({
   id: z.string(),
   status: jobStatus,
   attempt: count,
@@ -144,6 +144,15 @@ const jobSummary = z.object({
   delayTime: wholeMs,
   executionTime: wholeMs,
   workerId: z.string().exactOptional().describe('Of the running or the last attempt'),
+  error: z
+    .object({ code: errorCode, message: z.string() })
+    .exactOptional()
+    .describe('Of the last failed attempt, with the first 500 characters of its message'),
+  inputPreview: z
+    .string()
+    .exactOptional()
+    .describe('First 300 characters of the input as JSON text; absent above 16 KB'),
+  inputBytes: count.exactOptional(),
 }) satisfies z.ZodType<JobSummary>;
 
 const timelineEntry = z.object({

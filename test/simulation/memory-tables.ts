@@ -15,6 +15,7 @@ import {
   type EndpointBase,
   type FoundJobs,
   type JobKey,
+  type JobPreview,
   type LogRange,
   type OutgrownLoad,
   OWNER,
@@ -544,6 +545,12 @@ export class MemoryTables implements Tables {
   ): Step<Uint8Array | number | undefined> {
     const payload = (kind === 'input' ? this.#inputs : this.#outputs).get(nameOf(key));
     return payload && payload.length > maxBytes ? payload.length : payload;
+  }
+
+  *jobPreview(key: JobKey, maxBytes: number): Step<JobPreview | undefined> {
+    const job = yield* this.job(key);
+    const input = yield* this.payloadUpTo('input', key, maxBytes);
+    return job && { error: job.error, input: input ?? 0 };
   }
 
   *payloadPart(

@@ -20,11 +20,14 @@ export interface PageRequest {
 type PagedRequest = Pick<FastifyRequest<{ Querystring: QueryValues }>, 'query' | 'server'>;
 
 /** Reads the query parameters `cursor` and `limit`. @throws ProblemError `invalid` */
-export function readPageRequest({ query, server }: PagedRequest): PageRequest {
+export function readPageRequest(
+  { query, server }: PagedRequest,
+  limits: typeof LIST_LIMIT = LIST_LIMIT,
+): PageRequest {
   return {
     maxBytes: server.listBytes,
     before: readCursor(query),
-    limit: readInteger(query, 'limit', LIST_LIMIT) ?? LIST_LIMIT.default,
+    limit: readInteger(query, 'limit', limits) ?? limits.default,
   };
 }
 

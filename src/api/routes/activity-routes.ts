@@ -2,9 +2,22 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { ACTIVITY_OPERATIONS, MAX_POINTS, MIN_STEP_MS } from '../../wire/resources/activity.ts';
+import { ERROR_CODES } from '../../wire/job/job.ts';
+import {
+  ACTIVITY_OPERATIONS,
+  FAILED_LIMIT,
+  MAX_POINTS,
+  MIN_STEP_MS,
+} from '../../wire/resources/activity.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { type QueryValues, readInteger, refuseParameter } from '../http/query.ts';
+import { readPageRequest } from '../http/paging.ts';
+import {
+  type QueryValues,
+  readChoice,
+  readInteger,
+  readText,
+  refuseParameter,
+} from '../http/query.ts';
 import { requireHolder } from '../http/resource-requests.ts';
 import type { Overviews } from '../overviews.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
@@ -27,6 +40,15 @@ export function bindActivity(options: ActivityRoutesOptions): BoundOperation[] {
   return bindOperations(ACTIVITY_OPERATIONS, {
     getOverview: async (request, reply) =>
       sendJson(reply, await overviews.read(requireHolder(request))),
+    listFailedJobs: async (request, reply) => {
+      const { query } = request;
+      const { before, limit } = readPageRequest(request, FAILED_LIMIT);
+      const listing = {
+        ...{ endpoint: readText(query, 'endpoint'), before, limit },
+        errorCode: readChoice(query, 'errorCode', ERROR_CODES),
+      };
+      return sendJson(reply, await overviews.listFailed(requireHolder(request), listing));
+    },
     getEndpointActivity: async (request, reply) =>
       sendJson(reply, await overviews.one(request.params.endpoint)),
     getEndpointSeries: async (request, reply) => {

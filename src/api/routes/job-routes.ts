@@ -1,6 +1,7 @@
 // Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { yieldToUrgent } from '../../base/slices.ts';
+import { MAX_PREVIEWED } from '../../queue/job-previews.ts';
 import type { JobCriteria } from '../../queue/job-search.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -20,6 +21,7 @@ import { openWait } from '../http/problem-reply.ts';
 import {
   type IntegerRange,
   type QueryValues,
+  readChoice,
   readInteger,
   readStatus,
   readText,
@@ -221,11 +223,13 @@ function handleReading({
     getInputSchema: async (request, reply) =>
       sendJson(reply, await queue.inputSchema(request.params.endpoint)),
     listJobs: async (request, reply) => {
+      const { params, query } = request;
+      const hasPreviews = readChoice(query, 'previews', ['true', 'false']) === 'true';
+      const page = readPageRequest(request);
       const { jobs, next } = await queue.jobs.list({
-        endpointId: request.params.endpoint,
-        status: readStatus(request.query),
-        ...readJobFilter(request.query),
-        ...readPageRequest(request),
+        ...{ endpointId: params.endpoint, status: readStatus(query), hasPreviews },
+        ...{ ...readJobFilter(query), ...page },
+        limit: hasPreviews ? Math.min(page.limit, MAX_PREVIEWED) : page.limit,
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
     },

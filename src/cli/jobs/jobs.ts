@@ -1,6 +1,10 @@
 // `millrace jobs`: submits, lists and follows the jobs of one endpoint.
+
+import { callOf } from '../../client/api-caller.ts';
 import type { Client, JobPolicy, JobRecord } from '../../client.ts';
-import { JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
+import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
+import { FAILED_LIMIT, type FailedJobList } from '../../wire/resources/activity.ts';
+import { ACTIVITY_ROUTES } from '../../wire/routes/routes.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
 import { parseSharedOptions } from '../option-parser.ts';
@@ -15,7 +19,12 @@ import {
   UsageError,
 } from '../options.ts';
 import { print, readTableWidth } from '../output.ts';
-import { CALL_EXIT_CODES, callOptions } from '../resources/api-verb.ts';
+import {
+  type ApiRequest,
+  CALL_EXIT_CODES,
+  callOptions,
+  defineApiVerb,
+} from '../resources/api-verb.ts';
 import { parseObject, readObjectFile } from '../resources/body-file.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
 import { addCursor, pageOptions, showRecord } from '../resources/resource-command.ts';
@@ -64,6 +73,17 @@ const listOptions = {
   limit: integer({ min: 1, max: 1_000, default: 20, help: 'maximum number of jobs on one page' }),
 };
 
+const failedOptions = {
+  endpoint: text({ placeholder: 'ID', help: 'only jobs of this endpoint, by ID or name' }),
+  error: choice({
+    choices: ERROR_CODES,
+    placeholder: 'CODE',
+    help: 'only jobs of which an attempt failed with this code, such as handler_error',
+  }),
+  ...pageOptions,
+  limit: integer({ ...FAILED_LIMIT, help: 'maximum number of jobs on one page' }),
+};
+
 const submitOptions = {
   input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
   inputFile: text({
@@ -108,7 +128,7 @@ const ID = '01912f4e-…';
 export const jobsCommands: CommandGroup = {
   name: 'millrace jobs',
   description: [
-    'Every command needs the endpoint of the jobs: set --endpoint or MILLRACE_ENDPOINT.',
+    'Every command but `failed` needs the endpoint of the jobs: set --endpoint or MILLRACE_ENDPOINT.',
   ],
   verbs: {
     list: defineJobVerb({
@@ -117,6 +137,19 @@ export const jobsCommands: CommandGroup = {
       options: listOptions,
       examples: ['millrace jobs list --endpoint echo --status FAILED'],
       act: listJobs,
+    }),
+    failed: defineApiVerb({
+      summary: 'list the failed jobs of all endpoints, newest first',
+      description: [
+        'The list has FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has jobs:read, with the error of the ' +
+          'last attempt and the start of the input. The platform removes ended jobs after their retention.',
+      ],
+      options: failedOptions,
+      examples: [
+        'millrace jobs failed',
+        'millrace jobs failed --error gpu_out_of_memory --json | jq .jobs[].id',
+      ],
+      act: printFailed,
     }),
     submit: defineJobVerb({
       summary: 'queue a job, or one for each line of a file',
@@ -257,6 +290,25 @@ async function listJobs(request: JobRequest<typeof listOptions>): Promise<number
   ]);
   const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS'];
   return printLine(addCursor(formatTable(titles, rows, width), page.cursor));
+}
+
+async function printFailed(request: ApiRequest<typeof failedOptions>): Promise<string> {
+  const { caller, json, values, width } = request;
+  const { cursor, endpoint, error: errorCode, limit } = values;
+  const list = await caller.json<FailedJobList>({
+    ...callOf(ACTIVITY_ROUTES.listFailedJobs, {}),
+    query: { cursor, endpoint, errorCode, limit },
+  });
+  if (json) return JSON.stringify(list);
+  const rows = list.jobs.map((job) => [
+    ...[job.id, job.endpoint.name, job.endedAt === null ? '' : new Date(job.endedAt).toISOString()],
+    ...[job.error?.code ?? job.status, job.error?.message ?? ''],
+    job.inputPreview ?? `${job.inputBytes} bytes`,
+  ]);
+  const titles = ['ID', 'ENDPOINT', 'ENDED', 'ERROR', 'MESSAGE', 'INPUT'];
+  const shown = rows.length === 0 ? 'no failed jobs' : formatTable(titles, rows, width);
+  const missing = list.unreachable.map((id) => `\nno node answers for endpoint ${id}`);
+  return addCursor(`${shown}${missing.join('')}`, list.cursor);
 }
 
 function printRecord(record: JobRecord, json: boolean): number {

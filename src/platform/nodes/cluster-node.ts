@@ -114,6 +114,7 @@ export class ClusterNode {
       remove: ({ endpointId, shard }) => this.#removeHere(shard, endpointId),
       declare: ({ endpointId, maxAttempts }) => options.declare(endpointId, maxAttempts),
       activity: async ({ endpointIds }) => readActivity(this.queues, endpointIds),
+      failed: ({ endpointIds, listing }) => this.queues.jobs.listFailed(endpointIds, listing),
       self: () => options.readSelf(),
       userUse: ({ userId }) => options.countUse(userId),
       rates: async (body) => this.rates.answer(body),

@@ -3,7 +3,9 @@ import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/sessions/sessions.ts';
 import { describeIssues } from '../../wire/issues.ts';
+import { ERROR_CODES } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { FAILED_LIMIT } from '../../wire/resources/activity.ts';
 import { machineBody } from '../machines/machine-messages.ts';
 import { ratesBody } from './rate-messages.ts';
 import { secretDigests } from './webhook-digests.ts';
@@ -34,6 +36,17 @@ const CALLS = {
   load: { body: z.object({ endpointId: z.string() }), timeoutMs: 5_000 },
   /** What happens at endpoints now, by ID; for their owner. */
   activity: { body: z.object({ endpointIds: z.array(z.string()).max(1_000) }), timeoutMs: 3_000 },
+  /** Failed jobs of endpoints; for their owner. */
+  failed: {
+    body: z.object({
+      endpointIds: z.array(z.string()).max(1_000),
+      listing: z.object({
+        ...{ before: z.number().exactOptional(), limit: z.int().min(1).max(FAILED_LIMIT.max) },
+        errorCode: z.enum(ERROR_CODES).exactOptional(),
+      }),
+    }),
+    timeoutMs: 5_000,
+  },
   /** Version, start and store of the node. */
   self: { body: z.null(), timeoutMs: 2_000 },
   /** What a user uses of the quotas; for the leader. */
@@ -92,6 +105,7 @@ export function answerCalls(handlers: NodeCallHandlers) {
     work: (body) => handlers.work(read(CALLS.work.body, body)),
     load: (body) => handlers.load(read(CALLS.load.body, body)),
     activity: (body) => handlers.activity(read(CALLS.activity.body, body)),
+    failed: (body) => handlers.failed(read(CALLS.failed.body, body)),
     self: (body) => handlers.self(read(CALLS.self.body, body)),
     userUse: (body) => handlers.userUse(read(CALLS.userUse.body, body)),
     scaling: (body) => handlers.scaling(read(CALLS.scaling.body, body)),

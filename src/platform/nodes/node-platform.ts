@@ -28,7 +28,7 @@ import { createSelfReader } from '../node-list.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
-import { readClusterActivity } from './cluster-activity.ts';
+import { readClusterActivity, readClusterFailed } from './cluster-activity.ts';
 import { ClusterNode } from './cluster-node.ts';
 import { ControlStore } from './control-store.ts';
 import { Leader } from './leader.ts';
@@ -186,6 +186,7 @@ export async function openNode(
         findPodPort: (podId, port) => ofPods.findPodPort(podId, port),
       },
       createCounter: rates.createCounter,
+      readFailed: (ids, listing) => readClusterFailed({ client, placement, queues }, ids, listing),
       readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
       readUse: (userId) => readLeaderUse(userId, { client, placement, countHere: countUseHere }),
       listNodes: () =>

@@ -6,6 +6,7 @@ import type {
   FoundJobs,
   JobKey,
   JobListing,
+  JobPreview,
   JobSearch,
   LogRange,
   OutgrownLoad,
@@ -191,6 +192,11 @@ export class LiveReader implements Reader {
     index: number,
   ): Step<Uint8Array | undefined> {
     return this.tables.payloadPart(kind, key, index);
+  }
+
+  *jobPreview(key: JobKey, maxInputBytes: number): Step<JobPreview | undefined> {
+    yield* this.writeBack();
+    return yield* this.tables.jobPreview(key, maxInputBytes);
   }
 
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {

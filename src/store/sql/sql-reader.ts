@@ -6,6 +6,7 @@ import type {
   ChunkRange,
   DueDeliveries,
   JobKey,
+  JobPreview,
   LogRange,
   ReceiverKey,
   ResourceKey,
@@ -39,6 +40,7 @@ import {
   readWorker,
   resourceColumns,
   text,
+  textOrNull,
   workerColumns,
 } from './rows.ts';
 import { SqlJobReader } from './sql-job-reader.ts';
@@ -47,6 +49,11 @@ import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
+
+/** Of the JSON of an error that a preview reads: stacks are behind it. */
+const ERROR_CHARACTERS = 4_000;
+/** Code and message stand first. */
+const ERROR_START = /^\{"code":("\w+"),"message":"((?:[^"\\]|\\(?:u[\da-f]{4}|[^u]))*)/;
 
 export class SqlReader extends SqlJobReader {
   /** Undefined: the database keeps all payloads. */
@@ -98,6 +105,18 @@ export class SqlReader extends SqlJobReader {
   ): Step<Uint8Array | undefined> {
     const table = kind === 'input' ? 'job_input' : 'job_output';
     return yield* readPart(table, key, { index, files: this.files });
+  }
+
+  *jobPreview(key: JobKey, maxBytes: number): Step<JobPreview | undefined> {
+    const { endpointId, id } = key;
+    const [row] = yield {
+      sql: `select substr(error, 1, ${ERROR_CHARACTERS}) as error, input from job where endpoint_id = ? and id = ?`,
+      params: [endpointId, id],
+    };
+    if (!row) return undefined;
+    const inline = row['input'] === null ? undefined : bytes(row, 'input');
+    const input = inline ?? (yield* this.payloadUpTo('input', key, maxBytes));
+    return { error: readErrorStart(textOrNull(row, 'error')), input: input ?? 0 };
   }
 
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {
@@ -289,4 +308,10 @@ function* findLastBatch({ attempt, first, maxBytes }: BatchSearch): Step<number>
 
 function readBytes(row: Row): Uint8Array {
   return bytes(row, 'bytes');
+}
+
+/** From the start of an error's JSON, which may be cut anywhere. */
+function readErrorStart(json: string | null): JobPreview['error'] {
+  const [start, code, message] = ERROR_START.exec(json ?? '') ?? [];
+  return start === undefined ? null : JSON.parse(`{"code":${code},"message":"${message}"}`);
 }

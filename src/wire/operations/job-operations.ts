@@ -242,6 +242,11 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         description: 'only jobs of this status',
       },
       ...FILTERS,
+      {
+        ...{ name: 'previews', schema: z.enum(['true', 'false']).default('false') },
+        description:
+          '`true` adds `error`, `inputPreview` and `inputBytes` to each job; a page then has 100 jobs at most',
+      },
       ...PAGE_PARAMETERS,
     ],
     answers: answerJson(jobList, 'One page.', {

@@ -1,7 +1,8 @@
 // Schemas of what happens at endpoints: the overview of now, and time series of the last days.
 import { z } from 'zod';
-import { waitReason } from '../answer-schemas.ts';
-import { answerJson, describeOperations } from '../operations/operation.ts';
+import { jobSummary, waitReason } from '../answer-schemas.ts';
+import { ERROR_CODES } from '../job/job.ts';
+import { answerJson, describeOperations, pageCursor } from '../operations/operation.ts';
 import { ACTIVITY_ROUTES } from '../routes/routes.ts';
 import { ENDPOINT_TYPES } from './endpoint.ts';
 
@@ -74,6 +75,22 @@ export const overview = z.object({
 });
 export type Overview = z.infer<typeof overview>;
 
+const failedJob = jobSummary.extend({
+  endpoint: z.object({ id: z.string(), name: z.string() }),
+  endedAt: z.int().nullable().describe('Unix ms'),
+});
+export type FailedJobRecord = z.infer<typeof failedJob>;
+
+const failedJobList = z.object({
+  jobs: z.array(failedJob),
+  unreachable: z.array(z.string()).describe('IDs of endpoints for which no node answers now'),
+  cursor: pageCursor,
+});
+export type FailedJobList = z.infer<typeof failedJobList>;
+
+/** Jobs of one page of failed jobs. */
+export const FAILED_LIMIT = { min: 1, max: 100, default: 20 };
+
 const quantiles = z.object({ p50: ms, p95: ms });
 
 const seriesPoint = z.object({
@@ -126,6 +143,46 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
       at: 1_768_469_412_000,
       endpoints: [OVERVIEW_EXAMPLE],
     }),
+  },
+  listFailedJobs: {
+    summary: 'List the failed jobs of all endpoints, newest first',
+    description:
+      'FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has `jobs:read`, at most 1,000 endpoints, by the time ' +
+      'of their submission. A page looks at about 20,000 jobs at most. It may then have few jobs, or none, and yet a `cursor`. ' +
+      'The platform removes ended jobs after their retention.',
+    query: [
+      {
+        ...{ name: 'endpoint', schema: z.string().exactOptional() },
+        description: 'only jobs of this endpoint, by ID or name',
+      },
+      {
+        ...{ name: 'errorCode', schema: z.enum(ERROR_CODES).exactOptional() },
+        description: 'only jobs of which an attempt failed with this code',
+      },
+      {
+        ...{ name: 'cursor', schema: z.string().exactOptional() },
+        description: '`cursor` of an earlier answer; without it the first page',
+      },
+      {
+        name: 'limit',
+        schema: z.int().min(FAILED_LIMIT.min).max(FAILED_LIMIT.max).default(FAILED_LIMIT.default),
+        description: 'jobs in one page, at most',
+      },
+    ],
+    answers: answerJson(failedJobList, 'One page.', {
+      jobs: [
+        {
+          ...{ id: '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d73', status: 'FAILED', attempt: 3 },
+          ...{ submittedAt: 1_768_469_400_000, delayTime: 12, executionTime: 1_840 },
+          ...{ workerId: 'gpu-1', endedAt: 1_768_469_401_852 },
+          endpoint: { id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'echo' },
+          error: { code: 'handler_error', message: 'no such model' },
+          ...{ inputPreview: '{"model":"x"}', inputBytes: 13 },
+        },
+      ],
+      ...{ unreachable: [], cursor: 'MTc2ODQ2OTQwMDAwMDAwMA' },
+    }),
+    refusals: [403, 404, 409],
   },
   getEndpointActivity: {
     summary: 'Show what happens at an endpoint now',

@@ -124,6 +124,7 @@ export const SCALER_ROUTES = {
 /** What happens at endpoints, and what happened. */
 export const ACTIVITY_ROUTES = {
   getOverview: { method: 'GET', path: '/v1/overview', access: 'key' },
+  listFailedJobs: { method: 'GET', path: '/v1/failed-jobs', access: 'key' },
   getEndpointActivity: {
     ...{ method: 'GET', access: 'jobs:read' },
     path: `${RESOURCES.endpoints.path}/:endpoint/activity`,

@@ -36,6 +36,7 @@ import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilit
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
+import type { AttemptError } from '../../../src/wire/job/job.ts';
 import type { Device, WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 
@@ -211,7 +212,7 @@ export interface RunningJob {
   yieldChunks: (...chunks: string[]) => Promise<void>;
   log: (lines: string, dropped?: number) => Promise<void>;
   complete: (output?: string) => Promise<void>;
-  fail: (retry: 'never' | 'default') => Promise<void>;
+  fail: (retry: 'never' | 'default', error?: Partial<AttemptError>) => Promise<void>;
 }
 
 /** Submits a job. */
@@ -222,7 +223,7 @@ export async function submitJob(platform: Platform, body: object = { input: {} }
 }
 
 /** Takes the job that is next, as a worker of the name w1 would. */
-export async function takeJob({ link }: Platform): Promise<RunningJob> {
+export async function takeJob({ link }: Pick<Platform, 'link'>): Promise<RunningJob> {
   await link.hello({
     ...{ ...WORKER, protocol: 1, version: '1.2.3', slots: 100, devices: [], outbox: [] },
   });
@@ -258,12 +259,12 @@ export async function takeJob({ link }: Platform): Promise<RunningJob> {
           output: output === undefined ? 'chunks' : 'value',
         },
       }),
-    fail: (retry) =>
+    fail: (retry, error = {}) =>
       report({
         ...{ ...base, seq: ++seq, kind: 'outcome', body: Buffer.alloc(0) },
         outcome: {
           ...{ kind: 'failed', executionMs: 5, retry },
-          error: { code: 'handler_error', message: 'no' },
+          error: { code: 'handler_error', message: 'no', ...error },
         },
       }),
   };

@@ -1,0 +1,47 @@
+// The starts of inputs and errors, which lists of jobs show.
+import type { JobKey, JobPreview, Store } from '../store/store.ts';
+import type { JobSummary } from '../wire/job/job.ts';
+
+/** Largest page of a list with previews. */
+export const MAX_PREVIEWED = 100;
+/** Larger inputs have no preview, bytes: a page of them must not cost what its jobs cost. */
+const MAX_INPUT_BYTES = 16_384;
+const MESSAGE_CHARACTERS = 500;
+const INPUT_CHARACTERS = 300;
+/** Jobs that one operation of the store reads. */
+const READ_AT_ONCE = 25;
+
+type Shown = Pick<JobSummary, 'error' | 'inputPreview' | 'inputBytes'>;
+
+/** In the order of the jobs; nothing of a job that is gone. */
+export async function describePreviews(store: Store, jobs: readonly JobKey[]): Promise<Shown[]> {
+  const shown: Shown[] = [];
+  for (let at = 0; at < jobs.length; at += READ_AT_ONCE) {
+    const slice = jobs.slice(at, at + READ_AT_ONCE);
+    const previews = await store.read(function* (tx) {
+      const found: (JobPreview | undefined)[] = [];
+      for (const key of slice) found.push(yield* tx.jobPreview(key, MAX_INPUT_BYTES));
+      return found;
+    });
+    shown.push(...previews.map((preview) => (preview ? describe(preview) : {})));
+  }
+  return shown;
+}
+
+function describe({ error, input }: JobPreview): Shown {
+  const { code, message } = error ?? {};
+  return {
+    ...(code !== undefined &&
+      message !== undefined && { error: { code, message: cut(message, MESSAGE_CHARACTERS) } }),
+    ...(typeof input === 'number'
+      ? { inputBytes: input }
+      : {
+          inputPreview: cut(Buffer.from(input).toString(), INPUT_CHARACTERS),
+          inputBytes: input.length,
+        }),
+  };
+}
+
+function cut(text: string, characters: number): string {
+  return text.length <= characters ? text : `${text.slice(0, characters).toWellFormed()}…`;
+}
