@@ -23,6 +23,19 @@ export function describePayloads(): void {
     expect([await readUpTo(299_999), await readUpTo(300_000)]).toEqual([300_000, input]);
   });
 
+  it('are previewed with code and message of the error', async () => {
+    const error = { code: 'handler_error', message: 'a "b"\n ü\u0001' } as const;
+    const failed: Partial<StoredJob> = {
+      ...{ status: 'FAILED', error: { ...error, stack: 's'.repeat(9_000), attempts: [] } },
+    };
+    const preview = (id: string) => store.read((tx) => tx.jobPreview(keyOf(id), 2_000));
+    await store.write((tx) => tx.insertJob(makeJob({ id: 'a', ...failed }), bytesOf('{"n":1}')));
+    await store.write((tx) => tx.insertJob(makeJob({ id: 'b' }), new Uint8Array(2_001)));
+    expect(await preview('a')).toMatchObject({ error, input: bytesOf('{"n":1}') });
+    expect(await preview('b')).toEqual({ error: null, input: 2_001 });
+    expect(await preview('c')).toBeUndefined();
+  });
+
   it('may have many MB, and replace a longer payload completely', async () => {
     const large = Uint8Array.from({ length: 3_500_000 }, (_, index) => index % 251);
     const shorter = large.subarray(0, 1_048_577);
