@@ -79,7 +79,6 @@ const failedJob = jobSummary.extend({
   endpoint: z.object({ id: z.string(), name: z.string() }),
   endedAt: z.int().nullable().describe('Unix ms'),
 });
-export type FailedJobRecord = z.infer<typeof failedJob>;
 
 const failedJobList = z.object({
   jobs: z.array(failedJob),
