@@ -11,7 +11,7 @@ export function describeEndpoint(world: () => World): void {
       const { id } = await quiet.run({});
       await visit(world(), '/', async (page) => {
         const first = page.getByRole('row').nth(1);
-        await first.getByText('No worker', { exact: true }).waitFor();
+        await first.getByText('No workers', { exact: true }).waitFor();
         expect(await first.getByRole('link').textContent()).toBe('quiet');
         await page.getByRole('searchbox').fill(ENDPOINT);
         await page.getByRole('link', { name: 'quiet' }).waitFor({ state: 'detached' });
