@@ -78,6 +78,25 @@ export class HeldLeases {
     }
   }
 
+  /** A ping has named some attempts: others may belong to a worker that sends pings of its own. */
+  async noteSomeNamed(names: ReadonlySet<string>, pingMs: number): Promise<void> {
+    for (const name of names) this.get(name)?.noteKnown();
+    const longestMs = MAX_MISSED_PINGS * pingMs;
+    for (const held of [...this.#held.values()]) {
+      if (this.#isNamed(held, longestMs)) continue;
+      await this.#lose(held, `no ping has named it for ${longestMs} ms`);
+    }
+  }
+
+  /** A worker has named an attempt within this time, or has just taken it. */
+  isAnyNamed(withinMs: number): boolean {
+    return [...this.#held.values()].some((held) => this.#isNamed(held, withinMs));
+  }
+
+  #isNamed({ namedAt }: RunPodLease, withinMs: number): boolean {
+    return this.#options.clock.now() - namedAt < withinMs;
+  }
+
   /** The queue has ended them: the worker must stop those that it runs. */
   noteEnded(ended: RenewReply['ended']): void {
     for (const { token, verdict } of ended) {

@@ -26,6 +26,8 @@ export class RunPodLease {
   readonly startedAt: number;
   /** Consecutive pings that did not name the attempt. */
   missedPings = 0;
+  /** When the worker named the attempt last, or the platform began to hold it. Unix ms. */
+  namedAt: number;
   /** The worker has named the attempt, so it received the job. */
   isKnown = false;
   cancelTimeout: () => void = () => {};
@@ -40,6 +42,7 @@ export class RunPodLease {
   constructor(options: HeldLeaseOptions) {
     const { attempt, chunkCount, isBroken, jobId, lastSeq, startedAt, token } = options.lease;
     this.#options = options;
+    this.namedAt = options.now();
     this.ref = { jobId, attempt, token };
     this.name = formatAttemptId(this.ref);
     this.startedAt = startedAt;
@@ -83,6 +86,7 @@ export class RunPodLease {
   /** The worker has named the attempt in a request. */
   noteKnown(): void {
     this.missedPings = 0;
+    this.namedAt = this.#options.now();
     this.isKnown = true;
   }
 

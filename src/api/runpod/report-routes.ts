@@ -19,7 +19,7 @@ import {
   type WorkerPost,
   type WorkerReport,
 } from './results.ts';
-import type { RunPodSessions, SessionLease } from './runpod-sessions.ts';
+import type { RunPodSessions, SessionLease, WorkerCaller } from './runpod-sessions.ts';
 import { readMaxAttempts, readWorkerCall, type WorkerCall } from './worker-urls.ts';
 
 /** The largest output, and 1 MB for the other members of its body. */
@@ -98,7 +98,7 @@ async function handlePost(
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const located = await locate(sessions, request, call);
   const { recycle, report } = await read(call);
-  const own = sessions.find(endpoint, call.workerId) ?? located?.session;
+  const own = sessions.findOwn(describeCaller(request, call)) ?? located?.session;
   own?.noteRequest();
   if (recycle) own?.recycle();
   if (!located) return 'superseded';
@@ -126,15 +126,19 @@ async function noteFailedPost(
   else located?.held.noteRefused(request.body, readMaxAttempts(request.headers));
 }
 
-/** Undefined if the attempt has ended. */
+/** Undefined if the attempt has ended, or is another worker's. */
 function locate(
   sessions: RunPodSessions,
-  { headers, holder, params }: Request,
-  { jobName }: WorkerCall,
+  request: Request,
+  call: WorkerCall,
 ): Promise<SessionLease | undefined> {
-  const byHeader = headers['x-request-id'];
-  const name = jobName ?? (typeof byHeader === 'string' ? byHeader : '');
-  return sessions.locate(params.endpoint, name, holder?.podId ?? null);
+  const byHeader = request.headers['x-request-id'];
+  const name = call.jobName ?? (typeof byHeader === 'string' ? byHeader : '');
+  return sessions.locate(describeCaller(request, call), name);
+}
+
+function describeCaller({ holder, params }: Request, { workerId }: WorkerCall): WorkerCaller {
+  return { endpointId: params.endpoint, workerId, podId: holder?.podId ?? null };
 }
 
 function leavesChunks(report: WorkerReport): boolean {

@@ -18,7 +18,7 @@ import type { RunPodLease } from './lease.ts';
 import { Recycling } from './recycle.ts';
 import { SessionLink } from './session-link.ts';
 import { findLeaseEndMs, findQuietMs, WorkerActivity } from './worker-activity.ts';
-import type { TakeSigns } from './worker-urls.ts';
+import { isSharedId, type TakeSigns } from './worker-urls.ts';
 
 /**
  * Smaller than any incarnation of a worker with its own link: RunPod workers do not distinguish
@@ -58,6 +58,10 @@ export interface TakenJob {
 }
 
 export class RunPodSession {
+  readonly endpointId: string;
+  readonly workerId: string;
+  /** The pod of the worker's key; null without one. */
+  readonly podId: string | null;
   readonly held: HeldLeases;
   readonly #options: RunPodSessionOptions;
   readonly #identity;
@@ -67,11 +71,15 @@ export class RunPodSession {
   #openTakes = 0;
   #turn: Promise<void> = Promise.resolve();
   #isRenewing = false;
-  #isShared = false;
+  /** When a second take was open last, Unix ms; undefined if one worker uses this ID. */
+  #overlappedAt: number | undefined;
   #ending = new AbortController();
 
   constructor(options: RunPodSessionOptions) {
     this.#options = options;
+    this.endpointId = options.endpointId;
+    this.workerId = options.workerId;
+    this.podId = options.podId;
     this.#identity = { workerId: options.workerId, incarnation: SESSION_INCARNATION };
     this.#link = new SessionLink({
       ...options,
@@ -85,19 +93,10 @@ export class RunPodSession {
     this.#activity = new WorkerActivity(options.clock);
   }
 
-  get podId(): string | null {
-    return this.#options.podId;
-  }
-
   /** The worker has sent a request of any kind. */
   noteRequest(): void {
     this.#recycling.noteSilence(this.#activity.silentMs);
     this.#activity.note();
-  }
-
-  /** Several workers use this ID, so a report of one does not apply to the others. */
-  share(): void {
-    this.#isShared = true;
   }
 
   /**
@@ -111,9 +110,9 @@ export class RunPodSession {
   /** @throws LinkError, and the queue's errors */
   async take({ max, isIdle, isNew, signal }: SessionTake): Promise<TakenJob[]> {
     const { takeWaitMs } = await this.open();
-    if (this.#openTakes > 0) this.#noteSharing();
+    if (this.#openTakes > 0) this.#noteOverlap();
     if (isNew) this.#recycling.end();
-    if (isIdle && !this.#isShared) {
+    if (isIdle && !this.#mayBeShared()) {
       await this.held.loseAll('its pings name no job', { hasRestarted: isNew });
     }
     const until = this.#options.clock.now() + takeWaitMs;
@@ -151,11 +150,10 @@ export class RunPodSession {
     this.held.stops.add(name);
   }
 
-  /** A ping has named all jobs of this worker. */
+  /** A ping has named all jobs of its worker. */
   async noteNamed(names: ReadonlySet<string>, pingMs: number): Promise<void> {
     this.#activity.pingMs = pingMs;
-    // If several workers share the ID, each names only its own jobs.
-    if (this.#isShared) for (const name of names) this.held.get(name)?.noteKnown();
+    if (this.#mayBeShared()) await this.held.noteSomeNamed(names, pingMs);
     else await this.held.noteNamed(names);
   }
 
@@ -223,9 +221,24 @@ export class RunPodSession {
     return [];
   }
 
-  #noteSharing(): void {
-    if (!this.#isShared) this.#warn('several workers use its ID');
-    this.#isShared = true;
+  /**
+   * Several workers may use this ID, so what one of them says does not apply to the others. One worker whose
+   * connection broke looks the same at first. It is one worker if for three pings no second take was open, and
+   * no job was named or taken.
+   */
+  #mayBeShared(): boolean {
+    if (isSharedId(this.workerId)) return true;
+    if (this.#overlappedAt === undefined) return false;
+    const withinMs = MAX_MISSED_PINGS * this.#activity.pingMs;
+    const isRecent = this.#options.clock.now() - this.#overlappedAt < withinMs;
+    if (!isRecent && !this.held.isAnyNamed(withinMs)) this.#overlappedAt = undefined;
+    return this.#overlappedAt !== undefined;
+  }
+
+  #noteOverlap(): void {
+    if (!this.#mayBeShared())
+      this.#warn('it has two takes open: other workers use its ID, or it has reconnected');
+    this.#overlappedAt = this.#options.clock.now();
   }
 
   #warn(problem: string): void {

@@ -11,7 +11,7 @@ import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import type { RunPodLease } from './lease.ts';
 import { Parking } from './parking.ts';
 import { RunPodSession, SESSION_INCARNATION } from './runpod-session.ts';
-import { readAttemptName } from './worker-urls.ts';
+import { isSharedId, readAttemptName } from './worker-urls.ts';
 
 export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
@@ -22,6 +22,13 @@ export interface RunPodSessionsOptions {
   log: Log;
   /** Default: no limit of workers per key. */
   allowance?: WorkerAllowance | undefined;
+}
+
+/** Who sends a request. `podId`: the pod of its key; null without one. */
+export interface WorkerCaller {
+  endpointId: string;
+  workerId: string;
+  podId: string | null;
 }
 
 export interface SessionLease {
@@ -77,15 +84,21 @@ export class RunPodSessions {
     return this.#sessions.get(endpointId)?.get(workerId);
   }
 
-  /** Undefined if the attempt is over, or a newer one has begun. `podId`: as in `use`. */
-  async locate(
-    endpointId: string,
-    name: string,
-    podId: string | null,
-  ): Promise<SessionLease | undefined> {
+  /** The session of the caller, if there is one. */
+  findOwn(caller: WorkerCaller): RunPodSession | undefined {
+    const session = this.find(caller.endpointId, caller.workerId);
+    return session && isOwn(caller, session) ? session : undefined;
+  }
+
+  /**
+   * An attempt of the caller. Undefined if it is another worker's, is over, or a newer one has begun. These
+   * workers have no tokens, so the worker's ID and the pod of its key must be those of the take.
+   */
+  async locate(caller: WorkerCaller, name: string): Promise<SessionLease | undefined> {
+    const { endpointId, podId } = caller;
     for (const session of this.#sessions.get(endpointId)?.values() ?? []) {
       const held = session.held.get(name);
-      if (held) return { session, held };
+      if (held) return this.#isOwn(caller, session) ? { session, held } : undefined;
     }
     const attempt = readAttemptName(name);
     if (!attempt) return undefined;
@@ -93,6 +106,7 @@ export class RunPodSessions {
     const lease = await openLeases.ofJob({ endpointId, id: attempt.jobId });
     // The lease belongs to a worker with its own link.
     if (lease?.incarnation !== SESSION_INCARNATION) return undefined;
+    if (!this.#isOwn(caller, { workerId: lease.workerId, podId: null })) return undefined;
     const session = this.use(endpointId, lease.workerId, podId);
     await session.open();
     const held = session.held.get(name);
@@ -128,6 +142,14 @@ export class RunPodSessions {
     this.#closing.abort();
     for (const sessions of this.#sessions.values())
       for (const session of sessions.values()) session.close();
+  }
+
+  #isOwn(caller: WorkerCaller, owner: Owner): boolean {
+    if (isOwn(caller, owner)) return true;
+    const { endpointId: endpoint, workerId } = caller;
+    const problem = `it names a job of worker ${owner.workerId}`;
+    this.#options.log.warn({ endpoint, workerId, problem }, 'RunPod worker violates the protocol');
+    return false;
   }
 
   #create(endpointId: string, workerId: string, podId: string | null): RunPodSession {
@@ -174,4 +196,12 @@ export class RunPodSessions {
       );
     }
   }
+}
+
+type Owner = Pick<WorkerCaller, 'podId' | 'workerId'>;
+
+/** Whether the caller is this worker, or one of those that use a shared ID. */
+function isOwn(caller: WorkerCaller, { podId, workerId }: Owner): boolean {
+  if (isSharedId(workerId)) return true;
+  return workerId === caller.workerId && (podId === null || podId === caller.podId);
 }

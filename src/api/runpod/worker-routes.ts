@@ -165,42 +165,49 @@ function addPing(
     wildcardPath('ping'),
     { config: { access: 'worker' } },
     async (request, reply) => {
-      const { endpoint } = request.params;
       const call = readWorkerCall(request.raw.url ?? '', 'ping');
       if (call.params.get('status') === 'unhealthy') {
         const { params, workerId } = call;
-        const about = { endpoint, workerId, check: params.get('check') };
+        const about = { endpoint: request.params.endpoint, workerId, check: params.get('check') };
         log.warn({ ...about, reason: params.get('reason') }, 'worker reported itself unfit');
         return sendJson(reply, {});
       }
       const session = useSession(sessions, request, call);
       await session.open();
-      const names = readNamedJobs(call);
-      await session.noteNamed(new Set(names), readPingMs(call));
-      for (const name of names) await noteNamedElsewhere(sessions, { endpoint, name, session });
+      const names = new Set(readNamedJobs(call));
+      await session.noteNamed(names, readPingMs(call));
+      for (const other of await findOthers(sessions, session, names)) {
+        other.noteRequest();
+        await other.noteNamed(names, readPingMs(call));
+      }
       return sendJson(reply, {});
     },
   );
 }
 
-/** Attempts that the worker runs under another name, or may no longer run. */
-async function noteNamedElsewhere(
+/**
+ * The sessions of shared IDs under which a worker has taken jobs that it names. The worker stops the other jobs
+ * that it names, because they are no longer its own.
+ */
+async function findOthers(
   sessions: RunPodSessions,
-  { endpoint, name, session }: { endpoint: string; name: string; session: RunPodSession },
-): Promise<void> {
-  if (session.held.get(name)) return;
-  const located = await sessions.locate(endpoint, name, session.podId);
-  if (!located) return session.stop(name);
-  located.session.noteRequest();
-  located.held.noteKnown();
+  session: RunPodSession,
+  names: ReadonlySet<string>,
+): Promise<Set<RunPodSession>> {
+  const others = new Set<RunPodSession>();
+  for (const name of names) {
+    if (session.held.get(name)) continue;
+    const located = await sessions.locate(session, name);
+    if (located) others.add(located.session);
+    else session.stop(name);
+  }
+  return others;
 }
 
 function useSession(
   sessions: RunPodSessions,
   { holder, params }: Request,
-  { isShared, workerId }: WorkerCall,
+  { workerId }: WorkerCall,
 ): RunPodSession {
-  const session = sessions.admit(holder, params.endpoint, workerId);
-  if (isShared) session.share();
-  return session;
+  return sessions.admit(holder, params.endpoint, workerId);
 }

@@ -22,8 +22,6 @@ const KNOWN_CLIENT_ATTEMPTS = 3;
 export interface WorkerCall {
   /** The worker's ID in the queue. */
   workerId: string;
-  /** The URL template was not filled in: several workers may use this ID. */
-  isShared: boolean;
   /** The job's name as the platform gave it; undefined if the path has none. */
   jobName: string | undefined;
   params: URLSearchParams;
@@ -41,7 +39,6 @@ export function readWorkerCall(url: string, verb: string): WorkerCall {
   const [worker = '', job] = path.split('/').map(decode);
   return {
     workerId: toWorkerId(worker),
-    isShared: worker.includes('$'),
     jobName: job || undefined,
     params: new URLSearchParams(query),
   };
@@ -101,6 +98,11 @@ export function readAttemptName(name: string): { jobId: string; attempt: number 
   const jobId = parts?.[1] ?? name;
   if (jobId === '' || jobId.length > MAX_JOB_ID_LENGTH) return undefined;
   return { jobId, attempt: Number(parts?.[2] ?? '1') };
+}
+
+/** The placeholder of a URL template that was not filled in: any number of workers use this ID. */
+export function isSharedId(workerId: string): boolean {
+  return workerId.includes('RUNPOD_POD_ID');
 }
 
 function toWorkerId(name: string): string {

@@ -29,10 +29,12 @@ async function start() {
   return { platform, errors, id, name: String(name) };
 }
 
-const path = (verb: string, name: string, isStream: boolean) =>
-  `${verb}/pod-1/${name}?&isStream=${isStream}`;
-const post = async (platform: Platform, name: string, output: unknown) =>
-  (await send(platform, path('job-stream', name, false), JSON.stringify({ output }))).status;
+const path = (verb: string, name: string, isStream: boolean, worker = 'pod-1') =>
+  `${verb}/${worker}/${name}?&isStream=${isStream}`;
+const post = async (platform: Platform, name: string, output: unknown, worker?: string) => {
+  const url = path('job-stream', name, false, worker);
+  return (await send(platform, url, JSON.stringify({ output }))).status;
+};
 const finish = (platform: Platform, name: string) =>
   send(platform, path('job-done', name, true), '{"output": []}');
 
@@ -117,10 +119,11 @@ it('a stopping platform records whose next chunk is repeated before it closes it
   const names: string[] = [];
   for (const worker of ['pod-1', 'pod-2']) {
     await submitJob(platform);
-    names.push(String((await take(platform, undefined, worker))['id']));
+    const name = String((await take(platform, undefined, worker))['id']);
+    await post(platform, name, 0, worker);
+    names.push(name);
   }
   const [parked = '', silent = ''] = names;
-  for (const name of names) await post(platform, name, 0);
   const noted: { tokens: readonly string[]; isClosing: boolean }[] = [];
   platform.queue.bridge = (tokens) => {
     noted.push({ tokens, isClosing: platform.queue.isClosing });

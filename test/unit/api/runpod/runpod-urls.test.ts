@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   formatAttemptId,
+  isSharedId,
   readAttemptName,
   readBatchSize,
   readNamedJobs,
@@ -18,7 +19,7 @@ describe('the URL of a RunPod worker', () => {
   ])('is parsed with and without a question mark: %s', (url) => {
     const call = readWorkerCall(url, 'job-take-batch');
 
-    expect(call).toMatchObject({ workerId: 'pod-1', isShared: false, jobName: undefined });
+    expect(call).toMatchObject({ workerId: 'pod-1', jobName: undefined });
     expect(readBatchSize(call)).toBe(4);
     expect(call.params.get('job_in_progress')).toBe('1');
   });
@@ -42,7 +43,8 @@ describe('the URL of a RunPod worker', () => {
   it('names a valid worker ID and marks it as possibly shared', () => {
     const call = readWorkerCall(`${BASE}/job-take/$RUNPOD_POD_ID&job_in_progress=0`, 'job-take');
 
-    expect(call).toMatchObject({ workerId: 'RUNPOD_POD_ID', isShared: true });
+    expect(call.workerId).toBe('RUNPOD_POD_ID');
+    expect(['RUNPOD_POD_ID', 'pod-1'].map(isSharedId)).toEqual([true, false]);
   });
 
   it.each(['', '&batch_size=0', '&batch_size=x', '&batch_size=1.5'])(

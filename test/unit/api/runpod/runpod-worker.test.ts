@@ -206,6 +206,50 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: 2 });
   });
 
+  it.each([
+    ['job-done', '{"output": 1}'],
+    ['job-done', '{"error": "no"}'],
+    ['job-done', '{"status": "IN_PROGRESS", "output": "10%"}'],
+    ['job-stream', '{"output": 1}'],
+  ])('is not changed by the %s of another worker with %s', async (verb, body) => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const { id: name } = await take(platform);
+
+    const answer = await send(platform, `${verb}/pod-2/${name}?&isStream=false`, body);
+
+    expect(await readJson(answer)).toEqual({ answer: 'superseded' });
+    expect(await readRecord(platform, id)).not.toHaveProperty('progress');
+    await send(platform, `job-done/pod-1/${name}?&isStream=true`, '{"output": []}');
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [] });
+  });
+
+  it('is not changed by a worker with its ID and a key of no pod, if its own has a pod', async () => {
+    const platform = await startPlatform();
+    const scopes = ['worker:demo'];
+    const { key } = await platform.keys.issue({ name: 'pod', scopes, podId: 'pod_1' });
+    const id = await submitJob(platform);
+    const headers = { authorization: key };
+    const { id: name } = await readJson(await ask(platform, 'job-take/pod-1?', { headers }));
+    const path = `job-done/pod-1/${name}?&isStream=false`;
+
+    await send(platform, path, '{"output": 1}');
+
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_PROGRESS' });
+    await ask(platform, path, { method: 'POST', body: '{"output": 2}', headers });
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: 2 });
+  });
+
+  it('is not kept by the pings of another worker, which is told to stop it', async () => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    const { id: name } = await take(platform);
+
+    await ping(platform, [String(name)], 'pod-2');
+
+    expect(await readJson(await ask(platform, 'job-stop/pod-2?'))).toEqual({ jobsToStop: [name] });
+  });
+
   it('counts a repeated result once', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);

@@ -1,0 +1,114 @@
+// Workers that use one ID, and a worker that only seems to be two because it has reconnected.
+import { expect, it } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { type Platform, readJson, startPlatform, submitJob } from '../platform.ts';
+import { ask, readRecord, take } from '../python-calls.ts';
+
+const PING_MS = 1_000;
+const IDLE = '?&job_in_progress=0';
+const LITERAL = '$RUNPOD_POD_ID';
+
+async function start() {
+  const clock = new ManualClock();
+  return { clock, platform: await startPlatform({ clock }) };
+}
+
+const ping = (platform: Platform, names: readonly unknown[] = [], worker = 'pod-1') =>
+  ask(platform, `ping/${worker}?every=${PING_MS}&job_id=${names.join(',')}`);
+
+const attemptOf = async (platform: Platform, id: string) =>
+  (await readRecord(platform, id))['attempt'];
+
+/** Takes with the words of a worker that runs no job. Resolves with the job, if there is one. */
+async function pollIdly(platform: Platform) {
+  const answer = await ask(platform, `job-take/pod-1${IDLE}`).catch(() => undefined);
+  return answer?.status === 200 ? readJson(answer) : undefined;
+}
+
+/** A worker whose connection broke asks again while its old take is still open. */
+async function overlapTakes(platform: Platform) {
+  const takes = [pollIdly(platform), pollIdly(platform)];
+  await expect.poll(() => platform.logged()).toContain('violates the protocol');
+  const first = await submitJob(platform);
+  await expect.poll(() => attemptOf(platform, first)).toBe(1);
+  return { first, takes };
+}
+
+it('a job that went to the take of a broken connection is lost after three pings, and runs', async () => {
+  const { clock, platform } = await start();
+  const { first, takes } = await overlapTakes(platform);
+
+  for (let n = 0; n < 6; n += 1) {
+    await ping(platform);
+    await clock.advance(PING_MS);
+  }
+
+  expect(await Promise.all(takes)).toMatchObject([{ id: first }, { id: `${first}-a2` }]);
+});
+
+it('a worker that has reconnected is one worker again after three pings', async () => {
+  const { clock, platform } = await start();
+  const { first, takes } = await overlapTakes(platform);
+  const second = await submitJob(platform);
+  await Promise.all(takes);
+  for (const id of [first, second]) {
+    await ask(platform, `job-done/pod-1/${id}?`, { method: 'POST', body: '{"output": 1}' });
+  }
+  await clock.advance(3 * PING_MS);
+  await ping(platform);
+
+  const dropped = await submitJob(platform);
+  expect(await take(platform)).toMatchObject({ id: dropped });
+  await ping(platform, [dropped]);
+
+  void pollIdly(platform);
+  await expect.poll(() => attemptOf(platform, dropped)).toBe(2);
+});
+
+it('a worker without pings that has reconnected is one worker again after thirty seconds', async () => {
+  const { clock, platform } = await start();
+  const { first } = await overlapTakes(platform);
+  // The second take ends without a job.
+  await clock.advance(30_000);
+
+  void pollIdly(platform);
+
+  await expect.poll(() => attemptOf(platform, first)).toBe(2);
+});
+
+it('a job of one of two workers with one ID stays with it while its pings name the job', async () => {
+  const { clock, platform } = await start();
+  const { first, takes } = await overlapTakes(platform);
+  const second = await submitJob(platform);
+  await Promise.all(takes);
+  await ask(platform, `job-done/pod-1/${second}?`, { method: 'POST', body: '{"output": 1}' });
+
+  for (let n = 0; n < 6; n += 1) {
+    const gone = new AbortController();
+    const idle = ask(platform, `job-take/pod-1${IDLE}`, { signal: gone.signal });
+    await ping(platform, [first]);
+    await ping(platform);
+    await clock.advance(PING_MS);
+    gone.abort();
+    await idle.catch(() => {});
+  }
+
+  expect(await readRecord(platform, first)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
+});
+
+it('a job of a dead worker is lost although others with its literal ID live', async () => {
+  const { clock, platform } = await start();
+  const ids = [await submitJob(platform), await submitJob(platform)];
+  const [dead, alive] = await Promise.all(
+    ids.map(async () => (await readJson(await ask(platform, `job-take/${LITERAL}${IDLE}`)))['id']),
+  );
+  await ping(platform, [dead], 'pod-dead');
+
+  for (let n = 0; n < 4; n += 1) {
+    await ping(platform, [alive], 'pod-alive');
+    await clock.advance(PING_MS);
+  }
+
+  expect(await readRecord(platform, String(dead))).toMatchObject({ status: 'IN_QUEUE' });
+  expect(await readRecord(platform, String(alive))).toMatchObject({ status: 'IN_PROGRESS' });
+});
