@@ -23,7 +23,7 @@ import {
   FailedStream,
   type OpenAiError,
 } from './errors.ts';
-import { DONE_EVENT, encodeEvents, findErrorChunk } from './events.ts';
+import { DONE_EVENT, EventEncoder, type Events, findErrorEvent } from './events.ts';
 
 /** Without a chunk for this time the answer begins with a comment, because proxies close silent connections. */
 const HEAD_MS = 10_000;
@@ -67,6 +67,7 @@ class OpenAiStream {
   /** A client that has received chunks cannot be told that the job starts again. */
   #hasSent = false;
   #isDone = false;
+  #encoder = new EventEncoder();
 
   constructor(reply: FastifyReply, request: StreamedRequest) {
     this.#reply = reply;
@@ -130,16 +131,21 @@ class OpenAiStream {
     // If the attempt has ended meanwhile, its chunks are obsolete.
     const isStale =
       chunks.length > 0 && needsMark && !(await queue.streams.noteSending(key, position));
+    if (reset || isStale) this.#encoder = new EventEncoder();
     this.#after = isStale ? START : position;
     if (isStale) return;
-    for (const chunk of chunks) await this.#sendChunk(readOutput(chunk), written);
+    for (const chunk of chunks) {
+      await this.#sendEvents(this.#encoder.encode(readOutput(chunk)), written);
+    }
+    if (page.complete && page.status === 'COMPLETED') {
+      await this.#sendEvents(this.#encoder.end(), written);
+    }
   }
 
-  async #sendChunk(output: unknown, written: { bytes: number }): Promise<void> {
+  async #sendEvents({ isDone, text }: Events, written: { bytes: number }): Promise<void> {
     const { signal } = this.#request;
-    const error = this.#hasSent ? undefined : findErrorChunk(output);
+    const error = this.#hasSent ? undefined : findErrorEvent(text);
     if (error) throw new FailedStream(error);
-    const { isDone, text } = encodeEvents(output);
     if (!this.#isDone && text !== '') {
       this.#open();
       this.#hasSent = true;
