@@ -52,6 +52,7 @@ const TYPES: Readonly<Record<number, string>> = {
   401: 'authentication_error',
   403: 'permission_error',
   429: 'rate_limit_error',
+  499: 'request_cancelled',
 };
 
 /** The body of an error answer. */
@@ -64,15 +65,21 @@ export function describeError(status: number, message: string, code: string): Op
   return { status, ...composeError(status, message, code) };
 }
 
+/** "Client closed request": OpenAI's clients do not repeat a request after it, as they do after 409 and 500. */
+const CANCELLED_STATUS = 499;
+
 /** Errors that the request has caused, not the handler. */
 const CALLERS_FAULTS: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['input_invalid']);
 
 /** The error of a job that has ended without a result. */
 export function describeFailure(status: JobStatus, error: AttemptError | null): OpenAiError {
-  if (status === 'CANCELLED') return describeError(500, 'The job was cancelled.', 'cancelled');
+  if (status === 'CANCELLED') {
+    return describeError(CANCELLED_STATUS, 'The job was cancelled.', 'cancelled');
+  }
   const { code, message } = error ?? { code: 'handler_error', message: 'The job failed.' };
   if (status === 'TIMED_OUT') return describeError(504, message, code);
-  return describeError(CALLERS_FAULTS.has(code) ? 400 : 500, message, code);
+  if (!CALLERS_FAULTS.has(code)) return describeError(500, message, code);
+  return describeError(error?.type === 'NotFoundError' ? 404 : 400, message, code);
 }
 
 /**

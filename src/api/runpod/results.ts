@@ -137,6 +137,8 @@ function describeError(error: unknown): AttemptError {
   const details = readDetails(error);
   const raised = details?.['error_message'];
   if (details && typeof raised === 'string') return describeRaised(details, raised);
+  const refusal = details && describeRefusal(details);
+  if (refusal) return refusal;
   // Format of generator errors: "handler: <message>
   // traceback: Traceback (most recent call last): …".
   const at = text.indexOf(TRACEBACK);
@@ -148,8 +150,37 @@ function describeError(error: unknown): AttemptError {
 }
 
 function readDetails(error: unknown): Record<string, unknown> | undefined {
-  const details = typeof error === 'string' ? parseObject(error) : error;
+  const details = typeof error === 'string' ? parseObject(toJson(error)) : error;
   return isPlainObject(details) && !(details instanceof Error) ? details : undefined;
+}
+
+const PYTHON_TOKEN = /'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|\b(?:None|True|False)\b/g;
+const PYTHON_WORDS: Record<string, string> = { None: 'null', True: 'true', False: 'false' };
+
+/** runpod-python sends the text of a dict if a generator yields one as its error. */
+function toJson(text: string): string {
+  if (!text.startsWith("{'")) return text;
+  return text.replaceAll(PYTHON_TOKEN, (token, single?: string, double?: string) => {
+    const inner = single ?? double;
+    if (inner === undefined) return PYTHON_WORDS[token] ?? token;
+    const plain = inner.replaceAll(/\\(?:'|x(..))|"/g, (found, hex?: string) =>
+      hex === undefined ? (found === '"' ? '\\"' : "'") : `\\u00${hex}`,
+    );
+    return `"${plain}"`;
+  });
+}
+
+/** Statuses after which a client may send the same request again. */
+const PASSING: ReadonlySet<number> = new Set([408, 409, 425, 429]);
+
+/** The error of a model server, such as vLLM's, that refuses the request: each attempt would fail. */
+function describeRefusal(details: Record<string, unknown>): AttemptError | undefined {
+  const { error } = details;
+  const { code, message, type } = isPlainObject(error) ? error : details;
+  if (typeof message !== 'string' || typeof type !== 'string') return undefined;
+  const status = Number(code);
+  const isRefusal = status >= 400 && status < 500 && !PASSING.has(status);
+  return isRefusal ? { code: 'input_invalid', message, type } : undefined;
 }
 
 function describeRaised(details: Record<string, unknown>, message: string): AttemptError {

@@ -3,6 +3,7 @@ import { createParser } from 'eventsource-parser';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type Platform, type RunningJob, readJson, startPlatform, takeJob } from '../platform.ts';
+import { send, take } from '../python-calls.ts';
 
 const CHAT = 'openai/v1/chat/completions';
 const BODY = { model: 'm', messages: [{ role: 'user', content: 'hi' }] };
@@ -100,6 +101,35 @@ describe('a request without stream', () => {
     });
   });
 
+  it.each([false, true])(
+    'is answered with 499 if its job is cancelled, stream: %s',
+    async (stream) => {
+      const platform = await startPlatform();
+      const response = await ask(platform, { ...BODY, stream }, async ({ id }) => {
+        await platform.post(`/v2/demo/cancel/${id}`, {});
+      });
+      expect(response.status).toBe(499);
+      expect(response.headers.get('x-should-retry')).toBe('false');
+      expect(await readJson(response)).toEqual({
+        error: expect.objectContaining({ type: 'request_cancelled', code: 'cancelled' }),
+      });
+    },
+  );
+
+  it.each([
+    ['BadRequestError', 400],
+    ['NotFoundError', 404],
+  ])('is answered with the %s of a RunPod worker, after one attempt', async (type, status) => {
+    const platform = await startPlatform();
+    const asking = platform.post(`/v2/demo/${CHAT}`, BODY);
+    const { id } = await take(platform);
+    const error = `{'message': 'no', 'type': '${type}', 'param': None, 'code': ${status}}`;
+    await send(platform, `job-done/pod-1/${id}?&isStream=true`, JSON.stringify({ error }));
+    const response = await asking;
+    expect(response.status).toBe(status);
+    expect(await readJson(response)).toMatchObject({ error: { message: 'no' } });
+  });
+
   it('answers 502 if the handler gave nothing', async () => {
     const response = await ask(await startPlatform(), BODY, (job) => job.complete('null'));
     expect(response.status).toBe(502);
@@ -135,6 +165,28 @@ describe('a streamed request', () => {
     });
     expect(response.headers.get('content-type')).toBe('text/event-stream');
     expect(await readEvents(response)).toEqual([piece('a'), piece('b'), piece('c'), '[DONE]']);
+  });
+
+  it('gets the status of an error whose event comes in pieces', async () => {
+    const error = { message: 'too long', type: 'BadRequestError', code: 400 };
+    const text = `data: ${JSON.stringify({ error })}\n\ndata: [DONE]\n\n`;
+    const response = await stream(await startPlatform(), async (job) => {
+      await job.yieldChunks(chunk(text.slice(0, 20)), chunk(text.slice(20)));
+      await job.complete();
+    });
+    expect(response.status).toBe(400);
+    expect(await readJson(response)).toEqual({ error });
+  });
+
+  it('gets an error if the handler ends in the middle of an event', async () => {
+    const response = await stream(await startPlatform(), async (job) => {
+      await job.yieldChunks(chunk(`${line('a')}\n\n`), chunk(line('b').slice(0, -3)));
+      await job.complete();
+    });
+    expect(await readEvents(response)).toEqual([
+      piece('a'),
+      { error: expect.objectContaining({ code: 'output_invalid' }) },
+    ]);
   });
 
   it('gets objects, and lists of objects, as events', async () => {

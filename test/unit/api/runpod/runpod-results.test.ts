@@ -115,6 +115,35 @@ describe('the result of a RunPod worker', () => {
 });
 
 describe('an error of a RunPod worker', () => {
+  it.each([
+    [
+      'as text of Python',
+      `{'message': "it's 4096 \\u00fc tokens", 'type': 'BadRequestError', 'param': None, 'code': 400}`,
+    ],
+    [
+      'with quotes of both kinds',
+      `{'error': {'message': 'it\\'s 4096 \\xfc tokens', 'type': 'BadRequestError', 'code': 400}}`,
+    ],
+    ['as an object', { message: "it's 4096 ü tokens", type: 'BadRequestError', code: 400 }],
+  ])('that refuses the request is not retried, %s', async (_form, error) => {
+    expect((await read(JSON.stringify({ error }))).report).toEqual({
+      ...{ kind: 'failed', retry: 'never' },
+      error: { code: 'input_invalid', message: "it's 4096 ü tokens", type: 'BadRequestError' },
+    });
+  });
+
+  it.each([
+    `{'message': 'slow down', 'type': 'RateLimitError', 'code': 429}`,
+    `{'message': 'no', 'type': 'InternalServerError', 'code': 500}`,
+    `{'message': 'a \\'quoted\\' word'`,
+    `{'code': 404}`,
+  ])('that a retry may cure keeps its text: %s', async (error) => {
+    expect((await read(JSON.stringify({ error }))).report).toEqual({
+      ...{ kind: 'failed', retry: 'default' },
+      error: { code: 'handler_error', message: error },
+    });
+  });
+
   it('is parsed from the JSON in the text', () => {
     const raised = {
       error_type: "<class 'torch.OutOfMemoryError'>",
