@@ -5,7 +5,7 @@ import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/input-schema.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
-import type { Executor } from './execution/executor.ts';
+import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
 import { GpuAccounts } from './gpu/gpu-accounts.ts';
 import type { GpuFigures } from './gpu/usage-meter.ts';
@@ -283,7 +283,9 @@ class QueueWorker implements Worker {
     const isRefused = error instanceof LinkError && error.code === 'unauthorized';
     const failed = { name: 'failed', reason, ...(isRefused && { isRefused }) } as const;
     this.#state = failed;
-    this.#log.fatal(error instanceof LinkError ? { reason } : { err: error }, 'worker failed');
+    // The messages of these errors say all; a setup's has its stack.
+    const isExplained = error instanceof LinkError || error instanceof HandlerNotLoadedError;
+    this.#log.fatal(isExplained ? { reason } : { err: error }, 'worker failed');
     this.#endLoops();
     this.#attempts.stopAll('lost');
     this.#stopWaiting.abort();

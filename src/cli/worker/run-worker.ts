@@ -56,7 +56,7 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
   } catch (error) {
     if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
     const isFinal = !(error instanceof SetupError);
-    const exitCode = error instanceof CommandError ? error.exitCode : EXIT.failed;
+    const exitCode = error instanceof CommandError ? error.exitCode : EXIT.usage;
     channel.send({ type: 'failed', reason: error.message, isFinal, exitCode });
     // The parent reports the reason; `dev` shows this process's log, which has it.
     if (isSupervised || (values.underDev && error instanceof LifeError)) return exitCode;
@@ -193,6 +193,9 @@ async function live(
     await worker.ended;
     if (error instanceof HandlerNotLoadedError && error.check !== undefined) {
       throw new UnfitHandlerError(error.check, error.message);
+    }
+    if (error instanceof HandlerNotLoadedError && error.stage === 'usage') {
+      throw new UsageError(error.message);
     }
     if (error instanceof HandlerNotLoadedError && error.stage === 'setup') {
       throw new SetupError(error.message);

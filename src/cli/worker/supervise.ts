@@ -109,6 +109,7 @@ async function oversee(
   collectStartGarbage(() => false);
   const end = await supervisor.ended;
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
+  if (end.exitCode === EXIT.usage) throw new UsageError(end.reason);
   if (end.exitCode === EXIT.unfit) throw new UnfitError(end.reason);
   if (end.exitCode === EXIT.notLoaded) throw new NotLoadedError(end.reason);
   if (end.exitCode === EXIT.refused) throw new WorkerRefusedError(end.reason);

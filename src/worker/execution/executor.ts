@@ -46,10 +46,10 @@ export interface Execution {
 }
 
 /**
- * `load`: the module itself, where a retry would not help; `check`: a registered check failed;
- * `setup`: the handler's setup threw, took too long or was aborted.
+ * `load`: the module itself, where a retry would not help; `usage`: an option of the worker does not fit the handler;
+ * `check`: a registered check failed; `setup`: the handler's setup threw, took too long or was aborted.
  */
-export type StartStage = 'load' | 'check' | 'setup';
+export type StartStage = 'load' | 'usage' | 'check' | 'setup';
 
 interface StartFailure {
   stage?: StartStage;

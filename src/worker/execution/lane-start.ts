@@ -14,6 +14,8 @@ export interface LaneStartOptions {
 
 export class LaneStart {
   failedCheck: string | undefined;
+  /** An option of the worker does not fit the handler. */
+  isMisused = false;
   config: LoadedConfig = {};
   readonly #options: LaneStartOptions;
   #isLoaded = false;
@@ -28,6 +30,7 @@ export class LaneStart {
   /** The stage that the start has reached; see HandlerNotLoadedError. */
   get stage(): StartStage {
     if (this.failedCheck !== undefined) return 'check';
+    if (this.isMisused) return 'usage';
     return this.#isLoaded ? 'setup' : 'load';
   }
 

@@ -63,8 +63,8 @@ export interface LaneOptions {
 }
 
 const BATCHES_DECIDE =
-  'the number of jobs in a thread of a batch handler is batch.maxSize × batch.maxInFlight; ' +
-  'remove --jobs-per-thread';
+  '--jobs-per-thread: the number of jobs in a thread of a batch handler is batch.maxSize × batch.maxInFlight; ' +
+  'remove the option and MILLRACE_JOBS_PER_THREAD';
 
 export class Lane {
   readonly #options: LaneOptions;
@@ -245,6 +245,7 @@ export class Lane {
       case 'loaded':
         this.#start.noteLoaded(message.config);
         if (message.config.batch && this.#options.concurrency !== undefined) {
+          this.#start.isMisused = true;
           this.#failStart(BATCHES_DECIDE);
         }
         return;

@@ -154,6 +154,20 @@ describe('a worker', () => {
     expect(stderr).toContain('broken.mjs: no default export');
   });
 
+  it('whose option does not fit the handler exits with 2 and the reason, after one start', async () => {
+    place.write(
+      'batched.mjs',
+      `import { defineBatchHandler } from 'millrace';
+      export default defineBatchHandler({ batch: { maxSize: 2 }, run: (jobs) => jobs });`,
+    );
+    const args = ['worker', 'batched.mjs', '--jobs-per-thread', '2'];
+    const { code, stderr } = await place.run(args, { env });
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/^millrace worker: --jobs-per-thread: .*remove the option/m);
+    expect(stderr.match(/"worker failed"/g)).toHaveLength(1);
+    expect(stderr).not.toMatch(/ at .*\.[jt]s:/);
+  });
+
   it('whose setup throws repeatedly exits with 3, and no job is lost', async () => {
     place.write(
       'unset.mjs',

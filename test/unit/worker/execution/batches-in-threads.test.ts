@@ -91,7 +91,9 @@ describe('batches in a thread', () => {
     const { executor } = createThreads({ handlerPath, concurrency: 2 });
     const error = await executor.start().catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HandlerNotLoadedError);
-    expect(error).toMatchObject({ message: expect.stringContaining('remove --jobs-per-thread') });
+    expect(error).toMatchObject({
+      message: expect.stringContaining('--jobs-per-thread: the number of jobs'),
+    });
   });
 });
 
