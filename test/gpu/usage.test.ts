@@ -19,12 +19,14 @@ function ask(fields: string): string[][] {
 
 it('samples agree with nvidia-smi', { timeout: 120_000 }, async () => {
   if (command === undefined) expect.fail('there is no nvidia-smi on the PATH');
-  const devices = ask('uuid,memory.used,power.draw');
-  const noted: GpuFigures[] = [];
+  const devices = ask('uuid,power.draw');
+  const noted: { figures: GpuFigures; usedMib: number }[] = [];
+  const askUsedMib = () => ask('memory.used').reduce((sum, [used]) => sum + Number(used), 0);
   const uuids = devices.map(([uuid = '']) => uuid);
   const worker = {
     ...{ uuids, pid: process.pid },
-    noteGpuFigures: (figures: GpuFigures) => void noted.push(figures),
+    // At the same time: the memory of other processes changes.
+    noteGpuFigures: (figures: GpuFigures) => void noted.push({ figures, usedMib: askUsedMib() }),
   };
   const feed = new GpuUsageFeed({ command, workers: [worker], everyMs: EVERY_MS, log: silentLog });
   feed.start();
@@ -37,11 +39,13 @@ it('samples agree with nvidia-smi', { timeout: 120_000 }, async () => {
   } finally {
     feed.stop();
   }
-  const figures = noted.at(-1);
-  const usedMib = devices.reduce((sum, [, used]) => sum + Number(used), 0);
-  expect(figures).toMatchObject({ vramScope: 'devices', utilization: expect.any(Number) });
-  expect(Math.abs((figures?.vramBytes ?? 0) / 2 ** 20 - usedMib)).toBeLessThan(1_024);
-  if (devices.every(([, , watts]) => Number(watts) > 0)) {
-    expect(figures?.powerWatts).toBeGreaterThan(0);
+  const last = noted.at(-1)?.figures;
+  expect(last).toMatchObject({ vramScope: 'devices', utilization: expect.any(Number) });
+  const errors = noted.map(({ figures: { vramBytes = 0 }, usedMib }) =>
+    Math.abs(vramBytes / 2 ** 20 - usedMib),
+  );
+  expect(Math.min(...errors)).toBeLessThan(1_024);
+  if (devices.every(([, watts]) => Number(watts) > 0)) {
+    expect(last?.powerWatts).toBeGreaterThan(0);
   }
 });
