@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
+import { fixture } from '../../support/processes.ts';
 import { type CommandEnd, type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `import { existsSync } from 'node:fs';
@@ -155,12 +156,7 @@ describe('a worker', () => {
   });
 
   it('whose option does not fit the handler exits with 2 and the reason, after one start', async () => {
-    place.write(
-      'batched.mjs',
-      `import { defineBatchHandler } from 'millrace';
-      export default defineBatchHandler({ batch: { maxSize: 2 }, run: (jobs) => jobs });`,
-    );
-    const args = ['worker', 'batched.mjs', '--jobs-per-thread', '2'];
+    const args = ['worker', fixture('batched.ts'), '--jobs-per-thread', '2'];
     const { code, stderr } = await place.run(args, { env });
     expect(code).toBe(2);
     expect(stderr).toMatch(/^millrace worker: --jobs-per-thread: .*remove the option/m);
