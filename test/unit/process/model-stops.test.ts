@@ -112,18 +112,18 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     };
     const [, error] = await Promise.all([
       read(),
-      caught(model.call('die', { how: 'exit', s: 0.5 })),
+      caught(model.call('die', { how: 'exit', after_end: true })),
     ]);
     expect(items).toHaveLength(1_000);
     expect(error).toMatchObject({ blame: 'culprit' });
   });
 
   it('that is frozen is replaced', async () => {
-    const { model } = await startModel({ hangTimeoutMs: 400 });
+    const { model } = await startModel({ hangTimeoutMs: 1_000 });
     const { pid = 0 } = model;
     const call = model.call('wait', { s: 600 });
     process.kill(pid, 'SIGSTOP');
-    await expect(call).rejects.toThrow('has not answered for 400 ms');
+    await expect(call).rejects.toThrow('has not answered for 1000 ms');
     expect(await model.call('echo', 1)).toBe(1);
     expect(isRunning(pid)).toBe(false);
   });

@@ -65,7 +65,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     socket.close();
     await once(socket, 'close');
     if (atWorker && atWorker.readyState !== WebSocket.CLOSED) await once(atWorker, 'close');
-    while ((await load())?.running !== 0) await nextTurn();
+    await expect.poll(async () => (await load())?.running).toBe(0);
   });
 
   it('ends when the worker or the client ends it', async () => {
@@ -76,9 +76,9 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     const firstClosed = once(first, 'close');
     for (const socket of sockets.clients) socket.terminate();
     await firstClosed;
+    const connected = once(sockets, 'connection');
     const second = connect(platform);
-    const [atWorker] = await once(sockets, 'connection');
-    await once(second, 'open');
+    const [[atWorker]] = await Promise.all([connected, once(second, 'open')]);
     const closed = once(atWorker, 'close');
     second.terminate();
     await closed;
@@ -116,7 +116,8 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     socket.write(askFor('websocket', platform));
     await platform.untilWaiting(1);
     socket.end();
-    while ((await platform.balancer?.load(platform.endpointId))?.running !== 0) await nextTurn();
+    const load = () => platform.balancer?.load(platform.endpointId);
+    await expect.poll(async () => (await load())?.running).toBe(0);
     expect(platform.logged()).toBe('');
   });
 
@@ -158,7 +159,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     const socket = connect(platform);
     await once(socket, 'open');
     const closed = platform.close();
-    while (!platform.queue.isClosing) await nextTurn();
+    await expect.poll(() => platform.queue.isClosing).toBe(true);
     socket.send('still here');
     expect(String((await once(socket, 'message'))[0])).toBe('still here');
     socket.close();

@@ -24,10 +24,45 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 class Refused extends Error {}
 
+/** Holds operations back until the player lets them run, so that the seed and not the disk decides their order. */
+class Gate {
+  readonly #waiting: (() => void)[] = [];
+  #isOpen = false;
+  #onArrival: () => void = () => {};
+
+  async run<T>(operation: () => Promise<T>): Promise<T> {
+    if (!this.#isOpen) {
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(resolve);
+        this.#onArrival();
+      });
+    }
+    return operation();
+  }
+
+  /** Resolves when an operation waits. */
+  async untilWaiting(): Promise<void> {
+    if (this.#waiting.length > 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onArrival = resolve;
+    });
+  }
+
+  letRun(index: number): void {
+    for (const run of this.#waiting.splice(index % Math.max(1, this.#waiting.length), 1)) run();
+  }
+
+  open(): void {
+    this.#isOpen = true;
+    for (const run of this.#waiting.splice(0)) run();
+  }
+}
+
 /** One process on the store. After `crash` nothing that it still does reaches the store. */
 class Process {
   readonly payloads: LargePayloads;
   readonly store: Store;
+  readonly gate = new Gate();
   #hasCrashed = false;
 
   constructor(store: Store, hasFiles: boolean, random: () => number) {
@@ -37,10 +72,11 @@ class Process {
     this.store = {
       ...{ close: () => store.close(), reclaim: (pages) => store.reclaim(pages) },
       read: (operation) => store.read(operation),
-      write: async (operation, options) => {
-        fail();
-        return store.write(operation, options);
-      },
+      write: (operation, options) =>
+        this.gate.run(async () => {
+          fail();
+          return store.write(operation, options);
+        }),
       files: hasFiles ? this.#watchFiles(store, fail) : undefined,
     };
     const settings = completeSettings({ payloadPartBytes: PART });
@@ -51,21 +87,24 @@ class Process {
     if (!files) throw new Error('the store has no files');
     return {
       isUsable: true,
-      write: async (payload, piece) => {
-        fail();
-        await files.write(payload, piece);
-      },
+      write: (payload, piece) =>
+        this.gate.run(async () => {
+          fail();
+          await files.write(payload, piece);
+        }),
       read: (payload, at, part) => files.read(payload, at, part),
       reportLost: (payload) => files.reportLost(payload),
-      remove: async (payloads) => {
-        fail();
-        return files.remove(payloads);
-      },
+      remove: (payloads) =>
+        this.gate.run(async () => {
+          fail();
+          return files.remove(payloads);
+        }),
     };
   }
 
   crash(): void {
     this.#hasCrashed = true;
+    this.gate.open();
   }
 }
 
@@ -87,21 +126,28 @@ class Player {
   }
 
   async play(turns: number): Promise<void> {
-    let running: Promise<void>[] = [];
+    const running = new Set<Promise<void>>();
+    const start = (task: Promise<void>) => {
+      running.add(task);
+      void task.finally(() => running.delete(task));
+    };
     for (let turn = 0; turn < turns; turn++) {
-      const { payloads } = this.#process;
-      if (this.#below(3) > 0) running.push(this.#write());
-      else running.push(payloads.deleteSome().then(noop, noop));
-      for (let waits = this.#below(6); waits > 0; waits--) await new Promise(setImmediate);
+      const { gate, payloads } = this.#process;
+      start(this.#below(3) > 0 ? this.#write() : payloads.deleteSome().then(noop, noop));
+      for (let runs = this.#below(10); runs > 0 && running.size > 0; runs--) {
+        await Promise.race([gate.untilWaiting(), ...running]);
+        gate.letRun(this.#below(5));
+      }
       if (this.#below(12) === 0) {
         this.#process.crash();
         await Promise.all(running);
-        running = [];
         this.#process = new Process(this.#store, this.#hasFiles, this.#random);
       }
     }
+    this.#process.gate.open();
     await Promise.all(running);
     this.#process = new Process(this.#store, this.#hasFiles, () => 1);
+    this.#process.gate.open();
     while (await this.#process.payloads.deleteSome());
   }
 
@@ -159,6 +205,7 @@ it.each(seeds.flatMap((seed) => [true, false].map((hasFiles) => ({ seed, hasFile
     });
     const player = new Player(store, hasFiles, seed);
     await player.play(60);
+    expect(player.acknowledged.size).toBeGreaterThan(0);
     let bytes = 0;
     for (let job = 0; job < 5; job++) {
       const id = `job-${job}`;
@@ -180,5 +227,4 @@ it.each(seeds.flatMap((seed) => [true, false].map((hasFiles) => ({ seed, hasFile
     expect(row?.['sum'] ?? 0).toBe(bytes);
     if (hasFiles) expect(measureFiles(locatePayloads(path))).toBe(bytes);
   },
-  30_000,
 );
