@@ -1,7 +1,7 @@
-// Which tests belong together, how long they may take, and what a run prints last.
+// Which tests belong together, which of them `npm test` leaves to `npm run test:full`, and how long they may take.
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
-import { SummaryReporter } from './test/support/summary-reporter.ts';
+import { RunReporter } from './test/support/run-reporter.ts';
 
 type Group = {
   name: string;
@@ -17,46 +17,58 @@ type Group = {
 const second = 1_000;
 const minute = 60 * second;
 
+/** A group `full-…` is what `npm run test:full` runs. */
 function defineGroup({ name, testTimeoutMs, hookTimeoutMs, ...rest }: Group) {
   const { files = [`test/${name}/**/*.test.ts`], exclude = [], isolate = true } = rest;
+  const env: Record<string, string> = name.startsWith('full-') ? { FULL: '1' } : {};
   return {
     extends: true as const,
     test: {
-      name,
-      include: files,
-      exclude,
-      isolate,
-      testTimeout: testTimeoutMs,
-      hookTimeout: hookTimeoutMs,
+      ...{ name, include: files, exclude, isolate, env },
+      ...{ testTimeout: testTimeoutMs, hookTimeout: hookTimeoutMs },
     },
   };
 }
+
+/** The runs that npm starts by name. */
+const RUNS = {
+  test: {
+    minutes: 5,
+    rest: 'not run: tests that need Docker, Postgres, Chromium, nginx or root, or take long; npm run test:full',
+  },
+  'test:full': { minutes: 14 },
+};
+const run = Object.entries(RUNS).find(([name]) => name === process.env['npm_lifecycle_event'])?.[1];
 
 function locate(path: string): string {
   return fileURLToPath(new URL(path, import.meta.url));
 }
 
-/** Unit tests that take more than about 4 s: they start processes or threads, or play thousands of cases. */
-const SLOW = [
-  'api/{grpc,isolation,jobs,key-end,key-secrecy,stream}',
-  'api/limits/bounds',
-  'api/openapi/operations',
-  'api/proxy/lb-proxy',
-  'api/runpod/runpod-worker',
-  'cli/commands/doctor',
-  'control/{reconciler-kills,scaler-laws}',
+/** Unit tests that need root, or take more than 10 s. */
+const LONG_UNIT = [
+  'base/memory/start-garbage',
+  'cli/worker/handler-version',
   'control/endpoints/endpoint-deletion',
-  'control/scaling/fleet',
   'engine/kubernetes/replaced-leader',
-  'engine/process/{damaged-records,process-ends}',
-  'handlers/image',
-  'process/model-{calls,stops}',
-  'queue/webhooks/webhook-sender',
-  'support/summary-reporter',
-  'transport/*/*',
-  'wire/chunk/chunk',
-  'worker/supervisor/supervisor',
+  'engine/process/{damaged-records,pod-user}',
+  'process/model-faults',
+  'store/live/random-operations',
 ].map(locateUnitTest);
+
+/** What `npm test` runs of the suites of seams: the implementations without a server of their own. */
+const EMBEDDED = [
+  'test/conformance/*.test.ts',
+  'test/conformance/engine/engine-process.test.ts',
+  'test/conformance/link/*.test.ts',
+  'test/conformance/store/{memory-store,store}.test.ts',
+];
+
+/** What `npm test` runs with real processes: jobs through all layers, and kills. */
+const CORE_E2E = [
+  'test/e2e/api/*.test.ts',
+  'test/e2e/cli/{run,worker}.test.ts',
+  'test/e2e/kills.test.ts',
+];
 
 /** Unit tests that kill threads or change built-ins: each needs a process of its own. */
 const ISOLATED = [
@@ -90,7 +102,7 @@ export default defineConfig({
     globalSetup: locate('test/support/leftovers.ts'),
     // The check for leftovers waits for processes that are ending.
     teardownTimeout: minute,
-    reporters: ['default', new SummaryReporter()],
+    reporters: [new RunReporter(run)],
     // Only a guard against hanging: the default of 1 s is too short on a loaded machine.
     expect: { poll: { timeout: 30 * second } },
     projects: [
@@ -98,7 +110,7 @@ export default defineConfig({
         name: 'unit',
         // Not deeper: an example may have packages of its own installed, and npm links this one there.
         files: ['test/unit/**/*.test.ts', 'examples/*/*.test.ts'],
-        exclude: ISOLATED,
+        exclude: [...ISOLATED, ...LONG_UNIT],
         isolate: false,
         testTimeoutMs: minute,
         hookTimeoutMs: minute,
@@ -109,19 +121,43 @@ export default defineConfig({
         testTimeoutMs: minute,
         hookTimeoutMs: minute,
       }),
-      // `npm run test:quick`, while you work.
       defineGroup({
-        name: 'quick',
-        files: ['test/unit/**/*.test.ts'],
-        exclude: [...SLOW, ...ISOLATED],
-        isolate: false,
+        name: 'full-unit',
+        files: LONG_UNIT,
         testTimeoutMs: minute,
         hookTimeoutMs: minute,
       }),
-      defineGroup({ name: 'conformance', testTimeoutMs: 90 * second, hookTimeoutMs: 60 * second }),
+      defineGroup({
+        name: 'conformance',
+        files: EMBEDDED,
+        testTimeoutMs: 90 * second,
+        hookTimeoutMs: minute,
+      }),
+      defineGroup({
+        name: 'full-conformance',
+        files: ['test/conformance/**/*.test.ts'],
+        exclude: EMBEDDED,
+        testTimeoutMs: 90 * second,
+        hookTimeoutMs: minute,
+      }),
       defineGroup({ name: 'simulation', testTimeoutMs: 5 * minute, hookTimeoutMs: minute }),
       defineGroup({
+        name: 'full-simulation',
+        files: ['test/simulation/simulation.test.ts'],
+        testTimeoutMs: 5 * minute,
+        hookTimeoutMs: minute,
+      }),
+      defineGroup({
         name: 'e2e',
+        files: CORE_E2E,
+        isolate: false,
+        testTimeoutMs: 4 * minute,
+        hookTimeoutMs: 2 * minute,
+      }),
+      defineGroup({
+        name: 'full-e2e',
+        files: ['test/e2e/**/*.test.ts'],
+        exclude: CORE_E2E,
         isolate: false,
         testTimeoutMs: 4 * minute,
         hookTimeoutMs: 2 * minute,

@@ -29,8 +29,9 @@ function main(args: readonly string[]): void {
   }
   const signatures = verifySignatures(options);
   if (options.tested === undefined) {
-    say('npm test');
+    say('npm test and npm run test:full');
     runNpm(['test'], '.', 'inherit');
+    runNpm(['run', 'test:full'], '.', 'inherit');
   }
   say('npm run build:client');
   runNpm(['run', 'build:client'], '.', 'inherit');

@@ -1,4 +1,4 @@
-// Plays seeds of the simulation. `SEED=…` repeats one seed; `SEEDS=…` sets their number.
+// Plays seeds of the simulation. `SEED=…` repeats one seed; `SEEDS=…` sets their number; `FULL` is set by test:full.
 import './global-time.ts';
 
 import { describe, expect, it } from 'vitest';
@@ -13,11 +13,12 @@ import { FEW_LIVE_JOBS, openSqlite, SeedPlayer } from './run-seed.ts';
 const isRepeated = process.env['SEED'] !== undefined;
 const isSoak = process.env['SEEDS'] !== undefined;
 const first = chooseSeed(isSoak ? undefined : 1);
-const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : 500));
+const isFull = process.env['FULL'] !== undefined;
+const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : isFull ? 500 : 60));
 /** With fewer seeds an event may be missing by chance. */
 const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
-const COMPARED = 40;
+const COMPARED = isFull ? 40 : 5;
 
 /**
  * Stays open while the platform restarts, as the SQLite store does. A store that is opened anew has forgotten the last turns

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { formatLeftOut, formatTally, tallyRun } from '../../support/summary-reporter.ts';
+import { formatLeftOut, formatTally, tallyRun } from '../../support/run-reporter.ts';
 
 const root = resolve(import.meta.dirname, '../../..');
 
@@ -14,16 +14,16 @@ function finishModule(options: { ok: boolean; states: string[] }) {
   return { ok: () => options.ok, children: { allTests: () => tests } };
 }
 
-/** Runs vitest on the given test files with the summary reporter; the last line and exit code. */
+/** Runs vitest on the given test files with the reporter; the last line and exit code. */
 async function runFiles(files: Record<string, string>) {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-summary-'));
   try {
     await symlink(join(root, 'node_modules'), join(folder, 'node_modules'));
-    const reporter = JSON.stringify(join(root, 'test/support/summary-reporter.ts'));
+    const reporter = JSON.stringify(join(root, 'test/support/run-reporter.ts'));
     await writeFile(
       join(folder, 'vitest.config.ts'),
-      `import { SummaryReporter } from ${reporter};\n` +
-        "export default { test: { reporters: ['default', new SummaryReporter()] } };\n",
+      `import { RunReporter } from ${reporter};\n` +
+        "export default { test: { reporters: [new RunReporter()] } };\n",
     );
     for (const [name, source] of Object.entries(files)) {
       await writeFile(join(folder, name), `import { it } from 'vitest';\n${source}\n`);
