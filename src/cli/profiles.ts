@@ -28,7 +28,7 @@ export interface Profiles {
 
 export const DEFAULT_PROFILE = 'default';
 const NAME_FORM = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-/** Thousands of profiles. */
+/** Enough for thousands of profiles. */
 const MAX_BYTES = 1_048_576;
 /** Bits of a mode that let other users read or change the file. */
 const OTHERS = 0o077;

@@ -194,7 +194,7 @@ export class LocalShards {
       if (node) await callNode(node.url);
       log.info({ shard: id, to }, 'shard handed over');
     } catch (error) {
-      log.warn({ err: error, shard: id }, 'handing a shard over failed');
+      log.warn({ err: error, shard: id }, 'shard handover failed');
     }
   }
 }

@@ -265,7 +265,7 @@ export interface Engine {
 }
 
 /**
- * Longest text of an engine about a container. Records of pods keep it, and it may quote what others wrote: the error of a
+ * Maximum length of an engine's message about a container. Records of pods keep it, and it may quote what others wrote: the error of a
  * registry quotes its answer.
  */
 export const MAX_ENGINE_TEXT_CHARS = 2_000;

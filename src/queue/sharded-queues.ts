@@ -36,7 +36,7 @@ export class ShardedQueues implements Queues {
     if (this.#isReached) queue.reached();
   }
 
-  /** Serves the shard no more. The caller closes its queue. */
+  /** Stops serving the shard. The caller closes its queue. */
   remove(shard: number): void {
     this.#served.delete(shard);
   }

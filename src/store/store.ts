@@ -156,7 +156,7 @@ export interface JobFilter {
 export interface JobSearch extends JobListing, JobFilter {
   /** Only jobs from this position on. */
   from: number | undefined;
-  /** Most jobs to look at, about. */
+  /** Approximate limit of jobs to examine. */
   scan: number;
 }
 

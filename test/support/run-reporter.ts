@@ -113,10 +113,10 @@ export class RunReporter extends DefaultReporter {
     super.onTestRunStart(specifications);
     this.#files = specifications.length;
     if (this.#isShort) return;
-    this.silent ??= 'passed-only';
+    this.silent ||= 'passed-only';
     const projects = new Set(specifications.map(({ project }) => project.name));
-    const time = this.#run ? `; about ${this.#run.minutes} minutes on 2 idle cores` : '';
-    this.log(`${this.#files} test files of ${[...projects].join(', ')}${time}\n`);
+    const time = this.#run ? `; takes about ${this.#run.minutes} minutes on 2 idle cores` : '';
+    this.log(`${this.#files} test files (${[...projects].join(', ')})${time}\n`);
   }
 
   override onUserConsoleLog(...[log, state]: ConsoleLog): void {

@@ -30,7 +30,7 @@ const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   'cross-origin-opener-policy': 'same-origin',
 };
 
-/** A year, s: a changed file has another name. */
+/** One year in seconds; file names contain a hash. */
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 
 /** Browsers ask again each time, and get 304 while the file is the same. */

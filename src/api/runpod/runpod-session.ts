@@ -42,7 +42,7 @@ export interface RunPodSessionOptions {
   closing: AbortSignal;
   /** The worker has fallen silent: the owner of the session drops it. */
   onSilent: (session: RunPodSession) => void;
-  /** The queue serves the endpoint no more, and its next one finds the leases again: the same. */
+  /** Same when this queue stops serving the endpoint; its successor finds the leases. */
   onMoved: (session: RunPodSession) => void;
 }
 

@@ -5,7 +5,7 @@ import { setFlagsFromString } from 'node:v8';
 const CALLS_BEFORE_TURBOFAN = 80;
 
 /**
- * Call it at the end of a start: what only a start calls often must not be compiled. V8 compiles a hot function twice: with Maglev after 400 calls, with TurboFan after
+ * Call it at the end of a start: so that functions hot only during start-up are not compiled. V8 compiles a hot function twice: with Maglev after 400 calls, with TurboFan after
  * 3,000. A platform runs some hundred functions for each job, so in its first ten thousand jobs the two compilers cost a
  * fifth of its processor time. Without Maglev, and with TurboFan early, each function is compiled once.
  */

@@ -27,7 +27,7 @@ function measureOverlap(before: string, after: string): number {
   };
   for (let at = 1; at < after.length; at++) borders[at] = extend(borders[at - 1] ?? 0, after[at]);
   let matched = 0;
-  // By code units, as the borders are.
+  // Compare code units, like the bounds.
   for (let at = 0; at < before.length; at++) matched = extend(matched, before[at]);
   return matched;
 }

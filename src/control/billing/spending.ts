@@ -98,7 +98,7 @@ export class Spending {
     }
   }
 
-  /** Without what no scope asks for: a user who reads a budget pays nothing for what all others have running. */
+  /** Skips scopes that nobody asked for, so reading one user's budget does not cost a scan of everyone's pods. */
   #addUpOpen(scopes: readonly SpendingScope[]): OpenSums {
     const billing = this.#options.billing();
     const wanted = new Set(scopes.map(nameScope));

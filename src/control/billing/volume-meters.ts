@@ -28,7 +28,7 @@ const KIND = 'volumeMeter';
 /** A month, hours. */
 const MONTH_HOURS = 730;
 const OBSERVED_MS = 10_000;
-/** A volume is added to the bill so often, ms. Until then its meter says what is missing, so a crash loses nothing. */
+/** How often a volume is billed, ms. Its meter holds the unbilled rest, so a crash loses nothing. */
 const DUE_MS = 3_600_000;
 /** Clocks that drift apart by less were not set forward, ms. */
 const MIN_SKIP_MS = 1_000;
@@ -253,7 +253,7 @@ export class VolumeMeters {
     if (billed) this.#options.onBilled?.(billed.resource, billed.intervals);
     const known = this.#kept.get(id);
     if (!kept) this.#kept.delete(id);
-    // A commit before may be told later.
+    // We may learn of an earlier commit later.
     else if (!known || known.last.monotonic <= kept.last.monotonic) this.#kept.set(id, kept);
   }
 

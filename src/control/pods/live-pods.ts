@@ -51,7 +51,7 @@ export class LivePods implements NamedRecords {
   readonly #listeners = new Set<PodListener>();
   /** Assigned to a pod, but not in its record yet. */
   readonly #promisedGpus = new Map<string, readonly string[]>();
-  /** Written at the moment: new pods, and changed ones as they will be. */
+  /** Pods being written now: new ones, and changed ones in their new state. */
   readonly #coming = new Map<object, PodState>();
   /** Removed pods, in order of removal. */
   readonly #gone = new Map<string, Gone>();

@@ -188,7 +188,7 @@ export class PodSteps {
   async #allot({ id, spec }: PodState, among: readonly string[] | null): Promise<boolean> {
     if (await this.#options.pods.allotGpus(id)) return true;
     const which = among
-      ? 'those that its container, and with it its disk, was made with'
+      ? 'the ones its container and disk were created with'
       : `${spec.gpu?.count} of ${spec.gpu?.id}`;
     await this.write(id, (pod) => noteDelay(pod, `it waits for GPUs: ${which} are not free`));
     return false;

@@ -122,7 +122,7 @@ export class Registries
       .flatMap(({ secret }) => (secret && !this.#sealer.has(secret.keyId) ? [secret.keyId] : []));
     if (missing.length === 0) return;
     const keys = [...new Set(missing)];
-    log.warn({ keys, registries: missing.length }, 'key of secrets of registries is missing');
+    log.warn({ keys, registries: missing.length }, 'registry secrets key is missing');
   }
 
   /** Seals again what an earlier key or an earlier version has sealed; leaves what cannot be opened. */

@@ -56,7 +56,7 @@ export class VersionCheck {
   readonly #options: VersionCheckOptions;
   /** Why the last check worker could not be created; for the rollout that began then. */
   #failure: { startedAt: string; why: string } | undefined;
-  /** Of the version's workers, for the rollout that began then. After a restart of the platform they count anew. */
+  /** Failures of this version's workers since the rollout began; a restart of the platform resets them. */
   #crashes = { startedAt: '', count: 0 };
 
   constructor(options: VersionCheckOptions) {

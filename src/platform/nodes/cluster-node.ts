@@ -275,7 +275,7 @@ export class ClusterNode {
   async #callForShards(url: string): Promise<void> {
     const { client, log } = this.#options;
     await callNode(client, url, 'shards', null).catch((error: unknown) => {
-      log.warn({ err: error, node: url }, 'calling a node failed; it will look for itself');
+      log.warn({ err: error, node: url }, 'could not notify a node; it will poll');
     });
   }
 }

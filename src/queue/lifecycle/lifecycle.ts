@@ -256,7 +256,7 @@ function settleByOutcome(
   }
 }
 
-/** How the worker had to stop the attempt. Of one that goes back to the queue, nobody has asked for that. */
+/** How the worker had to stop the attempt. Not set if the attempt is requeued: nobody asked to stop it. */
 function noteStop(job: StoredJob, outcome: Outcome, { now }: Moment): readonly JobNote[] {
   if (!('stopped' in outcome) || outcome.stopped === undefined) return job.notes;
   if (outcome.kind === 'cancelled' && !isTerminal(job.status)) return job.notes;

@@ -179,7 +179,7 @@ class OpenPost {
   }
 }
 
-/** Sizes that are worth a buffer from the start; larger answers than these are not to be believed. */
+/** Sizes that are worth a buffer from the start; a larger Content-Length is not trusted. */
 const COLLECTED = { minBytes: 65_536, maxBytes: 64 * 1_048_576 };
 
 /** Collects large answers in place and frees each piece at once, which otherwise waits for a garbage collection. */

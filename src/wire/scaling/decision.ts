@@ -70,7 +70,7 @@ const scalerInput = z.object({
     .object({
       places: z.int(),
       shortage: z.string(),
-      /** Not the machine is short, but a budget. */
+      /** Limited by a budget, not by capacity. */
       budget: z.literal(true).exactOptional(),
     })
     .exactOptional(),

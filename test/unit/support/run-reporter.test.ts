@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { formatLeftOut, formatTally, tallyRun } from '../../support/run-reporter.ts';
+import { formatElapsed, formatLeftOut, formatTally, tallyRun } from '../../support/run-reporter.ts';
 
 const root = resolve(import.meta.dirname, '../../..');
 
@@ -23,7 +23,7 @@ async function runFiles(files: Record<string, string>) {
     await writeFile(
       join(folder, 'vitest.config.ts'),
       `import { RunReporter } from ${reporter};\n` +
-        "export default { test: { reporters: [new RunReporter()] } };\n",
+        'export default { test: { reporters: [new RunReporter()] } };\n',
     );
     for (const [name, source] of Object.entries(files)) {
       await writeFile(join(folder, name), `import { it } from 'vitest';\n${source}\n`);
@@ -35,7 +35,7 @@ async function runFiles(files: Record<string, string>) {
     });
     const [output, [exitCode]] = await Promise.all([text(child.stdout), once(child, 'close')]);
     const [beforeLast, lastLine] = output.trimEnd().split('\n').slice(-2);
-    return { beforeLast, lastLine, exitCode };
+    return { output, beforeLast, lastLine, exitCode };
   } finally {
     await rm(folder, { recursive: true });
   }
@@ -57,6 +57,22 @@ describe('the skipped files', () => {
     const { beforeLast, lastLine } = await runFiles({ 'a.test.ts': source });
     expect(beforeLast).toBe('left out: a.test.ts (no Docker Engine)');
     expect(lastLine).toBe('tests: 1 passed, 0 failed, 0 skipped');
+  });
+});
+
+describe('a run of many files', () => {
+  it('says what will run and how far it is, and shows no file that passes', async () => {
+    const names = Array.from({ length: 21 }, (_, index) => `${index}.test.ts`);
+    const files = names.map((name) => [name, "it('works', () => console.log('noise'));"]);
+    const { output } = await runFiles(Object.fromEntries(files));
+    expect(output).toContain('21 test files');
+    expect(output).toContain('21 of 21 files, 0 failed');
+    expect(output).not.toMatch(/noise|20\.test\.ts/);
+  });
+
+  it('shows minutes and seconds', () => {
+    expect(formatElapsed(7_900)).toBe('0:07');
+    expect(formatElapsed(750_000)).toBe('12:30');
   });
 });
 

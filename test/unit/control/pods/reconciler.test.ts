@@ -451,7 +451,7 @@ describe('GPUs', () => {
     await world.settle();
     expect(world.pods.live.get(first)).toMatchObject({
       status: 'PROVISIONING',
-      reason: expect.stringContaining('was made with'),
+      reason: expect.stringContaining('were created with'),
     });
     await world.pods.act(OWNER, second, 'terminate');
     await world.settle();
