@@ -1,6 +1,7 @@
 // Creates the process's log: pino, JSON lines, with API keys replaced.
 import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { LineLimit } from './line-limit.ts';
+import { StandardErrorLines } from './standard-streams.ts';
 import { escapeControls, limitText } from './text/printable.ts';
 
 export type Log = Logger;
@@ -29,8 +30,8 @@ export interface LogSettings {
 }
 
 const INFO = 30;
-/** Of lines that standard error does not take at the moment. */
-const MAX_UNWRITTEN_BYTES = 1_048_576;
+
+const standardError = new StandardErrorLines();
 
 export function createLog({ level = 'info', ...options }: LogSettings = {}): Log {
   const { destination, maxLinesPerMinute, maxTextChars } = options;
@@ -45,15 +46,8 @@ export function createLog({ level = 'info', ...options }: LogSettings = {}): Log
       },
       ...(maxTextChars !== undefined && limitTexts(maxTextChars)),
     },
-    destination ?? openStandardError(),
+    destination ?? standardError,
   );
-}
-
-/** Lines that cannot be written wait, and are dropped beyond the bound: the log must not end or fill the process. */
-function openStandardError(): DestinationStream {
-  const stream = pino.destination({ dest: 2, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
-  // The disk is full, or the reader has gone: the next line tries again.
-  return stream.on('error', () => {});
 }
 
 export const silentLog: Log = pino({ level: 'silent' });

@@ -13,6 +13,8 @@ export const EXIT = {
   refused: EXIT_REFUSED,
   timedOut: 124,
   interrupted: 130,
+  /** As a shell shows the end by SIGPIPE: the reader of standard output has gone, as `head` does. */
+  noReader: 141,
 } as const;
 
 /** The command failed for a known reason; the report needs no stack. */

@@ -9,7 +9,7 @@ import { chooseVerb, noVerb } from './group.ts';
 import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
 import { asksForHelp } from './option-parser.ts';
 import { UnknownWordError, UsageError } from './options.ts';
-import { print, printNote } from './output.ts';
+import { print, printNote, watchOutput } from './output.ts';
 
 interface CommandEntry {
   summary: string;
@@ -149,6 +149,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
 
 /** Runs one command line, without the program's name; resolves with the exit code. */
 export async function main(args: readonly string[]): Promise<number> {
+  watchOutput();
   const [word, ...rest] = args;
   switch (word) {
     case '--version':
@@ -207,7 +208,8 @@ function overview(): string {
       ['-v, --version', 'show the version'],
     ]),
     '',
-    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; see the help of each command.\n',
+    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 141 if the reader of the output has gone (`| head -1`);',
+    'see the help of each command.\n',
     `Documentation: ${join(packageRoot, 'docs', 'README.md')}\n`,
   ].join('\n');
 }

@@ -1,6 +1,36 @@
 // Prints the output of commands. Names, logs and outputs may be untrusted, so control characters
 // are written as `\u001b`, also to files, which may be shown on a terminal later.
+import { onFailedWrite } from '../base/standard-streams.ts';
 import { escapeControls } from '../base/text/printable.ts';
+import { EXIT } from './command.ts';
+
+let isWatched = false;
+let onFailed = endCommand;
+
+/** Call it before the first output. What standard error does not take is lost. */
+export function watchOutput(): void {
+  if (isWatched) return;
+  isWatched = true;
+  onFailedWrite((stream, error) => {
+    if (stream === 'stdout') onFailed(error);
+  });
+}
+
+/** The command goes on when standard output fails, because its work is not what it prints. */
+export function outliveOutput(then: (error: NodeJS.ErrnoException) => void = () => {}): void {
+  onFailed = then;
+}
+
+function endCommand(error: NodeJS.ErrnoException): void {
+  if (error.code === 'EPIPE') process.exit(EXIT.noReader);
+  outliveOutput();
+  noteFailedOutput(error);
+  process.exit(EXIT.failed);
+}
+
+export function noteFailedOutput({ message }: Error): void {
+  printNote(`millrace: standard output cannot be written: ${message}\n`);
+}
 
 /** Prints to standard output. Resolves when the text is written, or can no longer be written. */
 export function print(text: string): Promise<void> {

@@ -46,9 +46,6 @@ const LEVELS: Readonly<
 export function createTerminalLog(level: string): Log {
   const format = chooseFormat();
   if (!format) return createLog({ level, ...LOG_BOUNDS });
-  if (!process.stderr.listeners('error').includes(ignoreFailure)) {
-    process.stderr.on('error', ignoreFailure);
-  }
   const destination: DestinationStream = {
     write: (line) => {
       process.stderr.write(`${format(line)}\n`);
@@ -56,9 +53,6 @@ export function createTerminalLog(level: string): Log {
   };
   return createLog({ level, destination, ...LOG_BOUNDS });
 }
-
-/** The terminal has closed, or the reader of the log has gone: the process goes on without a log. */
-function ignoreFailure(): void {}
 
 /** Writes existing log lines (NDJSON) to standard error in the log's format. */
 export function showLogLines(lines: Uint8Array | string): void {

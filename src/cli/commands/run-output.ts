@@ -6,7 +6,7 @@ import type { Chunk, Metrics } from '../../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../wire/chunk/chunk-joiner.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionEnd, ExecutionSink } from '../../worker/execution/executor.ts';
-import { print, printNote, printStyled } from '../output.ts';
+import { outliveOutput, print, printNote, printStyled } from '../output.ts';
 import { showOwnStack } from '../own-stack.ts';
 import { showLogLines } from '../terminal-log.ts';
 
@@ -40,7 +40,7 @@ export class RunOutput {
   constructor({ format }: RunOutputOptions) {
     this.#format = format;
     // The reader has exited, as `head` does.
-    process.stdout.on('error', () => {
+    outliveOutput(() => {
       this.#isBroken = true;
       this.#broken();
     });

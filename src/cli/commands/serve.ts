@@ -44,7 +44,7 @@ import { readStore, storeOptions } from '../options/store-options.ts';
 import { readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
-import { print } from '../output.ts';
+import { outliveOutput, print } from '../output.ts';
 import { ShutdownDelay } from '../shutdown-delay.ts';
 import { listenForStop } from '../stop-signals.ts';
 import { exitOnStoreLoss } from '../store-loss.ts';
@@ -195,6 +195,7 @@ export const serveCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
+  outliveOutput();
   letHeapGrow();
   const { values, positionals } = parseOptions(options, args);
   checkArguments([], positionals);

@@ -18,7 +18,7 @@ import {
   portOption,
 } from '../options/platform-flags.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
-import { print } from '../output.ts';
+import { outliveOutput, print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
@@ -92,6 +92,7 @@ export const devCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
+  outliveOutput();
   const { values, positionals } = parseOptions(options, args);
   if (positionals.length === 0) throw new UsageError('name at least one handler file or folder');
   if (findHandlers(positionals).length === 0) {

@@ -14,7 +14,7 @@ import {
 import { EXIT } from '../command.ts';
 import { StatusLine } from '../deploy/status-line.ts';
 import { UsageError } from '../options.ts';
-import { print, printNote } from '../output.ts';
+import { noteFailedOutput, outliveOutput, print, printNote } from '../output.ts';
 import { parseObject } from '../resources/body-file.ts';
 
 type LineJob = NewJob<object>;
@@ -37,6 +37,7 @@ const SHOW_EVERY_JOBS = 100;
 export async function submitEach({ client, file, json, options }: EachSubmission): Promise<number> {
   const lines = readLines(await openSource(file), file);
   const report = new Report(json);
+  outliveOutput((error) => report.loseOutput(error));
   await client.runMany(readJobs(lines, { options, report }), {
     onProgress: ({ index, result }) => report.add(index, result),
   });
@@ -103,6 +104,7 @@ class Report {
   #submitted = 0;
   #refused = 0;
   #isOver = false;
+  #lost: Error | undefined;
   /** First line that is not submitted, because the platform refuses every job. */
   #stoppedBefore: number | undefined;
 
@@ -160,14 +162,20 @@ class Report {
     if (this.#json) this.#print(JSON.stringify({ line, error }));
   }
 
+  /** The jobs are what the caller wants: the submission goes on without a reader. */
+  loseOutput(error: NodeJS.ErrnoException): void {
+    if (error.code !== 'EPIPE') this.#lost ??= error;
+  }
+
   finish(): number {
     this.#status.clear();
+    if (this.#lost) noteFailedOutput(this.#lost);
     const refused = this.#refused;
     const line = this.#stoppedBefore;
     const end = line === undefined ? '' : `; stopped before line ${line}`;
     const count = `${this.#submitted} ${this.#submitted === 1 ? 'job' : 'jobs'} submitted`;
     printNote(`millrace jobs submit: ${count}, ${refused} refused${end}\n`);
-    return refused === 0 ? EXIT.ok : EXIT.failed;
+    return refused === 0 && !this.#lost ? EXIT.ok : EXIT.failed;
   }
 
   #showProgress(): void {

@@ -5,6 +5,7 @@ import { setFlagsFromString } from 'node:v8';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
+import { outliveOutput } from '../output.ts';
 import {
   DEVICE_SET_VARIABLE,
   parseWorkerFlags,
@@ -60,6 +61,7 @@ export const workerCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
+  outliveOutput();
   withholdKeys();
   const { values, positionals } = parseWorkerFlags(args);
   const handlerPath = await findHandler(positionals, values);

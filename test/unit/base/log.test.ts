@@ -1,7 +1,9 @@
 // The log of a process when standard error takes no lines.
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, existsSync, openSync } from 'node:fs';
+import { closeSync, constants, existsSync, mkdtempSync, openSync, readSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
 
@@ -28,7 +30,10 @@ function start(program: string, stderr: number | 'pipe', env: NodeJS.ProcessEnv 
 }
 
 const JSON_LOG = `import { createLog } from '${LOG}'; const log = createLog();`;
+const OUTPUT = new URL('../../../src/cli/output.ts', import.meta.url);
 const RUNPOD_LOG = `
+  import { watchOutput } from '${OUTPUT}';
+  watchOutput();
   import { createTerminalLog } from '${TERMINAL_LOG}';
   const log = createTerminalLog('info');`;
 
@@ -51,3 +56,46 @@ test.each([
   expect(await text(child.stdout)).toBe('alive');
   expect((await closed)[0]).toBe(0);
 });
+
+test('a log that is full for the moment neither blocks the process nor loses lines', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-log-'));
+  const path = join(folder, 'pipe');
+  execFileSync('mkfifo', [path]);
+  // More than a pipe takes.
+  const pipe = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
+  const program = `${JSON_LOG}
+    for (let n = 0; n < 5; n++) log.info('x'.repeat(100_000));
+    process.stdout.write('alive');
+    process.stdin.resume();`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', program], {
+    stdio: ['pipe', 'pipe', pipe],
+  });
+  const closed = once(child, 'close');
+  try {
+    if (!child.stdin || !child.stdout) throw new Error('the child has no pipes');
+    const [said] = await once(child.stdout, 'data');
+    expect(String(said)).toBe('alive');
+    let lines = '';
+    while (lines.split('\n').length <= 5) {
+      lines += read(pipe);
+      await new Promise(setImmediate);
+    }
+    expect(lines.match(/x{100000}/g)).toHaveLength(5);
+    child.stdin.end();
+    expect((await closed)[0]).toBe(0);
+  } finally {
+    child.kill('SIGKILL');
+    closeSync(pipe);
+    rmSync(folder, { recursive: true });
+  }
+});
+
+/** What the pipe has at the moment. */
+function read(pipe: number): string {
+  const buffer = Buffer.alloc(65_536);
+  try {
+    return buffer.toString('utf8', 0, readSync(pipe, buffer));
+  } catch {
+    return '';
+  }
+}
