@@ -79,13 +79,6 @@ export function* readQueue(tx: Reader, endpointId: string): Step<StoredEndpoint>
   throw new ProblemError('conflict', detail);
 }
 
-function isRepeat(
-  { requestHash: known }: StoredJob,
-  { listEarlier, requestHash }: NonNullable<Submission['idempotency']>,
-): boolean {
-  return known === requestHash || (listEarlier?.() ?? []).some((earlier) => earlier === known);
-}
-
 /**
  * Returns the job that came before with the same ID or idempotency key. @throws ProblemError if the submission is
  * refused
@@ -103,7 +96,7 @@ export function* admit(
   }
   if (idempotency) {
     const first = yield* tx.jobByIdempotencyKey(endpointId, idempotency.key);
-    if (first && !isRepeat(first, idempotency)) {
+    if (first && first.requestHash !== idempotency.requestHash) {
       throw new ProblemError(
         'conflict',
         `idempotencyKey "${idempotency.key}" was used with another body, for job ${first.id}`,

@@ -20,8 +20,7 @@ export interface Submission {
   /** JSON bytes of the input. */
   input: Uint8Array;
   policy: JobPolicy;
-  /** `listEarlier`: hashes that earlier versions stored for an equal body; called only if `requestHash` differs. */
-  idempotency: { key: string; requestHash: string; listEarlier?: () => string[] } | undefined;
+  idempotency: { key: string; requestHash: string } | undefined;
   /** Trace of all attempts; a repeated idempotency key does not change it. */
   trace?: TraceContext | undefined;
   /** http or https URL that gets the final record. */

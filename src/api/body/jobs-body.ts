@@ -25,12 +25,12 @@ import {
   TooManyJobsError,
 } from './jobs-scan.ts';
 import { hasBytes, SLICE_BYTES } from './json-check.ts';
-import { hashJson, type RequestHashes } from './request-hash.ts';
+import { hashJson } from './request-hash.ts';
 
 /** One job of the body. Its `input` is a view into the body. */
 export interface JobBody extends SubmissionBody<RunRequest> {
   /** As if the job were the body of `run`; undefined without an idempotency key. */
-  hashes: RequestHashes | undefined;
+  requestHash: string | undefined;
 }
 
 /**
@@ -51,7 +51,7 @@ function* read(body: Buffer, bounds: SubmissionBounds): Generator<void, JobBody[
     const input = span.input && body.subarray(span.input.at, span.input.end);
     // Most jobs have no other member: nothing is left to parse or to check.
     if (input && isBareInput(job, input)) {
-      jobs.push({ input, request: { input: {} }, hashes: undefined });
+      jobs.push({ input, request: { input: {} }, requestHash: undefined });
       continue;
     }
     const envelope = input ? leaveOut(job, input) : job;
@@ -64,7 +64,7 @@ function* read(body: Buffer, bounds: SubmissionBounds): Generator<void, JobBody[
       bytes = 0;
     }
     bytes += work;
-    jobs.push({ input, request, hashes: isHashed ? hashJson(job, input) : undefined });
+    jobs.push({ input, request, requestHash: isHashed ? hashJson(job, input) : undefined });
   }
   return jobs;
 }

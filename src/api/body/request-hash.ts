@@ -11,35 +11,22 @@ const SMALL_BYTES = 65_536;
 /** Numbers that may differ although their values in JavaScript are equal. */
 const LONG_NUMBER = /\d{16}/;
 
-/** SHA-256, base64url. */
-export interface RequestHashes {
-  requestHash: string;
-  /** Hashes that earlier versions stored for an equal body: with the key, or of the bytes. */
-  listEarlier(): string[];
-}
-
-/** `body` must be JSON, and `input` the view into it that has its member `input`. */
-export async function hashRequest(body: Buffer, input: Uint8Array): Promise<RequestHashes> {
+/** SHA-256, base64url. `body` must be JSON, and `input` the view into it that has its member `input`. */
+export async function hashRequest(body: Buffer, input: Uint8Array): Promise<string> {
   if (body.length > SMALL_BYTES) await ownTurn();
   return hashJson(body, input);
 }
 
 /** As `hashRequest`, at once. */
-export function hashJson(body: Buffer, input: Uint8Array): RequestHashes {
+export function hashJson(body: Buffer, input: Uint8Array): string {
   const envelope: Record<string, unknown> = JSON.parse(leaveOut(body, input).toString('utf8'));
   const { idempotencyKey, ...beside } = envelope;
   const text = readParsed(input);
   const isExact = text === undefined || LONG_NUMBER.test(JSON.stringify(beside));
-  const write = (members: object) => writeSorted({ ...beside, ...members });
-  const requestHash = isExact
-    ? hash('sha256', Buffer.concat([Buffer.from(write({})), input]), 'base64url')
-    : digest(write({ input: JSON.parse(text) }));
-  const listEarlier = () => {
-    const ofBytes = hash('sha256', body, 'base64url');
-    if (isExact || idempotencyKey === undefined) return [ofBytes];
-    return [ofBytes, digest(write({ input: JSON.parse(text), idempotencyKey }))];
-  };
-  return { requestHash, listEarlier };
+  const hashed = isExact
+    ? Buffer.concat([Buffer.from(writeSorted(beside)), input])
+    : writeSorted({ ...beside, input: JSON.parse(text) });
+  return hash('sha256', hashed, 'base64url');
 }
 
 /** The text of an input that is compared as JSON; undefined if its bytes are compared. */
@@ -47,10 +34,6 @@ function readParsed(input: Uint8Array): string | undefined {
   if (input.length > MAX_PARSED_BYTES) return undefined;
   const text = Buffer.from(input.buffer, input.byteOffset, input.length).toString('utf8');
   return LONG_NUMBER.test(text) ? undefined : text;
-}
-
-function digest(text: string): string {
-  return hash('sha256', text, 'base64url');
 }
 
 /** Recursive: the levels of a body are bounded. */

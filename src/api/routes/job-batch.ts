@@ -48,9 +48,9 @@ export async function submitJobs(
   };
 }
 
-function toSubmission({ hashes, input, request }: JobBody) {
+function toSubmission({ input, request, requestHash }: JobBody) {
   const { idempotencyKey: key, policy = {}, webhook } = request;
-  const idempotency = key === undefined || !hashes ? undefined : { key, ...hashes };
+  const idempotency = key === undefined || !requestHash ? undefined : { key, requestHash };
   return { input, policy, webhook, idempotency };
 }
 

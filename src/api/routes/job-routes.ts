@@ -161,7 +161,8 @@ async function submit(
   const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
   const { policy = {}, webhook } = request;
   const key = readIdempotencyKey(call, request.idempotencyKey);
-  const idempotency = key === undefined ? undefined : { key, ...(await hashRequest(body, input)) };
+  const idempotency =
+    key === undefined ? undefined : { key, requestHash: await hashRequest(body, input) };
   return queue.submissions.submit({
     endpointId: params.endpoint,
     mode,

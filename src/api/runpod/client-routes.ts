@@ -92,7 +92,7 @@ async function submit(
   const submission = await readRunpodSubmission(body, { owner: readUser(call), ...bounds });
   const key = readIdempotencyKey(call, undefined);
   const idempotency =
-    key === undefined ? undefined : { key, ...(await hashRequest(body, submission.input)) };
+    key === undefined ? undefined : { key, requestHash: await hashRequest(body, submission.input) };
   return queue.submissions.submit({
     ...submission,
     endpointId: params.endpoint,

@@ -162,12 +162,6 @@ describe('a submission', () => {
 describe('an idempotency key', () => {
   const idempotency = { key: 'k', requestHash: 'h' };
 
-  it('finds the job of an earlier version, which stored another hash', async () => {
-    const { id } = await submit({ idempotency });
-    const now = { key: 'k', requestHash: 'new', listEarlier: () => ['h'] };
-    expect((await submit({ idempotency: now })).id).toBe(id);
-  });
-
   it('leaves the job in the trace of the first request', async () => {
     const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' };
     const later = { traceparent: trace.traceparent.replace('4bf9', 'aaaa'), tracestate: 'a=b' };

@@ -158,9 +158,9 @@ describe('the jobs of a body', () => {
       const { input, request } = await readSubmission(body, BOUNDS);
       expect(Buffer.from(together[index]?.input ?? '').toString()).toBe(input.toString());
       expect(together[index]?.request).toEqual(request);
-      const { requestHash } = await hashRequest(body, input);
+      const requestHash = await hashRequest(body, input);
       const isHashed = request.idempotencyKey !== undefined;
-      expect(together[index]?.hashes?.requestHash).toBe(isHashed ? requestHash : undefined);
+      expect(together[index]?.requestHash).toBe(isHashed ? requestHash : undefined);
     }
   });
 
