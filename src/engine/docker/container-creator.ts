@@ -6,6 +6,7 @@ import { type Containment, DEFAULT_CONTAINMENT, limitGpuMemory } from './contain
 import type { DockerClient, DockerError } from './docker-client.ts';
 import { isAboutDiskSize } from './engine-refusals.ts';
 import { chooseMeans, gpuInfo } from './gpu-requests.ts';
+import { nameContainer } from './labels.ts';
 
 export interface ContainerCreatorOptions {
   client: DockerClient;
@@ -32,10 +33,11 @@ export class ContainerCreator {
     const { log, platform, publishHost = '127.0.0.1' } = this.#options;
     const { containment = DEFAULT_CONTAINMENT } = this.#options;
     const request = { spec, platform, publishHost, containment, ...gpuTerms };
-    const make = (disk: 'limited' | 'unlimited') =>
-      this.#options.client.act((docker) =>
-        docker.createContainer({ ...describeRequest({ ...request, disk }) }),
-      );
+    const query = { name: nameContainer(platform, spec.id) };
+    const make = (disk: 'limited' | 'unlimited') => {
+      const body = describeRequest({ ...request, disk });
+      return this.#options.client.act({ method: 'POST', path: '/containers/create', query, body });
+    };
     const tried = this.#disk;
     const failure = await make(tried);
     if (!failure || tried === 'unlimited' || !isAboutDiskSize(failure)) return failure;
@@ -50,7 +52,7 @@ export class ContainerCreator {
   async describeGpuTerms(spec: ContainerSpec): Promise<GpuTerms> {
     if (spec.gpus.length === 0) return { gpuMeans: 'nvidia', gpuMemory: null };
     const { containment = DEFAULT_CONTAINMENT, machineGpus = 0 } = this.#options;
-    const info = gpuInfo.parse(await this.#options.client.ask((docker) => docker.info()));
+    const info = gpuInfo.parse(await this.#options.client.ask({ path: '/info' }));
     const machine = { memoryBytes: info.MemTotal, gpus: machineGpus };
     return {
       gpuMeans: chooseMeans(info),

@@ -1,22 +1,20 @@
 // Translates a container spec into the engine's create request. Pure.
-import type { ContainerCreateOptions, MountSettings, PortMap } from 'dockerode';
 import { splitArgs } from '../args.ts';
 import type { ContainerMount, ContainerPort, ContainerSpec, StateVolume } from '../engine.ts';
 import { type Containment, describeContainment } from './containment.ts';
 import { type GpuMeans, pinVariables, requestGpus } from './gpu-requests.ts';
-import {
-  listAliases,
-  nameContainer,
-  nameNetwork,
-  nameStateVolume,
-  nameVolume,
-  writeLabels,
-} from './labels.ts';
+import { listAliases, nameNetwork, nameStateVolume, nameVolume, writeLabels } from './labels.ts';
 
 const BYTES_PER_GB = 1_073_741_824;
 const NANO = 1e9;
 /** Size at which a log is rotated; one old file is kept. */
 const MAX_LOG_SIZE = '10m';
+
+interface Mount {
+  Type: 'bind' | 'volume';
+  Source: string;
+  Target: string;
+}
 
 export interface RequestOptions {
   spec: ContainerSpec;
@@ -31,15 +29,14 @@ export interface RequestOptions {
   disk: 'limited' | 'unlimited';
 }
 
-/** @throws EngineError `refused` if the arguments cannot be split */
-export function describeRequest(options: RequestOptions): ContainerCreateOptions {
+/** The body of the request. @throws EngineError `refused` if the arguments cannot be split */
+export function describeRequest(options: RequestOptions) {
   const { containment, disk, gpuMeans, gpuMemory, platform, publishHost, spec } = options;
   const { args, diskGb, env, gpus, id, image, limits, network, ports } = spec;
   const words = splitArgs(args);
   const networkName = nameNetwork(platform, network);
   const variables = { ...env, ...pinVariables(gpus, gpuMeans) };
   return {
-    name: nameContainer(platform, id),
     Image: image,
     // Without arguments the image's own command runs.
     ...(words.length > 0 && { Cmd: words }),
@@ -72,20 +69,17 @@ function describeLimits({ memoryGb, vcpus }: { vcpus: number; memoryGb: number }
   return { NanoCpus: Math.round(vcpus * NANO), Memory: memory, MemorySwap: memory };
 }
 
-function describeMounts(
-  platform: string,
-  { id, mounts, stateVolume }: ContainerSpec,
-): MountSettings[] {
+function describeMounts(platform: string, { id, mounts, stateVolume }: ContainerSpec): Mount[] {
   const own = mounts.map((mount) => describeMount(platform, id, mount));
   return stateVolume ? [...own, describeStateVolume(platform, stateVolume)] : own;
 }
 
 /** The engine gives a new volume the owner and mode of the image's folder at this path. */
-function describeStateVolume(platform: string, volume: StateVolume): MountSettings {
+function describeStateVolume(platform: string, volume: StateVolume): Mount {
   return { Type: 'volume', Source: nameStateVolume(platform, volume), Target: volume.path };
 }
 
-function describeMount(platform: string, id: string, mount: ContainerMount): MountSettings {
+function describeMount(platform: string, id: string, mount: ContainerMount): Mount {
   return {
     Type: isFolder(mount) ? 'bind' : 'volume',
     Source: isFolder(mount) ? mount.source : nameVolume(platform, id, mount),
@@ -99,7 +93,7 @@ export function isFolder({ kind, source }: ContainerMount): boolean {
 }
 
 /** Without a host port the engine chooses a free one. */
-function bindPorts(ports: readonly ContainerPort[], publishHost: string): PortMap {
+function bindPorts(ports: readonly ContainerPort[], publishHost: string) {
   return Object.fromEntries(
     ports.map((port) => [namePort(port), [{ HostIp: publishHost, HostPort: '' }]]),
   );

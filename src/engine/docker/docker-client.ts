@@ -1,74 +1,96 @@
-// Calls a Docker-compatible engine: loads the client library on first use and limits each call in
-// time. Callers interpret the answers.
-import type Docker from 'dockerode';
+// Calls a Docker-compatible engine: one request, one answer, bounded in time and size. Callers interpret the answers.
+import { Agent, type Dispatcher, request } from 'undici';
+import { z } from 'zod';
+import { readBody, readErrorText } from '../answer-bodies.ts';
 import { EngineError } from '../engine.ts';
 
 export const DEFAULT_HOST = 'unix:///var/run/docker.sock';
 /** Engines that are busy with disks answer late. */
 const CALL_LIMIT_MS = 30_000;
-/** A connection, streams included, that is silent for this long is given up, ms. */
+/** A stream that is silent for this long is given up, ms. */
 const SILENCE_MS = 300_000;
 const NOT_FOUND = 404;
+
+const errorAnswer = z.object({ message: z.string() });
+const containerList = z.array(z.object({ Labels: z.record(z.string(), z.string()).nullish() }));
 
 /** The engine answered with an error; its text is the message. */
 export class DockerError extends Error {
   override readonly name = 'DockerError';
   readonly status: number;
 
-  constructor(status: number, message: string, options?: { cause?: unknown }) {
-    super(message, options);
+  constructor(status: number, message: string) {
+    super(message);
     this.status = status;
   }
 }
 
-export type DockerCall<T> = (docker: Docker) => Promise<T>;
+export interface DockerCall {
+  /** Default: GET. */
+  method?: 'GET' | 'POST' | 'DELETE';
+  /** Names in it are encoded. */
+  path: string;
+  query?: Readonly<Record<string, string | number | boolean>>;
+  body?: unknown;
+  headers?: Readonly<Record<string, string>>;
+}
 
 export class DockerClient {
   readonly #host: string;
-  readonly #address: Docker.DockerOptions;
+  readonly #origin: string;
+  readonly #agent: Agent;
   readonly #callLimitMs: number;
-  #docker: Promise<Docker> | undefined;
+  /** The engine is on this machine, as far as its address tells. */
+  readonly isLocal: boolean;
 
   /** `host`: `unix:///path` or `tcp://host:port`. @throws Error for another form */
   constructor(host = DEFAULT_HOST, callLimitMs = CALL_LIMIT_MS) {
+    const { origin, socketPath } = parseHost(host);
     this.#host = host;
+    this.#origin = origin;
     this.#callLimitMs = callLimitMs;
-    this.#address = parseHost(host);
+    this.isLocal = socketPath !== undefined;
+    // Each call has a limit of its own.
+    const timeouts = { headersTimeout: 0, bodyTimeout: 0 };
+    this.#agent = new Agent({ ...timeouts, ...(socketPath && { connect: { socketPath } }) });
   }
 
-  /** The engine is on this machine, as far as its address tells. */
-  get isLocal(): boolean {
-    return this.#address.socketPath !== undefined;
-  }
-
-  /** @throws DockerError @throws EngineError `unavailable` if the engine did not answer */
-  async ask<T>(question: DockerCall<T>, limitMs = this.#callLimitMs): Promise<T> {
-    const deadline = AbortSignal.timeout(limitMs);
+  /**
+   * @returns the answer's JSON; undefined for an answer without content
+   * @throws DockerError @throws EngineError `unavailable` if the engine did not answer
+   */
+  async ask(call: DockerCall, limitMs = this.#callLimitMs): Promise<unknown> {
+    const bytes = await this.#read(call, limitMs);
     try {
-      const docker = await this.load();
-      return await Promise.race([question(docker), rejectAt(deadline)]);
+      return bytes.length === 0 ? undefined : JSON.parse(bytes.toString());
     } catch (error) {
       throw this.translate(error);
     }
   }
 
-  /** Undefined if the object does not exist. */
-  async find<T>(question: DockerCall<T>): Promise<T | undefined> {
-    try {
-      return await this.ask(question);
-    } catch (error) {
-      if (error instanceof DockerError && error.status === NOT_FOUND) return undefined;
-      throw error;
-    }
+  /** Undefined if the object does not exist. @throws like `ask` */
+  find(call: DockerCall): Promise<unknown> {
+    return this.ask(call).catch(skipMissing);
+  }
+
+  /** An answer that is not JSON. Undefined if the object does not exist. @throws like `ask` */
+  findBytes(call: DockerCall): Promise<Buffer | undefined> {
+    return this.#read(call).catch(skipMissing);
+  }
+
+  /** @returns the labels of each container, also of those that have ended @throws like `ask` */
+  async listContainers(query: { filters: string }): Promise<Readonly<Record<string, string>>[]> {
+    const call = { path: '/containers/json', query: { ...query, all: true } };
+    return containerList.parse(await this.ask(call)).map(({ Labels }) => Labels ?? {});
   }
 
   /**
    * Returns the engine's error instead of throwing it: the caller inspects the container
    * afterwards.
    */
-  async act(question: DockerCall<unknown>, limitMs?: number): Promise<DockerError | undefined> {
+  async act(call: DockerCall, limitMs?: number): Promise<DockerError | undefined> {
     try {
-      await this.ask(question, limitMs);
+      await this.ask(call, limitMs);
       return undefined;
     } catch (error) {
       if (error instanceof DockerError) return error;
@@ -76,54 +98,65 @@ export class DockerClient {
     }
   }
 
-  /** The library loads protocol buffers and SSH, which other platforms do not need. */
-  load(): Promise<Docker> {
-    this.#docker ??= import('dockerode').then(({ default: Client }) => new Client(this.#address));
-    return this.#docker;
+  /** An answer without an end that the caller reads; its errors need `translate`. @throws DockerError, and undici's errors */
+  async open(call: DockerCall, signal?: AbortSignal): Promise<AsyncIterable<Buffer>> {
+    const silence = { headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS };
+    return (await this.#send(call, { ...silence, signal: signal ?? null })).body;
   }
 
   translate(error: unknown): DockerError | EngineError {
     if (error instanceof DockerError || error instanceof EngineError) return error;
-    const answer = readAnswer(error);
-    if (answer) return answer;
     const reason = error instanceof Error ? error.message : String(error);
     const message = `the engine at ${this.#host} does not answer: ${reason}`;
     return new EngineError('unavailable', message, { cause: error });
   }
+
+  /** Ends all calls. */
+  close(): Promise<void> {
+    return this.#agent.destroy();
+  }
+
+  async #read(call: DockerCall, limitMs = this.#callLimitMs): Promise<Buffer> {
+    try {
+      const { body } = await this.#send(call, { signal: AbortSignal.timeout(limitMs) });
+      return await readBody(body);
+    } catch (error) {
+      throw this.translate(error);
+    }
+  }
+
+  async #send(
+    { body, headers = {}, method = 'GET', path, query = {} }: DockerCall,
+    options: Pick<Dispatcher.RequestOptions, 'signal' | 'headersTimeout' | 'bodyTimeout'>,
+  ): Promise<Dispatcher.ResponseData> {
+    const answer = await request(this.#origin + path, {
+      ...{ ...options, dispatcher: this.#agent, method, query },
+      headers: { ...headers, ...(body !== undefined && { 'content-type': 'application/json' }) },
+      body: body === undefined ? null : JSON.stringify(body),
+    });
+    if (answer.statusCode < 300) return answer;
+    throw new DockerError(answer.statusCode, readMessage(await readErrorText(answer.body)));
+  }
 }
 
-function rejectAt(deadline: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
-    deadline.addEventListener('abort', () => reject(deadline.reason), { once: true });
-  });
+function skipMissing(error: unknown): undefined {
+  if (!(error instanceof DockerError && error.status === NOT_FOUND)) throw error;
 }
 
-function readAnswer(error: unknown): DockerError | undefined {
-  if (!(error instanceof Error && 'statusCode' in error)) return undefined;
-  const { statusCode } = error;
-  if (typeof statusCode !== 'number') return undefined;
-  const body = 'json' in error ? error.json : undefined;
-  const hasMessage = typeof body === 'object' && body !== null && 'message' in body;
-  // If the library has not read the body, it prefixes the message with its own words.
-  const message = hasMessage
-    ? String(body.message)
-    : error.message.replace(/^\(HTTP code .*? - /, '');
-  return new DockerError(statusCode, message.trim(), { cause: error });
+/** Engines answer JSON; a proxy in front of one may not. */
+function readMessage(text: string): string {
+  try {
+    return errorAnswer.parse(JSON.parse(text)).message.trim();
+  } catch {
+    return text.trim();
+  }
 }
 
-/** Sets every member that the library would otherwise take from the environment. */
-const DEFAULTS: Docker.DockerOptions = {
-  ...{ socketPath: undefined, host: undefined, port: undefined, protocol: 'http' },
-  ...{ ca: undefined, cert: undefined, key: undefined, timeout: SILENCE_MS },
-};
-
-function parseHost(host: string): Docker.DockerOptions {
+function parseHost(host: string): { origin: string; socketPath?: string } {
   const url = URL.canParse(host) ? new URL(host) : undefined;
   if (url?.protocol === 'unix:' && url.pathname !== '') {
-    return { ...DEFAULTS, socketPath: decodeURIComponent(url.pathname) };
+    return { origin: 'http://docker', socketPath: decodeURIComponent(url.pathname) };
   }
-  if (url?.protocol === 'tcp:' && url.port !== '') {
-    return { ...DEFAULTS, host: url.hostname, port: url.port };
-  }
+  if (url?.protocol === 'tcp:' && url.port !== '') return { origin: `http://${url.host}` };
   throw new Error(`${host} is not an engine address; write unix:///path or tcp://host:port`);
 }

@@ -151,8 +151,7 @@ export class DockerEngine implements Engine {
       if ((await this.#inspect(id))?.container.state !== 'running') return;
       // Engines count in whole seconds.
       const t = Math.ceil(graceMs / 1_000);
-      const stop: ContainerCall = (container) => container.stop({ t });
-      const failure = await this.#act(id, stop, graceMs + STOP_LIMIT_MS);
+      const failure = await this.#act(id, '/stop', { t }, graceMs + STOP_LIMIT_MS);
       await this.#until(id, failure, (seen) => seen?.container.state !== 'running');
     });
   }
@@ -162,9 +161,9 @@ export class DockerEngine implements Engine {
       const seen = await this.#inspect(id);
       if (seen) {
         // Some engines would wait for a graceful exit.
-        await this.#act(id, (container) => container.kill());
-        const remove: ContainerCall = (container) => container.remove({ force: true, v: true });
-        const failure = await this.#act(id, remove);
+        await this.#act(id, '/kill');
+        const query = { force: true, v: true };
+        const failure = await this.#client.act({ method: 'DELETE', path: this.#path(id), query });
         await this.#until(id, failure, (left) => left === undefined);
         this.#samples.delete(seen.key);
       }
@@ -179,11 +178,9 @@ export class DockerEngine implements Engine {
 
   list(): Promise<Container[]> {
     return attempt(async () => {
-      const filters = filterBy({ [PLATFORM_LABEL]: this.#options.platform });
-      const found = await this.#client.ask((docker) =>
-        docker.listContainers({ all: true, filters }),
-      );
-      const ids = found.map(({ Labels }) => Labels[POD_LABEL] ?? '');
+      const query = filterBy({ [PLATFORM_LABEL]: this.#options.platform });
+      const found = await this.#client.listContainers(query);
+      const ids = found.map((labels) => labels[POD_LABEL] ?? '');
       const containers: Container[] = [];
       for (let at = 0; at < ids.length; at += INSPECTS_AT_ONCE) {
         const some = ids.slice(at, at + INSPECTS_AT_ONCE);
@@ -198,9 +195,8 @@ export class DockerEngine implements Engine {
     return attempt(async () => {
       const seen = await this.#inspect(id);
       if (seen?.container.state !== 'running') return undefined;
-      const found = await this.#client.find((docker) =>
-        docker.getContainer(this.#name(id)).stats({ stream: false, 'one-shot': true }),
-      );
+      const query = { stream: false, 'one-shot': true };
+      const found = await this.#client.find({ path: this.#path(id, '/stats'), query });
       const answer = statsAnswer.safeParse(found).data;
       // The container has exited meanwhile.
       if (answer?.memory_stats.usage === undefined) return undefined;
@@ -216,9 +212,9 @@ export class DockerEngine implements Engine {
   findReach(): Promise<ContainerReach> {
     return attempt(async () => {
       const [info, version, bridge] = await Promise.all([
-        this.#client.ask((docker) => docker.info()),
-        this.#client.ask((docker) => docker.version()),
-        this.#client.find((docker) => docker.getNetwork('bridge').inspect()),
+        this.#client.ask({ path: '/info' }),
+        this.#client.ask({ path: '/version' }),
+        this.#client.find({ path: '/networks/bridge' }),
       ]);
       return readReach({ info, version, bridge });
     });
@@ -228,9 +224,8 @@ export class DockerEngine implements Engine {
     return attempt(async () => {
       let printed: Buffer = Buffer.alloc(0);
       for (const tail of guessLines(maxBytes)) {
-        const answer = await this.#client.find((docker) =>
-          docker.getContainer(this.#name(id)).logs({ stdout: true, stderr: true, tail }),
-        );
+        const query = { stdout: true, stderr: true, tail };
+        const answer = await this.#client.findBytes({ path: this.#path(id, '/logs'), query });
         printed = joinPieces(answer ?? Buffer.alloc(0));
         if (printed.length >= maxBytes || countLines(printed) < tail) break;
       }
@@ -244,13 +239,13 @@ export class DockerEngine implements Engine {
 
   async close(): Promise<void> {
     this.#changes.close();
+    await this.#client.close();
   }
 
   async #inspect(id: string): Promise<InspectedContainer | undefined> {
-    const answer = await this.#client.find((docker) =>
-      docker.getContainer(this.#name(id)).inspect(),
-    );
-    return answer && viewContainer(inspectAnswer.parse(answer), this.#options.platform);
+    const answer = await this.#client.find({ path: this.#path(id, '/json') });
+    if (answer === undefined) return undefined;
+    return viewContainer(inspectAnswer.parse(answer), this.#options.platform);
   }
 
   /** Inspects repeatedly, because the effect of a request is not visible at once. */
@@ -286,7 +281,7 @@ export class DockerEngine implements Engine {
       if (before.networkId !== null && before.networkId !== networkId) {
         await this.#networks.rejoin(before, networkId);
       }
-      const failure = await this.#act(id, (container) => container.start());
+      const failure = await this.#act(id, '/start');
       const isTwin = failure && isNetworkAmbiguous(failure) && this.#clock.now() < giveUpAt;
       if (!isTwin) return failure;
       await sleep(this.#clock, RECHECK_MS);
@@ -309,18 +304,20 @@ export class DockerEngine implements Engine {
     }
   }
 
-  #act(id: string, call: ContainerCall, limitMs?: number): Promise<DockerError | undefined> {
-    return this.#client.act((docker) => call(docker.getContainer(this.#name(id))), limitMs);
+  #act(
+    id: string,
+    verb: string,
+    query: DockerCall['query'] = {},
+    limitMs?: number,
+  ): Promise<DockerError | undefined> {
+    return this.#client.act({ method: 'POST', path: this.#path(id, verb), query }, limitMs);
   }
 
-  /** The container's name as a path segment. */
-  #name(id: string): string {
-    return encodeURIComponent(nameContainer(this.#options.platform, id));
+  #path(id: string, what = ''): string {
+    const name = nameContainer(this.#options.platform, id);
+    return `/containers/${encodeURIComponent(name)}${what}`;
   }
 }
-
-type DockerContainer = ReturnType<Parameters<DockerCall<unknown>>[0]['getContainer']>;
-type ContainerCall = (container: DockerContainer) => Promise<unknown>;
 
 /** A start that cannot succeed is `refused`. */
 function begin(verb: () => Promise<void>): Promise<void> {

@@ -1,5 +1,6 @@
 // Creates and removes the platform's volumes on the engine. A pod's volumes end with the pod. An
 // endpoint's volumes hold the state of its workers. Leaves the operator's own volumes alone.
+import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
 import type { ContainerSpec, StateVolumes } from '../engine.ts';
 import { FolderQuotas, type QuotaOutcome } from '../quota/folder-quotas.ts';
@@ -16,6 +17,13 @@ import {
 /** Of volumes that the platform names. */
 const NETWORK_NAME = /^network-[0-9a-f]{24}$/;
 const BYTES_PER_GB = 1_073_741_824;
+
+const volume = z.object({
+  Name: z.string(),
+  Mountpoint: z.string(),
+  Labels: z.record(z.string(), z.string()).nullish(),
+});
+const volumeList = z.object({ Volumes: z.array(volume).nullish() });
 
 export interface VolumesOptions {
   client: DockerClient;
@@ -76,7 +84,7 @@ export class DockerVolumes {
 
   /** Removes the volume of a user with its content. @throws DockerError @throws EngineError */
   async removeNetwork(name: string): Promise<void> {
-    const exists = () => this.#client.find((docker) => docker.getVolume(name).inspect());
+    const exists = async () => (await this.#findFolder(name)) !== undefined;
     if (!(await exists())) return;
     const failure = await this.#removeOne(name);
     if (failure && (await exists())) throw failure;
@@ -84,9 +92,8 @@ export class DockerVolumes {
 
   /** Volumes of users, of all platforms. @throws DockerError @throws EngineError */
   async listNetwork(): Promise<string[]> {
-    const filters = JSON.stringify({ name: ['network-'] });
-    const { Volumes } = await this.#client.ask((docker) => docker.listVolumes({ filters }));
-    return (Volumes ?? []).map(({ Name }) => Name).filter((name) => NETWORK_NAME.test(name));
+    const volumes = await this.#query({ filters: JSON.stringify({ name: ['network-'] }) });
+    return volumes.map(({ name }) => name).filter((name) => NETWORK_NAME.test(name));
   }
 
   /** Does nothing if it does not exist. @throws DockerError @throws EngineError */
@@ -108,14 +115,14 @@ export class DockerVolumes {
 
   /** Undefined if the volume does not exist. */
   async #findFolder(name: string): Promise<string | undefined> {
-    const found = await this.#client.find((docker) => docker.getVolume(name).inspect());
-    return found?.Mountpoint;
+    const found = await this.#client.find({ path: pathOf(name) });
+    return found === undefined ? undefined : volume.parse(found).Mountpoint;
   }
 
   async #removeOne(name: string): Promise<DockerError | undefined> {
     let failure: DockerError | undefined;
     const remove = async () => {
-      failure = await this.#client.act((docker) => docker.getVolume(name).remove());
+      failure = await this.#client.act({ method: 'DELETE', path: pathOf(name) });
     };
     const folder = await this.#findFolder(name);
     if (folder === undefined || !this.#client.isLocal) await remove();
@@ -125,7 +132,7 @@ export class DockerVolumes {
 
   #create(Name: string, labels: Readonly<Record<string, string>>): Promise<unknown> {
     const Labels = { ...labels, [PLATFORM_LABEL]: this.#platform };
-    return this.#client.ask((docker) => docker.createVolume({ Name, Labels }));
+    return this.#client.ask({ method: 'POST', path: '/volumes/create', body: { Name, Labels } });
   }
 
   async #removeAll(labels: Readonly<Record<string, string>>): Promise<void> {
@@ -136,9 +143,16 @@ export class DockerVolumes {
     }
   }
 
-  async #list(labels: Readonly<Record<string, string>>): Promise<NamedVolume[]> {
-    const filters = filterBy({ ...labels, [PLATFORM_LABEL]: this.#platform });
-    const { Volumes } = await this.#client.ask((docker) => docker.listVolumes({ filters }));
+  #list(labels: Readonly<Record<string, string>>): Promise<NamedVolume[]> {
+    return this.#query(filterBy({ ...labels, [PLATFORM_LABEL]: this.#platform }));
+  }
+
+  async #query(query: { filters: string }): Promise<NamedVolume[]> {
+    const { Volumes } = volumeList.parse(await this.#client.ask({ path: '/volumes', query }));
     return (Volumes ?? []).map(({ Labels, Name }) => ({ name: Name, labels: Labels ?? {} }));
   }
+}
+
+function pathOf(name: string): string {
+  return `/volumes/${encodeURIComponent(name)}`;
 }

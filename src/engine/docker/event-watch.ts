@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { ChangeStream } from '../change-feed.ts';
 import type { DockerClient } from './docker-client.ts';
 import { readDocuments } from './json-lines.ts';
-import { filterBy, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
+import { PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 
 /** Health checks run commands in the container; each one creates events. */
 const NO_CHANGE = /^exec_/;
@@ -23,12 +23,9 @@ export interface EventWatch {
 /** @throws Error if the engine does not answer */
 export async function watchEvents(watch: EventWatch, stream: ChangeStream): Promise<void> {
   const { client, platform } = watch;
-  const { label } = filterBy({ [PLATFORM_LABEL]: platform });
-  const docker = await client.load();
-  const events = await docker.getEvents({
-    filters: { type: ['container'], label },
-    abortSignal: stream.signal,
-  });
+  const filters = { type: ['container'], label: [`${PLATFORM_LABEL}=${platform}`] };
+  const query = { filters: JSON.stringify(filters) };
+  const events = await client.open({ path: '/events', query }, stream.signal);
   stream.opened();
   // Only after the stream is open: later changes are then in the stream.
   const ids = await watch.listIds();

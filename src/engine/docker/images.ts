@@ -28,9 +28,7 @@ export class Images {
 
   /** Resolves when the image is present. `onPull` is called if it has to be pulled. @throws EngineError */
   async provide(image: string, login: RegistryLogin | null, onPull?: () => void): Promise<void> {
-    const isThere = await this.#client.find((docker) =>
-      docker.getImage(encodePath(image)).inspect(),
-    );
+    const isThere = await this.#client.find({ path: `/images/${encodePath(image)}/json` });
     if (isThere) return;
     if (login && readRegistry(image) !== readServer(login.server)) {
       const detail = `its registry is ${readRegistry(image)}, and the login is for ${login.server}`;
@@ -43,9 +41,10 @@ export class Images {
 
   async #pull(image: string, login: RegistryLogin | null): Promise<void> {
     try {
-      const docker = await this.#client.load();
-      const request = { fromImage: withTag(image) };
-      const progress = await docker.createImage(login && describeLogin(login), request);
+      const progress = await this.#client.open({
+        ...{ method: 'POST', path: '/images/create', query: { fromImage: withTag(image) } },
+        headers: login ? describeLogin(login) : {},
+      });
       for await (const document of readDocuments(progress)) {
         const { error, status } = pullProgress.parse(document);
         if (error !== undefined) throw judgePull(image, error);
@@ -59,7 +58,10 @@ export class Images {
 }
 
 function describeLogin({ password, server, username }: RegistryLogin) {
-  return { username, password, serveraddress: server };
+  const login = Buffer.from(JSON.stringify({ username, password, serveraddress: server }));
+  // Old engines want the URL alphabet with padding.
+  const text = login.toString('base64').replaceAll('+', '-').replaceAll('/', '_');
+  return { 'x-registry-auth': text };
 }
 
 function encodePath(image: string): string {

@@ -56,9 +56,10 @@ export function readLabels(
   return { ...kept, id, generation: Number(generation), network: labels[NETWORK_LABEL] ?? null };
 }
 
-/** Filter for the labels of a platform, or of one of its pods. */
-export function filterBy(labels: Readonly<Record<string, string>>): { label: string[] } {
-  return { label: Object.entries(labels).map(([name, value]) => `${name}=${value}`) };
+/** The query of a list of what has all these labels. */
+export function filterBy(labels: Readonly<Record<string, string>>): { filters: string } {
+  const label = Object.entries(labels).map(([name, value]) => `${name}=${value}`);
+  return { filters: JSON.stringify({ label }) };
 }
 
 export function nameContainer(platform: string, id: string): string {

