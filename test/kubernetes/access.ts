@@ -1,6 +1,6 @@
 // Accounts with the rights of deploy/kubernetes/base/rbac.yaml, in a namespace of the tests.
 import { readFileSync } from 'node:fs';
-import { loadAllYaml } from '@kubernetes/client-node';
+import { parseAllDocuments } from 'yaml';
 import { z } from 'zod';
 import type { KubeAccess, KubeClient } from '../support/kubernetes/client.ts';
 
@@ -30,7 +30,9 @@ const PATHS: Readonly<Record<string, (namespace: string) => string>> = {
 };
 
 export function readManifests(path = RBAC_FILE): Manifest[] {
-  return z.array(manifestSchema).parse(loadAllYaml(readFileSync(path, 'utf8')));
+  return parseAllDocuments(readFileSync(path, 'utf8')).map((each) =>
+    manifestSchema.parse(each.toJS()),
+  );
 }
 
 /** Rights as `GROUP/RESOURCE VERB`. */

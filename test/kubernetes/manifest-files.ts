@@ -1,6 +1,6 @@
 // Builds manifests with kubectl, and gives them to an API server.
 import { execFileSync } from 'node:child_process';
-import { loadAllYaml } from '@kubernetes/client-node';
+import { parseAllDocuments } from 'yaml';
 import { z } from 'zod';
 import type { KubeClient } from '../support/kubernetes/client.ts';
 import type { KubeObject } from '../support/kubernetes/objects.ts';
@@ -26,11 +26,7 @@ export function findKubectlTrouble(): string | undefined {
 
 export function buildManifests(folder: string): Manifest[] {
   const text = execFileSync('kubectl', ['kustomize', folder]).toString();
-  // The library's objects have other names for fields that are keywords of TypeScript.
-  const plain: unknown = JSON.parse(
-    JSON.stringify(loadAllYaml(text)).replaceAll('"_from":', '"from":'),
-  );
-  return z.array(manifestSchema).parse(plain);
+  return parseAllDocuments(text).map((each) => manifestSchema.parse(each.toJS()));
 }
 
 /** @returns the object as the API server stores it: without fields that it does not know */

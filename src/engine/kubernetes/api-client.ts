@@ -1,21 +1,18 @@
-// Calls the Kubernetes API over HTTP: one request, one answer, bounded in time and size. Reads the address and the
-// credentials from a kubeconfig file or from the account of the Pod that the platform runs in. Callers interpret the
-// answers.
+// Calls the Kubernetes API over HTTP: one request, one answer, bounded in time and size. Callers interpret the answers.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Agent, type Dispatcher, request } from 'undici';
 import { z } from 'zod';
+import { readBody, readErrorText } from '../answer-bodies.ts';
 import { EngineError } from '../engine.ts';
+import { type ApiAccess, type Login, loadLogin } from './login.ts';
 
 /** The API server limits its own answers to 60 s. */
 const CALL_LIMIT_MS = 30_000;
 const CONNECT_LIMIT_MS = 10_000;
 const CONNECTIONS = 32;
-/** Of an answer that is read as a whole. */
-const MAX_ANSWER_BYTES = 256 * 1_048_576;
-/** Of an answer that is an error; the rest is not read. */
-const MAX_ERROR_BYTES = 65_536;
 /** Of an error's text: users see it in the records of their pods. */
 const MAX_ERROR_TEXT = 2_000;
+const UNAUTHORIZED = 401;
 const NOT_FOUND = 404;
 
 const status = z.object({
@@ -37,13 +34,6 @@ export class KubernetesError extends Error {
   }
 }
 
-export interface ApiAccess {
-  /** Path of a kubeconfig file. Undefined: the account of the Pod in which the platform runs. */
-  kubeconfig: string | undefined;
-  /** Default: the namespace of the kubeconfig's context, or that of the platform's own Pod. */
-  namespace?: string | undefined;
-}
-
 export interface ApiRequest {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   path: string;
@@ -56,13 +46,6 @@ export interface ApiRequest {
 
 /** Throws if the caller must not change anything any more. */
 export type Fence = () => void;
-
-/** What the credentials say of the connection, and the headers of each call. */
-interface Login {
-  server: string;
-  namespace: string | undefined;
-  sign(): Promise<{ headers: Record<string, string>; tls: Agent.Options['connect'] }>;
-}
 
 export class ApiClient {
   readonly #access: ApiAccess;
@@ -105,7 +88,7 @@ export class ApiClient {
     const signal = question.signal ? AbortSignal.any([question.signal, limit]) : limit;
     try {
       const { body } = await this.open({ ...question, signal });
-      return JSON.parse((await readAll(body)).toString());
+      return JSON.parse((await readBody(body)).toString());
     } catch (error) {
       throw translate(error);
     }
@@ -124,12 +107,12 @@ export class ApiClient {
   /** An answer whose body the caller reads. @throws like `ask` */
   async open(question: ApiRequest): Promise<Dispatcher.ResponseData> {
     const { accept = 'application/json', body, method, path, query = {}, signal } = question;
-    const { agent, headers, server } = await this.#connect();
+    const { agent, headers, login } = await this.#connect();
     // As late as possible: what is sent cannot be taken back.
     this.#fence.getStore()?.();
     const search = new URLSearchParams(query).toString();
     const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
-    const answer = await request(`${server}${path}${search === '' ? '' : `?${search}`}`, {
+    const answer = await request(`${login.server}${path}${search === '' ? '' : `?${search}`}`, {
       ...{ method, dispatcher: agent, signal: signal ?? null },
       headers: { accept, ...(body !== undefined && { 'content-type': type }), ...headers },
       body: body === undefined ? null : JSON.stringify(body),
@@ -137,6 +120,7 @@ export class ApiClient {
     const time = Date.parse(`${answer.headers['date']}`);
     if (Number.isFinite(time)) this.#told = { time, at: performance.now() };
     if (answer.statusCode < 300) return answer;
+    if (answer.statusCode === UNAUTHORIZED) login.forget();
     throw await readError(answer);
   }
 
@@ -154,10 +138,11 @@ export class ApiClient {
     if (this.#pool?.key !== key) {
       const timeouts = { headersTimeout: 0, bodyTimeout: 0, connections: CONNECTIONS };
       const former = this.#pool;
-      this.#pool = { key, agent: new Agent({ ...timeouts, ...(tls && { connect: tls }) }) };
+      const connect = { timeout: CONNECT_LIMIT_MS, ...tls };
+      this.#pool = { key, agent: new Agent({ ...timeouts, connect }) };
       void former?.agent.close();
     }
-    return { agent: this.#pool.agent, headers, server: login.server };
+    return { agent: this.#pool.agent, headers, login };
   }
 
   #load(): Promise<Login> {
@@ -169,68 +154,8 @@ export class ApiClient {
   }
 }
 
-/** Loads the library only here: other platforms do not need it. @throws Error that names the file */
-async function loadLogin({ kubeconfig }: ApiAccess): Promise<Login> {
-  const { KubeConfig } = await import('@kubernetes/client-node');
-  const config = new KubeConfig();
-  if (kubeconfig === undefined) config.loadFromCluster();
-  else config.loadFromFile(kubeconfig);
-  const cluster = config.getCurrentCluster();
-  if (!cluster) throw new Error(`${kubeconfig} has no current context with a cluster`);
-  const context = config.getContextObject(config.getCurrentContext());
-  return {
-    server: cluster.server.replace(/\/+$/, ''),
-    namespace: context?.namespace ?? undefined,
-    sign: async () => {
-      const given: Record<string, unknown> = { headers: {} };
-      await config.applyToHTTPSOptions(given);
-      const { auth, ca, cert, headers, key, passphrase, rejectUnauthorized, servername } =
-        httpsTerms.parse(given);
-      const basic = auth === undefined ? {} : { authorization: `Basic ${btoa(auth)}` };
-      const terms = { ca, cert, key, passphrase, rejectUnauthorized, servername };
-      const tls = Object.fromEntries(Object.entries(terms).filter(([, value]) => value != null));
-      return { headers: { ...headers, ...basic }, tls: { timeout: CONNECT_LIMIT_MS, ...tls } };
-    },
-  };
-}
-
-const pem = z.union([z.string(), z.instanceof(Buffer).transform((bytes) => bytes.toString())]);
-const httpsTerms = z.object({
-  headers: z.record(z.string(), z.string()),
-  auth: z.string().optional(),
-  ca: pem.nullish(),
-  cert: pem.nullish(),
-  key: pem.nullish(),
-  passphrase: z.string().nullish(),
-  rejectUnauthorized: z.boolean().nullish(),
-  servername: z.string().nullish(),
-});
-
-async function readAll(body: AsyncIterable<Buffer>): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  let bytes = 0;
-  for await (const piece of body) {
-    bytes += piece.length;
-    if (bytes > MAX_ANSWER_BYTES)
-      throw new Error(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
-    pieces.push(piece);
-  }
-  return Buffer.concat(pieces);
-}
-
-async function readStart(body: AsyncIterable<Buffer>): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  let bytes = 0;
-  for await (const piece of body) {
-    pieces.push(piece);
-    bytes += piece.length;
-    if (bytes >= MAX_ERROR_BYTES) break;
-  }
-  return Buffer.concat(pieces).subarray(0, MAX_ERROR_BYTES);
-}
-
 async function readError(answer: Dispatcher.ResponseData): Promise<KubernetesError> {
-  const text = (await readStart(answer.body)).toString();
+  const text = await readErrorText(answer.body);
   let parsed: z.infer<typeof status> | undefined;
   try {
     parsed = status.safeParse(JSON.parse(text)).data;

@@ -13,10 +13,11 @@ import {
   type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
-import { type ApiAccess, ApiClient, type Fence, KubernetesError } from './api-client.ts';
+import { ApiClient, type Fence, KubernetesError } from './api-client.ts';
 import { describeCapabilities } from './capabilities.ts';
 import { Claims } from './claims.ts';
 import { readLogTail } from './log-tail.ts';
+import type { ApiAccess } from './login.ts';
 import { describeSecret, listOwnClaims } from './manifests.ts';
 import { PLATFORM_LABEL, POD_LABEL, readSpec, writeSelector } from './names.ts';
 import { findWarning } from './pod-events.ts';

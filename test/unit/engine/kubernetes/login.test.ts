@@ -1,0 +1,144 @@
+// The login to a Kubernetes API, from a kubeconfig file.
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { loadLogin } from '../../../../src/engine/kubernetes/login.ts';
+
+let folder: string;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-login-'));
+});
+
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function write(name: string, text: string): void {
+  writeFileSync(join(folder, name), text);
+}
+
+/** `user`, `cluster` and `context`: YAML in braces. */
+function load(user: string, cluster = '{ server: "https://k8s:6443/" }', context = '') {
+  write(
+    'config',
+    `# as kubectl writes it
+apiVersion: v1
+current-context: here
+clusters: [{ name: c, cluster: ${cluster} }, { name: broken, cluster: 7 }]
+users: [{ name: u, user: ${user} }, { name: broken }]
+contexts:
+- name: there
+- name: here
+  context: { cluster: c, user: u ${context} }
+`,
+  );
+  return loadLogin({ kubeconfig: join(folder, 'config') });
+}
+
+const base64 = (text: string) => Buffer.from(text).toString('base64');
+
+describe('the login of a kubeconfig file', () => {
+  it('is that of the current context', async () => {
+    const login = await load('{ token: abc }', undefined, ', namespace: mine');
+    expect(login).toMatchObject({ server: 'https://k8s:6443', namespace: 'mine' });
+    expect(await login.sign()).toEqual({ headers: { authorization: 'Bearer abc' }, tls: {} });
+  });
+
+  it('reads a token and certificates again, relative to its folder', async () => {
+    write('token', 'one\n');
+    write('ca.pem', 'CA');
+    write('cert.pem', 'CERT');
+    write('key.pem', 'KEY');
+    const login = await load(
+      '{ tokenFile: token, client-certificate: cert.pem, client-key: ./key.pem }',
+      '{ server: "https://k8s", certificate-authority: ca.pem, tls-server-name: api }',
+    );
+    const tls = { ca: 'CA', cert: 'CERT', key: 'KEY', servername: 'api' };
+    expect(await login.sign()).toEqual({ headers: { authorization: 'Bearer one' }, tls });
+    write('token', 'two');
+    write('cert.pem', 'NEW');
+    expect(await login.sign()).toEqual({
+      headers: { authorization: 'Bearer two' },
+      tls: { ...tls, cert: 'NEW' },
+    });
+  });
+
+  it('takes certificates from the file itself, a password, and no check of the server', async () => {
+    const login = await load(
+      `{ username: ada, password: ü, client-certificate-data: ${base64('C')}, client-key-data: ${base64('K')} }`,
+      `{ server: "https://k8s", certificate-authority-data: ${base64('CA')}, insecure-skip-tls-verify: true }`,
+    );
+    expect(await login.sign()).toEqual({
+      headers: { authorization: `Basic ${base64('ada:ü')}` },
+      tls: { ca: 'CA', cert: 'C', key: 'K', rejectUnauthorized: false },
+    });
+  });
+
+  it.each([
+    ['current-context: 1', /config: current-context: Invalid input: expected string/],
+    ['current-context: x', /config: it has no context x/],
+    ['a: [', /config: .*Flow sequence/s],
+    ['', /config: it has no current context/],
+  ])('is refused for the file %j, which the error names', async (text, problem) => {
+    write('config', text);
+    await expect(loadLogin({ kubeconfig: join(folder, 'config') })).rejects.toThrow(problem);
+  });
+
+  it('is refused without a file, and by a provider that no program replaces', async () => {
+    const absent = loadLogin({ kubeconfig: join(folder, 'absent') });
+    await expect(absent).rejects.toThrow(/ENOENT.*absent/);
+    await expect(load('{ auth-provider: { name: oidc } }')).rejects.toThrow(
+      /auth-provider oidc; use exec or a token/,
+    );
+  });
+});
+
+describe('the program of a kubeconfig file', () => {
+  /** Counts its runs, and keeps what it was told. */
+  function writeProgram(answer: string): void {
+    write(
+      'login',
+      `#!/bin/sh\necho "$@ $KUBERNETES_EXEC_INFO $REGION" >>"\${0%/*}/calls"\n${answer}`,
+    );
+    chmodSync(join(folder, 'login'), 0o755);
+  }
+
+  const listCalls = () => readFileSync(join(folder, 'calls'), 'utf8').trim().split('\n');
+  const user = `{ exec: { apiVersion: client.authentication.k8s.io/v1, command: ./login,
+    args: [get, token], env: [{ name: REGION, value: eu }], provideClusterInfo: true } }`;
+  const print = (status: object) => `echo '${JSON.stringify({ status })}'`;
+
+  it('runs once for several calls, until its token expires or is refused', async () => {
+    writeProgram(print({ token: 'fresh', clientCertificateData: 'C', clientKeyData: 'K' }));
+    const login = await load(user);
+    const signed = { headers: { authorization: 'Bearer fresh' }, tls: { cert: 'C', key: 'K' } };
+    expect(await Promise.all([login.sign(), login.sign()])).toEqual([signed, signed]);
+    const [call = ''] = listCalls();
+    expect(call).toMatch(/^get token \{.*\} eu$/);
+    expect(JSON.parse(call.slice('get token '.length, -' eu'.length))).toEqual({
+      apiVersion: 'client.authentication.k8s.io/v1',
+      kind: 'ExecCredential',
+      spec: { interactive: false, cluster: { server: 'https://k8s:6443/' } },
+    });
+    login.forget();
+    await login.sign();
+    expect(listCalls()).toHaveLength(2);
+    writeProgram(print({ token: 'old', expirationTimestamp: '2026-01-01T00:00:00Z' }));
+    login.forget();
+    await login.sign();
+    await login.sign();
+    expect(listCalls()).toHaveLength(4);
+  });
+
+  it.each([
+    ['echo "please sign in" >&2; exit 3', 'the program ./login failed: please sign in'],
+    ['exit 3', 'the program ./login failed: 3'],
+    ['echo secret', 'the program ./login prints no ExecCredential'],
+  ])('that does %j is named in the error, and runs again', async (answer, message) => {
+    writeProgram(answer);
+    const login = await load(user);
+    await expect(login.sign()).rejects.toThrow(new Error(message));
+    writeProgram(print({ token: 'now' }));
+    expect((await login.sign()).headers).toEqual({ authorization: 'Bearer now' });
+  });
+});
