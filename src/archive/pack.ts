@@ -30,19 +30,19 @@ export interface PackedArchive {
 }
 
 /**
- * `paths` are files, relative to the folder, with `/`.
+ * `paths` are files, relative to the folder, with `/`. `written` has the content of those that are not read.
  * @throws ArchiveError, and the errors of the file system
  */
 export async function packFiles(
   folder: string,
   paths: readonly string[],
   limits: ArchiveLimits = ARCHIVE_LIMITS,
+  written: ReadonlyMap<string, string> = new Map(),
 ): Promise<PackedArchive> {
   const files: ArchivedFile[] = [];
   const parts: Buffer[] = [];
-  await pipeline(writeTar(folder, paths.toSorted(), limits, files), createGzip(), (packed) =>
-    collect(packed, parts, limits),
-  );
+  const source = { folder, paths: paths.toSorted(), limits, written };
+  await pipeline(writeTar(source, files), createGzip(), (packed) => collect(packed, parts, limits));
   const bytes = Buffer.concat(parts);
   bytes[GZIP_SYSTEM.at] = GZIP_SYSTEM.unknown;
   const sha256 = createHash('sha256').update(bytes).digest('hex');
@@ -58,25 +58,32 @@ async function collect(packed: AsyncIterable<Buffer>, parts: Buffer[], limits: A
   }
 }
 
+interface TarSource {
+  folder: string;
+  paths: readonly string[];
+  limits: ArchiveLimits;
+  written: ReadonlyMap<string, string>;
+}
+
 /** Yields the tar file, and appends what it has written to `files`. */
 async function* writeTar(
-  folder: string,
-  paths: readonly string[],
-  limits: ArchiveLimits,
+  { folder, limits, paths, written }: TarSource,
   files: ArchivedFile[],
 ): AsyncGenerator<Buffer, void, undefined> {
   const seen = new ArchivePaths(limits);
   let unpackedBytes = 0;
   for (const path of paths) {
     seen.addFile(path);
-    await using file = await openFile(folder, path);
-    const { mode, size } = await file.stat();
+    const text = written.get(path);
+    await using file = text === undefined ? await openFile(folder, path) : undefined;
+    const content = Buffer.from(text ?? '');
+    const { mode, size } = (await file?.stat()) ?? { mode: 0o644, size: content.length };
     unpackedBytes += size;
     if (unpackedBytes > limits.unpackedBytes) throw tooLargeUnpacked(limits);
     const isExecutable = (mode & 0o111) !== 0;
     yield formatHeader(path, size, isExecutable);
     const hash = createHash('sha256');
-    for await (const part of readContent(file, path, size)) {
+    for await (const part of file ? readContent(file, path, size) : [content]) {
       hash.update(part);
       yield part;
     }

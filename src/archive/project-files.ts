@@ -65,15 +65,22 @@ interface IgnoreLayer {
   rules: Ignore;
 }
 
-/** @throws ArchiveError for a link, another special file, an invalid path or too many files */
+/**
+ * `content` names files and folders that no .gitignore leaves out.
+ * @throws ArchiveError for a link, another special file, an invalid path or too many files
+ */
 export async function listProjectFiles(
   folder: string,
   limits: ArchiveLimits = ARCHIVE_LIMITS,
+  content: readonly string[] = [],
 ): Promise<ProjectFiles> {
   const own = await readRules(join(folder, OWN_IGNORE_FILE));
   const ignoreFile = own ? OWN_IGNORE_FILE : GIT_IGNORE_FILE;
   const ownPackage = await findOwnPackage(folder);
-  const walk = new ProjectWalk(folder, { ignoreFile, limits, ownPackage });
+  const walk = new ProjectWalk(folder, {
+    ...{ ignoreFile, limits, ownPackage },
+    content: own ? [] : content,
+  });
   await walk.visit('', own ? [] : await readAncestors(folder));
   const { files, omissions, secrets } = walk;
   files.sort((one, other) => (one.path < other.path ? -1 : 1));
@@ -83,6 +90,7 @@ export async function listProjectFiles(
 interface WalkOptions {
   limits: ArchiveLimits;
   ownPackage: string | undefined;
+  content: readonly string[];
 }
 
 class ProjectWalk {
@@ -94,16 +102,18 @@ class ProjectWalk {
   readonly #limits: ArchiveLimits;
   /** Path of the tarball of millrace that the project installs. Workers use their own copy. */
   readonly #ownPackage: string | undefined;
+  readonly #contentRules: Ignore;
   readonly #secretRules = ignore().add([...SECRETS, ...MORE_SECRETS]);
 
   constructor(
     folder: string,
-    { ignoreFile, limits, ownPackage }: Pick<ProjectFiles, 'ignoreFile'> & WalkOptions,
+    { content, ignoreFile, limits, ownPackage }: Pick<ProjectFiles, 'ignoreFile'> & WalkOptions,
   ) {
     this.#folder = folder;
     this.#ignoreFile = ignoreFile;
     this.#limits = limits;
     this.#ownPackage = ownPackage;
+    this.#contentRules = ignore().add(content.map((path) => `/${path}`));
   }
 
   /** `below`: the folder in the project, "" or ending with "/". `layers`: the innermost first. */
@@ -154,7 +164,7 @@ class ProjectWalk {
     const verdict = testLayers(tested, layers);
     const isWanted = verdict === 'wanted' && this.#ignoreFile === OWN_IGNORE_FILE;
     if (!isWanted && this.#secretRules.ignores(tested)) return 'secret';
-    return verdict === 'ignored' ? 'ignored' : undefined;
+    return verdict === 'ignored' && !this.#contentRules.ignores(tested) ? 'ignored' : undefined;
   }
 }
 

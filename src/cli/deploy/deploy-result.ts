@@ -13,7 +13,7 @@ export interface DeployResult {
   /** Name or ID by which the user calls it. */
   name: string;
   version: number;
-  /** `unchanged`: the version ran before. `started`: its rollout goes on unwatched. */
+  /** `unchanged`: the version ran before. `started`: its rollout continues unwatched. */
   end: RolloutEnd | { kind: 'unchanged' | 'started' };
   target: { url: string; key: string | undefined };
   json: boolean;
@@ -34,7 +34,7 @@ export function finish(result: DeployResult): number {
       );
     case 'interrupted':
       printNote(
-        `The rollout of version ${version} goes on; see \`millrace endpoints show ${name}\`.\n`,
+        `The rollout of version ${version} continues; see \`millrace endpoints show ${name}\`.\n`,
       );
       return EXIT.interrupted;
     default:
@@ -45,8 +45,19 @@ export function finish(result: DeployResult): number {
 
 function explainFailure({ endpoint, version }: DeployResult, reason: string): string {
   const running =
-    endpoint.version === null ? 'no version runs' : `version ${endpoint.version} goes on`;
-  return `version ${version} does not run, ${running}: ${reason}`;
+    endpoint.version === null
+      ? 'no earlier version exists'
+      : `version ${endpoint.version} keeps running`;
+  return `Version ${version} failed to start, and ${running}. ${showReason(reason)}`;
+}
+
+/** What a worker has printed at its end, without what each of them prints. */
+function showReason(reason: string): string {
+  const [, code, last] =
+    /^it exited with code (\d+): (?:millrace worker: )?(?:no worker process could be started: )?(.+)$/s.exec(
+      reason,
+    ) ?? [];
+  return last === undefined ? reason : `${last} (worker exit code ${code})`;
 }
 
 function describe(result: DeployResult): string {

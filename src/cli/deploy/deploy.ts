@@ -15,7 +15,7 @@ import {
   withStatus,
 } from './deployment.ts';
 import { checkLoads, describePackage, type PackedProject, packProject } from './package-files.ts';
-import { chooseName, findProject, type Project } from './project.ts';
+import { chooseName, findProject } from './project.ts';
 import type { RolloutGoal } from './rollout.ts';
 import { DEPLOY_EXIT_CODES, nameOption, rolloutOptions } from './rollout-options.ts';
 import { StatusLine } from './status-line.ts';
@@ -49,13 +49,14 @@ export const deployCommand: Command = {
   name: 'millrace deploy',
   description: [
     "Packs the handler's project, uploads it as a new version of the endpoint, and replaces the workers. First " +
-      'one worker installs the version and loads the handler. If it cannot, the earlier version goes on.',
+      'one worker installs the version and loads the handler. If it cannot, the earlier version keeps running.',
     'An endpoint that does not exist is created. For one that exists, the options of its settings change them ' +
       'before the version is deployed.',
     'The archive has the files of the project without those that .millraceignore names, or else .gitignore. ' +
       'It never has node_modules, .git, the data of a platform or a file of `serve --key-file`, and has .env*, ' +
-      '.npmrc, *.pem and *.key only if a line of .millraceignore with ! names them. The platform installs the packages from package-lock.json, ' +
-      'without install scripts.',
+      '.npmrc, *.pem and *.key only if a line of .millraceignore with ! names them. Packages of a workspace, and those that ' +
+      'package.json names with a path, are in the archive too. The platform installs the other packages from ' +
+      'package-lock.json, without install scripts.',
   ],
   positionals: [{ name: '[handler]', help: 'handler module, .ts or .js; required without --list' }],
   options,
@@ -80,10 +81,10 @@ async function run(args: readonly string[]): Promise<number> {
   // Wrong settings are found before the files are packed.
   const given = readSettings(values);
   const packed = await packProject(project);
-  printNote(`${describePackage(project, packed, { all: values.dryRun })}\n`);
-  if (!values.noCheck) await checkLoads(project, packed);
+  printNote(`${describePackage(packed, { all: values.dryRun })}\n`);
+  if (!values.noCheck) await checkLoads(packed);
   if (values.dryRun) {
-    if (values.json) void print(`${JSON.stringify(describeDryRun(name, project, packed))}\n`);
+    if (values.json) void print(`${JSON.stringify(describeDryRun(name, packed))}\n`);
     return EXIT.ok;
   }
   const { platform, ...target } = connectPlatform(values);
@@ -98,7 +99,7 @@ async function run(args: readonly string[]): Promise<number> {
       if (changed.length > 0) status.note(`changed ${changed.join(', ')} of ${name}`);
       endpoint = after.endpoint;
     }
-    const upload = { packed, entry: project.entry, message: values.message };
+    const upload = { packed, entry: packed.layout.entry, message: values.message };
     const { goal, kind } = await begin({ platform, endpoint, upload, status, values });
     const isWatched = kind === 'rollout' && !values.noFollow;
     const end = isWatched
@@ -141,7 +142,8 @@ async function begin({
   return { kind: 'rollout', goal: await startRollout(platform, endpoint, { version, timeout }) };
 }
 
-function describeDryRun(name: string, { entry, folder }: Project, packed: PackedProject): object {
-  const { bytes, files, sha256, unpackedBytes } = packed;
+function describeDryRun(name: string, packed: PackedProject): object {
+  const { bytes, files, layout, sha256, unpackedBytes } = packed;
+  const { entry, root: folder } = layout;
   return { name, folder, entry, bytes: bytes.length, unpackedBytes, sha256, files };
 }

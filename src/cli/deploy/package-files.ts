@@ -1,13 +1,19 @@
 // Packs the files of a project, says what is in the archive, and checks that a worker could load the
 // handler from it.
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { basename, join, relative, sep } from 'node:path';
 import type { PackedArchive } from '../../archive/pack.ts';
-import type { Omission, OmissionReason, ProjectFiles } from '../../archive/project-files.ts';
+import type {
+  Omission,
+  OmissionReason,
+  ProjectFile,
+  ProjectFiles,
+} from '../../archive/project-files.ts';
 import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
 import { CommandError, NotLoadedError } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
+import type { ArchiveLayout } from './archive-layout.ts';
 import { formatSize } from './byte-size.ts';
 import type { Project } from './project.ts';
 
@@ -35,24 +41,67 @@ const REASONS: Readonly<Record<OmissionReason, string>> = {
 const NPM_TOKEN = /^[^#;\n]*:?_(?:authToken|auth|password)\s*=\s*(?!["']?\$\{)\S/m;
 
 export interface PackedProject extends PackedArchive {
+  layout: ArchiveLayout;
   listed: ProjectFiles;
   /** Paths of the settings of npm that have a token. */
   npmTokens: string[];
 }
 
 /** @throws CommandError if the files break a limit or a rule, or do not contain the handler */
-export async function packProject({ entry, folder }: Project): Promise<PackedProject> {
-  const { listProjectFiles } = await import('../../archive/project-files.ts');
+export async function packProject(project: Project): Promise<PackedProject> {
+  const { planArchive } = await import('./archive-layout.ts');
   const { packFiles } = await import('../../archive/pack.ts');
   return explainArchive(async () => {
-    const listed = await listProjectFiles(folder);
-    checkSelection(listed, entry);
-    const packed = await packFiles(
-      folder,
-      listed.files.map(({ path }) => path),
-    );
-    return { ...packed, listed, npmTokens: await findNpmTokens(folder, listed.secrets) };
+    const layout = planArchive(project);
+    const { root } = layout;
+    const listed = await listFiles(layout);
+    checkSelection(listed, layout.entry);
+    const written = new Map(layout.written);
+    const settings = join(relative(root, layout.folders[0]?.folder ?? root), NPM_SETTINGS);
+    if (listed.secrets.includes(settings.split(sep).join('/'))) {
+      // npm reads it where it runs.
+      written.set(NPM_SETTINGS, await readFile(join(root, settings), 'utf8'));
+    }
+    const paths = new Set([...listed.files.map(({ path }) => path), ...written.keys()]);
+    const packed = await packFiles(root, [...paths], ARCHIVE_LIMITS, written);
+    return { ...packed, layout, listed, npmTokens: await findNpmTokens(root, listed.secrets) };
   });
+}
+
+/** Paths are those in the archive. */
+async function listFiles({ files, folders, root }: ArchiveLayout): Promise<ProjectFiles> {
+  const { listProjectFiles } = await import('../../archive/project-files.ts');
+  const found = new Map<string, ProjectFile>();
+  const secrets = new Set<string>();
+  const omissions = new Map<string, Omission>();
+  const ignoreFiles = new Set<string>();
+  for (const { content, folder } of folders) {
+    const listed = await listProjectFiles(folder, ARCHIVE_LIMITS, content);
+    const move = (path: string) => join(relative(root, folder), path).split(sep).join('/');
+    for (const file of listed.files) found.set(move(file.path), { ...file, path: move(file.path) });
+    for (const path of listed.secrets) secrets.add(move(path));
+    for (const each of listed.omissions) {
+      omissions.set(move(each.path), { ...each, path: move(each.path) });
+    }
+    ignoreFiles.add(listed.ignoreFile);
+  }
+  for (const file of files) {
+    const path = relative(root, file).split(sep).join('/');
+    found.set(path, { path, bytes: (await stat(file)).size });
+  }
+  return {
+    files: [...found.values()].toSorted((one, other) => (one.path < other.path ? -1 : 1)),
+    secrets: [...secrets],
+    // A folder in another one may have been listed by its own rules.
+    omissions: [...omissions.values()].filter(
+      ({ path }) => !found.has(path) && !folders.some(({ folder }) => isOf(root, folder, path)),
+    ),
+    ignoreFile: [...ignoreFiles].join(' or '),
+  };
+}
+
+function isOf(root: string, folder: string, path: string): boolean {
+  return path === `${relative(root, folder).split(sep).join('/')}/`;
 }
 
 async function findNpmTokens(folder: string, secrets: readonly string[]): Promise<string[]> {
@@ -90,19 +139,21 @@ function checkSelection({ files, ignoreFile, omissions }: ProjectFiles, entry: s
 }
 
 /** Some lines; with `all`, one for each file. */
-export function describePackage(
-  { entry, folder }: Project,
-  packed: PackedProject,
-  { all }: { all: boolean },
-): string {
-  const { bytes, files, listed, npmTokens, unpackedBytes } = packed;
+export function describePackage(packed: PackedProject, { all }: { all: boolean }): string {
+  const { bytes, files, layout, listed, npmTokens, unpackedBytes } = packed;
+  const { entry, packages, root } = layout;
   const sizes = `${formatSize(unpackedBytes)}, ${formatSize(bytes.length)} packed`;
   const count = files.length === 1 ? '1 file' : `${files.length} files`;
-  const lines = [`${folder}: ${count}, ${sizes}, handler ${entry}`];
+  const lines = [`${root}: ${count}, ${sizes}, handler ${entry}`];
+  for (const { folder, name } of packages) lines.push(`  with ${name} of ${folder}`);
   if (all) lines.push(...files.map((file) => `  ${file.path}  ${formatSize(file.bytes)}`));
   else if (files.length > 1) lines.push(`  largest: ${nameLargest(files)}`);
   lines.push(...describeOmissions(listed.omissions));
-  if (listed.omissions.some(({ path, reason }) => path === NPM_SETTINGS && reason === 'secret')) {
+  if (
+    listed.omissions.some(
+      ({ path, reason }) => basename(path) === NPM_SETTINGS && reason === 'secret',
+    )
+  ) {
     lines.push(`  ${NPM_SETTINGS_HINT}`);
   }
   if (listed.secrets.length > 0) {
@@ -133,20 +184,20 @@ function nameLargest(files: readonly { path: string; bytes: number }[]): string 
 }
 
 /** Loads the handler from a copy of the packed files. @throws NotLoadedError */
-export async function checkLoads(project: Project, packed: PackedProject): Promise<void> {
+export async function checkLoads(packed: PackedProject): Promise<void> {
   const { unpackArchive } = await import('../../archive/unpack.ts');
   const { findLoadProblem } = await import('../../worker/loading/load-check.ts');
   const temporary = await mkdtemp(join(tmpdir(), 'millrace-deploy-'));
   try {
     const copy = join(temporary, 'project');
     await unpackArchive(packed.bytes, copy);
-    const { entry, folder } = project;
+    const { entry, root } = packed.layout;
     // The handler's code is the author's own, but needs no keys of the platform to load.
     const env = inheritEnvironment({ MILLRACE_KEY: undefined, RUNPOD_AI_API_KEY: undefined });
-    const problem = await findLoadProblem({ copy, project: folder, entry, env });
+    const problem = await findLoadProblem({ copy, project: root, entry, env });
     if (problem === undefined) return;
     const { ignoreFile, omissions } = packed.listed;
-    const missing = omissions.find(({ path }) => problem.includes(join(folder, path)));
+    const missing = omissions.find(({ path }) => problem.includes(join(root, path)));
     const hint = missing ? `; ${missing.path} is left out (${ignoreFile})` : '';
     throw new NotLoadedError(`The handler does not load: ${problem}${hint}`);
   } finally {

@@ -17,8 +17,8 @@ const options = { name: nameOption, ...rolloutOptions, ...clientOptions };
 export const rollbackCommand: Command = {
   name: 'millrace rollback',
   description: [
-    'Deploys a version that the platform still has, in the same way as a new one: if it does not load, the ' +
-      'running version goes on. `millrace deploy --list` prints the versions.',
+    'Redeploys an earlier version. If it does not load, the running version keeps running. ' +
+      '`millrace deploy --list` prints the versions.',
   ],
   positionals: [
     {

@@ -21,9 +21,9 @@ export const DEPLOY_EXIT_CODES: readonly ExitCode[] = [
   {
     code: EXIT.failed,
     meaning:
-      'the files break a limit, the platform refused a request or did not respond, or another deployment came between',
+      'the files break a limit, the platform refused a request or did not respond, or it was superseded by another deployment',
   },
   { code: EXIT.usage, meaning: 'wrong usage' },
-  { code: EXIT.notLoaded, meaning: 'the handler does not load; the earlier version goes on' },
-  { code: EXIT.interrupted, meaning: 'interrupted by a signal; the rollout goes on' },
+  { code: EXIT.notLoaded, meaning: 'the handler does not load; the earlier version keeps running' },
+  { code: EXIT.interrupted, meaning: 'interrupted by a signal; the rollout continues' },
 ];

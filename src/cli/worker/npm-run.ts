@@ -56,6 +56,10 @@ export async function runNpm(
   const why = isLate
     ? `it took longer than ${timeoutMs / 1_000} s (--install-timeout)`
     : `exit code ${code}`;
+  const missing = isLate ? undefined : findMissing(output);
+  if (missing !== undefined) {
+    throw new CommandError(`Could not install ${missing}: not in the registry`);
+  }
   throw new CommandError(`${what}: ${why}: ${readErrors(output)}`);
 }
 
@@ -74,6 +78,15 @@ function endWithProcess(end: () => void): () => void {
     for (const signal of SIGNALS) process.off(signal, onSignal);
   };
   return release;
+}
+
+/** The package or the version that the registry lacks, as npm names it. */
+function findMissing(output: string): string | undefined {
+  const [, name, version] =
+    /^npm error 404 .*'(\S+@\S+)'|^npm error notarget No .*version found for (\S+?)\.?$/m.exec(
+      output,
+    ) ?? [];
+  return name ?? version;
 }
 
 /** npm's errors in one line, without its warnings and the path of its log. */

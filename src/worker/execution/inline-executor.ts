@@ -137,7 +137,7 @@ export class InlineExecutor implements Executor {
     } catch (error) {
       if (error instanceof HandlerNotLoadedError) throw error;
       const { message, stack } = describeThrown(error);
-      throw new HandlerNotLoadedError(`setup threw: ${stack ?? message}`, { cause: error });
+      throw new HandlerNotLoadedError(`setup() threw: ${stack ?? message}`, { cause: error });
     } finally {
       this.#setupLines.flush();
     }

@@ -164,7 +164,7 @@ class ThreadLane implements ConsoleOwner {
   #explain(error: unknown): string {
     if (error instanceof HandlerLoadError || error instanceof CheckError) return error.message;
     const { message, stack } = describeThrown(error);
-    return `${this.#task.handlerPath}: setup threw: ${stack ?? message}`;
+    return `${this.#task.handlerPath}: setup() threw: ${stack ?? message}`;
   }
 
   #createSetupContext(): SetupContext {
@@ -241,7 +241,7 @@ class ThreadLane implements ConsoleOwner {
       await this.#handler?.teardown?.();
     } catch (error) {
       const { message, stack } = describeThrown(error);
-      this.#lines.writeText('error', `teardown threw: ${stack ?? message}`);
+      this.#lines.writeText('error', `teardown() threw: ${stack ?? message}`);
     }
     this.#lines.flush();
     if (thenWait) this.#outbox.push({ kind: 'torn_down' });

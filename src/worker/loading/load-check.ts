@@ -30,6 +30,10 @@ export interface UndeclaredImport {
   /** Path of the importing file in the project. */
   file: string;
   packageName: string;
+  /** That is installed. */
+  version: string | undefined;
+  /** The devDependencies list it. */
+  isDevelopment: boolean;
 }
 
 /** Says why a worker could not load the handler; undefined if it could. Paths are those of the project. */
@@ -54,10 +58,11 @@ export async function findLoadProblem(check: LoadCheck): Promise<string | undefi
   if ('problem' in report) return report.problem.replaceAll(copy, project);
   const [first] = report.undeclared;
   if (!first) return undefined;
-  return (
-    `${first.file}: imports ${first.packageName}, which the dependencies of package.json do not list: ` +
-    `npm install ${first.packageName}`
-  );
+  const { file, isDevelopment, packageName, version = '*' } = first;
+  const remedy = isDevelopment
+    ? 'move it there from the devDependencies'
+    : `add "${packageName}": "${version}", which is installed here`;
+  return `${file}: imports ${packageName}, which the dependencies of package.json do not list: ${remedy}`;
 }
 
 function describeEnd(code: unknown, signal: unknown, timeoutMs: number): string {

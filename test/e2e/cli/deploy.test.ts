@@ -164,7 +164,7 @@ describe('millrace deploy', () => {
     writeHandler(3, 'export const setup = () => { throw new Error("no model") };\n');
     const { code, stderr, stdout } = await deploy('--json');
     expect(code).toBe(5);
-    expect(stderr).toContain('version 3 does not run, version 2 goes on: ');
+    expect(stderr).toContain('Version 3 failed to start, and version 2 keeps running. ');
     expect(stderr).toContain('no model');
     expect(JSON.parse(stdout)).toMatchObject({ version: 3, result: 'failed', running: 2 });
     expect(await listStates()).toEqual([

@@ -82,15 +82,15 @@ describe('packProject', () => {
     });
     const project = find('handler.ts');
     const packed = await packProject(project);
-    const text = describePackage(project, packed, { all: false });
+    const text = describePackage(packed, { all: false });
     expect(text).toMatch(/: 4 files, 4\.9 KB, \S+ (bytes|KB) packed, handler handler\.ts\n/);
     expect(text).toContain(
       '  largest: model.bin 4.9 KB, handler.ts 23 bytes, package.json 17 bytes',
     );
     expect(text).toContain('  left out (ignored): out/');
     expect(text).toContain('  left out (perhaps secret): .env');
-    expect(describePackage(project, packed, { all: true })).toContain('\n  .gitignore  4 bytes\n');
-    await expect(checkLoads(project, packed)).resolves.toBeUndefined();
+    expect(describePackage(packed, { all: true })).toContain('\n  .gitignore  4 bytes\n');
+    await expect(checkLoads(packed)).resolves.toBeUndefined();
   });
 
   it('names the files that it packs although they are probably secret, and a token of npm', async () => {
@@ -105,7 +105,7 @@ describe('packProject', () => {
     });
     const describe = async () => {
       const project = find('handler.ts');
-      return describePackage(project, await packProject(project), { all: false });
+      return describePackage(await packProject(project), { all: false });
     };
     const text = await describe();
     expect(text).toContain('\n  sent (perhaps secret): .npmrc, ca.pem\n');
@@ -135,7 +135,7 @@ it('a handler that imports a file that is left out does not load', async () => {
     'made/local.ts': '',
   });
   const project = find('handler.ts');
-  const checking = checkLoads(project, await packProject(project));
+  const checking = checkLoads(await packProject(project));
   await expect(checking).rejects.toThrow('made/ is left out (.gitignore)');
   await expect(checking).rejects.toMatchObject({ exitCode: 5 });
   await expect(checking).rejects.toBeInstanceOf(NotLoadedError);

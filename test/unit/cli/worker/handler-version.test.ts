@@ -257,6 +257,15 @@ describe('the packages of a version', () => {
       'package.json': JSON.stringify({ dependencies: { gone: 'file:./gone.tgz' } }),
     });
     await expect(provide(broken.url)).rejects.toThrow(/npm install of the version failed.*gone/);
+    const registry = await serve((_, response) => void response.writeHead(404).end('{}'));
+    const foreign = await serveProject({
+      ...PLAIN,
+      '.npmrc': `registry=${registry}\nfetch-retries=0\n`,
+      'package.json': JSON.stringify({ dependencies: { '@mono/shared': '1.0.0' } }),
+    });
+    await expect(provide(foreign.url)).rejects.toThrow(
+      'Could not install @mono/shared@1.0.0: not in the registry',
+    );
     const large = await serveProject({
       ...GREETING,
       'greeting/data': 'x'.repeat(1_100_000),

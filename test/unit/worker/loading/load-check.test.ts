@@ -105,7 +105,9 @@ describe('a handler that does not load', () => {
   it('is found: a package that is not installed', async () => {
     const source = "import '@scope/none/part';\nexport default () => 1;";
     const problem = await check({ 'package.json': MODULE, 'handler.ts': source });
-    expect(problem).toContain("cannot find '@scope/none/part': package.json does not list @scope/none");
+    expect(problem).toContain(
+      "cannot find '@scope/none/part': package.json does not list @scope/none",
+    );
   });
 
   it('is stopped if it does not end', async () => {
