@@ -1,5 +1,6 @@
 // Puts the API together: the framework with its checks, and the routes of every carrier and adapter.
 
+import type { IncomingMessage } from 'node:http';
 import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import { FairTurns } from '../base/fair-turns.ts';
@@ -31,16 +32,18 @@ import {
 import { createNodeLink } from './forwarding/node-link.ts';
 import { tellOwner } from './forwarding/owner-hints.ts';
 import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
+import { BEARER } from './http/auth.ts';
 import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
 import { refuseUnknownParameters } from './http/query-check.ts';
 import type { NamedKinds } from './http/record-names.ts';
+import { readSessionToken } from './http/session-cookie.ts';
 import { answerUnknownRoutes } from './http/unknown-routes.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
 import { Flows } from './limits/flows.ts';
-import { findExcess } from './limits/head-bounds.ts';
+import { findExcess, measureHead } from './limits/head-bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
 import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
 import { SOUND_STORE } from './metrics/store-status.ts';
@@ -125,6 +128,9 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     },
   });
   const turns = new FairTurns(REQUESTS_PER_TURN);
+  const flows = new Flows({ ...bounds, clock });
+  const findUser = findKnownUser(options);
+  const listening = { ...options, turns, origins, findUser, budget: flows.clients };
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -132,24 +138,26 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     routerOptions: { maxParamLength: 200 },
     schemaController: { compilersFactory: NO_COMPILERS },
     rewriteUrl: ({ url = '/' }) => foldTarget(url),
-    serverFactory: (listener) => createListener(listener, { ...options, turns }, connections),
+    serverFactory: (listener) => createListener(listener, listening, connections),
     frameworkErrors: (error, request, reply) =>
-      problems.send(findExcess(request.raw, bounds) ?? error, request, reply),
+      problems.send(findExcess(measureHead(request.raw), bounds) ?? error, request, reply),
     clientErrorHandler: (error, socket) =>
-      turns.run(connections.ownerOf(socket), () => {
-        const isReset = error.code === 'ECONNRESET';
-        // After unreadable data, nothing else on the connection can be read.
-        if (socket.writableEnded && !socket.destroyed && !isReset) return;
-        if (socket.writable && !isReset && !connections.isAnswering(socket)) {
-          endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
-        } else socket.destroy();
-      }),
+      turns.run(
+        () => connections.laneOf(socket),
+        () => {
+          const isReset = error.code === 'ECONNRESET';
+          // After unreadable data, nothing else on the connection can be read.
+          if (socket.writableEnded && !socket.destroyed && !isReset) return;
+          if (socket.writable && !isReset && !connections.isAnswering(socket)) {
+            endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
+          } else socket.destroy();
+        },
+      ),
   });
   app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
   app.decorateRequest('holder', undefined);
   app.decorateRequest('session', undefined);
   app.decorateRequest('rateCounts', undefined);
-  const flows = new Flows({ ...bounds, clock });
   app.decorate('flows', flows);
   app.decorate('origins', origins);
   app.decorate('readBody', createBodyReader({ ...bounds, flows, clock }));
@@ -249,6 +257,16 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),
   );
   return { app, routes, stopSteps, workers: worker, forwarder };
+}
+
+/** The user of a valid key or session, without a check of what the request asks for. */
+function findKnownUser({ keys, sessions }: ApiServerOptions) {
+  return ({ headers }: IncomingMessage): string | undefined => {
+    const { authorization } = headers;
+    if (authorization) return keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+    const token = readSessionToken(headers);
+    return token === undefined ? undefined : sessions?.find(token)?.holder.userId;
+  };
 }
 
 function createForwarder(

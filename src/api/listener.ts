@@ -2,14 +2,15 @@
 // itself.
 import type { RequestListener, Server, ServerOptions } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
+import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
-import type { FairTurns } from '../base/fair-turns.ts';
 import { http } from '../base/net/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
 import { describeOverflow } from './limits/head-bounds.ts';
-import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
+import { Intake, type IntakeOptions } from './limits/intake.ts';
+import { type Connect, mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
 
 /** Interval of the checks for slow headers and requests, ms. */
 const TIMEOUT_CHECK_MS = 5_000;
@@ -28,20 +29,23 @@ const LISTENER_OPTIONS: ServerOptions = {
   shouldUpgradeCallback: mayUpgrade,
 };
 
-export interface ListenerOptions {
+export interface ListenerOptions
+  extends Pick<IntakeOptions, 'budget' | 'findUser' | 'origins' | 'turns'> {
   bounds: HttpBounds;
   clock: Clock;
   /** PEM. */
   tls?: { cert: string; key: string };
-  /** Bound the requests of one turn of the event loop. */
-  turns: FairTurns;
+  /** Serves CONNECT. Default: it is refused. */
+  connect?: Connect;
 }
 
 export function createListener(
   listener: RequestListener,
-  { bounds, clock, tls, turns }: ListenerOptions,
+  options: ListenerOptions,
   connections: Connections,
 ): Server {
+  const { bounds, tls } = options;
+  const intake = new Intake({ ...options, connections });
   const listening: ServerOptions = {
     ...LISTENER_OPTIONS,
     // The guard rejects a head beyond each bound, and names the bound.
@@ -51,20 +55,18 @@ export function createListener(
     keepAliveTimeout: bounds.idleMs,
   };
   const note: RequestListener = (request, response) => {
-    const { socket } = request;
     if (!connections.noteRequest(request, response)) return;
-    turns.run(connections.ownerOf(socket), () => {
-      if (!socket.destroyed) listener(request, response);
-    });
+    intake.admit(request, response, () => listener(request, response));
   };
   const server = tls
     ? createHttpsServer({ ...listening, ...tls }, note)
     : http.createServer(listening, note);
-  serveUpgrades(server, note, clock);
+  serveUpgrades(server, note, { ...options, detach: (socket) => intake.detach(socket) });
   serveExpectations(server, note);
   // Node itself would reject an unknown expectation without a problem document.
   server.on('checkExpectation', note);
   connections.watch(server);
+  server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => intake.attach(socket));
   return server;
 }
 

@@ -10,7 +10,7 @@ import {
 import { type Server, status } from '@grpc/grpc-js';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import { FairTurns } from '../../base/fair-turns.ts';
+import { FairTurns, type Lane } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
@@ -40,7 +40,7 @@ export interface GrpcGateOptions {
    */
   lookUp?: ((headers: IncomingHttpHeaders) => Promise<void> | undefined) | undefined;
   origins: ClientOrigins;
-  connections: Pick<Connections, 'noteUser' | 'noteStream' | 'ownerOf'>;
+  connections: Pick<Connections, 'noteUser' | 'noteStream'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of incomplete messages. */
   budget: ByteBudget;
@@ -59,6 +59,8 @@ export class GrpcGate {
   readonly #watches: OpenCalls;
   /** Calls with a valid key, by user. */
   readonly #streams: OpenCalls;
+  /** Calls that wait for their turn, by address and by user. */
+  readonly #waiting: Readonly<Record<string, OpenCalls>>;
   readonly #turns = new FairTurns(STREAMS_PER_TURN);
 
   constructor(options: GrpcGateOptions) {
@@ -67,6 +69,10 @@ export class GrpcGate {
     this.#calls = new OpenCalls(limits.calls, limits.calls * FULL_ADDRESSES);
     this.#watches = new OpenCalls(limits.watches, limits.watches * FULL_ADDRESSES);
     this.#streams = new OpenCalls(bounds.maxUserStreams);
+    this.#waiting = {
+      addresses: new OpenCalls(limits.calls, limits.calls * FULL_ADDRESSES),
+      users: new OpenCalls(bounds.maxUserStreams),
+    };
   }
 
   /** Call it when the server is bound. @throws Error if the library has changed */
@@ -78,15 +84,26 @@ export class GrpcGate {
       http2Server.on('stream', (stream, headers, ...rest) => {
         // A reset stream emits an error, and has no other listener yet.
         stream.on('error', () => {});
-        this.#turns.run(this.#ownerOf(stream), () => {
-          const accept = () => {
-            if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;
-            for (const handle of handlers) handle.call(http2Server, stream, headers, ...rest);
-          };
-          const lookingUp = this.#options.lookUp?.(headers);
-          if (lookingUp === undefined) accept();
-          else this.#hold(this.#addressOf(stream, headers), lookingUp, accept);
-        });
+        const lane = this.#laneOf(stream, headers);
+        const waiting = this.#waiting[lane.group];
+        if (!waiting?.add(lane.owner)) {
+          // An answer would cost more than what it refuses. Clients read this code as UNAVAILABLE.
+          stream.close(constants.NGHTTP2_REFUSED_STREAM);
+          return;
+        }
+        this.#turns.run(
+          () => lane,
+          () => {
+            waiting.remove(lane.owner);
+            const accept = () => {
+              if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;
+              for (const handle of handlers) handle.call(http2Server, stream, headers, ...rest);
+            };
+            const lookingUp = this.#options.lookUp?.(headers);
+            if (lookingUp === undefined) accept();
+            else this.#hold(this.#addressOf(stream, headers), lookingUp, accept);
+          },
+        );
       });
     }
   }
@@ -109,8 +126,10 @@ export class GrpcGate {
     return groupOf(this.#options.origins.of({ address, isEncrypted: false, headers }).address);
   }
 
-  #ownerOf({ session }: ServerHttp2Stream): string {
-    return session ? this.#options.connections.ownerOf(session.socket) : '';
+  #laneOf(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): Lane {
+    const userId = this.#options.findUser(headers);
+    if (userId !== undefined) return { group: 'users', owner: userId };
+    return { group: 'addresses', owner: this.#addressOf(stream, headers) };
   }
 
   #admit(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {

@@ -7,7 +7,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess } from '../../wire/routes/scopes.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
-import { findExcess, type HeadBounds } from '../limits/head-bounds.ts';
+import { findExcess, type HeadBounds, measureHead } from '../limits/head-bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
 import type { AnsweredRequest, ApiMetrics } from '../metrics/metrics.ts';
 import { findForwarded } from '../nodes/forwarded.ts';
@@ -87,7 +87,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const { headers, raw } = request;
     const { rawHeaders } = raw;
     const isForwarded = findForwarded(raw) !== undefined;
-    const head = { rawHeaders, url: request.originalUrl };
+    const head = measureHead({ rawHeaders, url: request.originalUrl });
     const excess = isForwarded ? undefined : findExcess(head, bounds);
     if (excess) throw excess;
     if (headers.host === undefined && raw.httpVersionMinor > 0) {
@@ -98,9 +98,10 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
       throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
     }
     const scope = readScope(request);
-    if (!scope) return;
-    request.holder = gate.identify(request, scope);
-    if (connections.noteUser(raw.socket, request.holder.userId)) return;
+    if (scope) request.holder = gate.identify(request, scope);
+    const bytes = head.url.length + head.headerBytes;
+    app.flows.claimHead(request, { bytes, response: reply.raw });
+    if (!request.holder || connections.noteUser(raw.socket, request.holder.userId)) return;
     // This is the connection's last response.
     reply.raw.shouldKeepAlive = false;
     if (request.routeOptions.config.isPatient) return;

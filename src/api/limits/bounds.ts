@@ -37,8 +37,10 @@ export interface HttpBounds {
   maxAddressConnections: number;
   /** Open connections whose last valid key belongs to one user. Default 4,000. */
   maxUserConnections: number;
-  /** Unanswered requests of one connection. Default 100. */
+  /** Unanswered requests of one connection. The platform reads no further ones meanwhile. Default 100. */
   maxPipelinedRequests: number;
+  /** The same for a connection that has shown no valid key. Default 4. */
+  maxKeylessPipelinedRequests: number;
   /** Open event streams (`GET /v1/events`). Default 1,000. */
   maxEventStreams: number;
   /** Open gRPC streams of one user's workers. Default 2,000. */
@@ -76,6 +78,7 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   // Three for each of the 1,000 workers that one key may have, and 1,000 for clients.
   maxUserConnections: 4_000,
   maxPipelinedRequests: 100,
+  maxKeylessPipelinedRequests: 4,
   maxEventStreams: 1_000,
   // One for each of the 1,000 workers that one key may have, and one more while it reconnects.
   maxUserStreams: 2_000,

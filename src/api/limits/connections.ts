@@ -4,6 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ServerHttp2Stream } from 'node:http2';
 import type { BlockList, Server, Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
+import type { Lane } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { groupOf, isListed, listAddresses } from '../origin/addresses.ts';
 import type { HttpBounds } from './bounds.ts';
@@ -16,12 +17,7 @@ const CHECKS_PER_STALL = 6;
 export interface ConnectionsOptions {
   bounds: Pick<
     HttpBounds,
-    | 'maxConnections'
-    | 'maxAddressConnections'
-    | 'maxUserConnections'
-    | 'maxPipelinedRequests'
-    | 'stallMs'
-    | 'trustedProxies'
+    'maxConnections' | 'maxAddressConnections' | 'maxUserConnections' | 'stallMs' | 'trustedProxies'
   >;
   clock: Clock;
   log: Log;
@@ -38,8 +34,6 @@ interface Connection {
   userId: string | undefined;
   /** Response of the last request. */
   response: ServerResponse | undefined;
-  /** Requests that are not answered yet. */
-  unanswered: number;
   /** Open HTTP/2 streams that have shown a valid key. */
   streams: number;
   /** Changes whenever the client has read. */
@@ -95,25 +89,12 @@ export class Connections {
     }
   }
 
-  /**
-   * Returns false if the request must not be served: the connection ends before it, or was closed now, because its
-   * client has sent too many requests without waiting for responses. Node reads all requests of a received block at
-   * once, and serving them holds the event loop.
-   */
+  /** Returns false if the request must not be served, because the connection ends before it. */
   noteRequest(request: IncomingMessage, response: ServerResponse): boolean {
     const connection = this.#find(request.socket);
-    if (connection && connection.unanswered >= this.#options.bounds.maxPipelinedRequests) {
-      if (!request.socket.destroyed) this.#drop(request.socket, 'pipelined requests', connection);
-      return false;
-    }
     if (this.#isShuttingDown && !makeLast(response, connection?.response)) return false;
     noteExchange(request, response);
-    if (!connection) return true;
-    connection.response = response;
-    connection.unanswered += 1;
-    response.once('close', () => {
-      connection.unanswered -= 1;
-    });
+    if (connection) connection.response = response;
     return true;
   }
 
@@ -140,9 +121,15 @@ export class Connections {
     return true;
   }
 
-  /** User of the connection; all clients without a valid key share one. */
-  ownerOf(socket: Socket): string {
-    return this.#find(socket)?.userId ?? '';
+  /** Of the connection's user; without a valid key, of its address. */
+  laneOf(socket: Socket): Lane {
+    const { address, userId } = this.#find(socket) ?? {};
+    if (userId !== undefined) return { group: 'users', owner: userId };
+    return { group: 'addresses', owner: address ?? groupOf(socket.remoteAddress ?? '') };
+  }
+
+  drop(socket: Socket, cause: DropCause): void {
+    this.#drop(socket, cause, this.#find(socket) ?? { address: socket.remoteAddress ?? '' });
   }
 
   /** The connection counts as busy until the stream is closed. */
@@ -204,7 +191,6 @@ export class Connections {
         address,
         userId: undefined,
         response: undefined,
-        unanswered: 0,
         streams: 0,
       },
       ...{ progress: '', progressAt: clock.now() },

@@ -7,9 +7,9 @@ const LOG_EVERY_MS = 60_000;
 
 export type DropCause =
   | 'all connections'
+  | 'bytes in flight'
   | 'connections of an address'
   | 'connections of a user'
-  | 'pipelined requests'
   | 'stalled reader';
 
 export interface Peer {

@@ -1,5 +1,6 @@
 // Budgets for the bytes of bodies and responses that slow clients keep in memory. Workers have a
 // reserved budget, because their reports must get through.
+import type { ServerResponse } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import { ByteBudget, type Claim, type ClaimWait, type Transfer } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
@@ -13,6 +14,7 @@ import type { HttpBounds } from './bounds.ts';
  */
 export const UNCOUNTED_BYTES = 16_384;
 const UNCOUNTED_ANSWER_BYTES = 65_536;
+const UNCOUNTED_HEAD_BYTES = 4_096;
 
 /** Retry-After if the budget is full, ms. */
 const RETRY_MS = 5_000;
@@ -70,7 +72,7 @@ export function createWorkerBudget(
 export class Flows {
   /** For calls of workers, on all carriers. */
   readonly workers: ByteBudget;
-  readonly #clients: ByteBudget;
+  readonly clients: ByteBudget;
   readonly #clock: Clock;
   readonly #waitMs: number;
   readonly #transferMs: number;
@@ -80,7 +82,7 @@ export class Flows {
     this.#clock = clock;
     this.#waitMs = inFlightWaitMs;
     this.#transferMs = options.transferMs;
-    this.#clients = new ByteBudget({
+    this.clients = new ByteBudget({
       clock,
       maxBytes: maxInFlightBytes,
       maxOwnerBytes: maxUserInFlightBytes,
@@ -90,7 +92,17 @@ export class Flows {
 
   /** Bytes claimed at the moment. */
   get usedBytes(): number {
-    return this.#clients.usedBytes + this.workers.usedBytes;
+    return this.clients.usedBytes + this.workers.usedBytes;
+  }
+
+  /** Counts the head of a request until its response is over. @throws ProblemError `unavailable` */
+  claimHead(caller: FlowCaller, { bytes, response }: { bytes: number; response: ServerResponse }) {
+    if (bytes <= UNCOUNTED_HEAD_BYTES) return;
+    const drop = () => void response.destroy();
+    const transfer = { owner: ownerOf(caller), bytes, moved: () => 0, drop };
+    const claim = this.#budgetOf(caller).tryClaim(transfer);
+    if (!claim) throw refuse();
+    response.once('close', claim.release);
   }
 
   /** Limits the time for reading a finite response. @returns the function that cancels the limit */
@@ -160,8 +172,7 @@ export class Flows {
     const owned = { ...transfer, owner: ownerOf(caller) };
     const claim = await this.#budgetOf(caller).claim(owned, waiting);
     if (claim || waiting.signal.aborted) return claim;
-    const detail = 'Too many bytes of requests and answers are in flight; try again later.';
-    throw new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+    throw refuse();
   }
 
   #waitOf(caller: FlowCaller, patience: Patience): number {
@@ -170,8 +181,13 @@ export class Flows {
   }
 
   #budgetOf(caller: FlowCaller): ByteBudget {
-    return isWorker(caller) ? this.workers : this.#clients;
+    return isWorker(caller) ? this.workers : this.clients;
   }
+}
+
+function refuse(): ProblemError {
+  const detail = 'Too many bytes of requests and answers are in flight; try again later.';
+  return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
 }
 
 function isWorker({ routeOptions }: FlowCaller): boolean {

@@ -9,18 +9,26 @@ export type HeadBounds = Pick<HttpBounds, 'maxTargetBytes' | 'maxHeaderBytes'>;
 /** `: ` and the line break. */
 const HEADER_FRAME_BYTES = 4;
 
+export interface Head {
+  url: string;
+  headerBytes: number;
+}
+
+export function measureHead({ rawHeaders, url = '' }: Pick<IncomingMessage, 'rawHeaders' | 'url'>) {
+  let headerBytes = (rawHeaders.length / 2) * HEADER_FRAME_BYTES;
+  for (const text of rawHeaders) headerBytes += text.length;
+  return { url, headerBytes };
+}
+
 /** Returns why the request is rejected, or undefined. */
 export function findExcess(
-  { rawHeaders, url = '' }: Pick<IncomingMessage, 'rawHeaders' | 'url'>,
+  { headerBytes, url }: Head,
   { maxHeaderBytes, maxTargetBytes }: HeadBounds,
 ): ProblemError | undefined {
   // RunPod's workers name all their jobs in the query of a ping.
   const maxBytes = url.startsWith(RUNPOD_BASE) ? maxHeaderBytes : maxTargetBytes;
   if (url.length > maxBytes) return refuseTarget(maxBytes);
-  let bytes = 0;
-  for (const text of rawHeaders) bytes += text.length;
-  bytes += (rawHeaders.length / 2) * HEADER_FRAME_BYTES;
-  return bytes > maxHeaderBytes ? refuseHeaders(maxHeaderBytes) : undefined;
+  return headerBytes > maxHeaderBytes ? refuseHeaders(maxHeaderBytes) : undefined;
 }
 
 /** For a head that Node has stopped reading. `packet`: the last data received. */

@@ -1,13 +1,14 @@
 // The port for other nodes: checks their secret and passes their requests to the same routes as the public
 // port, marked as forwarded.
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
-import type { Duplex } from 'node:stream';
 import type { Clock } from '../../base/clock.ts';
 import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
+import { Flows } from '../limits/flows.ts';
 import { createListener } from '../listener.ts';
+import type { Connect } from '../proxy/upgrade.ts';
 import { markForwarded } from './forwarded.ts';
 import { answerNodeCall, isNodeCall, type NodeCallsOptions } from './node-calls.ts';
 import { hasNodeSecret } from './node-secret.ts';
@@ -50,12 +51,15 @@ export class NodeListener {
       maxUserConnections: maxNodeConnections,
     };
     this.#connections = new Connections({ bounds, clock, log });
-    const turns = new FairTurns(REQUESTS_PER_TURN);
-    const listening = { bounds, clock, turns };
+    const listening = {
+      ...{ bounds, clock, connect: this.#connect },
+      turns: new FairTurns(REQUESTS_PER_TURN),
+      findUser: this.#findUser,
+      budget: new Flows({ ...bounds, clock }).clients,
+    };
     this.#server = createListener(this.#serve, listening, this.#connections);
     // No answer: it would tell a stranger what listens here.
     this.#server.on('clientError', (_error, socket) => socket.destroy());
-    this.#server.removeAllListeners('connect').on('connect', this.#connect);
   }
 
   /** @throws the system's error for an invalid address */
@@ -84,7 +88,10 @@ export class NodeListener {
     this.#connections.stop();
   }
 
-  readonly #connect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
+  readonly #findUser = (request: IncomingMessage): string | undefined =>
+    hasNodeSecret(request, this.#options.secrets) ? NODE_USER : undefined;
+
+  readonly #connect: Connect = (request, socket, head) => {
     const { clock, findPodPort, log, secrets } = this.#options;
     socket.on('error', () => socket.destroy());
     if (!findPodPort || !hasNodeSecret(request, secrets)) socket.destroy();

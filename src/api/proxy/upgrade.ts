@@ -40,10 +40,25 @@ export function mayUpgrade({ headers, url = '' }: IncomingMessage): boolean {
   return isBalancedTarget(url) && !hasBody && !readTokens(headers.upgrade).has('h2c');
 }
 
+export type Connect = (request: IncomingMessage, stream: Duplex, head: Buffer) => void;
+
+export interface UpgradeOptions {
+  /** Called before anything else reads the socket, which is no longer HTTP. */
+  detach: (socket: Socket) => void;
+  /** Serves CONNECT. Default: it is refused. */
+  connect?: Connect | undefined;
+  clock: Clock;
+}
+
 /** Passes requests with an upgrade to the same listener as the others. */
-export function serveUpgrades(server: Server, listener: RequestListener, clock: Clock): void {
+export function serveUpgrades(
+  server: Server,
+  listener: RequestListener,
+  { clock, connect = refuseConnect(clock), detach }: UpgradeOptions,
+): void {
   server.on('upgrade', (request: IncomingMessage, _stream: Duplex, head: Buffer) => {
     const { headers, socket } = request;
+    detach(socket);
     const response = new http.ServerResponse(request);
     // After this response, no other request can be read from the connection.
     response.shouldKeepAlive = false;
@@ -65,11 +80,18 @@ export function serveUpgrades(server: Server, listener: RequestListener, clock: 
     });
     listener(request, response);
   });
-  server.on('connect', (_request: IncomingMessage, stream: Duplex) => {
+  server.on('connect', (...call: Parameters<Connect>) => {
+    detach(call[0].socket);
+    connect(...call);
+  });
+}
+
+function refuseConnect(clock: Clock): Connect {
+  return (_request, stream) => {
     const detail = 'CONNECT is not supported: the platform does not proxy to other hosts';
     stream.on('error', () => stream.destroy());
     endWithProblem(stream, { problem: new ProblemError('malformed', detail), clock });
-  });
+  };
 }
 
 /**

@@ -84,7 +84,11 @@ export const httpBoundOptions = {
   }),
   maxPipelinedRequests: bound('N', {
     ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxPipelinedRequests },
-    help: 'maximum number of unanswered requests on one HTTP connection; beyond it the connection is closed',
+    help: 'maximum number of unanswered requests on one HTTP connection; the platform reads further ones after it has answered',
+  }),
+  maxKeylessPipelinedRequests: bound('N', {
+    ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxKeylessPipelinedRequests },
+    help: 'the same for a connection that has shown no valid key',
   }),
   maxEventStreams: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxEventStreams },
@@ -140,6 +144,7 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     maxAddressConnections: values.maxAddressConnections,
     maxUserConnections: values.maxUserConnections,
     maxPipelinedRequests: values.maxPipelinedRequests,
+    maxKeylessPipelinedRequests: values.maxKeylessPipelinedRequests,
     maxEventStreams: values.maxEventStreams,
     maxUserStreams: values.maxUserStreams,
     maxConnectionStreams: values.maxConnectionStreams,

@@ -101,16 +101,22 @@ export class Sessions {
     this.#positions = new Positions(stored[0]?.position ?? 0);
   }
 
-  /** Undefined for an unknown, ended or malformed token, and for one whose key has ended. Notes the use. */
-  use(token: string): HeldSession | undefined {
+  /** Undefined for an unknown, ended or malformed token, and for one whose key has ended. */
+  find(token: string): HeldSession | undefined {
     if (!TOKEN_FORM.test(token)) return undefined;
-    const id = hashToken(token);
-    const session = this.#known.get(id);
+    const session = this.#known.get(hashToken(token));
     const holder = session && this.#holderOf(session);
-    const now = this.#options.clock.now();
-    if (!holder || this.#endOf(session) <= now) return undefined;
-    if (session.usedAt + this.#useStepMs <= now) void this.#noteUse(id);
-    return { session, holder };
+    return holder && this.#endOf(session) > this.#options.clock.now()
+      ? { session, holder }
+      : undefined;
+  }
+
+  /** Finds the session and notes the use. */
+  use(token: string): HeldSession | undefined {
+    const held = this.find(token);
+    const { id = '', usedAt = 0 } = held?.session ?? {};
+    if (held && usedAt + this.#useStepMs <= this.#options.clock.now()) void this.#noteUse(id);
+    return held;
   }
 
   /** Starts a session of a key. @returns the token, which nothing else has */

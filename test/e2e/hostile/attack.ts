@@ -7,7 +7,7 @@ export interface Target {
   key: string;
   /** A queue endpoint of the attacker's without workers. */
   endpoint: string;
-  /** A load-balancing endpoint of the attacker's with one worker; empty on the platform `impatient`. */
+  /** A load-balancing endpoint of the attacker's with one worker; empty on other platforms than `default`. */
   balanced: string;
 }
 
@@ -30,8 +30,11 @@ export interface AttackContext {
 /** The platform's name server never answers for names below it. */
 export const SILENT_DOMAIN = 'silent.test';
 
-/** Sets of options that a platform is started with; attacks with the same one share a platform. */
-export type PlatformKind = 'default' | 'impatient';
+/**
+ * Sets of options that a platform is started with; attacks with the same one share a platform. `cramped`: with so little
+ * memory that it ends if it keeps what the attacker sends.
+ */
+export type PlatformKind = 'default' | 'impatient' | 'cramped';
 
 export interface Attack {
   /** Unique; names what is sent. */

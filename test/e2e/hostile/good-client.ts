@@ -76,6 +76,8 @@ export class GoodClient {
     const startedAt = performance.now();
     const answer = await request(`${url}${path}`, {
       dispatcher: this.#agent,
+      // Each probe of a load balancer comes on a new connection.
+      reset: path === '/healthz',
       method: body ? 'POST' : 'GET',
       headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
       ...(body && { body: JSON.stringify(body) }),

@@ -29,12 +29,16 @@ export const GOOD_RECEIVER = 'good.test';
 
 const KIND_ARGS: Readonly<Record<PlatformKind, readonly string[]>> = {
   default: [],
+  cramped: [],
   impatient: [
     ...['--stall-seconds', '1', '--headers-seconds', '1', '--in-flight-wait-ms', '200'],
     ...['--user-in-flight-mb', '32', '--max-connections', '500', '--max-user-connections', '300'],
     ...['--max-user-streams', '200'],
   ],
 };
+
+/** Of the platform's heap, MB; it needs a third of that. */
+const CRAMPED_MB = 128;
 
 const ATTACKER_SCOPES = [
   ...['jobs:read', 'jobs:write', 'endpoints:read', 'endpoints:write'],
@@ -83,6 +87,7 @@ export class HostileWorld {
         ...['--allow-private-webhooks', '--webhook-dns', names.address],
         ...['--log-level', 'warn', ...KIND_ARGS[kind]],
       ],
+      ...(kind === 'cramped' && { env: { NODE_OPTIONS: `--max-old-space-size=${CRAMPED_MB}` } }),
     });
     platform.startWorker(GOOD, 'square.ts', '--jobs-per-thread', '8');
     const goodKey = await issueKey(platform, {
@@ -201,7 +206,7 @@ async function furnishAttacker(platform: PlatformProcess, kind: PlatformKind): P
     ...{ url: platform.url, grpcUrl, key, balanced: '' },
     endpoint: await make('/v1/endpoints', { name: 'mine', templateId: idle, workersMax: 0 }),
   };
-  if (kind === 'impatient') return target;
+  if (kind !== 'default') return target;
   const templateId = await make('/v1/templates', {
     ...{ name: 'web', image: 'none', ports: ['8000/http'] },
     args: `'${process.execPath}' '${WEB_SERVICE}'`,

@@ -6,7 +6,7 @@ import { ATTACKS } from './attacks.ts';
 import { HostileWorld } from './hostile-world.ts';
 import { runAttack } from './run-attack.ts';
 
-const KINDS: readonly PlatformKind[] = ['default', 'impatient'];
+const KINDS: readonly PlatformKind[] = ['default', 'impatient', 'cramped'];
 const ROUNDS = 3;
 
 const inForce = ATTACKS.filter(({ pending }) => pending === undefined);

@@ -1,8 +1,9 @@
 // Connections that are opened and held, with as little sent on each as there can be.
+import { once } from 'node:events';
 import { setInterval } from 'node:timers';
 import { setTimeout } from 'node:timers/promises';
 import type { Attack, AttackContext } from '../attack.ts';
-import { callOwn, inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';
+import { callOwn, composeHead, inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';
 
 /** Connections of the impatient platform. */
 const MOST = 500;
@@ -90,6 +91,29 @@ export const connectionAttacks: Attack[] = [
       for (const exchange of open) {
         note(exchange.state);
         exchange.close();
+      }
+    },
+  },
+  {
+    name: 'pipelined requests without a key on many connections',
+    platform: 'cramped',
+    count: { short: 1_000, full: 3_000 },
+    growthMb: 200,
+    answers: ['200'],
+    async send({ count, hold, note, target }) {
+      const { hostname, port } = new URL(target.url);
+      const { connect } = await import('node:net');
+      const requests = composeHead(target, { path: '/healthz', key: null }).repeat(99);
+      const open = Array.from({ length: count }, () => {
+        const socket = connect(Number(port), hostname);
+        socket.on('error', () => {}).write(requests);
+        return socket;
+      });
+      await hold();
+      for (const socket of open) {
+        const [answer] = await Promise.race(['data', 'close'].map((event) => once(socket, event)));
+        note(/^HTTP\/1\.1 (\d+)/.exec(String(answer))?.[1] ?? 'closed');
+        socket.destroy();
       }
     },
   },

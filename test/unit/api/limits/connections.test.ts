@@ -31,7 +31,6 @@ async function startStage(bounds: {
   maxConnections: number;
   maxAddressConnections: number;
   maxUserConnections?: number;
-  maxPipelinedRequests?: number;
   trustedProxies?: string[];
 }): Promise<Stage> {
   const lines: string[] = [];
@@ -47,7 +46,6 @@ async function startStage(bounds: {
       stallMs: 30_000,
       trustedProxies: [],
       maxUserConnections: 99,
-      maxPipelinedRequests: 9,
       ...bounds,
     },
     ...{ clock, log: createLog({ level: 'trace', destination }), exempt: [] },
@@ -233,35 +231,6 @@ describe('a list of addresses', () => {
 
   it('takes addresses and networks of both families', () => {
     expect(listAddresses(['10.0.0.1', '10.0.0.0/8', '::1', 'fd00::/8']).rules).toHaveLength(4);
-  });
-});
-
-describe('requests that are sent without waiting for answers', () => {
-  const bounds = { maxConnections: 99, maxAddressConnections: 99, maxPipelinedRequests: 3 };
-  const held = 'GET /hold/ada HTTP/1.1\r\nHost: x\r\n\r\n';
-
-  it('close their connection beyond the bound, with one log line', async () => {
-    const { logged, open } = await startStage(bounds);
-    const [modest, greedy] = [await open(), await open()];
-    modest.write(held.repeat(3));
-    greedy.write(held.repeat(2_000));
-    await new Promise((resolve) => greedy.once('close', resolve));
-    expect(await countOpen([modest, greedy])).toBe(1);
-    expect(logged().filter((line) => line.includes('pipelined requests'))).toHaveLength(1);
-  });
-
-  it('count again in full after earlier ones were answered', async () => {
-    const { logged, open } = await startStage(bounds);
-    const socket = await open('ada');
-    socket.write(held.repeat(4));
-    await new Promise((resolve) => socket.once('close', resolve));
-    expect(logged().filter((line) => line.includes('pipelined requests'))).toHaveLength(1);
-  });
-
-  it('do not count once they are answered', async () => {
-    const { ask, open } = await startStage(bounds);
-    const socket = await open('ada');
-    for (let n = 0; n < 10; n++) expect(await ask(socket, 'ada')).toBe('200');
   });
 });
 

@@ -1,0 +1,214 @@
+// Reads the requests of a connection no faster than the platform serves them. One request of a connection waits for its
+// turn at most, and a bounded number for their answers. What the client sends beyond that stays unread: its bytes cost
+// memory, but no parsed requests.
+import type { IncomingMessage, RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
+import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
+import type { FairTurns, Lane } from '../../base/fair-turns.ts';
+import { SYSTEM_ROUTES } from '../../wire/routes/routes.ts';
+import { groupOf } from '../origin/addresses.ts';
+import type { ClientOrigins } from '../origin/client-origin.ts';
+import type { HttpBounds } from './bounds.ts';
+import type { Connections } from './connections.ts';
+import { UNCOUNTED_BYTES } from './flows.ts';
+
+const HEAD_END = Buffer.from('\r\n\r\n');
+const LINE_END = 10;
+/** `GET / HTTP/1.0` and an empty line; no request is shorter. */
+const MIN_REQUEST_BYTES = 18;
+const HEALTH_PATHS: readonly string[] = [
+  SYSTEM_ROUTES.getHealth.path,
+  SYSTEM_ROUTES.getReadiness.path,
+];
+
+export interface IntakeOptions {
+  bounds: Pick<HttpBounds, 'maxPipelinedRequests' | 'maxKeylessPipelinedRequests'>;
+  connections: Connections;
+  /** Bytes that were received and not yet parsed. */
+  budget: ByteBudget;
+  /** User of the request's valid key. */
+  findUser: (request: IncomingMessage) => string | undefined;
+  /** Finds the client behind a trusted proxy. Default: the peer is the client. */
+  origins?: ClientOrigins | undefined;
+  /** Bound the requests of one turn of the event loop. */
+  turns: FairTurns;
+}
+
+interface Reading {
+  socket: Socket;
+  /** Passes bytes to Node's parser. */
+  parse: (bytes: Buffer) => void;
+  /** The last request that was parsed. */
+  last: IncomingMessage | undefined;
+  /** Bytes of its body that have not arrived, if it has announced its length. */
+  bodyLeft: number;
+  unanswered: number;
+  /** The last request waits for its turn. */
+  isWaiting: boolean;
+  /** The socket is paused and has bytes that were received. */
+  isHeld: boolean;
+  claim: Claim | undefined;
+  /** The connection has switched protocols: this class no longer reads it. */
+  detach: () => void;
+  isDetached: boolean;
+}
+
+export class Intake {
+  readonly #options: IntakeOptions;
+  readonly #readings = new WeakMap<Socket, Reading>();
+
+  constructor(options: IntakeOptions) {
+    this.#options = options;
+  }
+
+  /** Takes over a socket's data from Node's HTTP server, whose listener has just got the socket. */
+  attach(socket: Socket): void {
+    const [parse] = socket.listeners('data');
+    if (!parse || socket.destroyed) return;
+    // With them, a paused socket reads nothing more. Node removes them when the data has another reader.
+    const flow = ['pause', 'resume'].map((event) => ({ event, were: socket.listeners(event) }));
+    const read = (bytes: Buffer) => this.#read(reading, bytes);
+    const reading: Reading = {
+      ...{ socket, parse: (bytes) => void Reflect.apply(parse, socket, [bytes]) },
+      ...{ last: undefined, bodyLeft: 0, unanswered: 0, isWaiting: false, isHeld: false },
+      ...{ claim: undefined, isDetached: false },
+      detach() {
+        socket.off('data', read);
+        reading.isDetached = true;
+      },
+    };
+    this.#readings.set(socket, reading);
+    socket.removeAllListeners('data').on('data', read);
+    for (const { event, were } of flow) restore(socket, event, were);
+    socket.once('close', () => reading.claim?.release());
+  }
+
+  /** Call it when the connection switches protocols, before anything else reads the socket. */
+  detach(socket: Socket): void {
+    this.#readings.get(socket)?.detach();
+  }
+
+  /** Serves the request when its turn comes. */
+  admit(...[request, response, serve]: [...Parameters<RequestListener>, () => void]): void {
+    const { socket } = request;
+    const reading = this.#readings.get(socket);
+    if (reading) {
+      reading.last = request;
+      reading.unanswered += 1;
+      reading.isWaiting = true;
+      response.once('close', () => {
+        reading.unanswered -= 1;
+        this.#continue(reading);
+      });
+    }
+    this.#options.turns.run(
+      () => this.#laneOf(request),
+      () => {
+        if (!socket.destroyed) serve();
+        if (!reading) return;
+        reading.isWaiting = false;
+        this.#continue(reading);
+      },
+    );
+  }
+
+  #laneOf(request: IncomingMessage): Lane {
+    const { connections, findUser, origins } = this.#options;
+    const lane = connections.laneOf(request.socket);
+    const owner = findUser(request) ?? (lane.group === 'users' ? lane.owner : undefined);
+    const address = () => (origins ? groupOf(origins.ofRequest(request).address) : lane.owner);
+    const [path = ''] = request.url?.split('?', 1) ?? [];
+    if (HEALTH_PATHS.includes(path)) return { group: 'health', owner: owner ?? address() };
+    return owner === undefined
+      ? { group: 'addresses', owner: address() }
+      : { group: 'users', owner };
+  }
+
+  #read(reading: Reading, bytes: Buffer): void {
+    const { socket } = reading;
+    let rest = bytes;
+    this.#letGo(reading);
+    while (rest.length > 0 && !socket.destroyed) {
+      // Node itself pauses the socket when a body or a response is not read.
+      if (this.#isFull(reading) || socket.isPaused()) {
+        this.#hold(reading, rest);
+        return;
+      }
+      const { headEnd, length } = findPiece(rest, reading.bodyLeft);
+      const before = reading.last;
+      const piece = rest.subarray(0, length);
+      rest = rest.subarray(length);
+      reading.parse(piece);
+      reading.bodyLeft = Math.max(0, reading.bodyLeft - length);
+      const { last } = reading;
+      if (last && last !== before) {
+        const { 'content-length': announced = '0' } = last.headers;
+        reading.bodyLeft = last.complete ? 0 : Math.max(0, Number(announced) - length + headEnd);
+      }
+      if (!reading.isDetached) continue;
+      if (rest.length > 0) socket.unshift(rest);
+      return;
+    }
+  }
+
+  /** Whether the next request must not be parsed yet. The body of one that is served goes on. */
+  #isFull({ isWaiting, last, socket, unanswered }: Reading): boolean {
+    const { bounds, connections } = this.#options;
+    if (isWaiting) return true;
+    const isKeyless = connections.laneOf(socket).group === 'addresses';
+    const limit = bounds[isKeyless ? 'maxKeylessPipelinedRequests' : 'maxPipelinedRequests'];
+    return unanswered >= limit && last?.complete !== false;
+  }
+
+  #hold(reading: Reading, bytes: Buffer): void {
+    const { budget, connections } = this.#options;
+    const { socket } = reading;
+    socket.pause();
+    socket.unshift(bytes);
+    reading.isHeld = true;
+    if (bytes.length <= UNCOUNTED_BYTES) return;
+    const { owner } = connections.laneOf(socket);
+    const drop = () => void socket.destroy();
+    const transfer = { owner, bytes: bytes.length, moved: () => socket.bytesRead, drop };
+    reading.claim = budget.tryClaim(transfer);
+    if (!reading.claim) connections.drop(socket, 'bytes in flight');
+  }
+
+  #letGo(reading: Reading): void {
+    reading.isHeld = false;
+    reading.claim?.release();
+    reading.claim = undefined;
+  }
+
+  #continue(reading: Reading): void {
+    if (!reading.isHeld || this.#isFull(reading)) return;
+    reading.isHeld = false;
+    reading.socket.resume();
+  }
+}
+
+/**
+ * How many bytes may be parsed at once: with at most one end of a head in them, hence at most one new request.
+ * `headEnd`: where it is.
+ */
+function findPiece(bytes: Buffer, bodyLeft: number): { length: number; headEnd: number } {
+  if (bodyLeft > 0) return { length: Math.min(bodyLeft, bytes.length), headEnd: 0 };
+  const headEnd = findHeadEnd(bytes);
+  if (headEnd === 0) return { length: bytes.length, headEnd };
+  const next = bytes.indexOf(HEAD_END, headEnd + MIN_REQUEST_BYTES - HEAD_END.length);
+  return { length: next < 0 ? bytes.length : headEnd, headEnd };
+}
+
+/** 0 without one. The first bytes may be the rest of one that has begun before. */
+function findHeadEnd(bytes: Buffer): number {
+  for (const at of [0, 1, 2]) if (bytes[at] === LINE_END) return at + 1;
+  const at = bytes.indexOf(HEAD_END);
+  return at < 0 ? 0 : at + HEAD_END.length;
+}
+
+function restore(socket: Socket, event: string, listeners: readonly unknown[]): void {
+  const left: readonly unknown[] = socket.listeners(event);
+  for (const listener of listeners) {
+    if (!left.includes(listener)) Reflect.apply(socket.on, socket, [event, listener]);
+  }
+}

@@ -1,0 +1,206 @@
+// Which requests are parsed and served, and when, with real sockets.
+import { once } from 'node:events';
+import { type RequestListener, type ServerResponse, request as send } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { DEFAULT_BOUNDS, type HttpBounds } from '../../../../src/api/limits/bounds.ts';
+import { Connections } from '../../../../src/api/limits/connections.ts';
+import { createListener } from '../../../../src/api/listener.ts';
+import { findUpgrade } from '../../../../src/api/proxy/upgrade.ts';
+import { ByteBudget } from '../../../../src/base/byte-budget.ts';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { FairTurns } from '../../../../src/base/fair-turns.ts';
+import { createLog } from '../../../../src/base/log.ts';
+import { Dice } from '../../../support/fuzz/dice.ts';
+
+interface StageOptions {
+  bounds?: Partial<HttpBounds>;
+  perTurn?: number;
+  maxBytes?: number;
+  listener: RequestListener;
+}
+
+/** A header `key` names the user of a request; a path that begins with `/as/` shows a valid key. */
+async function startStage({ bounds, listener, maxBytes = 1e9, perTurn = 64 }: StageOptions) {
+  const clock = new ManualClock();
+  const all = { ...DEFAULT_BOUNDS, ...bounds };
+  const connections = new Connections({ bounds: all, clock, log: createLog({ level: 'fatal' }) });
+  const server = createListener(
+    (request, response) => {
+      if (request.url?.startsWith('/as/')) connections.noteUser(request.socket, 'ada');
+      listener(request, response);
+    },
+    {
+      ...{ bounds: all, clock, turns: new FairTurns(perTurn) },
+      findUser: ({ headers }) => headers['key']?.toString(),
+      budget: new ByteBudget({ clock, maxBytes, maxOwnerBytes: maxBytes }),
+    },
+    connections,
+  );
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  onTestFinished(() => {
+    connections.stop();
+    connections.closeAll();
+    server.close();
+  });
+  const open = async (): Promise<Socket> => {
+    const socket = connect(port, '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    socket.on('error', () => {});
+    await once(socket, 'connect');
+    return socket;
+  };
+  return { open, port };
+}
+
+const get = (path: string, header = '') => `GET ${path} HTTP/1.1\r\nHost: x\r\n${header}\r\n`;
+
+/** Long enough for the event loop to have read what has arrived. */
+async function passTurns(turns = 50): Promise<void> {
+  for (let turn = 0; turn < turns; turn++) await setImmediate();
+}
+
+describe('requests that are sent without waiting for answers', () => {
+  async function holdAll(bounds: Partial<HttpBounds>) {
+    const held: ServerResponse[] = [];
+    let served = 0;
+    const { open } = await startStage({
+      bounds,
+      listener: (_request, response) => {
+        held.push(response);
+        served += 1;
+      },
+    });
+    return { open, held, countServed: () => served };
+  }
+
+  it.each([
+    ['/', 4],
+    ['/as/ada', 9],
+  ])('to %s are read a bounded number ahead, and all are answered', async (path, bound) => {
+    const { countServed, held, open } = await holdAll({ maxPipelinedRequests: 9 });
+    const socket = await open();
+    socket.write(get(path).repeat(99));
+    await expect.poll(countServed).toBe(bound);
+    await passTurns();
+    expect(countServed()).toBe(bound);
+    let answers = '';
+    socket.on('data', (data) => {
+      answers += data;
+    });
+    while (answers.split('HTTP/1.1 200').length <= 99) {
+      for (const response of held.splice(0)) response.end();
+      expect(held.length).toBeLessThanOrEqual(bound);
+      await setImmediate();
+    }
+    expect(countServed()).toBe(99);
+  });
+
+  it('beyond the budget of bytes close their connection', async () => {
+    const { open } = await startStage({ maxBytes: 40_000, listener: () => {} });
+    const [first, second] = [await open(), await open()];
+    for (const socket of [first, second]) socket.write(get(`/${'x'.repeat(5_000)}`).repeat(9));
+    await Promise.race([first, second].map((socket) => once(socket.resume(), 'close')));
+    expect([first, second].filter(({ closed }) => closed)).toHaveLength(1);
+  });
+});
+
+it('requests and bodies arrive whole, wherever the network has cut them', async () => {
+  const dice = new Dice(7, 1);
+  const seen: string[] = [];
+  const { open } = await startStage({
+    async listener(request, response) {
+      let body = '';
+      for await (const piece of request) body += piece;
+      seen.push(`${request.url} ${body}`);
+      response.end();
+    },
+  });
+  const parts: [string, ...string[]] = ['\r\n\r\n', 'x', '\n', 'GET / HTTP/1.1\r\n\r\n', '\r\n'];
+  for (let round = 0; round < 40; round++) {
+    const wanted: string[] = [];
+    let bytes = '';
+    for (let n = 0; n < 8; n++) {
+      const body = Array.from({ length: dice.integer(0, 5) }, () => dice.pick(parts)).join('');
+      const path = dice.chance(0.5) ? `/as/${n}` : `/${n}`;
+      const isChunked = dice.chance(0.5);
+      const chunk = body && `${body.length.toString(16)}\r\n${body}\r\n`;
+      bytes += `POST ${path} HTTP/1.1\r\nHost: x\r\n`;
+      bytes += isChunked
+        ? `Transfer-Encoding: chunked\r\n\r\n${chunk}0\r\n\r\n`
+        : `Content-Length: ${body.length}\r\n\r\n${body}`;
+      wanted.push(`${path} ${body}`);
+    }
+    const socket = await open();
+    let answers = 0;
+    socket.on('data', (data: Buffer) => {
+      answers += data.toString().split('HTTP/1.1 200').length - 1;
+    });
+    for (let at = 0; at < bytes.length; ) {
+      const next = at + dice.integer(1, dice.chance(0.5) ? 12 : 400);
+      await new Promise((resolve) => socket.write(bytes.slice(at, next), resolve));
+      at = next;
+    }
+    await expect.poll(() => answers, { interval: 1 }).toBe(8);
+    expect(seen.splice(0).sort()).toEqual(wanted.sort());
+    socket.destroy();
+  }
+});
+
+describe('while requests of many connections without a key wait', () => {
+  /** The paths in the order in which they were served, one in each turn of the event loop. */
+  async function crowd(next: (port: number) => Promise<void>): Promise<string[]> {
+    const served: string[] = [];
+    const { open, port } = await startStage({
+      perTurn: 1,
+      listener(request, response) {
+        served.push(request.url ?? '');
+        response.end();
+      },
+    });
+    const sockets = await Promise.all(Array.from({ length: 100 }, open));
+    for (const socket of sockets) socket.resume().write(get('/crowd').repeat(20));
+    await expect.poll(() => served.length).toBeGreaterThan(20);
+    await next(port);
+    expect(served.length).toBeLessThan(1_900);
+    return served;
+  }
+
+  const ask = async (port: number, path: string, headers: Record<string, string> = {}) => {
+    const [response] = await once(send({ port, path, headers, agent: false }).end(), 'response');
+    response.resume();
+  };
+
+  it('a new connection with a key is served before them', async () => {
+    const served = await crowd((port) => ask(port, '/mine', { key: 'ada' }));
+    expect(served).toContain('/mine');
+  });
+
+  it('a probe of the health is served before them', async () => {
+    const served = await crowd((port) => ask(port, '/healthz'));
+    expect(served).toContain('/healthz');
+  });
+});
+
+it('bytes that follow an upgrade are left to the reader of the new protocol', async () => {
+  const early = '\r\n\r\n'.repeat(30);
+  let read = '';
+  const { open } = await startStage({
+    listener(request, response) {
+      const upgrade = findUpgrade(request);
+      response.writeHead(101, { connection: 'upgrade', upgrade: 'x' }).end();
+      read += upgrade?.takeEarly().toString();
+      upgrade?.socket
+        .on('data', (piece) => {
+          read += piece;
+        })
+        .resume();
+    },
+  });
+  const socket = await open();
+  socket.write(`${get('/lb/demo/x', 'Connection: upgrade\r\nUpgrade: x\r\n')}${early}`);
+  await expect.poll(() => read).toBe(early);
+});
