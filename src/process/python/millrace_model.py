@@ -34,6 +34,7 @@ Use stdout and stderr as you like: their lines appear in the log.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextvars
 import functools
 import inspect
@@ -68,6 +69,11 @@ _ALIGNMENT = 8
 _MAX_DEPTH = 1000
 _MAX_STACK_CHARS = 16_000
 _MAX_MESSAGE_CHARS = 16_000
+# Of the exceptions in a group, the message names only the first.
+_MAX_NAMED = 3
+_MAX_NAMED_CHARS = 500
+# Of Python 3.11 and newer.
+_GROUPS: Any = getattr(builtins, "BaseExceptionGroup", ())
 # Bytes from which a piece is not worth a copy.
 _SEND_ALONE = 65_536
 
@@ -634,6 +640,17 @@ def _check_batch(call: Call, result: Any, streams: bool) -> Any:
     ]
 
 
+def _join_messages(error: BaseException) -> str:
+    """That of a group names its first exceptions; the stack has all."""
+    try:
+        message = str(error)
+        parts = getattr(error, "exceptions", ()) if isinstance(error, _GROUPS) else ()
+        named = [str(part)[:_MAX_NAMED_CHARS] or type(part).__name__ for part in parts[:_MAX_NAMED]]
+    except Exception:  # The author's own class may not be able to tell.
+        return ""
+    return f"{message}: {'; '.join(named)}" if named else message
+
+
 def _describe(error: BaseException) -> Dict[str, Any]:
     retry: Any = "default"
     if isinstance(error, NonRetryableError):
@@ -645,13 +662,9 @@ def _describe(error: BaseException) -> Dict[str, Any]:
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     stack = "".join(traceback.format_exception(type(error), error, trace))
-    try:
-        message = str(error)[:_MAX_MESSAGE_CHARS]
-    except Exception:  # The author's own class may not be able to tell.
-        message = ""
     return {
         "type": type(error).__name__,
-        "message": message or type(error).__name__,
+        "message": _join_messages(error)[:_MAX_MESSAGE_CHARS] or type(error).__name__,
         "stack": stack[-_MAX_STACK_CHARS:].rstrip(),
         "retry": retry,
     }

@@ -25,7 +25,8 @@ export function describeDeath({ error, ending, heapLimitBytes }: ThreadDeath): A
     const message = `the handler ended its thread with process.exit(${ending.code})`;
     return { code: 'handler_exited', message };
   }
-  const { message, ...rest } = describeThrown(error ?? 'the thread ended without a reason');
+  const { message, ...rest } =
+    ending?.thrown ?? describeThrown(error ?? 'the thread ended without a reason');
   switch (ending?.because) {
     case 'uncaught':
       return { code: 'uncaught_exception', message: `uncaught exception: ${message}`, ...rest };

@@ -256,19 +256,22 @@ class ThreadLane implements ConsoleOwner {
   #reportEnd(): void {
     let because: ThreadEnding['because'] = 'exit';
     let number: number | undefined;
-    process.on('uncaughtExceptionMonitor', (_, origin) => {
+    let thrown: ThreadEnding['thrown'];
+    process.on('uncaughtExceptionMonitor', (error, origin) => {
+      thrown = describeThrown(error);
       because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
       number = currentOwner.getStore()?.attemptNumber;
       // A listener of the handler may keep the thread alive. A later end then has another reason.
       setImmediate(() => {
         because = 'exit';
         number = undefined;
+        thrown = undefined;
       });
     });
     process.on('exit', (code) => {
       number ??= currentOwner.getStore()?.attemptNumber;
       this.#lines.flush();
-      this.#outbox.push({ kind: 'exit', code, number, because });
+      this.#outbox.push({ kind: 'exit', code, number, because, thrown });
       this.#outbox.flush();
     });
   }

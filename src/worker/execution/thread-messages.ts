@@ -6,6 +6,7 @@ import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
+import type { ThrownDescription } from '../../handler/thrown.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import { copyBytes, cutBytes } from '../../wire/primordials.ts';
 import type { ReportedCapacity } from './lane-capacity.ts';
@@ -82,6 +83,8 @@ export interface ThreadEnding {
   number: number | undefined;
   /** `process.exit`, an uncaught exception, or an unhandled rejection. */
   because: 'exit' | 'uncaught' | 'rejection';
+  /** The exception or the rejection, as the thread has it: the errors within it do not leave the thread. */
+  thrown: ThrownDescription | undefined;
 }
 
 /** A number: the length of the payload in the shared block. */

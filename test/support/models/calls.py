@@ -182,6 +182,10 @@ def fail(input):
         "later": RetryAfterError(1500, "busy"),
         "silent": AssertionError(),
     }
+    if input["kind"] == "group":
+        no_weights = RuntimeError("no weights")
+        no_weights.__cause__ = OSError("disk")
+        raise ExceptionGroup("two models", [no_weights, MemoryError("no memory")])
     raise kinds[input["kind"]]
 
 

@@ -135,6 +135,16 @@ describe.skipIf(leaveOutWithoutPython('model-calls.test.ts'))('a model process',
     },
   );
 
+  it('throws a group with its exceptions and their causes', async () => {
+    const error = await model.call('fail', { kind: 'group' }).catch((thrown: unknown) => thrown);
+    if (!(error instanceof ModelCallError)) throw error;
+    expect(error.name).toBe('ExceptionGroup');
+    expect(error.message).toBe('two models (2 sub-exceptions): no weights; no memory');
+    expect(error.stack).toMatch(
+      /OSError: disk[\s\S]*direct cause[\s\S]*no weights[\s\S]*no memory/,
+    );
+  });
+
   it('refuses what is larger than a frame, in both directions', async () => {
     const { model } = await startModel({ maxFrameBytes: 100_000 });
     await expect(model.call('echo', Buffer.alloc(100_000))).rejects.toThrow(

@@ -70,6 +70,25 @@ describe('an attempt whose handler', () => {
     expect(readOutput(await begin({ do: 'answer', value: 1 }).end)).toBe(1);
   });
 
+  it.each(['setTimeout(() => { throw error; })', 'Promise.reject(error)'])(
+    'ends its thread with %s fails with the errors within that error',
+    async (act) => {
+      const handlerPath = await writeHandler(`export default async () => {
+        const error = new AggregateError([new Error('refused', { cause: new Error('socket') })], 'all');
+        ${act};
+        await new Promise(() => {});
+      }`);
+      const { begin } = await startThreads({ handlerPath });
+      const { outcome } = await begin({}).end;
+      expect(outcome).toMatchObject({
+        error: {
+          message: expect.stringMatching(/: all: refused$/),
+          stack: expect.stringMatching(/Error: refused[\s\S]*caused by: Error: socket/),
+        },
+      });
+    },
+  );
+
   it('returns 25 MB fails with the sizes', async () => {
     const { begin } = await startThreads();
     const { outcome } = await begin({ do: 'return bytes', count: 25 * 2 ** 20 }).end;
