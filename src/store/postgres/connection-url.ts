@@ -49,10 +49,11 @@ export function readPostgresUrl(text: string, password?: string): PostgresTarget
 }
 
 function parse(text: string): URL {
-  const rest = /^postgres(?:ql)?:\/\/(.*)$/s.exec(text)?.[1];
-  // Of a scheme that it knows, URL accepts a host and a port only together with each other; and no empty host.
-  if (rest !== undefined && URL.canParse(`postgres://${rest}`))
-    return new URL(`postgres://${rest}`);
+  const [, user = '', rest] = /^postgres(?:ql)?:\/\/([^/?#]*@)?(.*)$/s.exec(text) ?? [];
+  // URL accepts a user and a port only with a host, but libpq without one too: a parameter may name a socket.
+  const host = rest !== undefined && /^(?:[:/?#]|$)/.test(rest) ? 'localhost' : '';
+  const url = `postgres://${user}${host}${rest}`;
+  if (rest !== undefined && URL.canParse(url)) return new URL(url);
   throw new StoreUrlError('must look like postgres://USER@HOST:5432/DATABASE');
 }
 

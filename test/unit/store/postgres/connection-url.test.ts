@@ -44,6 +44,10 @@ describe('the URL of a Postgres database', () => {
       '/run/postgresql',
       'postgres://postgres@/run/postgresql/jobs',
     ],
+    ['postgres://ada@/jobs?host=/run', '/run', 'postgres://ada@/run/jobs'],
+    ['postgres://ada:p%40ss@:6000/jobs?host=/run', '/run', 'postgres://ada@/run/jobs'],
+    ['postgres://%2Frun/jobs', '/run', 'postgres://postgres@/run/jobs'],
+    ['postgres://:6000/jobs', 'localhost', 'postgres://postgres@localhost:6000/jobs'],
     ['postgres://[::1]:6000/jobs', '::1', 'postgres://postgres@[::1]:6000/jobs'],
   ])('%s names the host %s', (url, host, name) => {
     expect(readPostgresUrl(url)).toMatchObject({ host, name });
