@@ -100,8 +100,8 @@ export class PostgresServer {
   }
 
   /** Of a database on this server. */
-  url(database = OWNER): string {
-    return `postgres://${OWNER}@127.0.0.1:${this.port}/${database}?sslmode=disable`;
+  url(database = OWNER, user = OWNER): string {
+    return `postgres://${user}@127.0.0.1:${this.port}/${database}?sslmode=disable`;
   }
 
   /** Makes an empty database. @returns its URL */

@@ -40,8 +40,6 @@ const ADVICE: Readonly<Record<string, string>> = {
   '28P01': 'the server refuses the password; check it',
   '3D000': 'the database does not exist; create it with `createdb`',
   '3F000': 'the schema does not exist and cannot be created; create it',
-  // A server before version 11 does not know all settings that a session begins with.
-  '42704': 'the server is too old; use Postgres 15 or later',
   '42501': 'the user may not create the schema or its tables; grant it CREATE',
   '53100': 'the disk of the database server is full; free space on it',
   '53300': 'the server has no connection left; raise max_connections, or end other programs',

@@ -57,12 +57,38 @@ const STATEMENTS_PER_PLAN = 1_000;
 const BYTES_PER_STATEMENT = 1_024;
 /** The statements are made for the indexes; without statistics the planner would scan small tables that grow. */
 const PLANNER = {
+  enable_indexscan: 'on',
+  enable_indexonlyscan: 'on',
+  enable_nestloop: 'on',
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   enable_sort: 'off',
   jit: 'off',
+};
+
+/**
+ * Everything that the store's statements and the decoding of their answers rely on, and a server, database or role may
+ * have set otherwise. `synchronous_commit` is up to the operator unless it is off: see server-check.ts.
+ */
+const FORMS = {
+  bytea_output: 'hex',
+  DateStyle: 'ISO, MDY',
+  IntervalStyle: 'postgres',
+  TimeZone: 'UTC',
+  extra_float_digits: 1,
+  standard_conforming_strings: 'on',
+  array_nulls: 'on',
+  transform_null_equals: 'off',
+  default_transaction_isolation: 'read committed',
+  default_transaction_deferrable: 'off',
+  row_security: 'on',
+  exit_on_error: 'off',
+  plan_cache_mode: 'auto',
+  idle_session_timeout: 0,
+  // Since Postgres 17.
+  transaction_timeout: 0,
 };
 
 export class Session {
@@ -194,7 +220,6 @@ async function connect(
   tls: PostgresTarget['tls'],
 ): Promise<Session> {
   const { database, host, password, port, schema, user } = target;
-  const settings = { search_path: schema, ...SERVER_KEEPALIVE, ...PLANNER };
   const socket = new Socket();
   const client = new Client({
     stream: () => socket,
@@ -210,17 +235,39 @@ async function connect(
     application_name: 'millrace',
     client_encoding: 'UTF8',
     connectionTimeoutMillis: connectTimeoutMs,
-    statement_timeout: statementTimeoutMs,
-    lock_timeout: statementTimeoutMs,
     query_timeout: statementTimeoutMs + LATE_MS,
-    idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
-    options: Object.entries(settings)
-      .map(([name, value]) => `-c ${name}=${value}`)
-      .join(' '),
   });
   const session = Session.of(client, socket);
   await client.connect();
+  try {
+    await applySettings(session, {
+      search_path: schema,
+      lock_timeout: statementTimeoutMs,
+      idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
+      statement_timeout: statementTimeoutMs,
+      ...{ ...FORMS, ...SERVER_KEEPALIVE, ...PLANNER },
+    });
+  } catch (error) {
+    session.destroy();
+    throw error;
+  }
   return session;
+}
+
+/** As statements: a pooler refuses or drops settings that come with the connection. The server may lack some. */
+async function applySettings(
+  session: Session,
+  settings: Readonly<Record<string, string | number>>,
+): Promise<void> {
+  // Before the rest, which would take longer than the shortest limits that a database can have.
+  const limit = session.execute(`set statement_timeout = ${settings['statement_timeout']}`);
+  const values = Object.entries(settings).map(([name, value]) => `('${name}', '${value}')`);
+  const applied = session.execute(
+    `select pg_catalog.set_config(s.name, v.value, false)
+      from (values ${values.join()}) v (name, value)
+      join pg_catalog.pg_settings s on s.name = v.name`,
+  );
+  await Promise.all([limit, applied]);
 }

@@ -77,6 +77,8 @@ export const valueTypes: CustomTypesConfig = {
 
 /** `\x` and hexadecimal digits. */
 function decodeBytes(text: string): Uint8Array {
+  if (!text.startsWith('\\x'))
+    throw new Error('the server does not send bytes as hexadecimal digits');
   const { buffer, byteOffset, length } = Buffer.from(text.slice(2), 'hex');
   return new Uint8Array(buffer, byteOffset, length);
 }

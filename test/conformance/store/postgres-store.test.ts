@@ -10,12 +10,43 @@ import { play } from '../../unit/store/live/random-operations.ts';
 import { describeStore } from './store.ts';
 import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob, makeLease } from './stored-jobs.ts';
 
+const LIMITS = ['idle_session_timeout', 'lock_timeout', 'statement_timeout'];
+const HOSTILE = {
+  ...Object.fromEntries(LIMITS.map((name) => [name, "'1s'"])),
+  idle_in_transaction_session_timeout: "'1s'",
+  bytea_output: 'escape',
+  search_path: 'nowhere, pg_catalog',
+  DateStyle: "'German, DMY'",
+  IntervalStyle: 'iso_8601',
+  TimeZone: "'Asia/Kathmandu'",
+  client_encoding: 'LATIN1',
+  extra_float_digits: '-15',
+  standard_conforming_strings: 'off',
+  backslash_quote: 'off',
+  array_nulls: 'off',
+  transform_null_equals: 'on',
+  quote_all_identifiers: 'on',
+  default_transaction_isolation: 'serializable',
+  default_transaction_deferrable: 'on',
+  synchronous_commit: 'off',
+  session_replication_role: 'replica',
+  row_security: 'off',
+  exit_on_error: 'on',
+  plan_cache_mode: 'force_generic_plan',
+  enable_indexscan: 'off',
+  enable_nestloop: 'off',
+  work_mem: "'64kB'",
+};
+
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/store/postgres-store.test.ts');
 
 describe.skipIf(isLeftOut)('on a Postgres server', () => {
   let server: PostgresServer;
   beforeAll(async () => {
     server = await PostgresServer.start();
+    const settings = Object.entries(HOSTILE).map(([name, value]) => `set ${name} = ${value}`);
+    await server.query(`create role hostile superuser login;
+      ${settings.map((each) => `alter role hostile ${each};`).join(' ')}`);
   });
   afterAll(() => server?.stop());
 
@@ -23,7 +54,28 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     await server.empty('public');
     return openPostgresStore({ target: readPostgresUrl(server.url()), live });
   };
-  describeStore('Postgres', () => open());
+  /** A role may have any settings; so may a server and a database. */
+  const openHostile = async (): Promise<Store> => {
+    await server.empty('public');
+    return openPostgresStore({ target: readPostgresUrl(server.url(undefined, 'hostile')) });
+  };
+  describeStore('Postgres with hostile settings', openHostile);
+
+  it('relies on no setting of the role, not even on its limits of time', async () => {
+    const target = readPostgresUrl(`${server.url(undefined, 'hostile')}&search_path=public`);
+    const session = await Session.connect({
+      ...{ target, connectTimeoutMs: 10_000, statementTimeoutMs: 7_000 },
+    });
+    const rows = await session.query({
+      sql: 'select name, setting from pg_settings where name in (?, ?, ?, ?, ?)',
+      params: [...LIMITS, 'search_path', 'bytea_output'],
+    });
+    await session.end();
+    expect(Object.fromEntries(rows.map(({ name, setting }) => [name, setting]))).toEqual({
+      ...{ bytea_output: 'hex', search_path: 'public', idle_session_timeout: '0' },
+      ...{ lock_timeout: '7000', statement_timeout: '7000' },
+    });
+  });
 
   it('finds jobs by their keys although the first plans were made for empty tables', async () => {
     const store = await openPostgresStore({

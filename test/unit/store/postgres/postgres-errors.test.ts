@@ -33,18 +33,6 @@ it('a server that does not answer is explained', async () => {
   );
 });
 
-it('a server that does not know a setting of newer ones is explained', async () => {
-  const fields = ['SFATAL', 'C42704', 'Munrecognized configuration parameter "jit"', ''];
-  const text = Buffer.from(`${fields.join('\0')}\0`);
-  const head = Buffer.from('E....');
-  head.writeUInt32BE(text.length + 4, 1);
-  expect(
-    await explain((socket) =>
-      socket.once('data', () => socket.end(Buffer.concat([head, text]))).resume(),
-    ),
-  ).toBe('the server is too old; use Postgres 15 or later (42704)');
-});
-
 it.each([
   ['CERT_HAS_EXPIRED', /certificate has expired; renew it/],
   ['SELF_SIGNED_CERT_IN_CHAIN', /no trusted authority.*sslrootcert \(SELF_/],
