@@ -1,9 +1,37 @@
 // Reads certificates and keys from files that options name.
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { UsageError } from './options.ts';
 
+const CERTIFICATE = /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]*-----END [^-]*-----/g;
+const PRIVATE_KEY = /-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/;
+
+/** One or more certificates. Otherwise TLS would ignore the text, and trust nobody. @throws UsageError naming the option */
+export function readCertificates(option: string, path: string): string {
+  const text = readPem(option, path);
+  const certificates = text.match(CERTIFICATE);
+  if (!certificates) {
+    const found = PRIVATE_KEY.test(text) ? 'a private key' : 'no certificate';
+    throw new UsageError(`${option}: ${path} has ${found}; name a file with a certificate`);
+  }
+  for (const certificate of certificates) {
+    parse({ option, path, what: 'a certificate' }, () => new X509Certificate(certificate));
+  }
+  return text;
+}
+
 /** @throws UsageError naming the option */
-export function readPem(option: string, path: string): string {
+export function readPrivateKey(option: string, path: string): string {
+  const text = readPem(option, path);
+  if (!PRIVATE_KEY.test(text)) {
+    const found = text.match(CERTIFICATE) ? 'a certificate' : 'no private key';
+    throw new UsageError(`${option}: ${path} has ${found}; name a file with a private key`);
+  }
+  parse({ option, path, what: 'a private key' }, () => createPrivateKey(text));
+  return text;
+}
+
+function readPem(option: string, path: string): string {
   let text: string;
   try {
     text = readFileSync(path, 'utf8');
@@ -12,4 +40,16 @@ export function readPem(option: string, path: string): string {
   }
   if (text.includes('-----BEGIN ')) return text;
   throw new UsageError(`${option}: ${path} is not a PEM file`);
+}
+
+function parse(
+  { option, path, what }: { option: string; path: string; what: string },
+  read: () => unknown,
+): void {
+  try {
+    read();
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`${option}: ${path} has ${what} that cannot be used: ${reason}`);
+  }
 }

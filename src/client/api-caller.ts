@@ -2,6 +2,7 @@
 // over outages.
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
+import { hintAtScheme } from '../base/net/scheme-hint.ts';
 import type { Problem } from '../wire/problem.ts';
 import { fillPath, type PathParameters, type Route } from '../wire/routes/route.ts';
 
@@ -192,9 +193,9 @@ export class ApiCaller {
       if (response.ok && isEndless) return { response, body: NO_BYTES };
       return { response, body: new Uint8Array(await response.arrayBuffer()) };
     } catch (cause) {
-      throw new UnreachableError(`${this.#base} does not respond: ${describeCause(cause)}`, {
-        cause,
-      });
+      const hint = hintAtScheme(cause instanceof Error ? cause.cause : cause, this.#base);
+      const reason = `${describeCause(cause)}${hint}`;
+      throw new UnreachableError(`${this.#base} does not respond: ${reason}`, { cause });
     }
   }
 }

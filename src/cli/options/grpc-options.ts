@@ -2,7 +2,7 @@
 import { DEFAULT_KEYLESS_LIMITS } from '../../api/grpc/limits.ts';
 import type { GrpcPort } from '../../platform/grpc-port.ts';
 import { integer, text, UsageError } from '../options.ts';
-import { readPem } from '../pem-file.ts';
+import { readCertificates } from '../pem-file.ts';
 import { describeLimits, readLimits } from './named-limits.ts';
 
 export const grpcOptions = {
@@ -58,5 +58,5 @@ export function readGrpcPort(
   const port = { port: grpcPort, host: grpcHost ?? host, keylessLimits };
   if (grpcClientCa === undefined) return { ...port, tls };
   if (!tls) throw new UsageError('--grpc-client-ca needs --tls-cert and --tls-key');
-  return { ...port, tls: { ...tls, clientCa: readPem('--grpc-client-ca', grpcClientCa) } };
+  return { ...port, tls: { ...tls, clientCa: readCertificates('--grpc-client-ca', grpcClientCa) } };
 }

@@ -3,7 +3,7 @@
 import type { Log } from '../../base/log.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { UsageError } from '../options.ts';
-import { readPem } from '../pem-file.ts';
+import { readCertificates, readPrivateKey } from '../pem-file.ts';
 import { readRunPodPlace } from './runpod.ts';
 
 export interface LinkValues {
@@ -91,13 +91,13 @@ function chooseCarrier({ link, url }: LinkValues): Carrier {
 /** @throws UsageError */
 function readTls({ ca, clientCert, clientKey }: LinkValues): Tls | undefined {
   const tls: Tls = {};
-  if (ca !== undefined) tls.ca = readPem('--ca', ca);
+  if (ca !== undefined) tls.ca = readCertificates('--ca', ca);
   if (clientCert !== undefined) {
     if (clientKey === undefined) {
       throw new UsageError('--client-cert needs --client-key');
     }
-    tls.cert = readPem('--client-cert', clientCert);
-    tls.key = readPem('--client-key', clientKey);
+    tls.cert = readCertificates('--client-cert', clientCert);
+    tls.key = readPrivateKey('--client-key', clientKey);
   } else if (clientKey !== undefined) {
     throw new UsageError('--client-key needs --client-cert');
   }

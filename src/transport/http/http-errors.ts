@@ -64,6 +64,6 @@ export function describeCallFailure(cause: unknown): string {
   const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined;
   // A connection that is refused on several addresses has an error without a message.
   const first = cause instanceof AggregateError ? cause.errors[0] : undefined;
-  const words = cause.message || (first instanceof Error ? first.message : cause.name);
+  const words = cause.message.trim() || (first instanceof Error ? first.message : cause.name);
   return code && !words.includes(code) ? `${words} (${code})` : words;
 }

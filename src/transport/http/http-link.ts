@@ -3,6 +3,7 @@
 // answered. wire/ defines paths and frames, http-errors.ts translates errors.
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { hintAtScheme } from '../../base/net/scheme-hint.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -185,7 +186,9 @@ class PooledHttpLink implements HttpLink {
       });
     } catch (cause) {
       const why = signal?.aborted ? 'cancelled by the caller' : describeCallFailure(cause);
-      throw new LinkError('unavailable', `${verb}: ${why}`, { cause });
+      // Later calls may be cut by a restart.
+      const hint = verb === 'hello' ? hintAtScheme(cause, this.#options.url) : '';
+      throw new LinkError('unavailable', `${verb}: ${why}${hint}`, { cause });
     }
     const { status, body: answered } = answer;
     if (status >= 200 && status < 300) {

@@ -1,5 +1,6 @@
 // `millrace serve` as a process: its keys, its lock, its end, and what a killed one leaves.
 
+import { generateKeyPairSync } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
 import { get } from 'node:https';
 import { DatabaseSync } from 'node:sqlite';
@@ -259,7 +260,8 @@ describe('a certificate', () => {
   });
 
   it('that does not match its key makes the platform exit with 1', async () => {
-    place.write('key.pem', '-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n');
+    const { privateKey } = generateKeyPairSync('ed25519');
+    place.write('key.pem', String(privateKey.export({ type: 'pkcs8', format: 'pem' })));
     const { code, stderr } = await place.run(['serve', '--port', '0', '--data', 'data', ...tls]);
     expect(code).toBe(1);
     expect(stderr).toContain('--tls-cert, --tls-key: cannot be used');

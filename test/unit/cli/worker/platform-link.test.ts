@@ -69,6 +69,25 @@ describe('the certificates of a worker', () => {
     expect(() => plan(url, '--ca', path)).toThrow(/need TLS; --url must be an (http|grpc)s URL/);
   });
 
+  it.each([
+    ['--ca', CERTIFICATE_KEY, 'has a private key; name a file with a certificate'],
+    ['--ca', '-----BEGIN CERTIFICATE REQUEST-----\n', 'has no certificate;'],
+    ['--ca', CERTIFICATE.replace(/\n[^\n]+/, ''), 'has a certificate that cannot be used: error:'],
+    ['--ca', 'none', 'is not a PEM file'],
+    ['--client-cert', CERTIFICATE_KEY, 'has a private key;'],
+    ['--client-key', CERTIFICATE, 'has a certificate; name a file with a private key'],
+    ['--client-key', '-----BEGIN PRIVATE KEY-----\nnone', 'has a private key that cannot be used'],
+  ])('of %s are refused if the file has something else', (option, text, problem) => {
+    const paths = new Map([
+      ['--client-cert', writePem(CERTIFICATE)],
+      ['--client-key', writePem(CERTIFICATE_KEY)],
+      [option, writePem(text)],
+    ]);
+    const refused = () => plan('grpcs://a:1', ...[...paths].flat());
+    expect(refused).toThrow(UsageError);
+    expect(refused).toThrow(`${option}: ${paths.get(option)} ${problem}`);
+  });
+
   it('are a pair', () => {
     const path = writePem(CERTIFICATE);
     const alone = /--client-cert needs --client-key/;

@@ -1,10 +1,14 @@
 // WorkerLink over HTTP against a real server on loopback: what travels, and what each failure means.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
+import { createClient } from '../../../../src/client.ts';
 import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
 
 type Handle = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 
@@ -393,6 +397,16 @@ describe('a failure', () => {
     const error = await errorOf(connect(port).hello(hello));
     expect(error.code).toBe('unavailable');
     expect(error.message).toContain('ECONNREFUSED');
+  });
+
+  it('by a port with TLS says that the URL may need https', async () => {
+    const tls = createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY });
+    await new Promise<void>((resolve) => tls.listen(0, '127.0.0.1', resolve));
+    const { port } = tls.address() as AddressInfo;
+    expect((await errorOf(connect(port).hello(hello))).message).toContain('use an https:// URL');
+    const client = createClient({ url: `http://127.0.0.1:${port}`, endpoint: 'e', repeats: 0 });
+    await expect(client.health()).rejects.toThrow('use an https:// URL');
+    await new Promise((resolve) => tls.close(resolve));
   });
 
   it('by a URL that is not http is reported at once', () => {
