@@ -20,6 +20,7 @@ import {
 import { Submissions } from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 import type { ErrorCode, JobDetails, JobRecord, JobStatus, JobSummary } from './wire/job/job.ts';
+import { requireKept } from './wire/job/kept-input.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/routes/route.ts';
@@ -230,15 +231,18 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
     run: async (input, submitOptions = {}) =>
       submissions.submit(await composeSubmission(input, submitOptions)),
     runMany: (jobs, runOptions = {}) => runMany({ caller, endpoint }, jobs, runOptions),
-    runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) =>
-      caller.json<JobRecord<OutputOf<Handler>>>({
+    runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) => {
+      requireKept(input);
+      const text = JSON.stringify({ input, ...rest });
+      return caller.json<JobRecord<OutputOf<Handler>>>({
         ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),
         headers: await chooseTrace({ traceparent, tracestate }),
         query: { wait: waitMs },
-        body: { input, ...rest },
+        text,
         repeatable: rest.idempotencyKey !== undefined,
         signal,
-      }),
+      });
+    },
     details: (jobId, { signal } = {}) =>
       caller.json<JobDetails>({ ...callOf(JOB_ROUTES.getJob, ofJob(jobId)), signal }),
     status: (jobId, { signal, ttlMs } = {}) =>

@@ -1,5 +1,7 @@
 // One submission of a job: the options of its caller, and the request that they become.
+
 import type { JobPolicy, JobStatus } from '../../wire/job/job.ts';
+import { requireKept } from '../../wire/job/kept-input.ts';
 import { chooseTrace } from './job-trace.ts';
 
 export interface JobReference {
@@ -47,6 +49,7 @@ export async function composeSubmission(
   { signal, traceparent, tracestate, ...rest }: SubmitOptions,
 ): Promise<Submission> {
   // Before the first wait: later changes of the input have no effect.
+  requireKept(input);
   const body = JSON.stringify({ input, ...rest });
   const trace = await chooseTrace({ traceparent, tracestate });
   return {
