@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { TransientMap } from '../base/memory/transient-entries.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
+import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
 import type { GpuAccounts } from './gpu/gpu-accounts.ts';
 import {
@@ -28,6 +29,7 @@ export interface AttemptsOptions {
   reporter: Reporter;
   /** Undefined without a GPU. */
   gpus?: GpuAccounts | undefined;
+  breaker: CircuitBreaker;
 }
 
 export class Attempts {
@@ -37,6 +39,7 @@ export class Attempts {
   readonly #log: Log;
   readonly #observer: WorkerObserver | undefined;
   readonly #gpus: GpuAccounts | undefined;
+  readonly #breaker: CircuitBreaker;
   readonly #stuckAfterMs: number;
   readonly #failureLevel: CompleteWorkerOptions['failureLevel'];
   readonly #attempts = new TransientMap<string, Attempt>();
@@ -48,7 +51,8 @@ export class Attempts {
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
 
-  constructor({ gpus, options, reporter }: AttemptsOptions) {
+  constructor({ breaker, gpus, options, reporter }: AttemptsOptions) {
+    this.#breaker = breaker;
     this.#executor = options.executor;
     this.#reporter = reporter;
     this.#clock = options.clock;
@@ -266,6 +270,7 @@ export class Attempts {
     const observer = this.#observer;
     observer?.attemptBegan(lease);
     this.#gpus?.begin(lease);
+    this.#breaker.noteBegin(lease);
     const sink = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
@@ -324,6 +329,7 @@ export class Attempts {
     const gpu = this.#gpus?.end(attempt.lease, end.outcome);
     const usage = gpu && { gpu };
     this.#observer?.attemptEnded(attempt.lease, end.outcome, usage);
+    this.#breaker.noteEnd(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
     else attempt.reports.end({ ...end, usage });

@@ -6,6 +6,7 @@ import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
+import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { Executor } from './execution/executor.ts';
 import { EarlyAnswers } from './link/early-answers.ts';
 import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link/link-call.ts';
@@ -28,6 +29,7 @@ export interface TakeLoopOptions {
   reporter: Reporter;
   /** The worker takes no jobs while this returns true. */
   isPaused: () => boolean;
+  breaker: CircuitBreaker;
 }
 
 export class TakeLoop {
@@ -39,6 +41,7 @@ export class TakeLoop {
   readonly #attempts: Attempts;
   readonly #reporter: Reporter;
   readonly #isPaused: () => boolean;
+  readonly #breaker: CircuitBreaker;
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
   readonly #earlyAnswers: EarlyAnswers;
@@ -48,7 +51,8 @@ export class TakeLoop {
   #takes = 0;
   #wake: (() => void) | undefined;
 
-  constructor({ options, session, attempts, reporter, isPaused }: TakeLoopOptions) {
+  constructor({ options, session, attempts, breaker, reporter, isPaused }: TakeLoopOptions) {
+    this.#breaker = breaker;
     this.#options = options;
     this.#clock = options.clock;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
@@ -104,11 +108,20 @@ export class TakeLoop {
       if (!leases) continue;
       this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
       if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
-      else if (leases.length > 0) this.#attempts.accept(leases);
+      else if (leases.length > 0) this.#accept(leases);
       const isBrief = waitMs < Math.min(BRIEF_WAIT_MS, this.#session.terms.takeWaitMs);
       const isNews = leases.length > 0 || isBrief;
       await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews }, signal);
     }
+  }
+
+  /** The breaker may have opened during the take. */
+  #accept(leases: readonly Lease[]): void {
+    const limit = this.#mustRunLateJobs
+      ? leases.length
+      : this.#breaker.limitTakes(this.#attempts.active);
+    this.#attempts.accept(leases.slice(0, limit));
+    this.#attempts.release(leases.slice(limit));
   }
 
   /** How long the next take may wait, ms: until an incomplete batch takes its free slots. */
@@ -127,7 +140,8 @@ export class TakeLoop {
     const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
     // A take, a renewal and a hello name all leases that the worker holds.
     const nameable = MAX_LISTED - this.#attempts.tokens().length;
-    return Math.min(free, nameable, MAX_PER_TAKE);
+    const allowed = this.#breaker.limitTakes(this.#attempts.active);
+    return Math.min(free, nameable, allowed, MAX_PER_TAKE);
   }
 
   async #waitForSlot(): Promise<number> {

@@ -2,6 +2,7 @@
 import type { BatchEvent } from '../handler/batch/settings.ts';
 import type { AttemptUsage } from '../wire/job/job.ts';
 import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/link/worker-link.ts';
+import type { BreakerState } from './circuit-breaker.ts';
 import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
 
 export type LinkVerb = keyof WorkerLink;
@@ -13,6 +14,8 @@ export interface WorkerObserver {
   chunksYielded(lease: Lease, message: ChunkMessage): void;
   /** Also for attempts that never began. The outcome is not delivered yet. */
   attemptEnded(lease: Lease, outcome: Outcome, usage: AttemptUsage | undefined): void;
+  /** What the worker knows of its failures, for the process after it. */
+  breakerChanged(state: BreakerState): void;
   /** A batch of a batch handler has started or failed. */
   batchChanged(event: BatchEvent): void;
   /** The platform has answered the long poll that renews all leases. */
@@ -28,6 +31,7 @@ export const NO_OBSERVER: WorkerObserver = {
   attemptBegan() {},
   chunksYielded() {},
   attemptEnded() {},
+  breakerChanged() {},
   batchChanged() {},
   leasesRenewed() {},
   callFailed() {},

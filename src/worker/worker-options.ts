@@ -2,6 +2,7 @@
 import { type Clock, systemClock } from '../base/clock.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
+import type { BreakerState } from './circuit-breaker.ts';
 import type { Executor } from './execution/executor.ts';
 import { MemoryOutbox, type Outbox } from './outbox/outbox.ts';
 import type { WorkerObserver } from './worker-observer.ts';
@@ -67,6 +68,13 @@ export interface WorkerOptions {
   memoryLimitBytes?: number | undefined;
   /** Measures the resident memory of the process, bytes. Default: from the system. */
   readRssBytes?: () => number;
+  /**
+   * Different jobs that fail in a row with the same error until the worker takes one job at a time, with growing waits. It is
+   * then replaced. 0: never. Default 0.
+   */
+  breakAfter?: number;
+  /** What the process before this one knew of its failures. Default: nothing. */
+  breakerState?: BreakerState | undefined;
   /** Level of the log line of a failed attempt. Default `warn`. */
   failureLevel?: 'debug' | 'warn';
   /** Receives the worker's events. Default: none. */
@@ -91,6 +99,8 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     stuckAfterMs: 10_000,
     memoryLimitBytes: undefined,
     readRssBytes: () => process.memoryUsage.rss(),
+    breakAfter: 0,
+    breakerState: undefined,
     failureLevel: 'warn',
     observer: undefined,
     ...options,

@@ -5,6 +5,7 @@ import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/input-schema.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
+import { CircuitBreaker } from './circuit-breaker.ts';
 import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
 import { GpuAccounts } from './gpu/gpu-accounts.ts';
@@ -73,6 +74,7 @@ class QueueWorker implements Worker {
   readonly #memoryGuard: MemoryGuard | undefined;
   /** Undefined without a GPU. */
   readonly #gpus: GpuAccounts | undefined;
+  readonly #breaker: CircuitBreaker;
   /** Aborts the session's waits. */
   readonly #sessionEnd = new AbortController();
   /** Aborts the wait for running jobs. */
@@ -97,7 +99,14 @@ class QueueWorker implements Worker {
     const onAnswered = () => this.#takeLoop.wake();
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
     this.#gpus = this.#createGpuAccounts();
-    const attempts = new Attempts({ options, reporter, gpus: this.#gpus });
+    this.#breaker = new CircuitBreaker({
+      ...{ clock: options.clock, log, failures: options.breakAfter, state: options.breakerState },
+      onChange: (state) => options.observer?.breakerChanged(state),
+      onRelief: () => this.#takeLoop.wake(),
+      onRecycle: (reason) => this.recycle(reason),
+    });
+    const breaker = this.#breaker;
+    const attempts = new Attempts({ options, reporter, breaker, gpus: this.#gpus });
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
@@ -105,7 +114,7 @@ class QueueWorker implements Worker {
       attempts.mustRecycle ||
       (this.#memoryGuard?.isHigh ?? false) ||
       (this.#gpus?.isHolding ?? false);
-    this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isPaused });
+    this.#takeLoop = new TakeLoop({ options, session, attempts, breaker, reporter, isPaused });
     this.#memoryGuard = this.#createMemoryGuard();
     const onDrain = () => {
       void this.#beginShutdown('platform');
@@ -232,6 +241,7 @@ class QueueWorker implements Worker {
     return describeHealth({
       state: this.#state,
       attempts: this.#attempts,
+      breaker: this.#breaker,
       executor: this.#executor,
       leaseKeeper: this.#leaseKeeper,
       outbox: this.#options.outbox,
@@ -304,6 +314,7 @@ class QueueWorker implements Worker {
     this.#leaseKeeper.stop();
     this.#reporter.stop();
     this.#memoryGuard?.stop();
+    this.#breaker.stop();
     this.#sessionEnd.abort();
   }
 

@@ -6,6 +6,7 @@ import type { Log } from '../../base/log.ts';
 import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { type Device, LinkError } from '../../wire/link/worker-link.ts';
+import type { BreakerState } from '../../worker/circuit-breaker.ts';
 import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
 import type { HealthServer } from '../../worker/health/health-server.ts';
@@ -27,7 +28,7 @@ import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.
 import { createTerminalLog, showLogLines } from '../terminal-log.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink } from './platform-link.ts';
-import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+import { BREAKER_VARIABLE, DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
 import { openFolder, startAbandonedFolders } from './worker-folder.ts';
 
 /**
@@ -115,6 +116,9 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
     handlerVersion: values.handlerVersion,
+    // Under `dev` a person reads each failure.
+    breakAfter: values.underDev ? 0 : values.breakAfter,
+    breakerState: readBreaker(),
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
     ...(values.authTimeout > 0 && { authTimeoutMs: values.authTimeout * 1_000 }),
     observer: observeForParent(channel, metrics?.observer),
@@ -271,6 +275,12 @@ function readDevices(): Device[] | undefined {
   const given = readVariable(DEVICE_SET_VARIABLE);
   // The supervisor wrote this JSON.
   return given === undefined ? undefined : (JSON.parse(given) as Device[]);
+}
+
+function readBreaker(): BreakerState | undefined {
+  const given = readVariable(BREAKER_VARIABLE);
+  // The supervisor wrote this JSON.
+  return given === undefined ? undefined : (JSON.parse(given) as BreakerState);
 }
 
 function addType(device: Device, gpuTypeId: string | undefined): Device {

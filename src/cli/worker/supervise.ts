@@ -5,12 +5,13 @@ import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { launcherPath } from '../../base/package-info.ts';
-import type { WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
+import type { WorkerBye } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
 import type { GpuUsageFeed } from '../../worker/gpu/gpu-usage-feed.ts';
 import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
 import { addUpHealth, type FleetHealth } from '../../worker/supervisor/fleet-health.ts';
+import type { LaunchTerms } from '../../worker/supervisor/keeper.ts';
 import { Supervisor } from '../../worker/supervisor/supervisor.ts';
 import { WorkerProcess } from '../../worker/supervisor/worker-process.ts';
 import { CommandError, EXIT, NotLoadedError, UnfitError, WorkerRefusedError } from '../command.ts';
@@ -23,7 +24,7 @@ import { checkGpuSampling, createGpuFeed } from './gpu-sampling.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
 import { planWorkers } from './worker-devices.ts';
-import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+import { BREAKER_VARIABLE, DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
 
 /** Time beyond --drain-ms and --force-ms to deliver reports, send bye, and kill a thread, ms. */
 const EXIT_SLACK_MS = 15_000;
@@ -174,14 +175,14 @@ async function planPrefixes(
 interface Launch {
   args: readonly string[];
   set: DeviceSet;
-  as: Partial<WorkerIdentity>;
+  as: LaunchTerms;
   /** The worker key; empty if RunPod's own key applies. */
   key: string;
   prefix: readonly string[];
 }
 
 function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
-  const { incarnation, workerId } = as;
+  const { breaker, incarnation, workerId } = as;
   const own = [
     '--unsupervised',
     ...(workerId === undefined ? [] : [`--worker-id=${workerId}`]),
@@ -195,6 +196,7 @@ function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
     environment: inheritWithoutKeys({
       ...set.environment,
       [DEVICE_SET_VARIABLE]: JSON.stringify(set.devices),
+      [BREAKER_VARIABLE]: breaker && JSON.stringify(breaker),
     }),
     input: JSON.stringify({ ...listKeys(), ...(key !== '' && { MILLRACE_KEY: key }) }),
   });

@@ -114,6 +114,14 @@ export const workerFlags = {
     env: 'MILLRACE_HEAP_LIMIT',
     help: "JavaScript heap of each thread; default: Node's limit",
   }),
+  breakAfter: integer({
+    min: 0,
+    max: 1_000,
+    default: 3,
+    placeholder: 'N',
+    env: 'MILLRACE_BREAK_AFTER',
+    help: 'different jobs that fail in a row with the same error until the worker takes one job at a time, with growing waits, and is then replaced; before its first completed job, four times as many; 0: never',
+  }),
   ...healthOptions,
   logLevel: logLevelOption('info'),
   handlerVersion: integer({
@@ -310,3 +318,5 @@ export function parseWorkerFlags(args: readonly string[]): ParsedArguments<typeo
 
 /** Devices of a worker process, as its supervisor gives them: JSON, in its environment. */
 export const DEVICE_SET_VARIABLE = 'MILLRACE_DEVICE_SET';
+/** What the process before this one knew of its failures: JSON, from the supervisor. */
+export const BREAKER_VARIABLE = 'MILLRACE_BREAKER_STATE';

@@ -1,5 +1,6 @@
 // Describes the health of one worker: whether it is ready, and if not, why.
 import type { Attempts } from '../attempts.ts';
+import type { CircuitBreaker } from '../circuit-breaker.ts';
 import type { Executor } from '../execution/executor.ts';
 import type { LeaseKeeper } from '../lease-keeper.ts';
 import type { Session } from '../link/session.ts';
@@ -29,6 +30,8 @@ export interface WorkerHealth {
   lastRenewAt?: number;
   /** Number of unacknowledged reports. */
   outboxDepth: number;
+  /** Error with which job after job failed; while it is set, the worker takes one job at a time. */
+  sameError?: string;
   /** Why reports are only in memory although a disk outbox was requested. */
   outboxTrouble?: string;
 }
@@ -36,6 +39,7 @@ export interface WorkerHealth {
 export interface WorkerParts {
   state: WorkerState;
   attempts: Attempts;
+  breaker: CircuitBreaker;
   executor: Executor;
   leaseKeeper: LeaseKeeper;
   outbox: Outbox;
@@ -50,6 +54,7 @@ export function describeHealth(parts: WorkerParts): WorkerHealth {
   const { lastTakeAt } = parts.takeLoop;
   const { lastRenewAt } = parts.leaseKeeper;
   const { diskError: outboxTrouble } = parts.outbox;
+  const { sameError } = parts.breaker;
   return {
     ready: reason === undefined,
     ...(reason !== undefined && { reason }),
@@ -61,12 +66,13 @@ export function describeHealth(parts: WorkerParts): WorkerHealth {
     ...(lastTakeAt !== undefined && { lastTakeAt }),
     ...(lastRenewAt !== undefined && { lastRenewAt }),
     outboxDepth: reporter.depth,
+    ...(sameError !== undefined && { sameError }),
     ...(outboxTrouble !== undefined && { outboxTrouble }),
   };
 }
 
 function findTrouble(parts: WorkerParts): string | undefined {
-  const { attempts, executor, leaseKeeper, session, state, takeLoop } = parts;
+  const { attempts, breaker, executor, leaseKeeper, session, state, takeLoop } = parts;
   switch (state.name) {
     case 'starting':
       return session.trouble ?? `starting: waiting for the ${state.step}`;
@@ -80,6 +86,6 @@ function findTrouble(parts: WorkerParts): string | undefined {
       if (executor.trouble) return executor.trouble;
       if (attempts.stuck > 0) return `stuck slots: ${attempts.stuck} of ${executor.slots}`;
       if (leaseKeeper.isOverdue) return 'lease renewals failed for too long';
-      return takeLoop.trouble;
+      return breaker.trouble ?? takeLoop.trouble;
   }
 }

@@ -7,7 +7,7 @@ import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { GpuUsage } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
-import type { WorkerObserver } from '../worker-observer.ts';
+import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';
 import { observeBatches } from './batch-metrics.ts';
 
 export interface WorkerMetricsOptions {
@@ -38,6 +38,7 @@ export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): W
   const refresh = registerHealth(registry);
   return {
     observer: {
+      ...NO_OBSERVER,
       ...observeAttempts(registry, clock),
       ...observeBatches(registry),
       ...observeCalls(registry),
@@ -62,6 +63,10 @@ function registerHealth(registry: Registry): (health: WorkerHealth) => void {
   const slots = add('slots', 'Jobs that the worker can run at once.');
   const running = add('slots_running', 'Attempts that hold or wait for a slot.');
   const stuck = add('slots_stuck', 'Attempts that were stopped and have not ended in time.');
+  const breaker = add(
+    'breaker_open',
+    '1 while job after job failed with the same error, so the worker takes one job at a time, else 0.',
+  );
   const outbox = add('outbox_reports', 'Reports that the platform has not acknowledged.');
   const outboxTrouble = add('outbox_trouble', '1 while reports cannot be written to disk, else 0.');
   return (health) => {
@@ -69,6 +74,7 @@ function registerHealth(registry: Registry): (health: WorkerHealth) => void {
     slots.set(health.slots);
     running.set(health.running);
     stuck.set(health.stuck);
+    breaker.set(health.sameError === undefined ? 0 : 1);
     outbox.set(health.outboxDepth);
     outboxTrouble.set(health.outboxTrouble === undefined ? 0 : 1);
   };

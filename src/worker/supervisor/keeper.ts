@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 import { EXIT_REFUSED } from '../../wire/worker-exit.ts';
+import type { BreakerState } from '../circuit-breaker.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { FedWorker } from '../gpu/gpu-usage-feed.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
@@ -61,11 +62,16 @@ export type KeeperState =
   /** `isClean`: all finished outcomes are delivered. */
   | { readonly name: 'stopped'; readonly isClean: boolean };
 
+/** What a process has from the one before it. */
+export interface LaunchTerms extends Partial<WorkerIdentity> {
+  breaker?: BreakerState | undefined;
+}
+
 export interface KeeperOptions extends CrashReportsOptions {
   set: DeviceSet;
   /** Undefined: the first process chooses an ID, and its successors keep it. */
   workerId: string | undefined;
-  launch: (set: DeviceSet, as: Partial<WorkerIdentity>) => KeptProcess;
+  launch: (set: DeviceSet, as: LaunchTerms) => KeptProcess;
   policy: RestartPolicy;
   /** Time after which a draining process is killed, ms. */
   killAfterMs: number;
@@ -80,6 +86,7 @@ export class Keeper implements WatchedWorker, FedWorker {
   #state: KeeperState = { name: 'stopped', isClean: true };
   #record: RestartRecord = NO_RESTARTS;
   #identity: Partial<WorkerIdentity>;
+  #breaker: BreakerState | undefined;
   #launches = 0;
   /** The keeper starts no more processes. */
   #isOver = false;
@@ -227,7 +234,8 @@ export class Keeper implements WatchedWorker, FedWorker {
 
   #launch(): void {
     this.#launches += 1;
-    const process = this.#options.launch(this.set, this.#nextIdentity());
+    const terms = { ...this.#nextIdentity(), breaker: this.#breaker };
+    const process = this.#options.launch(this.set, terms);
     const startedAt = this.#clock.now();
     const state: Running = {
       name: 'running',
@@ -248,6 +256,7 @@ export class Keeper implements WatchedWorker, FedWorker {
     const { ending, process } = state;
     ending?.cancelKill();
     this.#identity = process.identity ?? this.#identity;
+    this.#breaker = process.breaker ?? this.#breaker;
     const isIntended = ending?.to === 'quarantine' || ending?.to === 'stop';
     if (end.code !== 0) this.#crashReports.report(process, end, isIntended ? 'drained' : 'crashed');
     if (end.code === 0 && process.isDismissed) this.#isOver = true;

@@ -1,5 +1,6 @@
 // The messages between a worker process and its supervisor. Both have the same version, so a
 // message is identified by its type alone.
+import type { BreakerState } from '../circuit-breaker.ts';
 import type { GpuFigures } from '../gpu/usage-meter.ts';
 import type { WorkerHealth } from '../worker.ts';
 
@@ -12,6 +13,8 @@ export type FromWorker =
   | { type: 'beat'; running: number; ended: number }
   /** The first attempt since the start has completed. */
   | { type: 'completed' }
+  /** What the process knows of its failures, for its successor. */
+  | { type: 'breaker'; state: BreakerState }
   /** A job that must run alone, because it may end the process, has begun or ended. */
   | { type: 'solo'; isRunning: boolean }
   /**
@@ -43,6 +46,7 @@ const FROM_WORKER: ReadonlySet<string> = new Set<FromWorker['type']>([
   'ready',
   'beat',
   'completed',
+  'breaker',
   'solo',
   'failed',
   'recycling',

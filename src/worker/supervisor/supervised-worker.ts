@@ -99,5 +99,9 @@ export function observeForParent(
       }
       observer.attemptEnded(lease, outcome, usage);
     },
+    breakerChanged(state) {
+      channel.send({ type: 'breaker', state });
+      observer.breakerChanged(state);
+    },
   };
 }

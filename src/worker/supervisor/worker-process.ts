@@ -3,6 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readLines } from '../../base/text/line-reader.ts';
 import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
+import type { BreakerState } from '../circuit-breaker.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
 import { removeTempFolders } from '../temp-folders.ts';
 import type { WorkerHealth } from '../worker.ts';
@@ -59,6 +60,8 @@ export class WorkerProcess {
   activity: ProcessActivity | undefined;
   /** It has completed an attempt. */
   hasCompleted = false;
+  /** What it knows of its failures; undefined if that is what it was started with. */
+  breaker: BreakerState | undefined;
   /** It runs a job that may end it. */
   runsSolo = false;
   /** Number of heartbeats so far. */
@@ -159,6 +162,9 @@ export class WorkerProcess {
         return;
       case 'completed':
         this.hasCompleted = true;
+        return;
+      case 'breaker':
+        this.breaker = message.state;
         return;
       case 'solo':
         this.runsSolo = message.isRunning;

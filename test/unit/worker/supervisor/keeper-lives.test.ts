@@ -27,6 +27,7 @@ class PretendProcess implements KeptProcess {
   activity: KeptProcess['activity'];
   hasCompleted = false;
   runsSolo = false;
+  breaker: KeptProcess['breaker'];
   beats = 0;
   end: ProcessEnd | undefined;
   isKilled = false;
