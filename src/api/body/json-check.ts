@@ -106,19 +106,29 @@ export function* findMember(
  * after each slice.
  */
 export function* findOnlyElement(json: Buffer): Generator<void, Buffer | undefined> {
+  const found = yield* scanArray(json);
+  return found?.count === 1 ? json.subarray(found.start + 1, found.firstEnd) : undefined;
+}
+
+/** Returns the length of a JSON array, or undefined if the document is anything else. Pauses after each slice. */
+export function* countElements(json: Buffer): Generator<void, number | undefined> {
+  return (yield* scanArray(json))?.count;
+}
+
+function* scanArray(json: Buffer) {
   const start = skipSpace(json, 0, json.length);
   if (json[start] !== OPEN_BRACKET) return undefined;
-  const ends: number[] = [];
+  const found = { start, count: 0, firstEnd: 0 };
   const watch: ScanWatch = {
     levels: 1,
     member() {},
     valueEnd(at) {
-      if (ends.length < 2) ends.push(at);
+      if (found.count === 0) found.firstEnd = at;
+      found.count += 1;
     },
     progress() {},
   };
-  const isWhole = yield* scan(json, {}, watch);
-  return isWhole && ends.length === 1 ? json.subarray(start + 1, ends[0]) : undefined;
+  return (yield* scan(json, {}, watch)) ? found : undefined;
 }
 
 /** Whether the bytes at `at` are these. For a few bytes this is faster than a view and `equals`. */

@@ -13,6 +13,9 @@ export const MAX_MISSED_PINGS = 3;
 /** A job that the worker has not named within this time never arrived, ms. */
 const HANDOVER_MS = 1_000;
 
+/** Reports after which the attempt goes on. */
+const ONGOING: ReadonlySet<LeaseReport['kind']> = new Set(['chunks', 'progress', 'warning']);
+
 export interface HeldLeasesOptions {
   workerId: string;
   link: SessionLink;
@@ -63,7 +66,7 @@ export class HeldLeases {
   async report(held: RunPodLease, report: LeaseReport, { recycle = false } = {}) {
     held.noteKnown();
     const answer = await held.report(report, { recycle });
-    const isOngoing = report.kind === 'chunks' || report.kind === 'progress';
+    const isOngoing = ONGOING.has(report.kind);
     if (!isOngoing || answer === 'superseded' || answer === 'gone') this.#forget(held);
     return answer;
   }

@@ -7,7 +7,11 @@ import type { WorkerReport } from './results.ts';
 import type { SessionLink } from './session-link.ts';
 import { formatAttemptId } from './worker-urls.ts';
 
-export type LeaseReport = WorkerReport | { kind: 'outcome'; outcome: Outcome };
+export type LeaseReport =
+  | WorkerReport
+  | { kind: 'outcome'; outcome: Outcome }
+  /** A line of the job's log. */
+  | { kind: 'warning'; text: string };
 
 export interface HeldLeaseOptions {
   lease: Omit<OpenLease, 'workerId' | 'incarnation' | 'isShown'>;
@@ -15,6 +19,8 @@ export interface HeldLeaseOptions {
   now: () => number;
 }
 
+/** pino's level. */
+const WARNING = 40;
 const NO_BYTES = Buffer.alloc(0);
 const COMMA = Buffer.from(',');
 
@@ -37,6 +43,7 @@ export class RunPodLease {
   #refused: { digest: string; times: number } | undefined;
   #seq: number;
   #chunks: number;
+  #yields: number;
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(options: HeldLeaseOptions) {
@@ -49,6 +56,12 @@ export class RunPodLease {
     this.#isBroken = isBroken;
     this.#seq = lastSeq;
     this.#chunks = chunkCount;
+    this.#yields = chunkCount;
+  }
+
+  /** Values that the platform has received: a large one is several chunks. After a restart, at most so many. */
+  get yields(): number {
+    return this.#yields;
   }
 
   /** The attempt has chunks. */
@@ -102,7 +115,10 @@ export class RunPodLease {
     const { answer } = await this.#options.link.report(report);
     if (answer === 'applied' || answer === 'duplicate') {
       this.#seq = report.seq;
-      if (report.kind === 'chunks') this.#chunks += report.sizes.length;
+      if (report.kind === 'chunks') {
+        this.#chunks += report.sizes.length;
+        this.#yields += 1;
+      }
     }
     return answer;
   }
@@ -134,6 +150,10 @@ export class RunPodLease {
         return outcome({ kind: 'released', reason: content.reason });
       case 'outcome':
         return outcome(content.outcome);
+      case 'warning': {
+        const line = { level: WARNING, time: this.#options.now(), msg: content.text };
+        return { ...base, kind: 'log', dropped: 0, body: Buffer.from(`${JSON.stringify(line)}\n`) };
+      }
     }
   }
 }

@@ -20,7 +20,7 @@ import {
   type WorkerReport,
 } from './results.ts';
 import type { RunPodSessions, SessionLease, WorkerCaller } from './runpod-sessions.ts';
-import { readMaxAttempts, readWorkerCall, type WorkerCall } from './worker-urls.ts';
+import { isRunpodPython, readMaxAttempts, readWorkerCall, type WorkerCall } from './worker-urls.ts';
 
 /** The largest output, and 1 MB for the other members of its body. */
 const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
@@ -108,9 +108,20 @@ async function handlePost(
   const applied = isHole
     ? refuseHole({ isShown: await sessions.isShown(endpoint, located) })
     : report;
+  // Other clients may send several values as one chunk.
+  if (isRunpodPython(request.headers)) await noteHole(located, applied);
   const answer = await located.session.held.report(located.held, applied, { recycle });
   if (report.kind === 'chunks') located.held.noteAccepted(request.body ?? NO_BYTES);
   return answer;
+}
+
+/** The result holds more values than the stream: these workers drop a chunk that does not arrive. */
+async function noteHole({ held, session }: SessionLease, report: WorkerReport): Promise<void> {
+  if (report.kind !== 'completed' || report.yields === undefined) return;
+  const missing = report.yields - held.yields;
+  if (missing <= 0) return;
+  const text = `The stream lacks ${missing} of ${report.yields} chunks, which did not arrive. The output has all.`;
+  await session.held.report(held, { kind: 'warning', text });
 }
 
 /** These workers drop a chunk that they cannot deliver, at once or after some attempts, and continue. */

@@ -8,13 +8,14 @@ import { type AttemptError, ERROR_CODES, LIMITS } from '../../wire/job/job.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { RELEASE_REASONS, type ReleaseReason } from '../../wire/link/worker-link.ts';
 import { leaveOut } from '../body/body.ts';
-import { findMember, JsonBoundError, JsonDepthError } from '../body/json-check.ts';
+import { countElements, findMember, JsonBoundError, JsonDepthError } from '../body/json-check.ts';
 
 export type WorkerReport =
   | { kind: 'chunks'; pieces: Uint8Array[] }
   | { kind: 'progress'; value: Uint8Array }
   /** `output` undefined: the chunks are the output. */
-  | { kind: 'completed'; output: Uint8Array | undefined }
+  /** `yields`: how many values a generator has yielded, if the output holds them. */
+  | { kind: 'completed'; output: Uint8Array | undefined; yields?: number | undefined }
   | { kind: 'failed'; error: AttemptError; retry: 'default' | 'never' }
   /** A release, in the form that Millrace's own workers use here: the protocol has none. */
   | { kind: 'released'; reason: ReleaseReason };
@@ -62,7 +63,11 @@ export async function readResult(
 ): Promise<WorkerPost> {
   const parsed = await parseResult(body, source);
   if (parsed instanceof Error) return { report: refuseResult(parsed), recycle: false };
-  return { report: toReport(parsed, isStream), recycle: parsed.rest['stopPod'] === true };
+  const report = toReport(parsed, isStream);
+  if (isStream && report.kind === 'completed' && parsed.output) {
+    report.yields = await runInSlices(source.owner, countElements(parsed.output));
+  }
+  return { report, recycle: parsed.rest['stopPod'] === true };
 }
 
 function toReport({ output, rest }: ParsedResult, isStream: boolean): WorkerReport {

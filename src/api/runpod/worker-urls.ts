@@ -76,15 +76,17 @@ export interface TakeSigns {
  * ID counts.
  */
 export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeaders): TakeSigns {
-  const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
-  const isIdle = isKnownClient && params.get('job_in_progress') === '0';
+  const isIdle = isRunpodPython(headers) && params.get('job_in_progress') === '0';
   return { isIdle, isNew: isIdle && !JOB_ID_FORM.test(String(headers['x-request-id'] ?? '')) };
+}
+
+export function isRunpodPython(headers: IncomingHttpHeaders): boolean {
+  return KNOWN_CLIENT.test(headers['user-agent'] ?? '');
 }
 
 /** How often a worker sends a chunk that gets 5xx answers. Unlimited for clients other than runpod-python. */
 export function readMaxAttempts(headers: IncomingHttpHeaders): number {
-  const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
-  return isKnownClient ? KNOWN_CLIENT_ATTEMPTS : Number.POSITIVE_INFINITY;
+  return isRunpodPython(headers) ? KNOWN_CLIENT_ATTEMPTS : Number.POSITIVE_INFINITY;
 }
 
 /** The first attempt has the client's job ID, because handlers use it in file names and logs. */

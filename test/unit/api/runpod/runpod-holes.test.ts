@@ -162,3 +162,32 @@ it('a chunk or result beyond the rate limit waits, because a refusal would lose 
   expect((await finish(platform, name)).status).toBe(200);
   expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [1] });
 });
+
+describe('a result with all values of a stream that lacks some', () => {
+  const readLog = async (platform: Platform, id: string) =>
+    (await platform.call(`/v2/demo/logs/${id}`)).text();
+
+  it('completes the job, and its log says how many are missing', async () => {
+    const { id, name, platform } = await start();
+    await post(platform, name, 1);
+    await post(platform, name, 3);
+    await send(platform, path('job-done', name, true), '{"output": [1, [2, 2], 3, {"a": 4}]}');
+
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED' });
+    const missing = { level: 40, msg: expect.stringMatching(/^The stream lacks 2 of 4 chunks/) };
+    expect(JSON.parse(await readLog(platform, id))).toMatchObject(missing);
+  });
+
+  it.each([
+    ['with all of them', '{"output": [1]}'],
+    ['without the values', '{"output": []}'],
+    ['that is no list', '{"output": {"a": [1, 2]}}'],
+  ])('is not assumed of a result %s', async (_name, body) => {
+    const { id, name, platform } = await start();
+    await post(platform, name, 1);
+    await send(platform, path('job-done', name, true), body);
+
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED' });
+    expect(await readLog(platform, id)).toBe('');
+  });
+});
