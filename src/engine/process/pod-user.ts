@@ -4,6 +4,7 @@ import { type ExecFileException, execFile } from 'node:child_process';
 import { constants, type Stats } from 'node:fs';
 import { chmod, chown, lstat, mkdir, open, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { ignoreMissing } from './folder-listing.ts';
 import { removeTree } from './remove-tree.ts';
 
 export interface PodUser {
@@ -66,8 +67,8 @@ export async function removeOwn(path: string): Promise<void> {
     if (await readEntry(path)) throw new Error(`${path} could not be removed by its owner`);
   } else if (entry.isDirectory() && entry.uid !== 0) {
     await sweepAs(entry, path);
-    // Its parent belongs to the platform: only root can remove the empty folder.
-    await rmdir(path);
+    // Its parent belongs to the platform: only root can remove the empty folder. Another removal may have.
+    await rmdir(path).catch(ignoreMissing);
   } else await removeTree(path);
 }
 

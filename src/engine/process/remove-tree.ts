@@ -1,7 +1,7 @@
 // Removes folders that programs have written to, such as disks and volumes.
 import { chmod, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isDenied } from './folder-listing.ts';
+import { ignoreMissing, isDenied } from './folder-listing.ts';
 
 /**
  * Does nothing if it does not exist. Makes read-only folders writable first, as package caches have
@@ -17,10 +17,11 @@ export async function removeTree(path: string): Promise<void> {
   }
 }
 
-/** Does not follow links, which lead to other files. */
+/** Does not follow links, which lead to other files. Another removal may be at work. */
 async function openFolders(path: string): Promise<void> {
-  await chmod(path, 0o700);
-  for (const entry of await readdir(path, { withFileTypes: true })) {
+  await chmod(path, 0o700).catch(ignoreMissing);
+  const entries = await readdir(path, { withFileTypes: true }).catch(ignoreMissing);
+  for (const entry of entries ?? []) {
     if (entry.isDirectory()) await openFolders(join(path, entry.name));
   }
 }

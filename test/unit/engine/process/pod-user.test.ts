@@ -123,6 +123,14 @@ describe.skipIf(process.geteuid?.() !== 0)('a folder that is removed as its owne
     expect(readFileSync(join(other, 'file'), 'utf8')).toBe('');
   });
 
+  it('is removed by two removals at once', async () => {
+    const own = join(pod.folder, 'own');
+    mkdirSync(join(own, 'inner'), { recursive: true });
+    execFileSync('chown', ['-hR', '65534:65534', own]);
+    await Promise.all([removeOwn(own), removeOwn(own), removeOwn(own)]);
+    expect(existsSync(own)).toBe(false);
+  });
+
   it.each(['own', 'own/inner'])('is never removed as root: %s', async (name) => {
     const kept = join(pod.folder, 'own/inner/closed');
     mkdirSync(kept, { recursive: true });
