@@ -354,7 +354,8 @@ function expire(job: StoredJob, moment: Moment): Transition {
   const lost = lease.started ? 'failure' : 'release';
   const error: AttemptError = {
     code: 'lease_expired',
-    message: `worker ${lease.workerId} did not renew its lease for ${moment.settings.leaseMs} ms`,
+    // A worker of RunPod was silent for longer: the platform renews for it for three of its pings.
+    message: `worker ${lease.workerId} did not renew its lease for at least ${moment.settings.leaseMs} ms`,
   };
   const transition =
     lost === 'failure' ? lose(job, error, moment) : release(job, moment, 'lease_lost');
