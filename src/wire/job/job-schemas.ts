@@ -1,6 +1,6 @@
 // Validates the requests of job.ts. Only the platform loads this file: zod is kept out of workers.
 import { z } from 'zod';
-import { wellFormedText } from '../text.ts';
+import { NO_CONTROL_CHARACTERS, wellFormedText } from '../text.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
 import { type JobPolicy, LIMITS, type RunJobsRequest, type RunRequest } from './job.ts';
 
@@ -14,7 +14,7 @@ export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
 export const jobGroup = wellFormedText
   .min(1)
   .max(LIMITS.groupCharacters)
-  .regex(/^\P{Cc}*$/u, 'must not have control characters')
+  .regex(NO_CONTROL_CHARACTERS, 'must not have control characters')
   .describe(
     'Group of the job. Within one priority, the groups of an endpoint take turns; jobs without a group form one group together',
   );

@@ -210,3 +210,23 @@ describe('the operations', () => {
     expect(lists.length).toBeGreaterThan(7);
   });
 });
+
+/** Each schema that has a pattern or consists of several. */
+function listPatterns(value: unknown): { patterns: string[]; several: unknown[] } {
+  if (typeof value !== 'object' || value === null) return { patterns: [], several: [] };
+  const found = Object.values(value).map(listPatterns);
+  const patterns = found.flatMap((each) => each.patterns);
+  const several = found.flatMap((each) => each.several);
+  if ('pattern' in value && typeof value.pattern === 'string') patterns.push(value.pattern);
+  if ('allOf' in value && JSON.stringify(value.allOf).includes('"pattern"')) several.push(value);
+  return { patterns, several };
+}
+
+it('has patterns that generated clients can use: one for a text, the same with and without flags', () => {
+  const { patterns, several } = listPatterns(document);
+  expect(several).toEqual([]);
+  expect(patterns.filter((pattern) => /\\[pP]\{|\\u\{/.test(pattern))).toEqual([]);
+  for (const flags of ['', 'u'])
+    expect(() => patterns.map((one) => new RegExp(one, flags))).not.toThrow();
+  expect(patterns.length).toBeGreaterThan(10);
+});
