@@ -13,7 +13,8 @@ import type { FlowRequest, Loaded } from '../limits/flows.ts';
 import { countBytes } from '../stream-answers.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
 
-export const EVENTS_MEDIA_TYPE = 'text/event-stream';
+/** With the charset, because clients such as python-requests assume Latin-1 without it. */
+export const EVENTS_MEDIA_TYPE = 'text/event-stream; charset=utf-8';
 
 /** A comment is sent after this time without a chunk, because proxies close silent connections. */
 export const KEEP_ALIVE_MS = 15_000;

@@ -35,7 +35,7 @@ async function listen(
   const headers: Record<string, string> = { accept: 'text/event-stream' };
   if (lastEventId !== undefined) headers['last-event-id'] = lastEventId;
   const response = await endpoint.get(`stream/${id}${query}`, { headers });
-  expect(response.headers.get('content-type')).toBe('text/event-stream');
+  expect(response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
   return readEvents(response);
 }
 

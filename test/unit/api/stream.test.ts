@@ -237,7 +237,8 @@ describe('the form of a stream', () => {
     const id = await submitJob(platform);
     await (await takeJob(platform)).complete();
     const answer = await platform.call(`/v2/demo/stream/${id}`, { headers: { accept } });
-    const type = form === 'events' ? 'text/event-stream' : 'application/json; charset=utf-8';
+    const type =
+      form === 'events' ? 'text/event-stream; charset=utf-8' : 'application/json; charset=utf-8';
     expect(answer.headers.get('content-type')).toBe(type);
     await answer.text();
   });

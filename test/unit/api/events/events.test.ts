@@ -41,7 +41,7 @@ describe('the event stream', () => {
     };
     const topics = [...Object.keys(paths), 'overview', `job:${ENDPOINT}/${job}`];
     const reader = await open(platform, topics);
-    expect(reader.response.headers.get('content-type')).toBe('text/event-stream');
+    expect(reader.response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
     const seen = new Map<string, TopicEvent['data']>();
     while (seen.size < topics.length) {
       const event = await reader.next();

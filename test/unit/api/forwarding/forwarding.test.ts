@@ -52,7 +52,7 @@ describe('a client of a node that does not own the endpoint', () => {
     const events = await other.call(`/v2/${ENDPOINT}/stream/${id}?after=0`, {
       headers: { accept: 'text/event-stream' },
     });
-    expect(events.headers.get('content-type')).toBe('text/event-stream');
+    expect(events.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
     await job.yieldChunks('{"output":2,"metrics":{}}');
     await job.complete();
     const sent = await events.text();

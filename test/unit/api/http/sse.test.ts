@@ -53,7 +53,7 @@ describe('a stream as events', () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const response = await events(platform, `/v2/demo/stream/${id}`);
-    expect(response.headers.get('content-type')).toBe('text/event-stream');
+    expect(response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
     const job = await takeJob(platform);
     await job.yieldChunks(chunk('a'), chunk('b'));
     const read = readEvents(response);

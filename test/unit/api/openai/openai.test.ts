@@ -163,7 +163,7 @@ describe('a streamed request', () => {
       await job.yieldChunks(chunk('data: [DONE]\n\n'));
       await job.complete();
     });
-    expect(response.headers.get('content-type')).toBe('text/event-stream');
+    expect(response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
     expect(await readEvents(response)).toEqual([piece('a'), piece('b'), piece('c'), '[DONE]']);
   });
 
