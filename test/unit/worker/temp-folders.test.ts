@@ -114,7 +114,7 @@ describe('the folder of a worker process', () => {
         'millrace-attempts.' + process.env.MILLRACE_PROCESS_TAG + '.1.2.3.00000000');
       require('node:fs').mkdirSync(path + '/1/7', { recursive: true });
       console.log(path);
-      process.stdin.resume();`;
+      process.on('message', () => {});`;
     const lines: string[] = [];
     const worker = new WorkerProcess({
       command: [process.execPath, '-e', program],
