@@ -64,8 +64,8 @@ export async function killAll(search: ProcessSearch, clock: Clock): Promise<void
   const seen = new Map((search.known ?? []).map((entry) => [entry.pid, entry]));
   const giveUpAt = clock.now() + KILL_LIMIT_MS;
   const counted = search.records.flatMap(({ groups }) => groups.pids ?? []);
-  for (const group of [...counted, ...(search.groups ?? [])]) forbidForks(group);
-  for (;;) {
+  counted.push(...(search.groups ?? []));
+  for (let round = 0; ; round++) {
     const { found, unknown } = findMarked(search);
     for (const entry of found) seen.set(entry.pid, entry);
     const members = [...seen.values()].filter(isStillThere);
@@ -76,6 +76,8 @@ export async function killAll(search: ProcessSearch, clock: Clock): Promise<void
       throw new EngineError('unavailable', `processes do not end: ${numbers}`);
     }
     for (const member of members) signalProcess(member, 'SIGKILL');
+    // Not before: a shell that cannot fork exits by itself, with another code than that of a kill.
+    if (round === 0) for (const group of counted) forbidForks(group);
     await sleep(clock, RECHECK_MS);
   }
 }
