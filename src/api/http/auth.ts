@@ -114,7 +114,7 @@ export class Gate {
 export function identifyKey(keys: Keys, presented: string): KeyHolder {
   const holder = findHolder(keys, presented);
   if (holder) return holder;
-  throw new ProblemError('unauthorized', 'the API key is malformed, unknown or expired');
+  throw new ProblemError('unauthorized', 'Invalid, unknown or expired API key.');
 }
 
 function findHolder(keys: Keys, presented: string): KeyHolder | undefined {

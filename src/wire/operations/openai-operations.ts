@@ -17,7 +17,7 @@ const errors = {
   schema: openAiError,
   example: {
     error: {
-      message: 'the API key is malformed, unknown or expired',
+      message: 'Invalid, unknown or expired API key.',
       ...{ type: 'authentication_error', param: null, code: 'invalid_api_key' },
     },
   },
