@@ -1,5 +1,6 @@
-// A chart of values over time: uPlot, in the colours of the theme, with a table of the same values for screen readers.
-import { useEffect, useRef } from 'preact/hooks';
+// A chart of values over time: uPlot, in the colours of the theme, with a legend that has the last values.
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import UPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { theme } from '../../shell/theme.ts';
@@ -31,15 +32,25 @@ const UTC_DAY = new Intl.DateTimeFormat(undefined, {
   ...{ month: 'short', day: 'numeric', timeZone: 'UTC' },
 });
 
+const MOMENT = new Intl.DateTimeFormat(undefined, {
+  ...{ month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' },
+});
+
 const HEIGHT = 150;
 const MS_PER_S = 1_000;
+/** Of the text of an axis, about; px. */
+const CHARACTER_PX = 6.5;
+/** Between the axis and its text, px. */
+const AXIS_GAP = 14;
 
 export function Chart(props: ChartProps) {
   const { format, lines, look, times, title, zone } = props;
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
+  const [pointed, setPointed] = useState<{ index: number; left: number }>();
   const chosen = useStore(theme);
   const names = lines.map(({ name }) => name).join('\n');
+  const isEmpty = lines.every(({ values }) => values.every((value) => !value));
   const data: UPlot.AlignedData = [
     times.map((at) => at / MS_PER_S),
     ...lines.map(({ values }) => [...values]),
@@ -51,7 +62,14 @@ export function Chart(props: ChartProps) {
   useEffect(() => {
     const element = host.current;
     if (!element) return;
-    plot.current = new UPlot(describe(element, props), latest.current, element);
+    const options = describe(element, props);
+    const setCursor = ({ cursor: { idx, left = -1 } }: UPlot) =>
+      setPointed(idx == null || left < 0 ? undefined : { index: idx, left });
+    plot.current = new UPlot(
+      { ...options, hooks: { setCursor: [setCursor] } },
+      latest.current,
+      element,
+    );
     const resize = new ResizeObserver(() => {
       plot.current?.setSize({ width: element.clientWidth, height: HEIGHT });
     });
@@ -61,18 +79,63 @@ export function Chart(props: ChartProps) {
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [chosen, names, look, zone]);
+  }, [chosen, names, look, zone, isEmpty]);
 
   useEffect(() => plot.current?.setData(data), [times, lines]);
 
+  const at = pointed && times[pointed.index];
   return (
     <figure class="chart">
       <figcaption>
-        <strong>{title}</strong>{' '}
-        <span class="muted">{lines.map((line) => sayLast(line, format)).join(', ')}</span>
+        <strong>{title}</strong>
+        <ul class="legend">
+          {(isEmpty ? [] : lines).map((line) => (
+            <li key={line.name}>
+              <span class={`swatch ${line.color.slice(2)}`} />
+              {sayLast(line, format)}
+            </li>
+          ))}
+        </ul>
       </figcaption>
-      <div ref={host} aria-hidden="true" />
+      {isEmpty ? (
+        <p class="no-data muted">No data</p>
+      ) : (
+        <div class="plot">
+          <div ref={host} aria-hidden="true" />
+          {at !== undefined && (
+            <Tip left={pointed?.left ?? 0} width={host.current?.clientWidth ?? 0}>
+              <strong>{(zone ? UTC_DAY : MOMENT).format(at)}</strong>
+              {lines.map(({ color, name, values }) => {
+                const value = values[pointed?.index ?? 0];
+                return (
+                  <span key={name}>
+                    <span class={`swatch ${color.slice(2)}`} /> {name}{' '}
+                    {value == null ? '–' : format(value)}
+                  </span>
+                );
+              })}
+            </Tip>
+          )}
+        </div>
+      )}
     </figure>
+  );
+}
+
+interface TipProps {
+  /** Of the cursor in the plot, px. */
+  left: number;
+  /** Of the chart, px. */
+  width: number;
+  children: ComponentChildren;
+}
+
+/** Beside the cursor, on the side with more space. */
+function Tip({ children, left, width }: TipProps) {
+  return (
+    <div class={`tip ${left > width / 2 ? 'left' : 'right'}`} aria-hidden="true">
+      {children}
+    </div>
   );
 }
 
@@ -132,8 +195,8 @@ function describe(element: HTMLElement, props: ChartProps): UPlot.Options {
       y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
     },
     axes: [
-      { ...axis, values: (_plot, ticks) => sayTicks(ticks, zone) },
-      { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
+      { ...axis, space: 64, values: (_plot, ticks) => sayTicks(ticks, zone) },
+      { ...axis, size: fitAxis, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       {},
@@ -143,6 +206,12 @@ function describe(element: HTMLElement, props: ChartProps): UPlot.Options {
       })),
     ],
   };
+}
+
+/** As wide as its longest text. */
+function fitAxis(_plot: UPlot, texts: string[] | null): number {
+  const longest = Math.max(0, ...(texts ?? []).map(({ length }) => length));
+  return Math.ceil(longest * CHARACTER_PX) + AXIS_GAP;
 }
 
 function drawLine(fill: string): UPlot.Series {
