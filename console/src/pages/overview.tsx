@@ -1,16 +1,18 @@
 // The endpoints that the session's key may see, those in trouble first.
 import { useId, useState } from 'preact/hooks';
-import { RESOURCES } from '../../../src/wire/routes/routes.ts';
 import { Badge } from '../parts/badge.tsx';
-import { CreatePanel } from '../parts/forms/create-panel.tsx';
+import { CreateButton } from '../parts/forms/create-button.tsx';
+import { useOpenedForm } from '../parts/forms/opened-form.ts';
 import { Empty } from '../parts/list/empty.tsx';
+import { RecordName } from '../parts/list/record-name.tsx';
 import { Table } from '../parts/list/table.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';
-import { sayDuration } from '../parts/time.tsx';
+import { Elapsed } from '../parts/time.tsx';
 import { usePolled } from '../platform/polling.ts';
 import { listBoundEndpoints, may, sessionState } from '../platform/session.ts';
 import { go, hrefOf } from '../routing/location.ts';
+import { CreationForm } from './endpoint/creation-form.tsx';
 import { pathOf } from './endpoint/frame.tsx';
 import { loadOverview, type ShownEndpoint, watchOverview } from './endpoint/overview-rows.ts';
 import { judge } from './endpoint/states.ts';
@@ -20,7 +22,7 @@ const EVERY_MS = 2_000;
 const COLUMNS = [
   { name: 'Endpoint' },
   { name: 'State' },
-  { name: 'Waiting', isNumber: true },
+  { name: 'Queued', isNumber: true },
   { name: 'Oldest', isNumber: true },
   { name: 'Running', isNumber: true },
   { name: 'Jobs/s', isNumber: true },
@@ -36,6 +38,7 @@ export function Page() {
     everyMs: EVERY_MS,
     live: watchOverview(),
   });
+  const { form, open, opened } = useOpenedForm<never>(reload);
   const wanted = search.trim().toLowerCase();
   const shown = (data ?? []).filter(({ id, name }) =>
     `${name} ${id}`.toLowerCase().includes(wanted),
@@ -50,15 +53,15 @@ export function Page() {
           value={search}
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
+        {hasEngine() && may('endpoints:write') && (
+          <CreateButton
+            label="Create an endpoint"
+            isOpen={opened === 'new'}
+            onOpen={() => open('new')}
+          />
+        )}
       </PageHead>
-      {hasEngine() && may('endpoints:write') && (
-        <CreatePanel
-          label="Create an endpoint"
-          path={RESOURCES.endpoints.path}
-          example={{ name: 'my-model', templateId: 'my-model', workersMin: 0, workersMax: 3 }}
-          onCreated={reload}
-        />
-      )}
+      {opened && <CreationForm {...form} />}
       {error && !data && <Problem error={error} onRetry={reload} />}
       {data && data.length === 0 && (may('endpoints:read') ? <NoEndpoints /> : <OpenById />)}
       {shown.length > 0 && (
@@ -81,10 +84,7 @@ function Row({ endpoint }: { endpoint: ShownEndpoint }) {
   const failure = record?.rollout?.state === 'FAILED' ? record.rollout.reason : null;
   return (
     <tr>
-      <th scope="row">
-        <a href={hrefOf(pathOf(id))}>{name}</a>
-        {name !== id && <small class="mono">{id}</small>}
-      </th>
+      <RecordName id={id} name={name} href={hrefOf(pathOf(id))} />
       <td>
         {judgement ? <Badge {...judgement} /> : '–'}
         {failure && <small class="reason">{failure}</small>}
@@ -92,11 +92,17 @@ function Row({ endpoint }: { endpoint: ShownEndpoint }) {
       </td>
       <td class="number">{show(activity?.waiting)}</td>
       <td class="number">
-        {activity?.oldestWaitMs != null ? sayDuration(activity.oldestWaitMs) : '–'}
+        {activity?.oldestWaitMs == null ? '–' : <Elapsed ms={activity.oldestWaitMs} isRunning />}
       </td>
       <td class="number">{show(activity?.running)}</td>
       <td class="number">{show(activity?.jobsPerSecond)}</td>
-      <td class="number">{show(activity?.failedLastHour)}</td>
+      <td class="number">
+        {activity && activity.failedLastHour > 0 ? (
+          <a href={hrefOf(`${pathOf(id)}/jobs?status=FAILED`)}>{show(activity.failedLastHour)}</a>
+        ) : (
+          show(activity?.failedLastHour)
+        )}
+      </td>
       <td class="number">{show(activity && countWorkers(activity.workers))}</td>
     </tr>
   );

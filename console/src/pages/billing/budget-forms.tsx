@@ -1,5 +1,6 @@
 // The forms of a budget: a new one, and its name and limits.
 import type { BudgetRecord } from '../../../../src/client.ts';
+import { EndpointField } from '../../parts/forms/endpoint-field.tsx';
 import { Field } from '../../parts/forms/field.tsx';
 import { FieldsForm, type FieldValues } from '../../parts/forms/fields-form.tsx';
 import { platform } from '../../platform/calls.ts';
@@ -22,7 +23,7 @@ export function CreationForm(props: FormProps) {
     platform.budgets.create({
       ...readLimits(values),
       ...(values.text('userId') && { userId: values.text('userId') }),
-      endpointId: values.text('endpointId') || null,
+      endpointId: values.text('endpoint') || null,
       period: values.text('period') === 'day' ? 'day' : 'month',
     });
   return (
@@ -41,9 +42,10 @@ export function CreationForm(props: FormProps) {
           {(ids) => <input {...ids} name="userId" type="text" />}
         </Field>
       )}
-      <Field label="Endpoint" help="ID or name; empty: all pods, endpoints and volumes of the user">
-        {(ids) => <input {...ids} name="endpointId" type="text" />}
-      </Field>
+      <EndpointField
+        none="All pods, endpoints and volumes"
+        isTyped={isOperator() && may('admin')}
+      />
     </FieldsForm>
   );
 }

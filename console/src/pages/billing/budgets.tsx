@@ -2,6 +2,7 @@
 import type { BudgetRecord } from '../../../../src/client.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
 import { Meter } from '../../parts/figures/meter.tsx';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
@@ -32,7 +33,7 @@ const STATES: Readonly<Record<BudgetRecord['state'], { text: string; tone: Tone;
       text: 'Used up',
       tone: 'bad',
       title:
-        'No new pods and workers start, and no volumes are created, before the next period. Running ones go on',
+        'No new pods or workers start, and no volumes are created, before the next period. Running ones continue',
     },
   };
 
@@ -53,9 +54,11 @@ export function Budgets() {
       <div class="chart-head">
         <h2>Budgets</h2>
         {may('endpoints:write') && (
-          <button type="button" aria-expanded={opened === 'new'} onClick={() => open('new')}>
-            Create a budget
-          </button>
+          <CreateButton
+            label="Create a budget"
+            isOpen={opened === 'new'}
+            onOpen={() => open('new')}
+          />
         )}
       </div>
       {opened === 'new' && <CreationForm {...form} />}
@@ -69,7 +72,7 @@ export function Budgets() {
         )}
         empty={
           <Empty title="No budgets yet" command="millrace budgets create --name month --limit 500">
-            A budget that is used up stops the start of new pods and workers. Create one:
+            When a budget is exhausted, no new pods or workers start. Create one:
           </Empty>
         }
       />

@@ -1,6 +1,7 @@
 // The bill: what pods, endpoints and network volumes cost, by hour or day and by resource, and the budgets.
 import { useState } from 'preact/hooks';
 import type { BillingRecord } from '../../../../src/client.ts';
+import { Id } from '../../parts/copy.tsx';
 import { Chart } from '../../parts/figures/chart.tsx';
 import { Figures } from '../../parts/figures/figures.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
@@ -183,7 +184,11 @@ function Resources({
         <tr key={`${record.kind} ${record.id}`}>
           <th scope="row">
             <Name record={record} />
-            {record.name && <small class="mono">{record.id}</small>}
+            {record.name && record.id && record.id !== record.name && (
+              <small>
+                <Id id={record.id} />
+              </small>
+            )}
           </th>
           <td>{record.kind && KINDS[record.kind].replace(/s$/, '')}</td>
           {withUser && <td>{record.userId ?? '–'}</td>}

@@ -1,5 +1,6 @@
 // The settings of an endpoint that a form shows: where each is in the record, and the change that a form asks for.
 import type { EndpointChange, EndpointRecord } from '../../../../src/client.ts';
+import type { ChoiceList } from '../../parts/forms/choices.tsx';
 
 type Value = string | number | null;
 
@@ -9,6 +10,8 @@ export interface Setting {
   label: string;
   help: string;
   kind: 'number' | 'text';
+  /** What there is to choose from. */
+  choices?: ChoiceList;
   min?: number;
   max?: number;
   /** An empty field means null. */
@@ -65,14 +68,16 @@ export const GROUPS: readonly SettingGroup[] = [
       {
         ...{ name: 'gpuTypeIds', kind: 'text', isOptional: true },
         label: 'GPU types',
-        help: 'IDs from the catalog, the preferred one first, separated by commas; empty: no GPU',
+        choices: 'gpus',
+        help: 'In order of preference',
         read: ({ gpuTypeIds }) => gpuTypeIds.join(', '),
         write: (value) => ({ gpuTypeIds: splitList(String(value ?? '')) }),
       },
       {
         ...{ name: 'networkVolumeId', kind: 'text', isOptional: true },
         label: 'Network volume',
-        help: 'ID or name of the volume that all workers mount; empty: none. A change replaces the workers',
+        choices: 'volumes',
+        help: 'All workers mount it. A change replaces the workers',
         read: ({ networkVolumeId }) => networkVolumeId,
         write: (value) => ({ networkVolumeId: value === null ? null : String(value) }),
       },
@@ -137,7 +142,11 @@ export function readChange(form: FormData, endpoint: EndpointRecord): EndpointCh
   const changes = GROUPS.flatMap(({ settings }) => settings)
     .filter(({ name }) => form.has(name))
     .flatMap(({ name, read, write }) => {
-      const typed = String(form.get(name)).trim();
+      const typed = form
+        .getAll(name)
+        .map((value) => String(value).trim())
+        .filter((value) => value !== '')
+        .join(', ');
       const isSame = typed === String(read(endpoint) ?? '');
       return isSame ? [] : [write(typed === '' ? null : typed)];
     });

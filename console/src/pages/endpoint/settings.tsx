@@ -1,6 +1,7 @@
 // The settings of an endpoint: a form for those that the platform manages, a list for the others.
 import { useState } from 'preact/hooks';
 import type { EndpointRecord } from '../../../../src/client.ts';
+import { ChoiceSelect, GpuSelects, useChoices } from '../../parts/forms/choices.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { Field } from '../../parts/forms/field.tsx';
 import { Problem } from '../../parts/problem.tsx';
@@ -38,7 +39,7 @@ function Settings({ endpoint, reload }: { endpoint: EndpointRecord; reload: () =
     if (!(event.currentTarget instanceof HTMLFormElement)) return;
     const change = readChange(new FormData(event.currentTarget), opened);
     setError(undefined);
-    if (Object.keys(change).length === 0) return setNote('Nothing has changed.');
+    if (Object.keys(change).length === 0) return setNote('No changes.');
     try {
       setOpened(await platform.endpoints.update(endpoint.id, change));
       setNote('Saved.');
@@ -94,23 +95,22 @@ function Removal({ endpoint: { id, name } }: { endpoint: EndpointRecord }) {
         isDangerous
         act={remove}
       >
-        <p>The platform removes its workers, jobs, versions and logs. Nothing brings them back.</p>
+        <p>Its workers, jobs, versions and logs are deleted. This cannot be undone.</p>
       </Confirm>
     </p>
   );
 }
 
 function SettingField({ endpoint, setting }: { setting: Setting; endpoint: EndpointRecord }) {
-  const { help, kind, label, name, read } = setting;
+  const { choices: list, help, kind, label, name, read } = setting;
+  const choices = useChoices(list);
+  const value = String(read(endpoint) ?? '');
   return (
     <Field label={label} help={help}>
       {(ids) => {
-        const given = {
-          ...ids,
-          name,
-          required: !setting.isOptional,
-          defaultValue: String(read(endpoint) ?? ''),
-        };
+        if (choices && list === 'gpus') return <GpuSelects {...{ ...ids, name, choices, value }} />;
+        if (choices) return <ChoiceSelect {...{ ...ids, name, choices, value }} none="None" />;
+        const given = { ...ids, name, required: !setting.isOptional, defaultValue: value };
         return kind === 'text' ? (
           <input type="text" {...given} />
         ) : (

@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, NewKey } from '../../../../src/client.ts';
 import { SCOPES } from '../../../../src/wire/routes/scopes.ts';
+import { EndpointField } from '../../parts/forms/endpoint-field.tsx';
 import { Field } from '../../parts/forms/field.tsx';
 import { FormActions } from '../../parts/forms/form-actions.tsx';
 import { Problem } from '../../parts/problem.tsx';
@@ -36,10 +37,8 @@ export function KeyForm({ onCancel, onCreated }: KeyFormProps) {
         <Field label="Name">
           {(ids) => <input {...ids} name="name" type="text" required maxLength={200} />}
         </Field>
-        <Field label="Endpoint" help="ID or name; empty: all endpoints">
-          {(ids) => <input {...ids} name="endpoint" type="text" />}
-        </Field>
-        <Field label="Expires after, days" help="Empty: as the key that you are signed in with">
+        <EndpointField none="All endpoints" />
+        <Field label="Expires after, days" help="Empty: same expiry as your key">
           {(ids) => <input {...ids} name="days" type="number" min={1} max={3_650} />}
         </Field>
         <fieldset class="scopes">

@@ -3,12 +3,14 @@ import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, KeyRecord } from '../../../../src/client.ts';
 import { Copy } from '../../parts/copy.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
 import { RecordName } from '../../parts/list/record-name.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
+import { useEndpointNames } from '../../platform/endpoint-names.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may, sessionState } from '../../platform/session.ts';
 import { KeyForm } from './key-form.tsx';
@@ -39,10 +41,8 @@ export function Page() {
   return (
     <>
       <PageHead title="Keys">
-        {may('keys:write') && !isOpen && (
-          <button type="button" class="primary" onClick={() => setOpen(true)}>
-            Create a key
-          </button>
+        {may('keys:write') && (
+          <CreateButton label="Create a key" isOpen={isOpen} onOpen={() => setOpen(true)} />
         )}
       </PageHead>
       {issued && <NewKey issued={issued} onDone={() => setIssued(undefined)} />}
@@ -82,6 +82,7 @@ interface RowProps {
 
 function Row({ onIssued, record, reload }: RowProps) {
   const { createdAt, expiresAt, id, name, scopes, userId } = record;
+  const nameOf = useEndpointNames();
   const state = sessionState.read();
   const isOwn = state.kind === 'open' && state.session.key?.id === id;
   const rotate = async () => onIssued(await platform.keys.rotate(id));
@@ -92,7 +93,15 @@ function Row({ onIssued, record, reload }: RowProps) {
   return (
     <tr>
       <RecordName id={id} name={name} />
-      <td>{scopes.join(', ')}</td>
+      <td>
+        <ul>
+          {scopes.map((scope) => (
+            <li key={scope} title={scope}>
+              <code>{scope.replace(/(?<=:)ep_.+/, nameOf)}</code>
+            </li>
+          ))}
+        </ul>
+      </td>
       <td>{userId}</td>
       <td class="nowrap">
         <Time at={createdAt} />

@@ -1,5 +1,6 @@
 // The network volumes: list, create, change and delete. Those of the operator's catalog file are fixed.
 import type { NetworkVolumeRecord } from '../../../../src/client.ts';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
@@ -34,9 +35,11 @@ export function Page() {
     <>
       <PageHead title="Network volumes">
         {may('pods:write') && (
-          <button type="button" aria-expanded={opened === 'new'} onClick={() => open('new')}>
-            Create a volume
-          </button>
+          <CreateButton
+            label="Create a volume"
+            isOpen={opened === 'new'}
+            onOpen={() => open('new')}
+          />
         )}
       </PageHead>
       {opened === 'new' && <CreationForm {...form} />}

@@ -3,13 +3,17 @@ import { useState } from 'preact/hooks';
 import type { PodRecord } from '../../../../src/client.ts';
 import { RESOURCES } from '../../../../src/wire/routes/routes.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { CreatePanel } from '../../parts/forms/create-panel.tsx';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
+import { useOpenedForm } from '../../parts/forms/opened-form.ts';
+import { RecordForm } from '../../parts/forms/record-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
 import { Table } from '../../parts/list/table.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
+import { POD_TONES, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
+import { useEndpointNames } from '../../platform/endpoint-names.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may, sessionState } from '../../platform/session.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
@@ -21,13 +25,14 @@ const COLUMNS = [
   { name: 'Status' },
   { name: 'Endpoint' },
   { name: 'Device' },
-  { name: 'USD/h', isNumber: true },
+  { name: 'Per hour', isNumber: true },
   { name: 'Created' },
 ];
 
 export function Page() {
   const [withEnded, setWithEnded] = useState(false);
   const [search, setSearch] = useState('');
+  const nameOf = useEndpointNames();
   const state = sessionState.read();
   const hasEngine = state.kind === 'open' && state.session.platform.engine !== null;
   const polled = usePolled({
@@ -37,6 +42,7 @@ export function Page() {
     everyMs: 3_000,
     live: hasEngine ? liveFrom([TOPICS.pods()], ({ pods }) => pods) : undefined,
   });
+  const { form, open, opened } = useOpenedForm<never>(polled.reload);
   const wanted = search.trim().toLowerCase();
   const shown = (polled.data ?? [])
     .filter(({ status }) => withEnded || status !== 'TERMINATED')
@@ -46,7 +52,7 @@ export function Page() {
       <PageHead title="Pods">
         <label class="check">
           <input type="checkbox" checked={withEnded} onChange={() => setWithEnded(!withEnded)} />{' '}
-          With terminated ones
+          Show terminated
         </label>
         <input
           type="search"
@@ -55,18 +61,22 @@ export function Page() {
           value={search}
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
+        {hasEngine && may('pods:write') && (
+          <CreateButton label="Create a pod" isOpen={opened === 'new'} onOpen={() => open('new')} />
+        )}
       </PageHead>
-      {hasEngine && may('pods:write') && (
-        <CreatePanel
+      {opened && (
+        <RecordForm
           label="Create a pod"
+          method="POST"
           path={RESOURCES.pods.path}
-          example={{
+          initial={{
             name: 'notebook',
             image: 'registry.example.com/notebook:1',
             ports: ['8888/http'],
             cpu: { id: 'cpu', vcpuCount: 2, memory: 4 },
           }}
-          onCreated={polled.reload}
+          {...form}
         />
       )}
       <LoadProblem polled={polled} />
@@ -83,7 +93,7 @@ export function Page() {
       {shown.length > 0 && (
         <Table label="Pods" columns={COLUMNS}>
           {shown.map((pod) => (
-            <Row key={pod.id} pod={pod} />
+            <Row key={pod.id} pod={pod} nameOf={nameOf} />
           ))}
         </Table>
       )}
@@ -91,21 +101,18 @@ export function Page() {
   );
 }
 
-function Row({ pod }: { pod: PodRecord }) {
+function Row({ nameOf, pod }: { pod: PodRecord; nameOf: (id: string) => string }) {
   const { cost, createdAt, endpointId, id, name, reason, status } = pod;
   return (
     <tr>
-      <th scope="row">
-        <a href={hrefOf(`/pods/${id}`)}>{name}</a>
-        <small class="mono">{id}</small>
-      </th>
+      <RecordName id={id} name={name} href={hrefOf(`/pods/${id}`)} />
       <td>
         <Badge text={sayPodStatus(status)} tone={POD_TONES[status]} />
         {reason && <small class="reason">{reason}</small>}
       </td>
-      <td>{endpointId ? <a href={hrefOf(pathOf(endpointId))}>{endpointId}</a> : '–'}</td>
+      <td>{endpointId ? <a href={hrefOf(pathOf(endpointId))}>{nameOf(endpointId)}</a> : '–'}</td>
       <td>{sayDevice(pod)}</td>
-      <td class="number">{cost.toFixed(2)}</td>
+      <td class="number">{sayUsd(cost)}</td>
       <td class="nowrap">
         <Time at={createdAt} />
       </td>

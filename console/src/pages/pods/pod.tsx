@@ -6,9 +6,10 @@ import { Figures } from '../../parts/figures/figures.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { LogFrame } from '../../parts/log-frame.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
+import { POD_TONES, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
+import { useEndpointNames } from '../../platform/endpoint-names.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
@@ -28,6 +29,7 @@ export function Page({ parameters: { pod: id = '' } }: PageProps) {
     <>
       <PageHead
         title={pod?.name ?? id}
+        id={pod?.id}
         crumbs={[{ name: 'Pods', path: '/pods' }]}
         badge={pod && <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />}
       >
@@ -95,13 +97,14 @@ function Actions({ pod, reload }: { pod: PodRecord; reload: () => void }) {
 function State({ pod }: { pod: PodRecord }) {
   const { cost, disk, endpointId, env, image, ports, reason, runtime } = pod;
   const names = Object.keys(env);
+  const nameOf = useEndpointNames();
   return (
     <>
       {reason && <p class="note">{reason}</p>}
       <Figures
         figures={[
           { name: 'Device', value: sayDevice(pod) },
-          { name: 'USD per hour', value: cost.toFixed(2) },
+          { name: 'Per hour', value: sayUsd(cost) },
           ...(runtime?.uptime === undefined
             ? []
             : [{ name: 'Up for', value: sayDuration(runtime.uptime * 1_000) }]),
@@ -115,15 +118,13 @@ function State({ pod }: { pod: PodRecord }) {
         ]}
       />
       <dl class="facts">
-        <dt>ID</dt>
-        <dd class="mono">{pod.id}</dd>
         <dt>Image</dt>
         <dd class="mono">{image}</dd>
         {endpointId && (
           <>
             <dt>Endpoint</dt>
             <dd>
-              <a href={hrefOf(pathOf(endpointId))}>{endpointId}</a>
+              <a href={hrefOf(pathOf(endpointId))}>{nameOf(endpointId)}</a>
             </dd>
           </>
         )}

@@ -1,5 +1,6 @@
 // The logins of registries: list, create, change and delete. No answer of the platform has a secret.
 import type { RegistryRecord } from '../../../../src/client.ts';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
@@ -32,9 +33,11 @@ export function Page() {
     <>
       <PageHead title="Registries">
         {may('pods:write') && (
-          <button type="button" aria-expanded={opened === 'new'} onClick={() => open('new')}>
-            Create a login
-          </button>
+          <CreateButton
+            label="Create a login"
+            isOpen={opened === 'new'}
+            onOpen={() => open('new')}
+          />
         )}
       </PageHead>
       {opened === 'new' && <CreationForm {...form} />}

@@ -1,8 +1,8 @@
 // The templates of pods and workers: list, create, change and delete.
-import { useState } from 'preact/hooks';
 import type { TemplateRecord } from '../../../../src/client.ts';
 import { RESOURCES } from '../../../../src/wire/routes/routes.ts';
-import { CreatePanel } from '../../parts/forms/create-panel.tsx';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
+import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { RecordForm } from '../../parts/forms/record-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
@@ -17,7 +17,7 @@ import { may } from '../../platform/session.ts';
 const COLUMNS = [
   { name: 'Template' },
   { name: 'Image' },
-  { name: 'Handler or arguments' },
+  { name: 'Command' },
   { name: 'Version', isNumber: true },
   { name: 'Created' },
   { name: 'Actions', isHidden: true },
@@ -26,38 +26,42 @@ const COLUMNS = [
 const { path } = RESOURCES.templates;
 
 export function Page() {
-  const [edited, setEdited] = useState<TemplateRecord>();
   const polled = usePolled({
     key: 'templates',
     load: async (signal) => (await platform.templates.page({ limit: 1_000, signal })).items,
     everyMs: 10_000,
   });
   const { reload } = polled;
-  const closeForm = () => setEdited(undefined);
+  const { form, open, opened } = useOpenedForm<TemplateRecord>(reload);
   return (
     <>
-      <PageHead title="Templates" />
-      {may('endpoints:write') && !edited && (
-        <CreatePanel
+      <PageHead title="Templates">
+        {may('endpoints:write') && (
+          <CreateButton
+            label="Create a template"
+            isOpen={opened === 'new'}
+            onOpen={() => open('new')}
+          />
+        )}
+      </PageHead>
+      {opened === 'new' && (
+        <RecordForm
           label="Create a template"
+          method="POST"
           path={path}
-          example={{ name: 'my-model', image: 'registry.example.com/my-model:1', env: {} }}
-          onCreated={reload}
+          initial={{ name: 'my-model', image: 'registry.example.com/my-model:1', env: {} }}
+          {...form}
         />
       )}
-      {edited && (
+      {opened && opened !== 'new' && (
         <RecordForm
-          key={edited.id}
-          label={`Change the template ${edited.name}`}
+          key={opened.id}
+          label={`Change the template ${opened.name}`}
           method="PATCH"
-          path={`${path}/${edited.id}`}
+          path={`${path}/${opened.id}`}
           documentedPath={`${path}/{template}`}
-          initial={pickChangeable(edited)}
-          onDone={() => {
-            closeForm();
-            reload();
-          }}
-          onBack={closeForm}
+          initial={pickChangeable(opened)}
+          {...form}
         />
       )}
       <List
@@ -69,7 +73,7 @@ export function Page() {
             key={template.id}
             template={template}
             reload={reload}
-            onEdit={() => setEdited(template)}
+            onEdit={() => open(template)}
           />
         )}
         empty={

@@ -9,6 +9,8 @@ export interface FieldValues {
   /** Trimmed; empty if the form has no field with this name. */
   text: (name: string) => string;
   number: (name: string) => number;
+  /** Of all fields with this name, without empty ones. */
+  all: (name: string) => string[];
   /** As it was typed, with its spaces. */
   secret: (name: string) => string;
 }
@@ -61,5 +63,10 @@ export function FieldsForm(props: FieldsFormProps) {
 function readFields(data: FormData): FieldValues {
   const secret = (name: string) => String(data.get(name) ?? '');
   const text = (name: string) => secret(name).trim();
-  return { secret, text, number: (name) => Number(text(name)) };
+  const all = (name: string) =>
+    data
+      .getAll(name)
+      .map(String)
+      .filter((value) => value !== '');
+  return { secret, text, all, number: (name) => Number(text(name)) };
 }

@@ -20,8 +20,8 @@ interface RecordFormProps {
 }
 
 const TEXTS = {
-  POST: { submit: 'Create', rest: 'Left-out fields get their default.' },
-  PATCH: { submit: 'Save', rest: 'Left-out fields keep their value.' },
+  POST: { submit: 'Create', rest: 'Omitted fields use their defaults.' },
+  PATCH: { submit: 'Save', rest: 'Omitted fields keep their values.' },
 } as const;
 
 export function RecordForm(props: RecordFormProps) {

@@ -1,0 +1,99 @@
+// Selects for what the platform has: GPU types, network volumes, templates.
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+
+interface Choice {
+  id: string;
+  name: string;
+}
+
+const MOST = { limit: 1_000 };
+
+const LISTS = {
+  gpus: {
+    isAllowed: () => may('endpoints:read'),
+    load: async (signal: AbortSignal): Promise<Choice[]> =>
+      (await platform.catalog.gpus.page({ ...MOST, signal })).items.map(({ id }) => ({
+        id,
+        name: id,
+      })),
+  },
+  volumes: {
+    isAllowed: () => may('pods:read'),
+    load: async (signal: AbortSignal): Promise<Choice[]> =>
+      (await platform.networkVolumes.page({ ...MOST, signal })).items,
+  },
+  templates: {
+    isAllowed: () => may('endpoints:read'),
+    load: async (signal: AbortSignal): Promise<Choice[]> =>
+      (await platform.templates.page({ ...MOST, signal })).items,
+  },
+} as const;
+export type ChoiceList = keyof typeof LISTS;
+
+/** Undefined until they are known, and if the key may not list them. */
+export function useChoices(list: ChoiceList | undefined): readonly Choice[] | undefined {
+  return usePolled({
+    key: `choices ${list}`,
+    load: async (signal) =>
+      list && LISTS[list].isAllowed() ? await LISTS[list].load(signal) : undefined,
+    everyMs: null,
+  }).data;
+}
+
+interface ChoiceSelectProps {
+  choices: readonly Choice[];
+  name: string;
+  /** What no choice means; without it, one is required. */
+  none?: string | undefined;
+  value?: string | undefined;
+  id?: string;
+  'aria-describedby'?: string | undefined;
+  'aria-label'?: string;
+}
+
+export function ChoiceSelect({ choices, none, value = '', ...given }: ChoiceSelectProps) {
+  // What is set stays a choice, although it may be gone.
+  const isGone = value !== '' && !choices.some(({ id }) => id === value);
+  return (
+    <select {...given} required={none === undefined}>
+      {(none !== undefined || value === '') && <option value="">{none ?? 'Choose…'}</option>}
+      {isGone && (
+        <option value={value} selected>
+          {value}
+        </option>
+      )}
+      {choices.map(({ id, name }) => (
+        <option key={id} value={id} selected={id === value}>
+          {name}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+const ORDER = ['First', 'Second', 'Third'];
+
+/** One select for each GPU type in order of preference, and one more. Their values are all those of the name. */
+export function GpuSelects({
+  choices,
+  name,
+  value,
+  ...ids
+}: ChoiceSelectProps & { value: string }) {
+  const set = value === '' ? [] : value.split(', ');
+  const count = Math.max(set.length, Math.min(choices.length, ORDER.length));
+  return (
+    <span class="selects">
+      {Array.from({ length: count }, (_, index) => (
+        <ChoiceSelect
+          key={ORDER[index] ?? index}
+          {...(index === 0 ? ids : { 'aria-label': `${ORDER[index] ?? 'Further'} GPU type` })}
+          {...{ choices, name, value: set[index] }}
+          none={index === 0 ? 'No GPU' : '–'}
+        />
+      ))}
+    </span>
+  );
+}
