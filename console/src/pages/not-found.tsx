@@ -1,13 +1,15 @@
 // For a path that names no page.
-import { hrefOf } from '../routing/location.ts';
+import { Empty } from '../parts/list/empty.tsx';
+import { PageHead } from '../parts/page-head.tsx';
+import { hrefOf, place } from '../routing/location.ts';
 
 export function Page() {
   return (
-    <div class="empty">
-      <h1>Page not found</h1>
-      <p>
-        This address names no page of the console. <a href={hrefOf('/')}>Open the overview</a>.
-      </p>
-    </div>
+    <>
+      <PageHead title="Page not found" />
+      <Empty title={`No page has the address ${place.read().path}`}>
+        Check the address, or <a href={hrefOf('/')}>open the overview</a>.
+      </Empty>
+    </>
   );
 }

@@ -11,5 +11,6 @@ export function sayBytes(bytes: number): string {
     unit += 1;
   }
   const digits = unit === 0 || value >= 100 ? 0 : 1;
-  return `${value.toFixed(digits)} ${UNITS[unit]}`;
+  const bounds = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return `${value.toLocaleString(undefined, bounds)} ${UNITS[unit]}`;
 }

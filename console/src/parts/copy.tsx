@@ -1,9 +1,9 @@
-// Copies a text to the clipboard and says so.
+// Copies a text to the clipboard and says so; and IDs, which are short, with a button that copies the whole.
 import { useState } from 'preact/hooks';
 
 const SHOWN_MS = 2_000;
 
-export function Copy({ label = 'Copy', text }: { text: string; label?: string }) {
+function useCopy(text: string) {
   const [note, setNote] = useState('');
   const copy = async () => {
     try {
@@ -14,6 +14,11 @@ export function Copy({ label = 'Copy', text }: { text: string; label?: string })
     }
     setTimeout(() => setNote(''), SHOWN_MS);
   };
+  return { copy, note };
+}
+
+export function Copy({ label = 'Copy', text }: { text: string; label?: string }) {
+  const { copy, note } = useCopy(text);
   return (
     <>
       <button type="button" onClick={copy}>
@@ -23,5 +28,35 @@ export function Copy({ label = 'Copy', text }: { text: string; label?: string })
         {note}
       </span>
     </>
+  );
+}
+
+/** Of a generated ID, its end is shown: IDs that were made in one second begin alike. */
+const GENERATED = /[\da-f]{8}(?:-[\da-f]{4}){3}-([\da-f]{12})$/;
+
+export function Id({ href, id }: { id: string; href?: string }) {
+  const { copy, note } = useCopy(id);
+  const shown = GENERATED.exec(id)?.[1] ?? id;
+  const look = shown === id ? undefined : 'short';
+  return (
+    <span class="id mono" title={id}>
+      {href === undefined ? (
+        <span class={look}>{shown}</span>
+      ) : (
+        <a class={look} href={href} aria-label={id}>
+          {shown}
+        </a>
+      )}
+      <button
+        type="button"
+        class={note ? 'copy done' : 'copy'}
+        aria-label={`Copy ${id}`}
+        title="Copy"
+        onClick={copy}
+      />
+      <span role="status" class="visually-hidden">
+        {note}
+      </span>
+    </span>
   );
 }

@@ -1,6 +1,8 @@
 // The head of a page: where it is, its title, and what can be done with the whole of it.
 import type { ComponentChildren } from 'preact';
+import { useEffect } from 'preact/hooks';
 import { hrefOf } from '../routing/location.ts';
+import { Id } from './copy.tsx';
 
 export interface Crumb {
   name: string;
@@ -9,6 +11,10 @@ export interface Crumb {
 
 interface PageHeadProps {
   title: string;
+  /** Of the browser's tab, before the title. */
+  tab?: string | undefined;
+  /** Under its name, which is the title. */
+  id?: string | undefined;
   crumbs?: readonly Crumb[];
   /** Behind the title: a state. */
   badge?: ComponentChildren;
@@ -16,7 +22,10 @@ interface PageHeadProps {
   children?: ComponentChildren;
 }
 
-export function PageHead({ badge, children, crumbs = [], title }: PageHeadProps) {
+export function PageHead({ badge, children, crumbs = [], id, tab, title }: PageHeadProps) {
+  useEffect(() => {
+    document.title = `${tab ? `${tab} · ` : ''}${title} · Millrace`;
+  }, [tab, title]);
   return (
     <div class="page-head">
       {crumbs.length > 0 && (
@@ -32,6 +41,7 @@ export function PageHead({ badge, children, crumbs = [], title }: PageHeadProps)
       )}
       <div class="title">
         <h1>{title}</h1>
+        {id !== undefined && id !== title && <Id id={id} />}
         {badge}
         {children && <div class="actions">{children}</div>}
       </div>

@@ -11,6 +11,17 @@ export const POD_TONES: Readonly<Record<PodStatus, Tone>> = {
   TERMINATED: 'plain',
 };
 
+const USD = new Intl.NumberFormat(undefined, {
+  ...{ style: 'currency', currency: 'USD', currencyDisplay: 'narrowSymbol' },
+  minimumFractionDigits: 2,
+  maximumFractionDigits: 4,
+});
+
+/** `$0.75`: an amount, or a price of an hour. */
+export function sayUsd(amount: number): string {
+  return USD.format(amount);
+}
+
 export function sayPodStatus(status: PodStatus): string {
   return status[0] + status.slice(1).toLowerCase();
 }

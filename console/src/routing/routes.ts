@@ -1,4 +1,4 @@
-// The pages: path, title and the module of each. A page is loaded when it is first opened.
+// The pages: the path and the module of each. A page is loaded when it is first opened.
 import type { ComponentType } from 'preact';
 
 /** Values of the path's `:name` segments, decoded. */
@@ -11,73 +11,33 @@ export interface PageProps {
 
 export interface PageRoute {
   path: string;
-  title: (parameters: Parameters) => string;
   load: () => Promise<{ Page: ComponentType<PageProps> }>;
 }
 
 export const ROUTES: readonly PageRoute[] = [
-  { path: '/', title: () => 'Overview', load: () => import('../pages/overview.tsx') },
-  {
-    path: '/endpoints/:endpoint',
-    title: nameEndpoint,
-    load: () => import('../pages/endpoint/state.tsx'),
-  },
-  {
-    path: '/endpoints/:endpoint/playground',
-    title: (parameters) => `Playground of ${nameEndpoint(parameters)}`,
-    load: () => import('../pages/playground/page.tsx'),
-  },
-  {
-    path: '/endpoints/:endpoint/jobs',
-    title: (parameters) => `Jobs of ${nameEndpoint(parameters)}`,
-    load: () => import('../pages/jobs/page.tsx'),
-  },
-  {
-    path: '/endpoints/:endpoint/jobs/:job',
-    title: ({ job = '' }) => `Job ${job}`,
-    load: () => import('../pages/job/page.tsx'),
-  },
-  {
-    path: '/endpoints/:endpoint/versions',
-    title: (parameters) => `Versions of ${nameEndpoint(parameters)}`,
-    load: () => import('../pages/endpoint/versions.tsx'),
-  },
-  {
-    path: '/endpoints/:endpoint/settings',
-    title: (parameters) => `Settings of ${nameEndpoint(parameters)}`,
-    load: () => import('../pages/endpoint/settings.tsx'),
-  },
-  { path: '/pods', title: () => 'Pods', load: () => import('../pages/pods/list.tsx') },
-  {
-    path: '/pods/:pod',
-    title: ({ pod = '' }) => `Pod ${pod}`,
-    load: () => import('../pages/pods/pod.tsx'),
-  },
-  {
-    path: '/templates',
-    title: () => 'Templates',
-    load: () => import('../pages/templates/page.tsx'),
-  },
-  {
-    path: '/network-volumes',
-    title: () => 'Network volumes',
-    load: () => import('../pages/network-volumes/page.tsx'),
-  },
-  {
-    path: '/registries',
-    title: () => 'Registries',
-    load: () => import('../pages/registries/page.tsx'),
-  },
-  { path: '/billing', title: () => 'Billing', load: () => import('../pages/billing/page.tsx') },
-  { path: '/catalog', title: () => 'Catalog', load: () => import('../pages/catalog/page.tsx') },
-  { path: '/limits', title: () => 'Limits', load: () => import('../pages/limits/page.tsx') },
-  { path: '/nodes', title: () => 'Nodes', load: () => import('../pages/nodes/page.tsx') },
-  { path: '/keys', title: () => 'Keys', load: () => import('../pages/keys/page.tsx') },
+  { path: '/', load: () => import('../pages/overview.tsx') },
+  { path: '/endpoints/:endpoint', load: () => import('../pages/endpoint/state.tsx') },
+  { path: '/endpoints/:endpoint/playground', load: () => import('../pages/playground/page.tsx') },
+  { path: '/endpoints/:endpoint/jobs', load: () => import('../pages/jobs/page.tsx') },
+  { path: '/endpoints/:endpoint/jobs/:job', load: () => import('../pages/job/page.tsx') },
+  { path: '/endpoints/:endpoint/versions', load: () => import('../pages/endpoint/versions.tsx') },
+  { path: '/endpoints/:endpoint/settings', load: () => import('../pages/endpoint/settings.tsx') },
+  { path: '/failed-jobs', load: () => import('../pages/failed-jobs.tsx') },
+  { path: '/pods', load: () => import('../pages/pods/list.tsx') },
+  { path: '/pods/:pod', load: () => import('../pages/pods/pod.tsx') },
+  { path: '/templates', load: () => import('../pages/templates/page.tsx') },
+  { path: '/network-volumes', load: () => import('../pages/network-volumes/page.tsx') },
+  { path: '/registries', load: () => import('../pages/registries/page.tsx') },
+  { path: '/billing', load: () => import('../pages/billing/page.tsx') },
+  { path: '/catalog', load: () => import('../pages/catalog/page.tsx') },
+  { path: '/limits', load: () => import('../pages/limits/page.tsx') },
+  { path: '/nodes', load: () => import('../pages/nodes/page.tsx') },
+  { path: '/keys', load: () => import('../pages/keys/page.tsx') },
 ];
 
 const NOT_FOUND: PageRoute = {
   path: '',
-  title: () => 'Page not found',
+
   load: () => import('../pages/not-found.tsx'),
 };
 
@@ -87,10 +47,6 @@ export function findRoute(path: string): { route: PageRoute; parameters: Paramet
     if (parameters) return { route, parameters };
   }
   return { route: NOT_FOUND, parameters: {} };
-}
-
-function nameEndpoint({ endpoint = '' }: Parameters): string {
-  return endpoint;
 }
 
 function matchPath(pattern: string, path: string): Parameters | undefined {

@@ -42,10 +42,6 @@ function Frame({ session }: { session: Session }) {
   const { path, query } = useStore(place);
   const link = useStore(connection);
   const { parameters, route } = findRoute(path);
-  const title = route.title(parameters);
-  useEffect(() => {
-    document.title = `${title} · Millrace`;
-  }, [title]);
   return (
     <>
       <a class="skip" href="#main">

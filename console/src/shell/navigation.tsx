@@ -22,6 +22,7 @@ const GROUPS: readonly { name?: string; entries: readonly Entry[] }[] = [
         name: 'Overview',
         isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
       },
+      { path: '/failed-jobs', name: 'Failed jobs', isShown: () => mayAnywhere('jobs:read') },
     ],
   },
   {

@@ -7,7 +7,7 @@ import { hrefOf } from '../routing/location.ts';
 
 const NOTES = {
   new: undefined,
-  ended: 'Your session has ended. Sign in again to go on.',
+  ended: 'Your session has ended. Sign in again to continue.',
   signedOut: 'You are signed out.',
 } as const;
 
@@ -60,8 +60,8 @@ export function SignInPage({ why }: { why: keyof typeof NOTES }) {
       </form>
       {error && <Problem error={error} />}
       <p class="muted">
-        The platform wrote the first admin key to the key file at its first start. Create a key with
-        fewer scopes: <code>millrace keys create --name console --scope jobs:read</code>
+        Use the admin key from your key file, or create a limited one:{' '}
+        <code>millrace keys create --name console --scope jobs:read</code>
       </p>
     </main>
   );

@@ -36,7 +36,7 @@ export function describePlayground(world: () => World): void {
         await result(page).getByText('First chunk').waitFor();
         await expectAccessible(page);
         await page.reload();
-        await page.getByText('Earlier tries in this tab').waitFor();
+        await page.getByText('Recent runs in this tab').waitFor();
       });
     });
 

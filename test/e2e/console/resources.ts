@@ -86,11 +86,13 @@ export function describeResources(world: () => World): void {
       await admin().templates.create({ name: 'for-endpoint', image: 'none', args: 'sleep 600' });
       await visit(world(), '/', async (page) => {
         await page.getByRole('button', { name: 'Create an endpoint' }).click();
-        const endpoint = { name: 'made-here', templateId: 'for-endpoint', workersMax: 1 };
-        await page.getByLabel('Create an endpoint (JSON)').fill(JSON.stringify(endpoint));
+        await page.locator('input[name=name]:focus').fill('made-here');
+        await page.getByLabel('Template').selectOption('for-endpoint');
+        await page.getByLabel('Maximum workers').fill('1');
+        await expectAccessible(page);
         await page.getByRole('button', { name: 'Create', exact: true }).click();
-        await page.getByRole('link', { name: 'made-here' }).click();
-        await page.getByText('Scaling decisions').waitFor();
+        await page.getByRole('heading', { name: 'made-here' }).waitFor();
+        await page.getByRole('heading', { name: 'Scaling decisions' }).waitFor();
         await page.getByRole('link', { name: 'Versions' }).click();
         await page.getByText('No versions yet').waitFor();
         await page.getByRole('link', { name: 'Settings' }).click();
@@ -141,9 +143,11 @@ export function describeResources(world: () => World): void {
         '/',
         async (page) => {
           const names = page.getByRole('navigation', { name: 'Main' }).getByRole('link');
-          await expect.poll(() => names.allTextContents()).toEqual(['Overview', 'Limits']);
+          await expect
+            .poll(() => names.allTextContents())
+            .toEqual(['Overview', 'Failed jobs', 'Limits']);
           await page.getByRole('link', { name: ENDPOINT, exact: true }).click();
-          await page.getByRole('link', { name: 'Jobs' }).click();
+          await page.getByRole('link', { name: 'Jobs', exact: true }).click();
           await page.getByLabel('Status').waitFor();
           await expectAccessible(page);
         },

@@ -83,7 +83,7 @@ function Plots({ isPriced, series }: { series: EndpointSeriesRecord; isPriced: b
         times={times}
         format={plain}
         lines={[
-          { name: 'Waiting', color: '--warn', values: line((p) => p.queued) },
+          { name: 'Queued', color: '--warn', values: line((p) => p.queued) },
           { name: 'Running', color: '--accent', values: line((p) => p.running) },
         ]}
       />

@@ -8,7 +8,7 @@ import { liveFrom, TOPICS } from '../../platform/topics.ts';
 const COLUMNS = [
   { name: 'When' },
   { name: 'Reason' },
-  { name: 'Waiting', isNumber: true },
+  { name: 'Queued', isNumber: true },
   { name: 'Running', isNumber: true },
   { name: 'Workers', isNumber: true },
   { name: 'Wanted', isNumber: true },
@@ -29,7 +29,7 @@ export function Decisions({ id }: { id: string }) {
     <section>
       <h2>Scaling decisions</h2>
       {data.length === 0 ? (
-        <p class="muted">The scaler has decided nothing yet.</p>
+        <p class="muted">No scaling decisions yet.</p>
       ) : (
         <Table label="Scaling decisions" columns={COLUMNS}>
           {data.map(({ at, input, reason, want }) => (

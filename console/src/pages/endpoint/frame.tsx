@@ -35,17 +35,21 @@ interface FrameProps {
 
 export function EndpointFrame({ actions, children, endpoint, id, state, tab }: FrameProps) {
   const base = pathOf(id);
+  const path = tab ? `${base}/${tab}` : base;
+  const tabs = listTabs(id, endpoint);
   const judgement = judge(state, endpoint);
   return (
     <>
       <PageHead
         title={endpoint?.name ?? id}
+        id={endpoint?.id}
+        tab={tab === '' ? undefined : tabs.find((each) => each.path === path)?.name}
         crumbs={[{ name: 'Overview', path: '/' }]}
         badge={judgement && <Badge {...judgement} />}
       >
         {actions}
       </PageHead>
-      <Tabs label="Endpoint" path={tab ? `${base}/${tab}` : base} tabs={listTabs(id, endpoint)} />
+      <Tabs label="Endpoint" path={path} tabs={tabs} />
       {children}
     </>
   );

@@ -2,6 +2,7 @@
 import { callOf } from '../../../../src/client/api-caller.ts';
 import type { JobList } from '../../../../src/client.ts';
 import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
+import { Id } from '../../parts/copy.tsx';
 import { Table } from '../../parts/list/table.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
@@ -48,9 +49,7 @@ export function JobLinks({ endpoint, jobs }: { endpoint: string; jobs: readonly 
     <ul class="job-links">
       {jobs.slice(0, MAX_LINKS).map((job) => (
         <li key={job}>
-          <a class="mono" href={hrefOf(`${pathOf(endpoint)}/jobs/${encodeURIComponent(job)}`)}>
-            {job}
-          </a>
+          <Id id={job} href={hrefOf(`${pathOf(endpoint)}/jobs/${encodeURIComponent(job)}`)} />
         </li>
       ))}
       {rest > 0 && <li>and {rest.toLocaleString()} more</li>}
@@ -68,8 +67,11 @@ export function RunningJobs({ id }: { id: string }) {
     <Table label="Busy workers" columns={COLUMNS}>
       {[...data].map(([worker, jobs]) => (
         <tr key={worker}>
-          <th scope="row" class="mono">
-            <a href={hrefOf(`${pathOf(id)}/jobs?worker=${encodeURIComponent(worker)}`)}>{worker}</a>
+          <th scope="row">
+            <Id
+              id={worker}
+              href={hrefOf(`${pathOf(id)}/jobs?worker=${encodeURIComponent(worker)}`)}
+            />
           </th>
           <td>
             <JobLinks endpoint={id} jobs={jobs} />

@@ -25,7 +25,9 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
       )}
       {state?.activity?.waitReason && <Waits reason={state.activity.waitReason} />}
       {state?.health && <Charts id={id} isPriced={isManaged} />}
-      {isManaged && may('pods:read') && <Workers id={id} />}
+      {isManaged && may('pods:read') && (
+        <Workers id={id} canStart={state.endpoint.workersMax > 0} />
+      )}
       {isManaged && <Decisions id={id} />}
       {state && !isManaged && <Unmanaged state={state} />}
       {state && !isManaged && may('jobs:read', id) && <RunningJobs id={id} />}
@@ -57,7 +59,7 @@ function Counts({ state: { health } }: { state: EndpointState }) {
   return (
     <Figures
       figures={[
-        { name: 'Waiting', value: count(jobs.inQueue) },
+        { name: 'Queued', value: count(jobs.inQueue) },
         { name: 'Running', value: count(jobs.inProgress) },
         { name: 'Completed', value: count(jobs.completed) },
         { name: 'Failed', value: count(jobs.failed), isBad: jobs.failed > 0 },

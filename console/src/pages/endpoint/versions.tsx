@@ -87,7 +87,7 @@ function Row({ endpoint, reload, version }: RowProps) {
         <Time at={createdAt} />
       </td>
       <td class="number">
-        {isRunning && <Badge text="Runs" tone="good" />}
+        {isRunning && <Badge text="Running" tone="good" />}
         {!isRunning && may('endpoints:write', endpoint.id) && (
           <Confirm
             label={label}

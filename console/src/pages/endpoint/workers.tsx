@@ -1,8 +1,9 @@
 // The pods that are workers of an endpoint.
 import type { PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
 import { Table } from '../../parts/list/table.tsx';
-import { POD_TONES, sayDevice, sayPodStatus } from '../../parts/pod-status.ts';
+import { POD_TONES, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { Problem } from '../../parts/problem.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
@@ -13,14 +14,14 @@ import { JobLinks, useRunningJobs } from './running-jobs.tsx';
 
 const COLUMNS = [
   { name: 'Worker' },
-  { name: 'State' },
+  { name: 'Status' },
   { name: 'Runs now' },
   { name: 'Device' },
-  { name: 'USD/h', isNumber: true },
+  { name: 'Per hour', isNumber: true },
   { name: 'Started' },
 ];
 
-export function Workers({ id }: { id: string }) {
+export function Workers({ id, canStart }: { id: string; canStart: boolean }) {
   const { data, error } = usePolled({
     key: `workers ${id}`,
     load: (signal) => listWorkers(id, signal),
@@ -35,17 +36,18 @@ export function Workers({ id }: { id: string }) {
       <h2>Workers</h2>
       {error && !data && <Problem error={error} />}
       {data && pods.length === 0 && (
-        <p class="muted">No worker runs now. The platform starts one when a job waits.</p>
+        <p class="muted">
+          {canStart
+            ? 'No workers. One starts when a job arrives.'
+            : 'No workers. The maximum is 0: the endpoint is switched off.'}
+        </p>
       )}
-      {pods.length > 0 && <p class="muted">Together they cost {cost.toFixed(2)} USD an hour.</p>}
+      {pods.length > 0 && <p class="muted">Total {sayUsd(cost)}/h</p>}
       {pods.length > 0 && (
         <Table label="Workers" columns={COLUMNS}>
           {pods.map((pod) => (
             <tr key={pod.id}>
-              <th scope="row">
-                <a href={hrefOf(`/pods/${pod.id}`)}>{pod.name}</a>
-                <small class="mono">{pod.id}</small>
-              </th>
+              <RecordName id={pod.id} name={pod.name} href={hrefOf(`/pods/${pod.id}`)} />
               <td>
                 <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />
                 {pod.reason && <small class="reason">{pod.reason}</small>}
@@ -54,7 +56,7 @@ export function Workers({ id }: { id: string }) {
                 <JobLinks endpoint={id} jobs={running?.get(pod.id) ?? []} />
               </td>
               <td>{sayDevice(pod)}</td>
-              <td class="number">{pod.cost.toFixed(2)}</td>
+              <td class="number">{sayUsd(pod.cost)}</td>
               <td>{pod.startedAt ? <Time at={pod.startedAt} /> : '–'}</td>
             </tr>
           ))}

@@ -12,14 +12,14 @@ import { Confirm } from '../../parts/forms/confirm.tsx';
 import { JobError } from '../../parts/job/job-error.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
 import { PageHead } from '../../parts/page-head.tsx';
-import { sayDuration, Time } from '../../parts/time.tsx';
+import { Elapsed, sayDuration, Time } from '../../parts/time.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { go } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
-import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
+import { LoadProblem, pathOf, useEndpoint } from '../endpoint/frame.tsx';
 import { actOnJob, allowsAction } from '../jobs/job-actions.ts';
 import { keepDraft } from '../playground/tries.ts';
 import { JobChunks } from './job-chunks.tsx';
@@ -43,16 +43,19 @@ export function Page({ parameters: { endpoint = '', job = '' } }: PageProps) {
     live: liveFrom([TOPICS.job(endpoint, job)], (head) => completeJob(endpoint, head)),
   });
   const { data, reload } = polled;
+  const { data: record } = useEndpoint(endpoint);
   const status = data?.record.status;
   useEffect(() => setOver(status !== undefined && isTerminal(status)), [status]);
   const path = pathOf(endpoint);
   return (
     <>
       <PageHead
-        title={job}
+        title="Job"
+        id={job}
+        tab={job.slice(-12)}
         crumbs={[
           { name: 'Overview', path: '/' },
-          { name: endpoint, path },
+          { name: record?.name ?? endpoint, path },
           { name: 'Jobs', path: `${path}/jobs` },
         ]}
         badge={
@@ -125,7 +128,7 @@ function Actions({ endpoint, job: { details, record }, reload }: ActionsProps) {
   return (
     <>
       <button type="button" onClick={runAgain}>
-        Run again with another input
+        Edit and run again
       </button>
       {allowsAction('retry', record.status) && (
         <Confirm label="Retry" question="Queue this job again?" act={() => act('retry')} />
@@ -175,7 +178,7 @@ function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job
         isOver={isOver && details.endedAt !== null}
       />
       <p class="muted">
-        The platform removes this job <Time at={details.expiresAt} />.
+        Record expires <Time at={details.expiresAt} />
       </p>
     </>
   );
@@ -186,13 +189,21 @@ function listFigures(details: JobDetails, record: JobRecord) {
     details;
   const gpu = record.usage?.gpu;
   return [
-    { name: 'In queue', value: attempt > 0 ? sayDuration(delayTime) : '–' },
+    {
+      name: 'Queue time',
+      value: <Elapsed ms={delayTime} isRunning={record.status === 'IN_QUEUE'} />,
+    },
     {
       name: 'Run time',
-      value: attempt > 0 ? sayDuration(executionTime) : '–',
-      note: `at most ${sayDuration(executionTimeout)}`,
+      value:
+        attempt > 0 ? (
+          <Elapsed ms={executionTime} isRunning={record.status === 'IN_PROGRESS'} />
+        ) : (
+          '–'
+        ),
+      note: `limit ${sayDuration(executionTimeout)}`,
     },
-    { name: 'Attempt', value: attempt, note: `of at most ${maxAttempts}` },
+    { name: 'Attempt', value: attempt, note: `of ${maxAttempts}` },
     ...(gpu ? [{ name: 'GPU time', value: sayDuration(gpu.seconds * 1_000) }] : []),
     ...(priority > 0 ? [{ name: 'Priority', value: priority }] : []),
     ...(group === undefined ? [] : [{ name: 'Group', value: group }]),

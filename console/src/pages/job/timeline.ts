@@ -18,7 +18,7 @@ export function listEvents(details: JobDetails, record: JobRecord | undefined): 
   const events = timeline.map((entry) => describe(entry, details));
   if (record?.waitReason) {
     const { message, since = queuedAt } = record.waitReason;
-    events.push({ at: since, text: 'Waits', tone: 'warn', note: message });
+    events.push({ at: since, text: 'Waiting', tone: 'warn', note: message });
   }
   return events.sort((a, b) => a.at - b.at);
 }

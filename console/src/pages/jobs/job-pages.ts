@@ -30,7 +30,10 @@ export async function readJobPage(request: JobPageRequest): Promise<JobPage> {
   for (let n = 0; n < MAX_REQUESTS && jobs.length < PAGE_SIZE; n++) {
     const list = await caller.json<JobList>({
       ...callOf(JOB_ROUTES.listJobs, { endpoint }),
-      query: { ...queryOf(filters, Date.now()), cursor: next, limit: PAGE_SIZE - jobs.length },
+      query: {
+        ...{ ...queryOf(filters, Date.now()), cursor: next, limit: PAGE_SIZE - jobs.length },
+        previews: 'true',
+      },
       signal,
     });
     jobs.push(...list.jobs);

@@ -1,88 +1,96 @@
 // One page of jobs as a table.
 import type { JobSummary } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
+import { Id } from '../../parts/copy.tsx';
+import { InputPreview, JobFailure, JobId } from '../../parts/job/job-cells.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
 import { Table } from '../../parts/list/table.tsx';
-import { sayDuration, Time } from '../../parts/time.tsx';
-import { hrefOf } from '../../routing/location.ts';
-import { pathOf } from '../endpoint/frame.tsx';
+import { Elapsed, Time } from '../../parts/time.tsx';
 
 interface JobTableProps {
   endpoint: string;
   jobs: readonly JobSummary[];
   /** Undefined if the key may not change jobs. */
-  chosen: ReadonlySet<string> | undefined;
-  onChoose: (chosen: ReadonlySet<string>) => void;
+  selected: ReadonlySet<string> | undefined;
+  onSelect: (selected: ReadonlySet<string>) => void;
 }
 
 const COLUMNS = [
   { name: 'Job' },
   { name: 'Status' },
+  { name: 'Input, error' },
   { name: 'Submitted' },
-  { name: 'In queue', isNumber: true },
+  { name: 'Queue time', isNumber: true },
   { name: 'Run time', isNumber: true },
-  { name: 'Attempt', isNumber: true },
   { name: 'Worker' },
 ];
 
-export function JobTable({ chosen, endpoint, jobs, onChoose }: JobTableProps) {
-  const columns = chosen ? [{ name: 'Choose', isHidden: true }, ...COLUMNS] : COLUMNS;
+export function JobTable({ endpoint, jobs, onSelect, selected }: JobTableProps) {
   const toggle = (id: string) => {
-    const next = new Set(chosen);
+    const next = new Set(selected);
     if (!next.delete(id)) next.add(id);
-    onChoose(next);
+    onSelect(next);
   };
-  const isAll = jobs.every(({ id }) => chosen?.has(id));
+  const isAll = jobs.every(({ id }) => selected?.has(id));
+  const selectAll = (
+    <input
+      type="checkbox"
+      aria-label="Select all jobs of this page"
+      checked={isAll}
+      onChange={() => onSelect(new Set(isAll ? [] : jobs.map(({ id }) => id)))}
+    />
+  );
+  const columns = selected
+    ? [{ name: 'Select', isHidden: true, head: selectAll }, ...COLUMNS]
+    : COLUMNS;
   return (
-    <>
-      {chosen && (
-        <label class="choose-all">
-          <input
-            type="checkbox"
-            checked={isAll}
-            onChange={() => onChoose(new Set(isAll ? [] : jobs.map(({ id }) => id)))}
-          />{' '}
-          Choose all of this page
-        </label>
-      )}
-      <Table label="Jobs" columns={columns}>
-        {jobs.map((job) => (
-          <tr key={job.id}>
-            {chosen && (
-              <td>
-                <input
-                  type="checkbox"
-                  aria-label={`Choose ${job.id}`}
-                  checked={chosen.has(job.id)}
-                  onChange={() => toggle(job.id)}
-                />
-              </td>
-            )}
-            <Row endpoint={endpoint} job={job} />
-          </tr>
-        ))}
-      </Table>
-    </>
+    <Table label="Jobs" columns={columns}>
+      {jobs.map((job) => (
+        <tr key={job.id}>
+          {selected && (
+            <td>
+              <input
+                type="checkbox"
+                aria-label={`Select ${job.id}`}
+                checked={selected.has(job.id)}
+                onChange={() => toggle(job.id)}
+              />
+            </td>
+          )}
+          <Row endpoint={endpoint} job={job} />
+        </tr>
+      ))}
+    </Table>
   );
 }
 
 function Row({ endpoint, job }: { endpoint: string; job: JobSummary }) {
-  const { attempt, delayTime, executionTime, id, status, submittedAt } = job;
+  const { attempt, delayTime, error, executionTime, id, status, submittedAt, workerId } = job;
   return (
     <>
-      <th scope="row" class="mono nowrap">
-        <a href={hrefOf(`${pathOf(endpoint)}/jobs/${encodeURIComponent(id)}`)}>{id}</a>
-      </th>
+      <JobId endpoint={endpoint} id={id} />
       <td>
         <Badge text={sayStatus(status)} tone={JOB_TONES[status]} />
+        {attempt > 1 && <small>attempt {attempt}</small>}
+      </td>
+      <td>
+        <InputPreview job={job} />
+        {error && status !== 'COMPLETED' && <JobFailure error={error} />}
       </td>
       <td class="nowrap">
         <Time at={submittedAt} />
       </td>
-      <td class="number">{attempt > 0 ? sayDuration(delayTime) : '–'}</td>
-      <td class="number">{attempt > 0 ? sayDuration(executionTime) : '–'}</td>
-      <td class="number">{attempt}</td>
-      <td class="mono nowrap">{job.workerId ?? '–'}</td>
+      <td class="number">
+        <Elapsed ms={delayTime} isRunning={status === 'IN_QUEUE'} />
+      </td>
+      <td class="number">
+        {attempt > 0 && status !== 'IN_QUEUE' ? (
+          <Elapsed ms={executionTime} isRunning={status === 'IN_PROGRESS'} />
+        ) : (
+          '–'
+        )}
+      </td>
+      <td class="nowrap">{workerId === undefined ? '–' : <Id id={workerId} />}</td>
     </>
   );
 }

@@ -2,6 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
+import { Pager, usePages } from '../../parts/list/pager.tsx';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { go } from '../../routing/location.ts';
@@ -20,7 +21,7 @@ export function Page({ parameters: { endpoint: id = '' }, query }: PageProps) {
   const filters = readFilters(query);
   const mayChange = may('jobs:write', id);
   const [note, setNote] = useState('');
-  const purge = async () => setNote(`Cancelled ${(await purgeQueue(id)).toLocaleString()} jobs.`);
+  const purge = async () => setNote(`Cancelled ${countJobs(await purgeQueue(id))}.`);
   return (
     <EndpointFrame
       id={id}
@@ -28,13 +29,8 @@ export function Page({ parameters: { endpoint: id = '' }, query }: PageProps) {
       endpoint={data ?? undefined}
       actions={
         mayChange && (
-          <Confirm
-            label="Purge the queue"
-            question="Cancel all queued jobs?"
-            isDangerous
-            act={purge}
-          >
-            <p>Every job that waits becomes CANCELLED. Running jobs go on.</p>
+          <Confirm label="Purge queue" question="Cancel all queued jobs?" isDangerous act={purge}>
+            <p>Every queued job becomes CANCELLED. Running jobs continue.</p>
           </Confirm>
         )
       }
@@ -64,28 +60,27 @@ interface JobPagesProps {
 }
 
 function JobPages({ filters, id, mayChange, note, onNote }: JobPagesProps) {
-  /** Cursors of the pages up to the one that is shown; the first has none. */
-  const [cursors, setCursors] = useState<readonly (string | undefined)[]>([undefined]);
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const cursor = cursors.at(-1);
+  const pages = usePages();
+  const { cursor } = pages;
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const polled = usePolled({
     key: `jobs ${id} ${writeFilters(filters)} ${cursor}`,
     load: (signal) => readJobPage({ endpoint: id, filters, cursor, signal }),
     // Later pages stay as they are, so that rows do not move while they are read.
     everyMs: cursor === undefined ? EVERY_MS : null,
   });
-  useEffect(() => setChosen(new Set()), [cursor]);
+  useEffect(() => setSelected(new Set()), [cursor]);
   const { data, reload } = polled;
   const jobs = data?.jobs ?? [];
   const listFor = (action: JobAction) =>
-    jobs.filter(({ id: job, status }) => chosen.has(job) && allowsAction(action, status));
+    jobs.filter(({ id: job, status }) => selected.has(job) && allowsAction(action, status));
   const act = async (action: JobAction) => {
     const ids = listFor(action).map((job) => job.id);
     const missed = await actOnJobs(action, id, ids);
-    const done = (ids.length - missed).toLocaleString();
+    const done = countJobs(ids.length - missed);
     const word = action === 'cancel' ? 'Cancelled' : 'Queued again:';
-    onNote(`${word} ${done} jobs.${missed > 0 ? ` ${missed} had changed meanwhile.` : ''}`);
-    setChosen(new Set());
+    onNote(`${word} ${done}.${missed > 0 ? ` ${missed} had changed meanwhile.` : ''}`);
+    setSelected(new Set());
     reload();
   };
   return (
@@ -93,17 +88,17 @@ function JobPages({ filters, id, mayChange, note, onNote }: JobPagesProps) {
       <LoadProblem polled={polled} />
       {mayChange && (
         <div class="bulk">
-          <span>{chosen.size} chosen</span>
+          <span>{selected.size} selected</span>
           <Confirm
             label="Cancel"
-            question={`Cancel ${listFor('cancel').length} jobs?`}
+            question={`Cancel ${countJobs(listFor('cancel').length)}?`}
             isDangerous
             disabled={listFor('cancel').length === 0}
             act={() => act('cancel')}
           />
           <Confirm
             label="Retry"
-            question={`Queue ${listFor('retry').length} jobs again?`}
+            question={`Queue ${countJobs(listFor('retry').length)} again?`}
             disabled={listFor('retry').length === 0}
             act={() => act('retry')}
           />
@@ -115,29 +110,17 @@ function JobPages({ filters, id, mayChange, note, onNote }: JobPagesProps) {
         <JobTable
           endpoint={id}
           jobs={jobs}
-          chosen={mayChange ? chosen : undefined}
-          onChoose={setChosen}
+          selected={mayChange ? selected : undefined}
+          onSelect={setSelected}
         />
       )}
-      <div class="pager">
-        <button
-          type="button"
-          disabled={cursors.length === 1}
-          onClick={() => setCursors(cursors.slice(0, -1))}
-        >
-          Newer
-        </button>
-        <span class="muted">Page {cursors.length}</span>
-        <button
-          type="button"
-          disabled={data?.next === undefined}
-          onClick={() => data?.next !== undefined && setCursors([...cursors, data.next])}
-        >
-          Older
-        </button>
-      </div>
+      <Pager pages={pages} next={data?.next} />
     </>
   );
+}
+
+function countJobs(count: number): string {
+  return `${count.toLocaleString()} ${count === 1 ? 'job' : 'jobs'}`;
 }
 
 function NoJobs({ id, isFiltered }: { id: string; isFiltered: boolean }) {

@@ -25,7 +25,9 @@ export interface Attempt {
   error?: Error;
 }
 
-const WAIT_MS = 60_000;
+/** Between two looks at the job, ms: its status and its times go on meanwhile. */
+const LOOK_EVERY_MS = 500;
+
 interface Start {
   mode: Mode;
   input: string;
@@ -91,7 +93,9 @@ async function runJob({ draw, endpoint, run, signal, value }: Run): Promise<void
     });
     run.jobId = id;
     draw();
-    if (run.mode === 'stream') await collect({ endpoint, id, run, draw, signal });
+    const follow = { endpoint, id, run, draw, signal };
+    await Promise.all([awaitEnd(follow), run.mode === 'stream' && collect(follow)]);
+    return;
   }
   await awaitEnd({ endpoint, id: run.jobId, run, draw, signal });
 }
@@ -109,11 +113,9 @@ async function collect({ draw, endpoint, id, run, signal }: Follow): Promise<voi
 
 async function awaitEnd({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
   while (!run.record || !isTerminal(run.record.status)) {
-    run.record = await patientCaller.json<JobRecord>({
-      ...callOf(JOB_ROUTES.getJobStatus, { endpoint, job: id }),
-      query: run.record ? { wait: WAIT_MS } : {},
-      signal,
-    });
+    if (run.record) await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    const call = callOf(JOB_ROUTES.getJobStatus, { endpoint, job: id });
+    run.record = await patientCaller.json<JobRecord>({ ...call, signal });
     draw();
   }
 }

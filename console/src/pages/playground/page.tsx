@@ -1,9 +1,9 @@
 // The playground: an input, one job with it, and what comes back.
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { isTerminal, JOB_STATUSES } from '../../../../src/wire/job/job.ts';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { sayStatus } from '../../parts/job/job-status.ts';
-import { JSON_HELP, readInput } from '../../parts/job/json-input.ts';
+import { readInput } from '../../parts/job/json-input.ts';
 import { Time } from '../../parts/time.tsx';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, useEndpoint } from '../endpoint/frame.tsx';
@@ -31,6 +31,7 @@ function Playground({ id }: { id: string }) {
   const [entered, setInput] = useState(() => readDraft(id));
   const first = useMemo(() => writeFirst(schema), [schema]);
   const input = entered ?? first;
+  const result = useRef<HTMLElement>(null);
   const [mode, setMode] = useState<Mode>('stream');
   const [tries, setTries] = useState(() => readTries(id));
   const { attempt, cancel, start } = useAttempt(id);
@@ -46,6 +47,9 @@ function Playground({ id }: { id: string }) {
 
   const run = () => {
     if (!('value' in read)) return;
+    // On a phone, the result is below the form.
+    const top = result.current?.getBoundingClientRect().top ?? 0;
+    if (top > window.innerHeight / 2) result.current?.scrollIntoView();
     keepDraft(id, input);
     void start({ mode, input, value: read.value });
   };
@@ -87,11 +91,11 @@ function Playground({ id }: { id: string }) {
         <SnippetPanel endpoint={id} mode={mode} input={compact(input)} />
         <History tries={tries} onOpen={reopen} />
       </form>
-      <section aria-label="Result">
+      <section ref={result} aria-label="Result">
         {attempt ? (
           <Result attempt={attempt} endpoint={id} />
         ) : (
-          <p class="muted">The result of the job appears here. {JSON_HELP}</p>
+          <p class="muted">Run the job to see its output here.</p>
         )}
       </section>
     </div>
@@ -143,7 +147,7 @@ function History({
   if (tries.length === 0) return null;
   return (
     <section class="history">
-      <h3>Earlier tries in this tab</h3>
+      <h3>Recent runs in this tab</h3>
       <ul>
         {tries.map((tried) => (
           <li key={tried.jobId}>

@@ -3,18 +3,21 @@
 import { Chunks } from '../../output/chunks.tsx';
 import { Value } from '../../output/value.tsx';
 import { Badge } from '../../parts/badge.tsx';
+import { Id } from '../../parts/copy.tsx';
 import { Figures } from '../../parts/figures/figures.tsx';
 import { JobError } from '../../parts/job/job-error.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
 import { Problem } from '../../parts/problem.tsx';
-import { sayDuration } from '../../parts/time.tsx';
+import { Elapsed, sayDuration } from '../../parts/time.tsx';
 import { hrefOf } from '../../routing/location.ts';
 import { pathOf } from '../endpoint/frame.tsx';
 import type { Attempt } from './attempt.ts';
 
 export function Result({ attempt, endpoint }: { attempt: Attempt; endpoint: string }) {
   const { chunks, error, jobId, record } = attempt;
-  const status = record?.status ?? (chunks.length > 0 ? 'IN_PROGRESS' : 'IN_QUEUE');
+  // A call that waits for the end says nothing before it.
+  const isCalling = attempt.mode === 'runsync' && !record;
+  const status = record?.status ?? (chunks.length > 0 || isCalling ? 'IN_PROGRESS' : 'IN_QUEUE');
   const file = jobId ?? 'output';
   // The output of a stream is the list of its chunks.
   const hasOwnOutput = record?.output !== undefined && chunks.length === 0;
@@ -27,9 +30,7 @@ export function Result({ attempt, endpoint }: { attempt: Attempt; endpoint: stri
           <Badge text={sayStatus(status)} tone={JOB_TONES[status]} />
         )}
         {jobId && (
-          <a class="mono" href={hrefOf(`${pathOf(endpoint)}/jobs/${encodeURIComponent(jobId)}`)}>
-            {jobId}
-          </a>
+          <Id id={jobId} href={hrefOf(`${pathOf(endpoint)}/jobs/${encodeURIComponent(jobId)}`)} />
         )}
       </p>
       {error && <Problem error={error} />}
@@ -59,16 +60,33 @@ export function Result({ attempt, endpoint }: { attempt: Attempt; endpoint: stri
   );
 }
 
-function listFigures({ chunks, endMs, firstChunkMs, record }: Attempt) {
+function listFigures({ chunks, endMs, firstChunkMs, record, startedAt }: Attempt) {
   const last = chunks.at(-1)?.metrics ?? {};
   return [
-    ...(record ? [{ name: 'In queue', value: sayDuration(record.delayTime) }] : []),
-    ...(record ? [{ name: 'Run time', value: sayDuration(record.executionTime) }] : []),
+    ...(record
+      ? [
+          {
+            name: 'Queue time',
+            value: <Elapsed ms={record.delayTime} isRunning={record.status === 'IN_QUEUE'} />,
+          },
+          {
+            name: 'Run time',
+            value: (
+              <Elapsed ms={record.executionTime} isRunning={record.status === 'IN_PROGRESS'} />
+            ),
+          },
+        ]
+      : []),
     ...(firstChunkMs === undefined
       ? []
       : [{ name: 'First chunk', value: sayDuration(firstChunkMs) }]),
-    ...(endMs === undefined ? [] : [{ name: 'In all', value: sayDuration(endMs) }]),
+    {
+      name: 'Total',
+      value: <Elapsed ms={endMs ?? 0} isRunning={endMs === undefined} key={startedAt} />,
+    },
     ...(record && record.attempt > 1 ? [{ name: 'Attempts', value: record.attempt }] : []),
-    ...Object.entries(last).map(([name, value]) => ({ name, value: value.toLocaleString() })),
+    ...Object.entries(last).map(([name, value]) => ({
+      ...{ name, value: value.toLocaleString(), note: 'of the last chunk' },
+    })),
   ];
 }

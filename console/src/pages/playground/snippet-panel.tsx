@@ -20,7 +20,7 @@ export function SnippetPanel({ endpoint, input, mode }: SnippetPanelProps) {
   const text = writeSnippet(language, { origin: location.origin, endpoint, input, mode, needsKey });
   return (
     <details>
-      <summary>This call as a program</summary>
+      <summary>Copy as code</summary>
       <div class="choice" role="radiogroup" aria-label="Language">
         {LANGUAGES.map((each) => (
           <label key={each}>

@@ -13,15 +13,36 @@ export function JobError({ error }: { error: ErrorOfJob }) {
         <strong>{type ?? code}</strong> {type && <code>{code}</code>}
       </p>
       <pre>{message}</pre>
-      {stack && (
-        <details>
-          <summary>Stack</summary>
-          <Block text={stack} label="Stack" />
-        </details>
-      )}
+      {stack && <Stack stack={stack} />}
       {stuck && <Stuck stuck={stuck} />}
     </section>
   );
+}
+
+const FRAME = /^\s+at /;
+/** Of packages, of Node.js and of the worker itself. */
+const FOREIGN = /node_modules\/|\(?node:|\/dist\/chunks\/|<anonymous>/;
+
+/** The author's frames first; the whole stack on demand. The message stands above. */
+function Stack({ stack }: { stack: string }) {
+  const frames = stack.split('\n').filter((line) => FRAME.test(line));
+  const own = frames.filter((line) => !FOREIGN.test(line));
+  if (own.length === 0 || own.length === frames.length) {
+    return <Block text={frames.length > 0 ? unindent(frames) : stack} label="Stack" />;
+  }
+  return (
+    <>
+      <Block text={unindent(own)} label="Stack" />
+      <details>
+        <summary>Full stack</summary>
+        <Block text={stack} label="Full stack" />
+      </details>
+    </>
+  );
+}
+
+function unindent(lines: readonly string[]): string {
+  return lines.map((line) => line.trim()).join('\n');
 }
 
 const STATES = {

@@ -12,7 +12,7 @@ export const JOB_TONES: Readonly<Record<JobStatus, Tone>> = {
 };
 
 const WORDS: Readonly<Record<JobStatus, string>> = {
-  IN_QUEUE: 'In queue',
+  IN_QUEUE: 'Queued',
   IN_PROGRESS: 'Running',
   COMPLETED: 'Completed',
   FAILED: 'Failed',

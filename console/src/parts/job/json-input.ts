@@ -1,8 +1,6 @@
 // Reads the JSON text of a job's input, and says where it is wrong.
 import { findJsonFault } from './json-fault.ts';
 
-export const JSON_HELP = 'The input is a JSON object.';
-
 /** Where a text is wrong: line and column count from 1. */
 export interface Place {
   offset: number;

@@ -1,10 +1,15 @@
 // The first cell of a record's row: its name and its ID.
+import { Id } from '../copy.tsx';
 
-export function RecordName({ id, name }: { id: string; name: string }) {
+export function RecordName({ href, id, name }: { id: string; name: string; href?: string }) {
   return (
     <th scope="row">
-      {name}
-      <small class="mono">{id}</small>
+      {href === undefined ? name : <a href={href}>{name}</a>}
+      {name !== id && (
+        <small>
+          <Id id={id} />
+        </small>
+      )}
     </th>
   );
 }
