@@ -81,11 +81,14 @@ export function formatLogLine(line: string): string {
   const time =
     typeof at === 'number' ? styleText('gray', new Date(at).toLocaleTimeString('en-GB')) : '';
   const endpoint = typeof entry['endpoint'] === 'string' ? escapeLine(entry['endpoint']) : '';
-  const head = [time, styleText(style, mark.padEnd(5)), endpoint];
+  const message = escapeLine(String(entry['msg'] ?? ''));
+  // The message of an endpoint `handler` may begin with the same word.
+  const subject = message.startsWith(`${endpoint} `) ? '' : endpoint;
+  const head = [time, styleText(style, mark.padEnd(5)), subject];
   const rest = Object.entries(entry)
     .filter(([name]) => !SHOWN_APART.has(name))
     .map(([name, value]) => styleText('gray', escapeLine(`${name}=${showValue(value)}`)));
-  const text = [...head, escapeLine(String(entry['msg'] ?? '')), ...rest].filter(Boolean).join(' ');
+  const text = [...head, message, ...rest].filter(Boolean).join(' ');
   const stack = readStack(entry['err']);
   return stack ? `${text}\n${stack}` : text;
 }

@@ -44,6 +44,8 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   codeAccess: CodeAccess;
   /** Called after the end of each response. Default: nothing is. */
   onAnswered?: ((request: ServedRequest) => void) | undefined;
+  /** Read by `/readyz`. Default: ready once it listens. */
+  isReady?: (() => boolean) | undefined;
   /** Default: this platform serves every endpoint. */
   forwarding?: ForwardingOptions | undefined;
   /** Counts calls of users and workers. Default: in this process. */
@@ -75,11 +77,12 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
   const rateGate = await openRateGate(parts.rateLimits, parts.createCounter);
   const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue, parts.createCounter);
   const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
-  const { forwarding, onAnswered } = parts;
+  const { forwarding, isReady, onAnswered } = parts;
   const rest = {
     ...rules,
     forwarding,
     onAnswered,
+    ...(isReady && { isReady }),
     log,
     clock,
     host,

@@ -57,6 +57,8 @@ export interface PlatformSeams {
   wrapLink?: (link: WorkerLink, endpointId: string) => WorkerLink;
   /** What is known of the workers of an endpoint that the platform does not start. */
   findScaling?: FindScaling;
+  /** Read by `/readyz`. Default: ready once it listens. */
+  isReady?: () => boolean;
 }
 
 type Closers = (() => unknown)[];

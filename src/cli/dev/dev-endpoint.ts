@@ -1,5 +1,6 @@
 // Serves one handler file of `millrace dev`: keeps one worker running with the newest version that
 // loads, across changes and crashes, and loses no job.
+import { sep } from 'node:path';
 import { backoffMs } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -49,6 +50,10 @@ export class DevEndpoint {
   #starts = 0;
   #crashes = 0;
   #cancelRestart: () => void = () => {};
+  /** A candidate was given up for a newer one, and none has been decided on since. */
+  #hasGivenUp = false;
+  /** The file has changed again since the candidate started. */
+  #isOutdated = false;
   #isStopping = false;
 
   constructor(options: DevEndpointOptions) {
@@ -71,17 +76,33 @@ export class DevEndpoint {
   /**
    * Starts a worker for the current version of the file. When it takes jobs, the previous worker
    * drains; if it cannot be started, the previous worker stays. Resolves when that is decided.
+   *
+   * A newer version replaces a worker that still loads, but not twice in a row: a file that never rests would keep all
+   * of them from loading.
    */
   async reload(): Promise<void> {
     if (this.#isStopping) return;
+    if (this.#candidate && this.#hasGivenUp) {
+      this.#isOutdated = true;
+      return;
+    }
     this.#cancelRestart();
+    this.#hasGivenUp = this.#candidate !== undefined;
     this.#candidate?.kill();
     const candidate = this.#start();
     this.#candidate = candidate;
     const isReady = await candidate.ready;
     if (this.#candidate !== candidate) return;
     this.#candidate = undefined;
-    if (!isReady) return this.#explainFailure(candidate);
+    this.#hasGivenUp = false;
+    if (isReady) this.#replace(candidate);
+    else this.#explainFailure(candidate);
+    if (!this.#isOutdated) return;
+    this.#isOutdated = false;
+    await this.reload();
+  }
+
+  #replace(candidate: WorkerProcess): void {
     this.#failure = undefined;
     const before = this.#current;
     this.#current = candidate;
@@ -156,8 +177,16 @@ export class DevEndpoint {
       ...{ since: this.#options.clock.now(), restartAt: null },
     };
     const instead = this.#current
-      ? 'the previous version continues to serve'
-      : 'its jobs wait until the file changes';
-    this.#log.error({ file: this.file }, `loading the handler failed, see above; ${instead}`);
+      ? 'Still serving the previous version.'
+      : 'Its jobs wait until the file changes.';
+    const [first = '', ...stack] = this.#failure.reason
+      .replaceAll(process.cwd() + sep, '')
+      .split('\n');
+    // On a terminal, the stack has lines of its own.
+    const err = stack.length > 0 && {
+      err: { type: 'HandlerNotLoadedError', message: stack.join('\n') },
+    };
+    const text = `${first.replace(/\.?$/, '.')} ${instead}`;
+    this.#log.error({ file: this.file, ...err }, text);
   }
 }

@@ -1,4 +1,5 @@
 // Manages all handler files of `millrace dev`: finds them and decides which ones a change concerns.
+import { existsSync } from 'node:fs';
 import { dirname, sep } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -30,6 +31,7 @@ export class DevHandlers {
   readonly #leaving = new Set<Promise<void>>();
   /** Number of workers started so far. */
   #workers = 0;
+  #areDeclared = false;
   #isStopping = false;
 
   constructor(options: DevHandlersOptions) {
@@ -39,7 +41,14 @@ export class DevHandlers {
   /** Resolves when each handler is served or has failed to load. */
   async start(): Promise<void> {
     const found = findHandlers(this.#options.paths);
-    await Promise.all(found.map((handler) => this.#add(handler)));
+    const declared = await Promise.all(found.map((handler) => this.#declare(handler)));
+    this.#areDeclared = true;
+    await Promise.all(declared.map((endpoint) => endpoint?.reload()));
+  }
+
+  /** Each handler that was there at the start has its endpoint, with or without a worker. */
+  get areDeclared(): boolean {
+    return this.#areDeclared;
   }
 
   list(): DevEndpoint[] {
@@ -59,15 +68,18 @@ export class DevHandlers {
     if (!found) return;
     const files = new Set(found.map(({ path }) => path));
     const handlerFiles = new Set([...files, ...this.#endpoints.keys()]);
-    for (const [file, endpoint] of this.#endpoints) if (!files.has(file)) this.#remove(endpoint);
+    for (const [file, endpoint] of this.#endpoints) {
+      // A build may be making the folder again.
+      if (!files.has(file) && existsSync(dirname(file))) this.#remove(endpoint);
+    }
     const added = found.filter(({ path }) => !this.#endpoints.has(path));
     const change = { changed, handlerFiles };
     const concerned = this.list().filter(({ file }) => isConcerned(file, change));
     await Promise.all([
       ...added.map(async (handler) => {
         this.#options.log.info({ endpoint: handler.endpointId }, 'handler added');
-        await this.#add(handler);
-        const endpoint = this.#endpoints.get(handler.path);
+        const endpoint = await this.#declare(handler);
+        await endpoint?.reload();
         if (endpoint) this.#options.onAdded(endpoint);
       }),
       ...concerned.map((endpoint) => endpoint.reload()),
@@ -90,16 +102,17 @@ export class DevHandlers {
     }
   }
 
-  async #add({ endpointId, path }: HandlerFile): Promise<void> {
+  /** Undefined if the file's name cannot be that of an endpoint, or is one already. */
+  async #declare({ endpointId, path }: HandlerFile): Promise<DevEndpoint | undefined> {
     const { clock, devices, log, platform, workerKey, workerLogLevel } = this.#options;
     try {
       await platform.declareEndpoint(endpointId);
     } catch (error) {
       const reason = error instanceof PlatformOptionError ? error.problem : String(error);
       log.error({ file: path }, `file name is not a valid endpoint ID: ${reason}`);
-      return;
+      return undefined;
     }
-    if (this.#isStopping || this.#endpoints.has(path)) return;
+    if (this.#isStopping || this.#endpoints.has(path)) return undefined;
     const endpoint = new DevEndpoint({
       endpointId,
       file: path,
@@ -116,7 +129,7 @@ export class DevHandlers {
       },
     });
     this.#endpoints.set(path, endpoint);
-    await endpoint.reload();
+    return endpoint;
   }
 
   #remove(endpoint: DevEndpoint): void {

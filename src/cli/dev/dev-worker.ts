@@ -33,6 +33,12 @@ export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
 
 /** Logs a line that a library or a child process of the handler wrote. */
 function showWorkerLine(endpoint: string, line: string): void {
-  const entry = readLogEntry(line) ?? { level: 30, time: Date.now(), msg: line };
+  const entry: Record<string, unknown> = readLogEntry(line) ?? {
+    level: 30,
+    time: Date.now(),
+    msg: line,
+  };
+  // The endpoint prints the reason, with what follows from it.
+  if (entry['msg'] === 'worker failed' && 'reason' in entry) return;
   showLogLines(`${JSON.stringify({ ...entry, endpoint })}\n`);
 }

@@ -63,7 +63,8 @@ export const devCommand: Command = {
       'handler, except *.test.*, *.config.* and *.d.ts; subfolders do not count.',
     'When you change a handler, or a module or Python file in its folder, a new worker starts. As soon as the new ' +
       'worker is ready, the old one finishes its jobs and exits. If the new version cannot be loaded, the old ' +
-      'worker continues. A new file becomes an endpoint. If you remove a file, its worker stops.',
+      'worker continues. A JSON file counts if a module imports it. A new file becomes an endpoint. If you remove a file, ' +
+      'its worker stops; if you remove its folder, the worker runs on until the folder is there again.',
     'On a loopback address, calls from this machine need no key and may carry any, unless they come through a proxy or ' +
       'from a page of another site, which --cors can allow. For each endpoint the command prints a curl command. Its input is the first ' +
       "line of the handler's opening comment that is a JSON object.",
@@ -120,6 +121,7 @@ async function run(args: readonly string[]): Promise<number> {
       wrapLink: (link, endpointId) => activity.watch(link, endpointId),
       onAnswered: (request) => activity.noteRequest(request),
       findScaling: (endpointId) => handlers?.scalingOf(endpointId) ?? 'unknown',
+      isReady: () => handlers?.areDeclared ?? false,
     };
     const given: PlatformOptions = {
       dataFolder: data.folder,
@@ -253,7 +255,7 @@ function openData(given: string | undefined): DataFolder {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-dev-'));
   return {
     folder,
-    note: 'Jobs are kept until this process exits; use --data DIR to keep them',
+    note: 'Jobs are lost when this process exits; keep them with --data DIR',
     close: () => rmSync(folder, { recursive: true, force: true }),
   };
 }

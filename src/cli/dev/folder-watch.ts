@@ -1,7 +1,7 @@
 // Reports changed modules in folders and their subfolders. It compares file states after each
 // event, because the events of operating systems and editors differ.
-import { type FSWatcher, readdirSync, statSync, watch } from 'node:fs';
-import { extname, join } from 'node:path';
+import { existsSync, type FSWatcher, readdirSync, readFileSync, statSync, watch } from 'node:fs';
+import { basename, dirname, extname, join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 
 /**
@@ -23,6 +23,12 @@ const MODULE_EXTENSIONS = new Set([
 
 /** Quiet time after which a save counts as complete, ms: one save causes several events. */
 const SETTLE_MS = 100;
+/** A file that is never quiet is compared after this time, ms. */
+const MAX_SETTLE_MS = 1_000;
+
+/** An import in a module's text; its specifier ends with the name of a file. */
+const IMPORT = /\b(?:from|import|require)\s*\(?\s*['"]([^'"\n]+)['"]/g;
+const MAX_MODULE_BYTES = 1_048_576;
 
 export interface FolderWatchOptions {
   folders: readonly string[];
@@ -34,16 +40,24 @@ export interface FolderWatchOptions {
 }
 
 interface Snapshot {
-  folders: Set<string>;
+  /** Identity of each folder by path: it differs for a folder that was made again. */
+  folders: Map<string, string>;
   /** State of each file by path: it differs for each version of the file. */
   files: Map<string, string>;
 }
 
+interface Watched {
+  watcher: FSWatcher;
+  identity: string;
+}
+
 export class FolderWatch {
   readonly #options: FolderWatchOptions;
-  readonly #watchers = new Map<string, FSWatcher>();
+  readonly #watched = new Map<string, Watched>();
   #files: Snapshot['files'];
   #cancel: () => void = () => {};
+  /** When the oldest change that is not compared was noticed, Unix ms. */
+  #changedAt: number | undefined;
   #isClosed = false;
 
   constructor(options: FolderWatchOptions) {
@@ -54,47 +68,100 @@ export class FolderWatch {
   close(): void {
     this.#isClosed = true;
     this.#cancel();
-    for (const watcher of this.#watchers.values()) watcher.close();
-    this.#watchers.clear();
+    for (const { watcher } of this.#watched.values()) watcher.close();
+    this.#watched.clear();
   }
 
   #schedule(): void {
     if (this.#isClosed) return;
     this.#cancel();
-    this.#cancel = this.#options.clock.after(SETTLE_MS, () => this.#compare());
+    const { clock } = this.#options;
+    this.#changedAt ??= clock.now();
+    const left = this.#changedAt + MAX_SETTLE_MS - clock.now();
+    this.#cancel = clock.after(Math.max(0, Math.min(SETTLE_MS, left)), () => this.#compare());
   }
 
   #compare(): void {
+    this.#changedAt = undefined;
     const before = this.#files;
     const after = this.#readSnapshot();
     this.#files = after;
     const paths = [...before.keys(), ...after.keys()];
     const changed = new Set(paths.filter((path) => before.get(path) !== after.get(path)));
+    // Handlers write JSON files too.
+    const isJson = (path: string) => extname(path) === '.json';
+    const imported = [...changed].some(isJson) ? listImported(paths) : undefined;
+    for (const path of changed) {
+      if (isJson(path) && !imported?.has(basename(path))) changed.delete(path);
+    }
     if (changed.size > 0) this.#options.onChange(changed);
   }
 
   #readSnapshot(): Snapshot['files'] {
-    const found: Snapshot = { folders: new Set(), files: new Map() };
+    const found: Snapshot = { folders: new Map(), files: new Map() };
     for (const folder of this.#options.folders) collect(folder, found);
-    for (const [folder, watcher] of this.#watchers) {
-      if (found.folders.has(folder)) continue;
+    const parents = this.#options.folders.flatMap((folder) => listParents(folder));
+    for (const [folder, { identity, watcher }] of this.#watched) {
+      const current = found.folders.get(folder) ?? (parents.includes(folder) && identify(folder));
+      if (current === identity) continue;
       watcher.close();
-      this.#watchers.delete(folder);
+      this.#watched.delete(folder);
     }
-    for (const folder of found.folders) if (!this.#watchers.has(folder)) this.#watch(folder);
+    for (const [folder, identity] of found.folders) this.#watch(folder, identity);
+    for (const folder of parents) {
+      const identity = identify(folder);
+      if (identity !== undefined) this.#watch(folder, identity, parents);
+    }
     return found.files;
   }
 
-  #watch(folder: string): void {
+  /** `parents`: the folder is one of them, and only what happens to the watched folders counts. */
+  #watch(folder: string, identity: string, parents?: readonly string[]): void {
+    if (this.#watched.has(folder)) return;
+    const names =
+      parents && [folder, ...parents, ...this.#options.folders].map((path) => basename(path));
     try {
-      const watcher = watch(folder, { persistent: false }, () => this.#schedule());
+      const watcher = watch(folder, { persistent: false }, (_, name) => {
+        if (!names || name === null || names.includes(name)) this.#schedule();
+      });
       watcher.on('error', () => this.#schedule());
-      this.#watchers.set(folder, watcher);
+      this.#watched.set(folder, { watcher, identity });
       // Catches changes that were made before the watch began.
       this.#schedule();
     } catch (error) {
-      this.#options.onTrouble(folder, error);
+      if (!parents) this.#options.onTrouble(folder, error);
     }
+  }
+}
+
+/** The folders through which a watched one can be replaced: up to one that exists, and to the working folder. */
+function listParents(folder: string): string[] {
+  const parent = dirname(folder);
+  if (parent === folder) return [];
+  const isLast = existsSync(parent) && !dirname(parent).startsWith(process.cwd());
+  return [parent, ...(isLast ? [] : listParents(parent))];
+}
+
+/** Undefined if there is no such folder. A number of the file system alone may be used again. */
+function identify(folder: string): string | undefined {
+  const stats = statSync(folder, { bigint: true, throwIfNoEntry: false });
+  return stats?.isDirectory() ? `${stats.ino} ${stats.birthtimeNs}` : undefined;
+}
+
+/** Names of the files that the modules import. */
+function listImported(paths: readonly string[]): Set<string> {
+  const texts = [...new Set(paths)].filter((path) => /\.[cm]?[jt]s$/.test(path)).map(readModule);
+  const specifiers = texts.flatMap((text) =>
+    [...text.matchAll(IMPORT)].map(([, name = '']) => name),
+  );
+  return new Set(specifiers.map((specifier) => basename(specifier)));
+}
+
+function readModule(path: string): string {
+  try {
+    return statSync(path).size > MAX_MODULE_BYTES ? '' : readFileSync(path, 'utf8');
+  } catch {
+    return '';
   }
 }
 
@@ -108,7 +175,9 @@ function collect(folder: string, found: Snapshot): void {
   }
   // A virtual environment of Python, which has thousands of files.
   if (entries.some(({ name }) => name === 'pyvenv.cfg')) return;
-  found.folders.add(folder);
+  const identity = identify(folder);
+  if (identity === undefined) return;
+  found.folders.set(folder, identity);
   for (const entry of entries) {
     if (entry.name.startsWith('.') || entry.name === 'node_modules') continue;
     const path = join(folder, entry.name);

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import runpodSdk from 'runpod-sdk';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
+import { findFreePort } from '../../support/containers/docker-platform.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
@@ -130,6 +131,20 @@ describe('handlers', () => {
     expect(stderr).not.toContain('waiting for running jobs');
   });
 
+  it('have their endpoints once the platform is ready', async () => {
+    place.write('handlers/early.mjs', version('one'));
+    const port = await findFreePort();
+    const run = place.start(['dev', 'handlers', '--port', String(port)]);
+    const url = `http://127.0.0.1:${port}`;
+    const isReady = () =>
+      fetch(`${url}/readyz`).then(
+        ({ ok }) => ok,
+        () => false,
+      );
+    while (!(await isReady())) await sleep(2);
+    await connect({ run, url }, 'early').run({});
+  });
+
   it('with the same name are refused, and both are named', async () => {
     place.write('handlers/twice.js', '');
     place.write('handlers/twice.ts', '');
@@ -235,13 +250,21 @@ describe('a change', () => {
   it('that breaks a handler leaves the old version running until it is fixed', async () => {
     const client = await addHandler('mended', version('one'));
     shared.write('handlers/mended.mjs', 'export default {;');
-    await dev.run.until(
-      'stderr',
-      /loading the handler failed.*the previous version continues to serve/,
-    );
+    await dev.run.until('stderr', /mended\.mjs:1: .*\. Still serving the previous version\./);
     expect(await answerOf(client)).toBe('one');
     shared.write('handlers/mended.mjs', version('two'));
     await untilAnswer(client, 'two');
+  });
+
+  it('that comes again and again, faster than the handler loads, still reloads it', async () => {
+    await addHandler('busy', version('one'));
+    const slow = 'export const setup = () => new Promise((ready) => setTimeout(ready, 500));';
+    const isReloaded = () => /"endpoint":"busy".*handler reloaded/.test(dev.run.stderr);
+    for (let n = 0; n < 60 && !isReloaded(); n += 1) {
+      shared.write('handlers/busy.mjs', `${slow}\n${version(String(n))}`);
+      await sleep(250);
+    }
+    expect(isReloaded()).toBe(true);
   });
 
   it('that adds a handler adds an endpoint; one that removes it drains its worker', async () => {

@@ -2,8 +2,9 @@
 import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { systemClock } from '../../../../src/base/clock.ts';
+import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
 import { FolderWatch } from '../../../../src/cli/dev/folder-watch.ts';
 
 let folder: string;
@@ -21,9 +22,9 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-function start(): void {
+function start(watched = folder): void {
   watch = new FolderWatch({
-    folders: [folder],
+    folders: [watched],
     clock: systemClock,
     onChange: (paths) => {
       for (const path of paths) seen.add(basename(path));
@@ -65,11 +66,67 @@ it('reports files that are written, replaced, added or removed', async () => {
 it('reports a file in a new folder', async () => {
   start();
   await mkdir(join(folder, 'lib/deep'), { recursive: true });
-  await write('lib/deep/new.json');
-  await waitFor('new.json');
+  await write('lib/deep/new.mjs');
+  await waitFor('new.mjs');
   seen.clear();
-  await write('lib/deep/new.json', '{}');
-  await waitFor('new.json');
+  await write('lib/deep/new.mjs', '1');
+  await waitFor('new.mjs');
+});
+
+it('follows a folder that is removed or replaced, and made again', async () => {
+  await mkdir(join(folder, 'dist/handlers/lib'), { recursive: true });
+  await write('dist/handlers/lib/one.mjs');
+  await write('dist/handlers/a.mjs');
+  start(join(folder, 'dist/handlers'));
+  await rm(join(folder, 'dist'), { recursive: true });
+  await waitFor('a.mjs', 'one.mjs');
+  for (const [place, name] of [
+    ['dist', 'b.mjs'],
+    ['dist.new', 'c.mjs'],
+  ] as const) {
+    seen.clear();
+    await mkdir(join(folder, place, 'handlers/lib'), { recursive: true });
+    await write(`${place}/handlers/${name}`);
+    if (place !== 'dist') {
+      await rename(join(folder, 'dist'), join(folder, 'dist.old'));
+      await rename(join(folder, place), join(folder, 'dist'));
+    }
+    await waitFor(name);
+    seen.clear();
+    await write('dist/handlers/lib/one.mjs', name);
+    await waitFor('one.mjs');
+  }
+});
+
+it('reports a JSON file only if a module imports it', async () => {
+  await write('handler.ts', "import labels from './labels.json' with { type: 'json' };");
+  await write('labels.json', '{}');
+  start();
+  await write('output.json', '{}');
+  await write('labels.json', '{"a":1}');
+  await write('last.ts');
+  await waitFor('last.ts', 'labels.json');
+  expect([...seen].sort()).toEqual(['labels.json', 'last.ts']);
+});
+
+it('compares a file that is never quiet after a second', async () => {
+  const clock = new ManualClock();
+  watch = new FolderWatch({
+    ...{ folders: [folder], clock, onTrouble: () => {} },
+    onChange: (paths) => {
+      for (const path of paths) seen.add(basename(path));
+      wake();
+    },
+  });
+  // The first comparison, of what was changed before the watch began.
+  await clock.advance(100);
+  for (let size = 1; size < 200 && !seen.has('busy.ts'); size += 1) {
+    await write('busy.ts', 'x'.repeat(size));
+    // The events of a write arrive in a later turn.
+    await turn();
+    await clock.advance(50);
+  }
+  expect([...seen]).toEqual(['busy.ts']);
 });
 
 it('reports Python files, except those of a virtual environment', async () => {
