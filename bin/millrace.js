@@ -2,9 +2,9 @@
 // The `millrace` command: runs dist/cli/main.js on a Node that is new enough. It is plain
 // JavaScript that any Node from 14 on can parse; everything else belongs to src/cli.
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readFileSync, realpathSync } from 'node:fs';
 import module from 'node:module';
-import { constants } from 'node:os';
+import { constants, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -35,9 +35,26 @@ async function runHere() {
   }
   // Caches compiled code and handlers without their types between starts: this saves a quarter of
   // the start and, without the type stripper, 18 MB of each worker.
-  module.enableCompileCache();
+  // Node's own place for it is the temporary folder, where any user can plant code that this one would run.
+  const cache = process.env.NODE_COMPILE_CACHE || openCodeCache();
+  if (cache !== undefined) module.enableCompileCache(cache);
   const cli = await import(main.href);
   process.exitCode = await cli.main(process.argv.slice(2));
+}
+
+/** A folder that only this user can change; undefined: there is none. src/base/make-folder.ts has the same check. */
+function openCodeCache() {
+  const folder = join(tmpdir(), `millrace-code-${process.getuid ? process.getuid() : 'all'}`);
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (error.code !== 'EEXIST') return undefined;
+  }
+  const stats = lstatSync(folder);
+  const uid = process.getuid ? process.getuid() : stats.uid;
+  return stats.isDirectory() && stats.uid === uid && (stats.mode & 0o022) === 0
+    ? folder
+    : undefined;
 }
 
 /** The binary of the first new enough `node` package in `folder` or above it, or undefined. */

@@ -1,6 +1,6 @@
 // Creates a folder and its missing parents. Node's recursive mkdir loops forever if a file system
 // answers ENOENT although the parent exists, as /proc does.
-import { existsSync, mkdirSync, statSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 
 /** Each created folder gets the mode; existing folders keep theirs. @throws Error with the reason */
@@ -10,6 +10,21 @@ export function makeFolder(path: string, mode: number): void {
   if (existsSync(parent)) throw new Error(`no folder can be created in ${parent}`);
   makeFolder(parent, mode);
   if (!tryMake(path, mode)) throw new Error(`no folder can be created in ${parent}`);
+}
+
+/** Bits of a mode that let other users change the folder. */
+const OTHERS_WRITE = 0o022;
+
+/**
+ * Creates a folder that only this user can change, where other users can create one of the same name.
+ * @throws Error if another user owns it or can write to it
+ */
+export function makeOwnFolder(path: string): void {
+  makeFolder(path, 0o700);
+  const stats = lstatSync(path);
+  const uid = process.getuid?.() ?? stats.uid;
+  if (stats.isDirectory() && stats.uid === uid && (stats.mode & OTHERS_WRITE) === 0) return;
+  throw new Error(`${path} belongs to another user, or other users can write to it`);
 }
 
 /** False if a parent is missing or the file system reports ENOENT. */

@@ -2,7 +2,18 @@
 // The real file stands in a small package of its own, whose main does what a test needs.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import {
+  chmod,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -100,11 +111,14 @@ async function installOldNode(at: string): Promise<void> {
   await writeFile(join(home, 'bin/node'), '#!/bin/sh\nexit 99\n', { mode: 0o755 });
 }
 
-type Start = { node: string[]; args: string[]; stdin?: string };
+type Start = { node: string[]; args: string[]; stdin?: string; env?: NodeJS.ProcessEnv };
 
-function start({ node: [command = '', ...options], args, stdin = '' }: Start) {
+function start({ node: [command = '', ...options], args, stdin = '', env = {} }: Start) {
   const script = join(folder, 'package/bin/millrace.js');
-  const child = spawn(command, [...options, script, ...args], { cwd: join(elsewhere, 'project') });
+  const child = spawn(command, [...options, script, ...args], {
+    cwd: join(elsewhere, 'project'),
+    env: { ...process.env, ...env },
+  });
   started.push(child);
   child.stdin.end(stdin);
   const ended = Promise.all([text(child.stderr), once(child, 'close')]).then(
@@ -137,6 +151,34 @@ describe('the command on a supported Node', () => {
     const run = await runToEnd({ node, args: ['tell', '--a', 'b c'], stdin: 'x' });
     expect(JSON.parse(run.stdout)).toMatchObject({ rest: ['--a', 'b c'], stdin: 'x' });
     expect(run).toMatchObject({ exitCode: 7, stderr: '' });
+  });
+
+  describe('without NODE_COMPILE_CACHE', () => {
+    const tell = async () => {
+      const env = { NODE_COMPILE_CACHE: undefined, TMPDIR: elsewhere };
+      const run = await runToEnd({ node: [process.execPath], args: ['tell'], env });
+      expect(run).toMatchObject({ exitCode: 7, stderr: '' });
+    };
+    const cache = () => join(elsewhere, `millrace-code-${process.getuid?.()}`);
+
+    it('keeps compiled code where no other user can plant any', async () => {
+      await tell();
+      expect((await stat(cache())).mode & 0o777).toBe(0o700);
+      expect(await readdir(cache())).toHaveLength(1);
+      expect(existsSync(join(elsewhere, 'node-compile-cache'))).toBe(false);
+    });
+
+    it('keeps none if another user can write to the folder, or it is a link', async () => {
+      await mkdir(cache());
+      await chmod(cache(), 0o777);
+      await tell();
+      expect(await readdir(cache())).toEqual([]);
+      await rm(cache(), { recursive: true });
+      await mkdir(join(elsewhere, 'other'));
+      await symlink(join(elsewhere, 'other'), cache());
+      await tell();
+      expect(await readdir(join(elsewhere, 'other'))).toEqual([]);
+    });
   });
 
   it('explains how to build a checkout that was not built', async () => {

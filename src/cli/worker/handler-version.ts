@@ -1,20 +1,11 @@
 // Provides the handler of a version for `millrace worker --handler-version`: downloads, unpacks and installs it once, and
 // keeps it in a cache for later processes. Processes may do so at the same time: the first complete folder stays.
 import { randomBytes } from 'node:crypto';
-import {
-  lstat,
-  mkdir,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  utimes,
-  writeFile,
-} from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Log } from '../../base/log.ts';
+import { makeOwnFolder } from '../../base/make-folder.ts';
 import { CommandError } from '../command.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 import type { WorkerFlags } from './worker-flags.ts';
@@ -31,8 +22,6 @@ const ABANDONED_MS = 7_200_000;
 const KEPT = 5;
 /** Digits of the archive's hash in the name of a folder. */
 const HASH_DIGITS = 16;
-/** Bits of a mode that let other users change the folder. */
-const OTHERS_WRITE = 0o022;
 
 type VersionFlags = WorkerFlags & { handlerVersion: number };
 
@@ -64,17 +53,19 @@ export async function provideVersion(values: VersionFlags): Promise<string> {
  */
 async function openCache({ stateDir, versionCache }: WorkerFlags): Promise<string> {
   const chosen = versionCache ?? (stateDir === undefined ? undefined : join(stateDir, '.versions'));
-  const uid = process.getuid?.();
-  const cache = chosen ?? join(tmpdir(), `millrace-versions-${uid ?? 'all'}`);
-  await mkdir(cache, { recursive: true, mode: 0o700 });
-  if (chosen !== undefined || uid === undefined) return cache;
+  if (chosen !== undefined) {
+    await mkdir(chosen, { recursive: true, mode: 0o700 });
+    return chosen;
+  }
   // Any user may write to the temporary folder, and the worker runs the code in the cache.
-  const stats = await lstat(cache);
-  const isOwn = stats.isDirectory() && stats.uid === uid && (stats.mode & OTHERS_WRITE) === 0;
-  if (isOwn) return cache;
-  throw new CommandError(
-    `${cache} belongs to another user, or other users can write to it; remove it, or name another folder with --version-cache`,
-  );
+  const cache = join(tmpdir(), `millrace-versions-${process.getuid?.() ?? 'all'}`);
+  try {
+    makeOwnFolder(cache);
+    return cache;
+  } catch (error) {
+    const advice = 'remove it, or name another folder with --version-cache';
+    throw new CommandError(`${error instanceof Error ? error.message : error}; ${advice}`);
+  }
 }
 
 function nameFolder(name: string, sha256: string): string {

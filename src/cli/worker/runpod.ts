@@ -2,6 +2,7 @@
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
+import { makeOwnFolder } from '../../base/make-folder.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import type { RunPodLink } from '../../transport/runpod/link.ts';
 import {
@@ -88,7 +89,7 @@ interface RunPodValues extends PlaceValues {
 export async function openRunPodLink(values: RunPodValues, log: Log): Promise<RunPodLink> {
   const { createRunPodLink } = await import('../../transport/runpod/link.ts');
   const place = readRunPodPlace(values);
-  const folder = values.stateDir ?? join(tmpdir(), `millrace-${place.podId}`);
+  const folder = values.stateDir ?? openTempFolder(place.podId);
   return createRunPodLink({
     ...place,
     key: values.key || readVariable('RUNPOD_AI_API_KEY'),
@@ -99,6 +100,17 @@ export async function openRunPodLink(values: RunPodValues, log: Log): Promise<Ru
     version: packageVersion(),
     log,
   });
+}
+
+/** @throws UsageError */
+function openTempFolder(podId: string): string {
+  const folder = join(tmpdir(), `millrace-${podId}`);
+  try {
+    makeOwnFolder(folder);
+    return folder;
+  } catch (error) {
+    throw new UsageError(`${error instanceof Error ? error.message : error}; set --state-dir`);
+  }
 }
 
 function requireVariable(name: string): string {

@@ -111,7 +111,7 @@ class ThreadLane implements ConsoleOwner {
     try {
       // A cached handler needs no type stripper, which takes 18 MB. A thread does not inherit the
       // process's compile cache, and writes its own only at its end unless it is flushed.
-      enableCompileCache();
+      if (this.#task.codeCache !== undefined) enableCompileCache(this.#task.codeCache);
       const handler = await loadHandler(this.#task.handlerPath);
       flushCompileCache();
       const described = this.#task.describesInput && { describedInput: describeInput(handler) };

@@ -1,7 +1,8 @@
 // Runs handlers in threads: keeps a thread running for each lane and gives each job to the thread
 // with the most free slots. A piscina task is a whole lane here, not a job; jobs are sent over the
 // lane's own port (see lane.ts).
-import { extname, join } from 'node:path';
+import { getCompileCacheDir } from 'node:module';
+import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
@@ -215,6 +216,7 @@ export class ThreadExecutor implements Executor {
       task: {
         ...{ handlerPath, endpointId, devices, windowBytes, limits, tempParent },
         describesInput: this.#starting !== undefined,
+        codeCache: findCodeCache(),
       },
       concurrency,
       setupTimeoutMs,
@@ -341,4 +343,10 @@ export class ThreadExecutor implements Executor {
     await Promise.race([destroyed, patience]);
     cancel();
   }
+}
+
+/** The folder that was given to Node, which keeps the code of each of its versions in a folder of its own. */
+function findCodeCache(): string | undefined {
+  const folder = getCompileCacheDir();
+  return folder === undefined ? undefined : dirname(folder);
 }

@@ -22,6 +22,8 @@ export interface LaneTask {
   limits: AttemptLimits;
   /** Folder for the files of the thread's attempts; the first attempt that needs it creates it. */
   tempParent: string;
+  /** Folder of Node's compile cache; undefined: the process has none. */
+  codeCache: string | undefined;
   /** Whether `loaded` says what the handler's input is. */
   describesInput: boolean;
   /** Process groups that end with the thread. */

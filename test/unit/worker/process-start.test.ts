@@ -119,7 +119,7 @@ async function countCached(environment: Environment): Promise<number> {
       await executor.start();
       process.kill(process.pid, 'SIGKILL');
     `;
-    const ownCache = { TMPDIR: folder, NODE_COMPILE_CACHE: undefined };
+    const ownCache = { TMPDIR: folder, NODE_COMPILE_CACHE: join(folder, 'code') };
     const { signal, stderr } = await runScript(source, { ...ownCache, ...environment });
     expect({ signal, stderr }).toEqual({ signal: 'SIGKILL', stderr: '' });
     const entries = await readdir(folder, { recursive: true, withFileTypes: true });
