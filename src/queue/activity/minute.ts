@@ -79,6 +79,11 @@ export function isQuiet({ at: _at, execution, wait, workers, ...numbers }: Minut
   return all.every((each) => each === 0);
 }
 
+/** Whether jobs only waited in it. */
+export function isSteady(minute: Minute): boolean {
+  return isQuiet({ ...minute, queued: 0, oldestWaitMs: 0 });
+}
+
 export function addCounts(a: readonly number[], b: readonly number[]): number[] {
   const length = Math.max(a.length, b.length);
   return Array.from({ length }, (_, index) => (a[index] ?? 0) + (b[index] ?? 0));

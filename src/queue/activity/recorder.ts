@@ -12,6 +12,7 @@ import {
   type Counted,
   createMinute,
   isQuiet,
+  isSteady,
   MINUTE_MS,
   type Minute,
   shrinkMinute,
@@ -26,6 +27,11 @@ export const KEPT_MS = 168 * HOUR_MS;
 /** Rates are those of the last observations, about a minute. */
 const RATED = 7;
 const KIND = 'series';
+/**
+ * Minutes in which jobs only wait are written together after this time, or with the next that has more to tell: thousands
+ * of endpoints may have such queues for days. A platform that is killed loses them.
+ */
+const STEADY_MS = 10 * MINUTE_MS;
 /** Endpoints whose hours one operation of the store writes. */
 const WRITTEN_AT_ONCE = 20;
 /** Hours of an endpoint that wait while the store fails; the oldest ones are dropped. */
@@ -51,6 +57,8 @@ interface Hour {
   minutes: Minute[];
   /** Counters of the endpoint at the end of the last minute. */
   totals: Counted;
+  /** It has a row. */
+  isStored: boolean;
 }
 
 interface Recorded {
@@ -66,6 +74,10 @@ interface Recorded {
   hour: Hour;
   /** Hours of which the store lacks minutes, the oldest first: a write may have failed. */
   unwritten: Hour[];
+  /** When these are written, Unix ms. */
+  writeAt: number;
+  /** Since when the oldest job waits, as it was found in this minute at these totals. */
+  oldest: { at: number; totals: string; queuedAt: number | null };
   /** Ends of jobs in the minutes of the last hour that are over. */
   ends: Ends[];
   /** Ended jobs, at the last observations. */
@@ -168,23 +180,23 @@ export class ActivityRecorder {
     const ids = new Set(present.map(({ id }) => id));
     for (const id of this.#recorded.keys()) if (!ids.has(id)) this.#recorded.delete(id);
     for (const endpoint of present) {
-      await this.#observeOne(endpoint, clock.now());
-      if (this.#recorded.get(endpoint.id)?.unwritten.length) due.push(endpoint);
+      const { unwritten, writeAt } = await this.#observeOne(endpoint, clock.now());
+      if (unwritten.length > 0 && clock.now() >= writeAt) due.push(endpoint);
     }
     for (let at = 0; at < due.length; at += WRITTEN_AT_ONCE) {
       await this.#write(due.slice(at, at + WRITTEN_AT_ONCE));
     }
   }
 
-  async #observeOne(endpoint: StoredEndpoint, now: number): Promise<void> {
-    const { countWorkers, findScaling, oldestQueuedAt, times } = this.#options;
+  async #observeOne(endpoint: StoredEndpoint, now: number): Promise<Recorded> {
+    const { countWorkers, findScaling, times } = this.#options;
     const { id } = endpoint;
     const known = this.#recorded.get(id);
     const isKnown = known?.createdAt === endpoint.createdAt;
     const recorded = isKnown ? known : await this.#resume(endpoint, now);
     const scaling = await findScaling(id);
-    const oldest = endpoint.inQueue > 0 ? await oldestQueuedAt(id) : null;
     const at = Math.floor(now / MINUTE_MS) * MINUTE_MS;
+    const oldest = await this.#findOldest(endpoint, recorded, at);
     this.#turnMinute(recorded, at);
     const { minute } = recorded;
     const totals = readTotals(endpoint);
@@ -215,6 +227,22 @@ export class ActivityRecorder {
     minute.cost += (perHour * seconds * MS_PER_S) / HOUR_MS;
     recorded.ended.push({ at: now, count: totals.completed + totals.failed + totals.timedOut });
     recorded.ended.splice(0, Math.max(0, recorded.ended.length - RATED));
+    return recorded;
+  }
+
+  /** Asks the store only if jobs came or went, and once a minute, because delayed ones become due. */
+  async #findOldest(
+    endpoint: StoredEndpoint,
+    recorded: Recorded,
+    at: number,
+  ): Promise<number | null> {
+    if (endpoint.inQueue === 0) return null;
+    const totals = JSON.stringify([readTotals(endpoint), endpoint.inProgress]);
+    const { oldest } = recorded;
+    if (oldest.at === at && oldest.totals === totals) return oldest.queuedAt;
+    const queuedAt = await this.#options.oldestQueuedAt(endpoint.id);
+    recorded.oldest = { at, totals, queuedAt };
+    return queuedAt;
   }
 
   /** Begins the next minute. The one before waits to be written if it is worth a row. */
@@ -230,7 +258,11 @@ export class ActivityRecorder {
     recorded.wasActive = !isQuiet(minute);
     if (!isWorth) return;
     const hour = Math.floor(minute.at / HOUR_MS) * HOUR_MS;
-    if (recorded.hour.at !== hour) recorded.hour = { at: hour, minutes: [], totals };
+    if (recorded.hour.at !== hour) {
+      recorded.hour = { at: hour, minutes: [], totals, isStored: false };
+    }
+    const waitMs = isSteady(minute) ? STEADY_MS : 0;
+    recorded.writeAt = Math.min(recorded.writeAt, minute.at + waitMs);
     recorded.hour.minutes.push(minute);
     recorded.hour.totals = totals;
     if (!unwritten.includes(recorded.hour)) unwritten.push(recorded.hour);
@@ -241,10 +273,10 @@ export class ActivityRecorder {
   async #write(endpoints: readonly StoredEndpoint[]): Promise<void> {
     const rows = endpoints.flatMap(({ createdAt, id, userId }) =>
       (this.#recorded.get(id)?.unwritten ?? []).map((hour) => {
-        const { at, minutes, totals } = hour;
+        const { at, isStored, minutes, totals } = hour;
         const body = JSON.stringify({ minutes: minutes.map(shrinkMinute), totals });
         const row = { kind: KIND, id: `${id}/${at}`, userId, parent: id, position: at, body };
-        return { row, createdAt, isNew: minutes.length === 1 };
+        return { row, createdAt, isNew: !isStored };
       }),
     );
     const oldest = this.#options.clock.now() - KEPT_MS;
@@ -259,7 +291,12 @@ export class ActivityRecorder {
         for (const { id } of yield* tx.resources(old)) yield* tx.removeResource({ kind: KIND, id });
       }
     }, ENDING);
-    for (const { id } of endpoints) this.#recorded.get(id)?.unwritten.splice(0);
+    for (const { id } of endpoints) {
+      const recorded = this.#recorded.get(id);
+      if (!recorded) continue;
+      for (const hour of recorded.unwritten.splice(0)) hour.isStored = true;
+      recorded.writeAt = Number.POSITIVE_INFINITY;
+    }
   }
 
   /** Goes on behind the last row: what happened since then counts for the minute that begins. */
@@ -275,7 +312,7 @@ export class ActivityRecorder {
     const of = times().get(id);
     const hour = Math.floor(now / HOUR_MS) * HOUR_MS;
     // After a takeover by a node whose clock is behind, the last row may be that of the next hour.
-    const minutes = hours[rows.findIndex(({ position }) => position === hour)]?.minutes ?? [];
+    const found = hours[rows.findIndex(({ position }) => position === hour)];
     const recorded: Recorded = {
       createdAt: endpoint.createdAt,
       totals,
@@ -285,8 +322,10 @@ export class ActivityRecorder {
       },
       observedAt: now,
       minute: createMinute(Math.floor(now / MINUTE_MS) * MINUTE_MS),
-      hour: { at: hour, minutes, totals },
+      hour: { at: hour, minutes: found?.minutes ?? [], totals, isStored: found !== undefined },
       unwritten: [],
+      writeAt: Number.POSITIVE_INFINITY,
+      oldest: { at: 0, totals: '', queuedAt: null },
       ends: ends.filter((each) => hasEnds(each) && each.at >= now - HOUR_MS - MINUTE_MS),
       ended: [],
       wasActive: stored !== undefined,

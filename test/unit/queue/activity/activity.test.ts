@@ -130,6 +130,24 @@ describe('a time series', () => {
     expect(rows).toHaveLength(1);
   });
 
+  it('costs little while jobs only wait, and has all of these minutes', async () => {
+    await worker.bye('drained');
+    await platform.submit();
+    await pass(3 * MINUTE_MS);
+    const readRows = () =>
+      platform.store.read((tx) => tx.resources({ kind: 'series', parent: ENDPOINT, limit: 9 }));
+    const rows = await readRows();
+    const find = vi.spyOn(platform.queue.workerLoads, 'load');
+    await pass(6 * MINUTE_MS);
+    expect(await readRows()).toEqual(rows);
+    expect(find.mock.calls.length).toBeLessThan(8);
+    await pass(7 * MINUTE_MS);
+    expect((await series()).slice(-15).map(({ queued }) => queued)).toEqual(Array(15).fill(1));
+    await platform.restart(1_000);
+    await pass(MINUTE_MS);
+    expect((await series()).filter(({ queued }) => queued === 1).length).toBeGreaterThan(11);
+  });
+
   it('writes nothing while nothing happens', async () => {
     await worker.bye('drained');
     await pass(HOUR_MS);
