@@ -6,6 +6,7 @@ import type { Waiter } from '../../base/waiters.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import { toProblem } from '../http/problem-reply.ts';
+import type { TopicBytes } from './user-reads.ts';
 
 /** A job that changes all the time is read this often at most, ms. */
 const WATCHED_EVERY_MS = 250;
@@ -16,9 +17,10 @@ const WATCHED_EVERY_MS = 250;
  */
 const PASSING: ReadonlySet<ProblemCode> = new Set(['rate_limited', 'unauthorized']);
 
-/** The last event of a topic; connections share its bytes. */
+/** The last event of a topic; connections share its bytes, whatever name each has given the topic. */
 export interface Snapshot {
-  /** The whole event. */
+  event: 'snapshot' | 'problem';
+  /** The event's JSON behind the name of the topic, and its end. */
   bytes: Buffer;
   /** No further one follows. */
   isFinal: boolean;
@@ -34,6 +36,8 @@ export interface ChannelOptions {
   read: () => Promise<object>;
   /** Is woken when the data may have changed; undefined: only time tells. */
   watch: () => Waiter | undefined;
+  /** What its reads cost the user. */
+  bytes: TopicBytes;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
 }
@@ -45,8 +49,8 @@ export class Channel {
   #left = new AbortController();
   #running: Promise<void> | undefined;
   #last: Snapshot | undefined;
-  /** What the last snapshot was made from. */
-  #version = '';
+  /** What the last snapshot was made from, without what differs each time. */
+  #version: string | undefined;
 
   constructor(options: ChannelOptions) {
     this.#options = options;
@@ -75,15 +79,18 @@ export class Channel {
 
   /** Never rejects. */
   async #run(): Promise<void> {
-    const { clock, closing, topic } = this.#options;
+    const { bytes, clock, closing, topic } = this.#options;
     const ended = AbortSignal.any([this.#left.signal, closing]);
     while (!ended.aborted && !this.isOver) {
       const waiter = this.#watch();
       try {
+        await bytes.wait(ended);
+        if (ended.aborted) break;
         this.#offer(await this.#read());
         if (!waiter) await sleep(clock, topic.rule.everyMs, ended);
         else if (await waiter.wait(topic.rule.everyMs, ended)) {
           // The change itself is read at once; only the next one waits.
+          await bytes.wait(ended);
           if (!ended.aborted && !this.isOver) this.#offer(await this.#read());
           await sleep(clock, WATCHED_EVERY_MS, ended);
         }
@@ -91,6 +98,7 @@ export class Channel {
         waiter?.close();
       }
     }
+    bytes.release();
   }
 
   /** The endpoint may have gone, or moved to another node: then the read says so. */
@@ -102,37 +110,39 @@ export class Channel {
     }
   }
 
-  #offer({ snapshot, version }: { snapshot: Snapshot; version: string }): void {
-    if (version === this.#version) return;
+  #offer({ snapshot, version }: { snapshot: Snapshot; version?: string }): void {
+    const last = this.#last;
+    const isSame = version === undefined ? last?.bytes.equals(snapshot.bytes) : false;
+    if (isSame || (version !== undefined && version === this.#version)) return;
     this.#version = version;
     this.#last = snapshot;
     for (const listener of [...this.#listeners]) listener(snapshot);
   }
 
-  async #read(): Promise<{ snapshot: Snapshot; version: string }> {
-    const { read, topic } = this.#options;
+  async #read(): Promise<{ snapshot: Snapshot; version?: string }> {
+    const { bytes: spent, read, topic } = this.#options;
     try {
       const data = await read();
-      const json = JSON.stringify({ topic: topic.name, data });
+      const json = JSON.stringify(data);
+      spent.note(json.length);
       if (json.length > EVENT_LIMITS.snapshotBytes) throw tooLarge(json.length);
-      const version = topic.rule.volatile ? describeVersion(data, topic.rule.volatile) : json;
-      return { version, snapshot: { bytes: composeEvent('snapshot', json), isFinal: false } };
+      const bytes = Buffer.from(`"data":${json}}\n\n`);
+      const snapshot: Snapshot = { event: 'snapshot', bytes, isFinal: false };
+      const { volatile } = topic.rule;
+      return volatile ? { version: describeVersion(data, volatile), snapshot } : { snapshot };
     } catch (error) {
       return this.#describeFailure(error);
     }
   }
 
-  #describeFailure(error: unknown): { snapshot: Snapshot; version: string } {
+  #describeFailure(error: unknown): { snapshot: Snapshot } {
     const { log, topic } = this.#options;
     const known = toProblem(error);
     if (!known) log.error({ err: error, topic: topic.kind }, 'reading a topic failed, retrying');
     const problem =
       known ?? new ProblemError('internal', 'The platform failed; its log has the cause.');
     const isFinal = known !== undefined && known.status < 500 && !PASSING.has(known.code);
-    const json = JSON.stringify({
-      ...{ topic: topic.name, problem: problem.toProblem(), final: isFinal },
-    });
-    return { version: json, snapshot: { bytes: composeEvent('problem', json), isFinal } };
+    return { snapshot: composeProblem(problem, isFinal) };
   }
 }
 
@@ -141,9 +151,14 @@ function describeVersion(data: object, volatile: readonly string[]): string {
   return JSON.stringify(left);
 }
 
-/** JSON of the platform has no line breaks. */
-export function composeEvent(event: 'snapshot' | 'problem', json: string): Buffer {
-  return Buffer.from(`event: ${event}\ndata: ${json}\n\n`);
+export function composeProblem(problem: ProblemError, isFinal: boolean): Snapshot {
+  const json = JSON.stringify({ problem: problem.toProblem(), final: isFinal });
+  return { event: 'problem', bytes: Buffer.from(`${json.slice(1)}\n\n`), isFinal };
+}
+
+/** What comes before the bytes of a snapshot. JSON of the platform has no line breaks. */
+export function composeStart({ name }: Topic, { event }: Snapshot): string {
+  return `event: ${event}\ndata: {"topic":${JSON.stringify(name)},`;
 }
 
 function tooLarge(bytes: number): ProblemError {

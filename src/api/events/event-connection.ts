@@ -3,7 +3,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
-import type { Snapshot } from './channel.ts';
+import { composeStart, type Snapshot } from './channel.ts';
 
 /** After this time the client connects again, ms. */
 const RECONNECT_MS = 1_000;
@@ -20,7 +20,7 @@ export interface EventConnectionOptions {
 export class EventConnection {
   readonly #options: EventConnectionOptions;
   /** By topic; at most one each, so a client that does not read holds no more than it has topics. */
-  readonly #unsent = new Map<string, Snapshot>();
+  readonly #unsent = new Map<string, { topic: Topic; snapshot: Snapshot }>();
   #isBlocked = false;
   #cancelHeartbeat = () => {};
   #cancelStall = () => {};
@@ -42,8 +42,8 @@ export class EventConnection {
     });
   }
 
-  offer({ name }: Topic, snapshot: Snapshot): void {
-    this.#unsent.set(name, snapshot);
+  offer(topic: Topic, snapshot: Snapshot): void {
+    this.#unsent.set(topic.name, { topic, snapshot });
     this.#flush();
   }
 
@@ -55,10 +55,11 @@ export class EventConnection {
 
   #flush(): void {
     const { raw } = this.#options;
-    for (const [name, { bytes }] of this.#unsent) {
+    for (const [name, { snapshot, topic }] of this.#unsent) {
       if (this.#isBlocked || raw.writableEnded || raw.destroyed) return;
       this.#unsent.delete(name);
-      this.#write(bytes);
+      raw.write(composeStart(topic, snapshot));
+      this.#write(snapshot.bytes);
     }
   }
 

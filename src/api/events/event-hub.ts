@@ -3,9 +3,12 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Waiter } from '../../base/waiters.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
+import { allows, readGrant } from '../../control/keys/scope-grants.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
+import type { Scope } from '../../wire/routes/scopes.ts';
 import { Channel, type Listener } from './channel.ts';
+import { UserReads } from './user-reads.ts';
 
 /** Retry-After of a refused connection, ms. */
 const RETRY_MS = 5_000;
@@ -41,8 +44,9 @@ export class EventHub {
   /** Connections, by key or session, and by user. */
   readonly #callers = new Counts();
   readonly #users = new Counts();
-  /** Topics that are read, by user. */
+  /** Topics that are read, by user, and what they cost. */
   readonly #userTopics = new Counts();
+  readonly #userReads = new Map<string, UserReads>();
   readonly #closing = new AbortController();
   #connections = 0;
 
@@ -110,7 +114,9 @@ export class EventHub {
       if (!joined.callers.delete(listener)) return;
       joined.channel.remove(listener);
       if (!joined.channel.isEmpty) return;
-      this.#userTopics.remove(caller.holder.userId);
+      const { userId } = caller.holder;
+      this.#userTopics.remove(userId);
+      if (this.#userTopics.of(userId) === 0) this.#userReads.delete(userId);
       if (this.#channels.get(name) === joined) this.#channels.delete(name);
     };
   }
@@ -123,8 +129,10 @@ export class EventHub {
     this.#userTopics.add(userId);
     const { clock, log, read, watch } = this.#options;
     const callers = new Map<Listener, EventCaller>();
+    const reads = this.#userReads.get(userId) ?? new UserReads(clock);
+    this.#userReads.set(userId, reads);
     const channel = new Channel({
-      ...{ topic, clock, log, closing: this.closing },
+      ...{ topic, clock, log, closing: this.closing, bytes: reads.open() },
       async read() {
         const [caller] = callers.values();
         if (caller) return read(caller, topic);
@@ -157,9 +165,24 @@ class Counts {
   }
 }
 
-/** Callers with the same name read the same data. */
-function nameChannel({ scopes, userId }: KeyHolder, { endpoint, id, name }: Topic): string {
-  return JSON.stringify([name, endpoint, id, userId, [...scopes].toSorted()]);
+/** Callers with the same name read the same data: what is named, and the rights that change what is seen of it. */
+function nameChannel(holder: KeyHolder, { endpoint, id, kind }: Topic): string {
+  const seen = kind === 'overview' ? listSeen(holder) : [];
+  const changes = CHANGES.map((scope) => allows(holder, scope, endpoint || undefined));
+  return JSON.stringify([kind, endpoint, id, holder.userId, seen, changes]);
+}
+
+/** Who may change a record may see more of it. */
+const CHANGES: readonly Scope[] = ['endpoints:write', 'pods:write'];
+
+/** Grants of the jobs that an overview shows. */
+function listSeen(holder: KeyHolder): string[] {
+  if (allows(holder, 'jobs:read')) return ['all'];
+  const endpoints = [...holder.scopes].flatMap((text) => {
+    const { endpoint, scope } = readGrant(text) ?? {};
+    return endpoint !== undefined && (scope === 'admin' || scope === 'jobs:read') ? endpoint : [];
+  });
+  return [...new Set(endpoints)].toSorted();
 }
 
 function refuse(detail: string): ProblemError {

@@ -5,7 +5,7 @@ import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_OPERATIONS } from '../../wire/resources/events.ts';
 import { EVENT_LIMITS, readTopic, type Topic } from '../../wire/routes/event-topics.ts';
-import { composeEvent } from '../events/channel.ts';
+import { composeProblem } from '../events/channel.ts';
 import { EventConnection } from '../events/event-connection.ts';
 import type { EventCaller, EventHub } from '../events/event-hub.ts';
 import { takeOver } from '../http/byte-reply.ts';
@@ -64,9 +64,7 @@ function sendEvents(
       ends.push(hub.listen(caller, resolved, (snapshot) => connection.offer(topic, snapshot)));
     } catch (error) {
       if (!(error instanceof ProblemError)) throw error;
-      const problem = { topic: topic.name, problem: error.toProblem(), final: true };
-      const bytes = composeEvent('problem', JSON.stringify(problem));
-      connection.offer(topic, { bytes, isFinal: true });
+      connection.offer(topic, composeProblem(error, true));
     }
   }
   if (raw.closed) for (const each of ends) each();

@@ -155,4 +155,9 @@ export const EVENT_LIMITS = {
   heartbeatMs: 15_000,
   /** Bytes of one snapshot as JSON. */
   snapshotBytes: 4_194_304,
+  /** Bytes of the last snapshots of all topics of one user, on one node. */
+  userBytes: 67_108_864,
+  /** Bytes that the platform reads for one user each second, on one node; `userBurstBytes` at once. */
+  userBytesPerSecond: 4_194_304,
+  userBurstBytes: 8_388_608,
 } as const;

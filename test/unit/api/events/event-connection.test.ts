@@ -42,7 +42,7 @@ const raise = (name: string): never => {
 function snapshotOf(n: number) {
   const bytes = Buffer.alloc(MB, 'x');
   bytes.write(`<${n}>`);
-  return { bytes, isFinal: false };
+  return { event: 'snapshot' as const, bytes, isFinal: false };
 }
 
 it('keeps one snapshot a topic for a client that reads slowly, which gets the last one', async () => {
@@ -81,7 +81,11 @@ it('sends a comment after silence, and ends after its lifetime', async () => {
     text += data;
   });
   await clock.advance(EVENT_LIMITS.heartbeatMs);
-  connection.offer(topicOf('pods'), { bytes: Buffer.from('data: 1\n\n'), isFinal: false });
+  connection.offer(topicOf('pods'), {
+    event: 'snapshot',
+    bytes: Buffer.from('data: 1\n\n'),
+    isFinal: false,
+  });
   await clock.advance(EVENT_LIMITS.heartbeatMs - 1);
   await expect.poll(() => text, { timeout: 20_000 }).toContain('data: 1');
   expect(text.split(': still here').length - 1).toBe(1);

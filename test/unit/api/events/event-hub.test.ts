@@ -1,5 +1,6 @@
 // Topics that several connections share, and what becomes of them when their data is gone.
 import { expect, it, onTestFinished } from 'vitest';
+import { composeStart } from '../../../../src/api/events/channel.ts';
 import { EventHub, type EventHubOptions } from '../../../../src/api/events/event-hub.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
@@ -27,7 +28,7 @@ function open(options: Pick<EventHubOptions, 'read' | 'watch'>) {
     const leave = hub.listen(caller, topic, ({ bytes }) => seen.push(String(bytes)));
     return { seen, leave };
   };
-  return { hub, listen };
+  return { clock, hub, listen };
 }
 
 const gone = () => new ProblemError('not_found', 'endpoint e not found');
@@ -61,4 +62,66 @@ it('reads again for a new connection what was not found before', async () => {
   expect(hub.topics).toBe(1);
   second.leave();
   expect(hub.topics).toBe(0);
+});
+
+it('reads a topic once for a user, however it is written and whatever else the keys may do', () => {
+  const { hub } = open({ read: async () => ({}), watch: () => undefined });
+  const listen = (name: string, ...scopes: string[]) =>
+    hub.listen({ ...caller, holder: { ...holder, scopes: new Set(scopes) } }, find(name), () => {});
+  for (let n = 0; n < 20; n++) listen('pod:a', 'pods:read', `jobs:read:endpoint-${n}`);
+  for (const name of ['pod:%61', 'pod:a']) listen(name, 'pods:read', 'keys:read');
+  expect(hub.topics).toBe(1);
+  listen('pod:a', 'pods:read', 'pods:write');
+  expect(hub.topics).toBe(2);
+  listen('overview', 'jobs:read:a', 'jobs:read:b');
+  listen('overview', 'jobs:read:b', 'jobs:read:a', 'pods:read');
+  expect(hub.topics).toBe(3);
+  listen('overview', 'jobs:read:a');
+  listen('overview', 'jobs:read');
+  expect(hub.topics).toBe(5);
+});
+
+it('writes the name of a topic as each client has written it', async () => {
+  const { listen } = open({ read: async () => ({ id: 'a' }), watch: () => undefined });
+  const [first, second] = [listen(find('pod:a')), listen(find('pod:%61'))];
+  await expect.poll(() => first.seen.length + second.seen.length).toBe(2);
+  expect(first.seen).toEqual(second.seen);
+  const snapshot = { event: 'snapshot' as const, bytes: Buffer.from(''), isFinal: false };
+  expect(composeStart(find('pod:%61'), snapshot)).toBe(
+    'event: snapshot\ndata: {"topic":"pod:%61",',
+  );
+});
+
+it('reads large topics of one user less often, and small ones of others as before', async () => {
+  const reads = { ada: 0, ben: 0 };
+  const { clock, hub } = open({
+    async read({ holder: { userId } }) {
+      reads[userId === 'ada' ? 'ada' : 'ben'] += 1;
+      return { n: reads.ada, text: 'x'.repeat(userId === 'ada' ? 2_000_000 : 10) };
+    },
+    watch: () => undefined,
+  });
+  for (let n = 0; n < 30; n++) hub.listen(caller, find(`activity:e${n}`), () => {});
+  hub.listen({ ...caller, holder: { ...holder, userId: 'ben' } }, find('activity:e'), () => {});
+  for (let ms = 0; ms < 20_000; ms += 100) await clock.advance(100);
+  expect(reads.ben).toBeGreaterThanOrEqual(19);
+  // 8 MB at once and 4 MB a second; without the bound it would be 600.
+  expect(reads.ada).toBeLessThan(80);
+  expect(reads.ada).toBeGreaterThan(30);
+});
+
+it('refuses topics of a user that would keep too many bytes', async () => {
+  const { clock, hub } = open({
+    read: async () => ({ text: 'x'.repeat(4_000_000) }),
+    watch: () => undefined,
+  });
+  const seen: string[] = [];
+  for (let n = 0; n < 20; n++) {
+    hub.listen(caller, find(`activity:e${n}`), ({ bytes, event }) => {
+      seen.push(event === 'snapshot' ? event : String(bytes));
+    });
+  }
+  for (let s = 0; s < 60; s++) await clock.advance(1_000);
+  expect(seen.filter((each) => each === 'snapshot')).toHaveLength(16);
+  expect(seen).toContainEqual(expect.stringContaining('rate_limited'));
 });

@@ -1,0 +1,78 @@
+// Bounds what the topics of one user cost: the bytes that are read in a second, and those that are kept.
+import { type Clock, sleep } from '../../base/clock.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { EVENT_LIMITS } from '../../wire/routes/event-topics.ts';
+
+/** Of a topic that was not read before. */
+const FIRST_BYTES = 262_144;
+const RETRY_MS = 5_000;
+
+export class UserReads {
+  readonly #clock: Clock;
+  /** Bytes that may be read at once; below 0 while reads wait. */
+  #free: number = EVENT_LIMITS.userBurstBytes;
+  #freeAt: number;
+  #kept = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#freeAt = clock.now();
+  }
+
+  /** For one topic. */
+  open(): TopicBytes {
+    return new TopicBytes(this);
+  }
+
+  /** Resolves when so many bytes may be read. */
+  async wait(bytes: number, ended: AbortSignal): Promise<void> {
+    const { userBurstBytes, userBytesPerSecond } = EVENT_LIMITS;
+    const now = this.#clock.now();
+    const more = ((now - this.#freeAt) / 1_000) * userBytesPerSecond;
+    this.#free = Math.min(userBurstBytes, this.#free + more) - bytes;
+    this.#freeAt = now;
+    if (this.#free < 0) await sleep(this.#clock, (-this.#free / userBytesPerSecond) * 1_000, ended);
+  }
+
+  /** So many bytes were read besides those that were expected. */
+  spend(bytes: number): void {
+    this.#free -= bytes;
+  }
+
+  /** @throws ProblemError `rate_limited` */
+  keep(bytes: number): void {
+    if (bytes > 0 && this.#kept + bytes > EVENT_LIMITS.userBytes) {
+      const detail = `Your event streams already hold ${this.#kept} bytes of different topics, at most ${EVENT_LIMITS.userBytes} are held; close some.`;
+      throw new ProblemError('rate_limited', detail, { retryAfterMs: RETRY_MS });
+    }
+    this.#kept += bytes;
+  }
+}
+
+/** What the reads of one topic cost its user. */
+export class TopicBytes {
+  readonly #reads: UserReads;
+  #expected = FIRST_BYTES;
+  #kept = 0;
+
+  constructor(reads: UserReads) {
+    this.#reads = reads;
+  }
+
+  wait(ended: AbortSignal): Promise<void> {
+    return this.#reads.wait(this.#expected, ended);
+  }
+
+  /** @throws ProblemError `rate_limited` if the user's topics would keep too much */
+  note(bytes: number): void {
+    this.#reads.spend(bytes - this.#expected);
+    this.#expected = bytes;
+    this.#reads.keep(bytes - this.#kept);
+    this.#kept = bytes;
+  }
+
+  release(): void {
+    this.#reads.keep(-this.#kept);
+    this.#kept = 0;
+  }
+}
