@@ -18,6 +18,7 @@ const ENTRIES = [
   'server',
   'cli/main',
   'base/log',
+  'archive/inspect-thread',
   'store/disk/checkpoint-thread',
   'store/disk/integrity-process',
   'worker/execution/thread-entry',

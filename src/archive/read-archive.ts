@@ -13,6 +13,8 @@ import { ByteReader } from './byte-reader.ts';
 const BLOCK_BYTES = 512;
 /** Records before a file, such as its long path. Those of macOS have attributes of a few KB. */
 const MAX_RECORD_BYTES = 64 * 1024;
+/** Before one file: its attributes, its long path, and a comment. */
+const MAX_RECORDS = 8;
 /** Bytes of headers, records and padding of all files together. */
 const MAX_OVERHEAD_BYTES = 64 * 1024 * 1024;
 const GUNZIP_CHUNK_BYTES = 64 * 1024;
@@ -65,6 +67,7 @@ interface FoundHeader {
 async function* readHeaders(reader: ByteReader): AsyncGenerator<FoundHeader, void, undefined> {
   let record: Pax | undefined;
   let longPath: string | undefined;
+  let records = 0;
   for (;;) {
     const block = await readExactly(reader, BLOCK_BYTES);
     const header = readHeader(block, record);
@@ -90,6 +93,11 @@ async function* readHeaders(reader: ByteReader): AsyncGenerator<FoundHeader, voi
       yield { header, path: trimPath(given), bytes: type === 'Directory' ? 0 : bytes };
       record = undefined;
       longPath = undefined;
+      records = -1;
+    }
+    records += 1;
+    if (records > MAX_RECORDS) {
+      throw new ArchiveError(`The archive has more than ${MAX_RECORDS} records before one file`);
     }
   }
 }

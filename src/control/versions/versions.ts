@@ -1,6 +1,7 @@
 // Manages the versions of endpoints' handlers: uploads, lists, downloads, removes and deploys them. rollout.ts
 // decides how a deployment goes on.
 import { createHash } from 'node:crypto';
+import type { ArchiveSummary } from '../../archive/inspect-in-thread.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ownTurn } from '../../base/slices.ts';
@@ -28,17 +29,12 @@ export interface VersionsOptions {
   clock: Clock;
   log: Log;
   endpoints: Pick<Endpoints, 'changeDeployment' | 'get' | 'find'>;
-  /** Lists the files of an archive. @throws ProblemError `invalid` */
-  inspect: (archive: Uint8Array) => Promise<ArchiveSummary>;
+  /** Checks an archive and looks for a file in it. @throws ProblemError `invalid` */
+  inspect: (archive: Uint8Array, entry: string) => Promise<ArchiveSummary>;
   /** @throws ProblemError if the user may not run code here */
   admit: (userId: string) => void;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
-}
-
-export interface ArchiveSummary {
-  files: readonly { path: string }[];
-  unpackedBytes: number;
 }
 
 export interface VersionUpload {
@@ -49,6 +45,12 @@ export interface VersionUpload {
   entry: string;
   sha256: string | undefined;
   message: string | undefined;
+}
+
+interface CheckedUpload {
+  hash: string;
+  files: number;
+  unpackedBytes: number;
 }
 
 export interface VersionListing extends PageBounds {
@@ -68,6 +70,8 @@ export class Versions {
   readonly #quotas: Quotas;
   /** Users of the uploads under way. */
   readonly #uploading: string[] = [];
+  /** Of each user with uploads under way: when the last one is checked. */
+  readonly #lastChecks = new Map<string, Promise<unknown>>();
   #lastUpload: Promise<unknown> = Promise.resolve();
 
   constructor(options: VersionsOptions) {
@@ -95,14 +99,28 @@ export class Versions {
       throw new ProblemError('unavailable', detail, { retryAfterMs: BUSY_RETRY_MS });
     }
     this.#uploading.push(userId);
-    // One at a time: each unpacks up to 250 MB, and writes up to 50 parts.
-    const stored = this.#lastUpload.then(() => this.#store(upload));
-    this.#lastUpload = stored.catch(() => {});
     try {
+      const checked = await this.#checkInTurn(upload);
+      // One at a time: each writes up to 50 parts.
+      const stored = this.#lastUpload.then(() => this.#store(upload, checked));
+      this.#lastUpload = stored.catch(() => {});
       return await stored;
     } finally {
       this.#uploading.splice(this.#uploading.indexOf(userId), 1);
+      if (!this.#uploading.includes(userId)) this.#lastChecks.delete(userId);
     }
+  }
+
+  /** One upload of a user at a time, whatever the uploads of others cost. */
+  async #checkInTurn(upload: VersionUpload): Promise<CheckedUpload> {
+    const { userId } = upload;
+    const before = this.#lastChecks.get(userId) ?? Promise.resolve();
+    const checked = before.then(() => this.#check(upload));
+    this.#lastChecks.set(
+      userId,
+      checked.catch(() => {}),
+    );
+    return checked;
   }
 
   /** Of all archives of the user. */
@@ -176,26 +194,26 @@ export class Versions {
     return endpoints.get(userId, endpointId);
   }
 
-  async #store({
-    archive,
-    endpointId,
-    entry,
-    keyId,
-    message,
-    sha256,
-    userId,
-  }: VersionUpload): Promise<VersionRecord> {
-    const { clock, endpoints, inspect, log } = this.#options;
+  /** It unpacks up to 250 MB. @throws ProblemError `invalid` */
+  async #check({ archive, entry, sha256 }: VersionUpload): Promise<CheckedUpload> {
     const hash = await hashInTurns(archive);
     if (sha256 !== undefined && sha256 !== hash) {
       const error = `sha256: is ${sha256}, but the body has ${hash}`;
       throw new ProblemError('invalid', error, { errors: [error] });
     }
-    const { files, unpackedBytes } = await inspect(archive);
-    if (!files.some(({ path }) => path === entry)) {
+    const { files, hasEntry, unpackedBytes } = await this.#options.inspect(archive, entry);
+    if (!hasEntry) {
       const error = `entry: ${JSON.stringify(entry)} is not in the archive`;
       throw new ProblemError('invalid', error, { errors: [error] });
     }
+    return { hash, files, unpackedBytes };
+  }
+
+  async #store(
+    { archive, endpointId, entry, keyId, message, userId }: VersionUpload,
+    { files, hash, unpackedBytes }: CheckedUpload,
+  ): Promise<VersionRecord> {
+    const { clock, endpoints, log } = this.#options;
     await this.#requireSpace(userId, archive.length);
     // A number of its own, also if the upload fails: no number ever stands for two archives.
     const { lastVersion = 0 } = await endpoints.changeDeployment(endpointId, (before) => ({
@@ -205,12 +223,12 @@ export class Versions {
     const key = { endpointId, version: lastVersion };
     const record: VersionRecord = {
       ...{ endpointId, version: lastVersion, entry, message: message ?? null },
-      ...{ sha256: hash, bytes: archive.length, unpackedBytes, files: files.length },
+      ...{ sha256: hash, bytes: archive.length, unpackedBytes, files },
       ...{ createdAt: new Date(clock.now()).toISOString(), createdBy: keyId },
     };
     const old = await this.#archives.write(key, archive, () => this.#add(userId, record));
     for (const version of old) await this.#archives.remove({ endpointId, version });
-    log.info({ ...key, bytes: archive.length, files: files.length }, 'version uploaded');
+    log.info({ ...key, bytes: archive.length, files }, 'version uploaded');
     return record;
   }
 

@@ -31,7 +31,7 @@ import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
 import { Sessions } from '../../../src/control/sessions/sessions.ts';
 import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
-import { Versions } from '../../../src/control/versions/versions.ts';
+import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
@@ -55,6 +55,8 @@ export interface PlatformSettings {
   balancing?: Pick<BalancerOptions, 'targets' | 'waitMs' | 'maxOpen'>;
   /** Of the metrics of costs. Default: none is counted. */
   totals?: CostTotals;
+  /** Of uploads. Default: inspectUpload. */
+  inspect?: VersionsOptions['inspect'];
   /** Default: a catalog of nothing but processors. */
   offers?: { file?: CatalogFile; devices?: Device[]; heldGpus?: string[] };
 }
@@ -135,7 +137,15 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   await deletion.start();
   const heldGpus = () => new Set(offers.heldGpus);
   const admit = () => {};
-  const parts = { store, clock, log, endpoints, quotas, inspect: inspectUpload, admit };
+  const parts = {
+    store,
+    clock,
+    log,
+    endpoints,
+    quotas,
+    inspect: settings.inspect ?? inspectUpload,
+    admit,
+  };
   const versions = new Versions(parts);
   const decisions = await Decisions.open(store);
   const { balancing } = settings;

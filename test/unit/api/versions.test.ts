@@ -16,6 +16,38 @@ beforeAll(async () => {
   sha256 = packed.sha256;
 });
 
+it('an upload does not wait for the check of another user', async () => {
+  const began: number[] = [];
+  const { keys, call, post } = await startPlatform({
+    engine: 'process',
+    inspect: (sent) => {
+      began.push(sent[0] ?? 0);
+      // The check of the first one takes longer than the second upload.
+      return sent[0] === 1 ? firstCheck.promise : Promise.reject(new Error('seen'));
+    },
+  });
+  const firstCheck = Promise.withResolvers<never>();
+  const uploadAs = async (userId: string, mark: number) => {
+    const { key } = await keys.issue({ name: 'k', scopes: ['admin'], userId });
+    const headers = { authorization: key };
+    const templateId = await readId(
+      await post('/v1/templates', { name: 't', image: 'i' }, { headers }),
+    );
+    const creation = { name: 'e', templateId, source: 'VERSION' };
+    const id = await readId(await post('/v1/endpoints', creation, { headers }));
+    return call(`/v1/endpoints/${id}/versions?${ENTRY}`, {
+      ...{ method: 'POST', body: new Uint8Array([mark]) },
+      headers: { ...headers, 'content-type': 'application/gzip' },
+    });
+  };
+  const first = uploadAs('ann', 1);
+  await expect.poll(() => began).toEqual([1]);
+  expect((await uploadAs('ben', 2)).status).toBe(500);
+  firstCheck.reject(new Error('over'));
+  expect((await first).status).toBe(500);
+  expect(began).toEqual([1, 2]);
+});
+
 interface Opened extends Platform {
   path: string;
   id: string;

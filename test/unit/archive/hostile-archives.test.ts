@@ -197,6 +197,13 @@ describe('a small archive that expands without end', () => {
     expect(seen.bytes).toBeLessThan(1_000_000);
   });
 
+  it('stops at the limit: records before one file', async () => {
+    const record = { path: 'x', type: 'ExtendedHeader' as const, content: '11 path=x\n' };
+    const packed = gzipSync(Buffer.concat(Array.from({ length: 9 }, () => formatEntry(record))));
+    const reading = inspectArchive(packed);
+    await expect(reading).rejects.toThrow('more than 8 records before one file');
+  });
+
   it('stops at the limit: headers without files', async () => {
     const seen = { bytes: 0 };
     const record = {
@@ -204,7 +211,9 @@ describe('a small archive that expands without end', () => {
       type: 'GlobalExtendedHeader' as const,
       content: 'x'.repeat(60_000),
     };
-    const head = Buffer.concat(Array.from({ length: 1_300 }, () => formatEntry(record)));
+    const folder = { path: 'folder', type: 'Directory' as const };
+    const entries = Array.from({ length: 1_300 }, () => [record, folder]).flat();
+    const head = Buffer.concat(entries.map(formatEntry));
     const reading = inspectArchive(bomb(head, seen), { ...ARCHIVE_LIMITS, unpackedBytes: 1_000 });
     await expect(reading).rejects.toThrow('more than 1000 bytes together');
   });

@@ -1,4 +1,6 @@
 // Records of one user: many, large, and asking for more than there is.
+import { gzipSync } from 'node:zlib';
+import { Header } from 'tar/header';
 import type { Attack, AttackContext } from '../attack.ts';
 import { inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';
 
@@ -34,6 +36,25 @@ export const resourceAttacks: Attack[] = [
     async send(context) {
       await make(context, '/v1/templates', template(900 * KB));
       await list(context, '/v1/templates?limit=1000', 4);
+    },
+  },
+  {
+    name: 'archives of 100 KB with 20,000 records',
+    count: { short: 8, full: 100 },
+    answers: ['422', '503'],
+    atLeast: { 422: 1 },
+    async send({ count, note, target }) {
+      const content = '11 path=x\n'.padEnd(512, '\0');
+      const header = new Header({ path: 'x', size: 11, mode: 0o644, type: 'ExtendedHeader' });
+      header.encode();
+      const record = Buffer.concat([header.block ?? Buffer.alloc(0), Buffer.from(content)]);
+      const body = gzipSync(Buffer.concat(Array.from({ length: 20_000 }, () => record)));
+      const path = `/v1/endpoints/${target.endpoint}/versions?entry=x`;
+      const headers = ['Content-Type: application/gzip'];
+      await inTurns({ count, width: 8 }, async () => {
+        const { answer, bytes } = await new RawExchange(target, { path, headers, body }).answered;
+        note(answer, bytes);
+      });
     },
   },
   {

@@ -1,0 +1,29 @@
+// Checks an archive in a thread of its own: a small one may take seconds, which the event loop must not lose.
+import { once } from 'node:events';
+import { extname } from 'node:path';
+import { Worker } from 'node:worker_threads';
+import { ArchiveError } from './archive-error.ts';
+import type { ArchiveSummary, Inspected, Inspection } from './inspect-thread.ts';
+
+export type { ArchiveSummary } from './inspect-thread.ts';
+
+const thread = new URL(`./inspect-thread${extname(import.meta.url)}`, import.meta.url);
+
+/** The paths of all files and folders, and what one file is read in. */
+const LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16 };
+
+/** @throws ArchiveError, or the error that ended the thread */
+export async function inspectInThread(archive: Uint8Array, entry: string): Promise<ArchiveSummary> {
+  // A copy: what is transferred is lost here.
+  const copy = new Uint8Array(archive);
+  const workerData: Inspected = { archive: copy, entry };
+  const own = { execArgv: [], env: {}, resourceLimits: LIMITS };
+  const worker = new Worker(thread, { ...own, workerData, transferList: [copy.buffer] });
+  try {
+    const [inspection]: Inspection[] = await once(worker, 'message');
+    if (!inspection || 'fault' in inspection) throw new ArchiveError(inspection?.fault);
+    return inspection;
+  } finally {
+    await worker.terminate();
+  }
+}
