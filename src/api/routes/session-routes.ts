@@ -9,18 +9,20 @@ import {
   type SessionRecord,
   sessionCreation,
 } from '../../wire/resources/session.ts';
-import { type Access, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
+import { type Access, BEARER, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { findForeignSign } from '../http/foreign-sign.ts';
 import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
 import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http/session-cookie.ts';
-import { createMemoryCounter } from '../limits/rate-counter.ts';
+import { createMemoryCounter, type RateCounter } from '../limits/rate-counter.ts';
 import { groupOf } from '../origin/addresses.ts';
 import type { ClientOrigin } from '../origin/client-origin.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 /** Sign-ins with a wrong key from one address, or one IPv6 network, in a minute. */
 const MAX_WRONG_KEYS = 20;
+/** Sign-ins with one key in a minute: each writes to the store. */
+const MAX_KEY_SIGN_INS = 60;
 
 /** About the platform, for its console. */
 export type AboutPlatform = Omit<SessionRecord['platform'], 'version' | 'isDev'>;
@@ -37,7 +39,8 @@ export interface SessionRoutesOptions {
 
 export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
   const { about, access, corsOrigins, keys, sessions, version } = options;
-  const wrongKeys = createMemoryCounter({ name: 'sign-in', limit: MAX_WRONG_KEYS, seconds: 60 });
+  const wrongKeys = createMemoryCounter({ name: 'wrong-keys', limit: MAX_WRONG_KEYS, seconds: 60 });
+  const signIns = createMemoryCounter({ name: 'sign-in', limit: MAX_KEY_SIGN_INS, seconds: 60 });
   const describe = (holder: KeyHolder, session?: HeldSession['session']): SessionRecord => {
     const end = session ? sessions.endOf(session.id) : holder.expiresAt;
     return {
@@ -58,7 +61,7 @@ export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
         throw new ProblemError('unauthorized', `Send the API key: ${reason}.`);
       }
       const { key } = readResourceBody(body, sessionCreation);
-      const holder = await identify(key, { keys, wrongKeys, request });
+      const holder = await identify(key, { keys, wrongKeys, signIns, request });
       await endOld(request, sessions);
       const { session, token } = await sessions.start(holder);
       const maxAgeS = Math.floor(sessions.maxMs / 1_000);
@@ -81,27 +84,37 @@ export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
 
 interface SignIn {
   keys: Keys;
-  wrongKeys: ReturnType<typeof createMemoryCounter>;
+  /** By address. */
+  wrongKeys: RateCounter;
+  /** By key. */
+  signIns: RateCounter;
   request: FastifyRequest;
 }
 
-/** @throws ProblemError `unauthorized`, `rate_limited` after many wrong keys */
-async function identify(key: string, { keys, request, wrongKeys }: SignIn): Promise<KeyHolder> {
-  const group = groupOf(readOrigin(request).address);
-  const { isAdmitted, msBeforeNext } = await wrongKeys.take(group);
-  if (!isAdmitted) {
-    throw new ProblemError(
-      'rate_limited',
-      `More than ${MAX_WRONG_KEYS} sign-ins with a wrong key came from this address in one minute.`,
-      { retryAfterMs: msBeforeNext },
-    );
+/** Wrong keys of an address do not keep others there from signing in. @throws ProblemError */
+async function identify(
+  key: string,
+  { keys, request, signIns, wrongKeys }: SignIn,
+): Promise<KeyHolder> {
+  const holder = keys.authenticate(key.replace(BEARER, ''));
+  if (!holder) {
+    const wrong = `More than ${MAX_WRONG_KEYS} sign-ins with a wrong key came from this address`;
+    await count(wrongKeys, groupOf(readOrigin(request).address), wrong);
+    return identifyKey(keys, key);
   }
-  const holder = identifyKey(keys, key);
   if (holder.podId !== null) {
     throw new ProblemError('forbidden', 'This is the key of a worker; sign in with another one.');
   }
-  await wrongKeys.giveBack(group);
+  await count(signIns, holder.keyId, `More than ${MAX_KEY_SIGN_INS} sign-ins used this key`);
   return holder;
+}
+
+/** @throws ProblemError `rate_limited` */
+async function count(counter: RateCounter, name: string, tooMany: string): Promise<void> {
+  const { isAdmitted, msBeforeNext } = await counter.take(name);
+  if (isAdmitted) return;
+  const detail = `${tooMany} in one minute.`;
+  throw new ProblemError('rate_limited', detail, { retryAfterMs: msBeforeNext });
 }
 
 function readOrigin({ raw, server }: FastifyRequest): ClientOrigin {

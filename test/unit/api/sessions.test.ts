@@ -89,11 +89,21 @@ describe('a sign-in', () => {
     expect(await statusOf(platform, '/v1/session', planted)).toBe(401);
   });
 
-  it('is refused with a wrong key, and with any key after many wrong ones', async () => {
+  it('is refused with a wrong key, with 429 after many, and never for them with a right one', async () => {
     const platform = await startPlatform();
     const wrong = `mr_${'x'.repeat(43)}`;
     for (let attempt = 0; attempt < 20; attempt++) {
       expect((await signIn(platform, wrong)).status).toBe(401);
+    }
+    const response = await signIn(platform, wrong);
+    expect([response.status, response.headers.has('retry-after')]).toEqual([429, true]);
+    expect((await signIn(platform, platform.admin)).status).toBe(201);
+  });
+
+  it('is refused with a right key beyond a number a minute', async () => {
+    const platform = await startPlatform();
+    for (let n = 0; n < 60; n++) {
+      expect((await signIn(platform, platform.admin)).status).toBe(201);
     }
     const response = await signIn(platform, platform.admin);
     expect([response.status, response.headers.has('retry-after')]).toEqual([429, true]);
