@@ -153,7 +153,7 @@ export function judgeReport(
   report: Pick<ReportHeader, 'kind' | 'attempt' | 'token' | 'seq'>,
 ): ReportReply | 'apply' {
   if (!job) return { answer: 'gone' };
-  if (job.lease?.token !== report.token) {
+  if (job.lease?.token !== report.token || job.attempt !== report.attempt) {
     // The token of an ended lease is no longer stored: attempt and number must suffice.
     const isOver = job.lease === null && report.attempt === job.attempt;
     return { answer: isOver && report.seq <= job.lastSeq ? 'duplicate' : 'superseded' };

@@ -52,6 +52,17 @@ describe.each(kinds)('a report of kind %s', (kind) => {
     expect(judgeReport(job, { ...held, kind, seq: 10 })).toEqual({ answer: 'superseded' });
   });
 
+  it.each([...live, ...kept])(
+    'is superseded with a wrong attempt, for a job that is %s',
+    (name) => {
+      for (const attempt of [1, 3]) {
+        const wrong = { ...held, kind, attempt };
+        expect(judgeReport(at(name, 4), { ...wrong, seq: 4 })).toEqual({ answer: 'superseded' });
+        expect(judgeReport(at(name, 4), { ...wrong, seq: 5 })).toEqual({ answer: 'superseded' });
+      }
+    },
+  );
+
   it.each([...live, ...kept])('is superseded with a wrong token, for a job that is %s', (name) => {
     const foreign = { ...held, kind, token: 'token-9' };
     expect(judgeReport(at(name, 4), { ...foreign, seq: 4 })).toEqual({ answer: 'superseded' });
