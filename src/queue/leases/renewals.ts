@@ -1,10 +1,14 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
+import { ownTurn } from '../../base/slices.ts';
 import type { Reader, Step, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { LeasesOptions } from './leases.ts';
 import type { PresentWorker } from './presence.ts';
+
+/** Leases that are looked up at once: one request may name thousands, known ones or not. */
+const LEASES_PER_TURN = 256;
 
 export class Renewals {
   readonly #options: LeasesOptions;
@@ -37,8 +41,11 @@ export class Renewals {
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
-    if (request.leases.length === 0) return Promise.resolve([]);
-    return this.#options.changes.commit((tx, step) => extend(tx, step, { endpointId, request }));
+    return inTurns(request.leases, (leases) =>
+      this.#options.changes.commit((tx, step) =>
+        extend(tx, step, { endpointId, request: { ...request, leases } }),
+      ),
+    );
   }
 
   /**
@@ -53,8 +60,22 @@ export class Renewals {
     const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
     const leases = [...candidates.values()].filter(({ token }) => !stopping.has(token));
     if (isGone) return leases.map((lease) => ({ ...lease, verdict: 'lost' }));
-    return this.#options.store.read((tx) => findLost(tx, worker.endpointId, leases));
+    return inTurns(leases, (some) =>
+      this.#options.store.read((tx) => findLost(tx, worker.endpointId, some)),
+    );
   }
+}
+
+async function inTurns<T>(
+  leases: readonly T[],
+  act: (some: T[]) => Promise<RenewReply['ended']>,
+): Promise<RenewReply['ended']> {
+  const ended: RenewReply['ended'] = [];
+  for (let at = 0; at < leases.length; at += LEASES_PER_TURN) {
+    if (at > 0) await ownTurn();
+    ended.push(...(await act(leases.slice(at, at + LEASES_PER_TURN))));
+  }
+  return ended;
 }
 
 function* extend(

@@ -1,0 +1,25 @@
+// Renewals that name many leases.
+import { expect, it, onTestFinished } from 'vitest';
+import { ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
+
+it('a renewal of thousands of leases leaves the event loop to others', async () => {
+  const platform = new Platform();
+  await platform.start();
+  onTestFinished(() => platform.close());
+  const worker = new Hand(() => platform.queue.link(ENDPOINT), { id: 'w' });
+  await worker.hello();
+  await platform.submit();
+  const held = await worker.takeOne();
+  let turns = 0;
+  let isOver = false;
+  const countTurns = () => {
+    turns += 1;
+    if (!isOver) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  const unknown = Array.from({ length: 2_560 }, (_, n) => ({ ...held, token: `unknown-${n}` }));
+  const { ended } = await worker.renew([held, ...unknown]);
+  isOver = true;
+  expect(ended).toHaveLength(2_560);
+  expect(turns).toBeGreaterThanOrEqual(10);
+});
