@@ -275,7 +275,12 @@ export class Attempts {
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
-    void execution.end.then((end) => this.#conclude(attempt, end));
+    void execution.end.then((end) => {
+      const figures = end.contextLoss === undefined ? this.#gpus?.awaitFigures(lease) : undefined;
+      const conclude = () => this.#conclude(attempt, end);
+      if (figures === undefined) conclude();
+      else void figures.then(conclude);
+    });
   }
 
   /** Starts one waiting attempt, if nothing else runs. */

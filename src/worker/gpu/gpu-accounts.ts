@@ -6,6 +6,11 @@ import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { MAX_HOLD_MS, MemoryReturn } from './memory-return.ts';
 import { type GpuFigures, UsageMeter } from './usage-meter.ts';
 
+/** Longest wait of an outcome for figures, ms. */
+const MAX_FIGURES_WAIT_MS = 1_500;
+/** After a wait that found no memory, attempts do not wait for this time, ms. */
+const NO_MEMORY_MS = 60_000;
+
 export interface GpuAccountsOptions {
   /** Number of GPUs of the process. */
   devices: number;
@@ -21,6 +26,10 @@ export class GpuAccounts {
   readonly #options: GpuAccountsOptions;
   readonly #meter: UsageMeter<Lease>;
   readonly #memory = new MemoryReturn<Lease>();
+  /** The figures have the memory in use. */
+  #isMeasured = false;
+  #nextFigures: PromiseWithResolvers<'new' | 'none'> | undefined;
+  #nextWaitAt = 0;
 
   constructor(options: GpuAccountsOptions) {
     this.#options = options;
@@ -37,6 +46,24 @@ export class GpuAccounts {
     this.#memory.begin(lease);
   }
 
+  /**
+   * Resolves with the next figures if those so far do not say how much memory a short attempt used. Undefined if they do, or
+   * if the last such wait found no memory: the process may use none.
+   */
+  awaitFigures(lease: Lease): Promise<void> | undefined {
+    const { clock } = this.#options;
+    const isDue = this.#isMeasured && clock.now() >= this.#nextWaitAt;
+    if (!isDue || this.#meter.knowsMemory(lease)) return undefined;
+    this.#meter.pause(lease, clock.now());
+    this.#nextFigures ??= Promise.withResolvers();
+    const { promise, resolve } = this.#nextFigures;
+    const cancel = clock.after(MAX_FIGURES_WAIT_MS, () => resolve('none'));
+    return promise.then((figures) => {
+      cancel();
+      if (figures === 'new') this.#meter.addMemory(lease);
+    });
+  }
+
   /** Undefined if the attempt never began. */
   end(lease: Lease, outcome: Outcome): GpuUsage | undefined {
     const { clock, onRelief } = this.#options;
@@ -50,6 +77,10 @@ export class GpuAccounts {
     const { clock, isIdle, onRecycle, onRelief } = this.#options;
     const now = clock.now();
     this.#meter.sample(figures, now);
+    this.#isMeasured = figures.vramBytes !== undefined;
+    if (this.#nextFigures && figures.vramBytes === 0) this.#nextWaitAt = now + NO_MEMORY_MS;
+    this.#nextFigures?.resolve('new');
+    this.#nextFigures = undefined;
     const verdict = this.#memory.judge(figures, { isIdle: isIdle(), now });
     if (verdict.kind === 'returned') onRelief();
     if (verdict.kind === 'kept') {

@@ -29,10 +29,13 @@ interface Mean {
   weight: number;
 }
 
-interface RunningAttempt {
-  readonly beganAt: number;
-  /** Value of `#shareMs` at the begin. */
-  readonly shareAtBegin: number;
+interface MeteredAttempt {
+  /** When it began, or went on after a pause. */
+  beganAt: number;
+  /** Value of `#shareMs` at that time. */
+  shareAtBegin: number;
+  /** What it has had before its last pause, ms. */
+  shareMs: number;
   /** Number of begins in the process up to this one. */
   readonly begins: number;
   readonly beganShared: boolean;
@@ -56,7 +59,8 @@ interface Sample {
  */
 export class UsageMeter<Key> {
   readonly #devices: number;
-  readonly #running = new Map<Key, RunningAttempt>();
+  readonly #running = new Map<Key, MeteredAttempt>();
+  readonly #paused = new Map<Key, MeteredAttempt>();
   #begins = 0;
   /** Sum of elapsed ms ÷ running attempts: what one attempt that always ran has had alone. */
   #shareMs = 0;
@@ -77,6 +81,7 @@ export class UsageMeter<Key> {
     this.#running.set(key, {
       beganAt: this.#countedUntil,
       shareAtBegin: this.#shareMs,
+      shareMs: 0,
       begins: this.#begins,
       beganShared: this.#running.size > 0,
       vram: { sum: 0, weight: 0 },
@@ -94,17 +99,55 @@ export class UsageMeter<Key> {
     this.#last = { at: this.#countedUntil, shareMs: this.#shareMs, figures };
   }
 
-  /** Undefined if the attempt never began. */
-  end(key: Key, now: number): GpuUsage | undefined {
+  /**
+   * Whether the usage of the attempt would say how much memory it used: a sample came while it ran, or the last one
+   * before it found some. One that found none says nothing, because the process may have taken memory since.
+   */
+  knowsMemory(key: Key): boolean {
     const attempt = this.#running.get(key);
-    if (!attempt) return undefined;
+    if (!attempt || attempt.vramPeakBytes !== undefined) return true;
+    return (this.#last?.figures.vramBytes ?? 0) > 0;
+  }
+
+  /** The attempt uses nothing until `resume` or its end. */
+  pause(key: Key, now: number): void {
+    const attempt = this.#running.get(key);
+    if (!attempt) return;
     this.#advance(now);
     this.#running.delete(key);
+    this.#paused.set(key, attempt);
     const last = this.#last;
     if (last && this.#countedUntil - last.at <= validityOf(last.figures)) {
-      this.#add(attempt, last.figures);
+      this.#add(attempt, omitStale(last, attempt));
     }
+    attempt.shareMs += this.#shareMs - attempt.shareAtBegin;
+  }
+
+  resume(key: Key, now: number): void {
+    const attempt = this.#paused.get(key);
+    if (!attempt) return;
+    this.#advance(now);
+    this.#paused.delete(key);
+    attempt.beganAt = this.#countedUntil;
+    attempt.shareAtBegin = this.#shareMs;
+    this.#running.set(key, attempt);
+  }
+
+  /** Undefined if the attempt never began. */
+  end(key: Key, now: number): GpuUsage | undefined {
+    this.pause(key, now);
+    const attempt = this.#paused.get(key);
+    if (!attempt) return undefined;
+    this.#paused.delete(key);
     return this.#summarize(attempt);
+  }
+
+  /** Adds the memory of the last sample, which came after the attempt had paused, if the attempt has none of its own. */
+  addMemory(key: Key): void {
+    const attempt = this.#paused.get(key);
+    if (!attempt || !this.#last || attempt.vramPeakBytes !== undefined) return;
+    const { vramBytes, vramScope } = this.#last.figures;
+    addVram(attempt, { vramBytes, vramScope }, NO_TIME_MS);
   }
 
   /** A clock that is set back stands still here until it has caught up. */
@@ -116,7 +159,7 @@ export class UsageMeter<Key> {
   }
 
   /** Counts the figures for the attempt's time since the last sample, if that is not too long ago. */
-  #add(attempt: RunningAttempt, figures: GpuFigures): void {
+  #add(attempt: MeteredAttempt, figures: GpuFigures): void {
     const now = this.#countedUntil;
     const isFirst = this.#last === undefined || this.#last.at < attempt.beganAt;
     const from = isFirst ? attempt.beganAt : (this.#last?.at ?? attempt.beganAt);
@@ -129,14 +172,11 @@ export class UsageMeter<Key> {
     const shareWeight = Math.max((this.#shareMs - shareFrom) * knownPart, NO_TIME_MS);
     addTo(attempt.utilization, figures.utilization, weight);
     addTo(attempt.power, figures.powerWatts, shareWeight);
-    if (figures.vramBytes === undefined) return;
-    addTo(attempt.vram, figures.vramBytes, weight);
-    attempt.vramPeakBytes = Math.max(attempt.vramPeakBytes ?? 0, figures.vramBytes);
-    if (figures.vramScope === 'devices') attempt.vramScope = 'devices';
+    addVram(attempt, figures, weight);
   }
 
-  #summarize(attempt: RunningAttempt): GpuUsage {
-    const shareSeconds = (this.#shareMs - attempt.shareAtBegin) / 1_000;
+  #summarize(attempt: MeteredAttempt): GpuUsage {
+    const shareSeconds = attempt.shareMs / 1_000;
     const watts = meanOf(attempt.power);
     const vramMean = meanOf(attempt.vram);
     const utilization = meanOf(attempt.utilization);
@@ -150,6 +190,22 @@ export class UsageMeter<Key> {
       shared: attempt.beganShared || this.#begins > attempt.begins,
     };
   }
+}
+
+/** A sample from before the attempt that found no memory: the process may have taken some since. */
+function omitStale({ at, figures }: Sample, { beganAt }: MeteredAttempt): GpuFigures {
+  return at <= beganAt && figures.vramBytes === 0 ? { ...figures, vramBytes: undefined } : figures;
+}
+
+function addVram(
+  attempt: MeteredAttempt,
+  { vramBytes, vramScope }: Pick<GpuFigures, 'vramBytes' | 'vramScope'>,
+  weight: number,
+): void {
+  if (vramBytes === undefined) return;
+  addTo(attempt.vram, vramBytes, weight);
+  attempt.vramPeakBytes = Math.max(attempt.vramPeakBytes ?? 0, vramBytes);
+  if (vramScope === 'devices') attempt.vramScope = 'devices';
 }
 
 function validityOf({ validMs = 5_000 }: GpuFigures): number {

@@ -131,3 +131,51 @@ describe('a worker whose job ran out of GPU memory', () => {
     expect(worker.state.name).toBe('ready');
   });
 });
+
+describe('the outcome of a short attempt', () => {
+  async function startShort() {
+    const started = await startScript({ devices: [gpu] });
+    const { clock, executor, link, worker } = started;
+    const note = (vramBytes: number) =>
+      worker.noteGpuFigures({ vramScope: 'process', vramBytes, powerWatts: 100 });
+    const begin = async (name: string) => {
+      link.lastTake.answer([lease(name)]);
+      await clock.advance(100);
+      executor.last.complete();
+      await clock.advance(0);
+    };
+    const usage = () => usageOf(link.reportCalls.at(-1)?.reports.at(-1));
+    return { ...started, begin, note, usage };
+  }
+
+  it('waits for figures if the last ones found no memory, and that is not its own time', async () => {
+    const { begin, clock, link, note, usage } = await startShort();
+    note(0);
+    await begin('a');
+    expect(link.reported).toEqual([]);
+    await clock.advance(400);
+    note(500);
+    await clock.advance(0);
+    expect(link.reported).toEqual(['a#1 completed']);
+    expect(usage()).toMatchObject({
+      gpu: { seconds: 0.1, vramPeakBytes: 500, vramMeanBytes: 500 },
+    });
+    await begin('b');
+    expect(usage()).toMatchObject({ gpu: { vramPeakBytes: 500 } });
+    expect(link.reported).toEqual(['a#1 completed', 'b#1 completed']);
+  });
+
+  it('does not wait without end, nor again if the process uses no memory', async () => {
+    const { begin, clock, link, note, usage } = await startShort();
+    note(0);
+    await begin('a');
+    await clock.advance(1_500);
+    expect(link.reported).toEqual(['a#1 completed']);
+    expect(usage()).toEqual({ gpu: { seconds: 0.1, energyJoules: 10, shared: false } });
+    await begin('b');
+    note(0);
+    await clock.advance(0);
+    await begin('c');
+    expect(link.reported).toEqual(['a#1 completed', 'b#1 completed', 'c#1 completed']);
+  });
+});

@@ -87,6 +87,17 @@ describe('the usage of an attempt', () => {
     if (figures.powerWatts === undefined) expect(a).not.toHaveProperty('energyJoules');
   });
 
+  it('counts nothing while it is paused', () => {
+    const meter = new UsageMeter<string>({ devices: 1 });
+    meter.begin('a', 0);
+    meter.begin('b', 0);
+    meter.pause('a', 1_000);
+    meter.sample({ vramScope: 'process', vramBytes: GB, powerWatts: 100 }, 2_000);
+    meter.resume('a', 5_000);
+    expect(meter.end('a', 6_000)).toMatchObject({ seconds: 1 });
+    expect(meter.end('b', 6_000)).toMatchObject({ seconds: 5 });
+  });
+
   it('names the devices as the scope if one of its samples had only their memory', () => {
     const { a } = measure([
       [0, 'begin', 'a'],
