@@ -66,6 +66,11 @@ export class ChildKeeper {
     return this.#state.name === 'ready' ? this.#state.kept.child.pid : undefined;
   }
 
+  /** No child is ready, and the next one starts now or soon. */
+  get isStarting(): boolean {
+    return this.#state.name === 'starting' || this.#state.name === 'down';
+  }
+
   /** Starts the child, or waits for the one that starts or runs. A stopped one can start again. */
   async start(log: ProcessLog | undefined, signal: AbortSignal | undefined): Promise<void> {
     if (this.#state.name !== 'new' && this.#state.name !== 'stopped') {

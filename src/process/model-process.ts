@@ -1,10 +1,11 @@
 // The public API of `millrace/process`: a long-lived child process that runs a handler's model.
 // child-keeper.ts starts and replaces the child; this file makes calls.
+import { beginHold } from '../handler/attempt/hold.ts';
 import type { Context } from '../handler/define.ts';
 import { detachBytes } from './attachments.ts';
 import { CallStop, type StartedCall } from './call-stop.ts';
 import { RunningCall } from './calls.ts';
-import { ChildKeeper } from './child-keeper.ts';
+import { ChildKeeper, type KeptChild } from './child-keeper.ts';
 import { ModelCallError } from './errors.ts';
 import { encodeFrame, measureFrame } from './frame.ts';
 import type { ProcessLog } from './log.ts';
@@ -184,7 +185,9 @@ class KeptModelProcess implements ModelProcess {
   ): Promise<StartedCall> {
     const { signal } = options;
     signal?.throwIfAborted();
-    const kept = await this.#keeper.acquire(signal);
+    const kept = this.#keeper.isStarting
+      ? await this.#acquireLater(options)
+      : await this.#keeper.acquire(signal);
     try {
       kept.checkName(name);
       const id = this.#nextId++;
@@ -207,6 +210,19 @@ class KeptModelProcess implements ModelProcess {
     } catch (error) {
       this.#keeper.release(kept);
       throw error;
+    }
+  }
+
+  /** The wait for the next child is not the time of the job. */
+  async #acquireLater(options: ModelCallOptions): Promise<KeptChild> {
+    const endHold = beginHold(options);
+    const since = performance.now();
+    try {
+      return await this.#keeper.acquire(options.signal);
+    } finally {
+      endHold();
+      const waitMs = Math.round(performance.now() - since);
+      options.log?.info({ waitMs }, 'waited for the start of the model process');
     }
   }
 

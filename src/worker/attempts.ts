@@ -271,7 +271,11 @@ export class Attempts {
     observer?.attemptBegan(lease);
     this.#gpus?.begin(lease);
     this.#breaker.noteBegin(lease);
-    const sink = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
+    const watched = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
+    const gpus = this.#gpus;
+    const sink = gpus
+      ? { ...watched, held: (isHeld: boolean) => gpus.hold(lease, isHeld) }
+      : watched;
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };

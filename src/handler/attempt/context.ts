@@ -15,6 +15,7 @@ import {
 import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
 import { createLinesLog } from '../log/attempt-log.ts';
 import type { LogBindings, LogLines } from '../log/log-lines.ts';
+import { type EndHold, type Held, HOLD } from './hold.ts';
 import { TempFolder } from './temp-folder.ts';
 
 /** At most one progress value is sent in this time, ms; the latest wins. */
@@ -37,6 +38,8 @@ export interface AttemptContextOptions {
   /** Folder for the folders of attempts. Default: the system's temporary folder. */
   tempParent: string | undefined;
   lines: LogLines;
+  /** Begins time that is not the attempt's own. */
+  hold: () => EndHold;
   sendProgress: (value: Uint8Array) => void;
 }
 
@@ -51,7 +54,7 @@ export class MarkedChunk<Output> implements ChunkWithMetrics<Output> {
   }
 }
 
-export class AttemptContext implements Context {
+export class AttemptContext implements Context, Held {
   readonly devices: readonly Device[];
   readonly number: number;
   readonly attempt: number;
@@ -96,6 +99,8 @@ export class AttemptContext implements Context {
     this.#recorder ??= new PendingMetrics();
     return this.#recorder;
   }
+
+  [HOLD] = (): EndHold => this.#options.hold();
 
   // Fields and not methods, so that `const { progress, chunk } = ctx` works.
   progress = (value: unknown): void => {

@@ -13,6 +13,7 @@ import { type AttemptTrace, beginTrace } from './attempt-trace.ts';
 import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
 import { ChunkEmitter } from './chunk-emitter.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
+import { Holds } from './hold.ts';
 import { concludeThrown, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
 import { judgeReturned } from './returned-error.ts';
 import { findSteps, type Steps } from './steps.ts';
@@ -60,6 +61,8 @@ export interface AttemptSink {
   progress(value: Uint8Array): void;
   /** NDJSON; `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
+  /** The attempt begins or ends to wait for the start of a model process. */
+  held?(isHeld: boolean): void;
 }
 
 export interface AttemptEnd {
@@ -110,6 +113,8 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   #startedAt: number | undefined;
   readonly #emitter: ChunkEmitter;
   readonly #history = new RunHistory();
+  readonly #holds: Holds;
+  #wasHeldAtStop = false;
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
     const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
@@ -133,6 +138,10 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     const deadline = round(clock.now() + timeoutMs);
     const sendProgress = (value: Uint8Array) => sink.progress(value);
     const lines = this.#lines;
+    this.#holds = new Holds(
+      () => clock.now(),
+      (isHeld) => sink.held?.(isHeld),
+    );
     this.#context = new AttemptContext({
       number: call.number,
       attempt,
@@ -144,6 +153,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       devices,
       tempParent,
       lines,
+      hold: this.#holds.begin,
       sendProgress,
     });
     this.#emitter = new ChunkEmitter({
@@ -167,6 +177,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     if (this.#stopReason) return;
     this.#stopReason = reason;
     this.#stopDetail = detail;
+    this.#wasHeldAtStop = this.#holds.isHeld;
     this.#context.abort(new StopError(reason, detail));
     this.#emitter.stop();
   }
@@ -184,7 +195,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     }
     const { clock } = this.#call;
     const elapsedMs = this.#startedAt === undefined ? 0 : clock.now() - this.#startedAt;
-    const end = this.#conclude(result, elapsedMs);
+    const end = this.#conclude(result, elapsedMs - this.#holds.ms);
     // Before the last lines are sent: an exporter may print spans to the console.
     this.#trace.end(end.outcome, result.kind === 'threw' ? result.thrown : undefined);
     this.#context.close();
@@ -298,6 +309,10 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       output: undefined,
     });
     if (reason === 'cancelled') return stopAs('cancelled');
+    if (reason === 'timeout' && this.#wasHeldAtStop && result.kind === 'threw') {
+      // Its model process did not start in time: another worker may have one.
+      return { outcome: { kind: 'released', reason: 'not_started' }, output: undefined };
+    }
     if (elapsedMs >= timeoutMs) return stopAs('timeout');
     if (result.kind === 'value') {
       const { output } = result;

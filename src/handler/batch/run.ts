@@ -4,6 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Log } from '../../base/log.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { AbortSwitch, isArray } from '../../wire/primordials.ts';
+import { type EndHold, type Held, HOLD } from '../attempt/hold.ts';
 import { Refusal } from '../attempt/refusal.ts';
 import { findSteps, type Steps } from '../attempt/steps.ts';
 import { StopError } from '../attempt/stop.ts';
@@ -26,7 +27,7 @@ export type BatchRunEnd = { kind: 'ended' } | { kind: 'thrown'; thrown: unknown 
 /** Runs code outside of the attempt that happens to start the batch, and of its span. */
 const runOutside = AsyncLocalStorage.snapshot();
 
-export class BatchRun implements BatchContext, ConsoleOwner {
+export class BatchRun implements BatchContext, ConsoleOwner, Held {
   /** If there is one job, a crash in the function's code is that job's. */
   readonly attemptNumber: number | undefined;
   readonly devices: readonly Device[];
@@ -72,6 +73,19 @@ export class BatchRun implements BatchContext, ConsoleOwner {
   refreshWorker = (): void => {
     const { members } = this.#options;
     for (let index = 0; index < members.length; index += 1) members[index]?.ctx.refreshWorker();
+  };
+
+  /** A hold of all jobs of the batch. */
+  [HOLD] = (): EndHold => {
+    const { members } = this.#options;
+    const ends: EndHold[] = [];
+    for (let index = 0; index < members.length; index += 1) {
+      const end = members[index]?.ctx[HOLD]();
+      if (end) ends[index] = end;
+    }
+    return () => {
+      for (let index = 0; index < ends.length; index += 1) ends[index]?.();
+    };
   };
 
   /** Never rejects. */

@@ -22,6 +22,8 @@ export interface ExecutionSink {
   progress(value: Uint8Array): void;
   /** NDJSON. `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
+  /** The attempt begins or ends to wait for the start of a model process. */
+  held?(isHeld: boolean): void;
 }
 
 /** How an attempt ended, and the JSON bytes of its output if that is not in chunks. */

@@ -20,7 +20,7 @@ interface ContaminatedEnd {
   isOnly: boolean;
 }
 
-type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' }>;
+type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' | 'held' }>;
 
 /** NDJSON. */
 type WriteLog = (lines: Uint8Array) => void;
@@ -68,6 +68,9 @@ export class LaneJobs {
         return;
       case 'progress':
         job?.sink?.progress(payload);
+        return;
+      case 'held':
+        job?.sink?.held?.(message.isHeld);
         return;
       case 'log':
         job?.sink?.log(payload, message.dropped);

@@ -204,6 +204,7 @@ class ThreadLane implements ConsoleOwner {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
       progress: (value) => outbox.push({ kind: 'progress', number }, value),
       log: (lines, dropped) => outbox.push({ kind: 'log', number, dropped }, lines),
+      held: (isHeld) => outbox.push({ kind: 'held', number, isHeld }),
     };
     const clock = monotonicClock;
     const trace = { traceparent, tracestate };

@@ -60,6 +60,7 @@ export type FromThread =
   | { kind: 'chunks'; number: number; sizes: number[] }
   /** Payload: JSON. */
   | { kind: 'progress'; number: number }
+  | { kind: 'held'; number: number; isHeld: boolean }
   /** Payload: NDJSON. Without a number it belongs to the thread, not to an attempt. */
   | { kind: 'log'; number: number | undefined; dropped: number }
   /** Payload: the output, if there is one. `changed`: see BuiltInWatch.findChange. */

@@ -46,6 +46,13 @@ export class GpuAccounts {
     this.#memory.begin(lease);
   }
 
+  /** Time in which the attempt waits for the start of a model process does not count as its use. */
+  hold(lease: Lease, isHeld: boolean): void {
+    const now = this.#options.clock.now();
+    if (isHeld) this.#meter.pause(lease, now);
+    else this.#meter.resume(lease, now);
+  }
+
   /**
    * Resolves with the next figures if those so far do not say how much memory a short attempt used. Undefined if they do, or
    * if the last such wait found no memory: the process may use none.

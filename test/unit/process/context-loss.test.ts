@@ -2,6 +2,7 @@
 import { resolve } from 'node:path';
 import { ModelCallError, ModelProcessError } from 'millrace/process';
 import { describe, expect, it } from 'vitest';
+import { HOLD } from '../../../src/handler/attempt/hold.ts';
 import { concludeThrown } from '../../../src/handler/attempt/refusal.ts';
 import { isRunning, startModel } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
@@ -29,10 +30,19 @@ describe.skipIf(leaveOutWithoutPython('context-loss.test.ts'))('a model process'
         message: expect.stringContaining(WORDS),
       },
     });
+    const holds: string[] = [];
+    const hold = () => {
+      holds.push('begun');
+      return () => void holds.push('ended');
+    };
+    const ctx = { [HOLD]: hold, log };
+    expect(await model.call('use_device', {}, ctx)).not.toBe(first);
+    expect(holds).toEqual(['begun', 'ended']);
     for (let call = 0; call < 20; call += 1) {
       expect(await model.call('use_device', {})).not.toBe(first);
     }
     expect(log.messages).toContain('model process ended, restarting');
+    expect(log.messages).toContain('waited for the start of the model process');
   });
 
   it('returns the jobs of its other calls to the queue', async () => {
