@@ -1,4 +1,5 @@
-// Reads lines of limited length from a byte stream.
+// Reads lines from a byte stream. Only a line feed ends a line, with or without a carriage return before it:
+// node:readline would also split JSON at U+2028 and U+2029.
 import type { Readable } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 
@@ -32,4 +33,29 @@ export function readLines(stream: Readable, { maxChars, onLine }: LineReaderOpti
   });
   // The caller notices the end of the process by its exit event.
   stream.on('error', () => {});
+}
+
+/** Lines of any length, without the byte order mark that some editors write. */
+export async function* iterateLines(
+  source: AsyncIterable<string | Uint8Array>,
+): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let pieces: string[] = [];
+  for await (const chunk of source) {
+    const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true });
+    const lines = text.split('\n');
+    const rest = lines.pop() ?? '';
+    for (const line of lines) {
+      yield joinLine([...pieces, line]);
+      pieces = [];
+    }
+    if (rest !== '') pieces.push(rest);
+  }
+  pieces.push(decoder.decode());
+  const last = joinLine(pieces);
+  if (last !== '') yield last;
+}
+
+function joinLine(pieces: readonly string[]): string {
+  return pieces.join('').replace(/\r$/, '');
 }

@@ -209,7 +209,7 @@ function readTestJob(source: string, json: string): AskedJobs {
 
 function readFile(source: string, path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readFileSync(path, 'utf8').replace(/^\ufeff/, '');
   } catch (error) {
     throw new UsageError(`${source}: ${error instanceof Error ? error.message : String(error)}`);
   }

@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
-import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
+import { iterateLines } from '../../base/text/line-reader.ts';
 import {
   ApiError,
   type Client,
@@ -58,7 +58,7 @@ async function openSource(file: string): Promise<Readable> {
 /** @throws UsageError: a folder, for example, can be opened but not read */
 async function* readLines(source: Readable, file: string): AsyncGenerator<string> {
   try {
-    yield* createInterface({ input: source, crlfDelay: Number.POSITIVE_INFINITY });
+    yield* iterateLines(source);
   } catch (error) {
     throw refuseFile(file, error);
   }

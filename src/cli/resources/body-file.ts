@@ -40,7 +40,9 @@ export function parseObject(source: string, json: string): object {
 
 function readText(flag: string, file: string): string {
   try {
-    return readFileSync(file === '-' ? STANDARD_INPUT : file, 'utf8');
+    const text = readFileSync(file === '-' ? STANDARD_INPUT : file, 'utf8');
+    // A byte order mark, which some editors write, is no JSON.
+    return text.replace(/^\ufeff/, '');
   } catch (error) {
     throw new UsageError(`${flag}: ${file} cannot be read: ${describe(error)}`);
   }

@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import { readFileSync, statSync } from 'node:fs';
 import { constants, setPriority } from 'node:os';
 import { extname } from 'node:path';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { iterateLines } from '../../base/text/line-reader.ts';
 import { isPlainObject } from '../../wire/json.ts';
 
 const entry = fileURLToPath(
@@ -52,7 +52,7 @@ export async function checkIntegrity(options: IntegrityOptions): Promise<Integri
     yieldTo(child.pid);
     if (child.pid === undefined) await ended;
     const problems: string[] = [];
-    for await (const line of createInterface({ input: child.stdout })) {
+    for await (const line of iterateLines(child.stdout)) {
       const found: unknown = JSON.parse(line);
       if (isPlainObject(found)) throw new Error(String(found['failure']));
       problems.push(String(found));

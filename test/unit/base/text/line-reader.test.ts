@@ -1,7 +1,7 @@
 // Lines of a stream, in whatever pieces they come.
-import { PassThrough } from 'node:stream';
+import { PassThrough, Readable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { readLines } from '../../../../src/base/text/line-reader.ts';
+import { iterateLines, readLines } from '../../../../src/base/text/line-reader.ts';
 
 async function read(pieces: readonly (string | Buffer)[], maxChars = 100): Promise<string[]> {
   const stream = new PassThrough();
@@ -30,5 +30,23 @@ describe('readLines', () => {
 
   it('keeps a line of exactly the limit', async () => {
     expect(await read(['x'.repeat(10), '\ny\n'], 10)).toEqual(['x'.repeat(10), 'y']);
+  });
+});
+
+describe('iterateLines', () => {
+  const iterate = (pieces: readonly (string | Buffer)[]) =>
+    Array.fromAsync(iterateLines(Readable.from(pieces)));
+
+  it('ends a line only at a line feed', async () => {
+    const text = '\ufeffa\u2028b\u2029c\u0085d\r\n\ne\rf\n\ufeffg';
+    const lines = ['a\u2028b\u2029c\u0085d', '', 'e\rf', '\ufeffg'];
+    expect(await iterate([Buffer.from(text)])).toEqual(lines);
+    const bytes = Array.from(Buffer.from(text), (byte) => Buffer.from([byte]));
+    expect(await iterate(bytes)).toEqual(lines);
+  });
+
+  it('has no last line after a line feed', async () => {
+    expect(await iterate([])).toEqual([]);
+    expect(await iterate(['a', '\n', 'b\n'])).toEqual(['a', 'b']);
   });
 });

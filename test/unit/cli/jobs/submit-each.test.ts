@@ -67,6 +67,14 @@ describe('millrace jobs submit --each', () => {
     expect(notes).toContain('2 jobs submitted, 2 refused');
   });
 
+  it('takes a byte order mark, and the line separators of Unicode within a text', async () => {
+    const { inputOf, submit } = await start();
+    const { exitCode, lines } = await submit(['\ufeff{"s":"a\u2028b\u2029c"}', '{"n":2}\r', '']);
+    expect(exitCode).toBe(0);
+    expect(lines).toHaveLength(2);
+    expect(await inputOf(lines[0]?.split('  ')[0] ?? '')).toEqual({ s: 'a\u2028b\u2029c' });
+  });
+
   it('prints with --json the number of each line', async () => {
     const { submit } = await start();
     const { lines } = await submit(['{"n":1}', '{', '{"n":3}'], '--json');
