@@ -8,7 +8,7 @@ import { type Command, CommandError, type CommandGroup, EXIT } from './command.t
 import { chooseVerb, noVerb } from './group.ts';
 import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
 import { asksForHelp } from './option-parser.ts';
-import { UnknownWordError, UsageError } from './options.ts';
+import { InvalidKeyError, UnknownWordError, UsageError } from './options.ts';
 import { print, printNote, watchOutput } from './output.ts';
 
 interface CommandEntry {
@@ -208,7 +208,8 @@ function overview(): string {
       ['-v, --version', 'show the version'],
     ]),
     '',
-    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 141 if the reader of the output has gone (`| head -1`);',
+    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 6 if an API key has characters that no key has, 141 if the',
+    'reader of the output has gone (`| head -1`);',
     'see the help of each command.\n',
     `Documentation: ${join(packageRoot, 'docs', 'README.md')}\n`,
   ].join('\n');
@@ -223,7 +224,7 @@ async function report(error: unknown, name: string): Promise<number> {
   if (error instanceof UsageError) {
     const hint = error instanceof UnknownWordError ? await suggest(error) : '';
     printNote(`${name}: ${error.message}${hint}\nSee \`${name} --help\`.\n`);
-    return EXIT.usage;
+    return error instanceof InvalidKeyError ? EXIT.refused : EXIT.usage;
   }
   const known = error instanceof CommandError;
   const text = error instanceof Error ? (known ? error.message : error.stack) : String(error);

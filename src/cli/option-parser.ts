@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { readVariable } from './config.ts';
 import {
   flagName,
+  InvalidKeyError,
   type Option,
   type OptionTable,
   type OptionValues,
@@ -80,8 +81,9 @@ function parseNamed(source: string, option: Option<unknown>, texts: string[]): u
   try {
     return option.parse(texts);
   } catch (error) {
-    if (error instanceof UsageError) throw new UsageError(`${source}: ${error.message}`);
-    throw error;
+    if (!(error instanceof UsageError)) throw error;
+    const message = `${source}: ${error.message}`;
+    throw error instanceof InvalidKeyError ? new InvalidKeyError(message) : new UsageError(message);
   }
 }
 

@@ -6,6 +6,9 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
+/** An API key that cannot be one: reported like wrong usage, with the exit code of a refused key. */
+export class InvalidKeyError extends UsageError {}
+
 /** A command or an option that does not exist; the report names a similar one of `known`. */
 export class UnknownWordError extends UsageError {
   readonly word: string;

@@ -4,6 +4,7 @@ import type { Log } from '../../base/log.ts';
 import { escapeLine } from '../../base/text/printable.ts';
 import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
 import type { CheckResult } from '../../conformance/checks.ts';
+import { keyOption } from '../api-key.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
@@ -63,7 +64,7 @@ const platformOptions = {
     env: 'MILLRACE_ENDPOINT',
     help: 'ID of an endpoint without workers and jobs',
   }),
-  key: requiredText({ placeholder: 'KEY', env: 'MILLRACE_KEY', help: 'worker key' }),
+  key: keyOption(requiredText({ placeholder: 'KEY', env: 'MILLRACE_KEY', help: 'worker key' })),
   jobsKey: text({
     placeholder: 'KEY',
     help: 'key that may submit, read and cancel jobs; default: --key',

@@ -1,6 +1,7 @@
 // Reads an API key from standard input: without an echo on a terminal, else the whole input.
 import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
+import { cleanKey } from '../api-key.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
@@ -17,7 +18,7 @@ class InterruptedError extends CommandError {
 /** @throws UsageError if it is no key, without showing it */
 export async function readKey(prompt: string): Promise<string> {
   const given = process.stdin.isTTY ? await ask(prompt) : await readInput();
-  const key = given.trim();
+  const key = cleanKey(given);
   if (KEY_FORM.test(key)) return key;
   const found = key === '' ? 'standard input has no key' : 'that is not an API key';
   throw new UsageError(`${found}; a key is "mr_" and 43 letters, digits, "-" or "_"`);

@@ -8,6 +8,7 @@ import {
   type Platform,
   UnreachableError,
 } from '../../client.ts';
+import { keyOption } from '../api-key.ts';
 import { CommandError } from '../command.ts';
 import { flagName, type OptionTable, text, UsageError } from '../options.ts';
 import { chooseTarget, type GivenTarget } from './target.ts';
@@ -21,11 +22,13 @@ export const clientOptions = {
     env: 'MILLRACE_URL',
     help: 'URL of the platform; default: that of the profile, else http://127.0.0.1:8000; for https with your own certificate authorities set NODE_EXTRA_CA_CERTS=FILE',
   }),
-  key: text({
-    placeholder: 'KEY',
-    env: 'MILLRACE_KEY',
-    help: 'API key; default: that of the profile; not needed for `millrace dev` on this machine',
-  }),
+  key: keyOption(
+    text({
+      placeholder: 'KEY',
+      env: 'MILLRACE_KEY',
+      help: 'API key; default: that of the profile; not needed for `millrace dev` on this machine',
+    }),
+  ),
   profile: text({
     placeholder: 'NAME',
     help: 'profile of `millrace login`; default: MILLRACE_PROFILE, else the current one',

@@ -1,4 +1,5 @@
 // Chooses the platform and the key of a command: flags win over the environment, the environment over the profile.
+import { cleanKey, readKeyOf } from '../api-key.ts';
 import { readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { locateProfiles, type Profile, readProfiles } from '../profiles.ts';
@@ -26,7 +27,7 @@ export function chooseTarget({ key, profile: named, url }: GivenTarget): Target 
   const isNamed = named !== undefined;
   const own = {
     url: isNamed && url === readVariable('MILLRACE_URL') ? undefined : url,
-    key: isNamed && key === readVariable('MILLRACE_KEY') ? undefined : key,
+    key: isNamed && key === cleanKey(readVariable('MILLRACE_KEY') ?? '') ? undefined : key,
   };
   if (own.url !== undefined && own.key !== undefined) return { url: own.url, key: own.key };
   const name = named ?? readVariable('MILLRACE_PROFILE');
@@ -36,7 +37,8 @@ export function chooseTarget({ key, profile: named, url }: GivenTarget): Target 
   const profile = findProfile(name);
   const target = own.url ?? profile?.url ?? DEFAULT_URL;
   const isOfProfile = profile !== undefined && isSame(target, profile.url);
-  return { url: target, key: own.key ?? (isOfProfile ? profile.key : undefined) };
+  const stored = isOfProfile ? readKeyOf(locateProfiles(), profile.key) : undefined;
+  return { url: target, key: own.key ?? stored };
 }
 
 /** Without a name, the current one, if any. @throws UsageError if no profile has the name */

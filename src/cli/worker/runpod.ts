@@ -10,6 +10,7 @@ import {
   type RunPodAddressOptions,
 } from '../../transport/runpod/runpod-addresses.ts';
 import type { SystemLimits } from '../../worker/health/system-checks.ts';
+import { readKeyOf } from '../api-key.ts';
 import { readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 
@@ -92,7 +93,7 @@ export async function openRunPodLink(values: RunPodValues, log: Log): Promise<Ru
   const folder = values.stateDir ?? openTempFolder(place.podId);
   return createRunPodLink({
     ...place,
-    key: values.key || readVariable('RUNPOD_AI_API_KEY'),
+    key: values.key || readRunPodKey(),
     pingEveryMs: readNumber('RUNPOD_PING_INTERVAL', 10_000),
     joinsText: values.runpodJoinText,
     ledgerFolder: join(folder, 'runpod'),
@@ -111,6 +112,12 @@ function openTempFolder(podId: string): string {
   } catch (error) {
     throw new UsageError(`${error instanceof Error ? error.message : error}; set --state-dir`);
   }
+}
+
+function readRunPodKey(): string | undefined {
+  const name = 'RUNPOD_AI_API_KEY';
+  const key = readVariable(name);
+  return key && readKeyOf(name, key);
 }
 
 function requireVariable(name: string): string {

@@ -1,5 +1,6 @@
 // The options of `millrace worker`, which its supervisor and the worker processes share.
 
+import { keyOption } from '../api-key.ts';
 import { type ParsedArguments, parseOptions } from '../option-parser.ts';
 import {
   choice,
@@ -37,11 +38,13 @@ export const workerFlags = {
     env: 'MILLRACE_ENDPOINT',
     help: 'ID or name of the endpoint whose jobs the worker takes; give the ID if the name may change',
   }),
-  key: requiredText({
-    placeholder: 'KEY',
-    env: 'MILLRACE_KEY',
-    help: 'worker key; prefer the variable, because other users can see arguments',
-  }),
+  key: keyOption(
+    requiredText({
+      placeholder: 'KEY',
+      env: 'MILLRACE_KEY',
+      help: 'worker key; prefer the variable, because other users can see arguments',
+    }),
+  ),
   threads: integer({
     min: 1,
     max: 1_024,
