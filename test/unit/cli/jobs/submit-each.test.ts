@@ -98,7 +98,7 @@ describe('millrace jobs submit --each', () => {
 
   it('stops before no line if the file has ended', async () => {
     const { submit } = await start();
-    const { exitCode, notes } = await submit(numbered(3), '--key', 'mr_wrong');
+    const { exitCode, notes } = await submit([...numbered(3), ''], '--key', 'mr_wrong');
     expect(exitCode).toBe(1);
     expect(notes).toMatch(/0 jobs submitted, 3 refused\n$/);
   });
