@@ -1,5 +1,5 @@
-// Takes the screenshots of docs/console: every page, light and dark, on a desktop and on a phone.
-// node scripts/console-screenshots.ts [page…]: after `npm run build`, on a machine with Chromium.
+// Takes the pictures of docs/console; with a folder, pictures of every page, light and dark, on a desktop and on a phone.
+// node scripts/console-screenshots.ts [folder]: after `npm run build`, on a machine with Chromium.
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,16 @@ import {
   upload,
 } from '../test/support/version-project.ts';
 
-const FOLDER = 'docs/console';
+const [FOLDER = 'docs/console'] = process.argv.slice(2);
+const isWhole = process.argv.length > 2;
+/** Those that the docs have: <page>-<size>-<theme>. */
+const PICTURES: ReadonlySet<string> = new Set([
+  ...['overview', 'endpoint', 'playground', 'jobs', 'failed-jobs', 'job-output', 'workers'].map(
+    (page) => `${page}-desktop-light`,
+  ),
+  ...['overview', 'playground', 'jobs'].map((page) => `${page}-phone-light`),
+  'job-failed-desktop-dark',
+]);
 const ENDPOINT = 'console';
 const SIZES = { desktop: { width: 1280, height: 800 }, phone: { width: 390, height: 780 } };
 const THEMES = ['light', 'dark'] as const;
@@ -28,9 +37,6 @@ const PICTURE = `<svg xmlns="http://www.w3.org/2000/svg" width="640" height="360
   <path d="M0 210c80 0 80 40 160 40s80-40 160-40 80 40 160 40 80-40 160-40v150H0z" fill="#5cc3d1"/>
   <circle cx="470" cy="110" r="54" fill="#fcf1da"/>
 </svg>`;
-
-/** Names of pages; all without one. */
-const only = process.argv.slice(2);
 
 interface Shot {
   name: string;
@@ -98,12 +104,13 @@ async function prepare(): Promise<Shot[]> {
   }
   await createClient({ url, key, endpoint: versioned.id }).run({ ms: 600_000 });
   const base = `/endpoints/${ENDPOINT}`;
-  const shots = [
+  return [
     { name: 'overview', path: '/' },
     { name: 'endpoint', path: base },
     { name: 'waiting', path: '/endpoints/transcribe' },
     { name: 'playground', path: `${base}/playground` },
     { name: 'jobs', path: `${base}/jobs` },
+    { name: 'failed-jobs', path: '/failed-jobs' },
     { name: 'job-running', path: `${base}/jobs/${running.id}` },
     { name: 'job-failed', path: `${base}/jobs/${failed.id}` },
     { name: 'job-output', path: `/endpoints/upscale/jobs/${picture.id}` },
@@ -121,7 +128,6 @@ async function prepare(): Promise<Shot[]> {
     { name: 'versions', path: `/endpoints/${versioned.id}/versions` },
     { name: 'workers', path: `/endpoints/${versioned.id}` },
   ];
-  return only.length === 0 ? shots : shots.filter(({ name }) => only.includes(name));
 }
 
 async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void> {
@@ -129,6 +135,7 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
     for (const [size, viewport] of Object.entries(SIZES)) {
       const context = await chromium.newContext({ viewport, colorScheme: theme });
       const page = await context.newPage();
+      const isWanted = (name: string) => isWhole || PICTURES.has(`${name}-${size}-${theme}`);
       const take = async (name: string) => {
         const file = `${FOLDER}/${name}-${size}-${theme}.png`;
         const png = await sharp(await page.screenshot()).png({ palette: true, colours: 64 });
@@ -136,11 +143,11 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
       };
       await page.goto(`${platform.url}/console/`);
       await page.getByLabel('API key').waitFor();
-      if (only.length === 0) await take('sign-in');
+      if (isWhole) await take('sign-in');
       await page.getByLabel('API key').fill(platform.adminKey);
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
-      for (const { name, path } of shots) {
+      for (const { name, path } of shots.filter((shot) => isWanted(shot.name))) {
         await page.goto(`${platform.url}/console${path}`);
         if (name === 'playground') {
           const input = { act: 'say', text: 'water over the wheel, turn ', count: 20, ms: 20 };

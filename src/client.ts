@@ -41,7 +41,7 @@ export type {
 } from './client/jobs/run-many.ts';
 export type { JobReference, SubmitOptions } from './client/jobs/submission.ts';
 export type { KeysClient, RotationOptions } from './client/keys.ts';
-export { createPlatform, type Platform } from './client/platform-client.ts';
+export { createPlatform, type FailedJobsOptions, type Platform } from './client/platform-client.ts';
 export type { PodLogOptions, PodsClient } from './client/pods.ts';
 export type {
   EndpointChange,
@@ -93,6 +93,7 @@ export { JobFailedError } from './wire/job/job-failed-error.ts';
 export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/job/wait-reason.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
+export type { FailedJobList } from './wire/resources/activity.ts';
 export type { BillingPage, BillingRecord } from './wire/resources/billing.ts';
 export type { BudgetRecord } from './wire/resources/budget.ts';
 export type { CpuFlavor, DataCenter, GpuType } from './wire/resources/catalog.ts';

@@ -74,7 +74,7 @@ export const TOPICS = {
   },
   activity: {
     ...{ ...OF_JOBS, names: 'endpoint', place: 'any' },
-    target: () => ACTIVITY_ROUTES.getOverview.path,
+    target: ({ endpoint }) => fillPath(ACTIVITY_ROUTES.getEndpointActivity, { endpoint }),
   },
   job: {
     ...{ ...OF_JOBS, names: 'job', place: 'endpoint', volatile: ['delayTime', 'executionTime'] },

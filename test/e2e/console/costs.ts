@@ -16,7 +16,8 @@ export function describeCosts(world: () => World): void {
       await expect.poll(readCost, { timeout: 60_000 }).not.toMatch(/^0\.000000$/);
       await admin().pods.terminate(id);
       await visit(world(), '/billing', async (page) => {
-        const row = page.getByRole('row').filter({ hasText: id });
+        const copy = page.getByRole('button', { name: `Copy ${id}` });
+        const row = page.getByRole('row').filter({ has: copy });
         const shown = row.getByRole('cell').last();
         // The bill grows until the container has ended.
         const compare = async () => {

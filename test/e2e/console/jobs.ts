@@ -125,6 +125,8 @@ export function describeJobs(world: () => World): void {
             .getByText(/console\.ts/)
             .first()
             .waitFor();
+          const stack = await page.getByLabel('Stack', { exact: true }).textContent();
+          expect(stack?.split('\n').every((frame) => frame.includes('console.ts'))).toBe(true);
           await expectAccessible(page);
           await expectNoSidewaysScroll(page);
           await page.getByRole('button', { name: 'Retry' }).click();

@@ -14,7 +14,7 @@ export function describeKeyboard(world: () => World): void {
     it('opens a dialog, stays in it, leaves it with Escape, and is where it was', async () => {
       const { id } = await clientOf(world()).run({ act: 'say' }, { policy: { delay: 600_000 } });
       await visit(world(), `/endpoints/${ENDPOINT}/jobs`, async (page) => {
-        await page.getByLabel(`Choose ${id}`).check();
+        await page.getByLabel(`Select ${id}`).check();
         await page.getByRole('button', { name: 'Cancel', exact: true }).focus();
         await page.keyboard.press('Enter');
         await page.getByRole('dialog').waitFor();

@@ -41,15 +41,18 @@ export function describePlayground(world: () => World): void {
     });
 
     it('runs a job in one call, and a job that it asks for until it ends', async () => {
-      await visit(world(), PATH, async (page) => {
+      const use = async (page: Page) => {
         for (const mode of ['Runsync', 'Run']) {
           await run(page, { act: 'say', text: mode, count: 2 }, mode);
           await result(page).getByText('Completed').waitFor();
           await result(page)
             .getByText(new RegExp(`${mode}2`))
             .waitFor();
+          // The result is below the form, and the page has scrolled to it.
+          expect((await result(page).boundingBox())?.y).toBeLessThan(100);
         }
-      });
+      };
+      await visit(world(), PATH, use, { viewport: { width: 360, height: 740 } });
     });
 
     it('says where the JSON is wrong, and why a job failed', async () => {
@@ -82,7 +85,8 @@ export function describePlayground(world: () => World): void {
 
     it('cancels a running job', async () => {
       await visit(world(), PATH, async (page) => {
-        await run(page, { act: 'sleep', ms: 600_000 });
+        await run(page, { act: 'sleep', ms: 600_000 }, 'Run');
+        await result(page).getByText('Running').waitFor();
         await page.getByRole('button', { name: 'Cancel the job' }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Cancel the job' }).click();
         await result(page).getByText('Cancelled').waitFor();

@@ -31,10 +31,14 @@ export function describeVersions(world: () => World): void {
           await deploy(page, version, label);
           await done(page);
           const number = page.getByRole('cell', { name: `${version}`, exact: true });
-          await page.getByRole('row').filter({ hasText: 'Runs' }).filter({ has: number }).waitFor();
+          await page
+            .getByRole('row')
+            .filter({ hasText: 'Running' })
+            .filter({ has: number })
+            .waitFor();
         }
         await deploy(page, 3, 'Deploy');
-        await page.getByText('Failed: the earlier version goes on').waitFor(LONG);
+        await page.getByText('Version 1 keeps running.').waitFor(LONG);
         await page.getByText(/weights are missing/).waitFor();
         await expectAccessible(page);
         expect((await client.runsync({})).output).toEqual({ version: 'first' });
@@ -43,7 +47,7 @@ export function describeVersions(world: () => World): void {
         await page.getByRole('link', { name: 'State', exact: true }).click();
         const workers = page.getByRole('region', { name: 'Workers', exact: true });
         await workers.getByRole('link', { name: running.id }).waitFor(LONG);
-        await page.getByText(/^Together they cost [\d.]+ USD an hour\.$/).waitFor();
+        await page.getByText(/^Total \$[\d.]+\/h$/).waitFor();
         await expectAccessible(page);
         await client.cancel(running.id);
       });

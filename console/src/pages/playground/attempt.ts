@@ -25,8 +25,8 @@ export interface Attempt {
   error?: Error;
 }
 
-/** Between two looks at the job, ms: its status and its times go on meanwhile. */
-const LOOK_EVERY_MS = 500;
+/** Between two looks at the job, ms: seldom at one that takes long. */
+const LOOK_MS = { min: 500, max: 2_000 };
 
 interface Start {
   mode: Mode;
@@ -113,7 +113,10 @@ async function collect({ draw, endpoint, id, run, signal }: Follow): Promise<voi
 
 async function awaitEnd({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
   while (!run.record || !isTerminal(run.record.status)) {
-    if (run.record) await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    if (run.record) {
+      const pause = Math.min(LOOK_MS.max, Math.max(LOOK_MS.min, (Date.now() - run.startedAt) / 10));
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
     const call = callOf(JOB_ROUTES.getJobStatus, { endpoint, job: id });
     run.record = await patientCaller.json<JobRecord>({ ...call, signal });
     draw();

@@ -84,6 +84,7 @@ export function GpuSelects({
 }: ChoiceSelectProps & { value: string }) {
   const set = value === '' ? [] : value.split(', ');
   const count = Math.max(set.length, Math.min(choices.length, ORDER.length));
+  if (count === 0) return <output {...ids}>The catalog has no GPU types</output>;
   return (
     <span class="selects">
       {Array.from({ length: count }, (_, index) => (
