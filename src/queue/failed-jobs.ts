@@ -55,13 +55,13 @@ export async function listFailed(
   let scanned = 0;
   const fill = async (some: readonly Source[], most: number) => {
     const scan = Math.min(SCANNED_AT_ONCE, Math.ceil(MAX_SCANNED / some.length));
-    const reads = Array.from({ length: Math.ceil(some.length / READ_AT_ONCE) }, (_, index) => {
-      const slice = some.slice(index * READ_AT_ONCE, (index + 1) * READ_AT_ONCE);
-      return store.read(function* (tx) {
+    // Other operations take turns with these.
+    for (let at = 0; at < some.length; at += READ_AT_ONCE) {
+      const slice = some.slice(at, at + READ_AT_ONCE);
+      await store.read(function* (tx) {
         for (const source of slice) yield* readOn(tx, source, { listing, most, scan });
       });
-    });
-    await Promise.all(reads);
+    }
     scanned += listing.errorCode === undefined ? some.length * most : some.length * scan;
   };
   if (sources.length > 0) await fill(sources, Math.min(limit, share));

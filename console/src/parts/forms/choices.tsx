@@ -75,7 +75,7 @@ export function ChoiceSelect({ choices, none, value = '', ...given }: ChoiceSele
 
 const ORDER = ['First', 'Second', 'Third'];
 
-/** One select for each GPU type in order of preference, and one more. Their values are all those of the name. */
+/** GPU types in order of preference: a select for each. The form has the name several times. */
 export function GpuSelects({
   choices,
   name,
