@@ -152,7 +152,8 @@ function Amounts({ bill, choice }: { bill: Bill; choice: BillChoice }) {
 /** The share of the GPU time in which jobs ran. */
 function sayShare({ busyGpuSeconds, gpuSeconds }: Bill['total']): string {
   if (gpuSeconds === 0) return '–';
-  return `${((100 * busyGpuSeconds) / gpuSeconds).toFixed(1)} %`;
+  const share = busyGpuSeconds / gpuSeconds;
+  return share.toLocaleString(undefined, { style: 'percent', maximumFractionDigits: 1 });
 }
 
 function sayUsd(value: number): string {
