@@ -38,7 +38,7 @@ import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
 import { refuseUnknownParameters } from './http/query-check.ts';
 import type { NamedKinds } from './http/record-names.ts';
-import { readSessionToken } from './http/session-cookie.ts';
+import { readToken } from './http/session-cookie.ts';
 import { answerUnknownRoutes } from './http/unknown-routes.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
@@ -129,7 +129,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   });
   const turns = new FairTurns(REQUESTS_PER_TURN);
   const flows = new Flows({ ...bounds, clock });
-  const findUser = findKnownUser(options);
+  const findUser = findKnownUser(options, origins);
   const listening = { ...options, turns, origins, findUser, budget: flows.clients };
   const app = fastify({
     logger: false,
@@ -260,11 +260,12 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
 }
 
 /** The user of a valid key or session, without a check of what the request asks for. */
-function findKnownUser({ keys, sessions }: ApiServerOptions) {
-  return ({ headers }: IncomingMessage): string | undefined => {
-    const { authorization } = headers;
+function findKnownUser({ keys, sessions }: ApiServerOptions, origins: ClientOrigins) {
+  return (request: IncomingMessage): string | undefined => {
+    const { authorization, cookie } = request.headers;
     if (authorization) return keys.authenticate(authorization.replace(BEARER, ''))?.userId;
-    const token = readSessionToken(headers);
+    if (cookie === undefined) return undefined;
+    const token = readToken(cookie, origins.ofRequest(request));
     return token === undefined ? undefined : sessions?.find(token)?.holder.userId;
   };
 }

@@ -21,10 +21,10 @@ export function lookUpUnknownNames(
   app: FastifyInstance,
   { endpoints, keys, placement, sessions }: LookupOptions,
 ): void {
-  app.addHook('onRequest', async ({ headers, params }) => {
-    const { authorization } = headers;
-    const token = authorization === undefined ? readSessionToken(headers) : undefined;
-    const names = { authorization, token, endpoint: readEndpoint(params) };
+  app.addHook('onRequest', async (request) => {
+    const { authorization } = request.headers;
+    const token = authorization === undefined ? readSessionToken(request) : undefined;
+    const names = { authorization, token, endpoint: readEndpoint(request.params) };
     if (isUnknown(names, { endpoints, keys, sessions })) await placement.lookUp();
   });
 }

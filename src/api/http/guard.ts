@@ -99,6 +99,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     }
     const scope = readScope(request);
     if (scope) request.holder = gate.identify(request, scope);
+    if (request.session) reply.header('cache-control', 'no-store');
     const bytes = head.url.length + head.headerBytes;
     app.flows.claimHead(request, { bytes, response: reply.raw });
     if (!request.holder || connections.noteUser(raw.socket, request.holder.userId)) return;

@@ -204,12 +204,19 @@ export function endWithProblem(
   );
 }
 
+/** Of every answer: browsers take it for what its Content-Type says, and show it to pages of this origin alone. */
+export const SAFE_HEADERS = [
+  ['X-Content-Type-Options', 'nosniff'],
+  ['Cross-Origin-Resource-Policy', 'same-origin'],
+] as const;
+
 function writeRawProblem(error: ProblemError): string {
   const body = JSON.stringify(error.toProblem());
   return [
     `HTTP/1.1 ${error.status} ${error.toProblem().title}`,
     `Content-Type: ${PROBLEM_MEDIA_TYPE}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
+    ...SAFE_HEADERS.map(([name, value]) => `${name}: ${value}`),
     'Connection: close',
     '',
     body,

@@ -1,13 +1,15 @@
 // The cookie of a browser's session: where it is accepted, and which requests with it come from the console itself.
-import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { CONSOLE_HEADER } from '../../wire/routes/routes.ts';
 import type { RouteAccess } from '../../wire/routes/scopes.ts';
+import type { ClientOrigin } from '../origin/client-origin.ts';
 import { OWN_PATHS } from './query-check.ts';
 
-export const SESSION_COOKIE = 'millrace_session';
+const SESSION_COOKIE = 'millrace_session';
+/** Over TLS: browsers then accept it from this host alone, not from a page of a related one. */
+const SECURE_COOKIE = `__Host-${SESSION_COOKIE}`;
 
 /** Signs of the site from which a browser sends a request. */
 type Origins = Pick<FastifyRequest, 'headers' | 'raw' | 'server'>;
@@ -21,9 +23,8 @@ export function findSession(
   access: RouteAccess,
   sessions: Pick<Sessions, 'use'>,
 ): HeldSession | undefined {
-  const { headers, routeOptions } = request;
-  if (access === 'worker' || !acceptsSessions(routeOptions.url)) return undefined;
-  const token = readSessionToken(headers);
+  if (access === 'worker' || !acceptsSessions(request.routeOptions.url)) return undefined;
+  const token = readSessionToken(request);
   const held = token === undefined ? undefined : sessions.use(token);
   if (held) checkOwnPage(request);
   return held;
@@ -34,17 +35,28 @@ function acceptsSessions(route = ''): boolean {
   return OWN_PATHS.test(route);
 }
 
-/** Undefined without a cookie of this name, or with several: a page of a related site may have added one. */
-export function readSessionToken({ cookie }: IncomingHttpHeaders): string | undefined {
-  if (cookie === undefined) return undefined;
-  const own = splitCookies(cookie).filter(([name]) => name === SESSION_COOKIE);
+/** Undefined without a session's cookie, or with several: a page of a related site may have added one. */
+export function readSessionToken({ raw, server }: Origins): string | undefined {
+  const { cookie } = raw.headers;
+  return cookie === undefined ? undefined : readToken(cookie, server.origins.ofRequest(raw));
+}
+
+/** As `readSessionToken`, of the value of the header. */
+export function readToken(
+  cookie: string,
+  { isSecure }: Pick<ClientOrigin, 'isSecure'>,
+): string | undefined {
+  const wanted = isSecure ? SECURE_COOKIE : SESSION_COOKIE;
+  const own = splitCookies(cookie).filter(([name]) => name === wanted);
   return own.length === 1 ? own[0]?.[1] : undefined;
 }
 
 /** The header without the session; undefined if nothing is left. */
 export function stripSessionCookie(cookie: string): string | undefined {
   if (!cookie.includes(SESSION_COOKIE)) return cookie;
-  const left = splitCookies(cookie).filter(([name]) => name !== SESSION_COOKIE);
+  const left = splitCookies(cookie).filter(
+    ([name]) => name !== SESSION_COOKIE && name !== SECURE_COOKIE,
+  );
   return left.length === 0 ? undefined : left.map(([, , text]) => text).join('; ');
 }
 
@@ -66,7 +78,8 @@ export function composeSessionCookie({
   maxAgeS: number;
   isSecure: boolean;
 }): string {
-  const terms = [`${SESSION_COOKIE}=${token}`, 'HttpOnly', 'SameSite=Strict', 'Path=/'];
+  const name = isSecure ? SECURE_COOKIE : SESSION_COOKIE;
+  const terms = [`${name}=${token}`, 'HttpOnly', 'SameSite=Strict', 'Path=/'];
   return [...terms, `Max-Age=${maxAgeS}`, ...(isSecure ? ['Secure'] : [])].join('; ');
 }
 

@@ -74,6 +74,7 @@ export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
       return sendJson(reply, describe(requireHolder(request), request.session));
     },
     deleteSession: async (request, reply) => {
+      reply.header('cache-control', 'no-store');
       if (request.session) await sessions.end(request.session.id);
       const { isSecure } = readOrigin(request);
       const cookie = composeSessionCookie({ token: '', maxAgeS: 0, isSecure });
@@ -122,8 +123,8 @@ function readOrigin({ raw, server }: FastifyRequest): ClientOrigin {
 }
 
 /** The browser gets another session: nobody needs the one before. */
-async function endOld({ headers }: FastifyRequest, sessions: Sessions): Promise<void> {
-  const token = readSessionToken(headers);
+async function endOld(request: FastifyRequest, sessions: Sessions): Promise<void> {
+  const token = readSessionToken(request);
   const old = token === undefined ? undefined : sessions.use(token);
   if (old) await sessions.end(old.session.id);
 }

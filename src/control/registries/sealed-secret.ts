@@ -52,7 +52,7 @@ export class SecretSealer {
     if (!current) throw new Error('no key to seal secrets with');
     const [keyId, key] = current;
     const nonce = randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv(ALGORITHM, key, nonce);
+    const cipher = createCipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES });
     cipher.setAAD(encodeOwner(keyId, owner));
     const data = Buffer.concat([
       cipher.update(secret, 'utf8'),
@@ -68,7 +68,9 @@ export class SecretSealer {
     if (!key) throw new UnopenedSecretError(`its key ${keyId} is not in the secrets key file`);
     const bytes = Buffer.from(data, 'base64');
     try {
-      const opener = createDecipheriv(ALGORITHM, key, Buffer.from(nonce, 'base64'));
+      const opener = createDecipheriv(ALGORITHM, key, Buffer.from(nonce, 'base64'), {
+        authTagLength: TAG_BYTES,
+      });
       opener.setAAD(encodeOwner(keyId, owner));
       opener.setAuthTag(bytes.subarray(-TAG_BYTES));
       const text = Buffer.concat([opener.update(bytes.subarray(0, -TAG_BYTES)), opener.final()]);

@@ -50,7 +50,7 @@ export const SESSION_OPERATIONS = describeOperations('console', SESSION_ROUTES, 
   createSession: {
     summary: 'Sign in a browser with an API key',
     description:
-      'The answer sets the cookie `millrace_session`, which stands for the key in calls below `/v1` and `/v2`. Where ' +
+      'The answer sets the cookie `millrace_session` (over TLS `__Host-millrace_session`), which stands for the key in calls below `/v1` and `/v2`. Where ' +
       'calls from this machine need no key, send no body: there is no cookie then.',
     body: {
       ...bodyJson(sessionCreation, { key: 'mr_…' }),

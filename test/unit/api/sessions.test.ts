@@ -45,6 +45,20 @@ async function statusOf(platform: Platform, path: string, cookie: string, header
   return (await send(platform, path, { headers: { cookie, ...headers } })).status;
 }
 
+describe('every answer', () => {
+  it('is taken for what it says, by pages of this platform alone, and not kept if a session asked', async () => {
+    const platform = await startPlatform();
+    const cookie = await openSession(platform, platform.admin);
+    for (const path of ['/healthz', '/v1/session', '/v1/nothing', '/console/none']) {
+      const { headers } = await send(platform, path, { headers: { cookie } });
+      expect(headers.get('x-content-type-options')).toBe('nosniff');
+      expect(headers.get('cross-origin-resource-policy')).toBe('same-origin');
+    }
+    const { headers } = await send(platform, '/v1/endpoints', { headers: { cookie } });
+    expect(headers.get('cache-control')).toBe('no-store');
+  });
+});
+
 describe('a sign-in', () => {
   it('answers with a cookie that scripts, other sites and logs do not see', async () => {
     const platform = await startPlatform();
@@ -70,7 +84,13 @@ describe('a sign-in', () => {
     expect(claimed.headers.get('set-cookie')).not.toContain('Secure');
     const behind = await startPlatform({ server: { bounds: { trustedProxies: ['127.0.0.1'] } } });
     const response = await signIn(behind, behind.admin, page);
-    expect(response.headers.get('set-cookie')).toMatch(/; Secure$/);
+    const cookie = response.headers.get('set-cookie') ?? '';
+    expect(cookie).toMatch(/^__Host-millrace_session=.*; Secure$/);
+    const session = cookie.split(';')[0] ?? '';
+    expect(await statusOf(behind, '/v1/session', session, headers)).toBe(200);
+    // A page of a related host can set this name.
+    const planted = session.replace('__Host-', '');
+    expect(await statusOf(behind, '/v1/session', planted, headers)).toBe(401);
   });
 
   it('replaces the session that the browser had', async () => {
