@@ -106,10 +106,25 @@ export interface BatchHandlerDefinition<
   config?: HandlerConfig;
 }
 
+/** A definition without an `input` schema. The type of the inputs is that of `run`; nothing checks them. */
+interface UncheckedBatchDefinition<Input, Output extends Schema, Result>
+  extends Omit<BatchHandlerDefinition<Schema<Input>, Output, Result>, 'run' | 'input' | 'batch'> {
+  batch: BatchOptions<Input>;
+  run: (jobs: readonly BatchJob<Input>[], ctx: BatchContext) => Result;
+  input?: undefined;
+}
+
 /**
  * Defines a handler that runs several jobs at once: `export default defineBatchHandler({ input,
  * batch: { maxSize: 8, maxWaitMs: 10 }, run })`
  */
+export function defineBatchHandler<
+  Input,
+  Output extends Schema = Schema<unknown, unknown>,
+  Result extends BatchProduced<InferInput<Output>> = BatchProduced<InferInput<Output>>,
+>(
+  definition: UncheckedBatchDefinition<Input, Output, Result>,
+): BatchHandlerDefinition<Schema<Input>, Output, Result>;
 export function defineBatchHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,
@@ -117,6 +132,7 @@ export function defineBatchHandler<
   Result extends BatchProduced<InferInput<Output>> = BatchProduced<InferInput<Output>>,
 >(
   definition: BatchHandlerDefinition<Input, Output, Result>,
-): BatchHandlerDefinition<Input, Output, Result> {
+): BatchHandlerDefinition<Input, Output, Result>;
+export function defineBatchHandler(definition: object): object {
   return definition;
 }

@@ -158,15 +158,30 @@ export interface HandlerDefinition<
   config?: HandlerConfig;
 }
 
+/** A definition without an `input` schema. The type of the input is that of `run`; nothing checks it. */
+interface UncheckedHandlerDefinition<Input, Output extends Schema, Result>
+  extends Omit<HandlerDefinition<Schema<Input>, Output, Result>, 'run' | 'input'> {
+  run: (job: Job<Input>, ctx: Context) => Result;
+  input?: undefined;
+}
+
 /**
  * Defines a handler module in one value: `export default defineHandler({ input: z.object({…}), run
  * })`
  */
 export function defineHandler<
+  Input,
+  Output extends Schema = Schema<unknown, unknown>,
+  Result extends Produced<InferInput<Output>> = Produced<InferInput<Output>>,
+>(
+  definition: UncheckedHandlerDefinition<Input, Output, Result>,
+): HandlerDefinition<Schema<Input>, Output, Result>;
+export function defineHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,
   // Keeps the type that `run` returns, for clients and tests.
   Result extends Produced<InferInput<Output>> = Produced<InferInput<Output>>,
->(definition: HandlerDefinition<Input, Output, Result>): HandlerDefinition<Input, Output, Result> {
+>(definition: HandlerDefinition<Input, Output, Result>): HandlerDefinition<Input, Output, Result>;
+export function defineHandler(definition: object): object {
   return definition;
 }

@@ -3,7 +3,9 @@
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import { z } from 'zod';
 import {
+  type BatchJob,
   type Context,
+  defineBatchHandler,
   defineHandler,
   type InferOutput,
   type Job,
@@ -49,6 +51,25 @@ describe('defineHandler', () => {
     };
     defineHandler({ input: other, run: (job) => expectTypeOf(job.input).toBeNumber() });
     defineHandler({ run: (job) => expectTypeOf(job.input).toBeUnknown() });
+  });
+
+  it('takes the input’s type from `run` if there is no schema', () => {
+    const handler = defineHandler({ run: (job: Job<{ n: number }>) => job.input.n });
+    expectTypeOf<Parameters<typeof handler.run>[0]>().toEqualTypeOf<Job<{ n: number }>>();
+    expectTypeOf(handler.run).returns.toBeNumber();
+    defineHandler({
+      setup: () => {},
+      async *run(job: Job<{ n: number }>, ctx) {
+        expectTypeOf(ctx).toEqualTypeOf<Context>();
+        yield ctx.chunk(job.input.n, {});
+      },
+    });
+    // @ts-expect-error: the schema yields another input than `run` takes.
+    defineHandler({ input, run: (job: Job<{ n: number }>) => job.input.n });
+    defineBatchHandler({
+      batch: { maxSize: 2, maxWaitMs: 1, key: ({ model }) => model },
+      run: (jobs: readonly BatchJob<{ model: string }>[]) => jobs.map(({ input }) => input.model),
+    });
   });
 
   it('checks outputs against the output schema', () => {
