@@ -27,11 +27,12 @@ export async function openMachine(
     return { engine: undefined, limits: undefined, workerFolders: undefined };
   }
   const { capacity, containment, devices = [], dockerHost, engine: kind, kubernetes } = compute;
+  const { workerEnvironment } = compute;
   const limits = measureLimits(capacity, { engine: kind, dataFolder });
   const usage = new GpuUsage('nvidia-smi');
   const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
   const parts = { kind, dockerHost, kubernetes, dataFolder, devices, measureGpus, log };
-  const engine = await openEngine({ ...parts, podUser, containment, openFence });
+  const engine = await openEngine({ ...parts, podUser, containment, openFence, workerEnvironment });
   const workerFolders =
     kind === 'process'
       ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })

@@ -166,6 +166,8 @@ export interface ComputeChoice {
    * possible.
    */
   podUser?: string | undefined;
+  /** Engine `process`: variables of the workers of endpoints, which templates override. Default: none. */
+  workerEnvironment?: Readonly<Record<string, string>> | undefined;
   /** Engine `docker`: what containers may do. */
   containment?: Containment | undefined;
   /**

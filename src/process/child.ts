@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { killGroup, noteGroup } from '../base/process/process-groups.ts';
-import { buildEnvironment, FRAME_DESCRIPTOR } from './environment.ts';
+import { buildEnvironment, FRAME_DESCRIPTOR, locateProgram } from './environment.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
 import { LastLines, LineCutter } from './lines.ts';
 import { type FromChild, PROTOCOL, parseMessage, type ToChild } from './messages.ts';
@@ -34,6 +34,8 @@ export class ModelChild {
   readonly ended: Promise<ChildEnd>;
   readonly #options: CompleteOptions;
   readonly #process: ChildProcess;
+  /** Path of the program, for errors. */
+  readonly #program: string;
   readonly #frames: Duplex;
   readonly #events: ChildEvents;
   readonly #lastLines = new LastLines();
@@ -55,9 +57,11 @@ export class ModelChild {
     this.ready = this.#ready.promise;
     this.ready.catch(() => undefined);
     this.ended = this.#ended.promise;
+    const env = buildEnvironment(options.env);
+    this.#program = locateProgram(options.command, env['PATH']);
     this.#process = spawn(options.command, [...options.args], {
       cwd: options.cwd,
-      env: buildEnvironment(options.env),
+      env,
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
       // A process group of its own: it ends with its own children, and Ctrl-C in a terminal does not
       // reach it while the worker drains.
@@ -221,7 +225,10 @@ export class ModelChild {
     clearInterval(this.#heartbeat);
     this.#frames.destroy();
     const lines = this.#lastLines.text;
-    const told = lines === '' ? reason : `${reason}; its last lines on standard error:\n${lines}`;
+    const cannotImport = /^(?:ModuleNotFoundError|ImportError):/m.test(lines);
+    const which = cannotImport ? ` (it ran with ${this.#program})` : '';
+    const told =
+      lines === '' ? reason : `${reason}${which}; its last lines on standard error:\n${lines}`;
     this.#ready.reject(new Error(told));
     this.#ended.resolve({ reason: told, culprit: this.#failure?.culprit });
   }

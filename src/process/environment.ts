@@ -1,5 +1,6 @@
 // The environment of a model process: the worker's, with its devices, and what the child needs.
-import { delimiter } from 'node:path';
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** The child's descriptor for frames; the standard ones belong to its libraries, which print. */
@@ -7,6 +8,19 @@ export const FRAME_DESCRIPTOR = 3;
 
 /** Folder of millrace_model.py, last in the module search path: a copy of the author's own wins. */
 const LIBRARY = fileURLToPath(new URL('./python', import.meta.url));
+
+/** `millrace deploy --python` chooses the interpreter for all that is started by the name alone. */
+export function choosePython(command: string): string {
+  // biome-ignore lint/style/noProcessEnv: the environment that handlers see.
+  return /^python3?$/.test(command) ? process.env['MILLRACE_PYTHON'] || command : command;
+}
+
+/** The path of a program that is found on the PATH; the command itself if it is a path, or not found. */
+export function locateProgram(command: string, path: string | undefined): string {
+  if (command.includes('/')) return command;
+  const places = (path ?? '').split(delimiter).map((folder) => join(folder, command));
+  return places.find((place) => existsSync(place)) ?? command;
+}
 
 export function buildEnvironment(
   own: Readonly<Record<string, string | undefined>>,

@@ -1,8 +1,12 @@
 // The options of a model process, checked and completed in one place.
+import { choosePython } from './environment.ts';
 
 /** Times are in ms and sizes in bytes. An option that is left out has its default. */
 export interface ModelProcessOptions {
-  /** Program to start, by path or by name in PATH. There is no shell. */
+  /**
+   * Program to start, by path or by name in PATH. There is no shell. For `python` and `python3`, the variable
+   * MILLRACE_PYTHON names another one.
+   */
   command: string;
   args?: readonly string[];
   /** Variables beside those of the worker; `undefined` removes one. */
@@ -78,7 +82,7 @@ export function completeOptions(options: ModelProcessOptions): CompleteOptions {
   }
   const read = (name: keyof typeof RANGES) => readNumber(name, options[name], RANGES[name]);
   return {
-    command,
+    command: choosePython(command),
     args,
     env,
     cwd,

@@ -43,6 +43,7 @@ import { readShutdownDelay, shutdownOptions } from '../options/shutdown-options.
 import { readStore, storeOptions } from '../options/store-options.ts';
 import { readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
+import { readWorkerEnvironment, workerEnvOption } from '../options/worker-environment.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
 import { ShutdownDelay } from '../shutdown-delay.ts';
@@ -94,6 +95,7 @@ const options = {
   ...engineOptions,
   catalog: catalogOption,
   secretsKeyFile: secretsKeyFileOption,
+  ...workerEnvOption,
   ...capacityOptions,
   rateLimit: rateLimitOption,
   workerLimit: workerLimitOption,
@@ -300,6 +302,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
       workerUrl: values.workerUrl,
       workerListener: values.workerListener,
       podUser: values.podUser,
+      workerEnvironment: readWorkerEnvironment(values.workerEnv),
       containment: readContainment(values),
     },
     log,

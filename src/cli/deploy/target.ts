@@ -6,7 +6,7 @@ import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
 import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
-import { integer, type OptionValues } from '../options.ts';
+import { integer, type OptionValues, text } from '../options.ts';
 import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
 
 import {
@@ -19,6 +19,8 @@ import {
 } from './named-resources.ts';
 
 const DEFAULT_IMAGE = 'millrace-worker';
+/** Read by model processes. */
+const PYTHON_VARIABLE = 'MILLRACE_PYTHON';
 const NOT_FOUND = 404;
 /** Number of endpoints that an error names. */
 const NAMED_ENDPOINTS = 5;
@@ -37,22 +39,30 @@ export const targetOptions = {
     ...containerOptions.image,
     help: `Docker and Kubernetes: image of the workers, with millrace; default: ${DEFAULT_IMAGE}`,
   },
+  python: text({
+    placeholder: 'PATH',
+    help: 'Python of model processes, on the worker: started in place of the commands python and python3',
+  }),
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: "size of a worker's disk, GB" }),
   networkVolume: volumeOption,
   registry: registryOption,
 } as const;
 
 export interface TargetSettings {
+  /** Only the variable of --python is given, and the others stay. */
+  keepsEnv: boolean;
   endpoint: Readonly<Record<string, unknown>>;
   template: Readonly<Record<string, unknown>>;
 }
 
 /** Only what the options give. @throws UsageError */
 export function readSettings(values: OptionValues<typeof targetOptions>): TargetSettings {
-  const { disk, env, gpu: gpuTypes, image } = values;
+  const { disk, gpu: gpuTypes, image, python } = values;
+  const env = [...values.env, ...(python === undefined ? [] : [`${PYTHON_VARIABLE}=${python}`])];
   const none = { name: undefined, args: undefined, port: [], registry: undefined };
   const registry = readRegistryOption(values);
   return {
+    keepsEnv: python !== undefined && values.env.length === 0,
     endpoint: keepGiven({
       workersMin: values.workersMin,
       workersMax: values.workersMax,
@@ -69,11 +79,12 @@ export function readSettings(values: OptionValues<typeof targetOptions>): Target
 /** With IDs instead of the names of a network volume and a registry. @throws CommandError if one does not exist */
 export async function resolveNames(
   platform: Platform,
-  { endpoint, template }: TargetSettings,
+  { endpoint, keepsEnv, template }: TargetSettings,
 ): Promise<TargetSettings> {
   const { networkVolumeId: volume } = endpoint;
   const { registry } = template;
   return {
+    keepsEnv,
     endpoint: {
       ...endpoint,
       ...(typeof volume === 'string' && {
@@ -147,7 +158,8 @@ export async function changeEndpoint(
   const changed = Object.keys(changes);
   if (Object.keys(settings.template).length > 0) {
     const found = await platform.templates.get(templateId);
-    const ofTemplate = keepDifferent(settings.template, found);
+    const env = settings.keepsEnv && { env: { ...found.env, ...Object(settings.template['env']) } };
+    const ofTemplate = keepDifferent({ ...settings.template, ...env }, found);
     if (Object.keys(ofTemplate).length > 0) {
       await refuseShared(platform, {
         ...{ endpoint, template: found, changed: Object.keys(ofTemplate) },

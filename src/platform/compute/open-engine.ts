@@ -24,6 +24,8 @@ export interface EngineOptions {
   podUser?: PodUser | undefined;
   /** For the engine `docker`; `pids` also for `process`. */
   containment?: Containment | undefined;
+  /** For the engine `process`: variables of workers. */
+  workerEnvironment?: Readonly<Record<string, string>> | undefined;
   /** For the engine `kubernetes`: see KubernetesEngineOptions. */
   openFence?: (() => () => void) | undefined;
   log: Log;
@@ -48,7 +50,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
       args: [launcherPath, 'worker'],
       // Node's compile cache: with a cache in a temporary folder of its own, a worker's start takes
       // twice as long.
-      env: { NODE_COMPILE_CACHE: locateCode(dataFolder) },
+      env: { ...options.workerEnvironment, NODE_COMPILE_CACHE: locateCode(dataFolder) },
     },
   });
 }

@@ -13,7 +13,7 @@ const WORKER_TERMS = ['--lease-ms', '1500', '--renew-every-ms', '300', '--take-w
 beforeAll(async () => {
   place = new Workplace();
   const serve = ['serve', '--port', '0', '--data', 'data', '--key-file', 'keys'];
-  platform = place.start([...serve, ...WORKER_TERMS]);
+  platform = place.start([...serve, ...WORKER_TERMS, '--worker-env', 'GREETING=hi']);
   const url = await platform.until('stdout', /is ready at (\S+)\n/);
   const key = /MILLRACE_ADMIN_KEY=(\S+)/.exec(place.read('keys'))?.[1] ?? '';
   env = { MILLRACE_URL: url, MILLRACE_KEY: key };
@@ -176,6 +176,27 @@ describe('millrace deploy', () => {
     expect(listed).toMatch(/^version 3 failed at \d{4}-\S+Z: .*no model/m);
     expect(await call()).toMatchObject({ version: 2 });
   });
+});
+
+it('gives workers the PATH of serve, its --worker-env, and the --python of deploy', async () => {
+  mkdirSync(place.path('env'), { recursive: true });
+  const names = "['PATH', 'GREETING', 'LEVEL', 'MILLRACE_PYTHON']";
+  const source = `export default () => ${names}.map((name) => process.env[name] ?? null);`;
+  place.write('env/handler.mjs', source);
+  const send = (...args: string[]) => run('deploy', 'env/handler.mjs', '--name', 'env', ...args);
+  const first = await send('--env', 'LEVEL=high');
+  expect(first.code, first.stderr).toBe(0);
+  const second = await send('--python', '/venv/bin/python');
+  expect(second.code, second.stderr).toBe(0);
+  const submit = ['jobs', 'submit', '--endpoint', 'env', '--input', '{}', '--wait', '--json'];
+  await expect
+    .poll(
+      async () => JSON.parse((await run(...submit)).stdout.trim().split('\n').at(-1) ?? '').output,
+      {
+        timeout: 30_000,
+      },
+    )
+    .toEqual([process.env['PATH'], 'hi', 'high', '/venv/bin/python']);
 });
 
 describe('millrace diff', () => {

@@ -2,8 +2,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ModelCallError } from 'millrace/process';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { readProcess } from '../../../src/base/process/process-table.ts';
+import { completeOptions } from '../../../src/process/options.ts';
 import { isRunning, RecordedLog, startModel } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
 
@@ -44,6 +45,16 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     await Promise.all(streams.map((stream) => stream.next()));
     expect(await model.call('in_thread', {}, { timeoutMs: 10_000 })).toBe('done');
     await Promise.all(streams.map((stream) => stream.return(undefined)));
+  });
+
+  it('that cannot import names its interpreter, which MILLRACE_PYTHON chooses', async () => {
+    const args = ['-c', 'import no_such_module_here'];
+    const starting = caught(start({ args, maxBackoffMs: 0, startTimeoutMs: 1_000 }));
+    expect(String(await starting)).toMatch(/\(it ran with \/\S+\/python3\).*ModuleNotFoundError/s);
+    vi.stubEnv('MILLRACE_PYTHON', '/nowhere/python');
+    onTestFinished(() => void vi.unstubAllEnvs());
+    expect(completeOptions({ command: 'python3' }).command).toBe('/nowhere/python');
+    expect(completeOptions({ command: './venv/bin/python3' }).command).toBe('./venv/bin/python3');
   });
 
   it('reports an exception without a text', async () => {

@@ -1,0 +1,32 @@
+// `serve --worker-env`: variables that the workers of endpoints get from the platform.
+import { readVariable } from '../config.ts';
+import { list, UsageError } from '../options.ts';
+
+export const workerEnvOption = {
+  workerEnv: list({
+    placeholder: 'NAME[=VALUE]',
+    env: 'MILLRACE_WORKER_ENV',
+    help: '--engine process: environment variable of the workers of endpoints; without =VALUE, with the value that it has here; they always get the PATH',
+  }),
+};
+
+/** With the PATH of this process, on which the worker finds Python and npm as their users do. @throws UsageError */
+export function readWorkerEnvironment(given: readonly string[]): Record<string, string> {
+  const path = readVariable('PATH');
+  const variables = given.map((each) => {
+    const [, name = '', value] = /^([A-Za-z_]\w*)(?:=(.*))?$/s.exec(each) ?? [];
+    if (name === '') {
+      throw new UsageError(`--worker-env: must be NAME or NAME=VALUE, got ${JSON.stringify(each)}`);
+    }
+    if (name.startsWith('MILLRACE_')) {
+      throw new UsageError(
+        `--worker-env: ${name} belongs to Millrace; set it in the endpoint's template`,
+      );
+    }
+    const own = value ?? readVariable(name);
+    if (own === undefined)
+      throw new UsageError(`--worker-env: ${name} is not set; give ${name}=VALUE`);
+    return [name, own] as const;
+  });
+  return { ...(path !== undefined && { PATH: path }), ...Object.fromEntries(variables) };
+}
