@@ -77,6 +77,7 @@ export interface AttemptEnd {
 export interface Invocation {
   /** Never rejects; the sink has received everything before. */
   readonly end: Promise<AttemptEnd>;
+  readonly lines: LogLines;
   /**
    * Aborts the signal and ends a generator with `return()` at its next yield. The first call
    * counts.
@@ -103,7 +104,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   readonly #call: Omit<AttemptCall, 'input'>;
   readonly #context: AttemptContext;
   readonly #trace: AttemptTrace;
-  readonly #lines: LogLines;
+  readonly lines: LogLines;
   readonly #chunks: ChunkBatcher;
   /** Cleared once read: sockets and timers that outlive the job keep this object alive. */
   #input: Uint8Array | undefined;
@@ -128,16 +129,16 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     this.#trace = beginTrace({ jobId, attempt, endpointId, file, traceparent, tracestate });
     const { traceId } = this.#trace;
     const logBindings = { job: jobId, attempt, ...(traceId && { trace_id: traceId }) };
-    this.#lines = new LogLines(logBindings, (lines, dropped) => {
+    this.lines = new LogLines(logBindings, (lines, dropped) => {
       sink.log(lines, dropped);
     });
     this.#chunks = new ChunkBatcher(call.windowBytes, (batch) => {
-      this.#lines.flush();
+      this.lines.flush();
       sink.chunks(batch);
     });
     const deadline = round(clock.now() + timeoutMs);
     const sendProgress = (value: Uint8Array) => sink.progress(value);
-    const lines = this.#lines;
+    const lines = this.lines;
     this.#holds = new Holds(
       () => clock.now(),
       (isHeld) => sink.held?.(isHeld),
@@ -171,8 +172,6 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     return this.#trace.run(() => currentOwner.run(this, () => this.#run()));
   }
 
-  writeText: ConsoleOwner['writeText'] = (level, text) => this.#lines.writeText(level, text);
-
   stop(reason: StopReason, detail?: string): void {
     if (this.#stopReason) return;
     this.#stopReason = reason;
@@ -200,7 +199,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     this.#trace.end(end.outcome, result.kind === 'threw' ? result.thrown : undefined);
     this.#context.close();
     this.#chunks.flush();
-    this.#lines.flush();
+    this.lines.end();
     const recycle = this.#context.mustRecycle || this.#handler.config.refreshWorker === true;
     return recycle ? { ...end, recycle } : end;
   }

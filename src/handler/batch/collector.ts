@@ -22,7 +22,7 @@ export interface CollectorOptions {
   createLog: (
     bindings: Record<string, string | number>,
   ) => ReturnType<BatchRunOptions['createLog']>;
-  writeText: BatchRunOptions['writeText'];
+  lines: BatchRunOptions['lines'];
   /** Jobs have joined, left, begun or ended: `countFree` and `fillMs` may have changed. */
   onChange: () => void;
   onEvent: (event: BatchEvent) => void;
@@ -261,31 +261,31 @@ export class BatchCollector {
   }
 
   #createRun(members: readonly BatchMember[]): BatchRun {
-    const { createLog, devices, run, writeText } = this.#options;
+    const { createLog, devices, lines, run } = this.#options;
     this.#batches += 1;
     const bindings = { batch: this.#batches, jobs: members.length };
-    return new BatchRun({ run, members, devices, writeText, createLog: () => createLog(bindings) });
+    return new BatchRun({ run, members, devices, lines, createLog: () => createLog(bindings) });
   }
 
   // --- device memory ---
 
   #noteSuccess(size: number): void {
-    const { settings, writeText } = this.#options;
+    const { lines, settings } = this.#options;
     const before = this.#limit;
     this.#limit = raiseLimit(before, size, settings.maxSize);
     if (before.jobs < settings.maxSize && this.#limit.jobs === settings.maxSize) {
-      writeText('info', `batches may have ${settings.maxSize} jobs again`);
+      lines.writeText('info', `batches may have ${settings.maxSize} jobs again`);
     }
   }
 
   #noteThrown(thrown: unknown, size: number): void {
     // Alone, the job itself needs too much.
     if (size === 1 || !isDeviceMemoryError(thrown)) return;
-    const { settings, writeText } = this.#options;
+    const { lines, settings } = this.#options;
     const before = this.#limit;
     this.#limit = lowerLimit(before, size);
     if (before.jobs < settings.maxSize) return;
-    writeText(
+    lines.writeText(
       'warn',
       `a batch of ${size} jobs ran out of device memory; batches have at most ${this.#limit.jobs} jobs for now`,
     );

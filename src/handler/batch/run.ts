@@ -10,6 +10,7 @@ import { findSteps, type Steps } from '../attempt/steps.ts';
 import { StopError } from '../attempt/stop.ts';
 import type { BatchContext, BatchFunction, BatchJob } from '../define-batch.ts';
 import { type ConsoleOwner, currentOwner } from '../log/console.ts';
+import type { LogLines } from '../log/log-lines.ts';
 import type { BatchMember } from './member.ts';
 
 export interface BatchRunOptions {
@@ -18,7 +19,7 @@ export interface BatchRunOptions {
   members: readonly BatchMember[];
   devices: readonly Device[];
   createLog: () => Log;
-  writeText: ConsoleOwner['writeText'];
+  lines: LogLines;
 }
 
 /** `thrown`: the jobs that have not ended are left to the caller. */
@@ -31,7 +32,7 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
   /** If there is one job, a crash in the function's code is that job's. */
   readonly attemptNumber: number | undefined;
   readonly devices: readonly Device[];
-  readonly writeText: ConsoleOwner['writeText'];
+  readonly lines: LogLines;
   readonly #options: BatchRunOptions;
   readonly #jobs: readonly BatchJob[];
   readonly #abort = new AbortSwitch();
@@ -40,10 +41,10 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
   #isSettled = false;
 
   constructor(options: BatchRunOptions) {
-    const { devices, members, writeText } = options;
+    const { devices, lines, members } = options;
     this.#options = options;
     this.devices = devices;
-    this.writeText = writeText;
+    this.lines = lines;
     this.attemptNumber = members.length === 1 ? members[0]?.ctx.number : undefined;
     const jobs: BatchJob[] = [];
     for (let index = 0; index < members.length; index += 1) {

@@ -1,7 +1,7 @@
 // Redirects console.* calls of a handler to the log of the job that made them.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import util from 'node:util';
-import type { LogLevel } from './log-lines.ts';
+import type { LogLevel, LogLines } from './log-lines.ts';
 
 const { formatWithOptions, inspect } = util;
 
@@ -9,7 +9,7 @@ const { formatWithOptions, inspect } = util;
 export interface ConsoleOwner {
   /** Number of the attempt among those of this thread; undefined outside of attempts. */
   readonly attemptNumber: number | undefined;
-  writeText(level: LogLevel, text: string): void;
+  readonly lines: LogLines;
 }
 
 /** The attempt in whose asynchronous context the code runs. */
@@ -40,7 +40,7 @@ export function captureConsole(outside?: ConsoleOwner): void {
     console[name] = (...values: unknown[]) => {
       const owner = currentOwner.getStore() ?? outside;
       if (!owner) return original(...values);
-      owner.writeText(METHODS[name], formatWithOptions({ colors: false }, ...values));
+      owner.lines.writeText(METHODS[name], formatWithOptions({ colors: false }, ...values));
     };
   }
   // biome-ignore lint/suspicious/noConsole: it is what is replaced here.
@@ -48,6 +48,6 @@ export function captureConsole(outside?: ConsoleOwner): void {
   console.dir = (value, options) => {
     const owner = currentOwner.getStore() ?? outside;
     if (!owner) return originalDir(value, options);
-    owner.writeText('info', inspect(value, { customInspect: false, ...options }));
+    owner.lines.writeText('info', inspect(value, { customInspect: false, ...options }));
   };
 }

@@ -1,10 +1,12 @@
 // The log of one attempt: NDJSON lines, batched briefly and limited under a flood.
-
+import { StringDecoder } from 'node:string_decoder';
+import { isPlainObject } from '../../wire/json.ts';
 import {
   bufferByteLength,
   bufferFrom,
   clearTimeout,
   elapsedTime,
+  jsonParse,
   jsonStringify,
   setTimeout,
   stringCut,
@@ -23,6 +25,16 @@ const MAX_TEXT_CHARS = 32_000;
 export const LOG_LEVELS = { debug: 20, info: 30, warn: 40, error: 50 } as const;
 export type LogLevel = keyof typeof LOG_LEVELS;
 
+/** As winston and others name them. */
+const NAMED_LEVELS: Readonly<Record<string, number>> = {
+  ...LOG_LEVELS,
+  trace: 10,
+  warning: LOG_LEVELS.warn,
+  fatal: 60,
+};
+
+export type OutputStream = 'stdout' | 'stderr';
+
 /** Members of every line. */
 export type LogBindings = Readonly<Record<string, string | number>>;
 
@@ -38,7 +50,11 @@ export class LogLines {
   #secondStartedAt = 0;
   #secondBytes = 0;
 
-  /** `bindings` are members of every line that `writeText` writes. */
+  /** Of standard output and standard error. */
+  readonly #decoders: Partial<Record<OutputStream, StringDecoder>> = {};
+  readonly #unfinished: Record<OutputStream, string> = { stdout: '', stderr: '' };
+
+  /** `bindings` are members of every line that `writeText` and `writeOutput` write. */
   constructor(bindings: LogBindings, send: SendLines) {
     this.#bindings = bindings;
     this.#send = send;
@@ -64,6 +80,40 @@ export class LogLines {
     this.write(`${jsonStringify(line)}\n`);
   }
 
+  /** Adds a piece of standard output or standard error, line by line. */
+  writeOutput(stream: OutputStream, piece: string | Uint8Array): void {
+    const text = typeof piece === 'string' ? piece : this.#decode(stream, piece);
+    const lines = (this.#unfinished[stream] + text).split('\n');
+    const last = lines.length - 1;
+    const rest = lines[last] ?? '';
+    for (let index = 0; index < last; index += 1) this.#writeLine(stream, lines[index] ?? '');
+    const isLong = rest.length > MAX_TEXT_CHARS;
+    this.#unfinished[stream] = isLong ? '' : rest;
+    if (isLong) this.#writeLine(stream, rest);
+  }
+
+  /** A character may be split between two pieces. */
+  #decode(stream: OutputStream, piece: Uint8Array): string {
+    this.#decoders[stream] ??= new StringDecoder();
+    return this.#decoders[stream].write(Buffer.from(piece));
+  }
+
+  #writeLine(stream: OutputStream, line: string): void {
+    const text = line.endsWith('\r') ? stringCut(line, 0, line.length - 1) : line;
+    if (text === '') return;
+    const entry = text.length <= MAX_TEXT_CHARS ? readEntry(text) : undefined;
+    if (entry) this.write(`${jsonStringify({ ...entry, ...this.#bindings })}\n`);
+    else this.writeText(stream === 'stdout' ? 'info' : 'warn', text);
+  }
+
+  /** Adds the unfinished lines too; nothing follows. */
+  end(): void {
+    for (const stream of ['stdout', 'stderr'] as const) {
+      if (this.#unfinished[stream] !== '') this.writeOutput(stream, '\n');
+    }
+    this.flush();
+  }
+
   flush(): void {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -84,5 +134,21 @@ export class LogLines {
     if (this.#secondBytes + bytes > MAX_BYTES_PER_SECOND) return false;
     this.#secondBytes += bytes;
     return true;
+  }
+}
+
+/** A line of a logger that writes JSON, as pino, bunyan and winston do, keeps its level and its members. */
+function readEntry(line: string): object | undefined {
+  if (!line.startsWith('{')) return undefined;
+  try {
+    const value: unknown = jsonParse(line);
+    if (!isPlainObject(value)) return undefined;
+    const { level: given, message, msg: text = message, time, ...members } = value;
+    const level = typeof given === 'number' ? given : NAMED_LEVELS[String(given)];
+    if (level === undefined || typeof text !== 'string') return undefined;
+    const at = typeof time === 'number' ? time : wallTime();
+    return { level, time: at, ...members, msg: text };
+  } catch {
+    return undefined;
   }
 }

@@ -93,7 +93,7 @@ export class InlineExecutor implements Executor {
       devices: options.devices,
       clock: this.#options.clock,
       createLog: (bindings) => createLinesLog(lines, bindings),
-      writeText: (level, text) => lines.writeText(level, text),
+      lines,
       onChange: () => this.#notify(),
       onEvent: (event) => {
         for (const listener of this.#batchListeners) listener(event);

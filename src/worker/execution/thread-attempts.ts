@@ -11,6 +11,13 @@ export class ThreadAttempts {
     return this.#size;
   }
 
+  /** The attempt, if there is exactly one. */
+  get only(): Invocation | undefined {
+    if (this.#size !== 1) return undefined;
+    for (const number in this.#byNumber) return this.#byNumber[number];
+    return undefined;
+  }
+
   get(number: number): Invocation | undefined {
     return this.#byNumber[number];
   }

@@ -19,6 +19,7 @@ import { CheckError, runRegisteredChecks } from '../../handler/loading/registere
 import { createLinesLog } from '../../handler/log/attempt-log.ts';
 import { type ConsoleOwner, captureConsole, currentOwner } from '../../handler/log/console.ts';
 import { LogLines } from '../../handler/log/log-lines.ts';
+import { captureOutput } from '../../handler/log/output.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {
   AbortSwitch,
@@ -82,7 +83,10 @@ class ThreadLane implements ConsoleOwner {
     });
   }
 
-  writeText: ConsoleOwner['writeText'] = (level, text) => this.#lines.writeText(level, text);
+  /** Of what no attempt's code has written: a lone attempt may have caused it. */
+  get lines(): LogLines {
+    return this.#attempts.only?.lines ?? this.#lines;
+  }
 
   async serve(): Promise<void> {
     const ended = new Promise<void>((resolve) => {
@@ -94,6 +98,7 @@ class ThreadLane implements ConsoleOwner {
     // The worker gave up this lane before it began.
     this.#port.on('close', () => this.#end());
     captureConsole(this);
+    captureOutput(this);
     shareGroups(this.#task.groups);
     this.#reportEnd();
     this.#outbox.push({
@@ -139,7 +144,7 @@ class ThreadLane implements ConsoleOwner {
       devices,
       clock: monotonicClock,
       createLog: (bindings) => createLinesLog(this.#lines, bindings),
-      writeText: this.writeText,
+      lines: this.#lines,
       onChange: () => this.#noteCapacity(),
       onEvent: (event) => this.#outbox.push({ kind: 'batch', event }),
     });
@@ -271,7 +276,7 @@ class ThreadLane implements ConsoleOwner {
     });
     process.on('exit', (code) => {
       number ??= currentOwner.getStore()?.attemptNumber;
-      this.#lines.flush();
+      this.#lines.end();
       this.#outbox.push({ kind: 'exit', code, number, because, thrown });
       this.#outbox.flush();
     });

@@ -1,0 +1,78 @@
+// Redirects what a handler's thread writes to standard output and standard error, by whatever logger, to the log
+// of the job that wrote it.
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import { isView } from '../../wire/primordials.ts';
+import { type ConsoleOwner, currentOwner } from './console.ts';
+import type { OutputStream } from './log-lines.ts';
+
+/** Loggers such as pino write to these without the stream. */
+const DESCRIPTORS: Readonly<Record<number, OutputStream>> = { 1: 'stdout', 2: 'stderr' };
+
+type Callback = (error?: Error | null) => void;
+
+/** Once in a thread, before it loads any code of the handler. `outside`: the owner outside of attempts. */
+export function captureOutput(outside: ConsoleOwner): void {
+  const write = (stream: OutputStream, data: string | Uint8Array) =>
+    (currentOwner.getStore() ?? outside).lines.writeOutput(stream, data);
+  for (const stream of ['stdout', 'stderr'] as const) {
+    process[stream].write = (
+      data: string | Uint8Array,
+      encoding?: BufferEncoding | Callback,
+      callback?: Callback,
+    ) => {
+      const isCallback = typeof encoding === 'function';
+      write(stream, decode(data, isCallback ? undefined : encoding));
+      const done = isCallback ? encoding : callback;
+      if (done) process.nextTick(done);
+      return true;
+    };
+  }
+  const { write: writeLater, writeSync } = fs;
+  replace('writeSync', (...args: WriteArguments) => {
+    const stream = DESCRIPTORS[args[0]];
+    if (stream === undefined) return Reflect.apply(writeSync, fs, args);
+    const bytes = readBytes(args);
+    write(stream, bytes);
+    return bytes.length;
+  });
+  replace('write', (...args: WriteArguments) => {
+    const stream = DESCRIPTORS[args[0]];
+    const done: unknown = args.at(-1);
+    if (stream === undefined || typeof done !== 'function') {
+      return Reflect.apply(writeLater, fs, args);
+    }
+    const bytes = readBytes(args);
+    write(stream, bytes);
+    process.nextTick(done, null, bytes.length, args[1]);
+  });
+  syncBuiltinESMExports();
+}
+
+/** With the properties of the original, such as the one that `util.promisify` reads. */
+function replace(name: 'write' | 'writeSync', by: (...args: WriteArguments) => unknown): void {
+  const properties = Object.getOwnPropertyDescriptors(fs[name]);
+  Object.defineProperty(fs, name, { value: Object.defineProperties(by, properties) });
+}
+
+function decode(data: string | Uint8Array, encoding = 'utf8'): string | Uint8Array {
+  const isEncoded = typeof data === 'string' && Buffer.isEncoding(encoding) && encoding !== 'utf8';
+  return isEncoded ? Buffer.from(data, encoding) : data;
+}
+
+/** Bytes with offset and length, or with both in an object; or text, where in the file, and its encoding. */
+type WriteArguments = [fd: number, data: unknown, ...unknown[]];
+
+/** The part that the arguments of `fs.write` or `fs.writeSync` name. */
+function readBytes([, data, third, fourth]: WriteArguments): Buffer {
+  if (!isView(data)) {
+    const encoding = typeof fourth === 'string' && Buffer.isEncoding(fourth) ? fourth : 'utf8';
+    return Buffer.from(String(data), encoding);
+  }
+  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+  const named =
+    typeof third === 'object' && third !== null ? third : { offset: third, length: fourth };
+  const { length, offset } = { length: undefined, offset: undefined, ...named };
+  const start = typeof offset === 'number' ? offset : 0;
+  return bytes.subarray(start, typeof length === 'number' ? start + length : undefined);
+}
