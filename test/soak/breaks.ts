@@ -56,7 +56,7 @@ export const QUEUE_BREAKS: Break[] = [
   {
     promise: 'a report with an older token does not change a job',
     file: 'src/queue/lifecycle/lifecycle.ts',
-    from: 'if (job.lease?.token !== report.token) {',
+    from: 'if (job.lease?.token !== report.token || job.attempt !== report.attempt) {',
     to: 'if (job.lease?.token !== report.token && report.seq <= job.lastSeq) {',
     seen: /was applied, though a newer attempt has the job/,
   },
