@@ -5,8 +5,13 @@ import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
 import type { KnownScaling, ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
-import type { Pods } from '../pods/pods.ts';
-import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worker-reconcile.ts';
+import type { PodState, Pods } from '../pods/pods.ts';
+import {
+  type DeployedEndpoint,
+  type IdleWorker,
+  Workforce,
+  type WorkforceOptions,
+} from './worker-reconcile.ts';
 
 /** Interval of passes over an endpoint that has workers or needs some, ms. */
 const PASS_EVERY_MS = 500;
@@ -35,6 +40,8 @@ export class Fleet {
   readonly #passedAt = new Map<string, number>();
   readonly #workforces = new Map<string, Promise<Workforce>>();
   readonly #scaling = new Map<string, ScalingFacts>();
+  /** By endpoint. */
+  readonly #idle = new Map<string, readonly IdleWorker[]>();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
   #running: Promise<void> = Promise.resolve();
@@ -77,8 +84,30 @@ export class Fleet {
 
   /** What the scaler knows of the endpoint's workers, for the reason why its jobs wait. */
   scalingOf(endpointId: string): KnownScaling {
-    if (!this.#options.endpoints.find(endpointId)?.deployment) return 'none';
-    return this.#scaling.get(endpointId) ?? 'unknown';
+    const endpoint = this.#options.endpoints.find(endpointId);
+    if (!isDeployed(endpoint)) return 'none';
+    const facts = this.#scaling.get(endpointId);
+    if (facts?.cause !== 'no_gpu') return facts ?? 'unknown';
+    const holder = this.#findHolder(endpoint);
+    return holder ? { ...facts, holder } : facts;
+  }
+
+  /** The idle worker of another endpoint that gives a GPU of this endpoint's types back first. */
+  #findHolder({ deployment, id, userId }: DeployedEndpoint): ScalingFacts['holder'] {
+    const { endpoints, pods } = this.#options;
+    let first: { pod: PodState; until: number | null } | undefined;
+    for (const pod of pods.all()) {
+      if (pod.endpointId === null || pod.endpointId === id || pod.gpus.length === 0) continue;
+      if (!pod.spec.gpu || !deployment.gpuTypeIds.includes(pod.spec.gpu.id)) continue;
+      const idle = this.#idle.get(pod.endpointId)?.find(({ podId }) => podId === pod.id);
+      if (!idle) continue;
+      const isSooner = (idle.until ?? NEVER) < (first?.until ?? NEVER);
+      if (!first || isSooner) first = { pod, until: idle.until };
+    }
+    if (!first) return undefined;
+    const holder = endpoints.find(first.pod.endpointId ?? '');
+    const name = holder?.userId === userId ? (holder.deployment?.name ?? holder.id) : null;
+    return { endpoint: name, until: first.until };
   }
 
   /** Something has changed at the endpoint; may be called for every job, and for any endpoint. */
@@ -128,6 +157,7 @@ export class Fleet {
       const workforce = await this.#workforceOf(id);
       const outlook = await workforce.reconcile(endpoint);
       if (workforce.facts) this.#scaling.set(id, workforce.facts);
+      this.#idle.set(id, workforce.idle);
       if (outlook === 'idle') this.#rest(id);
       if (outlook === 'busy') this.#setDue(id, clock.now() + PASS_EVERY_MS);
     } catch (error) {
@@ -148,6 +178,7 @@ export class Fleet {
     const { pods } = this.#options;
     this.#workforces.delete(id);
     this.#scaling.delete(id);
+    this.#idle.delete(id);
     this.#passedAt.delete(id);
     this.#options.gpuUse?.forget(id);
     await Promise.all(pods.ofEndpoint(id).map((pod) => pods.endWorker(pod.id)));

@@ -36,6 +36,9 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
     case 'above_maximum':
       return `workersMax is ${workersMax}: ${fewer}`;
     case 'at_maximum':
+      if (workersMax === 0) {
+        return `${describeLoad(input)}; the endpoint is switched off (workersMax is 0)`;
+      }
       return `${describeLoad(input)}, but the endpoint has its maximum of workers: ${describePlaces(input)}`;
     case 'no_gpu':
       return `${count(want - alive, 'more worker')} needed, but no GPU of the endpoint's types is free`;

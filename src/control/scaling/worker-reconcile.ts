@@ -71,6 +71,12 @@ export interface DeployedEndpoint extends LiveEndpoint {
  */
 export type Outlook = 'busy' | 'idle' | 'unserved';
 
+export interface IdleWorker {
+  podId: string;
+  /** Unix ms. */
+  until: number | null;
+}
+
 /** The inputs of one pass. */
 interface ReconcileInput {
   load: WorkLoad;
@@ -92,6 +98,7 @@ export class Workforce {
   #lastStartAt: number | null = null;
   /** What the last pass found; undefined before the first. */
   #facts: ScalingFacts | undefined;
+  #idle: readonly IdleWorker[] = [];
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -113,6 +120,11 @@ export class Workforce {
   /** For the reason why jobs wait; undefined before the first pass. */
   get facts(): ScalingFacts | undefined {
     return this.#facts;
+  }
+
+  /** Workers that the last pass found idle, and until when they stay; null: as long as the endpoint exists. */
+  get idle(): readonly IdleWorker[] {
+    return this.#idle;
   }
 
   async reconcile(endpoint: DeployedEndpoint): Promise<Outlook> {
@@ -148,6 +160,7 @@ export class Workforce {
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
+    this.#idle = listIdle(input);
     this.#facts = describeScaling({
       ...{ deployment, decision, input, before: this.#facts },
       pods: pods.ofEndpoint(id),
@@ -300,6 +313,16 @@ export class Workforce {
       { at, ...decision, started, input },
     );
   }
+}
+
+function listIdle({ idleTimeoutMs, workers, workersMin }: ScalerInput): IdleWorker[] {
+  const alive = workers.filter(({ state }) => state !== 'draining');
+  const mayEnd = alive.length > workersMin;
+  return alive.flatMap(({ id, idleSince, state }) =>
+    state === 'ready' && idleSince !== null
+      ? [{ podId: id, until: mayEnd ? idleSince + idleTimeoutMs : null }]
+      : [],
+  );
 }
 
 function findCrashed(pods: readonly PodState[], { ended }: Observation): PodState[] {

@@ -34,7 +34,10 @@ export interface LaterGpus {
 
 /** Why a job that is IN_QUEUE waits. The first reason that holds is the one that the caller can act on. */
 export function describeWait(job: StoredJob, facts: WaitFacts, now: number): WaitReason {
-  return findOwnReason(job, facts, now) ?? findEndpointReason(job.endpointId, facts, now);
+  const reason = findOwnReason(job, facts, now) ?? findEndpointReason(job.endpointId, facts, now);
+  if (reason.since === undefined) return reason;
+  // The cause may be older than the job's wait.
+  return { ...reason, since: Math.max(reason.since, job.submittedAt) };
 }
 
 function findOwnReason(
@@ -108,16 +111,17 @@ function describeAbsence(endpointId: string, { scaling, workers }: WaitFacts): W
 function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number): WaitReason {
   const { cause, since, starting, workersMax } = scaling;
   const reason = `${capitalize(scaling.reason)}.`;
-  if (scaling.unversioned) return describeMissingVersion(scaling);
+  if (scaling.unversioned) return describeMissingVersion(scaling, now);
   if (workersMax === 0) {
-    const message = 'workersMax of the endpoint is 0, so it has no workers.';
+    const message = 'The endpoint is switched off: workersMax is 0.';
     return { code: 'at_maximum', message, since };
   }
   if (scaling.crashes.streak > 0 && workers.alive === 0) return describeCrashes(scaling, now);
+  if (cause === 'no_gpu' && scaling.holder) return describeHolder(scaling, scaling.holder);
   if (cause === 'no_gpu' || cause === 'no_capacity' || cause === 'budget') {
     return { code: cause, message: reason, since };
   }
-  if (starting) return describeStart(starting);
+  if (starting) return describeStart(starting, now);
   if (scaling.workers >= workersMax) {
     const busy = workers.alive > 0 ? tellBusy(workers) : 'No worker takes jobs';
     const ends = workers.draining > 0 ? `, ${workers.draining} of them draining` : '';
@@ -127,10 +131,29 @@ function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number
   if (workers.alive > 0) {
     return { code: 'workers_busy', message: `${tellBusy(workers)}. Scaler: ${scaling.reason}.` };
   }
-  return { code: 'no_worker', message: `No worker is connected. Scaler: ${scaling.reason}.` };
+  // The last decision was made before the job came.
+  const isNew = cause === 'enough' && scaling.workers === 0;
+  const next = isNew ? '; one is about to start' : `. Scaler: ${scaling.reason}`;
+  return { code: 'no_worker', message: `No worker is connected${next}.` };
 }
 
-function describeMissingVersion({ since, starting, unversioned }: ScalingFacts): WaitReason {
+function describeHolder(
+  { reason, since }: ScalingFacts,
+  { endpoint, until }: NonNullable<ScalingFacts['holder']>,
+): WaitReason {
+  const whose = endpoint === null ? 'an endpoint of another user' : `endpoint ${endpoint}`;
+  const end =
+    until === null
+      ? 'and keeps it, because workersMin of that endpoint is above 0'
+      : `until ${isoTime(until)}`;
+  const message = `${capitalize(reason)}. An idle worker of ${whose} holds one ${end}.`;
+  return { code: 'no_gpu', message, since, ...(until !== null && { until }) };
+}
+
+function describeMissingVersion(
+  { since, starting, unversioned }: ScalingFacts,
+  now: number,
+): WaitReason {
   const rollout = unversioned?.rollout;
   if (!rollout) {
     const message = 'No version of the handler is deployed, so no worker starts. Deploy one.';
@@ -141,7 +164,7 @@ function describeMissingVersion({ since, starting, unversioned }: ScalingFacts):
     const message = `Version ${version} of the handler did not load, and no other one is deployed: ${endSentence(reason ?? 'reason unknown')}`;
     return { code: 'handler_not_loaded', message, since };
   }
-  if (starting) return describeStart(starting);
+  if (starting) return describeStart(starting, now);
   const detail =
     reason === null ? 'Its first worker starts soon.' : endSentence(capitalize(reason));
   return { code: 'no_version', message: `Version ${version} is being deployed. ${detail}`, since };
@@ -167,15 +190,12 @@ function describeRetry(notBefore: number | null, now: number): string {
   return `The next one starts at ${isoTime(notBefore)} at the earliest.`;
 }
 
-function describeStart({
-  isPulling,
-  lacksRoom,
-  podId,
-  reason,
-  since,
-}: NonNullable<ScalingFacts['starting']>): WaitReason {
+function describeStart(
+  { isPulling, lacksRoom, reason, since }: NonNullable<ScalingFacts['starting']>,
+  now: number,
+): WaitReason {
   const detail = reason === null ? '' : `: ${reason}`;
-  const message = `Worker ${podId} has been starting since ${isoTime(since)}${detail}.`;
+  const message = `A worker is starting (${describeSpan(now - since)} so far)${detail}.`;
   if (lacksRoom) return { code: 'no_capacity', message, since };
   return { code: isPulling ? 'image_pull' : 'worker_starting', message, since };
 }
@@ -186,6 +206,11 @@ function tellBusy({ alive }: WorkerFacts): string {
 
 function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+function describeSpan(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1_000));
+  return seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min`;
 }
 
 function endSentence(text: string): string {

@@ -22,6 +22,13 @@ export const scalingFacts = z.object({
   cause: z.enum(SCALER_CAUSES),
   reason: z.string(),
   since: z.number(),
+  /**
+   * Set if no GPU is free, and an idle worker of another endpoint holds one. `endpoint`: its name, null of another user.
+   * `until`: when the worker ends if it stays idle; null if its endpoint keeps it.
+   */
+  holder: z
+    .object({ endpoint: z.string().nullable(), until: z.number().nullable() })
+    .exactOptional(),
   crashes: z.object({
     /** Workers in a row that failed before they were ready. */
     streak: z.int(),

@@ -52,6 +52,7 @@ describe('the reason of a decision', () => {
   it('counts draining workers', () => {
     const load = { waiting: 3, running: 0, oldestQueuedAt: 9_000, peak: 3 };
     const [one, other] = [worker('a', 'draining'), worker('b', 'draining')];
+    expect(say('at_maximum', { load, workersMax: 0 })).toMatch(/; the endpoint is switched off/);
     expect(say('at_maximum', { load, workers: [one] })).toMatch(/: 2, 1 of them draining$/);
     expect(say('at_maximum', { load, workers: [one, other] })).toMatch(/2 of them draining$/);
   });

@@ -25,7 +25,7 @@ it('a worker that starts, and since when', async () => {
   const [pod] = world.listPods(id);
   expect(await world.explainWait(id)).toMatchObject({
     ...{ code: 'worker_starting', since: pod?.createdAt },
-    message: expect.stringContaining(`Worker ${pod?.id}`),
+    message: expect.stringMatching(/^A worker is starting \(\d+ s so far\)/),
   });
 });
 
@@ -67,16 +67,36 @@ it('workers that are all busy, before the scaler adds one', async () => {
   });
 });
 
-it('no free GPU', async () => {
+it('no free GPU, and which idle worker keeps it', async () => {
   const world = await openWorld({ gpus: makeGpus('NVIDIA L4', 1) });
   const gpuTypeIds = ['NVIDIA L4'];
-  await world.createEndpoint({ gpuTypeIds, workersMin: 1 });
+  await world.createEndpoint({ name: 'chat', gpuTypeIds, workersMin: 1 });
   await world.run(5_000);
   const id = await world.createEndpoint({ gpuTypeIds });
   await world.submit(id);
   await world.run(5_000);
-  expect(await world.explainWait(id)).toMatchObject({ code: 'no_gpu' });
+  const reason = await world.explainWait(id);
+  expect(reason).toMatchObject({
+    code: 'no_gpu',
+    message: expect.stringContaining('An idle worker of endpoint chat holds one and keeps it'),
+  });
+  expect(reason).not.toHaveProperty('until');
   expect(await lastCause(world, id)).toBe('no_gpu');
+});
+
+it('a GPU that an idle worker holds, until when', async () => {
+  const world = await openWorld({ gpus: makeGpus('NVIDIA L4', 1), jobMs: 100 });
+  const gpuTypeIds = ['NVIDIA L4'];
+  const chat = await world.createEndpoint({ name: 'chat', gpuTypeIds, idleTimeout: 60 });
+  await world.submit(chat);
+  await world.run(10_000);
+  const id = await world.createEndpoint({ gpuTypeIds });
+  await world.submit(id);
+  await world.run(5_000);
+  const { message, until = 0 } = await world.explainWait(id);
+  expect(message).toContain(`endpoint chat holds one until ${new Date(until).toISOString()}.`);
+  await world.run(until - world.clock.now() + 5_000);
+  expect(world.listPods(chat)).toEqual([]);
 });
 
 it('a full machine', async () => {

@@ -143,7 +143,7 @@ const CASES: Record<string, Case> = {
     facts: { scaling: scalingOf({ workersMax: 0, workers: 0, cause: 'at_maximum' }) },
     is: {
       code: 'at_maximum',
-      message: 'workersMax of the endpoint is 0, so it has no workers.',
+      message: 'The endpoint is switched off: workersMax is 0.',
     },
   },
   'as many busy workers as are allowed': {
@@ -165,7 +165,7 @@ const CASES: Record<string, Case> = {
     facts: { scaling: scalingOf({ workers: 1, starting }) },
     is: {
       ...{ code: 'worker_starting', since: T0 },
-      message: 'Worker pod_1 has been starting since 2026-01-01T00:00:00.000Z.',
+      message: 'A worker is starting (65 s so far).',
     },
   },
   'a worker that starts beside busy ones': {
@@ -175,6 +175,39 @@ const CASES: Record<string, Case> = {
   'an image that is being pulled': {
     facts: { scaling: scalingOf({ starting: { ...starting, isPulling: true, reason: 'slow' } }) },
     is: { code: 'image_pull', message: expect.stringMatching(/: slow\.$/) },
+  },
+  'a job that has just come to an endpoint without workers': {
+    facts: { scaling: scalingOf({ workers: 0, reason: 'no load: no worker is needed' }) },
+    is: { code: 'no_worker', message: 'No worker is connected; one is about to start.' },
+  },
+  'an idle worker of another endpoint with the only GPU': {
+    facts: {
+      scaling: scalingOf({
+        ...{ cause: 'no_gpu', reason: '1 more worker needed, but no GPU is free', workers: 0 },
+        holder: { endpoint: 'chat', until: NOW + 2_000 },
+      }),
+    },
+    is: {
+      ...{ code: 'no_gpu', until: NOW + 2_000 },
+      message:
+        '1 more worker needed, but no GPU is free. An idle worker of endpoint chat holds one until 2026-01-01T00:01:07.000Z.',
+    },
+  },
+  'such a worker that another user keeps': {
+    facts: {
+      scaling: scalingOf({ cause: 'no_gpu', holder: { endpoint: null, until: null } }),
+    },
+    is: {
+      code: 'no_gpu',
+      message: expect.stringContaining(
+        'An idle worker of an endpoint of another user holds one and keeps it',
+      ),
+    },
+  },
+  'a cause that is older than the job': {
+    job: { submittedAt: NOW - 5 },
+    facts: { scaling: scalingOf({ cause: 'no_capacity', since: T0 }) },
+    is: { code: 'no_capacity', since: NOW - 5 },
   },
   'workers that crash': {
     facts: { scaling: scalingOf({ crashes, cause: 'crashed' }) },

@@ -79,7 +79,8 @@ it("names the scaler's reason, without a worker that could take the job", async 
   const none = { workersMax: 1, workers: 0, since: 1, crashes, starting: null, unversioned: null };
   await open({ findScaling: async () => ({ ...none, cause: 'no_gpu', reason: 'no GPU is free' }) });
   const id = await platform.submit();
-  expect(await why(id)).toEqual({ code: 'no_gpu', message: 'No GPU is free.', since: 1 });
+  const since = platform.clock.now();
+  expect(await why(id)).toEqual({ code: 'no_gpu', message: 'No GPU is free.', since });
   await openHand(1);
   expect(await why(id)).toMatchObject({ code: 'worker_ready' });
 });
