@@ -1,11 +1,16 @@
 // Bundles the sources into dist.new, because Node resolves, reads and links each module of its own:
-// for the platform's 500 modules this takes a quarter of the start. Dependencies stay separate packages.
+// for the platform's 500 modules this takes a quarter of the start. Most dependencies stay separate packages.
 // bundle.js [FOLDER [PLUGIN]]: into another folder, with a Rolldown plugin, the default export of a module.
+
+import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
 import { dirname, join, relative, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { rolldown } from 'rolldown';
+import { BUNDLED_PACKAGES } from './bundled-packages.ts';
 
 const SOURCES = resolve('src');
+const { dependencies } = JSON.parse(readFileSync('package.json', 'utf8'));
 const [folder = 'dist.new', pluginFile] = process.argv.slice(2);
 
 /** Files of the package that something outside the bundle loads by path. */
@@ -38,7 +43,7 @@ const PLACEHOLDER = '__MODULE_URL__';
 const keepModuleUrls = {
   name: 'keep-module-urls',
   transform(code, id) {
-    if (!code.includes('import.meta.url')) return null;
+    if (!isOwn(id) || !code.includes('import.meta.url')) return null;
     const path = relative(SOURCES, id).replace(/\.ts$/, '.js');
     for (const [, started] of code.matchAll(STARTS)) {
       const entry = join(dirname(path), started);
@@ -52,6 +57,51 @@ const keepModuleUrls = {
       const specifier = JSON.stringify(relative(dirname(fileName), path));
       return `new URL(${specifier}, import.meta.url).href`;
     });
+  },
+};
+
+const PACKAGE_FILE = /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//;
+
+/** Bundled packages find their protocol files relative to themselves. */
+const copyProtocols = {
+  name: 'copy-protocols',
+  transform(code, id) {
+    if (!id.includes('/node_modules/') || !code.includes('__dirname')) return null;
+    const [home, name] = PACKAGE_FILE.exec(id);
+    for (const path of globSync('{,build/}proto/{grpc,health}/**/*.proto', { cwd: home })) {
+      const target = join(folder, 'packages', name, path);
+      mkdirSync(dirname(target), { recursive: true });
+      writeFileSync(target, readFileSync(join(home, path)));
+    }
+    const path = join('packages', name, dirname(relative(home, id)));
+    return code.replaceAll('__dirname', `${PLACEHOLDER}FOLDER(${JSON.stringify(path)})`);
+  },
+  renderChunk(code, { fileName }) {
+    const folders = new RegExp(`${PLACEHOLDER}FOLDER\\("([^"]*)"\\)`, 'g');
+    return code.replaceAll(folders, (_, path) => {
+      const specifier = JSON.stringify(relative(dirname(fileName), path));
+      return `process.getBuiltinModule("node:path").join(import.meta.dirname, ${specifier})`;
+    });
+  },
+};
+
+/** Writes the licenses of all packages of which the bundle has a module. */
+const writeLicenses = {
+  name: 'write-licenses',
+  generateBundle() {
+    const homes = new Set();
+    for (const id of this.getModuleIds()) homes.add(PACKAGE_FILE.exec(id)?.[0] ?? '');
+    homes.delete('');
+    const texts = new Map();
+    for (const home of [...homes].sort()) {
+      const { license, name, version } = JSON.parse(readFileSync(`${home}package.json`, 'utf8'));
+      const [file] = globSync('{LICENSE,LICENCE,license}{,.md,.txt}', { cwd: home });
+      const text = file === undefined ? '' : readFileSync(home + file, 'utf8').trim();
+      texts.set(text, [...(texts.get(text) ?? []), `${name} ${version} (${license})`]);
+    }
+    const parts = [...texts].map(([text, names]) => `${names.join('\n')}\n\n${text}\n`);
+    const source = parts.join(`\n${'-'.repeat(80)}\n\n`);
+    this.emitFile({ type: 'asset', fileName: 'THIRD-PARTY-LICENSES.txt', source });
   },
 };
 
@@ -129,6 +179,17 @@ function followImports(modules, readInfo) {
   return reached;
 }
 
+function isPackage(id) {
+  return /^[^./]/.test(id);
+}
+
+/** What a bundled package imports is bundled too, unless it is a dependency. */
+function isBundled(id, importer) {
+  const isOf = (name) => id === name || id.startsWith(`${name}/`);
+  if (!importer?.includes('/node_modules/')) return BUNDLED_PACKAGES.some(isOf);
+  return !isBuiltin(id) && !Object.keys(dependencies).some(isOf);
+}
+
 function isOwn(id) {
   return id.startsWith(SOURCES);
 }
@@ -146,12 +207,12 @@ function nameWorkerChunk(id, context) {
   return parts.filter((part) => !implied?.includes(part)).join('+');
 }
 
-const plugins = [keepModuleUrls, readBuiltIns];
+const plugins = [keepModuleUrls, copyProtocols, readBuiltIns, writeLicenses];
 if (pluginFile) plugins.unshift((await import(pathToFileURL(resolve(pluginFile)).href)).default);
 
 const bundle = await rolldown({
   input: Object.fromEntries(ENTRIES.map((name) => [name, `src/${name}.ts`])),
-  external: /^[^./]/,
+  external: (id, importer) => isPackage(id) && !isBundled(id, importer),
   platform: 'node',
   preserveEntrySignatures: 'allow-extension',
   plugins,

@@ -1,7 +1,8 @@
 // Writes the package `millrace-client` into a folder: `millrace/client` alone, without the server's dependencies.
 // client-package.js [FOLDER]: default dist-client. Run it after `npm run build`, which writes the code and the declarations.
 import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join, relative, resolve } from 'node:path';
+import { dirname, join, relative } from 'node:path';
+import { followDeclarations } from './declarations.js';
 
 /** The code loads it if a program has registered a tracer. */
 const TRACING = '@opentelemetry/api';
@@ -40,27 +41,13 @@ copyFileSync('docs/client.md', join(folder, 'README.md'));
 
 /** Copies a declaration and those that it needs; returns the packages that they import. */
 function copyDeclarations(entry) {
-  const dist = resolve('dist');
-  const packages = new Set();
-  const copied = new Set();
-  const copy = (file) => {
-    if (copied.has(file)) return;
-    copied.add(file);
-    // The client calls no function for Node alone, and a program for browsers does not know their types.
-    const text = readFileSync(file, 'utf8').replaceAll(NODE_FUNCTION, '');
-    const target = join(folder, 'types', relative(dist, file));
+  const { files, packages } = followDeclarations([join('dist', entry)]);
+  for (const file of files) {
+    const target = join(folder, 'types', relative('dist', file));
     mkdirSync(dirname(target), { recursive: true });
-    writeFileSync(target, text);
-    const code = text.replaceAll(/\/\*[\s\S]*?\*\//g, '');
-    for (const [, specifier] of code.matchAll(/(?:from|import\() ?['"]([^'"]+)['"]/g)) {
-      if (specifier.startsWith('.')) {
-        copy(resolve(dirname(file), specifier.replace(/\.[tj]s$/, '.d.ts')));
-      } else if (!specifier.startsWith('node:')) {
-        packages.add(/^(@[^/]+\/)?[^/]+/.exec(specifier)[0]);
-      }
-    }
-  };
-  copy(join(dist, entry));
+    // The client calls no function for Node alone, and a program for browsers does not know their types.
+    writeFileSync(target, readFileSync(file, 'utf8').replaceAll(NODE_FUNCTION, ''));
+  }
   return packages;
 }
 

@@ -13,10 +13,14 @@ interface Manifest {
 
 interface LockEntry {
   version?: string;
-  link?: boolean;
+  hasInstallScript?: boolean;
+  dependencies?: Record<string, string>;
+  optionalDependencies?: Record<string, string>;
+  peerDependencies?: Record<string, string>;
+  peerDependenciesMeta?: Record<string, { optional?: boolean }>;
 }
 
-interface Lock {
+export interface Lock {
   packages: Record<string, LockEntry>;
 }
 
@@ -49,10 +53,9 @@ export function composeProject(
   });
   const own = { name, version, ...(license !== undefined && { license }) };
   const manifest = { ...own, dependencies: { ...dependencies, ...Object.fromEntries(more) } };
-  const entries = Object.entries(packages).filter(
-    ([path, { link }]) => path.startsWith('node_modules/') && link !== true,
+  const all = listNeeded(Object.keys(manifest.dependencies), packages).map(
+    (path) => [path, asDependency(packages[path])] as const,
   );
-  const all = entries.map(([path, entry]) => [path, asDependency(entry)] as const);
   const lock = {
     ...{ name, version, lockfileVersion: 3, requires: true },
     packages: { '': manifest, ...Object.fromEntries(all) },
@@ -60,8 +63,35 @@ export function composeProject(
   return { manifest, lock };
 }
 
+/** The places in the lock file of packages, and of all that they need on any system. @throws Error if one is missing */
+export function listNeeded(names: readonly string[], packages: Lock['packages']): string[] {
+  const found = new Set(names.map((name) => locate(name, '', packages)));
+  // The loop also visits what it adds.
+  for (const path of found) {
+    const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } =
+      packages[path] ?? {};
+    const peers = Object.keys(peerDependencies ?? {}).filter(
+      (name) => !peerDependenciesMeta?.[name]?.optional,
+    );
+    for (const name of Object.keys({ ...dependencies, ...optionalDependencies })) {
+      found.add(locate(name, path, packages));
+    }
+    for (const name of peers) found.add(locate(name, path, packages));
+  }
+  return [...found].sort();
+}
+
+/** As Node finds a package: in the folder that needs it, or in one above. */
+function locate(name: string, from: string, packages: Lock['packages']): string {
+  for (let folder = from; ; folder = folder.slice(0, folder.lastIndexOf('node_modules/'))) {
+    const path = join(folder, 'node_modules', name);
+    if (packages[path]) return path;
+    if (folder === '') throw new Error(`package-lock.json has no ${name}`);
+  }
+}
+
 /** npm would leave out packages that are marked as only needed for development. */
-function asDependency(entry: LockEntry): LockEntry {
+function asDependency(entry: LockEntry = {}): object {
   return { ...entry, ...{ dev: undefined, devOptional: undefined, peer: undefined } };
 }
 
@@ -79,7 +109,6 @@ export function writeBill(
     const project = composeProject(manifest, lock, bundled);
     writeFileSync(join(folder, 'package.json'), JSON.stringify(project.manifest));
     writeFileSync(join(folder, 'package-lock.json'), JSON.stringify(project.lock));
-    run(['prune', '--package-lock-only', '--offline', '--ignore-scripts', '--no-audit'], folder);
     const format = ['--sbom-format', 'cyclonedx', '--package-lock-only', '--omit', 'dev'];
     const bill: unknown = JSON.parse(run(['sbom', ...format, '--omit', 'peer'], folder));
     writeFileSync(path, `${JSON.stringify(bill, null, 2)}\n`);

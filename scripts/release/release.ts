@@ -5,9 +5,10 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { BUNDLED_PACKAGES } from '../bundled-packages.ts';
 import { parseReleaseArguments, type ReleaseOptions, USAGE } from './arguments.ts';
 import { listBundled, writeBill } from './bill-of-materials.ts';
-import { EXPECTATIONS, findContentProblems, type PackedFiles } from './package-contents.ts';
+import { EXPECTATIONS, findContentProblems, readPacked } from './package-contents.ts';
 import { findProblems, type RepositoryState, readSection, tagOf } from './repository.ts';
 
 const CLIENT_FOLDER = 'dist-client';
@@ -87,27 +88,27 @@ function packAndCheck(folder: string, out: string): void {
   const manifest = readJson(join(folder, 'package.json'));
   const { name } = manifest;
   say(`packing ${name}`);
-  const packing = ['pack', '--json', '--ignore-scripts', '--pack-destination', out];
-  const packed = readPacked(runNpm(packing, folder));
+  const packed = readPacked(folder === '.' ? packOwn(out) : runNpm(packing(out), folder));
   const expectation = EXPECTATIONS[name];
   if (!expectation) throw new ReleaseError(`nothing says what the package ${name} contains`);
   const problems = findContentProblems(packed, expectation);
   if (problems.length > 0) throw new ReleaseError(problems.join('\n'));
   const linting = ['exec', '--', 'publint', 'run', join(out, packed.filename), '--strict'];
   runNpm(linting, '.', 'inherit');
-  const bundled = folder === '.' ? listBundled() : [];
+  const bundled = folder === '.' ? [...listBundled(), ...BUNDLED_PACKAGES] : [];
   const path = join(out, `${name}-${manifest.version}.cdx.json`);
   writeBill(manifest, { bundled, path, run: (args, at) => runNpm(args, at) });
   const listed = packed.files.map(({ path: file, size }) => `${size}\t${file}`).join('\n');
   writeFileSync(join(out, `${name}-${manifest.version}.files.txt`), `${listed}\n`);
 }
 
-/** npm 11 prints an array, later versions an object by name. */
-function readPacked(output: string): PackedFiles {
-  const given: Record<string, PackedFiles> = JSON.parse(output);
-  const [packed] = Object.values(given);
-  if (packed) return packed;
-  throw new ReleaseError(`npm pack printed no package: ${output}`);
+function packing(out: string): string[] {
+  return ['pack', '--json', '--ignore-scripts', '--pack-destination', out];
+}
+
+function packOwn(out: string): string {
+  const args = [resolve(import.meta.dirname, 'pack.ts'), out, ...findNpm()];
+  return execFileSync(process.execPath, args, { encoding: 'utf8', maxBuffer: 2 ** 28 });
 }
 
 function writeRelease(
@@ -165,14 +166,19 @@ function git(args: readonly string[]): string {
   return execFileSync('git', args, { encoding: 'utf8' });
 }
 
-/** The npm that runs this script, or else the one on PATH. @throws Error if it fails */
+/** The npm that runs this script, or else the one on PATH. */
+function findNpm(): string[] {
+  const own = process.env['npm_execpath'];
+  return own === undefined ? ['npm'] : [process.execPath, own];
+}
+
+/** @throws Error if it fails */
 function runNpm(
   args: readonly string[],
   folder: string,
   output: 'inherit' | 'pipe' = 'pipe',
 ): string {
-  const own = process.env['npm_execpath'];
-  const [program, ...first] = own === undefined ? ['npm'] : [process.execPath, own];
+  const [program = 'npm', ...first] = findNpm();
   const stdio = ['ignore', output, 'inherit'] as const;
   const options = { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 28 } as const;
   return execFileSync(program, [...first, ...args], { ...options, stdio: [...stdio] }) ?? '';

@@ -13,17 +13,22 @@ export const outerPath = (process.env['PATH'] ?? '')
   .filter((entry) => !entry.includes('node_modules'))
   .join(delimiter);
 
+function outerEnvironment(): NodeJS.ProcessEnv {
+  const inherited = Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name));
+  return { ...Object.fromEntries(inherited), PATH: outerPath };
+}
+
 /** Uses npm's cache first, then the registry. @throws Error with npm's output */
 export async function npm(args: string[], cwd: string): Promise<void> {
-  const inherited = Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name));
-  const env = { ...Object.fromEntries(inherited), PATH: outerPath };
   const quiet = ['--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'];
-  await execute('npm', [...args, ...quiet], { cwd, env });
+  await execute('npm', [...args, ...quiet], { cwd, env: outerEnvironment() });
 }
 
 /** Packs the existing build of this checkout. @returns the path of the tarball */
 export async function packInto(emptyFolder: string): Promise<string> {
-  await npm(['pack', '--ignore-scripts', '--pack-destination', emptyFolder], ROOT);
+  await execute(process.execPath, [join(ROOT, 'scripts/release/pack.ts'), emptyFolder], {
+    ...{ cwd: ROOT, env: outerEnvironment(), maxBuffer: 2 ** 28 },
+  });
   const [name = ''] = readdirSync(emptyFolder);
   return join(emptyFolder, name);
 }

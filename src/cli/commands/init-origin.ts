@@ -84,23 +84,21 @@ function packCheckout(folder: string, vendor: string): string {
   if (!existsSync(join(folder, 'dist/index.js'))) {
     throw new CommandError(`${folder} is not built; run \`npm ci\` there`);
   }
-  const [program = 'npm', ...first] = findNpm();
-  // The existing build is packed: the script `prepare` would build again.
-  const args = ['pack', '--ignore-scripts', '--json', '--pack-destination', vendor];
+  const args = [join(folder, 'scripts/release/pack.ts'), vendor, ...findNpm()];
   try {
-    execFileSync(program, [...first, ...args], {
+    execFileSync(process.execPath, args, {
       cwd: folder,
       env: inheritWithoutKeys({ npm_config_update_notifier: 'false' }),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
   } catch (error) {
     throw new CommandError(
-      `npm pack in ${folder} failed: ${error instanceof Error ? error.message : error}`,
+      `packing ${folder} failed: ${error instanceof Error ? error.message : error}`,
     );
   }
   const name = `${OWN_NAME}-${String(readJson(join(folder, 'package.json'))['version'])}.tgz`;
   if (readdirSync(vendor).includes(name)) return name;
-  throw new CommandError(`npm pack in ${folder} has not written ${name}`);
+  throw new CommandError(`packing ${folder} has not written ${name}`);
 }
 
 /** Empty if the file is missing or no JSON object. */

@@ -126,21 +126,28 @@ describe('the bill of materials', () => {
   const lock = {
     packages: {
       '': {},
-      'node_modules/zod': { version: '4.0.0' },
-      'node_modules/preact': { version: '11.0.0', dev: true },
-      'node_modules/linked': { link: true },
-      'test/generators': { version: '1.0.0' },
+      'node_modules/zod': { version: '4.0.0', peerDependencies: { unused: '1' } },
+      'node_modules/preact': { version: '11.0.0', dev: true, dependencies: { a: '1' } },
+      'node_modules/preact/node_modules/a': { version: '1.0.0', optionalDependencies: { b: '1' } },
+      'node_modules/a': { version: '2.0.0' },
+      'node_modules/b': { version: '1.0.0', dev: true, peerDependencies: { zod: '4' } },
+      'node_modules/other': { version: '1.0.0', dev: true },
     },
   };
 
   it('has the dependencies and what the bundles contain, at the versions of the lock file', () => {
     const manifest = { name: 'p', version: '1.0.0', dependencies: { zod: '4.0.0' } };
-    const project = composeProject(manifest, lock, ['preact']);
+    const peerDependenciesMeta = { unused: { optional: true } };
+    const zod = { ...lock.packages['node_modules/zod'], peerDependenciesMeta };
+    const packages = { ...lock.packages, 'node_modules/zod': zod };
+    const project = composeProject(manifest, { packages }, ['preact']);
     expect(project.manifest.dependencies).toEqual({ zod: '4.0.0', preact: '11.0.0' });
     expect(JSON.parse(JSON.stringify(project.lock)).packages).toEqual({
       '': project.manifest,
-      'node_modules/zod': { version: '4.0.0' },
-      'node_modules/preact': { version: '11.0.0' },
+      'node_modules/zod': zod,
+      'node_modules/preact': { version: '11.0.0', dependencies: { a: '1' } },
+      'node_modules/preact/node_modules/a': packages['node_modules/preact/node_modules/a'],
+      'node_modules/b': { version: '1.0.0', peerDependencies: { zod: '4' } },
     });
     expect(() => composeProject(manifest, lock, ['gone'])).toThrow('has no gone');
   });
