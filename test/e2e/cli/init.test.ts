@@ -35,6 +35,7 @@ it('writes a project named after its folder', async () => {
     'handler.test.ts',
     'handler.ts',
     'package.json',
+    'pnpm-workspace.yaml',
     'tsconfig.json',
     'vendor',
   ]);
@@ -44,18 +45,10 @@ it('writes a project named after its folder', async () => {
   });
 });
 
-it('decides about every install script of its packages, so that npm asks for no decision', async () => {
+it('allows the install script of Node to npm and to pnpm', async () => {
   await place.run(['init', 'app', ...given]);
-  const { packages } = JSON.parse(readFileSync(join(checkout, 'package-lock.json'), 'utf8'));
-  const withScript = Object.keys(packages).filter(
-    (path) => packages[path].hasInstallScript && (!packages[path].dev || /\/node$/.test(path)),
-  );
-  const names = withScript.map((path) => path.replace(/^.*node_modules\//, ''));
-  const { node, ...others } = readPackage('app').allowScripts;
-  expect(Object.keys(others)).toEqual(
-    [...names, 'millrace'].filter((name) => name !== 'node').sort(),
-  );
-  expect([node, ...new Set(Object.values(others))]).toEqual([true, false]);
+  expect(readPackage('app').allowScripts).toEqual({ node: true });
+  expect(place.read('app/pnpm-workspace.yaml')).toMatch(/^allowBuilds:\n {2}node: true\n$/m);
 });
 
 describe.each([

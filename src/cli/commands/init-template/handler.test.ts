@@ -1,5 +1,6 @@
-import { createHarness, type Harness } from 'millrace/testing';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, test } from 'node:test';
+import { createHarness, type Harness, type JobFailedError } from 'millrace/testing';
 import handler from './handler.ts';
 
 let harness: Harness;
@@ -11,14 +12,15 @@ beforeEach(async () => {
 afterEach(() => harness.close());
 
 test('counts the words of each line', async () => {
-  expect(await harness.run({ text: 'one two\nthree' })).toEqual([
+  assert.deepEqual(await harness.run({ text: 'one two\nthree' }), [
     { line: 1, words: 2 },
     { line: 2, words: 1 },
   ]);
 });
 
 test('refuses a job without a text', async () => {
-  await expect(harness.run({})).rejects.toMatchObject({
-    record: { status: 'FAILED', error: { code: 'input_invalid' } },
+  await assert.rejects(harness.run({}), ({ record }: JobFailedError) => {
+    assert.equal(record.error?.code, 'input_invalid');
+    return true;
   });
 });

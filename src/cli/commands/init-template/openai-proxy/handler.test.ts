@@ -1,7 +1,8 @@
+import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
+import { afterEach, beforeEach, test } from 'node:test';
 import { createHarness } from 'millrace/testing';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import handler from './handler.ts';
 
 let server: Server;
@@ -18,12 +19,11 @@ beforeEach(async () => {
   await once(server, 'listening');
   const address = server.address();
   if (address === null || typeof address === 'string') throw new Error('no port');
-  vi.stubEnv('OPENAI_BASE_URL', `http://127.0.0.1:${address.port}/v1`);
-  vi.stubEnv('OPENAI_API_KEY', 'any');
+  process.env['OPENAI_BASE_URL'] = `http://127.0.0.1:${address.port}/v1`;
+  process.env['OPENAI_API_KEY'] = 'any';
 });
 
 afterEach(() => {
-  vi.unstubAllEnvs();
   server.close();
 });
 
@@ -32,11 +32,11 @@ test('streams the answer of the server', async () => {
   const job = await harness.submit({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] });
   const pieces = [];
   for await (const { output } of job.chunks()) pieces.push(output);
-  expect(pieces).toEqual(['One', ' word']);
-  expect(await job.result()).toMatchObject({ text: 'One word' });
+  assert.deepEqual(pieces, ['One', ' word']);
+  assert.partialDeepStrictEqual(await job.result(), { text: 'One word' });
 });
 
 test('refuses a job without a question', async () => {
   await using harness = await createHarness({ handler });
-  await expect(harness.run({ model: 'm' })).rejects.toThrow('messages or prompt');
+  await assert.rejects(harness.run({ model: 'm' }), /messages or prompt/);
 });
