@@ -20,6 +20,9 @@ import {
 import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
 import { readGrant } from './scope-grants.ts';
 
+/** The platform names keys of worker pods so. */
+const RESERVED = 'pod pod_';
+
 export interface KeyListing extends PageBounds {
   /** Owner of the listed keys. Default: the caller. */
   userId: string | undefined;
@@ -48,6 +51,9 @@ export class UserKeys {
   async issue(caller: Rights, creation: KeyCreation): Promise<IssuedKeyRecord> {
     const { name, userId = caller.userId } = creation;
     requireUser(caller, userId);
+    if (name.startsWith(RESERVED)) {
+      throw new ProblemError('invalid', `name: "${RESERVED}…" is reserved for keys of worker pods`);
+    }
     const scopes = creation.scopes.map((scope) => this.#nameEndpoint(userId, scope));
     const expiresAt = this.#readEnd(caller, creation);
     const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };

@@ -20,8 +20,8 @@ async function open() {
   const engine = 'process';
   const resolveRegistry = (_userId: string, idOrName: string) => idOrName;
   const catalog = { judgeRegistry, resolveRegistry, hasGpuType: () => true };
-  const reopen = (traits?: EngineTraits) =>
-    openTemplates({ store, clock, engine, catalog, traits });
+  const reopen = (traits?: EngineTraits, findHandlerFault?: (path: string) => string) =>
+    openTemplates({ store, clock, engine, catalog, traits, findHandlerFault });
   const templates = await reopen();
   const deploying = { engine, catalog, templates, admit: () => {} } as const;
   const endpoints = await Endpoints.open({ store, clock, deploying });
@@ -45,6 +45,14 @@ describe('a template', () => {
     });
     expect(made.id).toMatch(/^tpl_[0-9a-f-]{36}$/);
     for (const some of [templates, await reopen()]) expect(some.find('ada', made.id)).toEqual(made);
+  });
+
+  it('tells the operator alone whether the machine has its handler', async () => {
+    const { reopen } = await open();
+    const templates = await reopen(undefined, (path) => `handler: no file ${path}`);
+    const fault = { code: 'invalid', errors: [errorAt('handler')] };
+    await expect(templates.create('owner', creation())).rejects.toMatchObject(fault);
+    await templates.create('ada', creation());
   });
 
   it('has args whose quotes are closed', async () => {
