@@ -1,5 +1,9 @@
 // Clocks that are passed as arguments: the machine's clock, and one that a test drives.
 
+/** As they were when this module was loaded: a test's fake timers, which stand still, must not stop the harness. */
+export const { clearInterval, clearTimeout, setImmediate, setInterval, setTimeout } = globalThis;
+export const { now: wallTime } = Date;
+
 /** Time in ms since the Unix epoch, which never goes back, and timers in the same time. */
 export interface Clock {
   now(): number;
@@ -64,8 +68,9 @@ export const systemClock: ResumableClock = {
   startFrom: steadyTime.startFrom,
   monotonic: steadyTime.monotonic,
   after(ms, act) {
-    const timer = setTimeout(act, ms);
-    return () => clearTimeout(timer);
+    // A program that embeds the client may replace the timers for its tests.
+    const timer = globalThis.setTimeout(act, ms);
+    return () => globalThis.clearTimeout(timer);
   },
 };
 

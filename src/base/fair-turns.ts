@@ -1,5 +1,6 @@
 // Starts small tasks in batches, a bounded number in one turn of the event loop. A task that arrives while none waits
 // starts at once. Of those that wait, the groups take turns, and in each group the owners.
+import { setImmediate } from './clock.ts';
 import { OwnerLanes } from './owner-lanes.ts';
 
 export interface Lane {

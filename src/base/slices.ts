@@ -1,5 +1,6 @@
 // Runs long computations in slices: one slice in each turn of the event loop, the owners in
 // rotation. However many computations are pending, other work waits for one slice at most.
+import { setImmediate } from './clock.ts';
 
 /** A slice of a long change ends after this time, so that other work waits for one slice at most, ms. */
 export const SLICE_MS = 4;

@@ -1,5 +1,13 @@
 // A clock that runs in real time and can be moved forward, so that tests need not wait.
-import { letOthersRun, type ResumableClock } from '../base/clock.ts';
+import {
+  clearInterval,
+  clearTimeout,
+  letOthersRun,
+  type ResumableClock,
+  setInterval,
+  setTimeout,
+  wallTime,
+} from '../base/clock.ts';
 
 /** A clock that a test can move forward. */
 export interface MovableClock extends ResumableClock {
@@ -17,7 +25,7 @@ export class FlowingClock implements MovableClock {
   #offsetMs = 0;
   readonly #timers = new Set<Timer>();
 
-  now = (): number => Date.now() + this.#offsetMs;
+  now = (): number => wallTime() + this.#offsetMs;
 
   startFrom(time: number): void {
     this.#offsetMs += Math.max(0, time - this.now());
@@ -32,7 +40,8 @@ export class FlowingClock implements MovableClock {
     const timer: Timer = {
       at: this.now() + ms,
       act,
-      handle: setTimeout(() => this.#fire(timer), ms),
+      // A harness that is not closed lets the process exit; see keepAlive.
+      handle: setTimeout(() => this.#fire(timer), ms).unref(),
     };
     this.#timers.add(timer);
     return () => {
@@ -64,5 +73,25 @@ export class FlowingClock implements MovableClock {
       if (timer.at <= until && (!first || timer.at < first.at)) first = timer;
     }
     return first;
+  }
+}
+
+const FOREVER_MS = 2 ** 31 - 1;
+
+let waits = 0;
+let handle: NodeJS.Timeout | undefined;
+
+/** Keeps the process alive until the promise settles, because a program waits for it. */
+export async function keepAlive<T>(promise: Promise<T>): Promise<T> {
+  waits += 1;
+  handle ??= setInterval(() => {}, FOREVER_MS);
+  try {
+    return await promise;
+  } finally {
+    waits -= 1;
+    if (waits === 0) {
+      clearInterval(handle);
+      handle = undefined;
+    }
   }
 }

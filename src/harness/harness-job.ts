@@ -5,6 +5,7 @@ import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, type JobRecord, LIMITS } from '../wire/job/job.ts';
 import { JobFailedError } from '../wire/job/job-failed-error.ts';
 import type { Json } from '../wire/json.ts';
+import { keepAlive } from './flowing-clock.ts';
 
 /** One job in the harness. */
 export class HarnessJob<Output = Json, ChunkOutput = Json> {
@@ -31,7 +32,8 @@ export class HarnessJob<Output = Json, ChunkOutput = Json> {
   async end(): Promise<JobRecord<Output>> {
     const forever = new AbortController().signal;
     for (;;) {
-      const record = await this.#queue().jobs.waitForEnd(this.#key, LIMITS.waitMs.max, forever);
+      const ended = this.#queue().jobs.waitForEnd(this.#key, LIMITS.waitMs.max, forever);
+      const record = await keepAlive(ended);
       if (isTerminal(record.status)) return JSON.parse(record.body.toString());
     }
   }
@@ -52,13 +54,14 @@ export class HarnessJob<Output = Json, ChunkOutput = Json> {
     let position = { attempt: 0, n: -1 };
     const joiner = new ChunkJoiner();
     for (;;) {
-      const page = await this.#queue().streams.read({
+      const reading = this.#queue().streams.read({
         ...this.#key,
         after: position,
         waitMs: LIMITS.streamWaitMs.max,
         maxBytes: LIMITS.streamAnswerBytes,
         signal,
       });
+      const page = await keepAlive(reading);
       if (page.reset) joiner.reset();
       for (const bytes of page.chunks) {
         const chunk = joiner.push(JSON.parse(Buffer.from(bytes).toString()));

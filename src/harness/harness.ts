@@ -20,7 +20,7 @@ import { readTraceContext } from '../wire/trace-context.ts';
 import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
 import { FaultyLink, type LinkCall } from './faulty-link.ts';
-import { FlowingClock, type MovableClock } from './flowing-clock.ts';
+import { FlowingClock, keepAlive, type MovableClock } from './flowing-clock.ts';
 import { HarnessJob } from './harness-job.ts';
 import { OtherWorker } from './other-worker.ts';
 
@@ -82,7 +82,7 @@ export async function createHarness<Handler extends TestedHandler>(
   const harness = new Harness<InputOf<Handler>, OutputOf<Handler, Json>, ChunkOf<Handler, Json>>(
     options,
   );
-  await harness.start();
+  await keepAlive(harness.start());
   return harness;
 }
 
@@ -121,7 +121,11 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
   }
 
   /** Drains the worker and closes the platform; running jobs are stopped. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    return keepAlive(this.#close());
+  }
+
+  async #close(): Promise<void> {
     await this.#endWorker(() => this.#worker.stop());
     await this.stopPlatform();
     await this.#store.close();
@@ -282,7 +286,11 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
    * Simulates the death of the worker and starts a new one. The harness cannot kill a handler in
    * its own process: it aborts the handler's signal and ignores its further reports.
    */
-  async killWorker(): Promise<void> {
+  killWorker(): Promise<void> {
+    return keepAlive(this.#replaceWorker());
+  }
+
+  async #replaceWorker(): Promise<void> {
     await this.#endWorker(() => {
       this.#link.kill();
       return this.#worker.ended;

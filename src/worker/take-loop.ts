@@ -1,6 +1,6 @@
 // Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
 import type { Clock } from '../base/clock.ts';
-import { sleep } from '../base/clock.ts';
+import { setImmediate, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';

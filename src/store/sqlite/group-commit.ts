@@ -1,5 +1,6 @@
 // Runs all writes of one turn of the event loop as one transaction. An operation that throws is undone
 // alone. No caller gets a result before the commit is on disk, and no other transaction begins before.
+import { setImmediate } from '../../base/clock.ts';
 import { Durability } from '../disk/durability.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, isOutOfSpace, isStorageFailure } from '../disk/sqlite-errors.ts';

@@ -1,5 +1,6 @@
 // Limits how much one turn of the event loop reads from the store: otherwise, reads that were
 // requested together would run back to back and block everything else.
+import { setImmediate } from '../../base/clock.ts';
 import type { Row } from '../store.ts';
 
 /** About 10 ms of reading. The read that reaches the limit is the last one of its turn. */

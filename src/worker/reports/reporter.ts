@@ -1,7 +1,7 @@
 // Sends reports to the platform with one call at a time; each call carries all reports that wait.
 // If the platform requires it, each attempt has its own calls. Notifies each attempt when the
 // platform has accepted a report, wants no more reports, or has settled the attempt.
-import { type Clock, sleep } from '../../base/clock.ts';
+import { type Clock, setImmediate, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { TransientMap } from '../../base/memory/transient-entries.ts';
 import {
