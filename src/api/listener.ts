@@ -68,6 +68,8 @@ export function createListener(
   serveExpectations(server, note);
   // Node itself would reject an unknown expectation without a problem document.
   server.on('checkExpectation', note);
+  // Nothing behind unreadable data can be read: each further piece would be one more error.
+  server.prependListener('clientError', (_error, stream) => intake.detach(stream));
   connections.watch(server);
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => intake.attach(socket));
   return server;

@@ -3,6 +3,7 @@
 // memory, but no parsed requests.
 import type { IncomingMessage, RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
 import type { FairTurns, Lane } from '../../base/fair-turns.ts';
 import { SYSTEM_ROUTES } from '../../wire/routes/routes.ts';
@@ -48,14 +49,14 @@ interface Reading {
   /** The socket is paused and has bytes that were received. */
   isHeld: boolean;
   claim: Claim | undefined;
-  /** The connection has switched protocols: this class no longer reads it. */
+  /** This class no longer reads the connection. */
   detach: () => void;
   isDetached: boolean;
 }
 
 export class Intake {
   readonly #options: IntakeOptions;
-  readonly #readings = new WeakMap<Socket, Reading>();
+  readonly #readings = new WeakMap<Duplex, Reading>();
 
   constructor(options: IntakeOptions) {
     this.#options = options;
@@ -83,8 +84,8 @@ export class Intake {
     socket.once('close', () => reading.claim?.release());
   }
 
-  /** Call it when the connection switches protocols, before anything else reads the socket. */
-  detach(socket: Socket): void {
+  /** Call it when the connection switches protocols, before anything else reads the socket, or cannot be read. */
+  detach(socket: Duplex): void {
     this.#readings.get(socket)?.detach();
   }
 

@@ -53,7 +53,7 @@ async function startStage({ bounds, listener, maxBytes = 1e9, perTurn = 64 }: St
     await once(socket, 'connect');
     return socket;
   };
-  return { open, port };
+  return { open, port, server };
 }
 
 const get = (path: string, header = '') => `GET ${path} HTTP/1.1\r\nHost: x\r\n${header}\r\n`;
@@ -106,6 +106,19 @@ describe('requests that are sent without waiting for answers', () => {
     await Promise.race([first, second].map((socket) => once(socket.resume(), 'close')));
     expect([first, second].filter(({ closed }) => closed)).toHaveLength(1);
   });
+});
+
+it('bytes that are not HTTP are one error, whatever follows them', async () => {
+  const { open, server } = await startStage({ listener: () => {} });
+  let errors = 0;
+  server.on('clientError', () => {
+    errors += 1;
+  });
+  const socket = await open();
+  socket.write(`not HTTP at all\r\n\r\n`.repeat(1_000));
+  await expect.poll(() => errors).toBeGreaterThan(0);
+  await passTurns();
+  expect(errors).toBe(1);
 });
 
 it('requests and bodies arrive whole, wherever the network has cut them', async () => {
