@@ -1,7 +1,7 @@
 // The harness under a test's fake timers, and in a program that does not close it.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createHarness, runHandler } from '../../../src/testing.ts';
 
 describe('under fake timers', () => {
@@ -40,7 +40,9 @@ const TESTING = JSON.stringify(new URL('../../../src/testing.ts', import.meta.ur
 async function runProgram(source: string): Promise<string> {
   const program = `import { createHarness } from ${TESTING};\n${source}`;
   const args = ['--input-type=module', '--eval', program];
-  return (await promisify(execFile)(process.execPath, args, { timeout: 20_000 })).stdout;
+  const end = new AbortController();
+  onTestFinished(() => end.abort());
+  return (await promisify(execFile)(process.execPath, args, { signal: end.signal })).stdout;
 }
 
 describe('a harness that is not closed', () => {
