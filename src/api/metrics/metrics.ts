@@ -2,6 +2,7 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { readActivity } from '../../queue/activity/read-activity.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { EventHub } from '../events/event-hub.ts';
@@ -141,7 +142,10 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
     const stored = await queue.endpoints();
     const [healths, activities] = await Promise.all([
       Promise.all(stored.map(({ id }) => queue.health(id))),
-      Promise.all(stored.map(({ id }) => queue.activity.now(id))),
+      readActivity(
+        queue,
+        stored.map(({ id }) => id),
+      ),
     ]);
     // No await from here on: a second scrape must not add to half-set counters.
     for (const metric of [info, jobs, depth, ended, retried, workers, states]) metric.reset();
@@ -158,7 +162,7 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
       retried.inc({ endpoint }, counts.retried);
       workers.set({ endpoint, state: 'idle' }, healths[index]?.workers.idle ?? 0);
       workers.set({ endpoint, state: 'running' }, healths[index]?.workers.running ?? 0);
-      const state = judgeEndpoint(activities[index], endpoints.find(endpoint)?.deployment);
+      const state = judgeEndpoint(activities[endpoint], endpoints.find(endpoint)?.deployment);
       states.set({ endpoint, state }, 1);
     }
   };
