@@ -105,8 +105,8 @@ const writeLicenses = {
   },
 };
 
-/** An import of a built-in module: of all, of the default, and of names. */
-const BUILT_IN = /^import (?:\* as (\w+)|(\w+)|\{([^}]*)\}) from "(node:[\w/]+)";$/gm;
+/** An import of a built-in module: of all, or of the default, of names, or of both. */
+const BUILT_IN = /^import (?:(?:\* as )?(\w+)(?:, )?)?(?:\{([^}]*)\})? from "(node:[\w/]+)";$/gm;
 
 /**
  * Reads built-in modules without importing them. Node gives an import a copy of every export, and reading some of
@@ -117,9 +117,10 @@ const readBuiltIns = {
   renderChunk(code, { fileName }) {
     const read = code
       .replaceAll(/^import "node:[\w/]+";\n/gm, '')
-      .replaceAll(BUILT_IN, (_, all, main, names, specifier) => {
-        const target = all ?? main ?? `{${names.replaceAll(' as ', ': ')}}`;
-        return `const ${target} = process.getBuiltinModule("${specifier}");`;
+      .replaceAll(BUILT_IN, (_, whole, names, specifier) => {
+        const targets = [whole, names && `{${names.replaceAll(' as ', ': ')}}`].filter(Boolean);
+        const module = `process.getBuiltinModule("${specifier}")`;
+        return targets.map((target) => `const ${target} = ${module};`).join(' ');
       });
     const left = /^(?:import|export) .*"node:.*/m.exec(read);
     if (left)

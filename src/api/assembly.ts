@@ -35,7 +35,12 @@ import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
 import { BEARER } from './http/auth.ts';
 import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
-import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
+import {
+  type ErrorForm,
+  endWithProblem,
+  ProblemReplies,
+  SAFE_HEADERS,
+} from './http/problem-reply.ts';
 import { refuseUnknownParameters } from './http/query-check.ts';
 import type { NamedKinds } from './http/record-names.ts';
 import { readToken } from './http/session-cookie.ts';
@@ -138,7 +143,14 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     routerOptions: { maxParamLength: 200 },
     schemaController: { compilersFactory: NO_COMPILERS },
     rewriteUrl: ({ url = '/' }) => foldTarget(url),
-    serverFactory: (listener) => createListener(listener, listening, connections),
+    serverFactory: (listener) => {
+      const listen: typeof listener = (request, response) => {
+        // Before all else: an answer that quotes a job's output or a pod's log never runs as a script of this origin.
+        for (const [name, value] of SAFE_HEADERS) response.setHeader(name, value);
+        listener(request, response);
+      };
+      return createListener(listen, listening, connections);
+    },
     frameworkErrors: (error, request, reply) =>
       problems.send(findExcess(measureHead(request.raw), bounds) ?? error, request, reply),
     clientErrorHandler: (error, socket) =>

@@ -6,7 +6,6 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { http } from '../base/net/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { SAFE_HEADERS } from './http/problem-reply.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
 import { describeOverflow } from './limits/head-bounds.ts';
@@ -56,8 +55,6 @@ export function createListener(
     keepAliveTimeout: bounds.idleMs,
   };
   const note: RequestListener = (request, response) => {
-    // Before all else: also answers that quote a job's output or a pod's log never run as a script of this origin.
-    for (const [name, value] of SAFE_HEADERS) response.setHeader(name, value);
     if (!connections.noteRequest(request, response)) return;
     intake.admit(request, response, () => listener(request, response));
   };

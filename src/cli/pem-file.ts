@@ -1,7 +1,9 @@
 // Reads certificates and keys from files that options name.
-import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { UsageError } from './options.ts';
+
+// Loading node:crypto costs memory that a worker without such files does not need.
+const loadCrypto = () => process.getBuiltinModule('node:crypto');
 
 const CERTIFICATE = /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]*-----END [^-]*-----/g;
 const PRIVATE_KEY = /-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/;
@@ -14,6 +16,7 @@ export function readCertificates(option: string, path: string): string {
     const found = PRIVATE_KEY.test(text) ? 'a private key' : 'no certificate';
     throw new UsageError(`${option}: ${path} has ${found}; name a file with a certificate`);
   }
+  const { X509Certificate } = loadCrypto();
   for (const certificate of certificates) {
     parse({ option, path, what: 'a certificate' }, () => new X509Certificate(certificate));
   }
@@ -27,7 +30,7 @@ export function readPrivateKey(option: string, path: string): string {
     const found = text.match(CERTIFICATE) ? 'a certificate' : 'no private key';
     throw new UsageError(`${option}: ${path} has ${found}; name a file with a private key`);
   }
-  parse({ option, path, what: 'a private key' }, () => createPrivateKey(text));
+  parse({ option, path, what: 'a private key' }, () => loadCrypto().createPrivateKey(text));
   return text;
 }
 

@@ -68,18 +68,18 @@ function readText(file: string): string {
 
 /** Compiles each module without running it; throws the error that has the message given first. */
 const CHECK = `
-import { readFileSync } from 'node:fs';
-import { stripTypeScriptTypes } from 'node:module';
-import { SourceTextModule } from 'node:vm';
-const [message, ...files] = process.argv.slice(1);
-for (const file of files) {
-  try {
-    const text = readFileSync(file, 'utf8');
-    new SourceTextModule(/ts$/.test(file) ? stripTypeScriptTypes(text) : text, { identifier: file });
-  } catch (error) {
-    if (error.message === message) throw error;
-  }
-}`;
+  import { readFileSync } from 'node:fs';
+  import { stripTypeScriptTypes } from 'node:module';
+  import { SourceTextModule } from 'node:vm';
+  const [message, ...files] = process.argv.slice(1);
+  for (const file of files) {
+    try {
+      const text = readFileSync(file, 'utf8');
+      new SourceTextModule(/ts$/.test(file) ? stripTypeScriptTypes(text) : text, { identifier: file });
+    } catch (error) {
+      if (error.message === message) throw error;
+    }
+  }`;
 
 /**
  * What Node prints of the first syntax error with this message: `file:line`, the line, a marker. In a process of its
