@@ -10,6 +10,7 @@ import { KeyWatch } from '../control/limits/key-watch.ts';
 import { countUse } from '../control/limits/use.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { NamedRecords } from '../control/name-index.ts';
+import { forCallers } from '../control/user-resources.ts';
 import { readActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
@@ -70,7 +71,7 @@ import { bindLimits } from './routes/limits-routes.ts';
 import { bindNodes } from './routes/node-routes.ts';
 import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
 import { bindPods } from './routes/pod-routes.ts';
-import { bindResource, serveCallers, serveUsers } from './routes/resource-routes.ts';
+import { bindResource, serveCallers } from './routes/resource-routes.ts';
 import { type AboutPlatform, bindSessions } from './routes/session-routes.ts';
 import { StreamCursors } from './routes/stream-cursors.ts';
 import { handleStream } from './routes/stream-routes.ts';
@@ -299,15 +300,12 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
   const { endpoints, pods, resources } = options;
   return [
     ...bindKeys(new UserKeys(options)),
-    ...bindResource(endpointResource, serveUsers(endpoints)),
+    ...bindResource(endpointResource, serveCallers(forCallers(endpoints))),
     ...bindPods(pods),
     ...(resources
       ? [
           ...resources.served.flatMap(({ resource, verbs }) =>
-            bindResource(
-              resource,
-              verbs.for === 'user' ? serveUsers(verbs.of) : serveCallers(verbs.of),
-            ),
+            bindResource(resource, serveCallers(verbs)),
           ),
           ...bindCatalog(resources),
           ...bindScaler({ ...resources, endpoints }),

@@ -12,12 +12,13 @@ import { CallerBudgets } from './billing/caller-budgets.ts';
 import type { VolumeMeters } from './billing/volume-meters.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
+import { hideVariables } from './keys/scope-grants.ts';
 import type { UseSource } from './limits/use.ts';
 import type { NamedRecords } from './name-index.ts';
 import type { PodUse } from './pods/pod-use.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
-import type { CallerResources, UserResources } from './user-resources.ts';
+import { type CallerResources, forCallers } from './user-resources.ts';
 import { CallerVolumes } from './volumes/caller-volumes.ts';
 import {
   findMountable,
@@ -30,10 +31,8 @@ import type { VolumeUsers } from './volumes/volume-uses.ts';
 export interface ServedResource {
   resource: Resource;
   service: NamedRecords & UseSource;
-  /** Its verbs for the holder of a key. */
-  verbs:
-    | { for: 'user'; of: UserResources<unknown, unknown> }
-    | { for: 'caller'; of: CallerResources<unknown, unknown> };
+  /** For the holder of a key. */
+  verbs: CallerResources<unknown, unknown>;
 }
 
 export interface OpenResources {
@@ -82,27 +81,25 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
   return {
     ...{ templates, networkVolumes, registries, budgets },
     served: [
-      serve(templateResource, templates),
-      serveCallers(networkVolumeResource, networkVolumes, new CallerVolumes(networkVolumes, users)),
-      serve(registryResource, registries),
-      serveCallers(budgetResource, budgets, new CallerBudgets(budgets)),
+      serve(
+        templateResource,
+        templates,
+        forCallers(templates, (caller, template) =>
+          hideVariables(caller, 'endpoints:write', template),
+        ),
+      ),
+      serve(networkVolumeResource, networkVolumes, new CallerVolumes(networkVolumes, users)),
+      serve(registryResource, registries, forCallers(registries)),
+      serve(budgetResource, budgets, new CallerBudgets(budgets)),
     ],
   };
 }
 
-/** The service takes what the description's schemas give. */
+/** The verbs take what the description's schemas give. */
 function serve<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
-  service: UserResources<z.infer<C>, z.infer<U>> & NamedRecords & UseSource,
-): ServedResource {
-  return { resource, service, verbs: { for: 'user', of: service } };
-}
-
-/** Like `serve`, for a resource whose answers depend on the rights of the key. */
-function serveCallers<C extends z.ZodType, U extends z.ZodType>(
-  resource: Resource<ResourceOutline, z.ZodType, C, U>,
   service: NamedRecords & UseSource,
-  callers: CallerResources<z.infer<C>, z.infer<U>>,
+  verbs: CallerResources<z.infer<C>, z.infer<U>>,
 ): ServedResource {
-  return { resource, service, verbs: { for: 'caller', of: callers } };
+  return { resource, service, verbs };
 }

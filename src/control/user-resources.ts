@@ -1,4 +1,4 @@
-// The interface of a resource's service: five verbs, each for one user.
+// The interfaces of a resource's service: five verbs, each for one user or for the holder of a key.
 import type { Rights } from './keys/key-grant.ts';
 import type { PageBounds } from './list-page.ts';
 
@@ -43,4 +43,23 @@ export interface UserResources<Creation, Update, Item extends { id: string } = {
   update(userId: string, id: string, update: Update): Promise<Item>;
   /** @throws ProblemError `not_found`, `conflict` */
   remove(userId: string, id: string): Promise<void>;
+}
+
+/** Adapts resources of which a key changes nothing but what `showTo` leaves out. Default: nothing. */
+export function forCallers<Creation, Update, Item extends { id: string }>(
+  resources: UserResources<Creation, Update, Item>,
+  showTo: (caller: Rights, item: Item) => Item = (_caller, item) => item,
+): CallerResources<Creation, Update, Item> {
+  return {
+    async list(caller, page) {
+      const { next, records } = await resources.list({ ...page, userId: caller.userId });
+      return { records: records.map((item) => showTo(caller, item)), next };
+    },
+    create: async (caller, creation) =>
+      showTo(caller, await resources.create(caller.userId, creation)),
+    get: async (caller, id) => showTo(caller, await resources.get(caller.userId, id)),
+    update: async (caller, id, update) =>
+      showTo(caller, await resources.update(caller.userId, id, update)),
+    remove: (caller, id) => resources.remove(caller.userId, id),
+  };
 }

@@ -1,6 +1,7 @@
 // Reads the data of topics on this node. Each read gives what an operation of the API answers, for the same rights.
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
+import { hideVariables } from '../../control/keys/scope-grants.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
@@ -53,17 +54,18 @@ export function createTopicReads(options: TopicReadsOptions): TopicReads {
       const { next, records } = await versions.list(userId, listing);
       return { versions: records, ...describeNext(next) };
     },
-    async pods({ userId }) {
+    async pods(holder) {
       const served = requirePods(pods);
-      const { next, pods: page } = await served.list({ userId, ...pageOf(LISTED.records) });
-      return {
-        pods: await Promise.all(page.map((pod) => served.show(pod))),
-        ...describeNext(next),
-      };
+      const page = { userId: holder.userId, ...pageOf(LISTED.records) };
+      const { next, pods: listed } = await served.list(page);
+      const shown = await Promise.all(listed.map((pod) => served.show(pod)));
+      const records = shown.map((pod) => hideVariables(holder, 'pods:write', pod));
+      return { pods: records, ...describeNext(next) };
     },
-    async pod({ userId }, { id }) {
+    async pod(holder, { id }) {
       const served = requirePods(pods);
-      return served.show(await served.find(userId, id));
+      const pod = await served.show(await served.find(holder.userId, id));
+      return hideVariables(holder, 'pods:write', pod);
     },
     async 'pod-log'({ userId }, { id }) {
       const log = await requirePods(pods).readLog(userId, id, POD_LOG_BYTES);

@@ -1,7 +1,14 @@
 // Serves pods: the five verbs, actions, and logs.
+import { hideVariables } from '../../control/keys/scope-grants.ts';
 import type { Pods } from '../../control/pods/pods.ts';
+import { forCallers, type UserResources } from '../../control/user-resources.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { type PodCreation, type PodUpdate, podActionRequest } from '../../wire/resources/pod.ts';
+import {
+  type PodCreation,
+  type PodRecord,
+  type PodUpdate,
+  podActionRequest,
+} from '../../wire/resources/pod.ts';
 import {
   LOG_BYTES,
   POD_OPERATIONS,
@@ -11,7 +18,7 @@ import { sendBytes, sendJson } from '../http/byte-reply.ts';
 import { readInteger } from '../http/query.ts';
 import { readResourceBody, readUser } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
-import { bindResource, serveUsers } from './resource-routes.ts';
+import { bindResource, serveCallers } from './resource-routes.ts';
 
 const LOG_MEDIA_TYPE = 'text/plain; charset=utf-8';
 
@@ -21,7 +28,7 @@ export function bindPods(pods: Pods | undefined): BoundOperation[] {
 }
 
 function bindVerbs(given: Pods | undefined): BoundOperation[] {
-  const service = serveUsers<PodCreation, PodUpdate>({
+  const service: UserResources<PodCreation, PodUpdate, PodRecord> = {
     async list(listing) {
       const pods = requirePods(given);
       const { next, pods: page } = await pods.list(listing);
@@ -44,8 +51,9 @@ function bindVerbs(given: Pods | undefined): BoundOperation[] {
       const { status } = await pods.find(userId, id);
       if (status !== 'TERMINATED') await pods.act(userId, id, 'terminate');
     },
-  });
-  return bindResource(podResource, service);
+  };
+  const callers = forCallers(service, (caller, pod) => hideVariables(caller, 'pods:write', pod));
+  return bindResource(podResource, serveCallers(callers));
 }
 
 function bindActions(given: Pods | undefined): BoundOperation[] {

@@ -3,7 +3,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import type { CallerResources, UserResources } from '../../control/user-resources.ts';
+import type { CallerResources } from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -95,20 +95,7 @@ export function bindResource<
   ];
 }
 
-/** Adapts resources that need only the caller's user, not the key. */
-export function serveUsers<Creation, Update>(
-  resources: UserResources<Creation, Update>,
-): ResourceService<Creation, Update> {
-  return {
-    list: ({ userId }, page) => resources.list({ userId, ...page }),
-    create: ({ userId }, creation) => resources.create(userId, creation),
-    get: ({ userId }, id) => resources.get(userId, id),
-    update: ({ userId }, id, update) => resources.update(userId, id, update),
-    remove: ({ userId }, id) => resources.remove(userId, id),
-  };
-}
-
-/** Adapts resources whose answers depend on the rights of the key. */
+/** Adapts resources to requests. */
 export function serveCallers<Creation, Update>(
   resources: CallerResources<Creation, Update>,
 ): ResourceService<Creation, Update> {

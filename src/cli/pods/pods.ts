@@ -84,7 +84,10 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
 
 export const podsCommands: CommandGroup = {
   name: 'millrace pods',
-  description: ['A pod is one container that runs until you stop or terminate it.'],
+  description: [
+    'A pod is one container that runs until you stop or terminate it.',
+    'To a key without the scope pods:write, the value of each variable is "***".',
+  ],
   verbs: {
     ...defineResourceVerbs(kind),
     start: defineStateVerb('start', 'start a stopped pod', (pods, id) => pods.start(id)),

@@ -69,6 +69,7 @@ export const templatesCommands: CommandGroup = {
   name: 'millrace templates',
   description: [
     'A template describes the containers of pods and workers: image, arguments, environment, ports, disk.',
+    'To a key without the scope endpoints:write, the value of each variable is "***".',
   ],
   verbs: {
     ...defineResourceVerbs(kind),

@@ -1,6 +1,7 @@
 // Defines the scopes of keys and decides what a scope allows.
 import { z } from 'zod';
 import { endpointId } from '../../wire/resources/endpoint.ts';
+import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
 import { SCOPES, type Scope } from '../../wire/routes/scopes.ts';
 
 export interface Grant {
@@ -43,4 +44,15 @@ export function allows(
 export function implies(holder: { scopes: ReadonlySet<string> }, text: string): boolean {
   const grant = readGrant(text);
   return grant !== undefined && allows(holder, grant.scope, grant.endpoint);
+}
+
+/** Values of variables may be secrets: only a holder who may write them sees them. */
+export function hideVariables<R extends { env: Readonly<Record<string, string>> }>(
+  holder: { scopes: ReadonlySet<string> },
+  scope: 'endpoints:write' | 'pods:write',
+  record: R,
+): R {
+  if (allows(holder, scope)) return record;
+  const hidden = Object.keys(record.env).map((name) => [name, HIDDEN_VALUE]);
+  return { ...record, env: Object.fromEntries(hidden) };
 }

@@ -58,10 +58,24 @@ export const podPorts = z
   .max(64)
   .refine((ports) => new Set(ports).size === ports.length, 'must not contain a port twice');
 
-export const podEnv = z.record(
-  z.string().regex(/^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.-]*$/, 'is not a valid variable name'),
-  systemText,
-);
+/** Stands for each value in answers to a key that cannot write the variables. */
+export const HIDDEN_VALUE = '***';
+
+export const podEnv = z
+  .record(
+    z.string().regex(/^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.-]*$/, 'is not a valid variable name'),
+    systemText.refine(
+      (text) => text !== HIDDEN_VALUE,
+      `must not be "${HIDDEN_VALUE}", which stands for a hidden value; send the value itself`,
+    ),
+  )
+  .describe(`Variables, by name; "${HIDDEN_VALUE}" is refused as a value`);
+
+/** Variables in answers. */
+export function shownEnv(scope: 'endpoints:write' | 'pods:write') {
+  const text = `Variables, by name; without the scope \`${scope}\`, each value is "${HIDDEN_VALUE}"`;
+  return z.record(z.string(), z.string()).describe(text);
+}
 
 export const mountPath = z
   .string()
@@ -217,7 +231,7 @@ export const podRecord = z.object({
   args: z.string(),
   disk: z.int().min(1).describe('GB; erased on restart'),
   ports: z.array(z.string()),
-  env: z.record(z.string(), z.string()),
+  env: shownEnv('pods:write'),
   registry: z.string().nullable(),
   kubernetes: podKubernetes.exactOptional(),
   mounts: podMounts,

@@ -4,7 +4,15 @@ import { podKubernetes } from '../engine/kubernetes.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
-import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
+import {
+  containerArgs,
+  diskGb,
+  imageReference,
+  podEnv,
+  podPorts,
+  registryId,
+  shownEnv,
+} from './pod.ts';
 
 /** Body of `POST /v1/templates`. */
 export const templateCreation = z.strictObject({
@@ -54,7 +62,7 @@ export const templateRecord = z.object({
   name: z.string(),
   image: z.string(),
   args: z.string(),
-  env: z.record(z.string(), z.string()),
+  env: shownEnv('endpoints:write'),
   disk: z.int(),
   ports: z.array(z.string()),
   registry: z.string().nullable(),

@@ -79,5 +79,24 @@ export function describeScopes(world: () => World): void {
         check(all, false, worker),
       ]);
     });
+
+    it('that may only read pods sees the names of variables, and that their values are hidden', async () => {
+      const { adminKey, url } = world().platform;
+      const { keys, pods } = createPlatform({ url, key: adminKey });
+      const { id } = await pods.create({
+        ...{ name: 'secret', image: 'none', args: 'sleep 600', env: { TOKEN: 's3cret' } },
+        cpu: { id: 'cpu', vcpuCount: 2, memory: 1 },
+      });
+      const { key } = await keys.create({ name: 'pods only', scopes: ['pods:read'] });
+      await visit(
+        world(),
+        `/pods/${id}`,
+        async (page) => {
+          await page.getByText('TOKEN (values hidden: your key lacks pods:write)').waitFor();
+          expect(await page.content()).not.toContain('s3cret');
+        },
+        { key, allow: REFUSED },
+      );
+    });
   });
 }

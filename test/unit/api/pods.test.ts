@@ -1,9 +1,10 @@
 // The pod API over HTTP: each operation, and each status that it may answer with.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { podRecord } from '../../../src/wire/resources/pod.ts';
+import { HIDDEN_VALUE, podRecord } from '../../../src/wire/resources/pod.ts';
 import { podList } from '../../../src/wire/resources/pod-operations.ts';
 import { errorAt } from '../../support/answers.ts';
 import { CPU, PodWorld, type PodWorldOptions } from '../../support/containers/pod-world.ts';
+import { readEvents } from './events/event-reader.ts';
 import { readJson, startPlatform } from './platform.ts';
 
 const CREATION = { name: 'a', image: 'busy', cpu: CPU };
@@ -95,6 +96,40 @@ describe('the life of a pod', () => {
     const end = await platform.call(`/v2/pods/${id}/logs?bytes=5`);
     expect(await end.text()).toBe(`${id.slice(-4)}\n`);
     await expectProblem(await platform.call(`/v2/pods/${id}/logs?bytes=0`), 422);
+  });
+
+  it('shows the values of variables only to keys that may write them', async () => {
+    const { create, issueKey, platform } = await startPods();
+    const { id } = await create({ env: { TOKEN: 's3cret' } });
+    // A right to templates is no right to pods.
+    const reader = await issueKey(['pods:read', 'endpoints:write'], 'owner');
+    const writer = await issueKey(['pods:read', 'pods:write', 'endpoints:write'], 'owner');
+    const readTopics = async (authorization: string) => {
+      const url = `${platform.url}/v1/events?topics=pods,pod:${id}`;
+      const { next } = await readEvents(url, { authorization });
+      return [await next(), await next()].map((event) => event?.data);
+    };
+    const readAll = async (authorization: string) => {
+      const call = (path: string) => platform.call(path, { headers: { authorization } });
+      const answers = await Promise.all([call('/v2/pods'), call(`/v2/pods/${id}`)]);
+      const bodies = await Promise.all(answers.map(readJson));
+      const texts = [...bodies, ...(await readTopics(authorization))].map((each) =>
+        JSON.stringify(each),
+      );
+      return texts.map((text) => /"env":({.*?})/.exec(text)?.[1]);
+    };
+    // At the same time: a topic of one is not a topic of the other.
+    const [hidden, shown] = await Promise.all([readAll(reader), readAll(writer)]);
+    const times = (env: object) => Array.from({ length: 4 }, () => JSON.stringify(env));
+    expect(hidden).toEqual(times({ TOKEN: HIDDEN_VALUE }));
+    expect(shown).toEqual(times({ TOKEN: 's3cret' }));
+  });
+
+  it('does not take the mask of hidden values as a value', async () => {
+    const { create, patch } = await startPods();
+    const { id } = await create({ env: { TOKEN: 's3cret' } });
+    const { errors } = await expectProblem(await patch(id, { env: { TOKEN: HIDDEN_VALUE } }), 422);
+    expect(errors).toEqual([errorAt('env.TOKEN')]);
   });
 
   it('is listed in pages', async () => {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { HIDDEN_VALUE } from '../../../src/wire/resources/pod.ts';
 import { templateList, templateRecord } from '../../../src/wire/resources/template.ts';
 import { errorAt } from '../../support/answers.ts';
-import { type Platform, readJson, startPlatform } from './platform.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts';
 
 const TEMPLATE = { name: 'one', image: 'img', handler: '/srv/h.ts' };
 
@@ -84,6 +85,39 @@ describe('a template', () => {
     await platform.post('/v1/endpoints', { name: 'e', templateId: id });
     const response = await platform.call(`/v1/templates/${id}`, { method: 'DELETE' });
     await expectProblem(response, 409);
+  });
+
+  it('shows the values of variables only to keys that may write them', async () => {
+    const platform = await startPlatform();
+    const { call, keys, post } = platform;
+    const { id } = await create(platform, { env: { TOKEN: 's3cret' } });
+    const path = `/v1/templates/${id}`;
+    const issue = async (...scopes: string[]) => {
+      const { key } = await keys.issue({ name: 'k', userId: 'owner', scopes });
+      return { headers: { authorization: key } };
+    };
+    const readAll = async (holder: RequestInit) => {
+      const [one, page] = await Promise.all([call(path, holder), call('/v1/templates', holder)]);
+      const { templates } = templateList.parse(await readJson(page));
+      return [await readJson(one), ...templates].map((each) => Reflect.get(each, 'env'));
+    };
+    const hidden = { TOKEN: HIDDEN_VALUE };
+    // A right to one endpoint is no right to templates, and one to pods neither.
+    const reader = await issue('endpoints:read', `admin:${ENDPOINT}`, 'pods:write');
+    expect(await readAll(reader)).toEqual([hidden, hidden]);
+    const writer = await issue('endpoints:read', 'endpoints:write');
+    expect(await readAll(writer)).toEqual([{ TOKEN: 's3cret' }, { TOKEN: 's3cret' }]);
+    const changed = await post(path, { env: { TOKEN: 'new' } }, { ...writer, method: 'PATCH' });
+    expect(await readJson(changed)).toMatchObject({ env: { TOKEN: 'new' } });
+  });
+
+  it('does not take the mask of hidden values as a value', async () => {
+    const platform = await startPlatform();
+    const { id } = await create(platform);
+    const masked = { env: { B: 'b', TOKEN: HIDDEN_VALUE } };
+    await expectProblem(await patch(platform, id, masked), 422, [errorAt('env.TOKEN')]);
+    const made = await platform.post('/v1/templates', { ...TEMPLATE, ...masked });
+    await expectProblem(made, 422, [errorAt('env.TOKEN')]);
   });
 
   it('is read with endpoints:read and changed with endpoints:write, only by its user', async () => {

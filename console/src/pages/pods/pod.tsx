@@ -133,7 +133,12 @@ function State({ pod }: { pod: PodRecord }) {
         <dt>Ports</dt>
         <dd>{ports.join(', ') || '–'}</dd>
         <dt>Variables</dt>
-        <dd class="mono">{names.join(', ') || '–'}</dd>
+        <dd>
+          <span class="mono">{names.join(', ') || '–'}</span>
+          {names.length > 0 && !may('pods:write') && (
+            <span class="muted"> (values hidden: your key lacks pods:write)</span>
+          )}
+        </dd>
       </dl>
     </>
   );
