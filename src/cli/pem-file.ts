@@ -23,8 +23,25 @@ export function readCertificates(option: string, path: string): string {
   return text;
 }
 
-/** @throws UsageError naming the option */
-export function readPrivateKey(option: string, path: string): string {
+interface PemFile {
+  option: string;
+  path: string;
+}
+
+/** A certificate and its key. TLS itself does not notice a key of another algorithm. @throws UsageError naming the option */
+export function readKeyPair(certificate: PemFile, key: PemFile): { cert: string; key: string } {
+  const pair = {
+    cert: readCertificates(certificate.option, certificate.path),
+    key: readPrivateKey(key.option, key.path),
+  };
+  const { createPrivateKey, X509Certificate } = loadCrypto();
+  const [first = ''] = pair.cert.match(CERTIFICATE) ?? [];
+  if (new X509Certificate(first).checkPrivateKey(createPrivateKey(pair.key))) return pair;
+  const problem = `${key.path} is not the key of the certificate in ${certificate.path}`;
+  throw new UsageError(`${key.option}: ${problem}`);
+}
+
+function readPrivateKey(option: string, path: string): string {
   const text = readPem(option, path);
   if (!PRIVATE_KEY.test(text)) {
     const found = text.match(CERTIFICATE) ? 'a certificate' : 'no private key';

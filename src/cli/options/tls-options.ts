@@ -1,7 +1,7 @@
 // The flags of HTTPS.
 import type { PlatformTls } from '../../platform/platform-options.ts';
 import { text, UsageError } from '../options.ts';
-import { readCertificates, readPrivateKey } from '../pem-file.ts';
+import { readKeyPair } from '../pem-file.ts';
 
 export const tlsOptions = {
   tlsCert: text({
@@ -25,6 +25,9 @@ export function readTls(values: {
   if (tlsCert === undefined && tlsKey === undefined) return undefined;
   if (tlsCert === undefined) throw new UsageError('--tls-key needs --tls-cert');
   if (tlsKey === undefined) throw new UsageError('--tls-cert needs --tls-key');
-  const cert = readCertificates('--tls-cert', tlsCert);
-  return { cert, key: readPrivateKey('--tls-key', tlsKey), keyFile: tlsKey };
+  const pair = readKeyPair(
+    { option: '--tls-cert', path: tlsCert },
+    { option: '--tls-key', path: tlsKey },
+  );
+  return { ...pair, keyFile: tlsKey };
 }

@@ -3,7 +3,7 @@
 import type { Log } from '../../base/log.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { UsageError } from '../options.ts';
-import { readCertificates, readPrivateKey } from '../pem-file.ts';
+import { readCertificates, readKeyPair } from '../pem-file.ts';
 import { readRunPodPlace } from './runpod.ts';
 
 export interface LinkValues {
@@ -96,8 +96,11 @@ function readTls({ ca, clientCert, clientKey }: LinkValues): Tls | undefined {
     if (clientKey === undefined) {
       throw new UsageError('--client-cert needs --client-key');
     }
-    tls.cert = readCertificates('--client-cert', clientCert);
-    tls.key = readPrivateKey('--client-key', clientKey);
+    const pair = readKeyPair(
+      { option: '--client-cert', path: clientCert },
+      { option: '--client-key', path: clientKey },
+    );
+    Object.assign(tls, pair);
   } else if (clientKey !== undefined) {
     throw new UsageError('--client-key needs --client-cert');
   }

@@ -259,12 +259,12 @@ describe('a certificate', () => {
     await other.until('stderr', /the platform is unavailable.*certificate/);
   });
 
-  it('that does not match its key makes the platform exit with 1', async () => {
+  it('that does not match its key is refused, with the name of the option', async () => {
     const { privateKey } = generateKeyPairSync('ed25519');
     place.write('key.pem', String(privateKey.export({ type: 'pkcs8', format: 'pem' })));
     const { code, stderr } = await place.run(['serve', '--port', '0', '--data', 'data', ...tls]);
-    expect(code).toBe(1);
-    expect(stderr).toContain('--tls-cert, --tls-key: cannot be used');
+    expect(code).toBe(2);
+    expect(stderr).toContain('--tls-key: key.pem is not the key of the certificate in cert.pem');
   });
 
   it('that is not a PEM file is refused, with the name of the option', async () => {

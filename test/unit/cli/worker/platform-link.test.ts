@@ -1,4 +1,5 @@
 // Which carrier a worker's options name, and what of them cannot be.
+import { generateKeyPairSync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -53,6 +54,10 @@ describe('the carrier', () => {
   });
 });
 
+const OTHER_KEY = String(
+  generateKeyPairSync('ed25519').privateKey.export({ type: 'pkcs8', format: 'pem' }),
+);
+
 describe('the certificates of a worker', () => {
   it('are read from their files', () => {
     const [cert, key] = [writePem(CERTIFICATE), writePem(CERTIFICATE_KEY)];
@@ -76,6 +81,7 @@ describe('the certificates of a worker', () => {
     ['--ca', 'none', 'is not a PEM file'],
     ['--client-cert', CERTIFICATE_KEY, 'has a private key;'],
     ['--client-key', CERTIFICATE, 'has a certificate; name a file with a private key'],
+    ['--client-key', OTHER_KEY, 'is not the key of the certificate in '],
     ['--client-key', '-----BEGIN PRIVATE KEY-----\nnone', 'has a private key that cannot be used'],
   ])('of %s are refused if the file has something else', (option, text, problem) => {
     const paths = new Map([
