@@ -59,11 +59,18 @@ export class ApiError extends Error {
   readonly problem: Problem;
   /** Wait before a retry that the platform requests, ms. */
   readonly retryAfterMs: number | undefined;
+  /** URL of the platform, and whether the call had a key; undefined if another call carried the refusal. */
+  readonly sent: { url: string; hasKey: boolean } | undefined;
 
-  constructor(problem: Problem, retryAfterMs: number | undefined) {
+  constructor(
+    problem: Problem,
+    retryAfterMs: number | undefined,
+    sent?: { url: string; hasKey: boolean },
+  ) {
     super(`${problem.title} (${problem.status}): ${problem.detail}`);
     this.problem = problem;
     this.retryAfterMs = retryAfterMs;
+    this.sent = sent;
   }
 
   get status(): number {
@@ -152,14 +159,14 @@ export class ApiCaller {
   /** A body that comes little by little; the call is not repeated. @throws ApiError, UnreachableError */
   async open(call: ApiCall): Promise<ReadableStream<Uint8Array>> {
     const { body, response } = await this.#send(call, { isEndless: true });
-    if (!response.ok) throw readRefusal(response, decode(body));
+    if (!response.ok) throw this.#readRefusal(response, decode(body));
     return response.body ?? new ReadableStream({ start: (controller) => controller.close() });
   }
 
   async #tryOnce(call: ApiCall): Promise<RawAnswer> {
     const { body, response } = await this.#send(call, { isEndless: false });
     if (response.ok) return { body, headers: response.headers };
-    throw readRefusal(response, decode(body));
+    throw this.#readRefusal(response, decode(body));
   }
 
   /** `isEndless`: the body of a success is left to the caller. @throws UnreachableError */
@@ -197,6 +204,18 @@ export class ApiCaller {
       const reason = `${describeCause(cause)}${hint}`;
       throw new UnreachableError(`${this.#base} does not respond: ${reason}`, { cause });
     }
+  }
+
+  #readRefusal(response: Response, body: string): Error {
+    const type = response.headers.get('content-type') ?? '';
+    if (!type.startsWith('application/problem+json')) {
+      const start = body.slice(0, 80);
+      return new UnreachableError(`HTTP ${response.status}, not a response of Millrace: ${start}`);
+    }
+    const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
+    const retryAfterMs = Number.isFinite(seconds) ? seconds * 1_000 : undefined;
+    const sent = { url: this.#base, hasKey: Boolean(this.#options.key) };
+    return new ApiError(parseAnswer<Problem>(body), retryAfterMs, sent);
   }
 }
 
@@ -246,17 +265,6 @@ function isPassing(error: unknown, repeatable: boolean): boolean {
     return isForNow && (error.retryAfterMs ?? 0) <= MOST_WAIT_MS;
   }
   return repeatable && error instanceof UnreachableError;
-}
-
-function readRefusal(response: Response, body: string): Error {
-  const type = response.headers.get('content-type') ?? '';
-  if (!type.startsWith('application/problem+json')) {
-    const start = body.slice(0, 80);
-    return new UnreachableError(`HTTP ${response.status}, not a response of Millrace: ${start}`);
-  }
-  const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
-  const retryAfterMs = Number.isFinite(seconds) ? seconds * 1_000 : undefined;
-  return new ApiError(parseAnswer<Problem>(body), retryAfterMs);
 }
 
 function encodeQuery(query: ApiCall['query'] = {}): string {

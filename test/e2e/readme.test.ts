@@ -158,7 +158,12 @@ describe('the deployment of the quick start', () => {
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
     await writeFile(join(folder, 'package.json'), '{"type":"module"}');
-    await writeFile(join(folder, 'handler.ts'), 'export default () => "done";');
+    const text = `{ properties: { text: { type: 'string' } }, required: ['text'] }`;
+    const run = `({ input }) => input.text.length > 0 && 'done'`;
+    await writeFile(
+      join(folder, 'handler.ts'),
+      `export default { inputSchema: ${text}, run: ${run} };`,
+    );
   });
   afterEach(async () => {
     await platform?.end();
@@ -170,11 +175,11 @@ describe('the deployment of the quick start', () => {
     const serve = [...readArguments(findLine('npx millrace serve --key-file')), '--port', '0'];
     platform = new Process(serve, { cwd: folder });
     const url = await platform.find(READY);
-    const line = `${findLine('MILLRACE_KEY="$(sed -n s/MILLRACE_ADMIN_KEY=//p keys)" npx millrace deploy')} --url ${url}`;
-    const { exitCode, stderr, stdout } = await runCommandLine(line, folder);
+    const key = findLine('export MILLRACE_KEY=');
+    const line = `${findLine('npx millrace deploy handler.ts')} --url ${url}`;
+    const { exitCode, stderr, stdout } = await runCommandLine(`${key}; ${line}`, folder);
     expect(exitCode, stderr).toBe(0);
     const call = stdout.split('\n').find((each) => each.startsWith('  curl')) ?? '';
-    const key = 'MILLRACE_KEY="$(sed -n s/MILLRACE_ADMIN_KEY=//p keys)"';
     const answer = await runCommandLine(`${key}; ${call}`, folder);
     expect(JSON.parse(answer.stdout)).toMatchObject({ status: 'COMPLETED', output: 'done' });
   });

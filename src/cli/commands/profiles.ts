@@ -1,10 +1,12 @@
 // `millrace profiles`: lists profiles and chooses the current one.
+import { readKeyOf } from '../api-key.ts';
 import { checkArguments } from '../arguments.ts';
 import { CommandError, type CommandGroup, EXIT, type ExitCode } from '../command.ts';
+import { readVariable } from '../config.ts';
 import { parseOptions } from '../option-parser.ts';
 import { flag } from '../options.ts';
 import { print, readTableWidth } from '../output.ts';
-import { readProfiles, writeProfiles } from '../profiles.ts';
+import { locateProfiles, readProfiles, writeProfiles } from '../profiles.ts';
 import { formatTable } from '../table.ts';
 
 /** Enough to tell keys apart, and far too little to guess one. */
@@ -16,6 +18,9 @@ const listOptions = {
 };
 
 const positionals = [{ name: '<name>', help: 'profile' }];
+const optionalName = [
+  { name: '[name]', help: 'profile; default: MILLRACE_PROFILE, else the current one' },
+];
 
 const exitCodes: readonly ExitCode[] = [
   { code: EXIT.ok, meaning: 'done' },
@@ -54,6 +59,25 @@ export const profilesCommands: CommandGroup = {
         if (!profile) throw new CommandError(`no profile has the name ${name}`);
         writeProfiles({ byName, current: name });
         void print(`${name}  ${profile.url}\n`);
+        return EXIT.ok;
+      },
+    },
+    key: {
+      summary: 'print the key of a profile, for a command such as curl',
+      ...{ description: [], options: {}, exitCodes },
+      positionals: optionalName,
+      examples: [
+        'curl -H "authorization: Bearer $(millrace profiles key)" https://millrace.example.com/v1/endpoints',
+      ],
+      async run(args) {
+        const { positionals: words } = parseOptions({}, args);
+        checkArguments(optionalName, words);
+        const { byName, current } = readProfiles();
+        const name = words[0] ?? readVariable('MILLRACE_PROFILE') ?? current;
+        if (name === undefined) throw new CommandError('no profile is current; give a name');
+        const profile = byName.get(name);
+        if (!profile) throw new CommandError(`no profile has the name ${name}`);
+        void print(`${readKeyOf(locateProfiles(), profile.key)}\n`);
         return EXIT.ok;
       },
     },

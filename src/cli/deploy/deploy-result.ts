@@ -1,11 +1,13 @@
 // Prints the result of a deployment, with a command that calls the endpoint, and chooses the exit code.
-import { readFileSync } from 'node:fs';
+
+import { createClient } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, EXIT, NotLoadedError } from '../command.ts';
-import { readExampleInput } from '../dev/dev-banner.ts';
+import { chooseExample } from '../example-input.ts';
 import { print, printNote } from '../output.ts';
+import { type GivenTarget, spellTarget, type Target } from '../resources/target.ts';
 import type { RolloutEnd } from './rollout.ts';
 
 export interface DeployResult {
@@ -15,10 +17,30 @@ export interface DeployResult {
   version: number;
   /** `unchanged`: the version ran before. `started`: its rollout continues unwatched. */
   end: RolloutEnd | { kind: 'unchanged' | 'started' };
-  target: { url: string; key: string | undefined };
+  target: Target;
   json: boolean;
-  /** Absolute path of the handler, for its example input. Without it, no command that calls the endpoint is printed. */
-  handler?: string;
+  /** For the commands that call the endpoint. Without it, none is printed. */
+  example?: Example;
+}
+
+export interface Example {
+  input: object;
+  /** How the caller has chosen the platform and the key. */
+  given: GivenTarget;
+}
+
+/** Finds an input that the handler accepts. Never rejects. */
+export async function findInput(
+  handler: string,
+  { key, name, url }: Target & { name: string },
+): Promise<object> {
+  try {
+    const { schema } = await createClient({ endpoint: name, key, url, repeats: 0 }).inputSchema();
+    return chooseExample(handler, schema);
+  } catch {
+    // The deployment does not depend on it, and the key may lack the scope.
+    return chooseExample(handler, null);
+  }
 }
 
 /** Returns the exit code. @throws CommandError, NotLoadedError if the version does not run */
@@ -61,15 +83,14 @@ function showReason(reason: string): string {
 }
 
 function describe(result: DeployResult): string {
-  const { end, handler, name, version } = result;
+  const { end, example, name, version } = result;
   if (end.kind === 'started') {
     return `The rollout of version ${version} of ${name} has started.\n`;
   }
   const state = end.kind === 'unchanged' ? 'is already running' : 'is running';
   const first = `Version ${version} of ${name} ${state} at ${locate(result)}\n`;
   // Without the handler, an input for its schema is unknown, and a command that fails helps nobody.
-  if (handler === undefined) return first;
-  return `${first}\n  ${formatCurl(result, handler)}\n  ${formatSubmission(result, handler)}\n`;
+  return example ? `${first}\n  ${listCalls(result, example).join('\n  ')}\n` : first;
 }
 
 function summarize(result: DeployResult): object {
@@ -85,31 +106,25 @@ function locate({ name, target }: DeployResult): string {
   return `${target.url.replace(/\/+$/, '')}/v2/${encodeURIComponent(name)}`;
 }
 
-/** The key stays in the environment, so that the command can be shown to others. */
-function formatCurl({ name, target }: DeployResult, handler: string): string {
+/** Commands that call the endpoint. */
+function listCalls({ name, target }: DeployResult, { given, input }: Example): string[] {
+  const { bearer, flags } = spellTarget(given, target);
   const url = target.url.replace(/\/+$/, '') + fillPath(JOB_ROUTES.runJobSync, { endpoint: name });
-  return [
+  const curl = [
     `curl -s ${url}`,
-    ...(target.key === undefined ? [] : ['-H "authorization: Bearer $MILLRACE_KEY"']),
+    ...(bearer === undefined ? [] : [`-H "authorization: Bearer ${bearer}"`]),
     "-H 'content-type: application/json'",
-    `-d ${quoteJson({ input: readInput(handler) })}`,
-  ].join(' ');
-}
-
-/** Uses the key of the profile too. */
-function formatSubmission({ name }: DeployResult, handler: string): string {
-  return `npx millrace jobs submit --endpoint ${name} --input ${quoteJson(readInput(handler))} --wait`;
+    `-d ${quoteJson({ input })}`,
+  ];
+  const submit = [
+    `npx millrace jobs submit --endpoint ${name}`,
+    ...flags,
+    `--input ${quoteJson(input)} --wait`,
+  ];
+  return [curl.join(' '), submit.join(' ')];
 }
 
 /** For a POSIX shell. */
 function quoteJson(value: object): string {
   return `'${JSON.stringify(value).replaceAll("'", String.raw`'\''`)}'`;
-}
-
-function readInput(handler: string): object {
-  try {
-    return readExampleInput(readFileSync(handler, 'utf8'));
-  } catch {
-    return {};
-  }
 }

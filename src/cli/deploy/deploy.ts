@@ -5,7 +5,7 @@ import { parseOptions } from '../option-parser.ts';
 import { flag, type OptionValues, text } from '../options.ts';
 import { print, printNote } from '../output.ts';
 import { clientOptions, connectPlatform } from '../resources/client-options.ts';
-import { finish } from './deploy-result.ts';
+import { findInput, finish } from './deploy-result.ts';
 import {
   findSame,
   follow,
@@ -106,8 +106,9 @@ async function run(args: readonly string[]): Promise<number> {
       ? await follow(platform, endpoint, goal, status)
       : ({ kind: kind === 'rollout' ? 'started' : 'unchanged' } as const);
     endpoint = isWatched ? await platform.endpoints.get(endpoint.id) : endpoint;
+    const input = await findInput(project.handler, { ...target, name });
     const result = { endpoint, name, version: goal.version, end, target };
-    return finish({ ...result, json: values.json, handler: project.handler });
+    return finish({ ...result, json: values.json, example: { input, given: values } });
   });
 }
 

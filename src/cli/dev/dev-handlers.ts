@@ -21,7 +21,7 @@ export interface DevHandlersOptions {
   /** The machine's devices; each worker may use all of them. */
   devices: readonly Device[];
   /** Called when a new file has become an endpoint after the start. */
-  onAdded: (endpoint: DevEndpoint) => void;
+  onAdded: (endpoint: DevEndpoint) => Promise<void>;
 }
 
 export class DevHandlers {
@@ -80,7 +80,7 @@ export class DevHandlers {
         this.#options.log.info({ endpoint: handler.endpointId }, 'handler added');
         const endpoint = await this.#declare(handler);
         await endpoint?.reload();
-        if (endpoint) this.#options.onAdded(endpoint);
+        if (endpoint) await this.#options.onAdded(endpoint);
       }),
       ...concerned.map((endpoint) => endpoint.reload()),
     ]);

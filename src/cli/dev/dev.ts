@@ -25,6 +25,7 @@ import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 import { Activity } from './activity.ts';
 import { describeEndpoint, renderBanner } from './dev-banner.ts';
+import type { DevEndpoint } from './dev-endpoint.ts';
 import { DevHandlers } from './dev-handlers.ts';
 import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
@@ -200,9 +201,17 @@ async function serve(options: DevSession): Promise<void> {
     clock,
     log,
     workerLogLevel: logLevel,
-    onAdded: (endpoint) =>
-      void print(`\n${describeEndpoint(endpoint, { key: options.key, url: platform.url })}\n\n`),
+    onAdded: async (endpoint) => {
+      const shown = describeEndpoint(await describe(endpoint), { key, url: platform.url });
+      void print(`\n${shown}\n\n`);
+    },
   });
+  const describe = async ({ endpointId, file, isServed }: DevEndpoint) => {
+    // The platform may be closing.
+    const known = await platform.queue.inputSchema(endpointId).catch(() => undefined);
+    const schema = known?.schema ?? null;
+    return { endpointId, file, isServed, schema };
+  };
   options.onHandlers(handlers);
   const watch = new FolderWatch({
     folders: paths.map(findWatchedFolder),
@@ -218,7 +227,8 @@ async function serve(options: DevSession): Promise<void> {
     if (started !== 'leaving') {
       const { url } = platform;
       const terms = { version: packageVersion(), url, key, dataNote };
-      void print(renderBanner({ ...terms, endpoints: handlers.list() }));
+      const endpoints = await Promise.all(handlers.list().map(describe));
+      void print(renderBanner({ ...terms, endpoints }));
     }
     await signals.first;
     const isServing = handlers.list().some(({ isServed }) => isServed);

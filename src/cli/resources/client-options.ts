@@ -15,6 +15,7 @@ import { chooseTarget, type GivenTarget } from './target.ts';
 
 /** Retries of a command; fewer than for programs, because a person waits. */
 const REPEATS = 2;
+const UNAUTHORIZED = 401;
 
 export const clientOptions = {
   url: text({
@@ -86,6 +87,7 @@ export async function callPlatform<T>(call: () => Promise<T>, flags: BodyFlags =
     if (error instanceof UnreachableError) throw new CommandError(error.message);
     if (!(error instanceof ApiError)) throw error;
     const { detail, errors = [], status, title } = error.problem;
+    if (status === UNAUTHORIZED && error.sent) throw new CommandError(explainKey(error.sent));
     // The detail of a failed validation may repeat its first error, or all of them.
     const isRepeated = errors.some((each) => detail.includes(each));
     const first = isRepeated ? `${title} (${status}):` : error.message;
@@ -93,6 +95,13 @@ export async function callPlatform<T>(call: () => Promise<T>, flags: BodyFlags =
       [first, ...errors.map((each) => `  ${nameFlag(each, flags)}`)].join('\n'),
     );
   }
+}
+
+function explainKey({ hasKey, url }: { url: string; hasKey: boolean }): string {
+  const found = hasKey
+    ? 'refuses the API key, which is invalid, unknown or expired'
+    : 'needs an API key';
+  return `${url} ${found}: set MILLRACE_KEY, pass --key, or run \`millrace login\``;
 }
 
 /** `workersMax: must be …` becomes `--workers-max: must be …`. */

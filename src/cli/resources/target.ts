@@ -41,6 +41,35 @@ export function chooseTarget({ key, profile: named, url }: GivenTarget): Target 
   return { url: target, key: own.key ?? stored };
 }
 
+export interface SpelledTarget {
+  /** The key, inside double quotes; undefined if calls need none. */
+  bearer: string | undefined;
+  /** For the `millrace` program. */
+  flags: string[];
+}
+
+/**
+ * Spells URL and key for commands that a person pastes into a shell. The key is shown only to a person who has written it
+ * into the command line.
+ */
+export function spellTarget({ profile }: GivenTarget, { key, url }: Target): SpelledTarget {
+  const variable = cleanKey(readVariable('MILLRACE_KEY') ?? '') || undefined;
+  const usual = chooseTarget({
+    ...{ url: readVariable('MILLRACE_URL'), key: variable, profile: undefined },
+  });
+  const isUsual = profile !== undefined || isSame(url, usual.url);
+  const flags = [...(profile ? ['--profile', profile] : []), ...(isUsual ? [] : ['--url', url])];
+  if (key === undefined) return { bearer: undefined, flags };
+  if (key === variable) return { bearer: '$MILLRACE_KEY', flags };
+  const stored = findProfile(profile ?? readVariable('MILLRACE_PROFILE'))?.key;
+  if (stored !== undefined && cleanKey(stored) === key) {
+    return { bearer: `$(${['npx millrace profiles key', profile].join(' ').trim()})`, flags };
+  }
+  return process.stdout.isTTY
+    ? { bearer: key, flags: [...flags, '--key', key] }
+    : { bearer: '$MILLRACE_KEY', flags };
+}
+
 /** Without a name, the current one, if any. @throws UsageError if no profile has the name */
 function findProfile(name: string | undefined): Profile | undefined {
   const { byName, current } = readProfiles();

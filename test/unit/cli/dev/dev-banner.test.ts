@@ -3,30 +3,17 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readExampleInput, renderBanner } from '../../../../src/cli/dev/dev-banner.ts';
-
-describe('the example input', () => {
-  it('is the first line of the opening comment that is a JSON object', () => {
-    const source = '// Says hello.\n//\n//   { "name": "you" }\n//   { "name": "me" }\ncode();\n';
-    expect(readExampleInput(source)).toEqual({ name: 'you' });
-  });
-
-  it('is found in a block comment, without the text after an arrow', () => {
-    const source = '/**\n * Says hello.\n *   { "a": 1 } → { "b": 2 }\n */\n';
-    expect(readExampleInput(source)).toEqual({ a: 1 });
-  });
-
-  it('is an empty object if the opening comment has none', () => {
-    expect(readExampleInput('// { not JSON }\n// [1]\n')).toEqual({});
-    expect(readExampleInput('code();\n// { "a": 1 }\n')).toEqual({});
-    expect(readExampleInput('')).toEqual({});
-  });
-});
+import { renderBanner } from '../../../../src/cli/dev/dev-banner.ts';
 
 describe('the banner', () => {
   let folder: string;
   let still: string;
   let stream: string;
+  const schema = {
+    type: 'object',
+    required: ['n'],
+    properties: { n: { type: 'integer', minimum: 5 } },
+  };
 
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'millrace-banner-'));
@@ -45,9 +32,9 @@ describe('the banner', () => {
       key,
       dataNote: 'Jobs are kept in /data',
       endpoints: [
-        { endpointId: 'still', file: still, isServed: true },
-        { endpointId: 'stream', file: stream, isServed: true },
-        { endpointId: 'broken', file: join(folder, 'gone.ts'), isServed: false },
+        { endpointId: 'still', file: still, isServed: true, schema: null },
+        { endpointId: 'stream', file: stream, isServed: true, schema: null },
+        { endpointId: 'broken', file: join(folder, 'gone.ts'), isServed: false, schema },
       ],
     });
   }
@@ -57,6 +44,10 @@ describe('the banner', () => {
       `curl -s http://127.0.0.1:8000/v2/still/runsync -H 'Content-Type: application/json' ` +
         String.raw`-d '{"input":{"text":"it'\''s"}}'`,
     );
+  });
+
+  it('makes the input from the schema of a handler without an example', () => {
+    expect(render()).toContain(`-d '{"input":{"n":5}}'`);
   });
 
   it('shows the stream route of a streaming handler', () => {

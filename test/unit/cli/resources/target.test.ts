@@ -3,7 +3,11 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { locateProfiles, readProfiles, writeProfiles } from '../../../../src/cli/profiles.ts';
-import { chooseTarget, type GivenTarget } from '../../../../src/cli/resources/target.ts';
+import {
+  chooseTarget,
+  type GivenTarget,
+  spellTarget,
+} from '../../../../src/cli/resources/target.ts';
 
 const HOME = { url: 'https://home.example', key: 'mr_home' };
 const WORK = { url: 'https://work.example/base', key: 'mr_work' };
@@ -109,4 +113,39 @@ describe('the file of profiles', () => {
       expect(choose({ url: HOME.url, key: HOME.key })).toEqual(HOME);
     },
   );
+});
+
+describe('a printed command', () => {
+  const spell = (flags: Partial<GivenTarget> = {}) =>
+    spellTarget({ url: undefined, key: undefined, profile: undefined, ...flags }, choose(flags));
+
+  it('names the variable that has the key', () => {
+    vi.stubEnv('MILLRACE_KEY', 'mr_variable');
+    expect(spell()).toEqual({ bearer: '$MILLRACE_KEY', flags: [] });
+    const url = 'https://other.example';
+    expect(spell({ url })).toEqual({ bearer: '$MILLRACE_KEY', flags: ['--url', url] });
+  });
+
+  it('reads the key of a profile, without showing it', () => {
+    store();
+    expect(spell()).toEqual({ bearer: '$(npx millrace profiles key)', flags: [] });
+    expect(spell({ profile: 'work' })).toEqual({
+      ...{ bearer: '$(npx millrace profiles key work)', flags: ['--profile', 'work'] },
+    });
+  });
+
+  it('needs nothing where calls need no key', () => {
+    expect(spell()).toEqual({ bearer: undefined, flags: [] });
+  });
+
+  it('shows a key from the command line only on a terminal', () => {
+    const isTerminal = process.stdout.isTTY;
+    onTestFinished(() => {
+      process.stdout.isTTY = isTerminal;
+    });
+    process.stdout.isTTY = false;
+    expect(spell({ key: 'mr_flag' })).toEqual({ bearer: '$MILLRACE_KEY', flags: [] });
+    process.stdout.isTTY = true;
+    expect(spell({ key: 'mr_flag' })).toEqual({ bearer: 'mr_flag', flags: ['--key', 'mr_flag'] });
+  });
 });
