@@ -2,18 +2,13 @@
 import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { cleanKey } from '../api-key.ts';
-import { CommandError, EXIT } from '../command.ts';
+import { rejectOnInterrupt } from '../confirm.ts';
 import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 
 const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
 /** Far more than a key with white space around it. */
 const MAX_CHARS = 4_096;
-
-/** The person has pressed Ctrl-C. */
-class InterruptedError extends CommandError {
-  override readonly exitCode: number = EXIT.interrupted;
-}
 
 /** @throws UsageError if it is no key, without showing it */
 export async function readKey(prompt: string): Promise<string> {
@@ -31,7 +26,7 @@ function ask(prompt: string): Promise<string> {
   printNote(prompt);
   return new Promise<string>((resolve, reject) => {
     lines.once('line', resolve);
-    lines.once('SIGINT', () => reject(new InterruptedError('interrupted')));
+    rejectOnInterrupt(lines, reject);
     lines.once('close', () => resolve(''));
   }).finally(() => {
     lines.close();

@@ -19,12 +19,12 @@ import { bodyFileOption, composeBody } from '../resources/body-file.ts';
 import { mark } from '../resources/container-flags.ts';
 import {
   addCursor,
-  defineDeletion,
   defineResourceVerbs,
   pageOptions,
   type ResourceCommandSpec,
   showRecord,
 } from '../resources/resource-command.ts';
+import { deletionVerb } from './endpoint-deletion.ts';
 import { environmentVerb } from './endpoint-environment.ts';
 import { readState } from './endpoint-state.ts';
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
@@ -169,7 +169,7 @@ export const endpointsCommands: CommandGroup = {
         return showRecord({ ...record, live: await readState(caller, record.id) }, json);
       },
     }),
-    delete: defineDeletion('endpoints', ', its workers, jobs and logs'),
+    delete: deletionVerb,
     scaler: defineApiVerb({
       summary: 'print the last scaling decisions and their reasons',
       id: 'endpoint ID or name',

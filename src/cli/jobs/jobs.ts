@@ -7,6 +7,7 @@ import { FAILED_LIMIT, type FailedJobList } from '../../wire/resources/activity.
 import { ACTIVITY_ROUTES } from '../../wire/routes/routes.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
+import { confirm, yesOption } from '../confirm.ts';
 import { parseSharedOptions } from '../option-parser.ts';
 import {
   choice,
@@ -110,6 +111,19 @@ const submitOptions = {
     placeholder: 'NAME',
     help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
   }),
+  priority: integer({
+    ...{ min: 0, max: 9 },
+    help: 'jobs of a higher priority start first; default: 0',
+  }),
+  delay: integer({
+    ...LIMITS.delayMs,
+    placeholder: 'MS',
+    help: 'time before the job may start, ms; default: 0',
+  }),
+  idempotencyKey: text({
+    placeholder: 'KEY',
+    help: 'text of your choice, 1 to 255 characters: a second submission with it queues no second job; with --each, the key of a line is KEY-1, KEY-2, …',
+  }),
   webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
   wait: flag({
     help: 'print chunks as they arrive, then the record, and on standard error why the job waits; exit code 1 unless the job is COMPLETED',
@@ -118,6 +132,8 @@ const submitOptions = {
     help: 'print one line of JSON; with --wait, one for each chunk with its metrics; with --each, one for each job with the number of its line',
   }),
 };
+
+const purgeOptions = { yes: yesOption };
 
 const streamOptions = {
   json: flag({ help: 'print each chunk with its metrics, attempt and position' }),
@@ -157,7 +173,8 @@ export const jobsCommands: CommandGroup = {
         'Give the input with one of --input, --input-file and --each. With --each, the other options apply to every job, ' +
           'and up to 100 jobs share a request. The command prints the IDs in the order of the lines. It reports a line that ' +
           'is not a JSON object, or whose job the platform refuses, with its number on standard error, and submits the ' +
-          'others. It stops if the platform does not respond or refuses all jobs. If you run it again, it submits all lines again.',
+          'others. It stops if the platform does not respond or refuses all jobs. If you run it again, it submits all lines again, unless ' +
+          'you give the same --idempotency-key.',
       ],
       takesJob: false,
       options: submitOptions,
@@ -178,6 +195,7 @@ export const jobsCommands: CommandGroup = {
       examples: [
         `millrace jobs submit --endpoint text-stream --input '{"text":"One. Two."}' --wait`,
         'millrace jobs submit --endpoint echo --input-file input.json --ttl 3600000',
+        `millrace jobs submit --endpoint echo --input '{"n":1}' --delay 60000 --idempotency-key order-17`,
         'millrace jobs submit --endpoint echo --each inputs.jsonl --json > jobs.jsonl',
       ],
       act: submitJob,
@@ -235,7 +253,7 @@ export const jobsCommands: CommandGroup = {
     purge: defineJobVerb({
       summary: 'cancel all queued jobs',
       takesJob: false,
-      options: {},
+      options: purgeOptions,
       examples: ['millrace jobs purge --endpoint echo'],
       act: purgeQueue,
     }),
@@ -317,8 +335,11 @@ function printRecord(record: JobRecord, json: boolean): number {
 
 async function submitJob(request: JobRequest<typeof submitOptions>): Promise<number> {
   const { client, json, values } = request;
-  const { each: file, executionTimeout, group, ttl, wait, webhook } = values;
+  const { delay, each: file, executionTimeout, group, idempotencyKey, priority } = values;
+  const { ttl, wait, webhook } = values;
   const policy: JobPolicy = {
+    ...(delay !== undefined && { delay }),
+    ...(priority !== undefined && { priority }),
     ...(executionTimeout !== undefined && { executionTimeout }),
     ...(ttl !== undefined && { ttl }),
     ...(group !== undefined && { group }),
@@ -328,8 +349,11 @@ async function submitJob(request: JobRequest<typeof submitOptions>): Promise<num
     ...(Object.keys(policy).length > 0 && { policy }),
   };
   checkSource(values);
-  if (file !== undefined) return await submitEach({ client, file, json, options });
-  const reference = await client.run(readInput(values), options);
+  if (file !== undefined) {
+    return await submitEach({ client, file, json, options, idempotencyKey });
+  }
+  const key = idempotencyKey !== undefined && { idempotencyKey };
+  const reference = await client.run(readInput(values), { ...options, ...key });
   if (!wait) return printReference(reference, json);
   const started = new AbortController();
   void noteWaits(client, reference.id, started.signal);
@@ -351,7 +375,9 @@ function printReference(reference: { id: string; status: string }, json: boolean
   return printLine(json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`);
 }
 
-async function purgeQueue({ client, json }: JobRequest<OptionTable>): Promise<number> {
+async function purgeQueue(request: JobRequest<typeof purgeOptions>): Promise<number> {
+  const { client, json, values } = request;
+  await confirm('Cancel all queued jobs of the endpoint?', values);
   const answer = await client.purgeQueue();
   return printLine(json ? JSON.stringify(answer) : `${answer.removed} cancelled`);
 }

@@ -25,6 +25,8 @@ export interface EachSubmission {
   file: string;
   /** Of every job. */
   options: Omit<LineJob, 'input' | 'idempotencyKey'>;
+  /** Start of the key of each job; default: a new one. */
+  idempotencyKey: string | undefined;
   json: boolean;
 }
 
@@ -34,11 +36,14 @@ const ABOUT_ONE_JOB: ReadonlySet<number> = new Set([400, 409, 413, 422]);
 const SHOW_EVERY_JOBS = 100;
 
 /** Returns the exit code. @throws UsageError if the file cannot be read */
-export async function submitEach({ client, file, json, options }: EachSubmission): Promise<number> {
+export async function submitEach(submission: EachSubmission): Promise<number> {
+  const { client, file, json, options } = submission;
+  // A request that is repeated starts no second job.
+  const { idempotencyKey: key = randomUUID() } = submission;
   const lines = readLines(await openSource(file), file);
   const report = new Report(json);
   outliveOutput((error) => report.loseOutput(error));
-  await client.runMany(readJobs(lines, { options, report }), {
+  await client.runMany(readJobs(lines, { options, report, key }), {
     onProgress: ({ index, result }) => report.add(index, result),
   });
   return report.finish();
@@ -71,10 +76,8 @@ function refuseFile(file: string, error: unknown): UsageError {
 /** Reports the lines that are no JSON object, and goes on with the others; empty lines are no jobs. */
 async function* readJobs(
   lines: AsyncIterable<string>,
-  { options, report }: { options: EachSubmission['options']; report: Report },
+  { key, options, report }: { key: string; options: EachSubmission['options']; report: Report },
 ): AsyncGenerator<LineJob> {
-  // A request that is repeated starts no second job.
-  const id = randomUUID();
   let line = 0;
   for await (const text of lines) {
     line++;
@@ -83,7 +86,7 @@ async function* readJobs(
     try {
       const input = parseObject(`line ${line}`, text);
       report.expect(line);
-      yield { input, ...options, idempotencyKey: `${id}-${line}` };
+      yield { input, ...options, idempotencyKey: `${key}-${line}` };
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
       report.refuseLine(line, error.message);

@@ -2,6 +2,7 @@
 import { connectPods, type PodsClient } from '../../client/pods.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { CommandGroup, Verb } from '../command.ts';
+import { confirm, yesOption } from '../confirm.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
 import { defineApiVerb } from '../resources/api-verb.ts';
 import { bodyFileOption, composeBody } from '../resources/body-file.ts';
@@ -100,9 +101,10 @@ export const podsCommands: CommandGroup = {
     terminate: defineApiVerb({
       summary: 'remove a pod permanently',
       id: 'pod ID or name',
-      options: {},
+      options: { yes: yesOption },
       examples: ['millrace pods terminate pod_01912f4e-…'],
-      act: async ({ caller, id, json }) => {
+      act: async ({ caller, id, json, values }) => {
+        await confirm(`Terminate pod ${id} and remove its disk?`, values);
         await connectPods(caller).terminate(id);
         return json ? JSON.stringify({ id, terminated: true }) : `${id}  terminated`;
       },

@@ -11,6 +11,7 @@ import type { Page } from '../../client/resource-pages.ts';
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { Verb } from '../command.ts';
+import { confirm, yesOption } from '../confirm.ts';
 import { integer, type OptionTable, type OptionValues, text } from '../options.ts';
 import { formatTable } from '../table.ts';
 import { type ApiRequest, defineApiVerb } from './api-verb.ts';
@@ -121,9 +122,10 @@ export function defineDeletion(name: ResourceName, effect: string): Verb {
   return defineApiVerb({
     summary: `delete one ${one}${effect}`,
     id: `${one} ID or name`,
-    options: {},
+    options: { yes: yesOption },
     examples: [`millrace ${command} delete <id>`],
-    act: async ({ caller, id, json }) => {
+    act: async ({ caller, id, json, values }) => {
+      await confirm(`Delete ${one} ${id}?`, values);
       await connectResources(caller, name).delete(id);
       return json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
     },

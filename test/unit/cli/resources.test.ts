@@ -187,6 +187,40 @@ describe('millrace templates and endpoints', () => {
     });
   });
 
+  it('deletes the template that deploy made with its endpoint, and no other', async () => {
+    const { print, read } = await open();
+    const make = async (name: string, body: object): Promise<string> => {
+      const own = ['create', '--name', name, '--image', 'i', '--args', 'sleep 1'];
+      const templateId = String((await read(templatesCommands, ...own))['id']);
+      const file = writeBody({ name: 'e', templateId, ...body });
+      await read(endpointsCommands, 'create', '--file', file);
+      return templateId;
+    };
+    const made = await make('e', { source: 'VERSION' });
+    expect(await print(endpointsCommands, 'delete', 'e', '--yes')).toBe(
+      `e  deleted\n${made}  deleted\n`,
+    );
+    const kept = [await make('e', {})];
+    await read(endpointsCommands, 'delete', 'e');
+    kept.unshift(await make('other', { source: 'VERSION' }));
+    await read(endpointsCommands, 'delete', 'e');
+    const { templates } = await read(templatesCommands, 'list');
+    expect(templates).toMatchObject(kept.map((id) => ({ id })));
+  });
+
+  it('keeps a template that another endpoint uses', async () => {
+    const { read } = await open();
+    const templateId = (await read(templatesCommands, 'create', '--name', 'e', '--image', 'i'))[
+      'id'
+    ];
+    for (const name of ['e', 'f']) {
+      const file = writeBody({ name, templateId, source: 'VERSION' });
+      await read(endpointsCommands, 'create', '--file', file);
+    }
+    expect(await read(endpointsCommands, 'delete', 'e')).toEqual({ id: 'e', deleted: true });
+    expect(await read(endpointsCommands, 'delete', 'f')).toEqual({ id: 'f', deleted: true });
+  });
+
   it('refuse two scalers at once', async () => {
     const both = ['create', '--name', 'e', '--queue-delay', '4', '--per-worker', '2'];
     await expect(runVerb(endpointsCommands, both)).rejects.toThrow('exclude each other');

@@ -39,6 +39,15 @@ describe('millrace jobs submit', () => {
     expect(String(Buffer.from(submission?.input ?? []))).toBe('{"n":7}');
   });
 
+  it('sends a priority, a delay and an idempotency key', async () => {
+    const { platform, print } = await open();
+    const times = ['--priority', '7', '--delay', '60000', '--idempotency-key', 'order-1'];
+    const submit = vi.spyOn(platform.queue.submissions, 'submit');
+    const [first] = await print('submit', '--input', '{}', ...times);
+    expect(submit.mock.calls[0]?.[0]).toMatchObject({ policy: { priority: 7, delay: 60_000 } });
+    expect(await print('submit', '--input', '{}', ...times)).toEqual([first]);
+  });
+
   it.each([
     [['--input', '{}', '--input-file', 'a.json'], 'give one of --input JSON, --input-file FILE'],
     [[], 'give one of --input JSON, --input-file FILE and --each FILE'],
@@ -48,6 +57,7 @@ describe('millrace jobs submit', () => {
     [['--input', '[]'], '--input must be a JSON object'],
     [['--input', '{'], '--input is not JSON'],
     [['--input-file', '/nowhere/a.json'], '--input-file: /nowhere/a.json cannot be read'],
+    [['--input', '{}', '--priority', '10'], '--priority: must be a whole number from 0 to 9'],
     [['--input', '{}', '--ttl', '1'], '--ttl: must be a whole number from 10000 to'],
   ])('refuses %j', async (args, message) => {
     const submitted = runVerb(jobsCommands, ['submit', '--endpoint', ENDPOINT, ...args]);

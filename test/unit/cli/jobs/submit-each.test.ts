@@ -43,6 +43,15 @@ async function start() {
 const numbered = (count: number) => Array.from({ length: count }, (_, n) => JSON.stringify({ n }));
 
 describe('millrace jobs submit --each', () => {
+  it('submits no line twice with the same --idempotency-key', async () => {
+    const { submit } = await start();
+    const first = await submit(numbered(3), '--idempotency-key', 'import-1');
+    expect(first.lines).toHaveLength(3);
+    const again = await submit(numbered(4), '--idempotency-key', 'import-1');
+    expect(again.lines.slice(0, 3)).toEqual(first.lines);
+    expect(new Set(again.lines).size).toBe(4);
+  });
+
   it('submits one job for each line, and prints the IDs in the order of the lines', async () => {
     const { inputOf, platform, submit } = await start();
     const { exitCode, lines, notes } = await submit(numbered(250), '--ttl', '60000');

@@ -1,0 +1,57 @@
+// The question before a command deletes data.
+import { PassThrough } from 'node:stream';
+import { expect, it } from 'vitest';
+import { confirm } from '../../../src/cli/confirm.ts';
+
+function openTerminal({ isTTY = true }: { isTTY?: boolean } = {}) {
+  const input = Object.assign(new PassThrough(), { isTTY, setRawMode: () => input });
+  const output = Object.assign(new PassThrough(), { isTTY });
+  const printed = () => String(output.read() ?? '');
+  return { terminal: { input, output }, printed };
+}
+
+it.each(['y\n', 'yes\n', ' YES \n'])('takes %j for yes', async (answer) => {
+  const { printed, terminal } = openTerminal();
+  const asked = confirm('Delete endpoint echo?', { yes: false }, terminal);
+  terminal.input.write(answer);
+  await asked;
+  expect(printed()).toContain('Delete endpoint echo? [y/N] ');
+});
+
+it.each(['\n', 'n\n', 'yesterday\n'])('takes %j for no', async (answer) => {
+  const { terminal } = openTerminal();
+  const asked = confirm('Delete endpoint echo?', { yes: false }, terminal);
+  terminal.input.write(answer);
+  await expect(asked).rejects.toThrow('nothing was changed');
+});
+
+it('takes the end of the input for no', async () => {
+  const { terminal } = openTerminal();
+  const asked = confirm('Delete endpoint echo?', { yes: false }, terminal);
+  terminal.input.end();
+  await expect(asked).rejects.toThrow('nothing was changed');
+});
+
+it('Ctrl-C ends the command with the exit code of an interrupt', async () => {
+  const { terminal } = openTerminal();
+  const asked = confirm('Delete endpoint echo?', { yes: false }, terminal);
+  terminal.input.write('\u0003');
+  await expect(asked).rejects.toMatchObject({ exitCode: 130 });
+});
+
+it.each([
+  ['with --yes', { yes: true }, {}],
+  ['without a terminal', { yes: false }, { isTTY: false }],
+])('does not ask %s', async (_case, given, stream) => {
+  const { printed, terminal } = openTerminal(stream);
+  await confirm('Delete endpoint echo?', given, terminal);
+  expect(printed()).toBe('');
+});
+
+it('escapes control characters of a name', async () => {
+  const { printed, terminal } = openTerminal();
+  const asked = confirm('Delete endpoint a\u001b[2J?', { yes: false }, terminal);
+  terminal.input.write('y\n');
+  await asked;
+  expect(printed()).toContain(String.raw`a\u001b[2J?`);
+});
