@@ -184,7 +184,7 @@ function isPackage(id) {
   return /^[^./]/.test(id);
 }
 
-/** What a bundled package imports is bundled too, unless it is a dependency. */
+/** Packages that a bundled package imports are bundled too, unless they are dependencies of Millrace. */
 function isBundled(id, importer) {
   const isOf = (name) => id === name || id.startsWith(`${name}/`);
   if (!importer?.includes('/node_modules/')) return BUNDLED_PACKAGES.some(isOf);

@@ -18,7 +18,7 @@ import {
 
 const [FOLDER = 'docs/console'] = process.argv.slice(2);
 const isWhole = process.argv.length > 2;
-/** Those that the docs have: <page>-<size>-<theme>. */
+/** Pictures that the docs have: <page>-<size>-<theme>. */
 const PICTURES: ReadonlySet<string> = new Set([
   ...['overview', 'endpoint', 'playground', 'jobs', 'failed-jobs', 'job-output', 'workers'].map(
     (page) => `${page}-desktop-light`,

@@ -81,7 +81,7 @@ export function listNeeded(names: readonly string[], packages: Lock['packages'])
   return [...found].sort();
 }
 
-/** As Node finds a package: in the folder that needs it, or in one above. */
+/** Finds a package as Node does: in the folder that needs it, or in one above. */
 function locate(name: string, from: string, packages: Lock['packages']): string {
   for (let folder = from; ; folder = folder.slice(0, folder.lastIndexOf('node_modules/'))) {
     const path = join(folder, 'node_modules', name);

@@ -1,7 +1,7 @@
 // Packs Millrace as others install it: pack.ts FOLDER [NPM...]. Prints what `npm pack --json` prints. Packs the existing
 // build. The package differs from this folder: its package.json has no scripts, and its pages have no links to files that
 // stay here.
-// It imports no package: `millrace init` runs it in a checkout.
+// This script imports no package, because `millrace init` runs it in a checkout.
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -146,7 +146,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     rewriteUrl: ({ url = '/' }) => foldTarget(url),
     serverFactory: (listener) => {
       const listen: typeof listener = (request, response) => {
-        // Before all else: an answer that quotes a job's output or a pod's log never runs as a script of this origin.
+        // Set first, so that an answer with a job's output or a pod's log never runs as a script of this origin.
         for (const [name, value] of SAFE_HEADERS) response.setHeader(name, value);
         listener(request, response);
       };

@@ -31,7 +31,7 @@ export interface OverviewsOptions {
   readFailed: ReadFailed;
 }
 
-/** Lists failed jobs, whichever nodes serve the endpoints. `unreachable`: those of which nobody knows. */
+/** Lists failed jobs, whichever nodes serve the endpoints. `unreachable`: endpoints whose node did not answer. */
 export type ReadFailed = (
   endpointIds: readonly string[],
   listing: FailedListing,
@@ -63,7 +63,7 @@ export class Overviews {
       .slice(0, MAX_ENDPOINTS);
   }
 
-  /** Of the same endpoints, or of one of them. @throws ProblemError `forbidden`, `not_found` */
+  /** Failed jobs of the same endpoints, or of one of them. @throws ProblemError `forbidden`, `not_found` */
   async listFailed(
     holder: KeyHolder,
     { endpoint, ...listing }: FailedListing & { endpoint?: string | undefined },

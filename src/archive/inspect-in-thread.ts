@@ -1,4 +1,4 @@
-// Checks an archive in a thread of its own: a small one may take seconds, which the event loop must not lose.
+// Checks an archive in a thread of its own, because even a small one may take seconds and would block the event loop.
 import { once } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -14,7 +14,7 @@ const LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16 };
 
 /** @throws ArchiveError, or the error that ended the thread */
 export async function inspectInThread(archive: Uint8Array, entry: string): Promise<ArchiveSummary> {
-  // A copy: what is transferred is lost here.
+  // Transfers a copy, because this thread loses a transferred buffer.
   const copy = new Uint8Array(archive);
   const workerData: Inspected = { archive: copy, entry };
   const own = { execArgv: [], env: {}, resourceLimits: LIMITS };

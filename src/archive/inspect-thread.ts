@@ -1,18 +1,18 @@
-// Entry of a thread that checks one archive and says what is in it.
+// Entry of a thread that checks one archive and lists its contents.
 import { parentPort, workerData } from 'node:worker_threads';
 import { ArchiveError } from './archive-error.ts';
 import { inspectArchive } from './unpack.ts';
 
 export interface Inspected {
   archive: Uint8Array;
-  /** A path. */
+  /** Path of the file to look for. */
   entry: string;
 }
 
 export interface ArchiveSummary {
   files: number;
   unpackedBytes: number;
-  /** Whether the entry is one of the files. */
+  /** The archive contains the entry. */
   hasEntry: boolean;
 }
 

@@ -13,7 +13,7 @@ import { ByteReader } from './byte-reader.ts';
 const BLOCK_BYTES = 512;
 /** Records before a file, such as its long path. Those of macOS have attributes of a few KB. */
 const MAX_RECORD_BYTES = 64 * 1024;
-/** Before one file: its attributes, its long path, and a comment. */
+/** Maximum number of records before one file: its attributes, its long path, and a comment. */
 const MAX_RECORDS = 8;
 /** Bytes of headers, records and padding of all files together. */
 const MAX_OVERHEAD_BYTES = 64 * 1024 * 1024;

@@ -1,4 +1,4 @@
-// Reads path aliases, which Node does not know: `paths` and `baseUrl` of tsconfig.json, and of those that it extends.
+// Reads path aliases, which Node does not know: `paths` and `baseUrl` of a tsconfig.json and of the files that it extends.
 import { readFileSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, extname, join, resolve } from 'node:path';
@@ -9,19 +9,19 @@ const MAX_DEPTH = 10;
 const MAX_CONFIG_BYTES = 1_048_576;
 
 export interface AliasRules {
-  /** The tsconfig.json itself. */
+  /** Path of the tsconfig.json. */
   readonly config: string;
-  /** It, and those that it extends or refers to. */
+  /** The tsconfig.json, and the files that it extends or refers to. */
   readonly files: readonly string[];
-  /** Absolute, may have a `*`; by pattern. */
+  /** Absolute targets by pattern; they may contain a `*`. */
   readonly paths: Readonly<Record<string, readonly string[]>>;
-  /** Absolute. */
+  /** Absolute path. */
   readonly baseUrl: string | undefined;
 }
 
 const rulesOfFolders = new Map<string, AliasRules | undefined>();
 
-/** Those of the nearest tsconfig.json in the folder or above; undefined if it has none. */
+/** Reads the rules of the nearest tsconfig.json in the folder or above; undefined if it has none. */
 export function readAliasRules(folder: string): AliasRules | undefined {
   if (!rulesOfFolders.has(folder)) rulesOfFolders.set(folder, findRules(folder));
   return rulesOfFolders.get(folder);
@@ -41,7 +41,7 @@ function findRules(folder: string): AliasRules | undefined {
 
 type Rules = Omit<AliasRules, 'config'>;
 
-/** Undefined if the file does not exist or is not JSON. `configFolder` is that of the tsconfig.json that was found first. */
+/** Returns undefined if the file does not exist or is not JSON. `configFolder`: folder of the nearest tsconfig.json. */
 function readRules(file: string, configFolder: string, depth: number): Rules | undefined {
   const config = depth > 0 ? readConfig(file) : undefined;
   if (!config) return undefined;
@@ -97,7 +97,7 @@ function findBase(name: string, file: string): string | undefined {
   return undefined;
 }
 
-/** A string, or a comment; a string, or a comma before a bracket. */
+/** Both match strings too, so that a comment or comma within a string stays. */
 const COMMENTS = /("(?:\\.|[^"\\])*")|\/\/[^\n]*|\/\*[\s\S]*?\*\//g;
 const TRAILING_COMMAS = /("(?:\\.|[^"\\])*")|,(?=\s*[}\]])/g;
 

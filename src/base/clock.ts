@@ -1,6 +1,6 @@
 // Clocks that are passed as arguments: the machine's clock, and one that a test drives.
 
-/** As they were when this module was loaded: a test's fake timers, which stand still, must not stop the harness. */
+/** The timers from before a test replaces them: fake timers must not stop the harness. */
 export const { clearInterval, clearTimeout, setImmediate, setInterval, setTimeout } = globalThis;
 export const { now: wallTime } = Date;
 

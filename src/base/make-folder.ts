@@ -16,7 +16,7 @@ export function makeFolder(path: string, mode: number): void {
 const OTHERS_WRITE = 0o022;
 
 /**
- * Creates a folder that only this user can change, where other users can create one of the same name.
+ * Creates a folder that only this user can change, in a place where other users may have created one of the same name.
  * @throws Error if another user owns it or can write to it
  */
 export function makeOwnFolder(path: string): void {

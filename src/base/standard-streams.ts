@@ -1,5 +1,5 @@
-// Standard output and standard error of a process that goes on when they take nothing: their reader has
-// gone, or their disk is full.
+// Writes to standard output and standard error, and keeps the process running when a write fails: the reader has
+// gone, or the disk is full.
 import { writeSync } from 'node:fs';
 
 const STREAMS = ['stdout', 'stderr'] as const;
@@ -23,7 +23,7 @@ const STDERR = 2;
 const MAX_WAITING_BYTES = 1_048_576;
 const RETRY_MS = 100;
 
-/** Writes log lines to standard error. Lines that it does not take at the moment wait, up to a bound. */
+/** Writes log lines to standard error. Lines wait, up to a bound, while it accepts none. */
 export class StandardErrorLines {
   #waiting: Buffer[] = [];
   #waitingBytes = 0;

@@ -13,7 +13,7 @@ export const EXIT = {
   refused: EXIT_REFUSED,
   timedOut: 124,
   interrupted: 130,
-  /** As a shell shows the end by SIGPIPE: the reader of standard output has gone, as `head` does. */
+  /** The reader of standard output has gone, such as `head`. Shells show the same code for SIGPIPE. */
   noReader: 141,
 } as const;
 

@@ -5,9 +5,9 @@ import { readFileSync } from 'node:fs';
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
 const MAX_DEPTH = 8;
-/** An example of more elements or characters is left to a person. */
+/** Schemas that require more elements or characters get no example. */
 const MAX_LENGTH = 100;
-/** More parts make no command that a person pastes. */
+/** An example with more parts is too long to paste. */
 const MAX_PARTS = 200;
 
 const FORMATS: Readonly<Record<string, string>> = {
@@ -62,7 +62,7 @@ function parseObject(text: string): object | undefined {
   }
 }
 
-/** Makes an input with the required members only. No text is made for a `pattern`. */
+/** Makes an input with the required members only. A `pattern` gets no text. */
 export function composeExample(root: JsonSchema): object {
   const made = compose({ root, left: MAX_PARTS }, root, 0);
   return isObject(made) ? made : {};

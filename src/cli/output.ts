@@ -7,7 +7,7 @@ import { EXIT } from './command.ts';
 let isWatched = false;
 let onFailed = endCommand;
 
-/** Call it before the first output. What standard error does not take is lost. */
+/** Call it before the first output. Text that standard error does not accept is lost. */
 export function watchOutput(): void {
   if (isWatched) return;
   isWatched = true;
@@ -16,7 +16,7 @@ export function watchOutput(): void {
   });
 }
 
-/** The command goes on when standard output fails, because its work is not what it prints. */
+/** The command continues when standard output fails, because its purpose is not the output. */
 export function outliveOutput(then: (error: NodeJS.ErrnoException) => void = () => {}): void {
   onFailed = then;
 }

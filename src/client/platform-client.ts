@@ -26,7 +26,7 @@ import { connectSession, type SessionClient } from './session.ts';
 type PlainName = Exclude<ResourceName, 'pods' | 'endpoints' | 'budgets'>;
 type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
 
-/** Which failed jobs are listed. */
+/** Filter of failed jobs. */
 export interface FailedJobsOptions {
   /** ID or name. Default: all endpoints for whose jobs the key has `jobs:read`. */
   endpoint?: string | undefined;

@@ -31,7 +31,6 @@ import type { VolumeUsers } from './volumes/volume-uses.ts';
 export interface ServedResource {
   resource: Resource;
   service: NamedRecords & UseSource;
-  /** For the holder of a key. */
   verbs: CallerResources<unknown, unknown>;
 }
 
@@ -95,7 +94,7 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
   };
 }
 
-/** The verbs take what the description's schemas give. */
+/** The verbs accept the parsed output of the description's schemas. */
 function serve<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
   service: NamedRecords & UseSource,

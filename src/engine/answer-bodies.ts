@@ -1,7 +1,7 @@
 // Reads the bodies of an engine's answers, within bounds.
 
 const MAX_BYTES = 256 * 1_048_576;
-/** Of an answer that is an error; the rest is not read. */
+/** Bytes that are read of an error; the rest is ignored. */
 const MAX_ERROR_BYTES = 65_536;
 
 /** @throws Error if the body is too large */

@@ -1,5 +1,5 @@
-// Recognises two kinds of errors of devices, such as GPUs, by the texts of CUDA, ROCm and the frameworks on them: the
-// device is out of memory, or the process has lost its context on the device and must be replaced.
+// Recognizes two kinds of device errors by the texts of CUDA, ROCm and their frameworks: the device is out of memory,
+// or the process has lost its device context and must be replaced.
 import { type RetryAdvice, retryAdvice } from './retry-errors.ts';
 import { describeThrown } from './thrown.ts';
 
@@ -17,7 +17,7 @@ const MEMORY_TEXTS: readonly RegExp[] = [
   /\bOOM when allocating tensor\b|\bRESOURCE_EXHAUSTED: Out of memory\b/i,
 ];
 
-/** After these, every later call of the process to the device fails. */
+/** Errors after which every device call of the process fails. */
 const CONTEXT_TEXTS: readonly RegExp[] = [
   // PyTorch: "CUDA error: device-side assert triggered"; ONNX Runtime: "CUDA failure 700: an illegal memory access …".
   /\b(?:CUDA|HIP|ROCm)\b[^\n]{0,80}?\b(?:device-side assert|an illegal memory access|an illegal instruction|unspecified launch failure|hardware stack error|misaligned address|operation not supported on global\/shared address space|invalid program counter|uncorrectable (?:ECC|NVLink) error|the launch timed out and was terminated|context is destroyed|invalid access of peer GPU memory)/i,
@@ -35,12 +35,12 @@ const ENDS_PROCESS: ReadonlySet<RetryAdvice['kind']> = new Set([
   'released',
 ]);
 
-/** More of a text is not read. */
+/** Characters that are read of a text. */
 const MAX_CHARS = 65_536;
 /** Errors of one thrown value that are read: itself, its causes, and the errors of an AggregateError. */
 const MAX_ERRORS = 16;
 
-/** Whether the device had too little memory. Never throws, whatever was thrown. */
+/** The error says that the device had too little memory. Never throws. */
 export function isDeviceMemoryError(thrown: unknown): boolean {
   const { message, stack = '', type = '' } = describeThrown(thrown);
   const text = `${type}: ${message}\n${stack}`;
@@ -51,8 +51,8 @@ export function isDeviceMemoryError(thrown: unknown): boolean {
 }
 
 /**
- * The words that say that a process has lost its context on a device; undefined without such words. A line that quotes
- * them does not count: they may come from a job's input.
+ * Returns the words that show a lost device context, or undefined. Quoted words do not count, because they may come
+ * from a job's input.
  */
 export function findContextLoss(text: string): string | undefined {
   for (const line of text.slice(0, MAX_CHARS).split('\n')) {
@@ -64,7 +64,7 @@ export function findContextLoss(text: string): string | undefined {
   return undefined;
 }
 
-/** Whether a quotation is open after these words. */
+/** A quotation is open at the end of the text. */
 function isQuoted(before: string): boolean {
   const isOdd = (mark: string) => before.split(mark).length % 2 === 0;
   return isOdd('"') || isOdd('`') || /(?:'|“[^”]*|«[^»]*)$/.test(before);
@@ -72,11 +72,11 @@ function isQuoted(before: string): boolean {
 
 export interface ContextLoss {
   words: string;
-  /** It was the context of a process of the handler that has ended since. */
+  /** The context belonged to a model process that has ended since. */
   isReplaced: boolean;
 }
 
-/** Looks at the error, its causes and the errors of an AggregateError. Never throws, whatever was thrown. */
+/** Checks the error, its causes and the errors of an AggregateError. Never throws. */
 export function judgeContextLoss(thrown: unknown): ContextLoss | undefined {
   let words: string | undefined;
   let isReplaced = false;

@@ -9,7 +9,7 @@ const MAX_MESSAGE_CHARS = 8_000;
 const MAX_STACK_CHARS = 32_000;
 /** Errors within an error, at any depth: causes, and the errors of an AggregateError or a SuppressedError. */
 const MAX_INNER = 16;
-/** Of these errors, the message names only the first. */
+/** Errors whose messages the combined message contains. */
 const MAX_NAMED = 3;
 const MAX_NAMED_CHARS = 500;
 

@@ -29,9 +29,9 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   queue: Queues;
   keys: Keys;
   sessions: Sessions;
-  /** Default: of the endpoints that `queue` serves. */
+  /** Default: reads the endpoints that `queue` serves. */
   readActivity?: ReadActivity | undefined;
-  /** Default: of the endpoints that `queue` serves. */
+  /** Default: reads the endpoints that `queue` serves. */
   readFailed?: ReadFailed | undefined;
   /** What a user uses of the quotas. Default: counted here. */
   readUse?: ((userId: string) => Promise<UseCounts>) | undefined;

@@ -30,7 +30,7 @@ export interface CallOptions {
   /** Lets the child send this many more bytes of items. */
   grant: (bytes: number) => void;
   windowBytes: number;
-  /** Whether the input has these words: an error may quote them. */
+  /** The input contains these words, so an error may quote them. */
   quotes: (words: string) => boolean;
 }
 
@@ -169,7 +169,7 @@ export interface LostContext {
 export class RunningCalls {
   readonly #calls = new Map<number, RunningCall>();
   #completed = 0;
-  /** Since the last result, a line on standard error has said that the context is lost. */
+  /** Words of a line on standard error, since the last result, that show a lost context. */
   #printedLoss: string | undefined;
   #lastFailed: number | undefined;
 
@@ -281,11 +281,11 @@ type EndMessage = Extract<FromChild, { type: 'error' | 'cancelled' | 'result' }>
 
 interface FoundError {
   error: ChildError;
-  /** That it is due to a lost context. */
+  /** Words that show a lost context. */
   words: string | undefined;
 }
 
-/** The error of a message: its own, or that of an input of a batch if it is due to a lost context. */
+/** The error of a message, or of an input of a batch if that input lost the context. */
 function findError(message: EndMessage, { quotes, wants }: RunningCall): FoundError | undefined {
   const judge = (error: ChildError): FoundError => {
     const { message: text, stack = '', type } = error;

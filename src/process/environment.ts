@@ -9,7 +9,7 @@ export const FRAME_DESCRIPTOR = 3;
 /** Folder of millrace_model.py, last in the module search path: a copy of the author's own wins. */
 const LIBRARY = fileURLToPath(new URL('./python', import.meta.url));
 
-/** `millrace deploy --python` chooses the interpreter for all that is started by the name alone. */
+/** Set by `millrace deploy --python`: the interpreter for commands without a path. */
 export function choosePython(command: string): string {
   // biome-ignore lint/style/noProcessEnv: the environment that handlers see.
   return /^python3?$/.test(command) ? process.env['MILLRACE_PYTHON'] || command : command;

@@ -213,7 +213,7 @@ class KeptModelProcess implements ModelProcess {
     }
   }
 
-  /** The wait for the next child is not the time of the job. */
+  /** The wait for the next child does not count as time of the job. */
   async #acquireLater(options: ModelCallOptions): Promise<KeptChild> {
     const endHold = beginHold(options);
     const since = performance.now();

@@ -36,7 +36,7 @@ const READ_AT_ONCE = 50;
 interface Source {
   endpointId: string;
   kind: (typeof KINDS)[number];
-  /** Those that are read and not on the page. */
+  /** Jobs that are read and not yet on the page. */
   jobs: StoredJob[];
   /** Jobs with lower positions may follow; undefined: none do. */
   next: number | undefined;
@@ -55,7 +55,7 @@ export async function listFailed(
   let scanned = 0;
   const fill = async (some: readonly Source[], most: number) => {
     const scan = Math.min(SCANNED_AT_ONCE, Math.ceil(MAX_SCANNED / some.length));
-    // Other operations take turns with these.
+    // Other operations run between these reads.
     for (let at = 0; at < some.length; at += READ_AT_ONCE) {
       const slice = some.slice(at, at + READ_AT_ONCE);
       await store.read(function* (tx) {
@@ -94,7 +94,7 @@ function findNewest(sources: readonly Source[]): Source | undefined {
   return newest;
 }
 
-/** The highest position that its next job can have. */
+/** Highest possible position of its next job. */
 function topOf({ jobs, next = 0 }: Source): number {
   return jobs[0]?.position ?? next - 1;
 }
@@ -124,9 +124,9 @@ function* readOn(tx: Reader, source: Source, read: SourceRead): Step<void> {
   }
 }
 
-/** One page from those of several queues or nodes. */
+/** Merges the pages of several queues or nodes into one. */
 export function mergeFailed(pages: readonly FailedPage[], limit: number): FailedPage {
-  // Below it, a page that is not the last one of its queue may lack jobs.
+  // Below this position, a page with a `next` may lack jobs.
   const floor = Math.max(0, ...pages.map(({ next = 0 }) => next));
   const all = pages
     .flatMap(({ jobs }) => jobs)

@@ -4,7 +4,7 @@ import type { JobSummary } from '../wire/job/job.ts';
 
 /** Largest page of a list with previews. */
 export const MAX_PREVIEWED = 100;
-/** Larger inputs have no preview, bytes: a page of them must not cost what its jobs cost. */
+/** Larger inputs have no preview, bytes: a page must cost less than its jobs. */
 const MAX_INPUT_BYTES = 16_384;
 const MESSAGE_CHARACTERS = 500;
 const INPUT_CHARACTERS = 300;
@@ -13,7 +13,7 @@ const READ_AT_ONCE = 25;
 
 type Shown = Pick<JobSummary, 'error' | 'inputPreview' | 'inputBytes'>;
 
-/** In the order of the jobs; nothing of a job that is gone. */
+/** Previews in the order of the jobs; none for a job that is gone. */
 export async function describePreviews(store: Store, jobs: readonly JobKey[]): Promise<Shown[]> {
   const shown: Shown[] = [];
   for (let at = 0; at < jobs.length; at += READ_AT_ONCE) {

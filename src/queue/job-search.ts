@@ -18,7 +18,7 @@ export interface JobListing extends JobFilter {
   until?: number | undefined;
   before: number | undefined;
   limit: number;
-  /** With the starts of inputs and errors. */
+  /** Include the starts of inputs and errors. */
   hasPreviews?: boolean | undefined;
 }
 

@@ -160,11 +160,11 @@ export interface JobSearch extends JobListing, JobFilter {
   scan: number;
 }
 
-/** What a list shows of a job besides its columns. */
+/** Data of a job that a list shows besides its columns. */
 export interface JobPreview {
   /** Null without one, and if it is too large to be read for a list. */
   error: Pick<AttemptError, 'code' | 'message'> | null;
-  /** Its size if it is larger than the caller wants. */
+  /** The input, or its size in bytes if it is larger than the caller wants. */
   input: Uint8Array | number;
 }
 
@@ -266,7 +266,7 @@ export interface Reader {
     key: JobKey,
     index: number,
   ): Step<Uint8Array | undefined>;
-  /** Undefined if the job is gone. */
+  /** Returns undefined if the job is gone. */
   jobPreview(key: JobKey, maxInputBytes: number): Step<JobPreview | undefined>;
   /** The payload of the job, if it is in a file. */
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined>;

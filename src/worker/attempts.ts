@@ -96,7 +96,7 @@ export class Attempts {
     return this.#mustRecycle;
   }
 
-  /** The words that say that this process has lost its context on a device. */
+  /** Words of the error that show a lost device context. */
   get contextLoss(): string | undefined {
     return this.#contextLoss;
   }
@@ -308,7 +308,7 @@ export class Attempts {
     }
   }
 
-  /** After the loss of the context, no other attempt can end well here: each returns to the queue, and its slot is free. */
+  /** After the loss of the context, every other attempt returns to the queue, and its slot is free. */
   #conclude(attempt: Attempt, reported: ExecutionEnd): void {
     const isLater = this.#contextLoss !== undefined;
     const end = isLater ? endWithoutContext(reported) : readContextLoss(reported, attempt.lease);

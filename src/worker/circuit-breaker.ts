@@ -1,5 +1,5 @@
-// Notices that a worker fails job after job with the same error, so that it does not empty the queue. The decisions are pure
-// functions: the caller passes the time.
+// Circuit breaker: slows a worker down that fails job after job with the same error, so that it does not fail the whole
+// queue. The decisions are pure functions: the caller passes the time.
 import { backoffMs } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -50,7 +50,7 @@ export interface BreakerOptions {
 export const CLOSED: BreakerState = { name: 'closed', hasCompleted: false, kind: '', jobs: [] };
 const COMPLETED: BreakerState = { ...CLOSED, hasCompleted: true };
 
-/** Before the first completed attempt, this many times the failures are needed: the handler may always fail. */
+/** Before the first completed attempt, the breaker opens after this multiple of `failures`: the handler itself may be faulty. */
 const UNPROVEN = 4;
 const WAITS = { baseMs: 500, maxMs: 15_000, jitter: 0 };
 /** Failed probes after which a new process replaces the worker process; then after twice as many, and so on. */
@@ -58,8 +58,8 @@ const FIRST_REPLACEMENT = 3;
 const MAX_ERROR_CHARS = 300;
 
 /**
- * Only failures that could be the worker's fault count. An error that says that no attempt can succeed is the job's, as
- * is an input that the schema refuses. The client sets the timeout, and a stopped or released attempt has not failed.
+ * Counts only failures that may be the worker's fault. Not counted: errors that no retry can help and refused inputs (the
+ * job's fault), timeouts (the client sets them), and attempts that were stopped or released (they did not fail).
  */
 export function nextBreakerState(
   state: BreakerState,
@@ -92,13 +92,13 @@ export function nextBreakerState(
   return { name: 'open', error: describe(error), probes: 0, until, probe: undefined };
 }
 
-/** How many more jobs the worker may take now. */
+/** Number of jobs that the worker may take now. */
 export function limitTakes(state: BreakerState, active: number, now: number): number {
   if (state.name === 'closed') return Number.POSITIVE_INFINITY;
   return active === 0 && now >= state.until ? 1 : 0;
 }
 
-/** Whether the last failed probe asks for a new process. */
+/** The last failed probe requires a new process. */
 export function wantsNewProcess(before: BreakerState, after: BreakerState): boolean {
   if (before.name !== 'open' || after.name !== 'open') return false;
   const { probes } = after;
@@ -126,7 +126,7 @@ export interface CircuitBreakerOptions {
   clock: Clock;
   log: Log;
   failures: number;
-  /** Of the process before. */
+  /** State from the previous process. */
   state: BreakerState | undefined;
   onChange: (state: BreakerState) => void;
   /** Called when taking may resume. */
@@ -150,7 +150,7 @@ export class CircuitBreaker {
     this.#awaitRelief();
   }
 
-  /** Undefined while the breaker is closed. */
+  /** The error while the breaker is open. */
   get sameError(): string | undefined {
     return this.#state.name === 'open' ? this.#state.error : undefined;
   }
@@ -160,7 +160,7 @@ export class CircuitBreaker {
     return error && `job after job failed with the same error, taking one at a time: ${error}`;
   }
 
-  /** How many more jobs the worker may take now, if `active` attempts run. */
+  /** Number of jobs that the worker may take while `active` attempts run. */
   limitTakes(active: number): number {
     return limitTakes(this.#state, active, this.#options.clock.now());
   }
@@ -206,7 +206,7 @@ export class CircuitBreaker {
   }
 }
 
-/** The process of the probe may have ended. */
+/** The process that ran the probe may have ended. */
 function forgetProbe(state: BreakerState): BreakerState {
   return state.name === 'open' ? { ...state, probe: undefined } : state;
 }

@@ -59,7 +59,7 @@ export const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
   output: undefined,
 };
 
-/** The handler's own fault, and no consequence of a lost context on a device. */
+/** The failure is the handler's own, not a consequence of a lost device context. */
 const OWN_FAULT: ReadonlySet<ErrorCode> = new Set([
   'input_invalid',
   'output_invalid',

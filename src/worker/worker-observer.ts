@@ -14,7 +14,7 @@ export interface WorkerObserver {
   chunksYielded(lease: Lease, message: ChunkMessage): void;
   /** Also for attempts that never began. The outcome is not delivered yet. */
   attemptEnded(lease: Lease, outcome: Outcome, usage: AttemptUsage | undefined): void;
-  /** What the worker knows of its failures, for the process after it. */
+  /** Breaker state, for the next process. */
   breakerChanged(state: BreakerState): void;
   /** A batch of a batch handler has started or failed. */
   batchChanged(event: BatchEvent): void;

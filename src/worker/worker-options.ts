@@ -73,7 +73,7 @@ export interface WorkerOptions {
    * then replaced. 0: never. Default 0.
    */
   breakAfter?: number;
-  /** What the process before this one knew of its failures. Default: nothing. */
+  /** Breaker state of the previous process. Default: closed. */
   breakerState?: BreakerState | undefined;
   /** Level of the log line of a failed attempt. Default `warn`. */
   failureLevel?: 'debug' | 'warn';

@@ -31,7 +31,7 @@ export function Copy({ label = 'Copy', text }: { text: string; label?: string })
   );
 }
 
-/** Of a generated ID, its end is shown: IDs that were made in one second begin alike. */
+/** A generated ID. The page shows its end, because IDs from the same second begin alike. */
 const GENERATED = /[\da-f]{8}(?:-[\da-f]{4}){3}-([\da-f]{12})$/;
 
 export function Id({ href, id }: { id: string; href?: string }) {

@@ -11,9 +11,9 @@ export interface Crumb {
 
 interface PageHeadProps {
   title: string;
-  /** Of the browser's tab, before the title. */
+  /** Prefix of the browser tab's title. */
   tab?: string | undefined;
-  /** Under its name, which is the title. */
+  /** ID, shown below the title. */
   id?: string | undefined;
   crumbs?: readonly Crumb[];
   /** Behind the title: a state. */

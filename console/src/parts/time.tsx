@@ -28,7 +28,7 @@ export function Time({ as = 'ago', at }: { at: number | string; as?: 'ago' | 'cl
   );
 }
 
-/** A time that goes on since the platform said it. */
+/** A duration that keeps growing after the platform reported it. */
 export function Elapsed({ isRunning, ms }: { ms: number; isRunning: boolean }) {
   const said = useRef({ ms, at: Date.now() });
   if (said.current.ms !== ms) said.current = { ms, at: Date.now() };
@@ -36,7 +36,7 @@ export function Elapsed({ isRunning, ms }: { ms: number; isRunning: boolean }) {
   return <>{sayDuration(isRunning ? ms + now - said.current.at : ms)}</>;
 }
 
-/** Draws again so often; null: never. */
+/** Renders again every `everyMs`; null: never. */
 function useNow(everyMs: number | null): number {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {

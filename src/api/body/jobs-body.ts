@@ -29,7 +29,7 @@ import { hashJson } from './request-hash.ts';
 
 /** One job of the body. Its `input` is a view into the body. */
 export interface JobBody extends SubmissionBody<RunRequest> {
-  /** As if the job were the body of `run`; undefined without an idempotency key. */
+  /** Same as for a `run` with this job as its body; undefined without an idempotency key. */
   requestHash: string | undefined;
 }
 

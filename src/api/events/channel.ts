@@ -36,7 +36,6 @@ export interface ChannelOptions {
   read: () => Promise<object>;
   /** Is woken when the data may have changed; undefined: only time tells. */
   watch: () => Waiter | undefined;
-  /** What its reads cost the user. */
   bytes: TopicBytes;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
@@ -49,7 +48,7 @@ export class Channel {
   #left = new AbortController();
   #running: Promise<void> | undefined;
   #last: Snapshot | undefined;
-  /** What the last snapshot was made from, without what differs each time. */
+  /** Version of the data of the last snapshot, without members that change with each read. */
   #version: string | undefined;
 
   constructor(options: ChannelOptions) {
@@ -156,7 +155,7 @@ export function composeProblem(problem: ProblemError, isFinal: boolean): Snapsho
   return { event: 'problem', bytes: Buffer.from(`${json.slice(1)}\n\n`), isFinal };
 }
 
-/** What comes before the bytes of a snapshot. JSON of the platform has no line breaks. */
+/** The start of an event, before the bytes of its snapshot. JSON of the platform has no line breaks. */
 export function composeStart({ name }: Topic, { event }: Snapshot): string {
   return `event: ${event}\ndata: {"topic":${JSON.stringify(name)},`;
 }

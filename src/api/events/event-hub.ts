@@ -172,7 +172,7 @@ function nameChannel(holder: KeyHolder, { endpoint, id, kind }: Topic): string {
   return JSON.stringify([kind, endpoint, id, holder.userId, seen, changes]);
 }
 
-/** Who may change a record may see more of it. */
+/** Holders of these scopes see more of a record, such as the values of variables. */
 const CHANGES: readonly Scope[] = ['endpoints:write', 'pods:write'];
 
 /** Grants of the jobs that an overview shows. */

@@ -3,7 +3,7 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS } from '../../wire/routes/event-topics.ts';
 
-/** Of a topic that was not read before. */
+/** Assumed size of a topic before its first read. */
 const FIRST_BYTES = 262_144;
 const RETRY_MS = 5_000;
 
@@ -19,12 +19,11 @@ export class UserReads {
     this.#freeAt = clock.now();
   }
 
-  /** For one topic. */
   open(): TopicBytes {
     return new TopicBytes(this);
   }
 
-  /** Resolves when so many bytes may be read. */
+  /** Reserves bytes; resolves when the user may read them. */
   async wait(bytes: number, ended: AbortSignal): Promise<void> {
     const { userBurstBytes, userBytesPerSecond } = EVENT_LIMITS;
     const now = this.#clock.now();
@@ -34,7 +33,7 @@ export class UserReads {
     if (this.#free < 0) await sleep(this.#clock, (-this.#free / userBytesPerSecond) * 1_000, ended);
   }
 
-  /** So many bytes were read besides those that were expected. */
+  /** Corrects a reservation by the difference to the bytes that were read. */
   spend(bytes: number): void {
     this.#free -= bytes;
   }
@@ -49,7 +48,7 @@ export class UserReads {
   }
 }
 
-/** What the reads of one topic cost its user. */
+/** Counts the bytes of one topic for its user. */
 export class TopicBytes {
   readonly #reads: UserReads;
   #expected = FIRST_BYTES;

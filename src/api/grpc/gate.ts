@@ -87,7 +87,7 @@ export class GrpcGate {
         const lane = this.#laneOf(stream, headers);
         const waiting = this.#waiting[lane.group];
         if (!waiting?.add(lane.owner)) {
-          // An answer would cost more than what it refuses. Clients read this code as UNAVAILABLE.
+          // A full answer would cost more than the call that it refuses. Clients read this code as UNAVAILABLE.
           stream.close(constants.NGHTTP2_REFUSED_STREAM);
           return;
         }

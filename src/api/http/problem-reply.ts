@@ -204,7 +204,7 @@ export function endWithProblem(
   );
 }
 
-/** Of every answer: browsers take it for what its Content-Type says, and show it to pages of this origin alone. */
+/** Headers of every answer: browsers trust its Content-Type, and show it only to pages of this origin. */
 export const SAFE_HEADERS = [
   ['X-Content-Type-Options', 'nosniff'],
   ['Cross-Origin-Resource-Policy', 'same-origin'],

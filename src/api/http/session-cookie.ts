@@ -8,7 +8,7 @@ import type { ClientOrigin } from '../origin/client-origin.ts';
 import { OWN_PATHS } from './query-check.ts';
 
 const SESSION_COOKIE = 'millrace_session';
-/** Over TLS: browsers then accept it from this host alone, not from a page of a related one. */
+/** Name over TLS: browsers accept such a cookie only from this host, not from a related one. */
 const SECURE_COOKIE = `__Host-${SESSION_COOKIE}`;
 
 /** Signs of the site from which a browser sends a request. */
@@ -35,13 +35,13 @@ function acceptsSessions(route = ''): boolean {
   return OWN_PATHS.test(route);
 }
 
-/** Undefined without a session's cookie, or with several: a page of a related site may have added one. */
+/** Returns undefined without a session's cookie, or with several: a page of a related site may have added one. */
 export function readSessionToken({ raw, server }: Origins): string | undefined {
   const { cookie } = raw.headers;
   return cookie === undefined ? undefined : readToken(cookie, server.origins.ofRequest(raw));
 }
 
-/** As `readSessionToken`, of the value of the header. */
+/** Reads the token from the value of the Cookie header. */
 export function readToken(
   cookie: string,
   { isSecure }: Pick<ClientOrigin, 'isSecure'>,

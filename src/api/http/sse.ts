@@ -13,7 +13,7 @@ import type { FlowRequest, Loaded } from '../limits/flows.ts';
 import { countBytes } from '../stream-answers.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
 
-/** With the charset, because clients such as python-requests assume Latin-1 without it. */
+/** Names the charset, because clients such as python-requests otherwise assume Latin-1. */
 export const EVENTS_MEDIA_TYPE = 'text/event-stream; charset=utf-8';
 
 /** A comment is sent after this time without a chunk, because proxies close silent connections. */

@@ -121,7 +121,7 @@ export class Connections {
     return true;
   }
 
-  /** Of the connection's user; without a valid key, of its address. */
+  /** Lane of the connection's user, or of its address if it has shown no valid key. */
   laneOf(socket: Socket): Lane {
     const { address, userId } = this.#find(socket) ?? {};
     if (userId !== undefined) return { group: 'users', owner: userId };

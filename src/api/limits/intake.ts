@@ -66,7 +66,7 @@ export class Intake {
   attach(socket: Socket): void {
     const [parse] = socket.listeners('data');
     if (!parse || socket.destroyed) return;
-    // With them, a paused socket reads nothing more. Node removes them when the data has another reader.
+    // These listeners make a paused socket read nothing. Node removes them when the data gets another reader.
     const flow = ['pause', 'resume'].map((event) => ({ event, were: socket.listeners(event) }));
     const read = (bytes: Buffer) => this.#read(reading, bytes);
     const reading: Reading = {
@@ -152,7 +152,7 @@ export class Intake {
     }
   }
 
-  /** Whether the next request must not be parsed yet. The body of one that is served goes on. */
+  /** The next request must not be parsed yet. The body of a request that is served still is. */
   #isFull({ isWaiting, last, socket, unanswered }: Reading): boolean {
     const { bounds, connections } = this.#options;
     if (isWaiting) return true;
@@ -189,7 +189,7 @@ export class Intake {
 }
 
 /**
- * How many bytes may be parsed at once: with at most one end of a head in them, hence at most one new request.
+ * Number of bytes that may be parsed at once: they contain the end of at most one head, so at most one new request.
  * `headEnd`: where it is.
  */
 function findPiece(bytes: Buffer, bodyLeft: number): { length: number; headEnd: number } {

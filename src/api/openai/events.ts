@@ -5,7 +5,7 @@ import { describeError, FailedStream, findError, type OpenAiError } from './erro
 
 export const DONE_EVENT = 'data: [DONE]\n\n';
 
-/** Of a line that is kept until its end arrives: as large as a chunk may be. */
+/** Longest line that is kept until its end arrives; a chunk can be as large. */
 const MAX_LINE_CHARS = 1_048_576;
 
 const DONE = /^data:\s*\[DONE\]\s*$/;
@@ -24,7 +24,7 @@ export interface Events {
   isDone: boolean;
 }
 
-/** Of one attempt: a line may begin in one chunk and end in another. */
+/** Encodes the chunks of one attempt. A line may begin in one chunk and end in another. */
 export class EventEncoder {
   /** The pieces of the line that has not ended yet. */
   #line: string[] = [];
@@ -141,7 +141,7 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** The error that the first of some events is; undefined if it is none. */
+/** Returns the error if the first event is one. */
 export function findErrorEvent(text: string): OpenAiError | undefined {
   const [, value = ''] = /^data:([^\n]*)/m.exec(text) ?? [];
   return value.includes('error') ? findError(parseJson(value)) : undefined;

@@ -175,7 +175,7 @@ class ProxyExchange implements Dispatcher.DispatchHandler {
     this.#isAnswering = true;
     const { reply, request, upgrade } = this.#forwarding;
     const response = reply.hijack().raw;
-    // Other sites may embed what the worker's server answers, unless that server forbids it.
+    // Other sites may embed answers of the worker's server, unless that server forbids it.
     response.removeHeader('cross-origin-resource-policy');
     for (const [name, value] of composeAnswerHeaders(headers)) response.setHeader(name, value);
     for (const [name, value] of Object.entries(reply.getHeaders())) {

@@ -85,9 +85,9 @@ export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
 
 interface SignIn {
   keys: Keys;
-  /** By address. */
+  /** Wrong keys, by address. */
   wrongKeys: RateCounter;
-  /** By key. */
+  /** Sign-ins, by key. */
   signIns: RateCounter;
   request: FastifyRequest;
 }

@@ -13,7 +13,7 @@ export const MAX_MISSED_PINGS = 3;
 /** A job that the worker has not named within this time never arrived, ms. */
 const HANDOVER_MS = 1_000;
 
-/** Reports after which the attempt goes on. */
+/** Reports that do not end the attempt. */
 const ONGOING: ReadonlySet<LeaseReport['kind']> = new Set(['chunks', 'progress', 'warning']);
 
 export interface HeldLeasesOptions {

@@ -10,7 +10,6 @@ import { formatAttemptId } from './worker-urls.ts';
 export type LeaseReport =
   | WorkerReport
   | { kind: 'outcome'; outcome: Outcome }
-  /** A line of the job's log. */
   | { kind: 'warning'; text: string };
 
 export interface HeldLeaseOptions {
@@ -19,7 +18,7 @@ export interface HeldLeaseOptions {
   now: () => number;
 }
 
-/** pino's level. */
+/** pino's level `warn`. */
 const WARNING = 40;
 const NO_BYTES = Buffer.alloc(0);
 const COMMA = Buffer.from(',');
@@ -32,7 +31,7 @@ export class RunPodLease {
   readonly startedAt: number;
   /** Consecutive pings that did not name the attempt. */
   missedPings = 0;
-  /** When the worker named the attempt last, or the platform began to hold it. Unix ms. */
+  /** Last time at which the worker named the attempt, or the platform began to hold it. Unix ms. */
   namedAt: number;
   /** The worker has named the attempt, so it received the job. */
   isKnown = false;
@@ -59,7 +58,7 @@ export class RunPodLease {
     this.#yields = chunkCount;
   }
 
-  /** Values that the platform has received: a large one is several chunks. After a restart, at most so many. */
+  /** Number of values received; a large value is several chunks. After a restart, the number of chunks, which may be higher. */
   get yields(): number {
     return this.#yields;
   }

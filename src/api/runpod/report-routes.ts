@@ -109,14 +109,17 @@ async function handlePost(
     ? refuseHole({ isShown: await sessions.isShown(endpoint, located) })
     : report;
   // Other clients may send several values as one chunk.
-  if (isRunpodPython(request.headers)) await noteHole(located, applied);
+  if (isRunpodPython(request.headers)) await noteMissingChunks(located, applied);
   const answer = await located.session.held.report(located.held, applied, { recycle });
   if (report.kind === 'chunks') located.held.noteAccepted(request.body ?? NO_BYTES);
   return answer;
 }
 
-/** The result holds more values than the stream: these workers drop a chunk that does not arrive. */
-async function noteHole({ held, session }: SessionLease, report: WorkerReport): Promise<void> {
+/** Notes in the log of the job how many values the stream lacks: these workers drop a chunk that does not arrive. */
+async function noteMissingChunks(
+  { held, session }: SessionLease,
+  report: WorkerReport,
+): Promise<void> {
   if (report.kind !== 'completed' || report.yields === undefined) return;
   const missing = report.yields - held.yields;
   if (missing <= 0) return;
@@ -137,7 +140,7 @@ async function noteFailedPost(
   else located?.held.noteRefused(request.body, readMaxAttempts(request.headers));
 }
 
-/** Undefined if the attempt has ended, or is another worker's. */
+/** Returns undefined if the attempt has ended, or belongs to another worker. */
 function locate(
   sessions: RunPodSessions,
   request: Request,

@@ -71,7 +71,7 @@ export class RunPodSession {
   #openTakes = 0;
   #turn: Promise<void> = Promise.resolve();
   #isRenewing = false;
-  /** When a second take was open last, Unix ms; undefined if one worker uses this ID. */
+  /** Last time at which a second take was open, Unix ms; undefined if one worker uses this ID. */
   #overlappedAt: number | undefined;
   #ending = new AbortController();
 

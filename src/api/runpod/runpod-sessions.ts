@@ -24,7 +24,7 @@ export interface RunPodSessionsOptions {
   allowance?: WorkerAllowance | undefined;
 }
 
-/** Who sends a request. `podId`: the pod of its key; null without one. */
+/** Sender of a request. `podId`: the pod of its key; null without one. */
 export interface WorkerCaller {
   endpointId: string;
   workerId: string;
@@ -200,7 +200,7 @@ export class RunPodSessions {
 
 type Owner = Pick<WorkerCaller, 'podId' | 'workerId'>;
 
-/** Whether the caller is this worker, or one of those that use a shared ID. */
+/** The caller is this worker, or one of several with a shared ID. */
 function isOwn(caller: WorkerCaller, { podId, workerId }: Owner): boolean {
   if (isSharedId(workerId)) return true;
   return workerId === caller.workerId && (podId === null || podId === caller.podId);

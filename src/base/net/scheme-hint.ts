@@ -1,11 +1,11 @@
-// Says after a failed HTTP request that the port may speak TLS, or may not. Also runs in browsers.
+// Explains a failed HTTP request: the port may need TLS, or may not speak it. Also runs in browsers.
 
-/** Of a server that closes the connection instead of an answer, as one with TLS does. */
+/** Errors if the server closes the connection without an answer, as one with TLS does. */
 const CLOSED: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET']);
-/** Of an answer that is not TLS. */
+/** Errors of TLS about an answer in plain text. */
 const NO_TLS = /wrong version number|packet length too long/i;
 
-/** A clause for the end of the error's message, or an empty text. */
+/** Returns a clause to append to the error's message, or an empty text. */
 export function hintAtScheme(cause: unknown, url: string): string {
   if (!(cause instanceof Error)) return '';
   const isTls = url.startsWith('https:');

@@ -10,7 +10,7 @@ const MAX_HEAD_BYTES = 16_384;
 const filters = new WeakMap<Socket, ContinueFilter>();
 let isOn = false;
 
-/** For all requests of this thread from now on. */
+/** Applies to all later requests of this thread. */
 export function skipUnaskedContinue(): void {
   if (isOn) return;
   isOn = true;
@@ -50,7 +50,7 @@ class ContinueFilter {
     this.#isAwaiting = true;
   }
 
-  /** Returns what undici may see of the bytes so far; undefined if that is nothing. */
+  /** Returns the bytes that undici may see; undefined if more must arrive first. */
   #skip(piece: Buffer): Buffer | undefined {
     const passed: Buffer[] = [];
     let rest = this.#held ? Buffer.concat([this.#held, piece]) : piece;
@@ -71,7 +71,7 @@ class ContinueFilter {
   }
 }
 
-/** Whether an interim answer other than 101 begins here, or may when more bytes come. */
+/** The bytes are the start of an interim answer other than 101, or may become one. */
 function mayBeInterim(bytes: Buffer): boolean {
   const start = bytes.toString('latin1', 0, 12);
   if (start.length < 12) return 'HTTP/1.1 1'.startsWith(start.slice(0, 10));

@@ -1,4 +1,4 @@
-// Decides what an archive holds besides the project's own folder: the local packages that it depends on, the files of path
+// Decides which files an archive has besides the project's own folder: the local packages that it depends on, the files of path
 // aliases, and the lock file of its workspace. All keep their places relative to each other.
 import { existsSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
@@ -21,11 +21,11 @@ const MANIFEST = 'package.json';
 const LOCK_FILES = ['package-lock.json', 'npm-shrinkwrap.json'];
 
 export interface ArchiveLayout {
-  /** Absolute; the paths of the archive are relative to it. */
+  /** Absolute folder; paths of the archive are relative to it. */
   root: string;
-  /** Path of the handler in it. */
+  /** Path of the handler in the archive. */
   entry: string;
-  /** Absolute folders, the project's first. `content`: what belongs to it even if .gitignore names it. */
+  /** Absolute folders, the project's first. `content`: paths that are packed even if .gitignore names them. */
   folders: { folder: string; content: string[] }[];
   /** Absolute files outside the folders. */
   files: string[];
@@ -69,7 +69,7 @@ export function planArchive({ entry, folder, handler }: Project): ArchiveLayout 
 }
 
 interface Parts {
-  /** By folder. */
+  /** Local packages by folder. */
   packages: Map<string, LocalPackage>;
   /** Folders of aliases, outside the packages. */
   folders: Set<string>;
@@ -92,7 +92,7 @@ function findParts(own: string, handlerFolder: string): Parts {
     for (const file of rules?.files ?? []) files.add(file);
     for (const target of rules ? listTargetFolders(rules) : []) {
       const owner = findManifestFolder(target);
-      // A folder that the project is in, such as the whole workspace, is not meant.
+      // An alias of a folder that contains the project, such as the workspace, adds nothing.
       if (owner !== undefined && !isInside(own, owner)) waiting.add(owner);
       else if (!isInside(own, target)) folders.add(target);
     }
@@ -133,7 +133,7 @@ function findCommonFolder(folders: readonly string[]): string {
 }
 
 interface FoundLock {
-  /** Of the lock file. */
+  /** Folder of the lock file. */
   folder: string;
   name: string;
   lock: Lock;

@@ -19,13 +19,13 @@ export interface DeployResult {
   end: RolloutEnd | { kind: 'unchanged' | 'started' };
   target: Target;
   json: boolean;
-  /** For the commands that call the endpoint. Without it, none is printed. */
+  /** Input of the printed commands. Without it, none is printed. */
   example?: Example;
 }
 
 export interface Example {
   input: object;
-  /** How the caller has chosen the platform and the key. */
+  /** Options that chose the platform and the key. */
   given: GivenTarget;
 }
 
@@ -73,7 +73,7 @@ function explainFailure({ endpoint, version }: DeployResult, reason: string): st
   return `Version ${version} failed to start, and ${running}. ${showReason(reason)}`;
 }
 
-/** What a worker has printed at its end, without what each of them prints. */
+/** Reason that a worker printed before it exited, without the prefixes that all workers print. */
 function showReason(reason: string): string {
   const [, code, last] =
     /^it exited with code (\d+): (?:millrace worker: )?(?:no worker process could be started: )?(.+)$/s.exec(

@@ -1,4 +1,4 @@
-// Finds the packages of a project that no registry has: those that it names by a path, and those of its workspace.
+// Finds the packages of a project that no registry has: dependencies with a path, and packages of its workspace.
 import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { isPlainObject } from '../../wire/json.ts';
@@ -6,15 +6,15 @@ import { CommandError } from '../command.ts';
 
 const MANIFEST = 'package.json';
 const OWN_NAME = 'millrace';
-/** Lists of what workers install. */
+/** Lists of packages that workers install. */
 const LISTS = ['dependencies', 'optionalDependencies', 'peerDependencies'];
 /** Specifications that npm does not understand. */
 const NOT_OF_NPM = /^(?:workspace|catalog|link|portal):/;
 
 export interface LocalPackage {
-  /** Absolute, without symbolic links. */
+  /** Absolute path without symbolic links. */
   folder: string;
-  /** Undefined without a package.json. */
+  /** Parsed package.json; undefined without one. */
   manifest: Record<string, unknown> | undefined;
   /** Folders of the local packages that it depends on. */
   uses: string[];
@@ -22,7 +22,7 @@ export interface LocalPackage {
   tarballs: string[];
   /** The lists of package.json in a form that npm understands, without millrace. */
   lists: Record<string, Record<string, string>>;
-  /** Whether npm understands its own lists. */
+  /** npm understands the lists of its package.json unchanged. */
   isForNpm: boolean;
 }
 
@@ -59,7 +59,7 @@ function translate(found: LocalPackage, name: string, spec: string): string {
     return nameFile(folder, place);
   }
   if (!isForeign) return spec;
-  // Of the catalog of a pnpm workspace: npm gets the version that is installed.
+  // From the catalog of a pnpm workspace: npm gets the installed version.
   const version =
     place === undefined ? undefined : readJsonFile(join(place, MANIFEST))?.['version'];
   if (typeof version === 'string') return version;
@@ -86,7 +86,7 @@ function findInstalled(name: string, folder: string): string | undefined {
   return parent === folder ? undefined : findInstalled(name, parent);
 }
 
-/** A path for package.json. */
+/** Returns a specifier with a relative path for package.json. */
 export function nameFile(from: string, place: string): string {
   return `file:${toPath(from, place)}`;
 }
@@ -128,7 +128,7 @@ function collectTexts(value: unknown): string[] {
   return isParent ? Object.values(value).flatMap(collectTexts) : [];
 }
 
-/** Undefined if the file does not exist. @throws CommandError if it is no JSON object */
+/** Returns undefined if the file does not exist. @throws CommandError if it is no JSON object */
 export function readJsonFile(path: string): Record<string, unknown> | undefined {
   if (!existsSync(path)) return undefined;
   try {

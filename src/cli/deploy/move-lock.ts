@@ -13,7 +13,7 @@ interface Move {
 }
 
 const OWN_NAME = 'millrace';
-/** What the lock file repeats of a package.json. */
+/** Lists of a package.json that the lock file repeats. */
 const LISTS = ['dependencies', 'optionalDependencies', 'peerDependencies'];
 const REPEATED = ['name', 'version', ...LISTS, 'peerDependenciesMeta', 'engines', 'bin'];
 

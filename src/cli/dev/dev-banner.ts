@@ -8,7 +8,7 @@ export interface BannerEndpoint {
   endpointId: string;
   file: string;
   isServed: boolean;
-  /** Of its inputs; null if none is known. */
+  /** Schema of its inputs; null if none is known. */
   schema: JsonSchema | null;
 }
 

@@ -46,7 +46,7 @@ export class DevHandlers {
     await Promise.all(declared.map((endpoint) => endpoint?.reload()));
   }
 
-  /** Each handler that was there at the start has its endpoint, with or without a worker. */
+  /** Each handler found at the start has its endpoint, with or without a worker. */
   get areDeclared(): boolean {
     return this.#areDeclared;
   }
@@ -102,7 +102,7 @@ export class DevHandlers {
     }
   }
 
-  /** Undefined if the file's name cannot be that of an endpoint, or is one already. */
+  /** Returns undefined if the file's name is no valid endpoint name, or is taken. */
   async #declare({ endpointId, path }: HandlerFile): Promise<DevEndpoint | undefined> {
     const { clock, devices, log, platform, workerKey, workerLogLevel } = this.#options;
     try {

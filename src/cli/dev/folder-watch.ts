@@ -23,7 +23,7 @@ const MODULE_EXTENSIONS = new Set([
 
 /** Quiet time after which a save counts as complete, ms: one save causes several events. */
 const SETTLE_MS = 100;
-/** A file that is never quiet is compared after this time, ms. */
+/** A file that keeps changing is compared after this time, ms. */
 const MAX_SETTLE_MS = 1_000;
 
 /** An import in a module's text; its specifier ends with the name of a file. */
@@ -56,7 +56,7 @@ export class FolderWatch {
   readonly #watched = new Map<string, Watched>();
   #files: Snapshot['files'];
   #cancel: () => void = () => {};
-  /** When the oldest change that is not compared was noticed, Unix ms. */
+  /** Time of the oldest change that is not yet compared, Unix ms. */
   #changedAt: number | undefined;
   #isClosed = false;
 
@@ -142,7 +142,7 @@ function listParents(folder: string): string[] {
   return [parent, ...(isLast ? [] : listParents(parent))];
 }
 
-/** Undefined if there is no such folder. A number of the file system alone may be used again. */
+/** Returns undefined if the folder does not exist. An inode number alone is no identity, because it may be reused. */
 function identify(folder: string): string | undefined {
   const stats = statSync(folder, { bigint: true, throwIfNoEntry: false });
   return stats?.isDirectory() ? `${stats.ino} ${stats.birthtimeNs}` : undefined;

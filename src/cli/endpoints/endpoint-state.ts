@@ -14,7 +14,7 @@ const FORBIDDEN = 403;
 const CONFLICT = 409;
 
 interface EndpointState {
-  /** In one word, as in the overview and the console. */
+  /** Same state as in the overview and the console. */
   state: EndpointOverview['state'] | undefined;
   jobs: EndpointHealth['jobs'] | undefined;
   workers: EndpointHealth['workers'] | undefined;

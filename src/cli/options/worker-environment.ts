@@ -10,7 +10,7 @@ export const workerEnvOption = {
   }),
 };
 
-/** With the PATH of this process, on which the worker finds Python and npm as their users do. @throws UsageError */
+/** Adds the PATH of this process, so that workers find Python and npm. @throws UsageError */
 export function readWorkerEnvironment(given: readonly string[]): Record<string, string> {
   const path = readVariable('PATH');
   const variables = given.map((each) => {

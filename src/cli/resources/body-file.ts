@@ -41,7 +41,7 @@ export function parseObject(source: string, json: string): object {
 function readText(flag: string, file: string): string {
   try {
     const text = readFileSync(file === '-' ? STANDARD_INPUT : file, 'utf8');
-    // A byte order mark, which some editors write, is no JSON.
+    // JSON has no byte order mark, but some editors write one.
     return text.replace(/^\ufeff/, '');
   } catch (error) {
     throw new UsageError(`${flag}: ${file} cannot be read: ${describe(error)}`);

@@ -44,7 +44,7 @@ export function chooseTarget({ key, profile: named, url }: GivenTarget): Target 
 export interface SpelledTarget {
   /** The key, inside double quotes; undefined if calls need none. */
   bearer: string | undefined;
-  /** For the `millrace` program. */
+  /** Options for `millrace`. */
   flags: string[];
 }
 

@@ -116,7 +116,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
     handlerVersion: values.handlerVersion,
-    // Under `dev` a person reads each failure.
+    // Under `dev`, the author sees each failure, so the breaker stays off.
     breakAfter: values.underDev ? 0 : values.breakAfter,
     breakerState: readBreaker(),
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,

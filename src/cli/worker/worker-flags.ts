@@ -321,5 +321,5 @@ export function parseWorkerFlags(args: readonly string[]): ParsedArguments<typeo
 
 /** Devices of a worker process, as its supervisor gives them: JSON, in its environment. */
 export const DEVICE_SET_VARIABLE = 'MILLRACE_DEVICE_SET';
-/** What the process before this one knew of its failures: JSON, from the supervisor. */
+/** Breaker state of the previous process: JSON, from the supervisor. */
 export const BREAKER_VARIABLE = 'MILLRACE_BREAKER_STATE';

@@ -53,7 +53,7 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
       },
       admit(userId, { args, handler, kubernetes, registry }) {
         checkArgs(args);
-        // What the platform may see of the machine is not for each of its users.
+        // Only the operator may learn which files the machine has.
         const fault = handler && userId === OWNER && findHandlerFault?.(handler);
         if (fault) throw new ProblemError('invalid', fault, { errors: [fault] });
         const errors = registry === undefined ? [] : catalog.judgeRegistry(userId, registry);

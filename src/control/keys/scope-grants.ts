@@ -46,7 +46,7 @@ export function implies(holder: { scopes: ReadonlySet<string> }, text: string): 
   return grant !== undefined && allows(holder, grant.scope, grant.endpoint);
 }
 
-/** Values of variables may be secrets: only a holder who may write them sees them. */
+/** Values of variables may be secrets, so only keys that may write them see them. */
 export function hideVariables<R extends { env: Readonly<Record<string, string>> }>(
   holder: { scopes: ReadonlySet<string> },
   scope: 'endpoints:write' | 'pods:write',

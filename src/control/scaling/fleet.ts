@@ -40,7 +40,7 @@ export class Fleet {
   readonly #passedAt = new Map<string, number>();
   readonly #workforces = new Map<string, Promise<Workforce>>();
   readonly #scaling = new Map<string, ScalingFacts>();
-  /** By endpoint. */
+  /** Idle workers by endpoint. */
   readonly #idle = new Map<string, readonly IdleWorker[]>();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();

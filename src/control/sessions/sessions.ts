@@ -101,7 +101,7 @@ export class Sessions {
     this.#positions = new Positions(stored[0]?.position ?? 0);
   }
 
-  /** Undefined for an unknown, ended or malformed token, and for one whose key has ended. */
+  /** Returns undefined for an unknown, ended or malformed token, and if its key has ended. */
   find(token: string): HeldSession | undefined {
     if (!TOKEN_FORM.test(token)) return undefined;
     const session = this.#known.get(hashToken(token));

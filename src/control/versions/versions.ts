@@ -70,7 +70,7 @@ export class Versions {
   readonly #quotas: Quotas;
   /** Users of the uploads under way. */
   readonly #uploading: string[] = [];
-  /** Of each user with uploads under way: when the last one is checked. */
+  /** The last check of each user with uploads under way. */
   readonly #lastChecks = new Map<string, Promise<unknown>>();
   #lastUpload: Promise<unknown> = Promise.resolve();
 
@@ -111,7 +111,7 @@ export class Versions {
     }
   }
 
-  /** One upload of a user at a time, whatever the uploads of others cost. */
+  /** Checks one upload of a user at a time, so that users do not wait for each other. */
   async #checkInTurn(upload: VersionUpload): Promise<CheckedUpload> {
     const { userId } = upload;
     const before = this.#lastChecks.get(userId) ?? Promise.resolve();
@@ -194,7 +194,7 @@ export class Versions {
     return endpoints.get(userId, endpointId);
   }
 
-  /** It unpacks up to 250 MB. @throws ProblemError `invalid` */
+  /** Unpacks up to 250 MB. @throws ProblemError `invalid` */
   async #check({ archive, entry, sha256 }: VersionUpload): Promise<CheckedUpload> {
     const hash = await hashInTurns(archive);
     if (sha256 !== undefined && sha256 !== hash) {

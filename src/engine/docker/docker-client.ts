@@ -40,7 +40,7 @@ export class DockerClient {
   readonly #origin: string;
   readonly #agent: Agent;
   readonly #callLimitMs: number;
-  /** The engine is on this machine, as far as its address tells. */
+  /** The address of the engine is one of this machine. */
   readonly isLocal: boolean;
 
   /** `host`: `unix:///path` or `tcp://host:port`. @throws Error for another form */
@@ -68,7 +68,7 @@ export class DockerClient {
     }
   }
 
-  /** Undefined if the object does not exist. @throws like `ask` */
+  /** Returns undefined if the object does not exist. @throws like `ask` */
   find(call: DockerCall): Promise<unknown> {
     return this.ask(call).catch(skipMissing);
   }

@@ -11,7 +11,7 @@ import { describeIssues } from '../../wire/issues.ts';
 
 const execute = promisify(execFile);
 const ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
-/** Of a program that prints credentials. It may ask a server. */
+/** Time limit of a program that prints credentials; it may ask a server. */
 const PROGRAM_LIMIT_MS = 60_000;
 /** Credentials that are about to expire are not used. */
 const EXPIRY_MARGIN_MS = 10_000;
@@ -31,7 +31,7 @@ export interface TlsTerms {
   servername?: string;
 }
 
-/** What the credentials say of the connection, and of each call. */
+/** Settings of the connection and headers of each call. */
 export interface Login {
   server: string;
   namespace: string | undefined;
@@ -145,7 +145,7 @@ interface CredentialsOptions {
 
 class Credentials {
   readonly #options: CredentialsOptions;
-  /** What the program printed last. */
+  /** Last output of the program. */
   #printed: Promise<Printed> | undefined;
   /** Unix ms. */
   #validUntil = Number.POSITIVE_INFINITY;

@@ -67,7 +67,7 @@ export async function removeOwn(path: string): Promise<void> {
     if (await readEntry(path)) throw new Error(`${path} could not be removed by its owner`);
   } else if (entry.isDirectory() && entry.uid !== 0) {
     await sweepAs(entry, path);
-    // Its parent belongs to the platform: only root can remove the empty folder. Another removal may have.
+    // The parent folder belongs to the platform, so only root can remove the empty folder. Another removal may have done so.
     await rmdir(path).catch(ignoreMissing);
   } else await removeTree(path);
 }

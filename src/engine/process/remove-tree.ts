@@ -17,7 +17,7 @@ export async function removeTree(path: string): Promise<void> {
   }
 }
 
-/** Does not follow links, which lead to other files. Another removal may be at work. */
+/** Does not follow links, which lead to other files. Another removal may run at the same time. */
 async function openFolders(path: string): Promise<void> {
   await chmod(path, 0o700).catch(ignoreMissing);
   const entries = await readdir(path, { withFileTypes: true }).catch(ignoreMissing);

@@ -76,7 +76,7 @@ export async function killAll(search: ProcessSearch, clock: Clock): Promise<void
       throw new EngineError('unavailable', `processes do not end: ${numbers}`);
     }
     for (const member of members) signalProcess(member, 'SIGKILL');
-    // Not before: a shell that cannot fork exits by itself, with another code than that of a kill.
+    // Not before the first kill: a shell that cannot fork would exit with a code of its own.
     if (round === 0) for (const group of counted) forbidForks(group);
     await sleep(clock, RECHECK_MS);
   }

@@ -38,7 +38,7 @@ export interface AttemptContextOptions {
   /** Folder for the folders of attempts. Default: the system's temporary folder. */
   tempParent: string | undefined;
   lines: LogLines;
-  /** Begins time that is not the attempt's own. */
+  /** Begins a hold: see hold.ts. */
   hold: () => EndHold;
   sendProgress: (value: Uint8Array) => void;
 }

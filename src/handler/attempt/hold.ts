@@ -1,17 +1,16 @@
-// Time of an attempt that is not its own: it waits for the start of a model process.
+// Holds: while an attempt waits for its model process to start, neither its execution time nor its GPU usage counts.
 
-/** Member of `ctx`. A symbol of all copies of this package, because the author's node_modules may have another one. */
+/** Member of `ctx`. The symbol is global, because the author's node_modules may have another copy of this package. */
 export const HOLD = Symbol.for('millrace.hold');
 
-/** Ends the hold. */
 export type EndHold = () => void;
 
-/** What belongs to attempts, and counts their holds. */
+/** A context that counts the holds of its attempts. */
 export interface Held {
   [HOLD]: () => EndHold;
 }
 
-/** Begins a hold, if these options of a call are the `ctx` of an attempt or of a batch. */
+/** Begins a hold if the options are the `ctx` of an attempt or a batch. */
 export function beginHold(options: object): EndHold {
   const hold = HOLD in options ? options[HOLD] : undefined;
   const end: unknown = typeof hold === 'function' ? hold.call(options) : undefined;
@@ -37,7 +36,7 @@ export class Holds {
     return this.#open > 0;
   }
 
-  /** Time of all holds, ms. */
+  /** Total time of the holds, ms. */
   get ms(): number {
     return this.#ms + (this.isHeld ? this.#now() - this.#since : 0);
   }

@@ -61,7 +61,7 @@ export interface AttemptSink {
   progress(value: Uint8Array): void;
   /** NDJSON; `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
-  /** The attempt begins or ends to wait for the start of a model process. */
+  /** Called when the attempt begins or stops waiting for a model process to start. */
   held?(isHeld: boolean): void;
 }
 
@@ -70,7 +70,7 @@ export interface AttemptEnd {
   output: Uint8Array | undefined;
   /** The handler asks that no other job runs in this worker. */
   recycle?: boolean;
-  /** The words that say that this process has lost its context on a device: nothing else can run in it. */
+  /** Words of the error that show a lost device context: this process can run nothing else. */
   contextLoss?: string;
 }
 
@@ -309,7 +309,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     });
     if (reason === 'cancelled') return stopAs('cancelled');
     if (reason === 'timeout' && this.#wasHeldAtStop && result.kind === 'threw') {
-      // Its model process did not start in time: another worker may have one.
+      // The model process did not start in time. Another worker may have one that runs.
       return { outcome: { kind: 'released', reason: 'not_started' }, output: undefined };
     }
     if (elapsedMs >= timeoutMs) return stopAs('timeout');

@@ -27,10 +27,10 @@ export class Release extends Error {
   }
 }
 
-/** How an attempt ended whose handler threw. */
+/** End of an attempt whose handler threw. */
 export interface ThrownEnd {
   outcome: Outcome;
-  /** The words that say that this process has lost its context on a device. */
+  /** Words of the error that show a lost device context. */
   contextLoss?: string;
 }
 

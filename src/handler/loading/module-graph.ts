@@ -9,7 +9,7 @@ export interface FoundImport {
   specifier: string;
   /** `file:line` */
   place: string;
-  /** Undefined for packages. */
+  /** Absolute path; undefined for packages. */
   target: string | undefined;
 }
 
@@ -27,7 +27,7 @@ export function listImports(file: string): FoundImport[] {
   });
 }
 
-/** The first import that is meant, of the handler's file or of a module that it imports. */
+/** The first matching import of the handler's file or of a module that it imports. */
 export function findImport(
   entry: string,
   isMeant: (found: FoundImport) => boolean,
@@ -82,8 +82,8 @@ const CHECK = `
   }`;
 
 /**
- * What Node prints of the first syntax error with this message: `file:line`, the line, a marker. In a process of its
- * own, because Node adds the place only to errors that nothing catches.
+ * Returns what Node prints for the first syntax error with this message: `file:line`, the line, a marker. Runs in a
+ * process of its own, because Node adds the place only to uncaught errors.
  */
 export function findSyntaxError(entry: string, message: string): string | undefined {
   const options = ['--no-warnings', '--experimental-vm-modules', '--input-type=module'];

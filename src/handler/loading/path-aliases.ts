@@ -16,7 +16,7 @@ const SOURCE_EXTENSIONS: Readonly<Record<string, readonly string[]>> = {
 
 export interface Alias {
   config: string;
-  /** Absolute paths that the alias stands for, without the extension that the specifier lacks. */
+  /** Absolute paths of the alias; they lack an extension if the specifier does. */
   targets: string[];
   /** The first target that exists. */
   file: string | undefined;
@@ -24,7 +24,7 @@ export interface Alias {
 
 let isFollowing = false;
 
-/** From now on, imports in this thread may use aliases, if those of the handler's tsconfig.json are not empty. */
+/** Lets later imports in this thread use the aliases of the handler's tsconfig.json, if it has any. */
 export function followAliases(handlerFile: string): void {
   if (isFollowing || !readAliasRules(dirname(handlerFile))) return;
   isFollowing = true;
@@ -43,7 +43,7 @@ export function followAliases(handlerFile: string): void {
   });
 }
 
-/** Undefined if no tsconfig.json gives the specifier a meaning. */
+/** Returns undefined if no tsconfig.json has an alias for the specifier. */
 export function findAlias(specifier: string, importer: string): Alias | undefined {
   if (/^\.{0,2}\/|^\.{1,2}$|^\w\w+:/.test(specifier)) return undefined;
   const rules = readAliasRules(dirname(importer));
@@ -52,7 +52,7 @@ export function findAlias(specifier: string, importer: string): Alias | undefine
   return { config: rules.config, targets, file: targets.map(findSource).find(Boolean) };
 }
 
-/** As TypeScript does: an exact pattern, else the one with the longest text before its `*`, else `baseUrl`. */
+/** Chooses as TypeScript does: an exact pattern, else the longest text before a `*`, else `baseUrl`. */
 function listTargets(specifier: string, { baseUrl, paths }: AliasRules): string[] | undefined {
   if (Object.hasOwn(paths, specifier)) return [...(paths[specifier] ?? [])];
   const [pattern] = Object.keys(paths)
@@ -65,7 +65,7 @@ function listTargets(specifier: string, { baseUrl, paths }: AliasRules): string[
   return baseUrl === undefined ? undefined : [join(baseUrl, specifier)];
 }
 
-/** What stands for the `*`. */
+/** Returns the text that the `*` matches. */
 function matchPattern(specifier: string, pattern: string): string | undefined {
   const [before = '', after] = pattern.split('*', 2);
   if (after === undefined || specifier.length < before.length + after.length) return undefined;

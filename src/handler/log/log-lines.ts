@@ -25,7 +25,7 @@ const MAX_TEXT_CHARS = 32_000;
 export const LOG_LEVELS = { debug: 20, info: 30, warn: 40, error: 50 } as const;
 export type LogLevel = keyof typeof LOG_LEVELS;
 
-/** As winston and others name them. */
+/** Level names of winston and others. */
 const NAMED_LEVELS: Readonly<Record<string, number>> = {
   ...LOG_LEVELS,
   trace: 10,
@@ -50,7 +50,7 @@ export class LogLines {
   #secondStartedAt = 0;
   #secondBytes = 0;
 
-  /** Of standard output and standard error. */
+  /** Decoders of standard output and standard error. */
   readonly #decoders: Partial<Record<OutputStream, StringDecoder>> = {};
   readonly #unfinished: Record<OutputStream, string> = { stdout: '', stderr: '' };
 

@@ -49,7 +49,7 @@ export function captureOutput(outside: ConsoleOwner): void {
   syncBuiltinESMExports();
 }
 
-/** With the properties of the original, such as the one that `util.promisify` reads. */
+/** Keeps the properties of the original, such as the one that `util.promisify` reads. */
 function replace(name: 'write' | 'writeSync', by: (...args: WriteArguments) => unknown): void {
   const properties = Object.getOwnPropertyDescriptors(fs[name]);
   Object.defineProperty(fs, name, { value: Object.defineProperties(by, properties) });

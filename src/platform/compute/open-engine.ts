@@ -24,7 +24,7 @@ export interface EngineOptions {
   podUser?: PodUser | undefined;
   /** For the engine `docker`; `pids` also for `process`. */
   containment?: Containment | undefined;
-  /** For the engine `process`: variables of workers. */
+  /** Engine `process`: variables of workers. */
   workerEnvironment?: Readonly<Record<string, string>> | undefined;
   /** For the engine `kubernetes`: see KubernetesEngineOptions. */
   openFence?: (() => () => void) | undefined;

@@ -77,7 +77,7 @@ export async function readClusterFailed(
   return { ...mergeFailed(pages, limit), unreachable };
 }
 
-/** By the URL of the node that serves them. */
+/** Groups endpoints by the URL of the node that serves them. */
 function group(placement: Pick<Placement, 'find'>, endpointIds: readonly string[]) {
   const [here, nowhere]: [string[], string[]] = [[], []];
   const elsewhere = new Map<string, string[]>();

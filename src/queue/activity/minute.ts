@@ -15,7 +15,7 @@ const storedMinute = z.object({
   timedOut: count.default(0),
   cancelled: count.default(0),
   retried: count.default(0),
-  /** Of those that failed: the handler's schema refused the input. */
+  /** Failed jobs whose input the handler's schema refused. */
   refused: count.default(0),
   /** Jobs at the end of the minute. */
   queued: count.default(0),
@@ -79,7 +79,7 @@ export function isQuiet({ at: _at, execution, wait, workers, ...numbers }: Minut
   return all.every((each) => each === 0);
 }
 
-/** Whether jobs only waited in it. */
+/** Jobs only waited in this minute. */
 export function isSteady(minute: Minute): boolean {
   return isQuiet({ ...minute, queued: 0, oldestWaitMs: 0 });
 }

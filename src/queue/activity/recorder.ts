@@ -57,7 +57,7 @@ interface Hour {
   minutes: Minute[];
   /** Counters of the endpoint at the end of the last minute. */
   totals: Counted;
-  /** It has a row. */
+  /** The store has a row of the minute. */
   isStored: boolean;
 }
 
@@ -74,9 +74,9 @@ interface Recorded {
   hour: Hour;
   /** Hours of which the store lacks minutes, the oldest first: a write may have failed. */
   unwritten: Hour[];
-  /** When these are written, Unix ms. */
+  /** Time of the next write, Unix ms. */
   writeAt: number;
-  /** Since when the oldest job waits, as it was found in this minute at these totals. */
+  /** Result of the last search for the oldest job: valid in this minute while the totals are the same. */
   oldest: { at: number; totals: string; queuedAt: number | null };
   /** Ends of jobs in the minutes of the last hour that are over. */
   ends: Ends[];
@@ -122,7 +122,7 @@ export class ActivityRecorder {
     return ((last.count - first.count) / (last.at - first.at)) * MS_PER_S;
   }
 
-  /** Of about the last hour. From memory: an overview asks for many endpoints at once. */
+  /** Counts failures of about the last hour. Reads only memory, because an overview asks for many endpoints at once. */
   countFailures(endpointId: string): Pick<EndpointActivity, 'failedLastHour' | 'failureRate'> {
     const recorded = this.#recorded.get(endpointId);
     const since = this.#options.clock.now() - HOUR_MS - MINUTE_MS;

@@ -92,7 +92,7 @@ const BEST_ALONE: ReadonlySet<ErrorCode> = new Set([
 /** If the error has such a code, the job runs alone next, because it may happen again. */
 export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
   if (!BEST_ALONE.has(code)) return job;
-  // A lack of device memory ends nothing: it holds up no other job.
+  // A job that lacked device memory has ended no process, so it keeps its turn.
   return code === 'gpu_out_of_memory' ? { ...job, solo: true } : holdBack(job);
 }
 

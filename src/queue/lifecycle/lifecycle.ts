@@ -317,7 +317,7 @@ function retry(job: StoredJob, moment: Moment): Decision {
   );
 }
 
-/** From when a time to live counts: a delayed job has its whole time once it is due. */
+/** Start of a time to live: a delayed job has its whole time once it is due. */
 function dueSince({ availableAt, delayed }: StoredJob, { now }: Moment): number {
   return delayed ? Math.max(now, availableAt) : now;
 }

@@ -256,12 +256,12 @@ async function connect(
   return session;
 }
 
-/** As statements: a pooler refuses or drops settings that come with the connection. The server may lack some. */
+/** Applies settings by statements, because a pooler refuses or drops settings of the connection. The server may lack some. */
 async function applySettings(
   session: Session,
   settings: Readonly<Record<string, string | number>>,
 ): Promise<void> {
-  // Before the rest, which would take longer than the shortest limits that a database can have.
+  // Set first: the other statements may take longer than a short limit of the database.
   const limit = session.execute(`set statement_timeout = ${settings['statement_timeout']}`);
   const values = Object.entries(settings).map(([name, value]) => `('${name}', '${value}')`);
   const applied = session.execute(

@@ -50,7 +50,7 @@ import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
-/** Of the JSON of an error that a preview reads: stacks are behind it. */
+/** Characters of an error's JSON that a preview reads; stacks are further behind. */
 const ERROR_CHARACTERS = 4_000;
 /** Code and message stand first. */
 const ERROR_START = /^\{"code":("\w+"),"message":"((?:[^"\\]|\\(?:u[\da-f]{4}|[^u]))*)/;
@@ -310,7 +310,7 @@ function readBytes(row: Row): Uint8Array {
   return bytes(row, 'bytes');
 }
 
-/** From the start of an error's JSON, which may be cut anywhere. */
+/** Reads code and message from the start of an error's JSON, which may be cut anywhere. */
 function readErrorStart(json: string | null): JobPreview['error'] {
   const [start, code, message] = ERROR_START.exec(json ?? '') ?? [];
   return start === undefined ? null : JSON.parse(`{"code":${code},"message":"${message}"}`);

@@ -196,7 +196,7 @@ export interface JobSummary {
   executionTime: number;
   /** Of the running or the last attempt; absent before the first, and on old platforms. */
   workerId?: string;
-  /** Of the last failed attempt, with the start of its message. In lists with previews. */
+  /** Error of the last failed attempt, with the start of its message. In lists with previews. */
   error?: Pick<AttemptError, 'code' | 'message'>;
   /** Start of the input, as it was submitted; absent if the input is large. In lists with previews. */
   inputPreview?: string;

@@ -1,4 +1,4 @@
-// Refuses inputs of jobs that JSON would change without a word. Also runs in browsers, unlike json.ts, which converts
+// Refuses inputs of jobs that JSON would change silently. Also runs in browsers, unlike json.ts, which converts
 // outputs.
 
 /** Nesting depth of the fast path; deeper values are rare and may be cycles. */
@@ -21,7 +21,7 @@ const ADVICE: Readonly<Record<string, string>> = {
  */
 export function requireKept(input: unknown): void {
   if (isPlain(input, 0)) return;
-  /** Of the objects that have been visited. */
+  /** Paths of the visited objects. */
   const paths = new Map<unknown, string>();
   JSON.stringify({ input }, function (this: object, key: string, value: unknown) {
     const path = key === '' && paths.size === 0 ? '' : `${paths.get(this)}${formatKey(key, this)}`;
@@ -34,7 +34,7 @@ export function requireKept(input: unknown): void {
   });
 }
 
-/** Whether native JSON.stringify keeps everything. */
+/** Native JSON.stringify keeps everything. */
 function isPlain(value: unknown, depth: number): boolean {
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true;
   if (typeof value === 'number') return Number.isFinite(value);
@@ -84,7 +84,7 @@ function findObjectFault(value: object): string | undefined {
   return `a ${value.constructor?.name || tag} without enumerable members`;
 }
 
-/** Whether it is `{}`, of this realm or another. */
+/** The value is a plain object, of this realm or another. */
 function isRecord(value: object): boolean {
   const prototype: object | null = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;

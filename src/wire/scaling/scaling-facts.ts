@@ -23,7 +23,7 @@ export const scalingFacts = z.object({
   reason: z.string(),
   since: z.number(),
   /**
-   * Set if no GPU is free, and an idle worker of another endpoint holds one. `endpoint`: its name, null of another user.
+   * Set if no GPU is free, and an idle worker of another endpoint holds one. `endpoint`: its name; null if another user owns it.
    * `until`: when the worker ends if it stays idle; null if its endpoint keeps it.
    */
   holder: z

@@ -22,7 +22,7 @@ export interface ExecutionSink {
   progress(value: Uint8Array): void;
   /** NDJSON. `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
-  /** The attempt begins or ends to wait for the start of a model process. */
+  /** Called when the attempt begins or stops waiting for a model process to start. */
   held?(isHeld: boolean): void;
 }
 
@@ -32,7 +32,7 @@ export interface ExecutionEnd {
   output: Uint8Array | undefined;
   /** The handler asks for a new process: this worker must run no other job. */
   recycle?: boolean | undefined;
-  /** The words that say that this process has lost its context on a device: nothing else can run in it. */
+  /** Words of the error that show a lost device context: this process can run nothing else. */
   contextLoss?: string | undefined;
   /** What the attempt used; the worker adds it. */
   usage?: AttemptUsage | undefined;

@@ -83,7 +83,7 @@ class ThreadLane implements ConsoleOwner {
     });
   }
 
-  /** Of what no attempt's code has written: a lone attempt may have caused it. */
+  /** Log for output outside of any attempt's code. If only one attempt runs, the output counts as its own. */
   get lines(): LogLines {
     return this.#attempts.only?.lines ?? this.#lines;
   }

@@ -8,7 +8,7 @@ import { type GpuFigures, UsageMeter } from './usage-meter.ts';
 
 /** Longest wait of an outcome for figures, ms. */
 const MAX_FIGURES_WAIT_MS = 1_500;
-/** After a wait that found no memory, attempts do not wait for this time, ms. */
+/** Time without waits after a wait that found no memory in use, ms. */
 const NO_MEMORY_MS = 60_000;
 
 export interface GpuAccountsOptions {

@@ -30,11 +30,11 @@ interface Mean {
 }
 
 interface MeteredAttempt {
-  /** When it began, or went on after a pause. */
+  /** Time at which the attempt began, or continued after a pause. */
   beganAt: number;
   /** Value of `#shareMs` at that time. */
   shareAtBegin: number;
-  /** What it has had before its last pause, ms. */
+  /** Share before the last pause, ms. */
   shareMs: number;
   /** Number of begins in the process up to this one. */
   readonly begins: number;
@@ -133,7 +133,7 @@ export class UsageMeter<Key> {
     this.#running.set(key, attempt);
   }
 
-  /** Undefined if the attempt never began. */
+  /** Returns undefined if the attempt never began. */
   end(key: Key, now: number): GpuUsage | undefined {
     this.pause(key, now);
     const attempt = this.#paused.get(key);
@@ -142,7 +142,7 @@ export class UsageMeter<Key> {
     return this.#summarize(attempt);
   }
 
-  /** Adds the memory of the last sample, which came after the attempt had paused, if the attempt has none of its own. */
+  /** Adds the memory of the last sample, taken while the attempt was paused, if the attempt has no sample of its own. */
   addMemory(key: Key): void {
     const attempt = this.#paused.get(key);
     if (!attempt || !this.#last || attempt.vramPeakBytes !== undefined) return;

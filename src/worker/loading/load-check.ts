@@ -30,7 +30,7 @@ export interface UndeclaredImport {
   /** Path of the importing file in the project. */
   file: string;
   packageName: string;
-  /** That is installed. */
+  /** Installed version. */
   version: string | undefined;
   /** The devDependencies list it. */
   isDevelopment: boolean;

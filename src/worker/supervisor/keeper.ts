@@ -62,7 +62,7 @@ export type KeeperState =
   /** `isClean`: all finished outcomes are delivered. */
   | { readonly name: 'stopped'; readonly isClean: boolean };
 
-/** What a process has from the one before it. */
+/** State that a process takes over from the previous one. */
 export interface LaunchTerms extends Partial<WorkerIdentity> {
   breaker?: BreakerState | undefined;
 }

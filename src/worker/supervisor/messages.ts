@@ -13,9 +13,9 @@ export type FromWorker =
   | { type: 'beat'; running: number; ended: number }
   /** The first attempt since the start has completed. */
   | { type: 'completed' }
-  /** What the process knows of its failures, for its successor. */
+  /** Breaker state, for the next process. */
   | { type: 'breaker'; state: BreakerState }
-  /** A job that must run alone, because it may end the process, has begun or ended. */
+  /** A solo job has begun or ended: it may crash the process. */
   | { type: 'solo'; isRunning: boolean }
   /**
    * The worker cannot continue. `isFinal`: another process would fail too. `exitCode`: of the supervisor, if

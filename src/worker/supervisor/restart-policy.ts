@@ -19,9 +19,9 @@ export interface RestartRecord {
 export interface ProcessLife {
   wasReady: boolean;
   livedMs: number;
-  /** It completed an attempt. */
+  /** The process completed an attempt. */
   hasCompleted: boolean;
-  /** It ended while it ran a job that may end it. The queue paces such a job. */
+  /** The process ended while it ran a solo job, whose retries the queue paces. */
   ranSolo: boolean;
   /** The process reported that another attempt would not help. */
   isFinal: boolean;

@@ -79,7 +79,7 @@ export class SupervisedWorker {
   }
 }
 
-/** Also tells the supervisor what it needs to know a bad job from a bad machine. */
+/** Also reports to the supervisor what distinguishes a bad job from a bad machine. */
 export function observeForParent(
   channel: ParentChannel,
   observer: WorkerObserver = NO_OBSERVER,

@@ -58,11 +58,11 @@ export class WorkerProcess {
   /** The platform has drained it. */
   isDismissed = false;
   activity: ProcessActivity | undefined;
-  /** It has completed an attempt. */
+  /** The process has completed an attempt. */
   hasCompleted = false;
-  /** What it knows of its failures; undefined if that is what it was started with. */
+  /** Breaker state; undefined if it has not changed since the start. */
   breaker: BreakerState | undefined;
-  /** It runs a job that may end it. */
+  /** The process runs a solo job, which may crash it. */
   runsSolo = false;
   /** Number of heartbeats so far. */
   beats = 0;

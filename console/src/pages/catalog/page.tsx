@@ -13,7 +13,7 @@ const GPU_COLUMNS = [
   { name: 'Memory, GB', isNumber: true },
   { name: 'USD/h', isNumber: true },
   { name: 'Free', isNumber: true },
-  { name: 'In all', isNumber: true },
+  { name: 'Total', isNumber: true },
 ];
 const DATA_CENTER_COLUMNS = [
   { name: 'Data center' },

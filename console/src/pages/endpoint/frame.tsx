@@ -15,7 +15,7 @@ import { judge } from './states.ts';
 
 const RECORD_EVERY_MS = 3_000;
 
-/** Without counts and activity if the key may not read jobs. */
+/** Counts and activity are missing if the key may not read jobs. */
 export interface EndpointState {
   endpoint: EndpointRecord;
   health: EndpointHealth | undefined;

@@ -1,4 +1,4 @@
-// How the last deployment of a version goes, or why it failed.
+// Shows the progress of the last deployment of a version, or why it failed.
 import type { EndpointRecord } from '../../../../src/client.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
 import { Block } from '../../parts/block.tsx';

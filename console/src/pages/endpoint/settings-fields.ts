@@ -10,7 +10,6 @@ export interface Setting {
   label: string;
   help: string;
   kind: 'number' | 'text';
-  /** What there is to choose from. */
   choices?: ChoiceList;
   min?: number;
   max?: number;

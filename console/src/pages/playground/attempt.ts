@@ -25,8 +25,8 @@ export interface Attempt {
   error?: Error;
 }
 
-/** Between two looks at the job, ms: seldom at one that takes long. */
-const LOOK_MS = { min: 500, max: 2_000 };
+/** Time between two polls of the job, ms. It grows with the age of the job. */
+const POLL_MS = { min: 500, max: 2_000 };
 
 interface Start {
   mode: Mode;
@@ -114,7 +114,7 @@ async function collect({ draw, endpoint, id, run, signal }: Follow): Promise<voi
 async function awaitEnd({ draw, endpoint, id, run, signal }: Follow): Promise<void> {
   while (!run.record || !isTerminal(run.record.status)) {
     if (run.record) {
-      const pause = Math.min(LOOK_MS.max, Math.max(LOOK_MS.min, (Date.now() - run.startedAt) / 10));
+      const pause = Math.min(POLL_MS.max, Math.max(POLL_MS.min, (Date.now() - run.startedAt) / 10));
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
     const call = callOf(JOB_ROUTES.getJobStatus, { endpoint, job: id });

@@ -38,9 +38,9 @@ const MOMENT = new Intl.DateTimeFormat(undefined, {
 
 const HEIGHT = 150;
 const MS_PER_S = 1_000;
-/** Of the text of an axis, about; px. */
+/** Approximate width of a character of an axis label, px. */
 const CHARACTER_PX = 6.5;
-/** Between the axis and its text, px. */
+/** Gap between the axis and its labels, px. */
 const AXIS_GAP = 14;
 
 export function Chart(props: ChartProps) {
@@ -123,14 +123,14 @@ export function Chart(props: ChartProps) {
 }
 
 interface TipProps {
-  /** Of the cursor in the plot, px. */
+  /** Position of the cursor in the plot, px. */
   left: number;
-  /** Of the chart, px. */
+  /** Width of the chart, px. */
   width: number;
   children: ComponentChildren;
 }
 
-/** Beside the cursor, on the side with more space. */
+/** Shown beside the cursor, on the side with more space. */
 function Tip({ children, left, width }: TipProps) {
   return (
     <div class={`tip ${left > width / 2 ? 'left' : 'right'}`} aria-hidden="true">
@@ -208,7 +208,7 @@ function describe(element: HTMLElement, props: ChartProps): UPlot.Options {
   };
 }
 
-/** As wide as its longest text. */
+/** Returns the width of an axis with these labels. */
 function fitAxis(_plot: UPlot, texts: string[] | null): number {
   const longest = Math.max(0, ...(texts ?? []).map(({ length }) => length));
   return Math.ceil(longest * CHARACTER_PX) + AXIS_GAP;

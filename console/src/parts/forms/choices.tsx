@@ -32,7 +32,7 @@ const LISTS = {
 } as const;
 export type ChoiceList = keyof typeof LISTS;
 
-/** Undefined until they are known, and if the key may not list them. */
+/** Returns undefined until the list is loaded, or if the key may not read it. */
 export function useChoices(list: ChoiceList | undefined): readonly Choice[] | undefined {
   return usePolled({
     key: `choices ${list}`,
@@ -45,7 +45,7 @@ export function useChoices(list: ChoiceList | undefined): readonly Choice[] | un
 interface ChoiceSelectProps {
   choices: readonly Choice[];
   name: string;
-  /** What no choice means; without it, one is required. */
+  /** Label of the empty choice. If it is missing, a choice is required. */
   none?: string | undefined;
   value?: string | undefined;
   id?: string;
@@ -54,7 +54,7 @@ interface ChoiceSelectProps {
 }
 
 export function ChoiceSelect({ choices, none, value = '', ...given }: ChoiceSelectProps) {
-  // What is set stays a choice, although it may be gone.
+  // The current value stays a choice, even if the platform no longer has it.
   const isGone = value !== '' && !choices.some(({ id }) => id === value);
   return (
     <select {...given} required={none === undefined}>
@@ -75,7 +75,7 @@ export function ChoiceSelect({ choices, none, value = '', ...given }: ChoiceSele
 
 const ORDER = ['First', 'Second', 'Third'];
 
-/** GPU types in order of preference: a select for each. The form has the name several times. */
+/** One select for each GPU type, in order of preference. All have the same field name. */
 export function GpuSelects({
   choices,
   name,

@@ -1,10 +1,10 @@
-// The choice of an endpoint, or of none.
+// A field that chooses one endpoint, or none.
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { Field } from './field.tsx';
 
-/** Its field is `endpoint`: an ID, or empty. `isTyped`: it may be one that this user cannot list. */
+/** The value of the field `endpoint` is an ID, or empty. `isTyped`: a text field, for endpoints that this user cannot list. */
 export function EndpointField({ isTyped, none }: { none: string; isTyped?: boolean }) {
   const mayList = may('endpoints:read') && !isTyped;
   const { data = [] } = usePolled({

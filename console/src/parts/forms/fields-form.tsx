@@ -9,7 +9,7 @@ export interface FieldValues {
   /** Trimmed; empty if the form has no field with this name. */
   text: (name: string) => string;
   number: (name: string) => number;
-  /** Of all fields with this name, without empty ones. */
+  /** Values of all fields with this name, without empty ones. */
   all: (name: string) => string[];
   /** As it was typed, with its spaces. */
   secret: (name: string) => string;

@@ -20,7 +20,7 @@ export function JobError({ error }: { error: ErrorOfJob }) {
 }
 
 const FRAME = /^\s+at /;
-/** Of packages, of Node.js and of the worker itself. */
+/** Stack frames of packages, Node.js and the worker. */
 const FOREIGN = /node_modules\/|\(?node:|\/dist\/chunks\/|<anonymous>/;
 
 /** The author's frames first; the whole stack on demand. The message stands above. */

@@ -13,7 +13,7 @@ interface PagerProps {
   next: string | undefined;
 }
 
-/** Nothing if there is only one page. */
+/** Renders nothing if the list has only one page. */
 export function Pager({ next, pages: { cursors, setCursors } }: PagerProps) {
   if (cursors.length === 1 && next === undefined) return null;
   return (
