@@ -2,6 +2,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
+import { ownTurn } from '../../base/slices.ts';
 import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
@@ -34,6 +35,8 @@ const KIND = 'series';
 const STEADY_MS = 10 * MINUTE_MS;
 /** Endpoints whose hours one operation of the store writes. */
 const WRITTEN_AT_ONCE = 20;
+/** Hours that one turn of the event loop reads from their rows. */
+const HOURS_PER_TURN = 12;
 /** Hours of an endpoint that wait while the store fails; the oldest ones are dropped. */
 const MAX_UNWRITTEN = 24;
 const MS_PER_S = 1_000;
@@ -141,6 +144,7 @@ export class ActivityRecorder {
   async minutes(endpointId: string, from: number): Promise<Minute[]> {
     const recorded = this.#recorded.get(endpointId);
     const begin = recorded?.hour.at ?? Number.MAX_SAFE_INTEGER;
+    const live = recorded ? [...recorded.hour.minutes, recorded.minute] : [];
     const past = new Map<number, readonly Minute[]>();
     for (const hour of recorded?.unwritten ?? []) past.set(hour.at, hour.minutes);
     if (from < begin) {
@@ -151,7 +155,6 @@ export class ActivityRecorder {
     }
     past.delete(begin);
     const hours = [...past].toSorted(([a], [b]) => a - b).flatMap(([, minutes]) => minutes);
-    const live = recorded ? [...recorded.hour.minutes, recorded.minute] : [];
     return [...hours, ...live].filter(({ at }) => at >= from);
   }
 
@@ -165,10 +168,12 @@ export class ActivityRecorder {
     const bounded = Math.max(1, Math.min(limit, 200));
     const own = { kind: KIND, parent: endpointId, before, limit: bounded };
     const rows = await this.#options.store.read((tx) => tx.resources(own));
-    return rows.map(({ body, position }) => ({
-      at: position,
-      minutes: storedHour.parse(JSON.parse(body)).minutes,
-    }));
+    const hours: { at: number; minutes: Minute[] }[] = [];
+    for (const [index, { body, position }] of rows.entries()) {
+      if (index > 0 && index % HOURS_PER_TURN === 0) await ownTurn();
+      hours.push({ at: position, minutes: storedHour.parse(JSON.parse(body)).minutes });
+    }
+    return hours;
   }
 
   /** Looks at the endpoints of the queue, and writes the minutes that are over. */

@@ -1,6 +1,10 @@
 // Rolls minutes up to the steps of a time series. Pure.
 import { TIME_BUCKETS_S } from '../time/job-times.ts';
-import { addCounts, COUNTED, createMinute, type Minute } from './minute.ts';
+import { COUNTED, createMinute, type Minute } from './minute.ts';
+
+const GAUGES = ['queued', 'running', 'oldestWaitMs'] as const;
+const WORKER_STATES = ['starting', 'idle', 'running', 'draining'] as const;
+const SUMS = [...COUNTED, 'refused', 'workerSeconds', 'cost'] as const;
 
 /** Quantiles of a histogram, ms. */
 export interface Quantiles {
@@ -37,30 +41,26 @@ export function rollUp(
 
 /** Counts add up. Of gauges, a step shows the highest: a short peak must not vanish in a long step. */
 function toPoint(at: number, minutes: readonly Minute[]): SeriesPoint {
-  const { execution, wait, ...point } = minutes.reduce(merge, createMinute(at));
-  return { ...point, at, waitMs: findQuantiles(wait), executionMs: findQuantiles(execution) };
+  const { execution: _execution, wait: _wait, ...point } = createMinute(at);
+  const wait: number[] = [];
+  const execution: number[] = [];
+  // Changed in place: a step may have 10,000 minutes.
+  for (const minute of minutes) {
+    for (const name of GAUGES) point[name] = Math.max(point[name], minute[name]);
+    for (const name of WORKER_STATES) {
+      point.workers[name] = Math.max(point.workers[name], minute.workers[name]);
+    }
+    for (const name of SUMS) point[name] += minute[name];
+    addTo(wait, minute.wait);
+    addTo(execution, minute.execution);
+  }
+  return { ...point, waitMs: findQuantiles(wait), executionMs: findQuantiles(execution) };
 }
 
-function merge(sum: Minute, next: Minute): Minute {
-  const merged: Minute = {
-    ...sum,
-    queued: Math.max(sum.queued, next.queued),
-    running: Math.max(sum.running, next.running),
-    oldestWaitMs: Math.max(sum.oldestWaitMs, next.oldestWaitMs),
-    workers: {
-      starting: Math.max(sum.workers.starting, next.workers.starting),
-      idle: Math.max(sum.workers.idle, next.workers.idle),
-      running: Math.max(sum.workers.running, next.workers.running),
-      draining: Math.max(sum.workers.draining, next.workers.draining),
-    },
-    refused: sum.refused + next.refused,
-    workerSeconds: sum.workerSeconds + next.workerSeconds,
-    cost: sum.cost + next.cost,
-    wait: addCounts(sum.wait, next.wait),
-    execution: addCounts(sum.execution, next.execution),
-  };
-  for (const name of COUNTED) merged[name] = sum[name] + next[name];
-  return merged;
+function addTo(sums: number[], counts: readonly number[]): void {
+  for (let index = 0; index < counts.length; index++) {
+    sums[index] = (sums[index] ?? 0) + (counts[index] ?? 0);
+  }
 }
 
 function findQuantiles(counts: readonly number[]): Quantiles | null {
