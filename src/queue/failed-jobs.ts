@@ -1,5 +1,6 @@
 // Lists the FAILED and TIMED_OUT jobs of several endpoints, newest first. A page reads a bounded number of jobs, whatever
 // the number of endpoints and however the failures are spread over them.
+import { ownTurn } from '../base/slices.ts';
 import type { Reader, Step, Store, StoredJob } from '../store/store.ts';
 import type { ErrorCode, JobSummary } from '../wire/job/job.ts';
 import { describePreviews } from './job-previews.ts';
@@ -57,6 +58,7 @@ export async function listFailed(
     const scan = Math.min(SCANNED_AT_ONCE, Math.ceil(MAX_SCANNED / some.length));
     // Other operations run between these reads.
     for (let at = 0; at < some.length; at += READ_AT_ONCE) {
+      if (scanned > 0 || at > 0) await ownTurn();
       const slice = some.slice(at, at + READ_AT_ONCE);
       await store.read(function* (tx) {
         for (const source of slice) yield* readOn(tx, source, { listing, most, scan });

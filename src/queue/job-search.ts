@@ -1,4 +1,5 @@
 // Lists the jobs of an endpoint that match a filter, a bounded number of jobs at a time.
+import { ownTurn } from '../base/slices.ts';
 import type { JobFilter, Store, StoredJob } from '../store/store.ts';
 import type { JobStatus } from '../wire/job/job.ts';
 import { readEndpoint } from './endpoint-removal.ts';
@@ -54,6 +55,7 @@ export async function searchJobs(
     jobs.push(...found.jobs);
     if (found.next === undefined) return { jobs, next: undefined };
     next = found.next;
+    await ownTurn();
   }
   return { jobs, next };
 }

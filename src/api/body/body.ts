@@ -2,19 +2,21 @@
 // cut out unchanged: no input is ever parsed.
 import { isUtf8 } from 'node:buffer';
 import type { z } from 'zod';
-import { runInSlices } from '../../base/slices.ts';
+import { ownTurn, runInSlices } from '../../base/slices.ts';
 import { describeIssues, formatPath } from '../../wire/issues.ts';
 import type { RunRequest } from '../../wire/job/job.ts';
 import { runRequest } from '../../wire/job/job-schemas.ts';
 import { OPEN_BRACE } from '../../wire/json-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
+  checkJson,
   findMember,
   hasBytes,
   isJson,
   JsonBoundError,
   type JsonBounds,
   JsonDepthError,
+  SLICE_BYTES,
 } from './json-check.ts';
 
 /** The schemas would reject larger bodies too, but only after much work. */
@@ -136,6 +138,21 @@ export function parseJson(body: Buffer, bounds: JsonBounds = BODY_BOUNDS): unkno
   checkText(body);
   if (body.length > SMALL_BODY_BYTES) checkBounds(body, bounds);
   return parse(body);
+}
+
+/**
+ * Like parseJson. A body of more than one slice is checked in slices, and leaves other requests a turn before and after
+ * it is parsed. @throws ProblemError `malformed`, `payload_too_large`
+ */
+export async function parseInTurns(body: Buffer, owner: string): Promise<unknown> {
+  if (body.length <= SLICE_BYTES) return parseJson(body);
+  checkText(body);
+  const isJson = await runInSlices(owner, checkJson(body, BODY_BOUNDS)).catch(refuseBeyond);
+  if (!isJson) throw refuseMalformed();
+  await ownTurn();
+  const value = parse(body);
+  await ownTurn();
+  return value;
 }
 
 /** A smaller body is harmless. */

@@ -1,5 +1,6 @@
 // Serves the worker's five verbs over HTTP: converts each request to a call of the worker link.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { z } from 'zod';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import { yieldToUrgent } from '../../base/slices.ts';
 import { describeIssues } from '../../wire/issues.ts';
@@ -30,7 +31,7 @@ import {
 import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
-import { check, parseJson } from '../body/body.ts';
+import { check, parseInTurns } from '../body/body.ts';
 import { useBody } from '../body/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
@@ -77,7 +78,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.route<EndpointRoute>({
     ...{ ...toFastifyRoute(hello), bodyLimit },
     handler: async (request, reply) => {
-      const greeting = check(parseVerb(request.body), workerHello);
+      const greeting = await readVerb(request, workerHello);
       const { holder, params } = request;
       const { allowance } = options;
       const sayHello = () => requireLink(options, request).hello(greeting);
@@ -92,7 +93,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
     // If the key is revoked while a take waits, its worker must not get a job any more.
     config: { access: take.access, endsWithKey: true },
     handler: async (request, reply) => {
-      const asked = check(parseVerb(request.body), takeRequest);
+      const asked = await readVerb(request, takeRequest);
       const link = requireLink(options, request);
       const gone = abortWhenGone(reply.raw);
       let leases: Lease[] | undefined = await link.take(asked, gone);
@@ -112,7 +113,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.route<EndpointRoute>({
     ...{ ...toFastifyRoute(renew), bodyLimit },
     handler: async (request, reply) => {
-      const named = check(parseVerb(request.body), renewRequest);
+      const named = await readVerb(request, renewRequest);
       const link = requireLink(options, request);
       return sendJson(reply, await link.renew(named, abortWhenGone(reply.raw)));
     },
@@ -121,7 +122,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.route<EndpointRoute>({
     ...{ ...toFastifyRoute(bye), bodyLimit },
     handler: async (request, reply) => {
-      const bye = check(parseVerb(request.body), workerBye);
+      const bye = await readVerb(request, workerBye);
       await requireLink(options, request).bye(bye);
       if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
       return reply.code(204).send();
@@ -146,13 +147,15 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
   });
 }
 
-/** @throws ProblemError `malformed`, or `invalid` for more values than any verb needs */
-function parseVerb(body: Buffer | undefined): unknown {
-  const json = body ?? NO_BYTES;
-  if (hasMoreValues(json, MAX_VALUES)) {
+/** @throws ProblemError `malformed`, or `invalid` also for more values than any verb needs */
+async function readVerb<S extends z.ZodType>(
+  { body = NO_BYTES, params }: FastifyRequest<EndpointRoute>,
+  schema: S,
+): Promise<z.infer<S>> {
+  if (hasMoreValues(body, MAX_VALUES)) {
     throw new ProblemError('invalid', `the message has more than ${MAX_VALUES} values`);
   }
-  return parseJson(json);
+  return check(await parseInTurns(body, params.endpoint), schema);
 }
 
 function requireLink(

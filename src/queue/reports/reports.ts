@@ -1,5 +1,6 @@
 // Handles worker reports: judges each one, applies its effect in the same operation, and answers it.
 import type { Log } from '../../base/log.ts';
+import { ownTurn } from '../../base/slices.ts';
 import {
   ENDING,
   type JobKey,
@@ -27,6 +28,9 @@ import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { GpuTotals } from './gpu-totals.ts';
 
+/** Small reports of one call that are applied in one turn of the event loop. */
+const REPORTS_PER_TURN = 128;
+
 const APPLIED: ReportReply = { answer: 'applied' };
 
 export interface ReportsOptions {
@@ -48,7 +52,7 @@ export class Reports {
   }
 
   /**
-   * Small reports share one commit; each is undone alone. If one fails, the call rejects, but only after all
+   * Small reports share a commit; each is undone alone. If one fails, the call rejects, but only after all
    * others are applied.
    */
   async report(endpointId: string, request: ReportRequest): Promise<ReportReply[]> {
@@ -76,9 +80,19 @@ export class Reports {
     const { payloads } = this.#options;
     const replies: Promise<ReportReply>[] = [];
     const slow = new Set<string>();
+    let start = (apply: () => Promise<ReportReply>) => apply();
+    let together: Promise<ReportReply>[] = [];
     for (const [index, report] of reports.entries()) {
       if (payloads.isLarge(report.body)) slow.add(report.jobId);
-      if (!slow.has(report.jobId)) replies[index] = this.#apply(endpointId, report);
+      if (slow.has(report.jobId)) continue;
+      if (together.length === REPORTS_PER_TURN) {
+        const turn = Promise.allSettled(together).then(ownTurn);
+        start = (apply) => turn.then(apply);
+        together = [];
+      }
+      const reply = start(() => this.#apply(endpointId, report));
+      together.push(reply);
+      replies[index] = reply;
     }
     let before: Promise<unknown> = Promise.allSettled(Object.values(replies));
     for (const [index, report] of reports.entries()) {

@@ -3,14 +3,36 @@
 // check every other message.
 import { TRACEPARENT_LENGTH } from '../trace-context.ts';
 import {
+  type LeaseRef,
   MAX_JOB_ID_LENGTH,
   MAX_TOKEN_LENGTH,
   type Outcome,
+  type RenewRequest,
   type ReportHeader,
 } from './worker-link.ts';
 
 export function isToken(value: unknown): value is string {
   return isText(value, MAX_TOKEN_LENGTH);
+}
+
+/** A lease in an outbox, without another member. */
+export function isLeaseRef(value: unknown): value is LeaseRef {
+  if (!isObject(value) || countMembers(value) !== 3) return false;
+  const { attempt, jobId, token } = value;
+  return isText(jobId, MAX_JOB_ID_LENGTH) && isToken(token) && isCount(attempt);
+}
+
+/** A lease in a renewal, without another member. */
+export function isRenewedLease(value: unknown): value is RenewRequest['leases'][number] {
+  if (!isObject(value)) return false;
+  const { delivering, jobId, stopping, token } = value;
+  return (
+    countMembers(value) === (delivering === undefined ? 3 : 4) &&
+    isText(jobId, MAX_JOB_ID_LENGTH) &&
+    isToken(token) &&
+    typeof stopping === 'boolean' &&
+    (delivering === undefined || typeof delivering === 'boolean')
+  );
 }
 
 /** An outcome `completed` with all of its members and no other. */

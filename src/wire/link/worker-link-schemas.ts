@@ -14,7 +14,7 @@ import {
 } from '../job/job.ts';
 import { MAX_CHUNKS, MAX_LISTED } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
-import { isToken } from './common-shapes.ts';
+import { isLeaseRef, isRenewedLease, isToken } from './common-shapes.ts';
 import {
   type Device,
   type LeaseHeader,
@@ -111,7 +111,7 @@ export const workerHello = z.object({
   version: name,
   slots: z.int().min(1),
   devices: listOf(device, MAX_DEVICES),
-  outbox: listOf(leaseRef),
+  outbox: listOf(leaseRef, MAX_LISTED, isLeaseRef),
   requires: listOf(z.string().max(64)).exactOptional(),
   inputSchema: inputSchema.exactOptional(),
   handlerVersion: z.int().min(1).exactOptional(),
@@ -152,6 +152,8 @@ export const renewRequest = z.object({
   waitMs,
   leases: listOf(
     z.object({ jobId, token, stopping: z.boolean(), delivering: z.boolean().exactOptional() }),
+    MAX_LISTED,
+    isRenewedLease,
   ),
 }) satisfies z.ZodType<RenewRequest>;
 
@@ -254,6 +256,6 @@ export const reportReply = z.discriminatedUnion('answer', [
 export const workerBye = z.object({
   ...workerIdentity.shape,
   reason: z.enum(['drained', 'crashed']),
-  outbox: listOf(leaseRef),
+  outbox: listOf(leaseRef, MAX_LISTED, isLeaseRef),
   detail: z.string().max(4_000).exactOptional(),
 }) satisfies z.ZodType<WorkerBye>;

@@ -1,9 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { check, checkNoBody, parseJson, readSubmission } from '../../../../src/api/body/body.ts';
-import { findMember, JsonBoundError } from '../../../../src/api/body/json-check.ts';
+import {
+  check,
+  checkNoBody,
+  parseInTurns,
+  parseJson,
+  readSubmission,
+} from '../../../../src/api/body/body.ts';
+import { findMember, JsonBoundError, SLICE_BYTES } from '../../../../src/api/body/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
+import { countTurns } from '../../../support/count-turns.ts';
 import { fc } from '../../../support/properties.ts';
 
 const BOUNDS = { owner: 'me', maxEnvelopeBytes: 65_536, maxJsonDepth: 1_000 };
@@ -167,6 +174,25 @@ describe('a body that is parsed whole', () => {
   ])('is malformed when it is %s', (_what, body) => {
     const malformed = expect.objectContaining({ name: ProblemError.name, code: 'malformed' });
     expect(() => parseJson(Buffer.from(body))).toThrow(malformed);
+  });
+});
+
+describe('a large body', () => {
+  it('is read as any other, in many turns of the event loop', async () => {
+    const value = { list: Array.from({ length: 20_000 }, (_, n) => ({ name: `element ${n}` })) };
+    const body = Buffer.from(JSON.stringify(value));
+    const turns = await countTurns(async () => {
+      expect(await parseInTurns(body, 'e')).toEqual(value);
+    });
+    expect(turns).toBeGreaterThanOrEqual(body.length / SLICE_BYTES);
+  });
+
+  it.each([
+    ['malformed', `[${'1,'.repeat(50_000)}`],
+    ['payload_too_large', `[${'1,'.repeat(200_000)}1]`],
+  ])('is %s', async (code, text) => {
+    const refusal = parseInTurns(Buffer.from(text), 'e');
+    await expect(refusal).rejects.toMatchObject({ code });
   });
 });
 

@@ -1,6 +1,7 @@
 // Renewals that name many leases.
 import { expect, it, onTestFinished } from 'vitest';
 import { ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
+import { countTurns } from '../../../support/count-turns.ts';
 
 it('a renewal of thousands of leases leaves the event loop to others', async () => {
   const platform = new Platform();
@@ -10,16 +11,10 @@ it('a renewal of thousands of leases leaves the event loop to others', async () 
   await worker.hello();
   await platform.submit();
   const held = await worker.takeOne();
-  let turns = 0;
-  let isOver = false;
-  const countTurns = () => {
-    turns += 1;
-    if (!isOver) setImmediate(countTurns);
-  };
-  setImmediate(countTurns);
   const unknown = Array.from({ length: 2_560 }, (_, n) => ({ ...held, token: `unknown-${n}` }));
-  const { ended } = await worker.renew([held, ...unknown]);
-  isOver = true;
-  expect(ended).toHaveLength(2_560);
+  const turns = await countTurns(async () => {
+    const { ended } = await worker.renew([held, ...unknown]);
+    expect(ended).toHaveLength(2_560);
+  });
   expect(turns).toBeGreaterThanOrEqual(10);
 });

@@ -1,7 +1,17 @@
 // Messages that are recognised without their schema are those that the schema accepts as they are.
 import { describe, expect, it } from 'vitest';
-import { isCompletedReport, isToken } from '../../../../src/wire/link/common-shapes.ts';
-import { reportHeader, takeRequest } from '../../../../src/wire/link/worker-link-schemas.ts';
+import {
+  isCompletedReport,
+  isLeaseRef,
+  isRenewedLease,
+  isToken,
+} from '../../../../src/wire/link/common-shapes.ts';
+import {
+  renewRequest,
+  reportHeader,
+  takeRequest,
+  workerBye,
+} from '../../../../src/wire/link/worker-link-schemas.ts';
 import { fc } from '../../../support/properties.ts';
 
 const COMPLETED = {
@@ -88,6 +98,38 @@ describe('a token', () => {
         expect(checked.success).toBe(held.every(isToken));
         if (checked.success) expect(checked.data.held).toEqual(held);
       }),
+    );
+  });
+});
+
+describe('a lease in a list', () => {
+  const self = { workerId: 'w', incarnation: 1 };
+  const leaseNames = ['jobId', 'attempt', 'token', 'stopping', 'delivering', '__proto__', 'x'];
+  // In front of it, one that has to be checked with the schema.
+  const other = { jobId: 'j', attempt: 1, token: 't', stopping: false, x: 1 };
+  const changedLease = (lease: object) =>
+    fc
+      .tuple(fc.constantFrom(...leaseNames), odd, fc.constantFrom(...leaseNames), odd)
+      .map(([a, x, b, y]) => change(change(lease, a, x), b, y));
+
+  it.each([
+    {
+      ...{ kind: 'of an outbox', lease: { jobId: 'j', attempt: 1, token: 't' } },
+      isCommon: isLeaseRef,
+      read: (outbox: unknown[]) => workerBye.parse({ ...self, reason: 'drained', outbox }).outbox,
+    },
+    {
+      ...{ kind: 'of a renewal', lease: { jobId: 'j', token: 't', stopping: false } },
+      isCommon: isRenewedLease,
+      read: (leases: unknown[]) => renewRequest.parse({ ...self, waitMs: 0, leases }).leases,
+    },
+  ])('$kind that is recognised is one that the schema accepts unchanged', (each) => {
+    expect(each.isCommon(each.lease)).toBe(true);
+    fc.assert(
+      fc.property(changedLease(each.lease), (lease) => {
+        if (each.isCommon(lease)) expect(each.read([other, lease])[1]).toStrictEqual(lease);
+      }),
+      { numRuns: 1_000 },
     );
   });
 });

@@ -1,0 +1,37 @@
+// Calls that look at thousands of jobs leave the event loop to others.
+import { expect, it, onTestFinished } from 'vitest';
+import { SCANNED_AT_ONCE } from '../../../src/queue/job-search.ts';
+import { ENDPOINT, Hand, Platform, progressOf } from '../../conformance/platform.ts';
+import { countTurns } from '../../support/count-turns.ts';
+
+async function start() {
+  const platform = new Platform();
+  await platform.start();
+  onTestFinished(() => platform.close());
+  const worker = new Hand(() => platform.queue.link(ENDPOINT), { id: 'w' });
+  await worker.hello();
+  return { platform, worker };
+}
+
+it('a call with 1,000 reports is answered in order', async () => {
+  const { platform, worker } = await start();
+  await platform.submit();
+  const lease = await worker.takeOne();
+  const reports = Array.from({ length: 1_000 }, (_, n) => progressOf(lease, n + 1, n));
+  const turns = await countTurns(async () => {
+    const replies = await worker.report(reports);
+    expect(new Set(replies.map(({ answer }) => answer))).toEqual(new Set(['applied']));
+  });
+  expect(turns).toBeGreaterThanOrEqual(7);
+});
+
+it('a search that finds nothing', async () => {
+  const { platform } = await start();
+  for (let n = 0; n <= 3 * SCANNED_AT_ONCE; n++) await platform.submit();
+  const turns = await countTurns(async () => {
+    const listing = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
+    const { jobs } = await platform.queue.jobs.list({ ...listing, idPart: 'no-such-job' });
+    expect(jobs).toEqual([]);
+  });
+  expect(turns).toBeGreaterThanOrEqual(3);
+});
