@@ -45,7 +45,7 @@ export interface OpenResources {
 
 export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, BudgetsOptions {
   catalog: Catalog;
-  /** Default: no key, so that nobody can create a registry. */
+  /** Default: no key, so that nobody can create a registry, and variables are stored in the clear. */
   sealer?: SecretSealer | undefined;
   /** Pods of all users that still exist, those that are being created included. Default: none. */
   listPods?: (() => readonly PodUse[]) | undefined;
@@ -74,7 +74,7 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
     hasRegistry: (userId, id) => registries.has(userId, id),
     registry: (userId, id) => registries.login(userId, id),
   });
-  const templates = await openTemplates(options);
+  const templates = await openTemplates({ ...options, sealer });
   const { listEndpoints = () => [], listPods = () => [] } = options;
   const users = { listEndpoints, listPods };
   return {
@@ -83,7 +83,7 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
       serve(
         templateResource,
         templates,
-        forCallers(templates, (caller, template) =>
+        forCallers(templates, (caller, { unopened: _unopened, ...template }) =>
           hideVariables(caller, 'endpoints:write', template),
         ),
       ),

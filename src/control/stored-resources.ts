@@ -72,6 +72,11 @@ export interface StoredResourcesOptions<Creation, Update, Item> {
   /** Prefix of IDs: `tpl` in `tpl_01912f4e-…`. */
   prefix: string;
   record: z.ZodType<Item>;
+  /** Converts between a record and the JSON that is stored of it. Default: they are the same. */
+  stored?: {
+    read: (body: unknown, userId: string) => unknown;
+    write: (item: Item, userId: string) => object;
+  };
   rules: ResourceRules<Creation, Update, Item>;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
@@ -320,13 +325,17 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   }
 
   #read({ body, position, userId }: StoredResource): ResourceEntry<Item> {
-    return { userId, position, item: this.#options.record.parse(JSON.parse(body)) };
+    const { record, stored } = this.#options;
+    const json: unknown = JSON.parse(body);
+    return { userId, position, item: record.parse(stored ? stored.read(json, userId) : json) };
   }
 
   /** @throws ProblemError `quota_exceeded` */
   #toStored({ item, position, userId }: ResourceEntry<Item>): StoredResource {
-    const body = JSON.stringify(item);
-    requireRecordSize(this.#quotas, body);
+    const { stored } = this.#options;
+    const json = JSON.stringify(item);
+    requireRecordSize(this.#quotas, json);
+    const body = stored ? JSON.stringify(stored.write(item, userId)) : json;
     return { kind: this.#kind, id: item.id, userId, parent: '', position, body };
   }
 

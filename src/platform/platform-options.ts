@@ -72,8 +72,8 @@ export interface PlatformOptions {
   /** Limits of the calls and worker IDs of each worker key. Default: none. */
   workerLimits?: WorkerLimits | undefined;
   /**
-   * File of keys that encrypt secrets of users, such as those of registries: 32 bytes in base64 per line, the current
-   * one first. Default: none; users cannot create registries.
+   * File of keys that encrypt secrets of registries and variables of templates and pods: 32 bytes in base64 per line, the
+   * current one first. Default: none; users cannot create registries, and variables are stored in the clear.
    */
   secretsKeyFile?: string | undefined;
   /** Quotas of one user. Default: 100 endpoints, 200 templates, 200 keys, 100 pods. */

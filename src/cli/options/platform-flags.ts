@@ -29,7 +29,7 @@ export const webhookSecretFileOption = text({
 export const secretsKeyFileOption = text({
   placeholder: 'FILE',
   env: 'MILLRACE_SECRETS_KEY_FILE',
-  help: 'file of keys that encrypt the secrets of registries, one per line, the current one first; make one with `openssl rand -base64 32`; default: none, registries cannot be created',
+  help: 'file of keys that encrypt the secrets of registries and the variables of templates and pods, one per line, the current one first; make one with `openssl rand -base64 32`; default: none, registries cannot be created and variables are stored in the clear',
 });
 
 export const catalogOption = text({

@@ -1,6 +1,7 @@
 // Manages templates, from which pods and workers of endpoints are created. All are in memory,
 // because every reconcile pass reads the template of its endpoint.
 import { isDeepStrictEqual } from 'node:util';
+import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import { OWNER, type Step, type Store, type Transaction } from '../../store/store.ts';
 import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
@@ -8,13 +9,19 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
 import {
   type TemplateCreation,
-  type TemplateRecord,
   type TemplateUpdate,
   templateRecord,
 } from '../../wire/resources/template.ts';
 import { checkArgs } from '../args-fault.ts';
 import type { Quotas } from '../limits/quotas.ts';
 import { type EngineTraits, findKubernetesFaults } from '../pods/engine-fit.ts';
+import { SecretSealer } from '../registries/sealed-secret.ts';
+import {
+  openVariables,
+  sealVariables,
+  storedVariables,
+  unopenedVariables,
+} from '../registries/stored-variables.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
@@ -30,19 +37,41 @@ export interface TemplatesOptions {
   quotas?: Quotas | undefined;
   /** Says why workers could not load the handler. Default: nobody knows before they start. */
   findHandlerFault?: ((path: string) => string | undefined) | undefined;
+  /** Seals the variables of stored templates. Default: no key, so they are stored in the clear. */
+  sealer?: SecretSealer | undefined;
 }
+
+const keptTemplate = templateRecord.extend({ unopened: unopenedVariables.exactOptional() });
+/** As it is in memory. */
+export type KeptTemplate = z.infer<typeof keptTemplate>;
+
+const storedTemplate = z.looseObject({ id: z.string(), env: storedVariables });
+/** What its use by an endpoint depends on. */
+const usableTemplate = templateRecord.omit({ env: true });
 
 /**
  * When a template changes, pods created from it stay as they are, and workers of endpoints are
  * replaced. If an endpoint forbids the change or removal, it is a `conflict`.
  */
-export type Templates = StoredResources<TemplateCreation, TemplateUpdate, TemplateRecord>;
+export type Templates = StoredResources<TemplateCreation, TemplateUpdate, KeptTemplate>;
 
 export function openTemplates(options: TemplatesOptions): Promise<Templates> {
-  const { catalog, engine, findHandlerFault, traits } = options;
-  return StoredResources.open<TemplateCreation, TemplateUpdate, TemplateRecord>({
+  const { catalog, engine, findHandlerFault, sealer = new SecretSealer([]), traits } = options;
+  const ownerOf = (userId: string, id: string) => ({ kind: 'template', userId, id }) as const;
+  return StoredResources.open<TemplateCreation, TemplateUpdate, KeptTemplate>({
     ...options,
-    ...{ name: 'templates', prefix: 'tpl', record: templateRecord },
+    ...{ name: 'templates', prefix: 'tpl', record: keptTemplate },
+    stored: {
+      read(body, userId) {
+        const stored = storedTemplate.parse(body);
+        return { ...stored, ...openVariables(sealer, stored.env, ownerOf(userId, stored.id)) };
+      },
+      write({ unopened, ...template }, userId) {
+        const { env, id } = template;
+        const kept = { env, ...(unopened && { unopened }) };
+        return { ...template, env: sealVariables(sealer, kept, ownerOf(userId, id)) };
+      },
+    },
     rules: {
       compose: ({ createdAt, id }, creation) => ({ id, ...creation, createdAt, version: 1 }),
       change,
@@ -82,9 +111,9 @@ export function* readTemplate(
   tx: Transaction,
   userId: string,
   id: string,
-): Step<TemplateRecord | undefined> {
+): Step<z.infer<typeof usableTemplate> | undefined> {
   const stored = yield* tx.resource({ kind: 'template', id });
-  return stored?.userId === userId ? templateRecord.parse(JSON.parse(stored.body)) : undefined;
+  return stored?.userId === userId ? usableTemplate.parse(JSON.parse(stored.body)) : undefined;
 }
 
 function judgeKubernetes(wanted: PodKubernetes, traits: EngineTraits | undefined): string[] {
@@ -93,11 +122,14 @@ function judgeKubernetes(wanted: PodKubernetes, traits: EngineTraits | undefined
 }
 
 /** A new name does not replace workers. */
-function change(template: TemplateRecord, update: TemplateUpdate): TemplateRecord {
+function change(template: KeptTemplate, update: TemplateUpdate): KeptTemplate {
   const { kubernetes: updated, ...fields } = update;
-  const { kubernetes: before, ...kept } = template;
+  const { kubernetes: before, unopened, ...kept } = template;
   const kubernetes = updated === undefined ? before : updated;
-  const changed = { ...kept, ...fields, ...(kubernetes && { kubernetes }) };
+  const changed = {
+    ...{ ...kept, ...fields, ...(kubernetes && { kubernetes }) },
+    ...(unopened && fields.env === undefined && { unopened }),
+  };
   const isSame = isDeepStrictEqual({ ...changed, name: '' }, { ...template, name: '' });
   return isSame ? changed : { ...changed, version: template.version + 1 };
 }

@@ -30,7 +30,10 @@ export interface ContainerSpecSource {
   stateVolume?: StateVolume | undefined;
 }
 
-/** @throws EngineError `refused` if something that it needs is no longer in the catalog */
+/**
+ * @throws EngineError `refused` if something that it needs is no longer in the catalog, `unavailable` if its secrets cannot
+ * be decrypted
+ */
 export function createContainerSpec({
   catalog,
   environment,
@@ -39,6 +42,10 @@ export function createContainerSpec({
 }: ContainerSpecSource): ContainerSpec {
   const { endpointId, generation, gpus, id, spec, userId } = pod;
   const { args, cpu, disk, env, handler, image, kubernetes, ports, version } = spec;
+  if (spec.unopened) {
+    const detail = `the variables of the pod cannot be decrypted: ${spec.unopened.why}`;
+    throw new EngineError('unavailable', detail);
+  }
   const url = environment['MILLRACE_URL'];
   return {
     ...{ id, generation, image, args, handler, gpus },

@@ -9,10 +9,11 @@ import { addToBill, type OnBilled } from '../billing/bill-rows.ts';
 import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
+import { SecretSealer } from '../registries/sealed-secret.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
 import { listBoundGpus } from './next-step.ts';
 import { giveGpus } from './pod-lifecycle.ts';
-import { type PodState, podState } from './pod-state.ts';
+import { type PodState, readPod, writePod } from './pod-state.ts';
 
 /**
  * How long the record of a removed pod is kept, and at most how many per user, workers not counted.
@@ -33,6 +34,8 @@ export interface LivePodsOptions {
   gpuDevices: (gpuTypeId: string, node: string | undefined) => readonly string[];
   /** Called with what is on the bill from now on. Default: nothing happens. */
   onBilled?: OnBilled | undefined;
+  /** Seals the variables of stored pods. Default: no key, so they are stored in the clear. */
+  sealer?: SecretSealer | undefined;
 }
 
 /** GPUs for a pod that is being written. */
@@ -44,6 +47,7 @@ export interface PromisedGpus {
 /** Pods that still exist; removed ones are only in the store. */
 export class LivePods implements NamedRecords {
   readonly #options: LivePodsOptions;
+  readonly #sealer: SecretSealer;
   readonly #pods = new Map<string, PodState>();
   /** Of pods that are not TERMINATED. */
   readonly #names = new NameIndex(RESOURCES.pods.plural);
@@ -61,6 +65,12 @@ export class LivePods implements NamedRecords {
 
   constructor(options: LivePodsOptions) {
     this.#options = options;
+    this.#sealer = options.sealer ?? new SecretSealer([]);
+  }
+
+  /** @throws ZodError if it is not a pod */
+  read(stored: StoredResource): PodState {
+    return readPod(stored, this.#sealer);
   }
 
   static async open(options: LivePodsOptions): Promise<LivePods> {
@@ -79,7 +89,7 @@ export class LivePods implements NamedRecords {
       const stored = await this.#options.store.read((tx) => tx.resources(page));
       if (term !== this.#term) return;
       if (before === undefined) this.#positions = new Positions(stored[0]?.position ?? 0);
-      for (const resource of stored) this.#keep(readPod(resource));
+      for (const resource of stored) this.#keep(this.read(resource));
       before = stored.length < PAGE ? undefined : stored.at(-1)?.position;
     } while (before !== undefined);
   }
@@ -141,7 +151,7 @@ export class LivePods implements NamedRecords {
   async add(pod: PodState): Promise<void> {
     const { endpointId, id, userId } = pod;
     const position = this.#positions.next(pod.createdAt);
-    const body = JSON.stringify(pod);
+    const body = writePod(pod, this.#sealer);
     const stored: StoredResource = {
       ...{ kind: 'pod', id, userId, parent: endpointId ?? '', position, body },
     };
@@ -170,14 +180,15 @@ export class LivePods implements NamedRecords {
     const expected = known && decide(known).pod;
     if (!expected || expected === known) return known;
     const term = this.#term;
+    const sealer = this.#sealer;
     let billed: BilledChange['intervals'] = [];
     const write = () =>
       this.#options.store.write(function* (tx) {
         const stored = yield* tx.resource({ kind: 'pod', id });
         if (!stored) return undefined;
-        const pod = readPod(stored);
+        const pod = readPod(stored, sealer);
         const { intervals, pod: next } = decide(pod);
-        if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
+        if (next !== pod) yield* tx.putResource({ ...stored, body: writePod(next, sealer) });
         yield* addToBill(tx, billedAs(next), intervals);
         billed = intervals;
         return next;
@@ -324,9 +335,4 @@ function listForgettable(gone: ReadonlyMap<string, Gone>, now: number): string[]
     kept.set(userId, place);
     return place > KEPT_OF_USER ? [id] : [];
   });
-}
-
-/** @throws ZodError if it is not a pod */
-export function readPod({ body }: StoredResource): PodState {
-  return podState.parse(JSON.parse(body));
 }

@@ -1,7 +1,7 @@
 // Lists a user's pods page by page, terminated ones included.
 import type { Store, StoredResource } from '../../store/store.ts';
 import { type PageBounds, PageCutter } from '../list-page.ts';
-import { type LivePods, readPod } from './live-pods.ts';
+import type { LivePods } from './live-pods.ts';
 import type { PodState } from './pod-state.ts';
 
 /** Records read from the store in one operation. */
@@ -27,7 +27,7 @@ export async function listPods(
   const pods: PodState[] = [];
   let next = before;
   for await (const resource of listStored(store, userId, before)) {
-    const pod = live.get(resource.id) ?? readPod(resource);
+    const pod = live.get(resource.id) ?? live.read(resource);
     if (!cutter.take(pod)) return next === undefined ? { pods } : { pods, next };
     pods.push(pod);
     next = resource.position;

@@ -4,8 +4,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodCreation, PodUpdate } from '../../wire/resources/pod.ts';
-import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { findArgsFault } from '../args-fault.ts';
+import type { KeptTemplate } from '../endpoints/templates.ts';
 import { type EngineTraits, findMisfits } from './engine-fit.ts';
 import { checkMounts, updateMounts } from './mount-rules.ts';
 import type { PodSpec } from './pod-state.ts';
@@ -63,11 +63,12 @@ export function resolveNames<Given extends Pick<PodUpdate, 'mounts' | 'registry'
 }
 
 /**
- * Missing members come from the template, then from the defaults. @throws ProblemError `invalid`
+ * Missing members come from the template, then from the defaults. @throws ProblemError `invalid`, `unavailable` if the
+ * variables of the template cannot be decrypted
  */
 export function composeSpec(
   creation: PodCreation,
-  template: TemplateRecord | undefined,
+  template: KeptTemplate | undefined,
   worker: WorkerOrigin | undefined,
 ): PodSpec {
   const { cpu, gpu, locked, mounts, name } = creation;
@@ -76,6 +77,10 @@ export function composeSpec(
   const settings = kubernetes === undefined ? template?.kubernetes : kubernetes;
   const composed = image ?? template?.image;
   if (composed === undefined) throw refuse('image: is required without a template');
+  if (env === undefined && template?.unopened) {
+    const detail = `the variables of the template ${template.id} cannot be decrypted: ${template.unopened.why}`;
+    throw new ProblemError('unavailable', detail);
+  }
   return {
     name,
     image: composed,
@@ -101,9 +106,12 @@ export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
     throw refuse(`disk: can only grow, it has ${spec.disk} GB`);
   }
   const mounts = updateMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) }, updatedMounts);
-  const { kubernetes: before, ...kept } = spec;
+  const { kubernetes: before, unopened, ...kept } = spec;
   const kubernetes = updated === undefined ? before : updated;
-  return { ...kept, ...fields, mounts, ...(kubernetes && { kubernetes }) };
+  return {
+    ...{ ...kept, ...fields, mounts, ...(kubernetes && { kubernetes }) },
+    ...(unopened && fields.env === undefined && { unopened }),
+  };
 }
 
 export interface SpecChange {

@@ -1,5 +1,6 @@
 // Schema of a pod's stored state, JSON in the store. pod-lifecycle.ts and pod-observation.ts decide the transitions.
 import { z } from 'zod';
+import type { StoredResource } from '../../store/store.ts';
 import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 import {
   cpuConfig,
@@ -9,6 +10,13 @@ import {
   podMounts,
 } from '../../wire/resources/pod.ts';
 import { meterState } from '../billing/intervals.ts';
+import type { SecretSealer } from '../registries/sealed-secret.ts';
+import {
+  openVariables,
+  sealVariables,
+  storedVariables,
+  unopenedVariables,
+} from '../registries/stored-variables.ts';
 
 /** The request, completed by template and defaults. */
 const podSpec = z.object({
@@ -24,6 +32,8 @@ const podSpec = z.object({
   /** `<port>/<protocol>` each. */
   ports: z.array(z.string()),
   env: z.record(z.string(), z.string()),
+  /** Only in memory. */
+  unopened: unopenedVariables.exactOptional(),
   /** ID of a credential. */
   registry: z.string().nullable(),
   kubernetes: podKubernetes.exactOptional(),
@@ -85,3 +95,21 @@ export const podState = z.object({
   endedAt: z.number().nullable(),
 });
 export type PodState = z.infer<typeof podState>;
+
+const storedPod = podState.extend({ spec: podSpec.extend({ env: storedVariables }) });
+
+/** @throws ZodError if it is not a pod */
+export function readPod({ body }: Pick<StoredResource, 'body'>, sealer: SecretSealer): PodState {
+  const pod = storedPod.parse(JSON.parse(body));
+  const { id, spec, userId } = pod;
+  const opened = openVariables(sealer, spec.env, { kind: 'pod', userId, id });
+  return { ...pod, spec: { ...spec, ...opened } };
+}
+
+/** The body that `readPod` reads. */
+export function writePod(pod: PodState, sealer: SecretSealer): string {
+  const { id, userId } = pod;
+  const { unopened: _unopened, ...spec } = pod.spec;
+  const env = sealVariables(sealer, pod.spec, { kind: 'pod', userId, id });
+  return JSON.stringify({ ...pod, spec: { ...spec, env } });
+}

@@ -6,9 +6,9 @@ import type { Container, Engine } from '../../engine/engine.ts';
 import { OWNER, type Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
-import type { TemplateRecord } from '../../wire/resources/template.ts';
 import type { OnBilled } from '../billing/bill-rows.ts';
 import { PodMeter } from '../billing/pod-meter.ts';
+import type { KeptTemplate } from '../endpoints/templates.ts';
 import {
   type Amounts,
   Capacity,
@@ -19,8 +19,9 @@ import {
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import type { NamedRecords } from '../name-index.ts';
+import type { SecretSealer } from '../registries/sealed-secret.ts';
 import { checkStop } from './engine-fit.ts';
-import { LivePods, type PodListener, readPod } from './live-pods.ts';
+import { LivePods, type PodListener } from './live-pods.ts';
 import { PlaceChoice } from './place-choice.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
 import { listPods, type PodListing } from './pod-listing.ts';
@@ -43,7 +44,7 @@ export type { PodSpec, PodState } from './pod-state.ts';
 
 export interface PodTemplates extends NamedRecords {
   /** Undefined if it does not exist or belongs to another user. */
-  find(userId: string, id: string): TemplateRecord | undefined;
+  find(userId: string, id: string): KeptTemplate | undefined;
 }
 
 export interface PodsOptions {
@@ -68,6 +69,8 @@ export interface PodsOptions {
   gpusOfNode?: ((node: string) => ReadonlySet<string>) | undefined;
   /** Called with what is on the bill from now on. Default: nothing happens. */
   onBilled?: OnBilled | undefined;
+  /** Seals the variables of stored pods. Default: no key, so they are stored in the clear. */
+  sealer?: SecretSealer | undefined;
 }
 
 export class Pods implements NamedRecords {
@@ -110,13 +113,12 @@ export class Pods implements NamedRecords {
 
   /** Without the stored pods; `live.load` reads them. */
   static create(options: PodsOptions): Pods {
-    const { catalog, clock, gpusOfNode, store } = options;
+    const { catalog, clock, gpusOfNode, onBilled, sealer, store } = options;
     const gpuDevices = (gpuTypeId: string, node: string | undefined) => {
       const own = node === undefined ? undefined : gpusOfNode?.(node);
       return catalog.gpuDevices(gpuTypeId).filter((uuid) => !own || own.has(uuid));
     };
-    const { onBilled } = options;
-    return new Pods(options, new LivePods({ store, clock, gpuDevices, onBilled }));
+    return new Pods(options, new LivePods({ store, clock, gpuDevices, onBilled, sealer }));
   }
 
   /** @throws ProblemError `forbidden` if the engine is not available to this user */
@@ -337,10 +339,10 @@ export class Pods implements NamedRecords {
 
   async #findGone(id: string): Promise<PodState | undefined> {
     const stored = await this.#options.store.read((tx) => tx.resource({ kind: 'pod', id }));
-    return stored && readPod(stored);
+    return stored && this.live.read(stored);
   }
 
-  #findTemplate(userId: string, id: string | null): TemplateRecord | undefined {
+  #findTemplate(userId: string, id: string | null): KeptTemplate | undefined {
     if (id === null) return undefined;
     const { templates } = this.#options;
     const template = templates.find(userId, templates.resolve(userId, id));

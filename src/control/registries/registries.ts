@@ -43,6 +43,8 @@ export interface RegistriesOptions {
 
 type Kept = StoredResources<RegistryCreation, RegistryUpdate, StoredRegistry>;
 
+const usingTemplate = templateRecord.pick({ name: true, registry: true });
+
 /** Of what secrets are bound to. */
 const VERSION = 2;
 const NO_KEY = 'the platform has no key that encrypts secrets; start it with --secrets-key-file';
@@ -240,7 +242,7 @@ function* listTemplates(tx: Transaction, userId: string, registryId: string): St
   const listing = { kind: 'template', userId, limit: Number.MAX_SAFE_INTEGER };
   const stored = yield* tx.resources(listing);
   return stored.flatMap(({ body, id }) => {
-    const { name, registry } = templateRecord.parse(JSON.parse(body));
+    const { name, registry } = usingTemplate.parse(JSON.parse(body));
     return registry === registryId ? [`${name} (${id})`] : [];
   });
 }

@@ -126,7 +126,7 @@ export async function openParts(options: ComputeOptions): Promise<ComputeParts> 
   return { ...bill, ...resources, decisions, endpoints, engineParts, removals, versions };
 }
 
-function podStoreOf({ nodes, store }: ComputeOptions): Store {
+export function podStoreOf({ nodes, store }: ComputeOptions): Store {
   return nodes?.store ?? store;
 }
 
@@ -183,12 +183,12 @@ function createPods(
   options: ComputeOptions,
   { bill: { totals }, resources }: { bill: Bill; resources: OpenResources },
 ): Pods | undefined {
-  const { catalog, clock, engine, limits, nodes, processUsers, quotas } = options;
+  const { catalog, clock, engine, limits, nodes, processUsers, quotas, sealer } = options;
   const { budgets, templates } = resources;
   if (!engine) return undefined;
   return Pods.create({
     ...{ store: podStoreOf(options), clock, engine, catalog, templates },
-    ...{ processUsers, quotas, limits, onBilled: totals.add.bind(totals) },
+    ...{ processUsers, quotas, limits, sealer, onBilled: totals.add.bind(totals) },
     ...{ listPlaces: nodes?.listPlaces, gpusOfNode: nodes?.gpusOfNode },
     findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
   });

@@ -11,6 +11,7 @@ import type { Keys } from '../../control/keys/keys.ts';
 import type { Amounts } from '../../control/limits/capacity.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import type { Registries } from '../../control/registries/registries.ts';
+import { resealVariables } from '../../control/registries/stored-variables.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';
 import type { ServedResource } from '../../control/served-resources.ts';
 import type { Versions } from '../../control/versions/versions.ts';
@@ -25,6 +26,7 @@ import {
   type ComputeParts,
   type EngineParts,
   openParts,
+  podStoreOf,
 } from './compute-parts.ts';
 import { EndpointRemains } from './endpoint-remains.ts';
 import { PodControl, type WorkerHost } from './pod-control.ts';
@@ -169,10 +171,16 @@ export class Compute {
 
   /** Never rejects: with the earlier key, the secrets can be used all the same. */
   async #reseal(): Promise<void> {
-    const { log } = this.#options;
+    const { log, sealer, store } = this.#options;
     this.registries.warnOfMissingKeys(log);
     try {
       await this.registries.reseal();
+      const templates = await resealVariables(store, sealer, 'template');
+      const pods = await resealVariables(podStoreOf(this.#options), sealer, 'pod');
+      const keys = [...templates.keys.union(pods.keys)];
+      if (keys.length === 0) return;
+      const records = { templates: templates.records, pods: pods.records };
+      log.warn({ keys, ...records }, 'secrets key of variables is missing');
     } catch (error) {
       log.warn({ err: error }, 'encrypting secrets with the new key failed');
     }

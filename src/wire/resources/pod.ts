@@ -73,7 +73,7 @@ export const podEnv = z
 
 /** Variables in answers. */
 export function shownEnv(scope: 'endpoints:write' | 'pods:write') {
-  const text = `Variables, by name; without the scope \`${scope}\`, each value is "${HIDDEN_VALUE}"`;
+  const text = `Variables, by name; each value is "${HIDDEN_VALUE}" without the scope \`${scope}\`, or if the platform lacks the key that encrypted it`;
   return z.record(z.string(), z.string()).describe(text);
 }
 

@@ -9,7 +9,9 @@ import { SecretSealer } from '../../../../src/control/registries/sealed-secret.t
 import { noteRemoval } from '../../../../src/control/volumes/volume-removals.ts';
 import type { NetworkVolumes } from '../../../../src/engine/engine.ts';
 import { Compute } from '../../../../src/platform/compute/compute.ts';
+import type { ComputeOptions } from '../../../../src/platform/compute/compute-parts.ts';
 import type { WorkerHost } from '../../../../src/platform/compute/pod-control.ts';
+import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { MemoryEngine } from '../../../support/containers/memory-engine.ts';
 import { createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
 
@@ -42,15 +44,20 @@ const NO_VOLUMES: NetworkVolumes = {
   list: async () => [],
 };
 
-async function openCompute(world: PodWorld, volumes = NO_VOLUMES) {
+const NO_KEY = { log: silentLog, sealer: new SecretSealer([]) };
+
+async function openCompute(
+  world: PodWorld,
+  volumes = NO_VOLUMES,
+  { log, sealer }: Pick<ComputeOptions, 'log' | 'sealer'> = NO_KEY,
+) {
   const { clock, store } = world;
   const processors = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
   const given = { file: undefined, devices: [], processors, readPassword: () => '' };
   const engine = new EngineWithVolumes(world, volumes);
   const compute = await Compute.open({
-    ...{ store, clock, log: silentLog, engine, processUsers: 'owner' },
+    ...{ store, clock, log, engine, processUsers: 'owner', sealer },
     catalog: new Catalog(composeCatalog(given)),
-    sealer: new SecretSealer([]),
   });
   return { compute, engine };
 }
@@ -106,4 +113,36 @@ it('leaves the pods alone at once when it ends, although the removal of a volume
   expect([hasEnded, engine.lists.length]).toEqual([false, lists]);
   isRemoved.resolve();
   await ending;
+});
+
+it('seals the variables of pods and templates at its start, and names a key that is missing', async () => {
+  const world = await openWorld();
+  const { clock, store } = world;
+  const env = { TOKEN: 's3cret' };
+  await world.create({ env });
+  const warned: unknown[] = [];
+  const warn = (...given: unknown[]) => warned.push(given);
+  const log = Object.assign(Object.create(silentLog), { warn });
+  const start = async (byte?: number) => {
+    const keys = byte === undefined ? [] : [Buffer.alloc(32, byte)];
+    const parts = { log, sealer: new SecretSealer(keys) };
+    const { compute } = await openCompute(world, NO_VOLUMES, parts);
+    await compute.begin(await Keys.open({ store, clock }), HOST);
+    await compute.end();
+    return compute;
+  };
+  const template = templateCreation.parse({ name: 't', image: 'i', env });
+  await (await start()).templates.create(OWNER, template);
+  const readBodies = async () => {
+    const read = (kind: string) => store.read((tx) => tx.resources({ kind, limit: 1 }));
+    return JSON.stringify([await read('pod'), await read('template')]);
+  };
+  expect((await readBodies()).split('s3cret')).toHaveLength(3);
+  await start(1);
+  expect(await readBodies()).not.toContain('s3cret');
+  expect(warned).toEqual([]);
+  await start(2);
+  expect(warned).toEqual([
+    [{ keys: [expect.any(String)], pods: 1, templates: 1 }, 'secrets key of variables is missing'],
+  ]);
 });
