@@ -116,7 +116,6 @@ export class EventHub {
       if (!joined.channel.isEmpty) return;
       const { userId } = caller.holder;
       this.#userTopics.remove(userId);
-      if (this.#userTopics.of(userId) === 0) this.#userReads.delete(userId);
       if (this.#channels.get(name) === joined) this.#channels.delete(name);
     };
   }
@@ -129,8 +128,7 @@ export class EventHub {
     this.#userTopics.add(userId);
     const { clock, log, read, watch } = this.#options;
     const callers = new Map<Listener, EventCaller>();
-    const reads = this.#userReads.get(userId) ?? new UserReads(clock);
-    this.#userReads.set(userId, reads);
+    const reads = this.#readsOf(userId);
     const channel = new Channel({
       ...{ topic, clock, log, closing: this.closing, bytes: reads.open() },
       async read() {
@@ -143,6 +141,18 @@ export class EventHub {
     const joined = { channel, callers };
     this.#channels.set(name, joined);
     return joined;
+  }
+
+  /** What a user has read counts on after the last topic is closed: a client that reconnects gets nothing extra. */
+  #readsOf(userId: string): UserReads {
+    const known = this.#userReads.get(userId);
+    if (known) return known;
+    for (const [user, reads] of this.#userReads) {
+      if (this.#userTopics.of(user) === 0 && reads.isRested) this.#userReads.delete(user);
+    }
+    const reads = new UserReads(this.#options.clock);
+    this.#userReads.set(userId, reads);
+    return reads;
   }
 }
 

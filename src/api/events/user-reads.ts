@@ -23,14 +23,27 @@ export class UserReads {
     return new TopicBytes(this);
   }
 
-  /** Reserves bytes; resolves when the user may read them. */
+  /** As if nothing had been read. */
+  get isRested(): boolean {
+    this.#refill();
+    return this.#free === EVENT_LIMITS.userBurstBytes;
+  }
+
+  /** Reserves bytes; resolves when the user may read them. An abort gives them back. */
   async wait(bytes: number, ended: AbortSignal): Promise<void> {
+    this.#refill();
+    this.#free -= bytes;
+    if (this.#free >= 0) return;
+    await sleep(this.#clock, (-this.#free / EVENT_LIMITS.userBytesPerSecond) * 1_000, ended);
+    if (ended.aborted) this.#free += bytes;
+  }
+
+  #refill(): void {
     const { userBurstBytes, userBytesPerSecond } = EVENT_LIMITS;
     const now = this.#clock.now();
     const more = ((now - this.#freeAt) / 1_000) * userBytesPerSecond;
-    this.#free = Math.min(userBurstBytes, this.#free + more) - bytes;
+    this.#free = Math.min(userBurstBytes, this.#free + more);
     this.#freeAt = now;
-    if (this.#free < 0) await sleep(this.#clock, (-this.#free / userBytesPerSecond) * 1_000, ended);
   }
 
   /** Corrects a reservation by the difference to the bytes that were read. */

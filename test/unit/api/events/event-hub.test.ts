@@ -5,7 +5,7 @@ import { EventHub, type EventHubOptions } from '../../../../src/api/events/event
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
-import { readTopic, type Topic } from '../../../../src/wire/routes/event-topics.ts';
+import { EVENT_LIMITS, readTopic, type Topic } from '../../../../src/wire/routes/event-topics.ts';
 
 const holder = {
   ...{ keyId: 'key_1', userId: 'ada', name: 'k', podId: null },
@@ -108,6 +108,27 @@ it('reads large topics of one user less often, and small ones of others as befor
   // 8 MB at once and 4 MB a second; without the bound it would be 600.
   expect(reads.ada).toBeLessThan(80);
   expect(reads.ada).toBeGreaterThan(30);
+});
+
+it('reads no more for a user whose client reconnects all the time', async () => {
+  let bytes = 0;
+  const { clock, hub, listen } = open({
+    read: async () => {
+      const text = 'x'.repeat(2_000_000);
+      bytes += text.length;
+      return { text };
+    },
+    watch: () => undefined,
+  });
+  for (let round = 0; round < 100; round++) {
+    const { leave } = listen(find('pods'));
+    for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+    leave();
+    await clock.advance(10);
+  }
+  expect(hub.topics).toBe(0);
+  const { userBurstBytes, userBytesPerSecond } = EVENT_LIMITS;
+  expect(bytes).toBeLessThan(userBurstBytes + userBytesPerSecond + 2_000_000);
 });
 
 it('refuses topics of a user that would keep too many bytes', async () => {
