@@ -15,11 +15,7 @@ export interface ClusterActivityOptions {
   client: NodeClient;
 }
 
-/** Nodes of the version before do not send the rate. */
-const answer = z.record(
-  z.string(),
-  endpointActivity.extend({ failureRate: endpointActivity.shape.failureRate.default(null) }),
-);
+const answer = z.record(z.string(), endpointActivity);
 
 /** Each node is asked once. Endpoints of a node that does not answer are missing. Never rejects. */
 export async function readClusterActivity(
@@ -32,7 +28,7 @@ export async function readClusterActivity(
     ...[...elsewhere].map(([url, ids]) =>
       callNode(client, url, 'activity', { endpointIds: ids })
         .then((body) => answer.parse(body))
-        // The node is gone, or of an earlier version.
+        // The node is gone.
         .catch(() => ({})),
     ),
   ]);
@@ -68,7 +64,7 @@ export async function readClusterFailed(
         const body = await callNode(client, url, 'failed', { endpointIds: ids, listing: sent });
         return failedPage.parse(body);
       } catch {
-        // The node is gone, or of an earlier version.
+        // The node is gone.
         unreachable.push(...ids);
         return { jobs: [] };
       }

@@ -7,17 +7,9 @@ export const PROTOCOL_VERSION = 1;
 
 /**
  * Features of the platform beyond the bare protocol that a worker may require in `hello`. A feature
- * that both sides must know is a new protocol version instead. `device_errors`: it knows the error codes
- * `gpu_out_of_memory` and `model_process_crashed`. `context_errors`: it knows `gpu_context_lost`.
+ * that both sides must know is a new protocol version instead.
  */
-export const CAPABILITIES = [
-  'progress',
-  'log',
-  'solo',
-  'trace',
-  'device_errors',
-  'context_errors',
-] as const;
+export const CAPABILITIES = ['progress', 'log', 'solo', 'trace'] as const;
 
 /**
  * The calls of a worker to one endpoint's queue. Each call rejects with a LinkError. After

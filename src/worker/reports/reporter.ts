@@ -14,7 +14,6 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { MAX_CHUNKS, MAX_REPORTS } from '../../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from '../execution/executor.ts';
-import { adaptOutcome } from '../link/known-errors.ts';
 import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from '../link/link-call.ts';
 import type { Session } from '../link/session.ts';
 import type { Outbox } from '../outbox/outbox.ts';
@@ -93,10 +92,7 @@ export class Reporter {
       chunks: (message) => add(() => attempt.addChunks(message)),
       progress: (value) => add(() => attempt.addProgress(value)),
       log: (lines, dropped) => add(() => attempt.addLog(lines, dropped)),
-      end: (end) => {
-        const outcome = adaptOutcome(end.outcome, this.#session.terms);
-        add(() => attempt.addOutcome({ ...end, outcome }));
-      },
+      end: (end) => add(() => attempt.addOutcome(end)),
     };
   }
 
