@@ -20,8 +20,12 @@ export async function inspectInThread(archive: Uint8Array, entry: string): Promi
   const own = { execArgv: [], env: {}, resourceLimits: LIMITS };
   const worker = new Worker(thread, { ...own, workerData, transferList: [copy.buffer] });
   try {
-    const [inspection]: Inspection[] = await once(worker, 'message');
-    if (!inspection || 'fault' in inspection) throw new ArchiveError(inspection?.fault);
+    // A thread whose code waits for nothing more exits without an error.
+    const ended = once(worker, 'exit').then(() => []);
+    const [inspection]: Inspection[] = await Promise.race([once(worker, 'message'), ended]);
+    if (!inspection)
+      throw new Error('the thread that checks an archive has ended without a result');
+    if ('fault' in inspection) throw new ArchiveError(inspection.fault);
     return inspection;
   } finally {
     await worker.terminate();
