@@ -2,6 +2,7 @@
 // over outages.
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
+import { describeRedirect } from '../base/net/redirect.ts';
 import { hintAtScheme } from '../base/net/scheme-hint.ts';
 import type { Problem } from '../wire/problem.ts';
 import { fillPath, type PathParameters, type Route } from '../wire/routes/route.ts';
@@ -82,6 +83,9 @@ export class ApiError extends Error {
 export class UnreachableError extends Error {
   override readonly name = 'UnreachableError';
 }
+
+/** A retry would be redirected too. */
+class RedirectError extends UnreachableError {}
 
 /** If the platform requests a longer wait, the call rejects instead of waiting, ms. */
 const MOST_WAIT_MS = 60_000;
@@ -169,6 +173,15 @@ export class ApiCaller {
     throw this.#readRefusal(response, decode(body));
   }
 
+  /** @throws RedirectError */
+  async #refuseRedirect({ body, headers, status }: Response, path: string): Promise<void> {
+    const location = headers.get('location');
+    const redirect = describeRedirect({ status, location, url: this.#base + path, path });
+    if (redirect === undefined) return;
+    await body?.cancel();
+    throw new RedirectError(redirect);
+  }
+
   /** `isEndless`: the body of a success is left to the caller. @throws UnreachableError */
   async #send(
     call: ApiCall,
@@ -177,7 +190,7 @@ export class ApiCaller {
     const { key, fetch: send = fetch } = this.#options;
     const headers = new Headers({ accept: 'application/json', ...call.headers });
     if (key) headers.set('authorization', `Bearer ${key}`);
-    const init: RequestInit = { method: call.method ?? 'GET', headers };
+    const init: RequestInit = { method: call.method ?? 'GET', headers, redirect: 'manual' };
     if (call.signal) init.signal = call.signal;
     const json = call.text ?? (call.body === undefined ? undefined : JSON.stringify(call.body));
     if (json !== undefined) {
@@ -197,9 +210,11 @@ export class ApiCaller {
     const url = this.#base + call.path + encodeQuery(call.query);
     try {
       const response = await send(url, init);
+      await this.#refuseRedirect(response, call.path);
       if (response.ok && isEndless) return { response, body: NO_BYTES };
       return { response, body: new Uint8Array(await response.arrayBuffer()) };
     } catch (cause) {
+      if (cause instanceof UnreachableError) throw cause;
       const hint = hintAtScheme(cause instanceof Error ? cause.cause : cause, this.#base);
       const reason = `${describeCause(cause)}${hint}`;
       throw new UnreachableError(`${this.#base} does not respond: ${reason}`, { cause });
@@ -264,7 +279,8 @@ function isPassing(error: unknown, repeatable: boolean): boolean {
     const isForNow = error.status === 503 || error.status === 429;
     return isForNow && (error.retryAfterMs ?? 0) <= MOST_WAIT_MS;
   }
-  return repeatable && error instanceof UnreachableError;
+  const isRedirect = error instanceof RedirectError;
+  return repeatable && error instanceof UnreachableError && !isRedirect;
 }
 
 function encodeQuery(query: ApiCall['query'] = {}): string {

@@ -105,6 +105,26 @@ describe('a refusal', () => {
     await expect(refused).rejects.toThrow('404');
   });
 
+  it.each([301, 302, 307, 308])('by a redirect (%i) names the URL to use', async (status) => {
+    const other = createServer((request) => request.socket.destroy(new Error('called')));
+    let calls = 0;
+    other.on('connection', () => {
+      calls += 1;
+    });
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const place = `http://127.0.0.1:${Object(other.address()).port}/platform`;
+    const redirect: Answer = (request, response) =>
+      response.writeHead(status, { location: place + request.url }).end('moved');
+    script = [redirect, redirect];
+    const client = connect({ key: 'mr_k', repeats: 1 });
+    const said = `${url} redirects (${status}) to ${place}; use that URL`;
+    await expect(client.health()).rejects.toThrow(new UnreachableError(said));
+    await expect(client.run({ a: 1 })).rejects.toThrow(new UnreachableError(said));
+    expect(seen.map(({ method }) => method)).toEqual(['GET', 'POST']);
+    expect(calls).toBe(0);
+    await new Promise((resolve) => other.close(resolve));
+  });
+
   it('is not repeated', async () => {
     script.push(json(409, problem(409)));
     await expect(connect().retry('j')).rejects.toThrow(ApiError);
