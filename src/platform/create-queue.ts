@@ -44,9 +44,10 @@ export function createWebhookSender({
   dataFolder,
   webhooks,
 }: Pick<QueueParts, 'dataFolder' | 'webhooks'>): HttpWebhookSender {
-  const { addresses = 'public', nameServers, secretFile } = webhooks;
+  const { addresses = 'public', chooseProxy, nameServers, secretFile } = webhooks;
   const path = secretFile ?? (dataFolder && locateWebhookSecrets(dataFolder));
   const secrets = path === undefined ? [generatePlatformSecret()] : useWebhookSecrets(path);
   const resolve = createNameResolver({ servers: nameServers });
-  return new HttpWebhookSender({ secrets, addresses, resolve, version: packageVersion() });
+  const version = packageVersion();
+  return new HttpWebhookSender({ secrets, addresses, resolve, chooseProxy, version });
 }

@@ -125,6 +125,8 @@ export interface WebhookOptions {
   secretFile?: string | undefined;
   /** Name servers for receivers, `address` or `address:port`. Default: the machine's. */
   nameServers?: readonly string[] | undefined;
+  /** The proxy of a receiver's URL; undefined: none. Default: no proxies. */
+  chooseProxy?: ((url: URL) => URL | undefined) | undefined;
 }
 
 /** Maximum times to connect to Postgres, of its lock at the start, of a statement, and of calls without a connection. */

@@ -2,9 +2,10 @@
 // the body and limits its bytes.
 import type { Dispatcher } from 'undici';
 import { loadUndici } from '../base/net/lazy-undici.ts';
+import { OutgoingAgents } from '../base/net/outgoing-agents.ts';
+import { type ChooseProxy, describeProxy, readProxies } from '../base/net/outgoing-proxy.ts';
 import {
   type AddressRule,
-  buildGuardedConnector,
   RefusedAddressError,
   type ResolveName,
 } from '../base/net/public-address.ts';
@@ -23,6 +24,8 @@ export interface FetchOptions {
   rule: AddressRule;
   signal: AbortSignal;
   resolve?: ResolveName | undefined;
+  /** Default: the variables of the worker. */
+  chooseProxy?: ChooseProxy;
 }
 
 /** An answer with status 200. */
@@ -48,13 +51,15 @@ export async function fetchBody<T>(
   const { name, timeoutMs, signal } = options;
   signal.throwIfAborted();
   const timeout = AbortSignal.timeout(timeoutMs);
-  const { Agent, request } = loadUndici();
-  const agent = new Agent({ connect: buildGuardedConnector(options) });
+  const { request } = loadUndici();
+  // biome-ignore lint/style/noProcessEnv: the variables of the worker, as handlers see them.
+  const { chooseProxy = readProxies(process.env) } = options;
+  const agents = new OutgoingAgents({ chooseProxy, guard: options });
   let target = parseUrl(url, name);
   try {
     for (let hop = 0; hop <= options.maxRedirects; hop += 1) {
       const answer = await request(target, {
-        dispatcher: agent,
+        dispatcher: await agents.open(target),
         signal: AbortSignal.any([signal, timeout]),
         headers: { 'accept-encoding': 'identity', 'user-agent': 'millrace-handler' },
       });
@@ -70,9 +75,9 @@ export async function fetchBody<T>(
     if (timeout.aborted) {
       throw new Error(`${describe(target, name)}: not downloaded within ${timeoutMs} ms`);
     }
-    throw explainFailure(error, describe(target, name));
+    throw explainFailure(error, describe(target, name), describeProxy(chooseProxy(target)));
   } finally {
-    await agent.destroy();
+    await agents.destroy();
   }
 }
 
@@ -135,11 +140,11 @@ function explainStatus(
   return waitMs === undefined ? new Error(message) : new RetryAfterError(waitMs, message);
 }
 
-function explainFailure(error: unknown, subject: string): unknown {
+function explainFailure(error: unknown, subject: string, via: string): unknown {
   if (error instanceof RefusedAddressError) {
     return new NonRetryableError(`${subject}: ${error.message}`, { cause: error });
   }
   const isExplained = error instanceof NonRetryableError || error instanceof RetryAfterError;
   if (isExplained || !(error instanceof Error) || error.message.startsWith(subject)) return error;
-  return new Error(`${subject}: ${error.message || error.name}`, { cause: error });
+  return new Error(`${subject}: ${error.message || error.name}${via}`, { cause: error });
 }

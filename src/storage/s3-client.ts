@@ -4,6 +4,8 @@
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import type { S3Client } from '@aws-sdk/client-s3';
+import { checkProxied } from '../base/net/outgoing-agents.ts';
+import { describeProxy, readProxies, toAgentProxy } from '../base/net/outgoing-proxy.ts';
 import {
   type AddressRule,
   guardLookup,
@@ -39,10 +41,14 @@ export function createS3Client(
   const { accessId: accessKeyId, accessSecret: secretAccessKey, endpoint, region } = settings;
   const refusal = judgeLiteral(endpoint.hostname, rule);
   if (refusal) throw new NonRetryableError(`S3 storage: ${refusal.message}`);
+  // biome-ignore lint/style/noProcessEnv: the variables of the worker, as handlers see them.
+  const proxy = readProxies(process.env)(endpoint);
+  const guard = { rule, resolve };
   const agent = {
     keepAlive: true,
     maxSockets: concurrency,
-    lookup: guardLookup({ rule, resolve }),
+    // A proxy resolves names itself.
+    ...(proxy ? toAgentProxy(proxy) : { lookup: guardLookup(guard) }),
   };
   const s3 = new S3Client({
     endpoint: endpoint.href,
@@ -74,10 +80,12 @@ export function createS3Client(
   s3.middlewareStack.add(
     (next, { commandName = 'request' }) =>
       async (input) => {
+        const action = `S3 ${commandName.replace(/Command$/, '')}${describeProxy(proxy)}`;
         try {
+          if (proxy) await checkProxied(endpoint.hostname, guard);
           return await next(input);
         } catch (error) {
-          throw explainError(error, `S3 ${commandName.replace(/Command$/, '')}`, settings);
+          throw explainError(error, action, settings);
         }
       },
     { step: 'initialize', priority: 'high', name: 'explainErrors' },

@@ -4,6 +4,7 @@ import { createClient } from '../../client.ts';
 import { type CheckResult, runConformanceChecks } from '../../conformance/checks.ts';
 import { CommandError } from '../command.ts';
 import { UsageError } from '../options.ts';
+import { throughProxy } from '../resources/client-options.ts';
 import { openLink } from '../worker/platform-link.ts';
 import type { PlatformValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';
@@ -40,7 +41,7 @@ export async function checkPlatform({
   const { platformChecks } = await import('../../conformance/platform/platform-checks.ts');
   const checks = chooseAreas(platformChecks, values.only);
   const { endpoint, jobsKey, jobsUrl, url } = place;
-  const client = createClient({ url: jobsUrl, endpoint, key: jobsKey });
+  const client = createClient({ url: jobsUrl, endpoint, key: jobsKey, ...throughProxy(jobsUrl) });
   await client.health().catch(rejectSilence);
   const rest = { ca: undefined, clientCert: undefined, clientKey: undefined };
   const unused = { stateDir: undefined, workerId: undefined, runpodJoinText: false };

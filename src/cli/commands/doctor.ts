@@ -2,6 +2,7 @@
 // starting any. worker/gpu detects and divides the devices.
 import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
+import { findProxy, nameProxy, readNoProxy } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { type Detection, type DeviceProblem, detectDevices } from '../../worker/gpu/detect.ts';
 import { type DevicePlan, planDevices } from '../../worker/gpu/device-plan.ts';
@@ -48,8 +49,8 @@ const options = {
 export const doctorCommand: Command = {
   name: 'millrace doctor',
   description: [
-    'Checks everything that a worker needs: Node, memory, disk, GPUs and their driver. Prints the devices ' +
-      'of each worker process and the variables that pin it. Starts no worker and changes nothing.',
+    'Checks everything that a worker needs: Node, memory, disk, GPUs and their driver. Prints the proxies ' +
+      'of the environment, the devices of each worker process and the variables that pin it. Starts no worker and changes nothing.',
   ],
   positionals: [],
   options,
@@ -70,6 +71,8 @@ interface Findings {
   /** Bytes; `limitBytes` is the limit of the container. */
   memory: { totalBytes: number; freeBytes: number; limitBytes: number | null };
   disk: { path: string; totalBytes: number; freeBytes: number } | null;
+  /** Of URLs with the scheme; `except` is NO_PROXY. */
+  proxies: { https: string | null; http: string | null; except: string[] };
   nvidia: Detection['nvidia'];
   devices: FoundDevice[];
   workers: DeviceSet[];
@@ -109,6 +112,11 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
   );
   const isNew = ({ text }: DeviceProblem) => found.every((known) => known.text !== text);
   const problems = [...found, ...plan.problems.filter(isNew), ...checkHost(disk)];
+  const proxies = {
+    https: examineProxy('https:', problems),
+    http: examineProxy('http:', problems),
+    except: readNoProxy(environment),
+  };
   const processors = cpus();
   return {
     healthy: !problems.some(({ severity }) => severity === 'error'),
@@ -117,6 +125,7 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
     processors: { count: processors.length, model: processors[0]?.model.trim() || process.arch },
     memory: { totalBytes: totalmem(), freeBytes: freemem(), limitBytes: readMemoryLimit() },
     disk,
+    proxies,
     nvidia,
     devices,
     workers: plan.sets,
@@ -161,6 +170,20 @@ function checkHost(disk: Findings['disk']): DeviceProblem[] {
   return problems;
 }
 
+function examineProxy(scheme: string, problems: DeviceProblem[]): string | null {
+  try {
+    const proxy = findProxy(inheritEnvironment({}), scheme);
+    return proxy ? nameProxy(proxy) : null;
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    const remedy = 'correct the variable or remove it';
+    if (problems.every((known) => known.text !== text)) {
+      problems.push({ severity: 'error', text, remedy });
+    }
+    return null;
+  }
+}
+
 async function measureDisk(path: string): Promise<Findings['disk']> {
   try {
     const { bsize, blocks, bavail } = await statfs(path);
@@ -195,6 +218,7 @@ function describe(findings: Findings): string {
         `${formatBytes(memory.totalBytes)}, ${formatBytes(memory.freeBytes)} free${limit}`,
       ],
       ['Disk', free],
+      ['Proxies', describeProxies(findings.proxies)],
       ['nvidia-smi', describeNvidia(nvidia)],
     ]),
     renderBlock(
@@ -221,6 +245,15 @@ function describe(findings: Findings): string {
       : 'This machine cannot run a worker, see Problems.',
   ];
   return `${blocks.filter((block) => block !== '').join('\n\n')}\n`;
+}
+
+function describeProxies({ except, http, https }: Findings['proxies']): string {
+  const parts = [
+    ...(https === null ? [] : [`${https} for https`]),
+    ...(http === null ? [] : [`${http} for http`]),
+  ];
+  if (parts.length === 0) return 'none';
+  return `${parts.join(', ')}; not for ${['this machine', ...except].join(', ')}`;
 }
 
 function describeNvidia(nvidia: Detection['nvidia']): string {

@@ -4,13 +4,14 @@ import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { letHeapGrow } from '../../base/memory/heap-growth.ts';
 import { optimizeEarly } from '../../base/memory/optimization.ts';
+import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
-import { readVariable } from '../config.ts';
+import { inheritEnvironment, readVariable } from '../config.ts';
 import { tellLeftPods } from '../left-pods.ts';
 import { exitOnNodeEnd } from '../node-end.ts';
 import { parseOptions } from '../option-parser.ts';
@@ -316,6 +317,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
     endpoints: values.endpoint,
     maxAttempts: values.maxAttempts,
     webhooks: {
+      chooseProxy: readProxies(inheritEnvironment({})),
       addresses: values.allowPrivateWebhooks ? 'any' : 'public',
       secretFile: values.webhookSecretFile,
       nameServers: values.webhookDns,

@@ -5,10 +5,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { openPlatform, type PlatformSeams, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
+import { inheritEnvironment } from '../config.ts';
 import { parseOptions } from '../option-parser.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import {
@@ -136,7 +138,10 @@ async function run(args: readonly string[]): Promise<number> {
       keyFile: join(data.folder, 'dev.keys'),
       maxAttempts: readMaxAttempts(values),
       // Callers on this machine need no key, so private addresses are not secret from them.
-      webhooks: { addresses: isLocal ? 'any' : 'public' },
+      webhooks: {
+        addresses: isLocal ? 'any' : 'public',
+        chooseProxy: readProxies(inheritEnvironment({})),
+      },
     };
     const platform = await open(given, seams);
     opened = platform;

@@ -1,4 +1,6 @@
 // Options of commands that call a running platform, and the errors that its refusals become.
+import { loadUndici, openProxy } from '../../base/net/lazy-undici.ts';
+import { describeProxy, readProxies } from '../../base/net/outgoing-proxy.ts';
 import { ApiCaller } from '../../client/api-caller.ts';
 import {
   ApiError,
@@ -10,6 +12,7 @@ import {
 } from '../../client.ts';
 import { keyOption } from '../api-key.ts';
 import { CommandError } from '../command.ts';
+import { inheritEnvironment } from '../config.ts';
 import { flagName, type OptionTable, text, UsageError } from '../options.ts';
 import { chooseTarget, type GivenTarget } from './target.ts';
 
@@ -42,14 +45,18 @@ export interface ClientTarget extends GivenTarget {
 
 /** @throws UsageError, CommandError */
 export function connect({ endpoint, ...given }: ClientTarget): Client {
-  const { key, url } = chooseTarget(given);
-  return checkUrl(() => createClient({ endpoint, key, url, repeats: REPEATS }));
+  const target = chooseTarget(given);
+  return checkUrl(() =>
+    createClient({ endpoint, ...target, repeats: REPEATS, ...throughProxy(target.url) }),
+  );
 }
 
 /** Returns a caller for operations that belong to no endpoint. @throws UsageError */
 export function connectCaller(given: GivenTarget): ApiCaller {
-  const { key, url } = chooseTarget(given);
-  return checkUrl(() => new ApiCaller({ key, url, repeats: REPEATS }));
+  const target = chooseTarget(given);
+  return checkUrl(
+    () => new ApiCaller({ ...target, repeats: REPEATS, ...throughProxy(target.url) }),
+  );
 }
 
 export interface PlatformTarget {
@@ -61,8 +68,30 @@ export interface PlatformTarget {
 /** Returns the client of a platform, and how to reach it. @throws UsageError, CommandError */
 export function connectPlatform(given: GivenTarget): PlatformTarget {
   const { key, url } = chooseTarget(given);
-  const platform = checkUrl(() => createPlatform({ key, url, repeats: REPEATS }));
+  const platform = checkUrl(() =>
+    createPlatform({ key, url, repeats: REPEATS, ...throughProxy(url) }),
+  );
   return { platform, key, url };
+}
+
+/** The client's option that sends its calls through a proxy, if the environment names one for the URL. @throws TypeError */
+export function throughProxy(url: string): { fetch?: typeof fetch } {
+  const proxy = readProxies(inheritEnvironment({}))(new URL(url));
+  return proxy ? { fetch: fetchThrough(proxy) } : {};
+}
+
+/** All requests of a command go to one platform, so one proxy serves the process. */
+function fetchThrough(proxy: URL): typeof fetch {
+  loadUndici().setGlobalDispatcher(openProxy(proxy));
+  return async (input, init) => {
+    try {
+      return await fetch(input, init);
+    } catch (error) {
+      const { cause = error } = error instanceof Error ? error : {};
+      const reason = cause instanceof Error ? cause.message : String(cause);
+      throw new TypeError('fetch failed', { cause: new Error(reason + describeProxy(proxy)) });
+    }
+  };
 }
 
 function checkUrl<T>(connectTo: () => T): T {

@@ -1,7 +1,9 @@
 // Opens the link to the platform, for worker processes and their supervisor. Only this file chooses
 // the carrier, and it loads no other one.
 import type { Log } from '../../base/log.ts';
+import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
+import { inheritEnvironment } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { readCertificates, readKeyPair } from '../pem-file.ts';
 import { readRunPodPlace } from './runpod.ts';
@@ -60,7 +62,8 @@ export async function openLink(values: LinkValues, log: Log): Promise<PlatformLi
     const { openRunPodLink } = await import('./runpod.ts');
     return openRunPodLink(values, log);
   }
-  const options = { url, endpointId, key, log, ...(tls && { tls }) };
+  const chooseProxy = readProxies(inheritEnvironment({}));
+  const options = { url, endpointId, key, log, chooseProxy, ...(tls && { tls }) };
   try {
     if (carrier === 'grpc') {
       const { createGrpcLink } = await import('../../transport/grpc/grpc-link.ts');

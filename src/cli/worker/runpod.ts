@@ -3,6 +3,7 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { makeOwnFolder } from '../../base/make-folder.ts';
+import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import type { RunPodLink } from '../../transport/runpod/link.ts';
 import {
@@ -11,7 +12,7 @@ import {
 } from '../../transport/runpod/runpod-addresses.ts';
 import type { SystemLimits } from '../../worker/health/system-checks.ts';
 import { readKeyOf } from '../api-key.ts';
-import { readVariable } from '../config.ts';
+import { inheritEnvironment, readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 
 const GB = 2 ** 30;
@@ -99,6 +100,7 @@ export async function openRunPodLink(values: RunPodValues, log: Log): Promise<Ru
     ledgerFolder: join(folder, 'runpod'),
     hostname: readVariable('RUNPOD_POD_HOSTNAME') ?? hostname(),
     version: packageVersion(),
+    chooseProxy: readProxies(inheritEnvironment({})),
     log,
   });
 }

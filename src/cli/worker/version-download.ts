@@ -1,15 +1,18 @@
 // Downloads a version of the handler from the platform with the worker's key. Waits while the platform cannot be
 // reached, as the worker does.
 import { createHash } from 'node:crypto';
-import { request as requestHttp } from 'node:http';
-import { request as requestHttps } from 'node:https';
+import { Agent as HttpAgent, request as requestHttp } from 'node:http';
+import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import { backoffMs } from '../../base/backoff.ts';
 import { sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { describeProxy, readProxies, toAgentProxy } from '../../base/net/outgoing-proxy.ts';
+import { describeRedirect } from '../../base/net/redirect.ts';
 import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { ARCHIVE_HEADERS, FETCH_VERSION_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError } from '../command.ts';
+import { inheritEnvironment } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { planLink } from './platform-link.ts';
 import type { WorkerFlags } from './worker-flags.ts';
@@ -47,11 +50,23 @@ export async function downloadVersion(
   values: WorkerFlags & { handlerVersion: number },
   { kept, log }: DownloadTerms,
 ): Promise<DownloadedVersion> {
-  const url = findUrl(values);
+  const { url, path } = findUrl(values);
+  const proxy = findProxy(url);
   for (let failures = 1; ; failures++) {
-    const answer = await ask(url, values, kept).catch((error: unknown) => String(error));
-    if (typeof answer !== 'string' && !isPassing(answer)) return readAnswer(answer, values, kept);
-    const reason = typeof answer === 'string' ? answer : `the platform answers ${answer.status}`;
+    const answer = await ask({ url, proxy, values, kept }).catch(
+      (error: unknown) => `${error}${describeProxy(proxy)}`,
+    );
+    if (typeof answer !== 'string') {
+      const { headers, status } = answer;
+      const facts = { status, location: readText(headers['location']), url: url.href, path };
+      const redirect = describeRedirect(facts);
+      if (redirect !== undefined) throw new CommandError(redirect);
+      if (!isPassing(answer)) return readAnswer(answer, values, kept);
+    }
+    const reason =
+      typeof answer === 'string'
+        ? answer
+        : `the platform answers ${answer.status}${describeProxy(proxy)}`;
     const waitMs = backoffMs(failures, PACE);
     log.warn({ version: values.handlerVersion, reason, waitMs }, 'version not loaded, retrying');
     await sleep(systemClock, waitMs);
@@ -59,7 +74,7 @@ export async function downloadVersion(
 }
 
 /** @throws UsageError */
-function findUrl(values: WorkerFlags & { handlerVersion: number }): URL {
+function findUrl(values: WorkerFlags & { handlerVersion: number }): { url: URL; path: string } {
   const { endpoint, handlerVersion, httpUrl, url } = values;
   const { carrier, tls } = planLink(values);
   if (carrier === 'grpc' && httpUrl === undefined) {
@@ -79,18 +94,42 @@ function findUrl(values: WorkerFlags & { handlerVersion: number }): URL {
   const version = String(handlerVersion);
   const path = fillPath(FETCH_VERSION_ROUTES.fetchVersion, { endpoint, version });
   base.pathname = base.pathname.replace(/\/+$/, '') + path;
-  return base;
+  return { url: base, path };
 }
 
-function ask(url: URL, values: WorkerFlags, kept: readonly string[]): Promise<Answer> {
+/** @throws UsageError */
+function findProxy(url: URL): URL | undefined {
+  try {
+    return readProxies(inheritEnvironment({}))(url);
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function readText(header: string | string[] | undefined): string | undefined {
+  return typeof header === 'string' ? header : undefined;
+}
+
+interface Question {
+  url: URL;
+  proxy: URL | undefined;
+  values: WorkerFlags;
+  kept: readonly string[];
+}
+
+function ask({ kept, proxy, url, values }: Question): Promise<Answer> {
   const { tls } = planLink(values);
-  const send = url.protocol === 'https:' ? requestHttps : requestHttp;
+  const isTls = url.protocol === 'https:';
+  const send = isTls ? requestHttps : requestHttp;
+  // Node limits the wait for the proxy's tunnel by the agent's time.
+  const settings = { timeout: STALL_MS, ...toAgentProxy(proxy) };
+  const agent = isTls ? new HttpsAgent(settings) : new HttpAgent(settings);
   const headers = {
     authorization: `Bearer ${values.key}`,
     ...(kept.length > 0 && { 'if-none-match': kept.map((hash) => `"${hash}"`).join(', ') }),
   };
   return new Promise((resolve, reject) => {
-    const request = send(url, { headers, ...tls }, (response) => {
+    const request = send(url, { headers, agent, ...tls }, (response) => {
       const { headers: answered, statusCode: status = 0 } = response;
       const maxBytes = status === 200 ? ARCHIVE_LIMITS.bytes : MAX_REFUSAL_BYTES;
       const parts: Buffer[] = [];

@@ -3,13 +3,14 @@
 import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
-import type { Agent, Dispatcher } from 'undici';
+import type { Dispatcher } from 'undici';
 import { loadUndici } from '../../base/net/lazy-undici.ts';
 import { createNameResolver } from '../../base/net/name-resolver.ts';
+import { OutgoingAgents } from '../../base/net/outgoing-agents.ts';
+import { type ChooseProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
 import {
   type AddressRule,
   anyAddress,
-  buildGuardedConnector,
   publicOnly,
   RefusedAddressError,
   type ResolveName,
@@ -50,19 +51,28 @@ export interface HttpWebhookSenderOptions {
   timeoutMs?: number;
   /** Default: `createNameResolver` with the machine's name servers. */
   resolve?: ResolveName | undefined;
+  /** Default: no proxy. */
+  chooseProxy?: ChooseProxy | undefined;
 }
 
 export class HttpWebhookSender implements WebhookSender {
   readonly #options: HttpWebhookSenderOptions;
   readonly #rule: AddressRule;
-  #agent: Agent | undefined;
+  readonly #agents: OutgoingAgents;
   readonly #timeoutMs: number;
 
   constructor(options: HttpWebhookSenderOptions) {
-    const { addresses, timeoutMs = 15_000 } = options;
+    const { addresses, chooseProxy = noProxy, timeoutMs = 15_000 } = options;
     this.#options = options;
     this.#timeoutMs = timeoutMs;
     this.#rule = addresses === 'public' ? publicOnly : anyAddress;
+    const { resolve = createNameResolver() } = options;
+    this.#agents = new OutgoingAgents({
+      chooseProxy,
+      guard: { rule: this.#rule, resolve },
+      // `send` sets the only time limit, so that the error always names the limit that was reached.
+      agent: { headersTimeout: 0, bodyTimeout: 0, keepAliveMaxTimeout: MAX_IDLE_MS },
+    });
   }
 
   judge(url: string): string | undefined {
@@ -82,7 +92,7 @@ export class HttpWebhookSender implements WebhookSender {
     try {
       const answer = await loadUndici().request(delivery.url, {
         method: 'POST',
-        dispatcher: this.#openAgent(),
+        dispatcher: await this.#agents.open(new URL(delivery.url)),
         signal: AbortSignal.any([signal, timeout]),
         headers: this.#composeHeaders(delivery, signatures),
         body,
@@ -95,23 +105,12 @@ export class HttpWebhookSender implements WebhookSender {
       if (timeout.aborted) {
         return { result: 'timeout', detail: `no response within ${limitMs} ms` };
       }
-      return explainFailure(error);
+      return explainFailure(error, this.#agents.describe(new URL(delivery.url)));
     }
   }
 
   async close(): Promise<void> {
-    await this.#agent?.destroy();
-  }
-
-  #openAgent(): Agent {
-    if (this.#agent) return this.#agent;
-    const { resolve = createNameResolver() } = this.#options;
-    const connect = buildGuardedConnector({ rule: this.#rule, resolve });
-    // `send` sets the only time limit, so that the error always names the limit that was reached.
-    const limits = { headersTimeout: 0, bodyTimeout: 0, keepAliveMaxTimeout: MAX_IDLE_MS };
-    const { Agent } = loadUndici();
-    this.#agent = new Agent({ connect, ...limits });
-    return this.#agent;
+    await this.#agents.destroy();
   }
 
   /** Reads a large record twice, once for the signature and once to send it. */
@@ -173,9 +172,9 @@ function judgeAnswer({ headers, statusCode }: Dispatcher.ResponseData): SendAtte
   return { result: '4xx', detail, retryAfterMs, isFinal: statusCode === GONE };
 }
 
-function explainFailure(error: unknown): SendAttempt {
+function explainFailure(error: unknown, via: string): SendAttempt {
   if (error instanceof RefusedAddressError) return { result: 'refused', detail: error.message };
   if (!(error instanceof Error)) return { result: 'unreachable', detail: String(error) };
   const code = 'code' in error ? ` (${error.code})` : '';
-  return { result: 'unreachable', detail: `${error.message || error.name}${code}` };
+  return { result: 'unreachable', detail: `${error.message || error.name}${code}${via}` };
 }

@@ -22,14 +22,17 @@ const HINTS = new Map([
  * OUT_OF_RANGE: `invalid`. All others are temporary; a missing endpoint or service is retried
  * slowly.
  */
-export function toStatusError({ code, details, metadata }: StatusObject): LinkError {
+export function toStatusError({ code, details, metadata }: StatusObject, via = ''): LinkError {
   const name = status[code] ?? String(code);
   const retryAfterMs =
     readRetryAfterMs(metadata) ?? (isMissing(code) ? NOT_FOUND_RETRY_MS : undefined);
   const why = describeDetails(details);
   // A proxy's 404 is UNIMPLEMENTED, so NOT_FOUND comes from a platform.
   const endpointMissing = code === status.NOT_FOUND;
-  return new LinkError(judge(code), `stream ended: ${name} ${why}`, {
+  const linkCode = judge(code);
+  // Otherwise the platform has answered.
+  const clause = linkCode === 'unavailable' && !endpointMissing ? via : '';
+  return new LinkError(linkCode, `stream ended: ${name} ${why}${clause}`, {
     retryAfterMs,
     endpointMissing,
   });
@@ -42,7 +45,10 @@ export function toStatusError({ code, details, metadata }: StatusObject): LinkEr
 function describeDetails(details: string): string {
   const [, said] =
     /^No connection established\. Last error: (.*)\. Resolution note:/s.exec(details) ?? [];
-  if (said === undefined) return details;
+  if (said === undefined) {
+    const isRedirect = /^Received HTTP status code 30[12378]$/.test(details);
+    return isRedirect ? `${details}; the server redirects, use the URL of the gRPC port` : details;
+  }
   const reason = said.replace(/\s*\(\d{4}-[\dT:.-]+Z\)$/, '').replace(/^Error: /, '');
   const [, tls] = /^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):/.exec(reason) ?? [];
   return `no connection: ${tls === undefined ? (HINTS.get(reason) ?? reason) : `TLS: ${tls}`}`;

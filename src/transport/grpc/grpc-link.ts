@@ -4,6 +4,7 @@
 // grpc-target.ts opens the stream, grpc-stream.ts is the stream, grpc-errors.ts translates its end.
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { type ChooseProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
 import {
   type Lease,
   LinkError,
@@ -41,6 +42,8 @@ export interface GrpcLinkOptions {
   key: string;
   log: Log;
   tls?: GrpcLinkTls;
+  /** Default: no proxy. */
+  chooseProxy?: ChooseProxy;
   /**
    * Time that an answer may take in addition to the requested wait and the payload's transfer over
    * a slow link; also the longest pause between two pieces of it. ms. Default 15,000.
@@ -73,9 +76,9 @@ class StreamLink implements GrpcLink {
   readonly #route: OwnerRoute<GrpcTarget>;
 
   constructor(options: GrpcLinkOptions) {
-    const { clock = systemClock, endpointId, key, log, tls, url } = options;
+    const { chooseProxy = noProxy, clock = systemClock, endpointId, key, log, tls, url } = options;
     this.#options = options;
-    const rest = { endpointId, key, tls, clock };
+    const rest = { endpointId, key, tls, clock, chooseProxy };
     this.#route = new OwnerRoute({
       configured: new GrpcTarget({ ...rest, url }),
       rules: { configured: url, carrier: 'grpc' },

@@ -57,6 +57,8 @@ export type StreamClock = Pick<ResumableClock, 'after' | 'monotonic'>;
 export interface GrpcStreamOptions {
   call: ClientDuplexStream<object, object>;
   clock: StreamClock;
+  /** Clause about the proxy, for errors. */
+  via: string;
   /** Called once. `silent`: an answer did not arrive; the connection must not be trusted. */
   onEnd: (how: 'ended' | 'silent') => void;
 }
@@ -71,13 +73,13 @@ export class GrpcStream {
   #lastNumber = 0;
   #lastReceivedAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ call, clock, onEnd }: GrpcStreamOptions) {
+  constructor({ call, clock, onEnd, via }: GrpcStreamOptions) {
     this.#call = call;
     this.#clock = clock;
     this.#onEnd = onEnd;
     this.#writer = new PacedWriter(call, this.#closed.signal);
     call.on('data', (message: object) => this.#receive(message));
-    call.on('status', (status) => this.end(toStatusError(status)));
+    call.on('status', (status) => this.end(toStatusError(status, via)));
     // The status event says everything.
     call.on('error', () => {});
   }

@@ -1,13 +1,15 @@
 // A worker's stream to one URL: opened with the first question, and again after its end.
 import { createSecureContext } from 'node:tls';
 import {
-  type ChannelCredentials,
   type ChannelOptions,
   Client,
   credentials,
+  logVerbosity,
   Metadata,
+  setLogVerbosity,
 } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
+import { type ChooseProxy, describeProxy, nameProxy } from '../../base/net/outgoing-proxy.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import {
   KEEPALIVE,
@@ -32,7 +34,7 @@ const CHANNEL_OPTIONS: ChannelOptions = {
   'grpc-node.flow_control_window': 262_144,
   // The worker repeats unanswered calls itself, because it knows which it may repeat.
   'grpc.enable_retries': 0,
-  // Like the other carriers: no proxies and no service configuration from the environment.
+  // The library's rules for proxies differ from those of the other carriers: see `useProxy`.
   'grpc.enable_http_proxy': 0,
   'grpc.service_config_disable_resolution': 1,
   'grpc.use_local_subchannel_pool': 1,
@@ -53,6 +55,7 @@ export interface GrpcTargetOptions {
   key: string;
   tls: GrpcLinkTls | undefined;
   clock: StreamClock;
+  chooseProxy: ChooseProxy;
   /** Time for the first connection, ms. Default: the library's. */
   connectMs?: number;
 }
@@ -60,6 +63,7 @@ export interface GrpcTargetOptions {
 export class GrpcTarget implements Target {
   readonly #options: GrpcTargetOptions;
   readonly #method = loadMethod();
+  readonly #proxy: URL | undefined;
   readonly #openClient: () => Client;
   #client: Client | undefined;
   #stream: GrpcStream | undefined;
@@ -72,9 +76,15 @@ export class GrpcTarget implements Target {
   /** @throws TypeError if the URL or a certificate is unusable */
   constructor(options: GrpcTargetOptions) {
     this.#options = options;
-    const { isSecure, target } = readUrl(options.url);
+    // The library writes lines of its own; the errors have their content.
+    setLogVerbosity(logVerbosity.NONE);
+    const { host, isSecure } = readUrl(options.url);
+    this.#proxy = options.chooseProxy(new URL(options.url));
     const channel = isSecure ? secureChannel(options.tls) : credentials.createInsecure();
-    this.#openClient = () => openClient(target, channel);
+    const { target, ...route } = this.#proxy
+      ? useProxy(this.#proxy, host)
+      : { target: `dns:${host}` };
+    this.#openClient = () => new Client(target, channel, { ...CHANNEL_OPTIONS, ...route });
   }
 
   get isIdle(): boolean {
@@ -116,7 +126,12 @@ export class GrpcTarget implements Target {
     this.#connecting ??= new Promise((resolve, reject) => {
       this.#requireOpen().waitForReady(Date.now() + connectMs, (error) => {
         if (!error) return resolve();
-        reject(new LinkError('unavailable', `no connection within ${connectMs} ms`));
+        reject(
+          new LinkError(
+            'unavailable',
+            `no connection within ${connectMs} ms${describeProxy(this.#proxy)}`,
+          ),
+        );
       });
     });
     return this.#connecting;
@@ -136,6 +151,7 @@ export class GrpcTarget implements Target {
     const stream = new GrpcStream({
       call,
       clock: this.#options.clock,
+      via: describeProxy(this.#proxy),
       onEnd: (how) => {
         if (this.#stream === stream) this.#stream = undefined;
         // It may hang while it connects, or on a half-open connection.
@@ -170,8 +186,19 @@ export class GrpcTarget implements Target {
   }
 }
 
-function openClient(target: string, channel: ChannelCredentials): Client {
-  return new Client(target, channel, CHANNEL_OPTIONS);
+/** A tunnel, also for a connection without TLS: a proxy does not pass on HTTP/2. @throws TypeError */
+function useProxy(proxy: URL, host: string) {
+  const { hostname, password, port, protocol, username } = proxy;
+  if (protocol !== 'http:') {
+    throw new TypeError(`gRPC needs an http:// URL of the proxy, got ${nameProxy(proxy)}`);
+  }
+  const login = decodeURIComponent(`${username}:${password}`);
+  return {
+    target: `dns:${hostname}:${port || '80'}`,
+    'grpc.http_connect_target': `dns:${host}`,
+    'grpc.default_authority': host,
+    ...(username !== '' && { 'grpc.http_connect_creds': login }),
+  };
 }
 
 function loadMethod() {
@@ -189,7 +216,7 @@ const SCHEMES = new Map([
 ]);
 
 /** @throws TypeError */
-function readUrl(text: string): { isSecure: boolean; target: string } {
+function readUrl(text: string): { isSecure: boolean; host: string } {
   const url = new URL(text);
   const scheme = SCHEMES.get(url.protocol);
   if (!scheme) throw new TypeError(`the platform's URL must be grpc or grpcs: ${text}`);
@@ -197,7 +224,7 @@ function readUrl(text: string): { isSecure: boolean; target: string } {
   if (url.pathname.replace(/^\/$/, '') !== '') {
     throw new TypeError(`the URL of a gRPC port must have no path: ${text}`);
   }
-  return { isSecure: scheme.isSecure, target: `dns:${url.hostname}:${url.port || scheme.port}` };
+  return { isSecure: scheme.isSecure, host: `${url.hostname}:${url.port || scheme.port}` };
 }
 
 /** @throws TypeError */

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
 import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { http } from '../../base/net/node-http.ts';
+import { toAgentProxy } from '../../base/net/outgoing-proxy.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 
 /** Idle connections are closed after this time, or sooner if the server announces a shorter time. */
@@ -14,6 +15,7 @@ export interface ConnectionsOptions {
   /** http or https; only the origin counts. */
   url: URL;
   tls: { ca?: string; cert?: string; key?: string; servername?: string } | undefined;
+  proxy: URL | undefined;
   /** Most requests at a time; further ones wait. */
   max: number;
   /** Time to open a connection, ms. */
@@ -49,8 +51,11 @@ export class Connections {
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
-    const { max, tls, url } = options;
-    const settings = { keepAlive: true, maxSockets: max, timeout: IDLE_MS };
+    const { max, proxy, tls, url } = options;
+    const settings = {
+      ...{ keepAlive: true, maxSockets: max, timeout: IDLE_MS },
+      ...toAgentProxy(proxy),
+    };
     this.#agent =
       url.protocol === 'https:'
         ? new (process.getBuiltinModule('node:https').Agent)({ ...settings, ...tls })
@@ -60,12 +65,13 @@ export class Connections {
   /** Resolves with any complete answer, whatever its status. */
   post({ answerMs, body, headers, path, signal }: Post): Promise<PostAnswer> {
     if (this.#isClosed) return Promise.reject(new Error('the connections are closed'));
-    const { connectMs, pauseMs, url } = this.#options;
+    const { connectMs, pauseMs, proxy, url } = this.#options;
     const request = http.request({
       ...urlToHttpOptions(url),
       ...{ agent: this.#agent, method: 'POST', path, headers, signal },
     });
     const post = new OpenPost({ request, connectMs, answerMs, pauseMs, ready: this.#ready });
+    if (proxy) post.limitTunnel();
     this.#open.add(post);
     this.#isRetired = false;
     send(request, body);
@@ -137,6 +143,11 @@ class OpenPost {
     request.on('socket', (socket) => this.#await(socket));
     request.on('response', (response) => this.#read(response));
     request.on('error', (error) => this.fail(error));
+  }
+
+  /** Node hands out a socket only after the proxy has opened the tunnel. */
+  limitTunnel(): void {
+    this.#limit(this.#options.connectMs, 'opening the connection');
   }
 
   fail(error: Error): void {

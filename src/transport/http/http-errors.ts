@@ -1,4 +1,6 @@
 // Translates an HTTP error response, or a failed request, into a LinkError.
+import { describeProxy } from '../../base/net/outgoing-proxy.ts';
+import { describeRedirect } from '../../base/net/redirect.ts';
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import type { WorkerVerb } from '../../wire/routes/routes.ts';
@@ -14,6 +16,13 @@ export interface AnswerFacts {
   body: Uint8Array;
   /** The header's raw value. */
   retryAfter: string | undefined;
+  location: string | undefined;
+  /** URL of the platform. */
+  url: string;
+  /** Of the operation. */
+  path: string;
+  /** Has carried the answer, and may have made it. */
+  proxy: URL | undefined;
 }
 
 /**
@@ -21,9 +30,12 @@ export interface AnswerFacts {
  * 5xx: `unavailable`, because they are temporary; a missing endpoint is retried slowly, and is told from a 404 of a
  * proxy by Millrace's code. All others, redirects included: `invalid`.
  */
-export function toAnswerError({ verb, status, body, retryAfter }: AnswerFacts): LinkError {
+export function toAnswerError(facts: AnswerFacts): LinkError {
+  const { verb, status, body, retryAfter, proxy } = facts;
   const { code, detail } = readProblem(body);
-  const message = `${verb}: ${status}${detail ? ` ${detail}` : ''}`;
+  const redirect = describeRedirect(facts);
+  const via = code === undefined ? describeProxy(proxy) : '';
+  const message = `${verb}: ${redirect ?? `${status}${detail ? ` ${detail}` : ''}`}${via}`;
   const linkCode = judge(status, code);
   const askedMs = readRetryAfter(retryAfter);
   const retryAfterMs = askedMs ?? (status === 404 ? NOT_FOUND_RETRY_MS : undefined);

@@ -3,6 +3,7 @@
 // answered. wire/ defines paths and frames, http-errors.ts translates errors.
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { type ChooseProxy, describeProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
 import { hintAtScheme } from '../../base/net/scheme-hint.ts';
 import {
   decodeFrames,
@@ -63,6 +64,8 @@ export interface HttpLinkOptions {
   key: string;
   log: Log;
   tls?: HttpLinkTls;
+  /** Default: no proxy. */
+  chooseProxy?: ChooseProxy;
   /** Time to open a connection, ms. Default 10,000. */
   connectMs?: number;
   /**
@@ -106,15 +109,25 @@ class PooledHttpLink implements HttpLink {
     if (url.protocol !== 'http:' && url.protocol !== 'https:') {
       throw new TypeError(`the platform's URL must be http or https: ${options.url}`);
     }
-    const { answerMarginMs = 15_000, connectMs = 10_000, log, tls } = options;
+    const {
+      answerMarginMs = 15_000,
+      chooseProxy = noProxy,
+      connectMs = 10_000,
+      log,
+      tls,
+    } = options;
     this.#options = options;
     this.#answerMarginMs = answerMarginMs;
-    const rest = { tls, pauseMs: answerMarginMs };
+    const open = (to: URL, limitMs: number) =>
+      new HttpTarget({
+        ...{ url: to, tls, connectMs: limitMs, pauseMs: answerMarginMs },
+        proxy: chooseProxy(to),
+      });
     const ownerConnectMs = Math.min(connectMs, OWNER_CONNECT_MS);
     this.#route = new OwnerRoute({
-      configured: new HttpTarget({ ...rest, url, connectMs }),
+      configured: open(url, connectMs),
       rules: { configured: options.url, carrier: 'http' },
-      open: (owner) => new HttpTarget({ ...rest, url: new URL(owner), connectMs: ownerConnectMs }),
+      open: (owner) => open(new URL(owner), ownerConnectMs),
       clock: systemClock,
       log,
     });
@@ -174,11 +187,12 @@ class PooledHttpLink implements HttpLink {
   async #post<R>(target: HttpTarget, call: VerbCall<R>): Promise<Answered<R>> {
     const { verb, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
     const { endpointId, key } = this.#options;
+    const path = fillPath(WORKER_ROUTES[verb], { endpoint: endpointId });
     const travelMs = Math.ceil(countBytes(body) / SLOW_LINK_BYTES_PER_MS);
     let answer: PostAnswer;
     try {
       answer = await target.post(verb, {
-        path: fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
+        path,
         headers: { ...headers, authorization: `Bearer ${key}`, 'content-type': mediaType },
         body,
         answerMs: waitMs + travelMs + this.#answerMarginMs,
@@ -188,15 +202,17 @@ class PooledHttpLink implements HttpLink {
       const why = signal?.aborted ? 'cancelled by the caller' : describeCallFailure(cause);
       // Later calls may be cut by a restart.
       const hint = verb === 'hello' ? hintAtScheme(cause, this.#options.url) : '';
-      throw new LinkError('unavailable', `${verb}: ${why}${hint}`, { cause });
+      const via = describeProxy(target.proxy);
+      throw new LinkError('unavailable', `${verb}: ${why}${hint}${via}`, { cause });
     }
     const { status, body: answered } = answer;
     if (status >= 200 && status < 300) {
       const owner = answer.headers[OWNER_HEADER];
       return { value: call.read(answer), ownerUrl: typeof owner === 'string' ? owner : undefined };
     }
-    const retryAfter = answer.headers['retry-after'];
-    throw toAnswerError({ verb, status, body: answered, retryAfter });
+    const { location, 'retry-after': retryAfter } = answer.headers;
+    const { proxy, url } = target;
+    throw toAnswerError({ verb, status, body: answered, retryAfter, location, url, path, proxy });
   }
 
   #parse<T>({ body }: PostAnswer, read: (value: unknown) => T): T {

@@ -12,6 +12,8 @@ import {
 export type HttpTargetOptions = Omit<ConnectionsOptions, 'max'>;
 
 export class HttpTarget implements Target {
+  readonly url: string;
+  readonly proxy: URL | undefined;
   readonly #prefix: string;
   readonly #takes: Connections;
   readonly #renewals: Connections;
@@ -19,6 +21,8 @@ export class HttpTarget implements Target {
   readonly #controlCalls: Connections;
 
   constructor(options: HttpTargetOptions) {
+    this.url = options.url.href;
+    this.proxy = options.proxy;
     this.#prefix = options.url.pathname.replace(/\/+$/, '');
     // Two connections: an abandoned one may still be closing, and a renewal that names new leases
     // is sent beside the waiting one.

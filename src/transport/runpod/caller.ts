@@ -1,7 +1,10 @@
 // HTTP for RunPod's worker protocol: its headers, the bare key, and the meaning of answers. Callers
 // decide about retries.
-import { Agent, request } from 'undici';
+import { request } from 'undici';
 import { backoffMs } from '../../base/backoff.ts';
+import { OutgoingAgents } from '../../base/net/outgoing-agents.ts';
+import type { ChooseProxy } from '../../base/net/outgoing-proxy.ts';
+import { describeRedirect } from '../../base/net/redirect.ts';
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import { describeCallFailure } from '../http/http-errors.ts';
@@ -22,6 +25,7 @@ export interface RunPodCallerOptions {
   key: string | undefined;
   /** Version of the package, for the user agent. */
   version: string;
+  chooseProxy: ChooseProxy;
   /** Time to open a connection, ms. Default 10,000. */
   connectMs?: number | undefined;
   /** Time until the answer to a post begins, ms. Default 60,000. */
@@ -42,12 +46,13 @@ interface GetOptions {
 }
 
 export class RunPodCaller {
-  readonly #agent: Agent;
+  readonly #agents: OutgoingAgents;
   readonly #postMs: number;
   readonly #common: Record<string, string>;
 
-  constructor({ connectMs = 10_000, key, postMs = 60_000, version }: RunPodCallerOptions) {
-    this.#agent = new Agent({ connect: { timeout: connectMs } });
+  constructor(options: RunPodCallerOptions) {
+    const { chooseProxy, connectMs = 10_000, key, postMs = 60_000, version } = options;
+    this.#agents = new OutgoingAgents({ chooseProxy, agent: { connect: { timeout: connectMs } } });
     this.#postMs = postMs;
     const agent = `Millrace/${version} (RunPod worker protocol ${RUNPOD_PROTOCOL_VERSION})`;
     this.#common = { 'user-agent': agent, ...(key !== undefined && { authorization: key }) };
@@ -84,19 +89,24 @@ export class RunPodCaller {
 
   /** Breaks open calls. */
   close(): Promise<void> {
-    return this.#agent.destroy();
+    return this.#agents.destroy();
   }
 
-  async #call(url: string, options: Parameters<typeof request>[1]): Promise<RunPodAnswer> {
+  async #call(text: string, options: Parameters<typeof request>[1]): Promise<RunPodAnswer> {
+    const url = new URL(text);
     try {
-      const response = await request(url, { ...options, dispatcher: this.#agent });
+      const dispatcher = await this.#agents.open(url);
+      const response = await request(url, { ...options, dispatcher });
       const { headers, statusCode: status } = response;
       const body = readJson(await response.body.text());
       const askedMs = readRetryAfterMs(headers['retry-after'], Date.now());
       const retryAfterMs = askedMs && Math.min(askedMs, MAX_RETRY_AFTER_MS);
-      return { status, body, retryAfterMs };
+      const location = [headers['location']].flat().at(0);
+      const redirect = describeRedirect({ status, location, url: text, path: url.pathname });
+      return { status, body: redirect ?? body, retryAfterMs };
     } catch (cause) {
-      throw new LinkError('unavailable', describeCallFailure(cause), { cause });
+      const reason = `${describeCallFailure(cause)}${this.#agents.describe(url)}`;
+      throw new LinkError('unavailable', reason, { cause });
     }
   }
 }

@@ -2,6 +2,7 @@
 // incarnations: the link creates the leases, and posts an end for every job that it got.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { type ChooseProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
 import {
   type Lease,
   LinkError,
@@ -44,6 +45,8 @@ export interface RunPodLinkOptions extends RunPodAddressOptions {
   hostname: string;
   version: string;
   log: Log;
+  /** Default: no proxy. */
+  chooseProxy?: ChooseProxy;
   /** Default: the machine's clock. */
   clock?: Clock;
 }
@@ -80,11 +83,20 @@ class LeaseKeepingLink implements RunPodLink {
   #isGreeted = false;
 
   constructor(options: RunPodLinkOptions) {
-    const { clock = systemClock, hostname, joinsText = false, key, log, podId, version } = options;
+    const {
+      chooseProxy = noProxy,
+      clock = systemClock,
+      hostname,
+      joinsText = false,
+      key,
+      log,
+      podId,
+      version,
+    } = options;
     this.#clock = clock;
     this.#log = log;
     const addresses = new RunPodAddresses(options);
-    const caller = new RunPodCaller({ key, version });
+    const caller = new RunPodCaller({ key, version, chooseProxy });
     const { signal } = this.#closing;
     this.#caller = caller;
     const facts = { hostname, workerId: podId, version };

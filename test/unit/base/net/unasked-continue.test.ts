@@ -66,7 +66,12 @@ describe('an interim answer that nobody asked for', () => {
   it('is skipped by the connections of a worker', async () => {
     await using server = await startServer([interim(100), interim(103) + interim(102) + OK]);
     const limits = { max: 1, connectMs: 5_000, pauseMs: 5_000 };
-    const connections = new Connections({ url: new URL(server.url), tls: undefined, ...limits });
+    const connections = new Connections({
+      url: new URL(server.url),
+      tls: undefined,
+      proxy: undefined,
+      ...limits,
+    });
     const post = { path: '/', headers: {}, body: 'end', answerMs: 5_000, signal: undefined };
     expect(await connections.post(post)).toMatchObject({ status: 200, body: Buffer.from('ok') });
     connections.close();

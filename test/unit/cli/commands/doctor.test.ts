@@ -45,6 +45,24 @@ describe('doctor', () => {
     expect(stdout).toContain('This machine can run a worker.');
   });
 
+  it('names the proxies of the environment without their passwords', async () => {
+    vi.stubEnv('HTTPS_PROXY', 'http://me:secret@proxy.test:3128');
+    vi.stubEnv('NO_PROXY', 'a.test, 10.0.0.0/8');
+    const { code, stdout } = await runDoctor(undefined);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(
+      /Proxies +http:\/\/proxy.test:3128 for https; not for this machine, a.test,\s+10.0.0.0\/8/,
+    );
+    expect(stdout).not.toContain('secret');
+    vi.stubEnv('ALL_PROXY', 'socks5://proxy.test:1080');
+    const unusable = await runDoctor(undefined, '--json');
+    expect(unusable.code).toBe(1);
+    expect(JSON.parse(unusable.stdout)).toMatchObject({
+      proxies: { https: 'http://proxy.test:3128', http: null, except: ['a.test', '10.0.0.0/8'] },
+      problems: [{ severity: 'error', text: expect.stringMatching(/^ALL_PROXY must be/) }],
+    });
+  });
+
   it('shows the devices and the pinning of each worker', async () => {
     const { code, stdout } = await runDoctor('eight-a100', '--gpus-per-worker', '2', '--json');
     expect(code).toBe(0);

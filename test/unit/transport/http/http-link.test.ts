@@ -323,11 +323,19 @@ describe('a failure', () => {
     });
   });
 
-  it('by a redirect is not followed', async () => {
-    const link = await serve((_request, response) =>
-      response.writeHead(302, { location: '/' }).end(),
-    );
-    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'invalid' });
+  it.each([
+    ['https://a.test/x/v2/echo/worker/hello', 'to https://a.test/x; use that URL'],
+    ['/login?to=secret', '/login; use the URL of the platform itself'],
+    [`https://a.test/${'x'.repeat(10_000)}`, 'x; use the URL of the platform itself'],
+    ['', ' redirects (301); use the URL that it redirects to'],
+  ])('by a redirect to %.20s is not followed, and names its target', async (location, said) => {
+    const link = await serve((_request, response) => response.writeHead(301, { location }).end());
+    const { code, message } = await errorOf(link.hello(hello));
+    expect(code).toBe('invalid');
+    expect(message).toMatch(/^hello: http:\/\/127\.0\.0\.1:\d+ redirects \(301\)/);
+    expect(message).toContain(said);
+    expect(message.length).toBeLessThan(500);
+    expect(message).not.toContain('secret');
   });
 
   const broken: [string, Handle][] = [

@@ -3,6 +3,7 @@ import { createServer } from 'node:http';
 import { expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
+import { noProxy } from '../../../../src/base/net/outgoing-proxy.ts';
 import { RunPodCaller } from '../../../../src/transport/runpod/caller.ts';
 import { RunPodPings } from '../../../../src/transport/runpod/pings.ts';
 import { RunPodAddresses } from '../../../../src/transport/runpod/runpod-addresses.ts';
@@ -19,7 +20,7 @@ async function ping(jobIds: readonly string[]): Promise<string[]> {
   const address = server.address();
   if (address === null || typeof address === 'string') throw new Error('no port');
   const base = `http://127.0.0.1:${address.port}`;
-  const caller = new RunPodCaller({ key: undefined, version: '0' });
+  const caller = new RunPodCaller({ key: undefined, chooseProxy: noProxy, version: '0' });
   onTestFinished(async () => {
     await caller.close();
     server.close();
