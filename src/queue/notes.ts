@@ -1,6 +1,7 @@
 // Notes of a job for its timeline: what the other columns of its row forget. Pure. A plain job has none: notes are
 // written only with a change of the row that is written anyway, or after an attempt to deliver a webhook.
 import type { JobNote, StoredJob } from '../store/store.ts';
+import type { RunOfAttempt } from '../wire/job/job.ts';
 
 /** Notes of one event that a job keeps: the last ones. */
 export const MAX_NOTES = 5;
@@ -18,13 +19,52 @@ export function noteReturn(
   event: 'released' | 'lease_lost',
   now: number,
 ): JobNote[] {
-  const { attempt, startedAt, workerId } = job;
-  const about = { attempt, ...(workerId !== null && { workerId }) };
+  const { startedAt } = job;
+  const about = nameAttempt(job);
   const started =
     startedAt === null
       ? job.notes
       : addNote(job.notes, { at: startedAt, event: 'started', ...about });
   return addNote(started, { at: now, event, ...about });
+}
+
+/** Members of a note or entry about the last attempt. */
+export function nameAttempt(
+  job: Pick<StoredJob, 'attempt' | 'notes' | 'workerId'>,
+): Pick<JobNote, 'workerId'> & RunOfAttempt & { attempt: number } {
+  const { attempt, workerId } = job;
+  return { attempt, ...numberRun(job), ...(workerId !== null && { workerId }) };
+}
+
+/** The run of the last attempt; empty in the first run. */
+export function numberRun({ attempt, notes }: Pick<StoredJob, 'attempt' | 'notes'>): RunOfAttempt {
+  const retried = notes.findLast(({ event }) => event === 'retried');
+  if (retried?.run === undefined) return {};
+  return { run: retried.run, runAttempt: attempt - (retried.attempt ?? 0) };
+}
+
+/** Start and end of each failed attempt of the last run. */
+export function listFailures({ history }: Pick<StoredJob, 'history'>): JobNote[] {
+  return history.flatMap((failed) => {
+    const { attempt, code, endedAt: at, message, outgrownGpuType, run, runAttempt } = failed;
+    const { startedAt, workerId } = failed;
+    const ofRun = run === undefined || runAttempt === undefined ? {} : { run, runAttempt };
+    const about = { attempt, ...ofRun, workerId };
+    const event = code === 'lease_expired' ? 'lease_lost' : 'failed';
+    const outgrown = outgrownGpuType === undefined ? {} : { outgrownGpuType };
+    const end: JobNote = { at, event, ...about, code, message, ...outgrown };
+    return startedAt === undefined ? [end] : [{ at: startedAt, event: 'started', ...about }, end];
+  });
+}
+
+/** What stays of the run that a retry by a client ends, and the retry. */
+export function noteRetry(job: StoredJob, now: number): JobNote[] {
+  const { attempt, notes } = job;
+  const run = (numberRun(job).run ?? 1) + 1;
+  return [...notes, ...listFailures(job)]
+    .toSorted((a, b) => a.at - b.at)
+    .concat({ at: now, event: 'retried', attempt, run })
+    .reduce<JobNote[]>(addNote, []);
 }
 
 /** The notes without the return of the attempt: its worker has renewed the lease after all. */

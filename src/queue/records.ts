@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobDetailsHead, type JobSummary } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/wait-reason.ts';
+import { numberRun } from './notes.ts';
 import { describeTimeline } from './timeline.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
@@ -98,6 +99,7 @@ export function describeDetails(
   const { availableAt, endedAt, executionTimeoutMs, expiresAt, maxAttempts, priority } = job;
   return {
     ...toSummary(job, now),
+    ...numberRun(job),
     queuedAt: job.queuedAt,
     ...(job.delayed && { availableAt }),
     startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,

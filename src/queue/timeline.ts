@@ -1,22 +1,20 @@
 // What happened to a job, in order, from its row. Pure; a plain job costs no write for it.
 import type { JobNote, StoredJob } from '../store/store.ts';
 import { isTerminal, type TimelineEntry } from '../wire/job/job.ts';
+import { listFailures, nameAttempt, numberRun } from './notes.ts';
 
 type Tried = TimelineEntry & { attempt: number };
 
-/**
- * At most two entries for each failed attempt, a few for each kind of note, and six more. Of a retried job the row knows
- * the time of the last retry only, and nothing from before it.
- */
+/** At most two entries for each failed attempt of the last run, a few for each kind of note, and six more. */
 export function describeTimeline(job: StoredJob): TimelineEntry[] {
-  const { attempt, endedAt, queuedAt, startedAt, status, submittedAt, workerId } = job;
+  const { attempt, endedAt, queuedAt, startedAt, status, submittedAt } = job;
   const noted = job.notes.filter((note) => !WEBHOOK.has(note.event));
-  const tried = [...listFailures(job), ...noted].filter(isOfAttempt);
+  const known: TimelineEntry[] = [...listFailures(job), ...noted];
+  const tried = known.filter(isOfAttempt);
   const last = Math.max(0, ...tried.filter(isReturn).map((entry) => entry.attempt));
   const hasRun = status !== 'IN_QUEUE' && startedAt !== null;
   if (hasRun && attempt > last) {
-    const worker = workerId === null ? {} : { workerId };
-    tried.push({ at: startedAt, event: 'started', attempt, ...worker });
+    tried.push({ at: startedAt, event: 'started', ...nameAttempt(job) });
   }
   tried.sort((a, b) => a.attempt - b.attempt || orderOf(a) - orderOf(b));
   // Of attempts before the last queueing.
@@ -37,7 +35,7 @@ export function describeTimeline(job: StoredJob): TimelineEntry[] {
       at: endedAt,
       event: 'ended',
       status,
-      ...(hasRun && attempt > 0 && { attempt }),
+      ...(hasRun && attempt > 0 && { attempt, ...numberRun(job) }),
     });
   }
   entries.push(...job.notes.filter((note) => WEBHOOK.has(note.event)));
@@ -62,30 +60,18 @@ function isOfAttempt(entry: TimelineEntry): entry is Tried {
   return entry.attempt !== undefined;
 }
 
+const RETURNS: ReadonlySet<string> = new Set(['failed', 'lease_lost', 'released', 'retried']);
+
 /** The attempt has failed or gone back to the queue. */
 function isReturn({ event }: TimelineEntry): boolean {
-  return event === 'failed' || event === 'lease_lost' || event === 'released';
+  return RETURNS.has(event);
 }
 
 function isReturnNoted(notes: readonly JobNote[], queuedAt: number): boolean {
   return notes.some((note) => isReturn(note) && note.at === queuedAt);
 }
 
-function listFailures({ history }: StoredJob): TimelineEntry[] {
-  return history.flatMap((failed) => {
-    const { attempt, code, endedAt: at, message, outgrownGpuType, startedAt, workerId } = failed;
-    const about = { attempt, workerId };
-    const event = code === 'lease_expired' ? 'lease_lost' : 'failed';
-    const outgrown = outgrownGpuType === undefined ? {} : { outgrownGpuType };
-    const end: TimelineEntry = { at, event, ...about, code, message, ...outgrown };
-    return startedAt === undefined ? [end] : [{ at: startedAt, event: 'started', ...about }, end];
-  });
-}
-
-/**
- * How an attempt without a note went back to the queue: an earlier version wrote none. A retry by a client forgets the
- * attempts before.
- */
+/** How an attempt without a note went back to the queue: an earlier version wrote none, nor one of a retry by a client. */
 function describeReturn(
   { lease, queuedAt, releases, solo, workerId }: StoredJob,
   attempt: number,

@@ -88,6 +88,7 @@ export interface StoredJob {
   logBytes: number;
   logDropped: number;
   error: JobError | null;
+  /** Of the last run: a retry by a client turns it into notes. */
   history: FailedAttempt[];
   /** For the timeline: a few for each event. */
   notes: readonly JobNote[];
@@ -109,8 +110,8 @@ export interface StoredJob {
 }
 
 /** What happened to a job and the other columns of its row forget. */
-export interface JobNote extends Omit<TimelineEntry, 'code' | 'outgrownGpuType' | 'status'> {
-  event: Exclude<TimelineEntry['event'], 'submitted' | 'queued' | 'due' | 'failed' | 'ended'>;
+export interface JobNote extends Omit<TimelineEntry, 'status'> {
+  event: Exclude<TimelineEntry['event'], 'submitted' | 'queued' | 'due' | 'ended'>;
 }
 
 /** Data that the submitting API keeps with a job. Store and queue do not read it. */

@@ -46,6 +46,17 @@ const attemptError = z.object({
     .exactOptional(),
 }) satisfies z.ZodType<AttemptError>;
 
+const runOfAttempt = {
+  run: count
+    .exactOptional()
+    .describe('Run of the job, from 2: each retry by a client begins one. Absent in the first run'),
+  runAttempt: count
+    .exactOptional()
+    .describe(
+      'Number of the attempt in its run; `attempt` counts over all runs. Absent in the first run',
+    ),
+};
+
 const attemptUsage = z.object({
   gpu: z
     .object({
@@ -109,6 +120,7 @@ export const jobRecord = z.object({
       attempts: z.array(
         z.object({
           attempt: z.int().min(1),
+          ...runOfAttempt,
           code: errorCode,
           message: z.string(),
           workerId: z.string(),
@@ -160,14 +172,17 @@ const timelineEntry = z.object({
   event: z
     .enum(TIMELINE_EVENTS)
     .describe(
-      '`queued`: again, after a failure or a retry. `due`: the job may start then. `lease_lost`: the worker did not renew the ' +
+      '`queued`: again, after a failure. `due`: the job may start then. `lease_lost`: the worker did not renew the ' +
         'lease. `released`: the worker gave the job back. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
-        '`ended`: the job has its last status. Of each of `first_chunk`, `stopped`, `released` and the events of the webhook, ' +
-        'the last 5',
+        '`retried`: a client retried the job. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
+        'of `first_chunk`, `stopped`, `released`, `retried` and the events of the webhook, the last 5',
     ),
   attempt: count
     .exactOptional()
-    .describe('Attempt of the job; of events of the webhook, attempt to deliver it'),
+    .describe(
+      'Attempt of the job; of events of the webhook, attempt to deliver it; of `retried`, the last one before',
+    ),
+  ...runOfAttempt,
   workerId: z.string().exactOptional(),
   code: errorCode.exactOptional(),
   message: z.string().exactOptional(),
@@ -190,6 +205,7 @@ const timelineEntry = z.object({
 }) satisfies z.ZodType<TimelineEntry>;
 
 export const jobDetails = jobSummary.extend({
+  ...runOfAttempt,
   queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
   availableAt: z
     .int()

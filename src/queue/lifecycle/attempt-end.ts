@@ -2,7 +2,7 @@
 import { backoffMs } from '../../base/backoff.ts';
 import { NO_TURN, type StoredJob } from '../../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job/job.ts';
-import { noteReturn } from '../notes.ts';
+import { noteReturn, numberRun } from '../notes.ts';
 import { boundHistoryMessage } from '../payloads/outcome-bounds.ts';
 import { hasForeignFormat } from '../records.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
@@ -159,6 +159,7 @@ export function withFailure(
 ): StoredJob {
   const attempt: FailedAttempt = {
     attempt: job.attempt,
+    ...numberRun(job),
     code: error.code,
     message: boundHistoryMessage(error.message),
     workerId: job.workerId ?? '',

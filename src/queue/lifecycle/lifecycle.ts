@@ -9,7 +9,7 @@ import type {
   ReportHeader,
   ReportReply,
 } from '../../wire/link/worker-link.ts';
-import { addNote } from '../notes.ts';
+import { addNote, nameAttempt, noteRetry, numberRun } from '../notes.ts';
 import {
   crash,
   fail,
@@ -183,7 +183,8 @@ function addChunks(
 ): Transition {
   const chunkBytes = job.chunkBytes + event.bytes;
   const isFirst = job.chunkCount === 0 && event.count > 0;
-  const first = { at: moment.now, event: 'first_chunk', attempt: job.attempt } as const;
+  const { attempt } = job;
+  const first = { at: moment.now, event: 'first_chunk', attempt, ...numberRun(job) } as const;
   const added = report(
     job,
     event.seq,
@@ -260,8 +261,7 @@ function settleByOutcome(
 function noteStop(job: StoredJob, outcome: Outcome, { now }: Moment): readonly JobNote[] {
   if (!('stopped' in outcome) || outcome.stopped === undefined) return job.notes;
   if (outcome.kind === 'cancelled' && !isTerminal(job.status)) return job.notes;
-  const { attempt, workerId } = job;
-  const about = { attempt, ...(workerId !== null && { workerId }), level: outcome.stopped };
+  const about = { ...nameAttempt(job), level: outcome.stopped };
   return addNote(job.notes, { at: now, event: 'stopped', ...about });
 }
 
@@ -311,7 +311,7 @@ function retry(job: StoredJob, moment: Moment): Decision {
       outputKind: 'none',
       error: null,
       history: [],
-      notes: [],
+      notes: noteRetry(job, moment.now),
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
   );

@@ -110,9 +110,10 @@ export class KeptJobs {
 }
 
 /** About the size of what makes a job large, characters. */
-function measure({ attachment, error, history, progress }: StoredJob): number {
+function measure({ attachment, error, history, notes, progress }: StoredJob): number {
   let size = (progress?.length ?? 0) + (attachment?.handlerData?.length ?? 0);
   if (error) size += error.message.length + (error.stack?.length ?? 0);
   for (const { message } of history) size += message.length;
+  for (const { message } of notes) size += message?.length ?? 0;
   return attachment || error || history.length > 0 ? size + 1 : size;
 }

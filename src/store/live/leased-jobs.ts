@@ -117,5 +117,6 @@ function toListed(job: StoredJob): StoredJob {
 function matches(job: StoredJob, { errorCode, idPart, workerId }: JobFilter): boolean {
   if (workerId !== undefined && workerId !== (job.lease?.workerId ?? job.workerId)) return false;
   if (idPart !== undefined && !job.id.includes(idPart)) return false;
-  return errorCode === undefined || job.history.some(({ code }) => code === errorCode);
+  if (errorCode === undefined) return true;
+  return [...job.notes, ...job.history].some(({ code }) => code === errorCode);
 }

@@ -213,7 +213,7 @@ export function readJob(row: Row): StoredJob {
 
 /**
  * The column `history` has the failed attempts, and before them one member with the notes, if there are any. Nodes of
- * the version before look at the last failure only, and at errors by code, which notes lack.
+ * the version before look at the last failure only, and at errors by code.
  */
 function writeHistory({ history, notes }: StoredJob): string {
   return JSON.stringify(notes.length === 0 ? history : [{ notes }, ...history]);

@@ -139,7 +139,21 @@ export interface AttemptUsage {
   gpu?: GpuUsage;
 }
 
-export interface FailedAttempt {
+/** Where an attempt stands if a client has retried its job. Both are absent in the first run. */
+export interface RunOfAttempt {
+  /** Number of the run, from 2: each retry by a client begins one. */
+  run?: number;
+  /** Number of the attempt in its run, from 1; `attempt` goes on counting over all runs. */
+  runAttempt?: number;
+}
+
+/** For people: `Attempt 2`, or `Attempt 1 of run 2`. */
+export function sayAttempt(of: RunOfAttempt & { attempt?: number }): string {
+  const { attempt, run, runAttempt } = of;
+  return run === undefined ? `Attempt ${attempt}` : `Attempt ${runAttempt} of run ${run}`;
+}
+
+export interface FailedAttempt extends RunOfAttempt {
   attempt: number;
   code: ErrorCode;
   message: string;
@@ -158,7 +172,7 @@ export interface FailedAttempt {
 }
 
 /**
- * `error` of a FAILED or TIMED_OUT job: the last attempt's error and the history of all attempts.
+ * `error` of a FAILED or TIMED_OUT job: the last attempt's error and the failed attempts of its last run.
  */
 export interface JobError extends AttemptError {
   attempts: FailedAttempt[];
@@ -214,6 +228,7 @@ export const TIMELINE_EVENTS = [
   'failed',
   'lease_lost',
   'released',
+  'retried',
   'ended',
   'webhook_failed',
   'webhook_delivered',
@@ -221,11 +236,11 @@ export const TIMELINE_EVENTS = [
 ] as const;
 
 /** Something that happened to a job, or will: `due` lies in the future. */
-export interface TimelineEntry {
+export interface TimelineEntry extends RunOfAttempt {
   /** Unix ms. */
   at: number;
   event: (typeof TIMELINE_EVENTS)[number];
-  /** Of the job; of a webhook's events, the attempt to deliver it. Both from 1. */
+  /** Of the job; of a webhook's events, the attempt to deliver it. Both from 1. Of `retried`, the last one before. */
   attempt?: number;
   workerId?: string;
   /** Of `failed` and `lease_lost`, if that counted as a failure. */
@@ -241,8 +256,8 @@ export interface TimelineEntry {
   status?: JobStatus;
 }
 
-/** What the record of a job leaves out. Times are Unix ms. */
-export interface JobDetails extends JobSummary {
+/** What the record of a job leaves out. Times are Unix ms. `runAttempt` is 0 before the first attempt of a later run. */
+export interface JobDetails extends JobSummary, RunOfAttempt {
   /** When it was submitted, or last queued again. */
   queuedAt: number;
   /** The job does not start before; absent unless it waits for this time. */

@@ -39,6 +39,23 @@ it('include the start and the end of the last attempt', async () => {
   expect(ended.endedAt).toBeGreaterThanOrEqual(ended.startedAt ?? 0);
 });
 
+it('number the attempts after a retry by a client from 1', async () => {
+  const platform = await startPlatform();
+  const { id } = await readJson(await platform.post(`/v2/${ENDPOINT}/run`, { input: {} }));
+  await (await takeJob(platform)).fail('never');
+  await platform.post(`/v2/${ENDPOINT}/retry/${id}`, undefined);
+  await takeJob(platform);
+  const details = jobDetails.parse(JSON.parse(await read(platform, id)));
+  expect(details).toMatchObject({ attempt: 2, run: 2, runAttempt: 1 });
+  expect(details.timeline).toMatchObject([
+    { event: 'submitted' },
+    { event: 'started', attempt: 1 },
+    { event: 'failed', attempt: 1, code: 'handler_error' },
+    { event: 'retried', run: 2 },
+    { event: 'started', attempt: 2, run: 2, runAttempt: 1 },
+  ]);
+});
+
 it('have an input of many parts as it was submitted', async () => {
   const platform = await startPlatform();
   const input = { text: 'x'.repeat(3_000_000), end: 1 };

@@ -33,18 +33,20 @@ class Story {
     return this.happen({ type: 'chunks', seq: this.job.lastSeq + 1, count, bytes: 2 });
   }
 
-  /** Seconds since the submission, event, attempt and worker. */
+  /** Seconds since the submission, event, attempt (with its number in a later run) and worker. */
   get told(): string[] {
-    return describeTimeline(this.job).map(({ at, attempt, event, status, workerId }) =>
-      [(at - T0) / 1_000, event, attempt, workerId, status]
-        .filter((part) => part !== undefined)
-        .join(' '),
+    return describeTimeline(this.job).map(
+      ({ at, attempt, event, run, runAttempt, status, workerId }) =>
+        [(at - T0) / 1_000, event, attempt, run && `r${run}`, runAttempt, workerId, status]
+          .filter((part) => part !== undefined)
+          .join(' '),
     );
   }
 }
 
 const error = { code: 'handler_error', message: 'no' } as const;
 const failed: Outcome = { kind: 'failed', executionMs: 1, error, retry: 'after', retryAfterMs: 0 };
+const fatal: Outcome = { ...failed, retry: 'never' };
 const completed: Outcome = { kind: 'completed', executionMs: 1, output: 'value' };
 const released: Outcome = { kind: 'released', reason: 'drain' };
 
@@ -171,10 +173,64 @@ describe('the timeline of a job', () => {
     expect(running.told).toEqual(['0 submitted', '1 started 1 w1', '2 ended 1 CANCELLED']);
   });
 
-  it('begins anew with a retry by a client', () => {
-    const story = new Story().lease('w1').end({ ...failed, retry: 'never' });
-    story.job = { ...story.job, notes: [{ at: T0, event: 'first_chunk', attempt: 1 }] };
-    expect(story.happen({ type: 'retry' }).told).toEqual(['0 submitted', '3 queued']);
+  it('numbers the attempts after a retry by a client from 1, and keeps the earlier ones', () => {
+    const story = new Story().lease('w1').end(released).lease('w2').end(fatal);
+    expect(story.happen({ type: 'retry' }).told).toEqual([
+      '0 submitted',
+      '1 started 1 w1',
+      '2 released 1 w1',
+      '3 started 2 w2',
+      '4 failed 2 w2',
+      '5 retried 2 r2',
+    ]);
+    const before = story.told;
+    story.lease('w3').stream(1).end(failed).lease('w4').end(fatal);
+    expect(story.told).toEqual([
+      ...before,
+      '6 started 3 r2 1 w3',
+      '7 first_chunk 3 r2 1',
+      '8 failed 3 r2 1 w3',
+      '8 queued',
+      '9 started 4 r2 2 w4',
+      '10 failed 4 r2 2 w4',
+      '10 ended 4 r2 2 FAILED',
+    ]);
+    expect(story.job.error?.attempts).toMatchObject([
+      { attempt: 3, run: 2, runAttempt: 1 },
+      { attempt: 4, run: 2, runAttempt: 2 },
+    ]);
+    story.happen({ type: 'retry' }).lease('w5').end(completed);
+    expect(story.told.slice(-3)).toEqual([
+      '11 retried 4 r3',
+      '12 started 5 r3 1 w5',
+      '13 ended 5 r3 1 COMPLETED',
+    ]);
+  });
+
+  it('keeps code and message of the failures of an earlier run', () => {
+    const story = new Story().lease('w1').end(fatal).happen({ type: 'retry' });
+    const kept = describeTimeline(story.job).find(({ event }) => event === 'failed');
+    expect(kept).toMatchObject(error);
+  });
+
+  it('keeps the last few attempts of earlier runs', () => {
+    const story = new Story();
+    for (let i = 1; i <= 20; i++) story.lease(`w${i}`).end(fatal).happen({ type: 'retry' });
+    expect(story.job.notes).toHaveLength(15);
+    const failures = story.told.filter((line) => line.includes('failed'));
+    expect(failures.map((line) => line.split(' ').slice(2).join(' '))).toEqual([
+      '16 r16 1 w16',
+      '17 r17 1 w17',
+      '18 r18 1 w18',
+      '19 r19 1 w19',
+      '20 r20 1 w20',
+    ]);
+  });
+
+  it('tells the retry of an earlier row, which has no notes, as a queueing', () => {
+    const story = new Story().lease('w1').end(fatal).happen({ type: 'retry' });
+    story.job = { ...story.job, notes: [] };
+    expect(story.told).toEqual(['0 submitted', '3 queued']);
     expect(story.lease('w2').told).toEqual(['0 submitted', '3 queued', '4 started 2 w2']);
   });
 });

@@ -187,6 +187,7 @@ function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job
 function listFigures(details: JobDetails, record: JobRecord) {
   const { attempt, delayTime, executionTime, executionTimeout, group, maxAttempts, priority } =
     details;
+  const { run, runAttempt = attempt } = details;
   const gpu = record.usage?.gpu;
   return [
     {
@@ -203,7 +204,10 @@ function listFigures(details: JobDetails, record: JobRecord) {
         ),
       note: `limit ${sayDuration(executionTimeout)}`,
     },
-    { name: 'Attempt', value: attempt, note: `of ${maxAttempts}` },
+    {
+      ...{ name: 'Attempt', value: runAttempt },
+      note: `of ${maxAttempts}${run === undefined ? '' : `, run ${run}`}`,
+    },
     ...(gpu ? [{ name: 'GPU time', value: sayDuration(gpu.seconds * 1_000) }] : []),
     ...(priority > 0 ? [{ name: 'Priority', value: priority }] : []),
     ...(group === undefined ? [] : [{ name: 'Group', value: group }]),

@@ -1,5 +1,6 @@
 // What happened to a job, in order, in words.
 import type { JobDetails, JobRecord, TimelineEntry } from '../../../../src/client.ts';
+import { sayAttempt } from '../../../../src/wire/job/job.ts';
 import type { Tone } from '../../parts/badge.tsx';
 import { sayStatus } from '../../parts/job/job-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
@@ -26,6 +27,7 @@ export function listEvents(details: JobDetails, record: JobRecord | undefined): 
 function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
   const { at, attempt, code, level, message, nextAt, outgrownGpuType, status, workerId } = entry;
   const on = workerId ? ` on ${workerId}` : '';
+  const which = sayAttempt(entry);
   switch (entry.event) {
     case 'submitted':
       return { at, text: 'Submitted', tone: 'plain' };
@@ -36,23 +38,25 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
     case 'started': {
       const isLast = attempt === details.attempt && details.startedAt === at;
       const note = isLast ? `After ${sayDuration(details.delayTime)} in the queue` : undefined;
-      return { at, text: `Attempt ${attempt} started${on}`, tone: 'busy', note };
+      return { at, text: `${which} started${on}`, tone: 'busy', note };
     }
     case 'first_chunk':
-      return { at, text: `First chunk of attempt ${attempt}`, tone: 'busy' };
+      return { at, text: `First chunk of ${which.toLowerCase()}`, tone: 'busy' };
     case 'stopped':
       return {
-        ...{ at, text: `Attempt ${attempt} was stopped${on}`, tone: 'plain' },
+        ...{ at, text: `${which} was stopped${on}`, tone: 'plain' },
         note: level && STOPS[level],
       };
     case 'failed': {
       const note = outgrownGpuType ? `${message} (out of memory on ${outgrownGpuType})` : message;
-      return { at, text: `Attempt ${attempt} failed${on}: ${code}`, tone: 'bad', note };
+      return { at, text: `${which} failed${on}: ${code}`, tone: 'bad', note };
     }
     case 'lease_lost':
-      return { at, text: `Attempt ${attempt} lost its worker${on}`, tone: 'bad', note: message };
+      return { at, text: `${which} lost its worker${on}`, tone: 'bad', note: message };
     case 'released':
-      return { at, text: `Attempt ${attempt} was given back${on}`, tone: 'warn' };
+      return { at, text: `${which} was given back${on}`, tone: 'warn' };
+    case 'retried':
+      return { at, text: `Retried: run ${entry.run}`, tone: 'plain' };
     case 'ended': {
       const isBad = status === 'FAILED' || status === 'TIMED_OUT';
       const note =

@@ -100,6 +100,18 @@ describe('millrace jobs show', () => {
     });
   });
 
+  it('prints the run of a retried job and the attempts before', async () => {
+    const { platform, print } = await open();
+    const id = await submitJob(platform);
+    await (await takeJob(platform)).fail('never');
+    await print('retry', id);
+    await takeJob(platform);
+    const shown = JSON.parse((await print('show', id)).join('\n'));
+    expect(shown).toMatchObject({ attempt: 2, run: 2, runAttempt: 1, maxAttempts: 3 });
+    const events = shown.timeline.map(({ event }: { event: string }) => event);
+    expect(events).toEqual(['submitted', 'started', 'failed', 'retried', 'started']);
+  });
+
   it('describes a large input to a person by its size', async () => {
     const { platform, print } = await open();
     const id = await submitJob(platform, { input: { text: 'x'.repeat(20_000) } });
