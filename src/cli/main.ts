@@ -102,8 +102,8 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
   nodes: {
-    summary: 'list the nodes of the platform',
-    load: async () => (await import('./resources/nodes.ts')).nodesCommand,
+    summary: 'list the nodes of the platform; write the secrets that they share',
+    load: async () => (await import('./resources/nodes.ts')).nodesCommands,
   },
   limits: {
     summary: 'print the rate limits and quotas of your user, and their use',

@@ -53,6 +53,8 @@ import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 
+/** Names of endpoints that the start prints. */
+const SHOWN_ENDPOINTS = 20;
 const HOUR_MS = 3_600_000;
 const BYTES_PER_MB = 1_048_576;
 
@@ -212,8 +214,7 @@ async function run(args: readonly string[]): Promise<number> {
   const log = createTerminalLog(values.logLevel);
   const platform = await open({ values, tls, log });
   try {
-    const names = platform.endpoints.all().map(({ id }) => id);
-    const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
+    const declared = listNames(platform.endpoints.all()) || NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
     const keys = describeKeys(platform, values.keyFile);
@@ -333,6 +334,18 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
 
 const NO_ENDPOINTS =
   'No endpoint exists yet; create one with `millrace deploy handler.ts` or `millrace endpoints create`, or declare one with --endpoint ID';
+
+/** An empty text without endpoints. */
+export function listNames(endpoints: readonly LiveEndpoint[]): string {
+  const names = endpoints.map(
+    ({ deployment, id, settings }) => deployment?.name ?? settings.name ?? id,
+  );
+  const more = names.length - SHOWN_ENDPOINTS;
+  const shown = names.slice(0, SHOWN_ENDPOINTS).join(', ');
+  return shown && `Endpoints: ${shown}${more > 0 ? ` and ${more} more` : ''}`;
+}
+
+type LiveEndpoint = ReturnType<RunningPlatform['endpoints']['all']>[number];
 
 function describeKeys({ firstKeys }: RunningPlatform, keyFile: string | undefined): string[] {
   if (!firstKeys) return [];

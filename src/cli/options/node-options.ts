@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { DEFAULT_SHARDS } from '../../platform/defaults.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
-import { integer, type OptionValues, text, UsageError } from '../options.ts';
+import { flagName, integer, type OptionValues, text, UsageError } from '../options.ts';
 
 export const nodeOptions = {
   nodeUrl: text({
@@ -19,7 +19,7 @@ export const nodeOptions = {
   nodeSecretFile: text({
     placeholder: 'FILE',
     env: 'MILLRACE_NODE_SECRET_FILE',
-    help: 'file with the secret of the nodes, 32 to 1,024 ASCII characters; with several lines, all are accepted and the first one is sent',
+    help: 'file with the secret of the nodes, 32 to 1,024 ASCII characters, as `millrace nodes init` writes it; with several lines, all are accepted and the first one is sent',
   }),
   advertiseUrl: text({
     placeholder: 'URL',
@@ -43,24 +43,26 @@ export const nodeOptions = {
   }),
 };
 
-/** @throws UsageError */
-export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOptions['nodes'] {
+type NodeValues = OptionValues<typeof nodeOptions> & {
+  store: string | undefined;
+  webhookSecretFile: string | undefined;
+};
+
+/** @throws UsageError that names all flags that are missing */
+export function readNodes(values: NodeValues): PlatformOptions['nodes'] {
   const { advertiseGrpcUrl, advertiseUrl, nodeListen, nodeSecretFile, nodeUrl } = values;
-  const { replaceWorkersMs, shards } = values;
+  const { replaceWorkersMs, shards, store, webhookSecretFile } = values;
   if (nodeUrl === undefined) {
-    if (nodeListen !== undefined) throw new UsageError('--node-listen needs --node-url');
-    if (nodeSecretFile !== undefined) throw new UsageError('--node-secret-file needs --node-url');
-    if (shards !== undefined) throw new UsageError('--shards needs --node-url');
-    if (advertiseUrl !== undefined) throw new UsageError('--advertise-url needs --node-url');
-    if (advertiseGrpcUrl !== undefined) {
-      throw new UsageError('--advertise-grpc-url needs --node-url');
-    }
-    if (replaceWorkersMs !== undefined) {
-      throw new UsageError('--replace-workers-ms needs --node-url');
-    }
-    return undefined;
+    const others = { nodeListen, nodeSecretFile, shards, advertiseUrl, advertiseGrpcUrl };
+    const given = listFlags({ ...others, replaceWorkersMs }, { isGiven: true });
+    if (given.length === 0) return undefined;
+    throw new UsageError(`${join(given)} ${given.length === 1 ? 'needs' : 'need'} --node-url`);
   }
-  if (nodeSecretFile === undefined) throw new UsageError('--node-url needs --node-secret-file');
+  const missing = listFlags({ store, nodeSecretFile, webhookSecretFile }, { isGiven: false });
+  if (nodeSecretFile === undefined || missing.length > 0) {
+    const how = '`millrace nodes init` writes the secrets that nodes share';
+    throw new UsageError(`--node-url needs ${join(missing)}; ${how}`);
+  }
   return {
     url: readUrl(nodeUrl),
     listen: nodeListen === undefined ? undefined : readListen(nodeListen),
@@ -69,6 +71,15 @@ export function readNodes(values: OptionValues<typeof nodeOptions>): PlatformOpt
     ...{ advertiseUrl, advertiseGrpcUrl },
     ...{ shards, replaceWorkersMs },
   };
+}
+
+function listFlags(values: Readonly<Record<string, unknown>>, { isGiven }: { isGiven: boolean }) {
+  const named = Object.entries(values).filter(([, value]) => (value !== undefined) === isGiven);
+  return named.map(([name]) => flagName(name));
+}
+
+function join(flags: readonly string[]): string {
+  return new Intl.ListFormat('en-GB').format(flags);
 }
 
 function readUrl(given: string): string {

@@ -72,7 +72,8 @@ function readKeyFile(path: string): FirstKeys | undefined {
   throw refuse(`${path} has no ${admin ? WORKER : ADMIN}=… line`);
 }
 
-function makeKeyFile(path: string): FirstKeys {
+/** @throws PlatformOptionError if the file exists or cannot be written */
+export function makeKeyFile(path: string): FirstKeys {
   const made = { admin: generateKey(), worker: generateKey() };
   createOptionFile(OPTION, path, `${ADMIN}=${made.admin}\n${WORKER}=${made.worker}\n`);
   return made;

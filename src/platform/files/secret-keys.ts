@@ -1,6 +1,7 @@
 // Reads the operator's file of keys that encrypt the secrets of users: one key per line, the current one first.
+import { randomBytes } from 'node:crypto';
 import { SECRET_KEY_BYTES, SecretSealer } from '../../control/registries/sealed-secret.ts';
-import { PlatformOptionError, readOptionFile } from '../option-error.ts';
+import { createOptionFile, PlatformOptionError, readOptionFile } from '../option-error.ts';
 
 const OPTION = 'secretsKeyFile';
 const MAX_KEYS = 100;
@@ -27,6 +28,11 @@ export function readSecretKeys(path: string): Uint8Array[] {
     const wanted = `write ${SECRET_KEY_BYTES} random bytes as base64`;
     throw refuse(`${path}, line ${at}: invalid key; ${wanted}`);
   });
+}
+
+/** @throws PlatformOptionError if the file exists or cannot be written */
+export function makeSecretsKey(path: string): void {
+  createOptionFile(OPTION, path, `${randomBytes(SECRET_KEY_BYTES).toString('base64')}\n`);
 }
 
 function refuse(problem: string): PlatformOptionError {

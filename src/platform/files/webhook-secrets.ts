@@ -46,7 +46,8 @@ export function readWebhookSecrets(path: string): string[] | undefined {
   return secrets;
 }
 
-function makeWebhookSecrets(path: string): string[] {
+/** @throws PlatformOptionError if the file exists or cannot be written */
+export function makeWebhookSecrets(path: string): string[] {
   const secret = generatePlatformSecret();
   createOptionFile(OPTION, path, `${secret}\n`);
   return [secret];

@@ -19,7 +19,6 @@ import { createNoticeSender } from '../compute/notice-sender.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import type { FolderUse } from '../compute/worker-folders.ts';
 import { createWebhookSender } from '../create-queue.ts';
-import { readNodeName } from '../files/node-name.ts';
 import { openSealer } from '../files/secret-keys.ts';
 import { type Machine, openMachine } from '../machine.ts';
 import { callNode } from '../nodes/node-calls.ts';
@@ -35,6 +34,8 @@ import { createWorkerHost } from './node-worker-host.ts';
 import { NodesEngine } from './nodes-engine.ts';
 
 export interface NodeComputeOptions {
+  /** Of this machine in records of pods; empty without pods. */
+  name: string;
   platform: NodePlatformOptions;
   podUser: PodUser | undefined;
   clock: ResumableClock;
@@ -75,11 +76,9 @@ export class NodeCompute {
   #serving: { parts: ServingParts; work: NodeWork; scaling: LeaderScaling } | undefined;
 
   private constructor(options: NodeComputeOptions, machine: Machine) {
-    const { compute, dataFolder } = options.platform;
-    const hasPods = compute.engine !== 'none' && dataFolder !== undefined;
     this.#options = options;
     this.#machine = machine;
-    this.#name = hasPods ? (findClusterName(compute) ?? readNodeName(dataFolder)) : '';
+    this.#name = options.name;
     this.#parts = machine.engine && this.#createParts(machine.engine);
   }
 

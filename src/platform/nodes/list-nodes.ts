@@ -5,6 +5,7 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { describeMachine } from '../../control/pods/machine-use.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import { type NodeRecord, type NodeSelf, nodeSelf } from '../../wire/resources/nodes.ts';
+import { findNameInId } from '../files/node-name.ts';
 import type { MachineInfo } from '../machines/machine-messages.ts';
 import type { ReadSelf } from '../node-list.ts';
 import { callNode } from './node-calls.ts';
@@ -31,7 +32,12 @@ export async function listNodes(options: NodeListOptions): Promise<NodeRecord[]>
       const info = findMachine(node.id);
       const facts = info && { ...info, node: info.name };
       return {
-        ...{ id: node.id, name: info?.name ?? null, url: node.url, state: judge(node) },
+        ...{
+          id: node.id,
+          name: info?.name ?? findNameInId(node.id),
+          url: node.url,
+          state: judge(node),
+        },
         ...{ isLeader: own.includes(0), shards: own },
         endpoints: own.reduce((sum, shard) => sum + (ofShards.get(shard) ?? 0), 0),
         self: await readSelf(node, options),

@@ -1,7 +1,6 @@
 // Assembles a platform that is one of several nodes on a Postgres database: it serves the shards that it owns, and
 // forwards everything else.
 
-import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readNodeAddress } from '../../api/nodes/node-address.ts';
 import { NodeClient } from '../../api/nodes/node-client.ts';
@@ -20,6 +19,7 @@ import { logMigration, type MigrationListener } from '../../store/schema-migrati
 import { openWorkerAccess } from '../compute/worker-access.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
+import { createNodeId, readNodeName } from '../files/node-name.ts';
 import { useWebhookSecrets } from '../files/webhook-secrets.ts';
 import { listen } from '../listeners.ts';
 import { checkEngines } from '../machines/equal-engines.ts';
@@ -71,8 +71,12 @@ export async function openNode(
   const failures = new PostgresFailures(log);
   let node: ClusterNode | undefined;
   let nodeCompute: NodeCompute | undefined;
+  const cluster = findClusterName(options.compute);
+  const { compute: given, dataFolder } = options;
+  const hasPods = given.engine !== 'none' && dataFolder !== undefined;
+  const name = hasPods ? (cluster ?? readNodeName(dataFolder)) : '';
   const membership = await join({
-    ...{ target, nodes, failures, waitMs: limits.lockWaitMs },
+    ...{ target, nodes, name, failures, waitMs: limits.lockWaitMs },
     onMigrated: (migration) => logMigration(log, migration),
     onEnd: (error) => options.onNodeEnd?.(explainOpening(error, target)),
     onView: (view) => {
@@ -85,7 +89,6 @@ export async function openNode(
   const webhookSecrets = useWebhookSecrets(options.webhooks.secretFile);
   const client = new NodeClient({ secrets: nodes.secrets });
   closers.push(() => client.close());
-  const cluster = findClusterName(options.compute);
   await checkEngines({ engine: options.compute.engine, cluster }, { membership, client });
   // A shard is opened after a read of the control plane.
   const reader = new PostgresReader({ target, ...boundTimes(limits) });
@@ -99,7 +102,15 @@ export async function openNode(
   const machineClient = new NodeClient({ secrets: nodes.secrets, maxSockets: MACHINE_CALLS });
   closers.push(() => machineClient.close());
   nodeCompute = await NodeCompute.open({
-    ...{ platform: options, podUser, clock, store: control, podStore: control.unannounced, keys },
+    ...{
+      name,
+      platform: options,
+      podUser,
+      clock,
+      store: control,
+      podStore: control.unannounced,
+      keys,
+    },
     ...{ cluster: membership, client: machineClient },
     chooseShard: (id) => chooseShard(id, membership.view.shards.length),
   });
@@ -239,6 +250,8 @@ function checkSchema({ schema }: PostgresTarget): void {
 interface JoinOptions {
   target: PostgresTarget;
   nodes: NodeOptions;
+  /** Of the node's machine in records of pods; empty without pods. */
+  name: string;
   failures: PostgresFailures;
   /** How long to wait for other nodes that keep this one out, ms. */
   waitMs: number | undefined;
@@ -249,10 +262,10 @@ interface JoinOptions {
 
 /** @throws PlatformOptionError */
 async function join(options: JoinOptions): Promise<Membership> {
-  const { failures, nodes, onEnd, onMigrated, onView, target, waitMs } = options;
+  const { failures, name, nodes, onEnd, onMigrated, onView, target, waitMs } = options;
   // Without a number, a later node takes the one that the database has.
   const { shards, url } = nodes;
-  const identity = { id: `node_${randomUUID()}`, url, shards };
+  const identity = { id: createNodeId(name), url, shards };
   const timings = waitMs === undefined ? {} : { joinWaitMs: waitMs };
   try {
     return await Membership.open({

@@ -259,6 +259,9 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
       const readReason = async () => (await show(other, id))?.reason;
       await expect.poll(readReason, LONG).toContain(`node ${name} is gone since`);
     }
+    const { adminKey: key, url } = other;
+    const { nodes: listed } = await createPlatform({ url, key }).nodes.list();
+    expect(listed.filter(({ state }) => state === 'gone')).toMatchObject([{ name }]);
     for (const id of ids) await other.fetch(`/v2/pods/${id}`, { method: 'DELETE' });
     await expect.poll(statusesAt(other), LONG).toEqual(ids.map(() => 'TERMINATED'));
     await expect.poll(countAll, LONG).toBe(lost.length);

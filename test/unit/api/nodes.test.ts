@@ -1,11 +1,11 @@
 // GET /v1/nodes and `millrace nodes`.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { nodesCommand } from '../../../src/cli/resources/nodes.ts';
+import { nodesCommands } from '../../../src/cli/resources/nodes.ts';
 import { describeMachine } from '../../../src/control/pods/machine-use.ts';
 import { createSelfReader, listOnlyNode } from '../../../src/platform/node-list.ts';
 import { nodeList } from '../../../src/wire/resources/nodes.ts';
 import { createCatalog, GPU, PodWorld } from '../../support/containers/pod-world.ts';
-import { catchPrinted } from '../../support/runs/verb-run.ts';
+import { printVerb } from '../../support/runs/verb-run.ts';
 import { startPlatform } from './platform.ts';
 
 const LIMITS = { memoryGb: 64, vcpus: 16, diskGb: Number.MAX_SAFE_INTEGER };
@@ -90,7 +90,7 @@ describe('the list of nodes', () => {
   it('is printed as a table and as JSON', async () => {
     const { admin, url } = await open();
     const print = async (...args: string[]) => {
-      return catchPrinted(() => nodesCommand.run([...args, '--url', url, '--key', admin]));
+      return printVerb(nodesCommands, ['list', ...args, '--url', url, '--key', admin]);
     };
     expect(await print()).toMatch(
       /\nlocal +serving, leads +\S+ +- +1 +0 +0 of 64 +0 of 16 +0 +2 of 2 +the disk is nearly full\n$/,

@@ -27,7 +27,7 @@ import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
 import { keysCommands } from '../../../src/cli/resources/keys.ts';
 import { limitsCommand } from '../../../src/cli/resources/limits.ts';
 import { networkVolumesCommands } from '../../../src/cli/resources/network-volumes.ts';
-import { nodesCommand } from '../../../src/cli/resources/nodes.ts';
+import { nodesCommands } from '../../../src/cli/resources/nodes.ts';
 import { registriesCommands } from '../../../src/cli/resources/registries.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { workerCommand } from '../../../src/cli/worker/worker.ts';
@@ -40,6 +40,7 @@ export const groups = [
   jobsCommands,
   keysCommands,
   networkVolumesCommands,
+  nodesCommands,
   podsCommands,
   profilesCommands,
   registriesCommands,
@@ -54,7 +55,6 @@ export const commands = [
   diffCommand,
   doctorCommand,
   backupCommand,
-  nodesCommand,
   restoreCommand,
   downCommand,
   healthCommand,

@@ -3,7 +3,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { createName, readNodeName } from '../../../../src/platform/files/node-name.ts';
+import {
+  createName,
+  createNodeId,
+  findNameInId,
+  readNodeName,
+} from '../../../../src/platform/files/node-name.ts';
 
 function createFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-name-'));
@@ -26,6 +31,14 @@ it('stays the same in a data folder, and differs between two', () => {
   const name = readNodeName(folder);
   expect(readNodeName(folder)).toBe(name);
   expect(readNodeName(createFolder())).not.toBe(name);
+});
+
+it('is found in the ID of a node, which is another one at each start', () => {
+  const id = createNodeId('gpu-1-a3f9c2');
+  expect(createNodeId('gpu-1-a3f9c2')).not.toBe(id);
+  expect(findNameInId(id)).toBe('gpu-1-a3f9c2');
+  expect(findNameInId(createNodeId(''))).toBeNull();
+  expect(findNameInId('node_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70')).toBeNull();
 });
 
 it('is refused if the file has something else, with the path', () => {
