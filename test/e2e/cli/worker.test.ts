@@ -240,7 +240,7 @@ describe('millrace jobs', () => {
     expect(nobody.stderr).toContain('http://127.0.0.1:1 does not respond');
     const stranger = await jobs('health', '--key', `mr_${'x'.repeat(43)}`);
     expect(stranger.code).toBe(1);
-    expect(stranger.stderr).toContain('401');
+    expect(stranger.stderr).toContain('refuses the API key');
   });
 });
 

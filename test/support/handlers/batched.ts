@@ -1,4 +1,5 @@
 // A batch handler that does what its jobs ask: answers, streams, waits, throws, or ends its thread.
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type BatchContext,
@@ -9,7 +10,17 @@ import {
 export interface BatchTask {
   n: number;
   /** The first job that asks for something decides for all. Default: answer. */
-  do?: 'exit' | 'throw' | 'uncaught' | 'spin' | 'hang' | 'fail' | 'wait' | 'stream' | 'speak';
+  do?:
+    | 'exit'
+    | 'throw'
+    | 'uncaught'
+    | 'spin'
+    | 'hang'
+    | 'fail'
+    | 'wait'
+    | 'outlast'
+    | 'stream'
+    | 'speak';
   ms?: number;
 }
 
@@ -44,6 +55,10 @@ async function act(jobs: readonly TaskJob[], ctx: BatchContext): Promise<unknown
         break;
       case 'wait':
         await sleep(job.input.ms ?? 60_000, undefined, { signal: ctx.signal });
+        break;
+      case 'outlast':
+        // Ends once the first job has been stopped.
+        if (jobs[0]?.signal.aborted === false) await once(jobs[0].signal, 'abort');
         break;
       case 'speak':
         console.log('from the batch');

@@ -100,7 +100,7 @@ describe('batches in a thread', () => {
 describe('the other jobs of a batch', () => {
   it('go on when one is cancelled', async () => {
     const { run } = await startBatches();
-    const jobs = run([{ n: 1 }, { n: 2, do: 'wait', ms: 300 }, { n: 3 }]);
+    const jobs = run([{ n: 1 }, { n: 2, do: 'outlast' }, { n: 3 }]);
     await jobs[0]?.hasBegun;
     jobs[0]?.stop('cancelled');
     expect((await jobs[0]?.end)?.outcome).toMatchObject({ kind: 'cancelled', stopped: 'signal' });
@@ -114,7 +114,7 @@ describe('the other jobs of a batch', () => {
   it('go on when one times out', async () => {
     const { begin } = await startBatches();
     const short = begin({ n: 1 }, 100);
-    const jobs = [short, begin({ n: 2, do: 'wait', ms: 500 })];
+    const jobs = [short, begin({ n: 2, do: 'outlast' })];
     expect((await outcomesOf(jobs)).map(({ kind }) => kind)).toEqual(['timed_out', 'completed']);
   });
 
