@@ -197,7 +197,9 @@ export async function checkLoads(packed: PackedProject): Promise<void> {
     const problem = await findLoadProblem({ copy, project: root, entry, env });
     if (problem === undefined) return;
     const { ignoreFile, omissions } = packed.listed;
-    const missing = omissions.find(({ path }) => problem.includes(join(root, path)));
+    // Frames of a stack name packages that are not missing.
+    const said = problem.replaceAll(/^ {4}at .*$/gm, '');
+    const missing = omissions.find(({ path }) => said.includes(join(root, path)));
     const hint = missing ? `; ${missing.path} is left out (${ignoreFile})` : '';
     throw new NotLoadedError(`The handler does not load: ${problem}${hint}`);
   } finally {

@@ -127,6 +127,18 @@ describe('packProject', () => {
   });
 });
 
+it('an error of a package does not name folders that are left out', async () => {
+  await write({
+    'package.json': '{"type":"module","dependencies":{"broken":"1.0.0"}}',
+    'handler.ts': "import 'broken';\nexport default () => 1;",
+    'node_modules/broken/package.json': '{"name":"broken","version":"1.0.0","main":"index.js"}',
+    'node_modules/broken/index.js': "throw new Error('no GPU here');",
+  });
+  const checking = checkLoads(await packProject(find('handler.ts')));
+  await expect(checking).rejects.toThrow('no GPU here');
+  await expect(checking).rejects.not.toThrow('is left out');
+});
+
 it('a handler that imports a file that is left out does not load', async () => {
   await write({
     'package.json': '{"type":"module"}',
