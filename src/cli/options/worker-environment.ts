@@ -6,7 +6,7 @@ export const workerEnvOption = {
   workerEnv: list({
     placeholder: 'NAME[=VALUE]',
     env: 'MILLRACE_WORKER_ENV',
-    help: '--engine process: environment variable of the workers of endpoints; without =VALUE, with the value that it has here; they always get the PATH',
+    help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH',
   }),
 };
 

@@ -8,6 +8,8 @@ import { findNpm } from '../find-npm.ts';
 
 /** Characters at the end of npm's output in an error. */
 const SHOWN_OUTPUT = 2_000;
+const CA_HINT =
+  '; if the registry has a certificate of your own authority, give workers NODE_EXTRA_CA_CERTS by `serve --worker-env` or `deploy --env`';
 /** Signals that end this process; they do not reach npm, which has a session of its own. */
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
@@ -60,7 +62,8 @@ export async function runNpm(
   if (missing !== undefined) {
     throw new CommandError(`Could not install ${missing}: not in the registry`);
   }
-  throw new CommandError(`${what}: ${why}: ${readErrors(output)}`);
+  const hint = /self-signed certificate|unable to (?:get|verify)/i.test(output) ? CA_HINT : '';
+  throw new CommandError(`${what}: ${why}: ${readErrors(output)}${hint}`);
 }
 
 /** @returns the function that undoes it */

@@ -1,14 +1,17 @@
 // Versions on the worker's side: a real HTTP server in place of the platform, real npm, no registry.
 
+import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rm, utimes } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { provideVersion } from '../../../../src/cli/worker/handler-version.ts';
 import { parseWorkerFlags } from '../../../../src/cli/worker/worker-flags.ts';
+import { Authority } from '../../../support/certificates.ts';
 import { type ProjectTexts, packProject } from '../../../support/version-project.ts';
 
 let cache: string;
@@ -249,6 +252,21 @@ describe('the packages of a version', () => {
     });
     await provide(url);
     expect(existsSync(installed(''))).toBe(false);
+  });
+
+  it('of a registry with a foreign certificate are an error that names the variable to set', async () => {
+    const authority = new Authority();
+    onTestFinished(() => authority.remove());
+    const server = createTlsServer(authority.sign('localhost')).listen(0, '127.0.0.1');
+    onTestFinished(() => void server.close());
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const { url } = await serveProject({
+      ...PLAIN,
+      '.npmrc': `registry=https://localhost:${port}\nfetch-retries=0\n`,
+      'package.json': JSON.stringify({ dependencies: { shared: '1.0.0' } }),
+    });
+    await expect(provide(url)).rejects.toThrow(/certificate.*; .*NODE_EXTRA_CA_CERTS/);
   });
 
   it('that cannot be installed, or are too large, are an error that says what to do', async () => {
