@@ -50,7 +50,7 @@ const TEMPLATES: readonly Template[] = [
     about:
       'A Millrace handler that sends jobs to an OpenAI-compatible server and streams its answers. Set two variables in the ' +
       'environment of\nthe worker: `OPENAI_BASE_URL` with the version, such as `http://127.0.0.1:8080/v1`, and `OPENAI_API_KEY`. ' +
-      'For a server that wants no\nkey, any text will do.',
+      'For a server that wants no\nkey, any text will do. For an endpoint, add `--env OPENAI_BASE_URL=… --env OPENAI_API_KEY=…` to `deploy`.',
     example: '{"model":"llama-3.1-8b","messages":[{"role":"user","content":"Say hi"}]}',
     dependencies: ['eventsource-parser', 'undici'],
     sources: takeHandlers(
