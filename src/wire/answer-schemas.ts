@@ -159,7 +159,7 @@ export const jobSummary = z.object({
   error: z
     .object({ code: errorCode, message: z.string() })
     .exactOptional()
-    .describe('Of the last failed attempt, with the first 500 characters of its message'),
+    .describe('Error of the last failed attempt, with the first 500 characters of its message'),
   inputPreview: z
     .string()
     .exactOptional()

@@ -161,14 +161,14 @@ describe('the command on a supported Node', () => {
     };
     const cache = () => join(elsewhere, `millrace-code-${process.getuid?.()}`);
 
-    it('keeps compiled code where no other user can plant any', async () => {
+    it('keeps compiled code in a folder that other users cannot write to', async () => {
       await tell();
       expect((await stat(cache())).mode & 0o777).toBe(0o700);
       expect(await readdir(cache())).toHaveLength(1);
       expect(existsSync(join(elsewhere, 'node-compile-cache'))).toBe(false);
     });
 
-    it('keeps none if another user can write to the folder, or it is a link', async () => {
+    it('keeps no code if another user can write to the folder, or if the folder is a link', async () => {
       await mkdir(cache());
       await chmod(cache(), 0o777);
       await tell();

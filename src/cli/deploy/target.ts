@@ -41,7 +41,7 @@ export const targetOptions = {
   },
   python: text({
     placeholder: 'PATH',
-    help: 'Python of model processes, on the worker: started in place of the commands python and python3',
+    help: 'path of the Python on the worker that model processes run in place of python and python3',
   }),
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: "size of a worker's disk, GB" }),
   networkVolume: volumeOption,

@@ -123,7 +123,7 @@ export const workerFlags = {
     default: 3,
     placeholder: 'N',
     env: 'MILLRACE_BREAK_AFTER',
-    help: 'different jobs that fail in a row with the same error until the worker takes one job at a time, with growing waits, and is then replaced; before its first completed job, four times as many; 0: never',
+    help: 'number of different jobs in a row with the same error after which the worker takes one job at a time, with growing waits; four times as many before its first completed job; 0: never',
   }),
   ...healthOptions,
   logLevel: logLevelOption('info'),

@@ -101,7 +101,8 @@ export async function loadLogin({ kubeconfig: path }: ApiAccess): Promise<Login>
 async function loadAccount(): Promise<Login> {
   // biome-ignore lint/style/noProcessEnv: the cluster sets the variables of its Pods.
   const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env;
-  if (!host || !port) throw new Error('KUBERNETES_SERVICE_HOST is not set: this is no Pod');
+  if (!host || !port)
+    throw new Error('KUBERNETES_SERVICE_HOST is not set: the platform does not run in a Pod');
   const read = (name: string) => readFile(`${ACCOUNT}/${name}`, 'utf8');
   return {
     server: `https://${isIPv6(host) ? `[${host}]` : host}:${port}`,

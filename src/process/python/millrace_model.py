@@ -641,7 +641,7 @@ def _check_batch(call: Call, result: Any, streams: bool) -> Any:
 
 
 def _join_messages(error: BaseException) -> str:
-    """That of a group names its first exceptions; the stack has all."""
+    """Returns the message; that of a group names its first exceptions, and the stack has all."""
     try:
         message = str(error)
         parts = getattr(error, "exceptions", ()) if isinstance(error, _GROUPS) else ()

@@ -129,7 +129,7 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         name: 'ttl',
         schema: z.int().min(ttlMs.min).max(ttlMs.max).exactOptional(),
         description:
-          'ms after which the job is removed, from now, or from when a delayed job is due; wants `jobs:write` too',
+          'ms until the job is removed, from now or, for a delayed job, from when it is due; also needs `jobs:write`',
       },
       {
         name: 'wait',

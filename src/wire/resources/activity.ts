@@ -147,7 +147,7 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
     summary: 'List the failed jobs of all endpoints, newest first',
     description:
       'FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has `jobs:read`, at most 1,000 endpoints, by the time ' +
-      'of their submission. A page looks at about 20,000 jobs at most. It may then have few jobs, or none, and yet a `cursor`. ' +
+      'of their submission. A page examines at most about 20,000 jobs, so it may have few jobs, or none, and still a `cursor`. ' +
       'The platform removes ended jobs after their retention.',
     query: [
       {
@@ -184,8 +184,8 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
     refusals: [403, 404, 409],
   },
   getEndpointActivity: {
-    summary: 'Show what happens at an endpoint now',
-    description: 'As in the overview.',
+    summary: 'Show the activity of one endpoint',
+    description: 'The same data as in the overview.',
     answers: answerJson(endpointOverview, 'The endpoint.', OVERVIEW_EXAMPLE),
   },
   getEndpointSeries: {

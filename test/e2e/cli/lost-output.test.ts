@@ -1,4 +1,4 @@
-// Commands whose standard output or standard error takes nothing: the disk is full, or the reader has gone.
+// Commands whose standard output or standard error fails: the disk is full, or the reader has gone.
 import { resolve } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createClient } from '../../../src/client.ts';

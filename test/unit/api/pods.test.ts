@@ -101,7 +101,7 @@ describe('the life of a pod', () => {
   it('shows the values of variables only to keys that may write them', async () => {
     const { create, issueKey, platform } = await startPods();
     const { id } = await create({ env: { TOKEN: 's3cret' } });
-    // A right to templates is no right to pods.
+    // A scope of templates gives no right to pods.
     const reader = await issueKey(['pods:read', 'endpoints:write'], 'owner');
     const writer = await issueKey(['pods:read', 'pods:write', 'endpoints:write'], 'owner');
     const readTopics = async (authorization: string) => {

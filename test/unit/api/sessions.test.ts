@@ -46,7 +46,7 @@ async function statusOf(platform: Platform, path: string, cookie: string, header
 }
 
 describe('every answer', () => {
-  it('is taken for what it says, by pages of this platform alone, and not kept if a session asked', async () => {
+  it('forbids MIME sniffing and use by other origins, and is not cached if it belongs to a session', async () => {
     const platform = await startPlatform();
     const cookie = await openSession(platform, platform.admin);
     for (const path of ['/healthz', '/v1/session', '/v1/nothing', '/console/none']) {

@@ -102,7 +102,7 @@ describe('a template', () => {
       return [await readJson(one), ...templates].map((each) => Reflect.get(each, 'env'));
     };
     const hidden = { TOKEN: HIDDEN_VALUE };
-    // A right to one endpoint is no right to templates, and one to pods neither.
+    // A scope of one endpoint gives no right to templates, and neither does one of pods.
     const reader = await issue('endpoints:read', `admin:${ENDPOINT}`, 'pods:write');
     expect(await readAll(reader)).toEqual([hidden, hidden]);
     const writer = await issue('endpoints:read', 'endpoints:write');

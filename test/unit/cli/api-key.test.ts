@@ -1,4 +1,4 @@
-// API keys with characters that a copy has added: around the key, and inside.
+// API keys with characters that copying has added, around the key or inside.
 import { spawnSync } from 'node:child_process';
 import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -29,7 +29,7 @@ describe('a key', () => {
     expect(() => parseOptions(table, [`--key=${given}`])).toThrow(`--key: ${problem}`);
   });
 
-  it('is missing if nothing else is there', () => {
+  it('is missing if the text has nothing but white space', () => {
     expect(() => parseOptions(table, ['--key=\u200b'])).toThrow(UsageError);
   });
 });

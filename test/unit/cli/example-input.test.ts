@@ -19,7 +19,7 @@ it('finds no example in other comments and in an empty file', () => {
   expect(readExampleInput('')).toBeUndefined();
 });
 
-it('takes an empty object without a file, a comment and a schema', () => {
+it('is an empty object without a file, a comment and a schema', () => {
   expect(chooseExample('/nowhere/handler.ts', null)).toEqual({});
 });
 

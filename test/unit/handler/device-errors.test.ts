@@ -33,7 +33,7 @@ const OTHER = [
 ];
 
 describe('isDeviceMemoryError', () => {
-  it.each(MEMORY)('knows %s', (text) => {
+  it.each(MEMORY)('recognizes %s', (text) => {
     expect(isDeviceMemoryError(new Error(text))).toBe(true);
     expect(isDeviceMemoryError(text)).toBe(true);
     expect(isDeviceMemoryError(new Error('inference failed', { cause: new Error(text) }))).toBe(
@@ -41,11 +41,11 @@ describe('isDeviceMemoryError', () => {
     );
   });
 
-  it.each(OTHER)('passes over %s', (text) => {
+  it.each(OTHER)('ignores %s', (text) => {
     expect(isDeviceMemoryError(new Error(text))).toBe(false);
   });
 
-  it.each([undefined, null, 7, {}])('passes over %s', (thrown) => {
+  it.each([undefined, null, 7, {}])('ignores %s', (thrown) => {
     expect(isDeviceMemoryError(thrown)).toBe(false);
   });
 });
@@ -89,7 +89,7 @@ const NOT_LOST = [
 ];
 
 describe('judgeContextLoss', () => {
-  it.each(LOST)('knows %s', (text) => {
+  it.each(LOST)('recognizes %s', (text) => {
     const error = new Error(text);
     const found = { words: expect.any(String), isReplaced: false };
     expect(judgeContextLoss(error)).toEqual(found);
@@ -100,11 +100,11 @@ describe('judgeContextLoss', () => {
     expect(findContextLoss(`before\n${text}\nafter`)).toBeDefined();
   });
 
-  it.each([...NOT_LOST, ...MEMORY])('passes over %s', (text) => {
+  it.each([...NOT_LOST, ...MEMORY])('ignores %s', (text) => {
     expect(judgeContextLoss(new Error(text))).toBeUndefined();
   });
 
-  it('passes over values that are no errors, and errors that throw', () => {
+  it('ignores values that are no errors, and errors that throw', () => {
     const odd = Object.defineProperty(new Error('a'), 'cause', {
       get: () => {
         throw new Error('b');
@@ -115,7 +115,7 @@ describe('judgeContextLoss', () => {
     }
   });
 
-  it('ends with errors that are their own cause, or have very many', () => {
+  it('terminates for errors that are their own cause or have very many causes', () => {
     const own = new Error('a');
     own.cause = own;
     expect(judgeContextLoss(own)).toBeUndefined();
@@ -123,7 +123,7 @@ describe('judgeContextLoss', () => {
     expect(judgeContextLoss(new AggregateError(many))).toBeUndefined();
   });
 
-  it('tells that the process has been replaced, also of a cause', () => {
+  it('says that the process has been replaced, also for a cause', () => {
     const message = 'CUDA error: device-side assert triggered';
     const raised = { type: 'RuntimeError', message, stack: undefined, retry: 'default' } as const;
     const errors = [

@@ -1,4 +1,4 @@
-// The error of a job: what it tells of the errors within the thrown one.
+// The error of a job: how it describes the errors within the thrown one.
 import { describe, expect, it } from 'vitest';
 import { describeThrown } from '../../../src/handler/thrown.ts';
 

@@ -73,7 +73,7 @@ describe.skipIf(leaveOutWithoutPython('context-loss.test.ts'))('a model process'
     expect(await model.call('use_device', {})).not.toBe(pid);
   });
 
-  it('stays if the words come from the input of the call', async () => {
+  it('is kept if the words come from the input of the call', async () => {
     const { model } = await start();
     const { pid } = model;
     const error = await caught(model.call('use_device', { quote: WORDS }));
@@ -81,7 +81,7 @@ describe.skipIf(leaveOutWithoutPython('context-loss.test.ts'))('a model process'
     expect(model.pid).toBe(pid);
   });
 
-  it('stays if it prints the words and its calls succeed', async () => {
+  it('is kept if it prints the words and its calls succeed', async () => {
     const { log, model } = await start();
     const { pid } = model;
     const words = ['CUDA error: ', 'misaligned address'];

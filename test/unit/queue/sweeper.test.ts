@@ -30,7 +30,7 @@ describe('time', () => {
     expect((await platform.health()).jobs).toMatchObject({ inQueue: 0, inProgress: 0 });
   });
 
-  it('gives a job whose delay is longer than its time to live its whole time once it is due', async () => {
+  it('gives a delayed job its whole time to live once it is due', async () => {
     const id = await platform.submit({ delay: 60_000, ttl: 10_000 });
     await platform.clock.advance(60_000);
     expect(await worker.takeOne()).toMatchObject({ jobId: id });

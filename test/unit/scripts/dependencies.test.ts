@@ -24,13 +24,13 @@ function measure(path: string): number {
   return files.reduce((sum, { blocks }) => sum + blocks * 512, 0);
 }
 
-it('few packages, and few with versions of their own choice', () => {
+it('Millrace brings few packages, and npm chooses the versions of few', () => {
   const all = listNeeded(Object.keys(dependencies), packages).filter(onLinux);
   expect(Object.values(dependencies).filter((range) => !/^\d/.test(`${range}`))).toEqual([]);
   expect(all.length).toBeLessThan(35);
 });
 
-it('a new project of few packages, without an install script but that of Node, and of 250 MB with Node', () => {
+it('a new project has few packages, one install script, which is Node’s, and at most 250 MB', () => {
   const names = [...Object.keys(template.dependencies), ...Object.keys(template.devDependencies)];
   const others = names.filter((name) => name !== 'millrace');
   const needed = listNeeded([...Object.keys(dependencies), ...others], packages).filter(onLinux);
@@ -41,7 +41,7 @@ it('a new project of few packages, without an install script but that of Node, a
   expect(small.reduce((sum, path) => sum + measure(path), 0)).toBeLessThan(51 * 1_048_576);
 });
 
-it('no package that is in the bundle', () => {
+it('no dependency is also in the bundle', () => {
   const needed = listNeeded(Object.keys(dependencies), packages);
   expect(BUNDLED_PACKAGES.filter((name) => needed.includes(`node_modules/${name}`))).toEqual([]);
 });

@@ -61,7 +61,7 @@ describe('the skipped files', () => {
 });
 
 describe('a run of many files', () => {
-  it('says what will run and how far it is, and shows no file that passes', async () => {
+  it('prints what will run, the progress, and no file that passes', async () => {
     const names = Array.from({ length: 21 }, (_, index) => `${index}.test.ts`);
     const files = names.map((name) => [name, "it('works', () => console.log('noise'));"]);
     const { output } = await runFiles(Object.fromEntries(files));

@@ -1,4 +1,4 @@
-// What loggers write in a handler's thread, by whatever way: it is in the log of the job.
+// Text that loggers write in a handler's thread, by any method, is in the log of the job.
 import { describe, expect, it } from 'vitest';
 import { startThreads, writeHandler } from './thread-script.ts';
 

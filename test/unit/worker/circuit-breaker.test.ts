@@ -1,4 +1,4 @@
-// When a worker that fails job after job slows down, and when it asks for a new process.
+// The circuit breaker: when a worker slows down, and when it asks for a new process.
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import type { ErrorCode } from '../../../src/wire/job/job.ts';

@@ -148,7 +148,7 @@ describe('the outcome of a short attempt', () => {
     return { ...started, begin, note, usage };
   }
 
-  it('waits for figures if the last ones found no memory, and that is not its own time', async () => {
+  it('waits for a sample if the last one found no memory, and the wait does not count', async () => {
     const { begin, clock, link, note, usage } = await startShort();
     note(0);
     await begin('a');

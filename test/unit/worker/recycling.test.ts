@@ -207,7 +207,7 @@ describe('a worker whose process has lost its GPU context', () => {
     expect(executor.executions).toHaveLength(2);
   });
 
-  it('goes on if the words come from the input of the job', async () => {
+  it('is not replaced if the words come from the input of the job', async () => {
     const { clock, executor, link, worker } = await startScript();
     const input = Buffer.from(JSON.stringify({ text: `why ${words}?` }));
     link.lastTake.answer([{ ...lease('a'), input }]);

@@ -45,7 +45,7 @@ describe.each([1, 7, 97, 10_000])('a stream of events in pieces of %i', (size) =
 });
 
 describe('a line without a line break', () => {
-  it.each(JSON_EVENTS)('that is whole is an event at once: %s', (json) => {
+  it.each(JSON_EVENTS)('is sent at once if its JSON is complete: %s', (json) => {
     const encoder = new EventEncoder();
     expect(encoder.encode(`data: ${json}`).text).toBe(`data: ${json}\n\n`);
     expect(encoder.encode('\n\n').text).toBe('');

@@ -1,4 +1,4 @@
-// Workers that use one ID, and a worker that only seems to be two because it has reconnected.
+// Workers that share one ID, and a worker that looks like two because it has reconnected.
 import { expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type Platform, readJson, startPlatform, submitJob } from '../platform.ts';
@@ -34,7 +34,7 @@ async function overlapTakes(platform: Platform) {
   return { first, takes };
 }
 
-it('a job that went to the take of a broken connection is lost after three pings, and runs', async () => {
+it('a job that went to the take of a broken connection is lost after three pings, and runs again', async () => {
   const { clock, platform } = await start();
   const { first, takes } = await overlapTakes(platform);
 

@@ -224,7 +224,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [] });
   });
 
-  it('is not changed by a worker with its ID and a key of no pod, if its own has a pod', async () => {
+  it('ignores a worker with the same ID whose key belongs to no pod, if the key of its own worker does', async () => {
     const platform = await startPlatform();
     const scopes = ['worker:demo'];
     const { key } = await platform.keys.issue({ name: 'pod', scopes, podId: 'pod_1' });
@@ -240,7 +240,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: 2 });
   });
 
-  it('is not kept by the pings of another worker, which is told to stop it', async () => {
+  it('is lost although another worker pings for it, and that worker must stop it', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     const { id: name } = await take(platform);

@@ -134,7 +134,7 @@ describe('a printed command', () => {
     });
   });
 
-  it('needs nothing where calls need no key', () => {
+  it('has no key if calls need none', () => {
     expect(spell()).toEqual({ bearer: undefined, flags: [] });
   });
 

@@ -67,7 +67,7 @@ it('workers that are all busy, before the scaler adds one', async () => {
   });
 });
 
-it('no free GPU, and which idle worker keeps it', async () => {
+it('names the idle worker that keeps the GPU', async () => {
   const world = await openWorld({ gpus: makeGpus('NVIDIA L4', 1) });
   const gpuTypeIds = ['NVIDIA L4'];
   await world.createEndpoint({ name: 'chat', gpuTypeIds, workersMin: 1 });
@@ -84,7 +84,7 @@ it('no free GPU, and which idle worker keeps it', async () => {
   expect(await lastCause(world, id)).toBe('no_gpu');
 });
 
-it('a GPU that an idle worker holds, until when', async () => {
+it('says until when an idle worker holds the GPU', async () => {
   const world = await openWorld({ gpus: makeGpus('NVIDIA L4', 1), jobMs: 100 });
   const gpuTypeIds = ['NVIDIA L4'];
   const chat = await world.createEndpoint({ name: 'chat', gpuTypeIds, idleTimeout: 60 });

@@ -1,4 +1,4 @@
-// The login to a Kubernetes API, from a kubeconfig file.
+// Reading the login to a Kubernetes API from a kubeconfig file.
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -63,7 +63,7 @@ describe('the login of a kubeconfig file', () => {
     });
   });
 
-  it('takes certificates from the file itself, a password, and no check of the server', async () => {
+  it('reads inline certificates, a password, and insecure-skip-tls-verify', async () => {
     const login = await load(
       `{ username: ada, password: ü, client-certificate-data: ${base64('C')}, client-key-data: ${base64('K')} }`,
       `{ server: "https://k8s", certificate-authority-data: ${base64('CA')}, insecure-skip-tls-verify: true }`,
@@ -84,7 +84,7 @@ describe('the login of a kubeconfig file', () => {
     await expect(loadLogin({ kubeconfig: join(folder, 'config') })).rejects.toThrow(problem);
   });
 
-  it('is refused without a file, and by a provider that no program replaces', async () => {
+  it('throws without a file, and for an auth-provider', async () => {
     const absent = loadLogin({ kubeconfig: join(folder, 'absent') });
     await expect(absent).rejects.toThrow(/ENOENT.*absent/);
     await expect(load('{ auth-provider: { name: oidc } }')).rejects.toThrow(

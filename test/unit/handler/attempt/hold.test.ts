@@ -1,4 +1,4 @@
-// Time that an attempt waits for the start of a model process: it is not the attempt's own.
+// Holds: the time in which an attempt waits for its model process to start does not count.
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { beginHold } from '../../../../src/handler/attempt/hold.ts';
@@ -50,7 +50,7 @@ describe('an attempt that waits for a model process', () => {
     expect((await attempt.end).outcome).toEqual({ kind: 'released', reason: 'not_started' });
   });
 
-  it('is none with options that are no ctx', () => {
+  it('needs a ctx: other options begin no hold', () => {
     expect(() => beginHold({ signal: undefined })()).not.toThrow();
   });
 });

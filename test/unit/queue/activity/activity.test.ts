@@ -130,7 +130,7 @@ describe('a time series', () => {
     expect(rows).toHaveLength(1);
   });
 
-  it('costs little while jobs only wait, and has all of these minutes', async () => {
+  it('has every minute in which jobs only wait, with few writes', async () => {
     await worker.bye('drained');
     await platform.submit();
     await pass(3 * MINUTE_MS);

@@ -285,7 +285,7 @@ describe('a time to live', () => {
     }
   });
 
-  it('of a job that waits counts from when the job is due', () => {
+  it('of a delayed job counts from when the job is due', () => {
     const { availableAt } = states.delayed;
     const { job } = step(states.delayed, { type: 'set_ttl', ttlMs: 10_000 });
     expect(job).toMatchObject({ expiresAt: availableAt + 10_000, dueAt: availableAt });

@@ -219,7 +219,7 @@ describe('a webhook', () => {
     expect(written).toBeLessThan(50_000_000);
   });
 
-  it('that a receiver answers with 100 Continue first is received', async () => {
+  it('is delivered if the receiver answers with 100 Continue first', async () => {
     await using server = await startServer((_request, response) => {
       response.writeContinue();
       response.writeHead(204).end();

@@ -407,7 +407,7 @@ describe('a failure', () => {
     expect(error.message).toContain('ECONNREFUSED');
   });
 
-  it('by a port with TLS says that the URL may need https', async () => {
+  it('by a port with TLS suggests an https URL', async () => {
     const tls = createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY });
     await new Promise<void>((resolve) => tls.listen(0, '127.0.0.1', resolve));
     const { port } = tls.address() as AddressInfo;
