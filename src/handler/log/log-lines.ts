@@ -33,6 +33,8 @@ const NAMED_LEVELS: Readonly<Record<string, number>> = {
   fatal: 60,
 };
 
+const DAY_MS = 86_400_000;
+
 export type OutputStream = 'stdout' | 'stderr';
 
 /** Members of every line. */
@@ -146,8 +148,10 @@ function readEntry(line: string): object | undefined {
     const { level: given, message, msg: text = message, time, ...members } = value;
     const level = typeof given === 'number' ? given : NAMED_LEVELS[String(given)];
     if (level === undefined || typeof text !== 'string') return undefined;
-    const at = typeof time === 'number' ? time : wallTime();
-    return { level, time: at, ...members, msg: text };
+    const now = wallTime();
+    // Other loggers count in seconds, or in nanoseconds.
+    const isTime = typeof time === 'number' && Math.abs(now - time) < DAY_MS;
+    return { level, time: isTime ? time : now, ...members, msg: text };
   } catch {
     return undefined;
   }

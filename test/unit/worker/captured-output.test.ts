@@ -53,6 +53,11 @@ const WAYS: [name: string, code: string, line: object][] = [
     `process.stdout.write('{"level":"error","message":"a line","part":7}\\n')`,
     { level: 50, part: 7, msg: 'a line' },
   ],
+  [
+    'JSON with a time in nanoseconds',
+    `process.stdout.write('{"level":30,"msg":"a line","time":1795734000000000000}\\n')`,
+    { msg: 'a line', time: expect.closeTo(Date.now(), -6) },
+  ],
   ['JSON that is no log line', `process.stdout.write('{"a":1}\\n')`, { level: 30, msg: '{"a":1}' }],
 ];
 

@@ -11,6 +11,8 @@ export interface LogLine {
 
 const WARN = 40;
 const ERROR = 50;
+/** Of a Date: handlers choose the time of their lines. */
+const MAX_TIME = 8.64e15;
 /** Of one line. */
 const MAX_CHARACTERS = 4_000;
 
@@ -31,7 +33,7 @@ function readLine(line: string): LogLine {
   const isError = typeof level === 'number' && level >= ERROR;
   return {
     text: String(msg).slice(0, MAX_CHARACTERS),
-    at: typeof time === 'number' ? time : undefined,
+    at: typeof time === 'number' && Math.abs(time) <= MAX_TIME ? time : undefined,
     tone: isError ? 'bad' : isWarning ? 'warn' : 'plain',
     rest: Object.keys(rest).length > 0 ? JSON.stringify(rest).slice(0, MAX_CHARACTERS) : '',
   };
