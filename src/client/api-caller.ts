@@ -3,7 +3,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
 import { describeRedirect } from '../base/net/redirect.ts';
-import { hintAtScheme } from '../base/net/scheme-hint.ts';
+import { adviseTrust, hintAtScheme } from '../base/net/scheme-hint.ts';
 import type { Problem } from '../wire/problem.ts';
 import { fillPath, type PathParameters, type Route } from '../wire/routes/route.ts';
 
@@ -83,6 +83,9 @@ export class ApiError extends Error {
 export class UnreachableError extends Error {
   override readonly name = 'UnreachableError';
 }
+
+/** For programs of Node, the command line among them. */
+const TRUST_ADVICE = 'set NODE_EXTRA_CA_CERTS=FILE';
 
 /** A retry would be redirected too. */
 class RedirectError extends UnreachableError {}
@@ -216,7 +219,7 @@ export class ApiCaller {
     } catch (cause) {
       if (cause instanceof UnreachableError) throw cause;
       const hint = hintAtScheme(cause instanceof Error ? cause.cause : cause, this.#base);
-      const reason = `${describeCause(cause)}${hint}`;
+      const reason = `${adviseTrust(describeCause(cause), TRUST_ADVICE)}${hint}`;
       throw new UnreachableError(`${this.#base} does not respond: ${reason}`, { cause });
     }
   }

@@ -1,4 +1,5 @@
-// Explains a failed HTTP request: the port may need TLS, or may not speak it. Also runs in browsers.
+// Explains a failed HTTP request: the port may need TLS, may not speak it, or its certificate is not trusted. Also runs
+// in browsers.
 
 /** Errors if the server closes the connection without an answer, as one with TLS does. */
 const CLOSED: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET']);
@@ -15,3 +16,15 @@ export function hintAtScheme(cause: unknown, url: string): string {
     return '; the port does not speak TLS, use an http:// URL';
   return '';
 }
+
+/** Texts of OpenSSL, with the advice that Node adds to some. */
+const UNTRUSTED =
+  /(self-signed certificate(?: in certificate chain)?|unable to (?:verify the first certificate|get (?:local )?issuer certificate))(?:; if the root CA is installed locally, try running Node\.js with --use-system-ca)?/;
+
+/** Replaces Node's advice about a certificate that no trusted authority has signed. */
+export function adviseTrust(reason: string, advice: string): string {
+  return reason.replace(UNTRUSTED, `$1; ${advice}`);
+}
+
+/** For workers. */
+export const TRUST_ADVICE = 'give the worker --ca FILE';

@@ -8,6 +8,7 @@ import { sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { describeProxy, readProxies, toAgentProxy } from '../../base/net/outgoing-proxy.ts';
 import { describeRedirect } from '../../base/net/redirect.ts';
+import { adviseTrust, TRUST_ADVICE } from '../../base/net/scheme-hint.ts';
 import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { ARCHIVE_HEADERS, FETCH_VERSION_ROUTES } from '../../wire/routes/routes.ts';
@@ -54,7 +55,7 @@ export async function downloadVersion(
   const proxy = findProxy(url);
   for (let failures = 1; ; failures++) {
     const answer = await ask({ url, proxy, values, kept }).catch(
-      (error: unknown) => `${error}${describeProxy(proxy)}`,
+      (error: unknown) => `${adviseTrust(String(error), TRUST_ADVICE)}${describeProxy(proxy)}`,
     );
     if (typeof answer !== 'string') {
       const { headers, status } = answer;

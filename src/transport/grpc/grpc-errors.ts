@@ -1,5 +1,6 @@
 // Translates the end of a stream, or the platform's refusal of one question, into a LinkError.
 import { type Metadata, type StatusObject, status } from '@grpc/grpc-js';
+import { adviseTrust, TRUST_ADVICE } from '../../base/net/scheme-hint.ts';
 import { LINK_ERROR_CODES, LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { METADATA } from '../../wire/link/worker-stream.ts';
 
@@ -51,7 +52,7 @@ function describeDetails(details: string): string {
   }
   const reason = said.replace(/\s*\(\d{4}-[\dT:.-]+Z\)$/, '').replace(/^Error: /, '');
   const [, tls] = /^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):/.exec(reason) ?? [];
-  return `no connection: ${tls === undefined ? (HINTS.get(reason) ?? reason) : `TLS: ${tls}`}`;
+  return `no connection: ${tls === undefined ? (HINTS.get(reason) ?? adviseTrust(reason, TRUST_ADVICE)) : `TLS: ${tls}`}`;
 }
 
 function judge(code: status): LinkErrorCode {

@@ -4,7 +4,7 @@
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type ChooseProxy, describeProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
-import { hintAtScheme } from '../../base/net/scheme-hint.ts';
+import { adviseTrust, hintAtScheme, TRUST_ADVICE } from '../../base/net/scheme-hint.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -199,7 +199,8 @@ class PooledHttpLink implements HttpLink {
         signal,
       });
     } catch (cause) {
-      const why = signal?.aborted ? 'cancelled by the caller' : describeCallFailure(cause);
+      const failure = adviseTrust(describeCallFailure(cause), TRUST_ADVICE);
+      const why = signal?.aborted ? 'cancelled by the caller' : failure;
       // Later calls may be cut by a restart.
       const hint = verb === 'hello' ? hintAtScheme(cause, this.#options.url) : '';
       const via = describeProxy(target.proxy);

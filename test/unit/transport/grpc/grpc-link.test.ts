@@ -455,6 +455,12 @@ describe('a link', () => {
         }),
       TLS_ASKED,
     ],
+    [
+      'to a port whose certificate is not trusted',
+      'grpcs',
+      () => createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY, ALPNProtocols: ['h2'] }),
+      'self-signed certificate; give the worker --ca FILE',
+    ],
     ['with TLS to a plain port', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
     ['to an HTTP/1 port', 'grpc', () => createHttpServer(), 'check that the port is the gRPC port'],
   ])('%s gives the reason, in the same words each time', async (_name, scheme, create, words) => {

@@ -1,5 +1,6 @@
 // WorkerLink over HTTP against a real server on loopback: what travels, and what each failure means.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -321,6 +322,22 @@ describe('a failure', () => {
       code: 'unavailable',
       retryAfterMs: 10_000,
     });
+  });
+
+  it('for a certificate that is not trusted names --ca', async () => {
+    const server = createHttpsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY });
+    servers.push(server);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const url = `https://127.0.0.1:${portOf(server)}`;
+    const link = createHttpLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog });
+    links.push(link);
+    expect((await errorOf(link.hello(hello))).message).toBe(
+      'hello: self-signed certificate; give the worker --ca FILE (DEPTH_ZERO_SELF_SIGNED_CERT)',
+    );
+    const client = createClient({ url, endpoint: 'echo', repeats: 0 });
+    await expect(client.health()).rejects.toThrow(
+      `${url} does not respond: self-signed certificate; set NODE_EXTRA_CA_CERTS=FILE`,
+    );
   });
 
   it.each([
