@@ -1,11 +1,7 @@
 // Reads the process's environment; no other module does. It hides the platform's keys from handlers
 // and child processes: a worker process receives its keys on standard input.
 import { readFileSync } from 'node:fs';
-
-const KEY_VARIABLES = ['MILLRACE_KEY', 'RUNPOD_AI_API_KEY'] as const;
-
-/** Set for a process that must read its keys, `{ "MILLRACE_KEY": "…" }`, from standard input. */
-const HANDOVER_VARIABLE = 'MILLRACE_KEYS_ON_STDIN';
+import { HANDOVER_VARIABLE, KEY_VARIABLES } from '../base/process/key-handover.ts';
 
 type HandedKeys = Partial<Record<(typeof KEY_VARIABLES)[number], string>>;
 
@@ -60,6 +56,6 @@ export function listKeys(): HandedKeys {
 function readHandedKeys(): HandedKeys {
   if (process.env[HANDOVER_VARIABLE] === undefined) return {};
   delete process.env[HANDOVER_VARIABLE];
-  // The supervisor wrote this JSON.
+  // The supervisor or the process engine wrote this JSON.
   return JSON.parse(readFileSync(0, 'utf8')) as HandedKeys;
 }

@@ -7,6 +7,8 @@ export interface RunScriptOptions {
   command: readonly string[];
   /** Variables that a shell may not pass on unchanged. */
   oddVariables: Readonly<Record<string, string>>;
+  /** One line for its standard input. Default: none. */
+  input?: string | undefined;
 }
 
 /** The shell reads the script from its input; process lists show the run's file as its name. */
@@ -16,6 +18,9 @@ export function shellArgs(runFile: string): string[] {
 
 /** File descriptor for the exit code. */
 export const EXIT_FD = 3;
+
+/** The line after the input, which is JSON. */
+const END = 'end of input';
 
 /** Variables that shells set, change or read themselves, and names that they do not accept. */
 const ODD_NAME =
@@ -32,10 +37,12 @@ export function isOddName(name: string): boolean {
  * Uses only built-in commands, except `env`: the PATH is the container's. The script ignores a TERM
  * sent to the whole group; the command gets it as usual, because caught signals are not inherited.
  */
-export function writeRunScript({ command, oddVariables }: RunScriptOptions): string {
+export function writeRunScript({ command, input, oddVariables }: RunScriptOptions): string {
   const unset = ADDED_BY_SHELLS.map((name) => `-u ${name}`);
   const assignments = Object.entries(oddVariables).map(([name, value]) => `${name}=${value}`);
   const words = [...assignments, ...command].map(quoteWord);
+  // A here-document: its text is in no list of processes.
+  const [source, ...lines] = input === undefined ? ['/dev/null'] : [`<'${END}'`, input, END];
   return [
     // One compound command: nothing runs if the script is cut short.
     '{',
@@ -44,7 +51,8 @@ export function writeRunScript({ command, oddVariables }: RunScriptOptions): str
     'exec 4>&2 2>/dev/null',
     'umask 022',
     // In a subshell: some shells redirect themselves while a command runs.
-    `(exec /usr/bin/env ${unset.join(' ')} -- ${words.join(' ')} </dev/null 2>&4 4>&- ${EXIT_FD}>&-)`,
+    `(exec /usr/bin/env ${unset.join(' ')} -- ${words.join(' ')} <${source} 2>&4 4>&- ${EXIT_FD}>&-)`,
+    ...lines,
     `echo "$?" >&${EXIT_FD}`,
     // Kills the rest of its group, this shell included.
     'kill -9 -$$',

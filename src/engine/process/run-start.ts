@@ -5,6 +5,7 @@ import { closeSync, fchownSync, openSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
+import { HANDOVER_VARIABLE, KEY_VARIABLES } from '../../base/process/key-handover.ts';
 import { readBootId, readStat } from '../../base/process/process-table.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { splitArgs } from '../args.ts';
@@ -118,10 +119,12 @@ async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean
     const note: RunNote = { startedAt: clock.now(), ports, groups, gpus, exitFile };
     const text = writeRunRecord(readStat(pid), readBootId(), note);
     hasBegun = await claimRun({ folder: folder.path, number, once, text });
-    const odd = Object.entries(describeAll(beginning)).filter(([name]) => isOddName(name));
+    const { input, variables } = describeAll(beginning);
+    const odd = Object.entries(variables).filter(([name]) => isOddName(name));
+    const script = writeRunScript({ command, oddVariables: Object.fromEntries(odd), input });
     // It may have been killed by now.
     stdin?.on('error', () => {});
-    if (hasBegun) stdin?.end(writeRunScript({ command, oddVariables: Object.fromEntries(odd) }));
+    if (hasBegun) stdin?.end(script);
     return hasBegun;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
@@ -132,19 +135,38 @@ async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean
   }
 }
 
-function describeAll(options: RunStartOptions): Record<string, string> {
+interface Given {
+  variables: Record<string, string>;
+  input?: string;
+}
+
+/** A handler's program reads its keys from its input. */
+function describeAll(options: RunStartOptions): Given {
   const { devices, folder, gpus, number, ports, runHandler } = options;
   const { disk, mount, path, temporary } = folder;
   const spec = { ...folder.spec, gpus };
   const run = runFile(path, number);
   const defaults = spec.handler === null && !spec.runsVersion ? undefined : runHandler?.env;
   const folders = { disk, temporary, mount };
-  return makeEnvironment({ spec, defaults, run, ports, devices, folders });
+  const variables = makeEnvironment({ spec, defaults, run, ports, devices, folders });
+  return defaults === undefined ? { variables } : handOverKeys(variables);
+}
+
+function handOverKeys(variables: Record<string, string>): Given {
+  const names = new Set<string>(KEY_VARIABLES);
+  const all = Object.entries(variables);
+  const keys = all.filter(([name]) => names.has(name));
+  if (keys.length === 0) return { variables };
+  const others = all.filter(([name]) => !names.has(name));
+  return {
+    variables: { ...Object.fromEntries(others), [HANDOVER_VARIABLE]: '1' },
+    input: JSON.stringify(Object.fromEntries(keys)),
+  };
 }
 
 function launch(exitFile: string, options: RunStartOptions): Promise<ChildProcess> {
   const { folder, user } = options;
-  const plain = Object.entries(describeAll(options)).filter(([name]) => !isOddName(name));
+  const plain = Object.entries(describeAll(options).variables).filter(([name]) => !isOddName(name));
   const log = openSync(folder.log, 'a', 0o600);
   const exit = openSync(exitFile, 'a', 0o600);
   try {

@@ -47,6 +47,22 @@ describe('a process', () => {
     expect(await pod.printed({ args: shell('echo "<$OF_HANDLERS>"') })).toBe('<>\n');
   });
 
+  it('has its keys on its input and in the environment of no process, for a handler', async () => {
+    const environs = 'cat /proc/$$/environ /proc/$PPID/environ';
+    const script = `cat; ${environs} | tr '\\0' '\\n' | grep -E 'KEY|OTHER' | sort -u`;
+    const runHandler = { execPath: '/bin/sh', args: ['-c', script], env: {} };
+    pod.engine = pod.open({ runHandler });
+    const env = { MILLRACE_KEY: 'mr_a', RUNPOD_AI_API_KEY: 'mr_b', OTHER: 'x' };
+    expect(await pod.printed({ handler: '/handlers/one.ts', env })).toBe(
+      '{"MILLRACE_KEY":"mr_a","RUNPOD_AI_API_KEY":"mr_b"}\nMILLRACE_KEYS_ON_STDIN=1\nOTHER=x\n',
+    );
+  });
+
+  it('keeps its keys in its environment without a handler: its program may not read them elsewhere', async () => {
+    const env = { MILLRACE_KEY: 'mr_a' };
+    expect(await pod.printed({ args: shell('cat; echo $MILLRACE_KEY'), env })).toBe('mr_a\n');
+  });
+
   it('sees only its own GPUs', async () => {
     const args = shell('echo $CUDA_VISIBLE_DEVICES');
     expect(await pod.printed({ args, gpus: ['GPU-a'] })).toBe('GPU-a\n');

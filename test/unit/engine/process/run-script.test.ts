@@ -21,12 +21,14 @@ const note = {
 interface Started {
   env?: Record<string, string>;
   odd?: Record<string, string>;
+  input?: string;
   /** Changes the script on its way. */
   cut?: (text: string) => string;
 }
 
 /** In a group of its own, as it ends with all of that. */
-function run(command: string[], { cut = (text) => text, env = {}, odd = {} }: Started = {}) {
+function run(command: string[], started: Started = {}) {
+  const { cut = (text) => text, env = {}, input, odd = {} } = started;
   const child = spawn('/bin/sh', shellArgs('run-1'), {
     env,
     detached: true,
@@ -42,7 +44,7 @@ function run(command: string[], { cut = (text) => text, env = {}, odd = {} }: St
   child.stdio[3]?.on('data', (data) => {
     exit += data.toString();
   });
-  child.stdin?.end(cut(writeRunScript({ command, oddVariables: odd })));
+  child.stdin?.end(cut(writeRunScript({ command, oddVariables: odd, input })));
   const ended = once(child, 'close').then(() => ({ printed, exit: parseRunExit(exit) }));
   return { child, ended };
 }
@@ -55,9 +57,11 @@ describe('the script of a run', () => {
 
   it('runs nothing if it arrives incomplete', async () => {
     const command = ['/bin/echo', 'ran'];
-    const { length } = writeRunScript({ command, oddVariables: {} });
-    for (const end of [0, 30, length - 20, length - 3]) {
-      const { ended } = run(command, { cut: (text) => text.slice(0, end) });
+    const input = 'line';
+    const script = writeRunScript({ command, oddVariables: {}, input });
+    const { length } = script;
+    for (const end of [0, 30, script.indexOf(input) + 2, length - 20, length - 3]) {
+      const { ended } = run(command, { input, cut: (text) => text.slice(0, end) });
       const { exit, printed } = await ended;
       expect(exit.exitCode).toBeNull();
       expect(printed).not.toContain('ran');
@@ -88,6 +92,12 @@ describe('the script of a run', () => {
     const look = 'for fd in 3 4 5; do [ -e /proc/self/fd/$fd ] && echo open; done; cat; echo end';
     const { ended } = run(['/bin/sh', '-c', look], { env: { PATH: '/usr/bin:/bin' } });
     expect((await ended).printed).toBe('end\n');
+  });
+
+  it('gives the command its input as it is', async () => {
+    const input = JSON.stringify({ KEY: `'a' "b" $c \\ \`d\`\n` });
+    const { ended } = run(['/bin/cat'], { input });
+    expect((await ended).printed).toBe(`${input}\n`);
   });
 
   it('ends the remaining processes of its group', async () => {
