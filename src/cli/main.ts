@@ -22,127 +22,127 @@ const SWAPPED = 2;
 
 const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   dev: {
-    summary: 'run a local platform and workers; reload handlers when files change',
+    summary: 'runs a local platform and workers; reloads handlers when files change',
     load: async () => (await import('./dev/dev.ts')).devCommand,
   },
   run: {
-    summary: 'run one job through a handler, without a platform',
+    summary: 'runs one job through a handler, without a platform',
     load: async () => (await import('./commands/run.ts')).runCommand,
   },
   deploy: {
-    summary: 'upload a handler with its files as a new version, and run it',
+    summary: 'uploads a handler with its files as a new version, and runs it',
     load: async () => (await import('./deploy/deploy.ts')).deployCommand,
   },
   rollback: {
-    summary: 'deploy an earlier version of a handler again',
+    summary: 'redeploys an earlier version of a handler',
     load: async () => (await import('./deploy/rollback.ts')).rollbackCommand,
   },
   diff: {
-    summary: 'compare a handler and its files with the version that runs',
+    summary: 'compares a handler and its files with the version that runs',
     load: async () => (await import('./deploy/diff.ts')).diffCommand,
   },
   serve: {
-    summary: 'run the platform: queues, endpoints, pods and their HTTP API',
+    summary: 'runs the platform: queues, endpoints, pods and their HTTP API',
     load: async () => (await import('./commands/serve.ts')).serveCommand,
   },
   down: {
-    summary: 'stop the platform of a data folder and its pods on this machine',
+    summary: 'stops the platform of a data folder and its pods on this machine',
     load: async () => (await import('./commands/down.ts')).downCommand,
   },
   backup: {
-    summary: 'copy the data of a platform to a new folder while it runs',
+    summary: 'copies the data of a platform to a new folder while it runs',
     load: async () => (await import('./commands/backup.ts')).backupCommand,
   },
   restore: {
-    summary: 'put a backup into the data folder of a stopped platform',
+    summary: 'puts a backup into the data folder of a stopped platform',
     load: async () => (await import('./commands/restore.ts')).restoreCommand,
   },
   worker: {
-    summary: 'run a worker: take jobs from one endpoint and run them',
+    summary: 'runs a worker: takes jobs from one endpoint and runs them',
     load: async () => (await import('./worker/worker.ts')).workerCommand,
   },
   jobs: {
-    summary: 'submit, list, show, cancel and retry jobs; print their logs',
+    summary: 'submits, lists, shows, cancels and retries jobs; prints their logs',
     load: async () => (await import('./jobs/jobs.ts')).jobsCommands,
   },
   endpoints: {
-    summary: 'create, list, show, update and delete endpoints; explain their scaling',
+    summary: 'creates, lists, shows, updates and deletes endpoints; explains their scaling',
     load: async () => (await import('./endpoints/endpoints.ts')).endpointsCommands,
   },
   templates: {
-    summary: 'create, list, update and delete templates of pods and workers',
+    summary: 'creates, lists, updates and deletes templates of pods and workers',
     load: async () => (await import('./resources/templates.ts')).templatesCommands,
   },
   pods: {
-    summary: 'create, list, update, start, stop and terminate pods',
+    summary: 'creates, lists, updates, starts, stops and terminates pods',
     load: async () => (await import('./pods/pods.ts')).podsCommands,
   },
   'network-volumes': {
-    summary: 'create, list, grow and delete network volumes',
+    summary: 'creates, lists, grows and deletes network volumes',
     load: async () => (await import('./resources/network-volumes.ts')).networkVolumesCommands,
   },
   registries: {
-    summary: 'create, list, change and delete logins of image registries',
+    summary: 'creates, lists, changes and deletes logins of image registries',
     load: async () => (await import('./resources/registries.ts')).registriesCommands,
   },
   budgets: {
-    summary: 'limit what pods, endpoints and network volumes may cost',
+    summary: 'limits what pods, endpoints and network volumes may cost',
     load: async () => (await import('./resources/budgets.ts')).budgetsCommands,
   },
   billing: {
-    summary: 'print what pods, endpoints and network volumes cost',
+    summary: 'prints what pods, endpoints and network volumes cost',
     load: async () => (await import('./resources/billing.ts')).billingCommand,
   },
   catalog: {
-    summary: 'list the GPU types, CPU flavors and data centers of a platform',
+    summary: 'lists the GPU types, CPU flavors and data centers of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommands,
   },
   keys: {
-    summary: 'create, list, rotate and revoke API keys',
+    summary: 'creates, lists, rotates and revokes API keys',
     load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
   nodes: {
-    summary: 'list the nodes of the platform; write the secrets that they share',
+    summary: 'lists the nodes of the platform; writes the secrets that they share',
     load: async () => (await import('./resources/nodes.ts')).nodesCommands,
   },
   limits: {
-    summary: 'print the rate limits and quotas of your user, and their use',
+    summary: 'prints the rate limits and quotas of your user, and their use',
     load: async () => (await import('./resources/limits.ts')).limitsCommand,
   },
   login: {
-    summary: 'store the URL and the key of a platform as a profile',
+    summary: 'stores the URL and the key of a platform as a profile',
     load: async () => (await import('./commands/login.ts')).loginCommand,
   },
   logout: {
-    summary: 'remove a profile from this machine',
+    summary: 'removes a profile from this machine',
     load: async () => (await import('./commands/login.ts')).logoutCommand,
   },
   profiles: {
-    summary: 'list profiles, choose the current one',
+    summary: 'lists profiles, chooses the current one',
     load: async () => (await import('./commands/profiles.ts')).profilesCommands,
   },
   store: {
-    summary: "check, describe, back up and copy a platform's database",
+    summary: "checks, describes, backs up and copies a platform's database",
     load: async () => (await import('./commands/store.ts')).storeCommands,
   },
   init: {
-    summary: 'create a handler project in a folder',
+    summary: 'creates a handler project in a folder',
     load: async () => (await import('./commands/init.ts')).initCommand,
   },
   health: {
-    summary: 'check the health of a worker on this machine',
+    summary: 'checks the health of a worker on this machine',
     load: async () => (await import('./commands/health.ts')).healthCommand,
   },
   conformance: {
-    summary: 'test another implementation of a worker or a platform',
+    summary: 'tests another implementation of a worker or a platform',
     load: async () => (await import('./commands/conformance.ts')).conformanceCommands,
   },
   doctor: {
-    summary: 'check this machine: Node, memory, disk, GPUs, and the GPUs of each worker',
+    summary: 'checks this machine: Node, memory, disk, GPUs, and the GPUs of each worker',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
   completion: {
-    summary: 'print a script that completes command lines in bash, zsh or fish',
+    summary: 'prints a script that completes command lines in bash, zsh or fish',
     load: async () => (await import('./commands/completion.ts')).createCompletionCommand(COMMANDS),
   },
 };

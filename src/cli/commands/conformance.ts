@@ -95,7 +95,7 @@ const workerPositionals: readonly Positional[] = [
 ];
 
 const workerVerb: Verb = {
-  summary: 'test a worker: listen as a platform and check what the worker does',
+  summary: 'tests a worker: listens as a platform and checks what the worker does',
   description: [
     'Gives jobs to the worker that connects, injects faults, and checks how the worker reacts. With a ' +
       'command after --, the test starts that command as the worker, with addresses and key in its ' +
@@ -119,7 +119,7 @@ const workerVerb: Verb = {
 };
 
 const platformVerb: Verb = {
-  summary: 'test a platform: act as a worker of it and check its answers',
+  summary: 'tests a platform: acts as a worker of it and checks its answers',
   description: [
     'Submits jobs, takes them, and sends valid and invalid reports. It waits for leases to expire, so it ' +
       'takes a while. The endpoint must have no workers and no other jobs.',

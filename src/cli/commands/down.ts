@@ -28,7 +28,7 @@ const options = {
   ...kubernetesOptions,
   graceMs: integer({
     ...{ min: 0, max: 3_600_000, default: 45_000, placeholder: 'MS' },
-    help: 'time for a pod to end after SIGTERM before it is killed, ms; a worker needs 30,000 for its jobs',
+    help: 'time in milliseconds between SIGTERM and SIGKILL of a pod; a worker needs 30,000 for its jobs',
   }),
   stopMs: integer({
     ...{ min: 1_000, max: 3_600_000, default: 60_000, placeholder: 'MS' },

@@ -14,7 +14,7 @@ const SHOWN_OF_KEY = 7;
 
 const listOptions = {
   json: flag({ help: 'print one line of JSON, without the keys' }),
-  wide: flag({ help: 'print whole table cells; by default a table fits the terminal' }),
+  wide: flag({ help: 'do not truncate table cells' }),
 };
 
 const positionals = [{ name: '<name>', help: 'profile' }];
@@ -36,7 +36,7 @@ export const profilesCommands: CommandGroup = {
   ],
   verbs: {
     list: {
-      summary: 'list the profiles of this machine; * marks the current one',
+      summary: 'lists the profiles of this machine; * marks the current one',
       ...{ description: [], positionals: [], options: listOptions, exitCodes },
       examples: ['millrace profiles list'],
       async run(args) {
@@ -47,7 +47,7 @@ export const profilesCommands: CommandGroup = {
       },
     },
     use: {
-      summary: 'make a profile the current one',
+      summary: 'makes a profile the current one',
       ...{ description: [], positionals, options: {}, exitCodes },
       examples: ['millrace profiles use staging'],
       async run(args) {
@@ -63,7 +63,7 @@ export const profilesCommands: CommandGroup = {
       },
     },
     key: {
-      summary: 'print the key of a profile, for a command such as curl',
+      summary: 'prints the key of a profile, for a command such as curl',
       ...{ description: [], options: {}, exitCodes },
       positionals: optionalName,
       examples: [

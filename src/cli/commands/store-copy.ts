@@ -30,7 +30,7 @@ const options = {
 };
 
 export const copyVerb: Verb = {
-  summary: 'copy the database to SQLite or Postgres',
+  summary: 'copies the database to SQLite or Postgres',
   description: [
     'Stop the platform first: the copy locks both databases. The target must be empty. The copy migrates the source ' +
       'to the schema of this version, as the start of a platform does, and otherwise leaves its data alone.',

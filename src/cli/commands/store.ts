@@ -38,7 +38,7 @@ const exitCodes: readonly ExitCode[] = [
 ];
 
 const checkVerb: Verb = {
-  summary: 'look for damaged pages and missing files of large payloads',
+  summary: 'looks for damaged pages and missing files of large payloads',
   description: [
     'Progress goes to standard error. While the check runs, the write-ahead log of a running platform grows.',
   ],
@@ -58,7 +58,7 @@ const checkVerb: Verb = {
 };
 
 const infoVerb: Verb = {
-  summary: 'print sizes, large payloads, free pages and the number of jobs, endpoints and keys',
+  summary: 'prints sizes, large payloads, free pages and the number of jobs, endpoints and keys',
   ...{ description: [], positionals: [], options: placeOptions, exitCodes },
   examples: ['millrace store info --json'],
   async run(args) {
@@ -71,7 +71,7 @@ const infoVerb: Verb = {
 const backupPositionals = [{ name: '<file>', help: 'file to write; it must not exist' }];
 
 const backupVerb: Verb = {
-  summary: 'write a consistent copy to a new file',
+  summary: 'writes a consistent copy to a new file',
   description: [
     'The copy also has the large inputs and outputs, which are files in millrace.db.payloads. To restore it, stop the ' +
       'platform, remove millrace.db, millrace.db-wal, millrace.db-shm and the folder millrace.db.payloads from the data ' +

@@ -51,9 +51,7 @@ export function finish(result: DeployResult): number {
     case 'failed':
       throw new NotLoadedError(explainFailure(result, end.reason));
     case 'replaced':
-      throw new CommandError(
-        `another deployment has replaced this one: version ${end.version} of ${name}`,
-      );
+      throw new CommandError(`superseded by another deployment: version ${end.version} of ${name}`);
     case 'interrupted':
       printNote(
         `The rollout of version ${version} continues; see \`millrace endpoints show ${name}\`.\n`,

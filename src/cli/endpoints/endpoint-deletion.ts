@@ -18,7 +18,7 @@ const CONFLICT = 409;
 const options = { yes: yesOption };
 
 export const deletionVerb = defineApiVerb({
-  summary: 'delete one endpoint with its workers, jobs and logs',
+  summary: 'deletes one endpoint with its workers, jobs and logs',
   description: [
     'Also deletes the template that `millrace deploy` made for the endpoint, unless another endpoint uses it.',
   ],

@@ -37,7 +37,7 @@ const options = {
 const positionals = [{ name: '<id>', help: 'endpoint ID' }];
 
 export const environmentVerb: Verb = {
-  summary: 'print the environment of a worker that you start yourself',
+  summary: 'prints the environment of a worker that you start yourself',
   description: [
     'Prints one variable a line, in the format of `docker run --env-file`, without a call to the platform. ' +
       'Values may contain $ signs, so do not let a shell expand them.',

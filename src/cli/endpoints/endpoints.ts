@@ -153,7 +153,7 @@ export const endpointsCommands: CommandGroup = {
   verbs: {
     ...defineResourceVerbs(kind),
     show: defineApiVerb({
-      summary: 'print one endpoint with its state, jobs, workers, pods, last scaling decision',
+      summary: 'prints one endpoint with its state, jobs, workers, pods, last scaling decision',
       description: [
         'The record says what the endpoint should be, and `live` what it is now. A part of `live` that the key may not ' +
           'read is left out.',
@@ -171,14 +171,14 @@ export const endpointsCommands: CommandGroup = {
     }),
     delete: deletionVerb,
     scaler: defineApiVerb({
-      summary: 'print the last scaling decisions and their reasons',
+      summary: 'prints the last scaling decisions and their reasons',
       id: 'endpoint ID or name',
       options: scalerOptions,
       examples: ['millrace endpoints scaler ep_01912f4e-… --explain --limit 5'],
       act: showDecisions,
     }),
     schema: defineApiVerb({
-      summary: 'print the JSON Schema of the inputs that an endpoint accepts',
+      summary: 'prints the JSON Schema of the inputs that an endpoint accepts',
       description: [
         'Workers tell the platform the schema of their handler. See docs/handlers.md on how a handler gets one.',
       ],

@@ -27,7 +27,7 @@ const positionals = [
 ];
 
 export const webhookSecretVerb: Verb = {
-  summary: "print the secret that verifies the endpoint's webhooks, on the platform's machine",
+  summary: "prints the secret that verifies the endpoint's webhooks, on the platform's machine",
   description: [
     "The receivers of an endpoint's webhooks pass the secret to verifyWebhook of millrace/client. Each " +
       'endpoint has its own secret, derived from the secrets file in the data folder.',

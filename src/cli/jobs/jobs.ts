@@ -148,14 +148,14 @@ export const jobsCommands: CommandGroup = {
   ],
   verbs: {
     list: defineJobVerb({
-      summary: 'list jobs, newest first',
+      summary: 'lists jobs, newest first',
       takesJob: false,
       options: listOptions,
       examples: ['millrace jobs list --endpoint echo --status FAILED'],
       act: listJobs,
     }),
     failed: defineApiVerb({
-      summary: 'list the failed jobs of all endpoints, newest first',
+      summary: 'lists the failed jobs of all endpoints, newest first',
       description: [
         'The list has FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has jobs:read, with the error of the ' +
           'last attempt and the start of the input. The platform removes ended jobs after their retention.',
@@ -168,7 +168,7 @@ export const jobsCommands: CommandGroup = {
       act: printFailed,
     }),
     submit: defineJobVerb({
-      summary: 'queue a job, or one for each line of a file',
+      summary: 'queues one job, or one for each line of a file',
       description: [
         'Give the input with one of --input, --input-file and --each. With --each, the other options apply to every job, ' +
           'and up to 100 jobs share a request. The command prints the IDs in the order of the lines. It reports a line that ' +
@@ -201,7 +201,7 @@ export const jobsCommands: CommandGroup = {
       act: submitJob,
     }),
     show: defineJobVerb({
-      summary: 'print one job with its times, input, output and error',
+      summary: 'prints one job with its times, input, output and error',
       takesJob: true,
       options: {},
       examples: [`millrace jobs show ${ID} --endpoint echo --json | jq .output`],
@@ -211,14 +211,14 @@ export const jobsCommands: CommandGroup = {
       },
     }),
     stream: defineJobVerb({
-      summary: 'print the chunks of a job, one line of JSON each, until it ends',
+      summary: 'prints the chunks of a job, one line of JSON each, until it ends',
       takesJob: true,
       options: streamOptions,
       examples: [`millrace jobs stream ${ID} --endpoint text-stream`],
       act: ({ client, job, json }) => streamJob(client, job, json),
     }),
     logs: defineJobVerb({
-      summary: "print what the job's handler logged",
+      summary: "prints what the job's handler logged",
       description: [
         'The log has what ctx.log and console wrote, in all attempts. The platform keeps 1 MB a job; if the ' +
           'handler logged more, the last line says how much is missing.',
@@ -235,14 +235,14 @@ export const jobsCommands: CommandGroup = {
       },
     }),
     cancel: defineJobVerb({
-      summary: 'cancel a queued or running job',
+      summary: 'cancels a queued or running job',
       takesJob: true,
       options: {},
       examples: [`millrace jobs cancel ${ID} --endpoint echo`],
       act: async ({ client, job, json }) => printReference(await client.cancel(job), json),
     }),
     retry: defineJobVerb({
-      summary: 'queue a FAILED or TIMED_OUT job again',
+      summary: 'queues a FAILED or TIMED_OUT job again',
       takesJob: true,
       options: {},
       examples: [
@@ -251,14 +251,14 @@ export const jobsCommands: CommandGroup = {
       act: async ({ client, job, json }) => printReference(await client.retry(job), json),
     }),
     purge: defineJobVerb({
-      summary: 'cancel all queued jobs',
+      summary: 'cancels all queued jobs',
       takesJob: false,
       options: purgeOptions,
       examples: ['millrace jobs purge --endpoint echo'],
       act: purgeQueue,
     }),
     health: defineJobVerb({
-      summary: 'count jobs and workers by state',
+      summary: 'counts jobs and workers by state',
       takesJob: false,
       options: {},
       examples: ['millrace jobs health --endpoint echo'],

@@ -29,7 +29,7 @@ const options = {
 const positionals = [{ name: '<id>', help: 'pod ID or name' }];
 
 export const podLogVerb: Verb = {
-  summary: "print the end of the pod's output",
+  summary: "prints the end of the pod's output",
   description: [
     `With --follow, the output is read every second; of a pod that prints more than ${WINDOW / 1_024} KB a second, lines ` +
       'are lost, and a note says so.',

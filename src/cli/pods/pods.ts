@@ -91,15 +91,15 @@ export const podsCommands: CommandGroup = {
   ],
   verbs: {
     ...defineResourceVerbs(kind),
-    start: defineStateVerb('start', 'start a stopped pod', (pods, id) => pods.start(id)),
-    stop: defineStateVerb('stop', 'stop a pod and keep its disk', (pods, id) => pods.stop(id)),
+    start: defineStateVerb('start', 'starts a stopped pod', (pods, id) => pods.start(id)),
+    stop: defineStateVerb('stop', 'stops a pod and keeps its disk', (pods, id) => pods.stop(id)),
     restart: defineStateVerb(
       'restart',
-      'recreate the container; its disk is wiped, mounts are kept',
+      'recreates the container; its disk is wiped, mounts are kept',
       (pods, id) => pods.restart(id),
     ),
     terminate: defineApiVerb({
-      summary: 'remove a pod permanently',
+      summary: 'removes a pod permanently',
       id: 'pod ID or name',
       options: { yes: yesOption },
       examples: ['millrace pods terminate pod_01912f4e-…'],

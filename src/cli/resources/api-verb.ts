@@ -10,7 +10,7 @@ import { callPlatform, clientOptions, connectCaller } from './client-options.ts'
 /** The options of every command that calls a platform. */
 export const callOptions = {
   json: flag({ help: "print the platform's response as one line of JSON" }),
-  wide: flag({ help: 'print whole table cells; by default a table fits the terminal' }),
+  wide: flag({ help: 'do not truncate table cells' }),
   ...clientOptions,
 };
 

@@ -15,7 +15,7 @@ import { pageOptions, showRecord } from './resource-command.ts';
 const STEP_MS = { hour: 3_600_000, day: 86_400_000 } as const;
 
 const verb = defineApiVerb({
-  summary: 'print what pods, endpoints and network volumes cost',
+  summary: 'prints what pods, endpoints and network volumes cost',
   options: {
     step: choice({ choices: BILLING_STEPS, default: 'day', help: 'in UTC' }),
     last: integer({

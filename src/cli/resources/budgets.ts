@@ -111,7 +111,7 @@ export const budgetsCommands: CommandGroup = {
   verbs: {
     ...defineResourceVerbs(kind),
     list: defineApiVerb({
-      summary: 'list your budgets, newest first',
+      summary: 'lists your budgets, newest first',
       options: listOptions,
       examples: ['millrace budgets list', 'millrace budgets list --user ada'],
       act: listBudgets,

@@ -52,7 +52,7 @@ export const catalogCommands: CommandGroup = {
   ],
   verbs: {
     gpus: defineApiVerb({
-      summary: 'list GPU types, their prices and how many GPUs are free',
+      summary: 'lists GPU types, their prices and how many GPUs are free',
       options: pageOptions,
       examples: ['millrace catalog gpus'],
       act: (request) => {
@@ -62,7 +62,7 @@ export const catalogCommands: CommandGroup = {
       },
     }),
     cpus: defineApiVerb({
-      summary: 'list CPU flavors and their prices',
+      summary: 'lists CPU flavors and their prices',
       options: pageOptions,
       examples: ['millrace catalog cpus --json | jq .cpus[].id'],
       act: (request) => {
@@ -72,7 +72,7 @@ export const catalogCommands: CommandGroup = {
       },
     }),
     'data-centers': defineApiVerb({
-      summary: 'list data centers, the GPU types in each, and the price of network volumes',
+      summary: 'lists data centers, the GPU types in each, and the price of network volumes',
       options: pageOptions,
       examples: ['millrace catalog data-centers'],
       act: (request) => {
@@ -82,7 +82,7 @@ export const catalogCommands: CommandGroup = {
       },
     }),
     engine: defineApiVerb({
-      summary: 'print what the engine can do for pods',
+      summary: 'prints what the engine can do for pods',
       options: {},
       examples: [
         'millrace catalog engine',

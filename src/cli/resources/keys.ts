@@ -58,13 +58,13 @@ export const keysCommands: CommandGroup = {
   description: ['An API key acts for one user, within its scopes.'],
   verbs: {
     list: defineApiVerb({
-      summary: 'list your keys, newest first',
+      summary: 'lists your keys, newest first',
       options: listOptions,
       examples: ['millrace keys list', 'millrace keys list --user ada --limit 10'],
       act: listKeys,
     }),
     create: defineApiVerb({
-      summary: 'create one key and print it',
+      summary: 'creates one key and prints it',
       description: [`${PRINTED_ONCE} The new key cannot have more scopes than the key in --key.`],
       options: createOptions,
       fields: { scopes: 'scope', userId: 'user' },
@@ -75,14 +75,14 @@ export const keysCommands: CommandGroup = {
       act: createKey,
     }),
     show: defineApiVerb({
-      summary: 'print one key with its scopes, without its secret',
+      summary: 'prints one key with its scopes, without its secret',
       id: 'key ID or name',
       options: {},
       examples: ['millrace keys show key_01912f4e-…'],
       act: async ({ caller, id, json }) => showRecord(await connectKeys(caller).get(id), json),
     }),
     rotate: defineApiVerb({
-      summary: 'replace a key by a new one with the same scopes',
+      summary: 'replaces a key by a new one with the same scopes',
       description: [PRINTED_ONCE],
       id: 'key ID or name',
       options: rotateOptions,
@@ -90,7 +90,7 @@ export const keysCommands: CommandGroup = {
       act: rotateKey,
     }),
     revoke: defineApiVerb({
-      summary: 'revoke a key at once',
+      summary: 'revokes a key at once',
       description: [
         'A key in the --key-file of the platform becomes valid again at its next start; replace it in the file first.',
       ],

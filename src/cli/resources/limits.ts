@@ -7,7 +7,7 @@ import { defineApiVerb } from './api-verb.ts';
 import { showRecord } from './resource-command.ts';
 
 const verb = defineApiVerb({
-  summary: 'print the rate limits and quotas of your user, and their use',
+  summary: 'prints the rate limits and quotas of your user, and their use',
   options: {},
   examples: ['millrace limits', 'millrace limits --json | jq .quotas'],
   act: async ({ caller, json, width }) => {

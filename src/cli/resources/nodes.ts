@@ -54,7 +54,7 @@ const SECRET_FILES: readonly { name: string; flag: string; make: (path: string) 
 const positionals = [{ name: '[folder]', help: 'folder of the files; default: millrace-secrets' }];
 
 const initVerb: Verb = {
-  summary: 'write the secrets that all nodes of a platform share',
+  summary: 'writes the secrets that all nodes of a platform share',
   description: [
     'Writes the secret of the nodes, the secrets of webhooks, the keys and the key that encrypts the secrets of ' +
       'registries, each to a file that only you can read. Files that exist stay. Copy the folder to each node.',
@@ -100,7 +100,7 @@ export const nodesCommands: CommandGroup = {
   description: ['Nodes share one Postgres database and the endpoints: see docs/scaling-out.md.'],
   verbs: {
     list: defineApiVerb({
-      summary: 'list the nodes of the platform',
+      summary: 'lists the nodes of the platform',
       description: [
         'Lists the nodes with their shards and what pods hold of their machines. It needs a key of the operator (user ' +
           '`owner`) with `pods:read`.',

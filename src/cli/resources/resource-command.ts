@@ -80,7 +80,7 @@ export function defineResourceVerbs<
     connectResources(caller, name);
   return {
     list: defineApiVerb({
-      summary: `list your ${several}, newest first`,
+      summary: `lists your ${several}, newest first`,
       options: pageOptions,
       examples: [
         `millrace ${command} list`,
@@ -89,18 +89,18 @@ export function defineResourceVerbs<
       act: (request) => showList(connect(request.caller), { plural, columns }, request),
     }),
     create: defineBodyVerb({
-      summary: `create one ${one} and print it`,
+      summary: `creates one ${one} and prints it`,
       ...{ body: kind.create, fields },
       send: (body, { caller }) => connect(caller).create(body),
     }),
     show: defineApiVerb({
-      ...{ summary: `print one ${one}`, id, options: {} },
+      ...{ summary: `prints one ${one}`, id, options: {} },
       examples: [`millrace ${command} show <id>`],
       act: async (request) =>
         showRecord(await connect(request.caller).get(request.id), request.json),
     }),
     update: defineBodyVerb({
-      ...{ summary: 'change some fields, keep the others', id },
+      ...{ summary: 'changes some fields, keeps the others', id },
       ...{ body: kind.update, fields },
       send: (body, request) => connect(request.caller).update(request.id, body),
     }),
@@ -120,7 +120,7 @@ function nameInTexts(name: ResourceName) {
 export function defineDeletion(name: ResourceName, effect: string): Verb {
   const { command, one } = nameInTexts(name);
   return defineApiVerb({
-    summary: `delete one ${one}${effect}`,
+    summary: `deletes one ${one}${effect}`,
     id: `${one} ID or name`,
     options: { yes: yesOption },
     examples: [`millrace ${command} delete <id>`],

@@ -19,7 +19,7 @@ const kind: ListKind<NetworkVolumeRecord['uses'][number]> = {
 };
 
 export const volumeUses: Verb = defineApiVerb({
-  summary: 'list the pods and endpoints that mount one network volume',
+  summary: 'lists the pods and endpoints that mount one network volume',
   description: ['Lists endpoints only with a key that has the scope endpoints:read.'],
   id: 'network volume ID or name',
   options: {},

@@ -16,7 +16,7 @@ import {
 export const workerCommand: Command = {
   name: 'millrace worker',
   description: [
-    "The worker loads the handler, takes jobs from the endpoint's queue and runs them in threads. One " +
+    "Loads the handler, takes jobs from the endpoint's queue and runs them in threads. One " +
       'worker process runs for each device set, or one process if there is no GPU. Each process sees only ' +
       'its own GPUs and is restarted when it dies. If the platform cannot be reached, the worker waits. ' +
       'The log goes to standard error, as text on a terminal, else as JSON lines. Log lines about a job ' +

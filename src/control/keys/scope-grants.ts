@@ -15,7 +15,7 @@ export const scopeGrant = z
   .string()
   .refine(
     (text) => readGrant(text) !== undefined,
-    `must be one of ${SCOPES.join(', ')}, or one of them with ":<endpoint>" behind it`,
+    `must be one of ${SCOPES.join(', ')}, optionally followed by :<endpoint>`,
   );
 
 /** Undefined for an invalid grant. */

@@ -59,11 +59,20 @@ describe.each(commands)('$name', (command) => {
 
   it('names the unit of every option in ms', () => {
     for (const [name, { help: line }] of Object.entries(command.options)) {
-      if (/Ms$/.test(name)) expect(line).toMatch(/\bms\b/);
+      if (/Ms$/.test(name)) expect(line).toMatch(/\b(ms|milliseconds)\b/);
     }
   });
 
   it('is no wider than 100 columns', () => {
     for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
   });
+});
+
+/** Third person: "lists jobs". */
+const VERB = /^[a-z]+s\b/i;
+
+it('every summary and every description begins with a verb in the third person', () => {
+  const summaries = groups.flatMap(({ verbs }) => Object.values(verbs).map((each) => each.summary));
+  const first = commands.map(({ description }) => description[0] ?? '');
+  expect([...summaries, ...first].filter((text) => !VERB.test(text))).toEqual([]);
 });
