@@ -1,6 +1,7 @@
 // Manages the versions of endpoints' handlers: uploads, lists, downloads, removes and deploys them. rollout.ts
 // decides how a deployment goes on.
 import { createHash } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import type { ArchiveSummary } from '../../archive/inspect-in-thread.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -37,6 +38,9 @@ export interface VersionsOptions {
   quotas?: Quotas | undefined;
 }
 
+/** Uploads of all users that are checked at the same time, each in a thread. */
+export const MAX_CHECKS = Math.min(4, Math.max(2, availableParallelism() - 1));
+
 export interface VersionUpload {
   userId: string;
   keyId: string | null;
@@ -72,6 +76,9 @@ export class Versions {
   readonly #uploading: string[] = [];
   /** The last check of each user with uploads under way. */
   readonly #lastChecks = new Map<string, Promise<unknown>>();
+  /** Checks that run, and those that wait: one of each user at most, so that their order is fair. */
+  #checks = 0;
+  readonly #waitingChecks: (() => void)[] = [];
   #lastUpload: Promise<unknown> = Promise.resolve();
 
   constructor(options: VersionsOptions) {
@@ -115,12 +122,24 @@ export class Versions {
   async #checkInTurn(upload: VersionUpload): Promise<CheckedUpload> {
     const { userId } = upload;
     const before = this.#lastChecks.get(userId) ?? Promise.resolve();
-    const checked = before.then(() => this.#check(upload));
+    const checked = before.then(() => this.#checkBesideFew(upload));
     this.#lastChecks.set(
       userId,
       checked.catch(() => {}),
     );
     return checked;
+  }
+
+  async #checkBesideFew(upload: VersionUpload): Promise<CheckedUpload> {
+    if (this.#checks < MAX_CHECKS) this.#checks += 1;
+    else await new Promise<void>((resolve) => this.#waitingChecks.push(resolve));
+    try {
+      return await this.#check(upload);
+    } finally {
+      const next = this.#waitingChecks.shift();
+      if (next) next();
+      else this.#checks -= 1;
+    }
   }
 
   /** Of all archives of the user. */

@@ -2,6 +2,7 @@ import { gzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { DEFAULT_QUOTAS, type Quotas } from '../../../src/control/limits/quotas.ts';
+import { MAX_CHECKS } from '../../../src/control/versions/versions.ts';
 import { type ProjectTexts, packProject } from '../../support/version-project.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
 
@@ -16,36 +17,50 @@ beforeAll(async () => {
   sha256 = packed.sha256;
 });
 
-it('an upload does not wait for the check of another user', async () => {
-  const began: number[] = [];
+it('uploads of several users are checked at the same time, but only a few', async () => {
+  const checks: { mark: number; fail: (error: Error) => void }[] = [];
   const { keys, call, post } = await startPlatform({
     engine: 'process',
-    inspect: (sent) => {
-      began.push(sent[0] ?? 0);
-      // The check of the first one takes longer than the second upload.
-      return sent[0] === 1 ? firstCheck.promise : Promise.reject(new Error('seen'));
+    inspect: ([mark = 0]) => {
+      const check = Promise.withResolvers<never>();
+      checks.push({ mark, fail: check.reject });
+      return check.promise;
     },
   });
-  const firstCheck = Promise.withResolvers<never>();
-  const uploadAs = async (userId: string, mark: number) => {
-    const { key } = await keys.issue({ name: 'k', scopes: ['admin'], userId });
+  const marks = () => checks.map(({ mark }) => mark);
+  const end = (mark: number) =>
+    checks.findLast((check) => check.mark === mark)?.fail(new Error('seen'));
+  const prepare = async (mark: number) => {
+    const { key } = await keys.issue({ name: 'k', scopes: ['admin'], userId: `user-${mark}` });
     const headers = { authorization: key };
     const templateId = await readId(
       await post('/v1/templates', { name: 't', image: 'i' }, { headers }),
     );
     const creation = { name: 'e', templateId, source: 'VERSION' };
     const id = await readId(await post('/v1/endpoints', creation, { headers }));
-    return call(`/v1/endpoints/${id}/versions?${ENTRY}`, {
-      ...{ method: 'POST', body: new Uint8Array([mark]) },
-      headers: { ...headers, 'content-type': 'application/gzip' },
-    });
+    return async () => {
+      const { status } = await call(`/v1/endpoints/${id}/versions?${ENTRY}`, {
+        ...{ method: 'POST', body: new Uint8Array([mark]) },
+        headers: { ...headers, 'content-type': 'application/gzip' },
+      });
+      return status;
+    };
   };
-  const first = uploadAs('ann', 1);
-  await expect.poll(() => began).toEqual([1]);
-  expect((await uploadAs('ben', 2)).status).toBe(500);
-  firstCheck.reject(new Error('over'));
-  expect((await first).status).toBe(500);
-  expect(began).toEqual([1, 2]);
+  const users = await Promise.all(Array.from({ length: MAX_CHECKS + 1 }, (_, n) => prepare(n)));
+  const statuses: Promise<number>[] = [];
+  const first = Array.from({ length: MAX_CHECKS }, (_, n) => n);
+  for (const [mark, upload] of users.entries()) {
+    statuses.push(upload());
+    if (mark < MAX_CHECKS) await expect.poll(marks).toEqual(first.slice(0, mark + 1));
+  }
+  // Sent behind the last upload, and refused at once.
+  expect((await post('/v1/templates', {})).status).toBe(422);
+  expect(marks()).toEqual(first);
+  end(1);
+  expect(await statuses[1]).toBe(500);
+  await expect.poll(marks).toEqual([...first, MAX_CHECKS]);
+  for (const { fail } of checks) fail(new Error('seen'));
+  expect(await Promise.all(statuses)).toEqual(users.map(() => 500));
 });
 
 interface Opened extends Platform {
