@@ -14,7 +14,8 @@ import type { Connections } from './connections.ts';
 import { UNCOUNTED_BYTES } from './flows.ts';
 
 const HEAD_END = Buffer.from('\r\n\r\n');
-const LINE_END = 10;
+/** Of an end of a head that may begin in one piece and end in the next. */
+const TAIL_BYTES = HEAD_END.length - 1;
 /** `GET / HTTP/1.0` and an empty line; no request is shorter. */
 const MIN_REQUEST_BYTES = 18;
 const HEALTH_PATHS: readonly string[] = [
@@ -43,6 +44,8 @@ interface Reading {
   last: IncomingMessage | undefined;
   /** Bytes of its body that have not arrived, if it has announced its length. */
   bodyLeft: number;
+  /** The last bytes that were parsed. */
+  tail: Buffer;
   unanswered: number;
   /** The last request waits for its turn. */
   isWaiting: boolean;
@@ -71,7 +74,14 @@ export class Intake {
     const read = (bytes: Buffer) => this.#read(reading, bytes);
     const reading: Reading = {
       ...{ socket, parse: (bytes) => void Reflect.apply(parse, socket, [bytes]) },
-      ...{ last: undefined, bodyLeft: 0, unanswered: 0, isWaiting: false, isHeld: false },
+      ...{
+        last: undefined,
+        bodyLeft: 0,
+        tail: Buffer.alloc(0),
+        unanswered: 0,
+        isWaiting: false,
+        isHeld: false,
+      },
       ...{ claim: undefined, isDetached: false },
       detach() {
         socket.off('data', read);
@@ -135,11 +145,14 @@ export class Intake {
         this.#hold(reading, rest);
         return;
       }
-      const { headEnd, length } = findPiece(rest, reading.bodyLeft);
+      const { headEnd, length } = findPiece(rest, reading);
       const before = reading.last;
       const piece = rest.subarray(0, length);
       rest = rest.subarray(length);
       reading.parse(piece);
+      reading.tail = Buffer.concat([reading.tail, piece.subarray(-TAIL_BYTES)]).subarray(
+        -TAIL_BYTES,
+      );
       reading.bodyLeft = Math.max(0, reading.bodyLeft - length);
       const { last } = reading;
       if (last && last !== before) {
@@ -189,20 +202,23 @@ export class Intake {
 }
 
 /**
- * Number of bytes that may be parsed at once: they contain the end of at most one head, so at most one new request.
- * `headEnd`: where it is.
+ * Number of bytes that may be parsed at once: they contain at most one new request. `headEnd`: where its head ends, or 0.
+ * The client must not choose how often bytes are searched and parsed: a piece is as long as the shortest request.
  */
-function findPiece(bytes: Buffer, bodyLeft: number): { length: number; headEnd: number } {
+function findPiece(bytes: Buffer, { bodyLeft, tail }: Pick<Reading, 'bodyLeft' | 'tail'>) {
   if (bodyLeft > 0) return { length: Math.min(bodyLeft, bytes.length), headEnd: 0 };
-  const headEnd = findHeadEnd(bytes);
-  if (headEnd === 0) return { length: bytes.length, headEnd };
-  const next = bytes.indexOf(HEAD_END, headEnd + MIN_REQUEST_BYTES - HEAD_END.length);
-  return { length: next < 0 ? bytes.length : headEnd, headEnd };
+  const headEnd = findHeadEnd(bytes, tail);
+  // The start of the next end of a head behind which a second request may end.
+  const from = headEnd + MIN_REQUEST_BYTES - HEAD_END.length;
+  if (headEnd === 0 || bytes.indexOf(HEAD_END, from) < 0) return { length: bytes.length, headEnd };
+  const last = bytes.lastIndexOf(HEAD_END, from - 1);
+  return { length: Math.max(headEnd, last + HEAD_END.length), headEnd };
 }
 
-/** 0 without one. The first bytes may be the rest of one that has begun before. */
-function findHeadEnd(bytes: Buffer): number {
-  for (const at of [0, 1, 2]) if (bytes[at] === LINE_END) return at + 1;
+/** 0 without one. It may have begun in the bytes before. */
+function findHeadEnd(bytes: Buffer, tail: Buffer): number {
+  const joint = Buffer.concat([tail, bytes.subarray(0, TAIL_BYTES)]).indexOf(HEAD_END);
+  if (joint >= 0) return joint + HEAD_END.length - tail.length;
   const at = bytes.indexOf(HEAD_END);
   return at < 0 ? 0 : at + HEAD_END.length;
 }

@@ -169,6 +169,28 @@ it('requests and bodies arrive whole, wherever the network has cut them', async 
   }
 });
 
+it.each([
+  ['line feeds between the ends of heads', `${'\n'.repeat(60_000)}\r\n\r\n`],
+  ['ends of heads', '\r\n\r\n'.repeat(15_000)],
+])('a body of %s is parsed in few pieces', async (_what, block) => {
+  const { open } = await startStage({
+    listener(request, response) {
+      let pieces = 0;
+      request.on('data', () => {
+        pieces += 1;
+      });
+      request.on('end', () => response.end(`${pieces} pieces`));
+    },
+  });
+  const body = block.repeat(20);
+  const socket = await open();
+  socket.write('POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  socket.write(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`);
+  const [answer] = await once(socket, 'data');
+  const pieces = Number(/(\d+) pieces/.exec(String(answer))?.[1]);
+  expect(pieces).toBeLessThan(body.length / 16);
+});
+
 describe('while requests of 200 connections without a key wait', () => {
   it.each([
     ['a probe of the health', '/healthz', {}],
