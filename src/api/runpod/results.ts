@@ -159,7 +159,9 @@ function readDetails(error: unknown): Record<string, unknown> | undefined {
   return isPlainObject(details) && !(details instanceof Error) ? details : undefined;
 }
 
-const PYTHON_TOKEN = /'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|\b(?:None|True|False)\b/g;
+/** A string without an end takes the rest: searching for its end at each later quote would take quadratic time. */
+const PYTHON_TOKEN =
+  /'([^'\\]*(?:\\.[^'\\]*)*)(?:'|\\?$)|"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?$)|\b(?:None|True|False)\b/gs;
 const PYTHON_WORDS: Record<string, string> = { None: 'null', True: 'true', False: 'false' };
 
 /** runpod-python sends the text of a dict if a generator yields one as its error. */

@@ -196,6 +196,15 @@ describe('an error of a RunPod worker', () => {
     });
   });
 
+  it('of a string of Python without an end is parsed in linear time', () => {
+    for (const quote of ["'", '"']) {
+      for (const end of ['', '\\', '\\\n', quote.repeat(3)]) {
+        const text = `{'a': ${quote}${`\\${quote}`.repeat(60_000)}${end}`;
+        expect(readError(text)).toMatchObject({ code: 'handler_error' });
+      }
+    }
+  });
+
   it.each([
     ['a text', 'a text'],
     [{ code: 7 }, '{"code":7}'],
