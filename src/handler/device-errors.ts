@@ -67,7 +67,9 @@ export function findContextLoss(text: string): string | undefined {
 /** A quotation is open at the end of the text. */
 function isQuoted(before: string): boolean {
   const isOdd = (mark: string) => before.split(mark).length % 2 === 0;
-  return isOdd('"') || isOdd('`') || /(?:'|“[^”]*|«[^»]*)$/.test(before);
+  const isOpen = (start: string, end: string) =>
+    before.lastIndexOf(start) > before.lastIndexOf(end);
+  return isOdd('"') || isOdd('`') || before.endsWith("'") || isOpen('“', '”') || isOpen('«', '»');
 }
 
 export interface ContextLoss {
