@@ -8,6 +8,7 @@ import {
   elapsedTime,
   jsonParse,
   jsonStringify,
+  mapGet,
   setTimeout,
   stringCut,
   wallTime,
@@ -26,12 +27,9 @@ export const LOG_LEVELS = { debug: 20, info: 30, warn: 40, error: 50 } as const;
 export type LogLevel = keyof typeof LOG_LEVELS;
 
 /** Level names of winston and others. */
-const NAMED_LEVELS: Readonly<Record<string, number>> = {
-  ...LOG_LEVELS,
-  trace: 10,
-  warning: LOG_LEVELS.warn,
-  fatal: 60,
-};
+const NAMED_LEVELS: ReadonlyMap<string, number> = new Map(
+  Object.entries({ ...LOG_LEVELS, trace: 10, warning: LOG_LEVELS.warn, fatal: 60 }),
+);
 
 const DAY_MS = 86_400_000;
 
@@ -146,7 +144,7 @@ function readEntry(line: string): object | undefined {
     const value: unknown = jsonParse(line);
     if (!isPlainObject(value)) return undefined;
     const { level: given, message, msg: text = message, time, ...members } = value;
-    const level = typeof given === 'number' ? given : NAMED_LEVELS[String(given)];
+    const level = typeof given === 'number' ? given : mapGet(NAMED_LEVELS, String(given));
     if (level === undefined || typeof text !== 'string') return undefined;
     const now = wallTime();
     // Other loggers count in seconds, or in nanoseconds.
