@@ -57,6 +57,16 @@ export function listFailures({ history }: Pick<StoredJob, 'history'>): JobNote[]
   });
 }
 
+/** At the start of the attempt: it waits there, unless its model process has crashed since. */
+export function noteModelWait(job: StoredJob, ms: number): StoredJob {
+  const { startedAt: at } = job;
+  const waitedMs = Math.round(ms);
+  if (waitedMs === 0 || at === null) return job;
+  const message = `waited ${waitedMs / 1_000} s for the model process`;
+  const note = { at, event: 'model_wait', ...nameAttempt(job), waitedMs, message } as const;
+  return { ...job, notes: addNote(job.notes, note) };
+}
+
 /** What stays of the run that a retry by a client ends, and the retry. */
 export function noteRetry(job: StoredJob, now: number): JobNote[] {
   const { attempt, notes } = job;

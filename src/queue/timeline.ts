@@ -49,7 +49,12 @@ const WEBHOOK: ReadonlySet<string> = new Set([
 ]);
 
 /** Of one attempt. */
-const ORDER: readonly TimelineEntry['event'][] = ['started', 'first_chunk', 'stopped'];
+const ORDER: readonly TimelineEntry['event'][] = [
+  'started',
+  'model_wait',
+  'first_chunk',
+  'stopped',
+];
 
 function orderOf({ event }: TimelineEntry): number {
   const index = ORDER.indexOf(event);

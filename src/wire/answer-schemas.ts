@@ -174,8 +174,8 @@ const timelineEntry = z.object({
     .describe(
       '`queued`: again, after a failure. `due`: the job may start then. `lease_lost`: the worker did not renew the ' +
         'lease. `released`: the worker gave the job back. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
-        '`retried`: a client retried the job. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
-        'of `first_chunk`, `stopped`, `released`, `retried` and the events of the webhook, the last 5',
+        '`retried`: a client retried the job. `model_wait`: the attempt waited for the start of a model process. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
+        'of `first_chunk`, `model_wait`, `stopped`, `released`, `retried` and the events of the webhook, the last 5',
     ),
   attempt: count
     .exactOptional()
@@ -190,6 +190,9 @@ const timelineEntry = z.object({
     .string()
     .exactOptional()
     .describe('GPU type on which the attempt ran out of memory'),
+  waitedMs: wholeMs
+    .exactOptional()
+    .describe('Of `model_wait`: how long, in all; not part of `executionTime`'),
   level: z
     .enum(STOP_LEVELS)
     .exactOptional()

@@ -3,6 +3,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { TransientMap } from '../base/memory/transient-entries.ts';
+import { type EndHold, Holds } from '../handler/attempt/hold.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
@@ -241,6 +242,10 @@ export class Attempts {
         onSuperseded: () => this.#stop(attempt, 'lost'),
         onSettled: () => this.#settle(attempt),
       }),
+      holds: new Holds(
+        () => this.#clock.now(),
+        (isHeld) => this.#gpus?.hold(lease, isHeld),
+      ),
       phase: { name: 'waiting', cancelTimer: () => {} },
       named: false,
       stopping: false,
@@ -265,17 +270,19 @@ export class Attempts {
 
   #begin(attempt: Attempt): void {
     if (attempt.phase.name === 'waiting') attempt.phase.cancelTimer();
-    const { lease, reports } = attempt;
+    const { holds, lease, reports } = attempt;
     const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
     const observer = this.#observer;
     observer?.attemptBegan(lease);
     this.#gpus?.begin(lease);
     this.#breaker.noteBegin(lease);
     const watched = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
-    const gpus = this.#gpus;
-    const sink = gpus
-      ? { ...watched, held: (isHeld: boolean) => gpus.hold(lease, isHeld) }
-      : watched;
+    let endHold: EndHold | undefined;
+    const held = (isHeld: boolean) => {
+      endHold?.();
+      endHold = isHeld ? holds.begin() : undefined;
+    };
+    const sink = { ...watched, held };
     const execution = this.#executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
@@ -341,7 +348,10 @@ export class Attempts {
     this.#breaker.noteEnd(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
-    else attempt.reports.end({ ...end, usage });
+    else {
+      const waitedMs = Math.max(0, Math.round(attempt.holds.ms));
+      attempt.reports.end({ ...end, usage, waitedMs });
+    }
     this.#beginWaiting();
     this.#announce();
   }

@@ -1,5 +1,6 @@
 // One attempt whose lease the worker holds: its state, its log fields, and the outcomes it can have
 // without running.
+import type { Holds } from '../handler/attempt/hold.ts';
 import type { ErrorCode } from '../wire/job/job.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
@@ -18,6 +19,8 @@ type Phase =
 export interface Attempt {
   readonly lease: Lease;
   readonly reports: AttemptReportSink;
+  /** When it waits for the start of a model process. */
+  readonly holds: Holds;
   phase: Phase;
   /** A renewal has named it. */
   named: boolean;

@@ -9,7 +9,7 @@ import type {
   ReportHeader,
   ReportReply,
 } from '../../wire/link/worker-link.ts';
-import { addNote, nameAttempt, noteRetry, numberRun } from '../notes.ts';
+import { addNote, nameAttempt, noteModelWait, noteRetry, numberRun } from '../notes.ts';
 import {
   crash,
   fail,
@@ -208,13 +208,16 @@ interface OutcomeEvent {
   usage?: AttemptUsage | null | undefined;
   /** The attempt ran out of memory on this GPU type, and the endpoint has a later one for the next attempt. */
   outgrown?: string | undefined;
+  /** How long the attempt waited for the start of a model process. */
+  waitedMs?: number;
 }
 
 function settleByOutcome(
-  job: StoredJob,
-  { outcome, outgrown, seq, usage = null }: OutcomeEvent,
+  reported: StoredJob,
+  { outcome, outgrown, seq, usage = null, waitedMs = 0 }: OutcomeEvent,
   moment: Moment,
 ): Transition {
+  const job = noteModelWait(reported, waitedMs);
   const executionMs =
     outcome.kind === 'released' ? job.executionMs : Math.round(outcome.executionMs);
   const notes = noteStop(job, outcome, moment);

@@ -96,6 +96,6 @@ function boundError(error: AttemptError): AttemptError {
   };
 }
 
-function boundSpan(ms: number): number {
+export function boundSpan(ms: number): number {
   return Math.min(ms, MAX_SPAN_MS);
 }

@@ -23,7 +23,7 @@ import type { Presence } from '../leases/presence.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
 import type { FreshOutputs } from '../payloads/fresh-outputs.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
-import { boundOutcome, boundUsage } from '../payloads/outcome-bounds.ts';
+import { boundOutcome, boundSpan, boundUsage } from '../payloads/outcome-bounds.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { GpuTotals } from './gpu-totals.ts';
@@ -292,7 +292,8 @@ function toEvent(
     case 'outcome': {
       const size = { bytes: body.length, maxBytes: maxOutputBytes };
       const outcome = boundOutcome(report.outcome, size);
-      return { type: 'outcome', seq, outcome, usage: boundUsage(report.usage), outgrown };
+      const waitedMs = boundSpan(report.waitedMs ?? 0);
+      return { type: 'outcome', seq, outcome, usage: boundUsage(report.usage), outgrown, waitedMs };
     }
   }
 }

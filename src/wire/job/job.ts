@@ -223,6 +223,7 @@ export const TIMELINE_EVENTS = [
   'queued',
   'due',
   'started',
+  'model_wait',
   'first_chunk',
   'stopped',
   'failed',
@@ -246,6 +247,8 @@ export interface TimelineEntry extends RunOfAttempt {
   /** Of `failed` and `lease_lost`, if that counted as a failure. */
   code?: ErrorCode;
   message?: string;
+  /** Of `model_wait`: how long the attempt waited in all for the start of a model process, ms. */
+  waitedMs?: number;
   /** Of `stopped`. */
   level?: StopLevel;
   /** Of `webhook_failed`: when the platform tries again, Unix ms. */

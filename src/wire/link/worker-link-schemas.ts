@@ -242,6 +242,7 @@ export const reportHeader = z.discriminatedUnion('kind', [
     outcome,
     recycle: z.literal(true).exactOptional(),
     usage: attemptUsage.exactOptional(),
+    waitedMs: figure,
   }),
 ]) satisfies z.ZodType<ReportHeader>;
 

@@ -267,6 +267,8 @@ export type ReportHeader =
       recycle?: true;
       /** What the attempt used, also if it was released. Old platforms ignore it. */
       usage?: AttemptUsage;
+      /** How long the attempt waited for the start of a model process, ms. Old platforms ignore it. */
+      waitedMs?: number;
     });
 export type Report = ReportHeader & { body: Uint8Array };
 

@@ -36,6 +36,8 @@ export interface ExecutionEnd {
   contextLoss?: string | undefined;
   /** What the attempt used; the worker adds it. */
   usage?: AttemptUsage | undefined;
+  /** How long it waited for the start of a model process, ms; the worker adds it. */
+  waitedMs?: number;
 }
 
 export interface Execution {

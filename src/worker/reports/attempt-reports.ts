@@ -159,7 +159,7 @@ export class AttemptReports {
   }
 
   /** Adds the outcome; later reports are ignored. */
-  addOutcome({ recycle, outcome, output, usage }: ExecutionEnd): void {
+  addOutcome({ recycle, outcome, output, usage, waitedMs }: ExecutionEnd): void {
     if (this.#ended) return;
     this.#ended = true;
     const body = this.#verdict ? undefined : output;
@@ -169,6 +169,7 @@ export class AttemptReports {
       outcome: this.#verdict ?? outcome,
       ...(recycle && { recycle }),
       ...(usage && { usage }),
+      ...(waitedMs && { waitedMs }),
     };
     this.#push(header, body ?? NO_BODY);
   }

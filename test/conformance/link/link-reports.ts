@@ -382,6 +382,16 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.record(id)).usage).toEqual({ gpu: used });
     });
 
+    it('brings how long the attempt waited for its model process', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const report = outcomeOf(await hand.takeOne(), 1, completed, '1');
+      await hand.reportOne({ ...report, waitedMs: 2_500 });
+      const notes = (await platform.job(id))?.notes;
+      expect(notes).toMatchObject([{ event: 'model_wait', attempt: 1, waitedMs: 2_500 }]);
+    });
+
     it('of a failed attempt keeps its usage in the history, and not in the next attempt', async () => {
       const { platform } = stage;
       const id = await platform.submit();

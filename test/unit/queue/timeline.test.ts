@@ -160,6 +160,24 @@ describe('the timeline of a job', () => {
     expect(late.told.slice(-3)).toEqual(['2 stopped 1 w1', '2 failed 1 w1', '2 ended 1 TIMED_OUT']);
   });
 
+  it.each([completed, released, failed])(
+    'says how long an attempt waited for its model process, $kind',
+    (outcome) => {
+      const story = new Story().lease('w1').stream(1);
+      story.happen({ type: 'outcome', seq: 2, outcome, waitedMs: 2_500 });
+      const [, started, wait, chunk] = describeTimeline(story.job);
+      expect(started).toMatchObject({ event: 'started', attempt: 1 });
+      expect(wait).toMatchObject({
+        event: 'model_wait',
+        attempt: 1,
+        waitedMs: 2_500,
+        at: started?.at,
+      });
+      expect(wait?.message).toBe('waited 2.5 s for the model process');
+      expect(chunk).toMatchObject({ event: 'first_chunk' });
+    },
+  );
+
   it('writes nothing for a plain job', () => {
     expect(new Story().lease('w1').end(completed).job.notes).toEqual([]);
   });

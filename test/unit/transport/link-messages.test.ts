@@ -103,7 +103,9 @@ const questions: Message[] = [
       { ...report, kind: 'chunks', first: 1, sizes: [2, 3] },
       { ...report, kind: 'progress' },
       { ...report, kind: 'log', dropped: 4 },
-      ...outcomes.map((outcome) => ({ ...report, kind: 'outcome', outcome, recycle: true, usage })),
+      ...outcomes.map((outcome) => ({
+        ...{ ...report, kind: 'outcome', outcome, recycle: true, usage, waitedMs: 1.5 },
+      })),
     ],
     schema: reportHeader,
   },

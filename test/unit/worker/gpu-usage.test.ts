@@ -59,6 +59,19 @@ describe('the outcome of an attempt', () => {
     expect(usageOf(link.reportCalls.at(-1)?.reports.at(-1))).toBe(undefined);
   });
 
+  it('says how long it waited for the start of a model process, also without a GPU', async () => {
+    const { clock, executor, link } = await start([cpu]);
+    executor.last.sink.held?.(true);
+    await clock.advance(300);
+    executor.last.sink.held?.(false);
+    await clock.advance(50);
+    executor.last.sink.held?.(true);
+    await clock.advance(200);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(link.reportCalls.at(-1)?.reports.at(-1)).toMatchObject({ waitedMs: 500 });
+  });
+
   it('that never began says nothing', async () => {
     const { clock, link, worker } = await startScript({ devices: [gpu] });
     void worker.drain();

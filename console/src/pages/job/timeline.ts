@@ -40,6 +40,8 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
       const note = isLast ? `After ${sayDuration(details.delayTime)} in the queue` : undefined;
       return { at, text: `${which} started${on}`, tone: 'busy', note };
     }
+    case 'model_wait':
+      return { at, text: `${which} ${message}`, tone: 'plain' };
     case 'first_chunk':
       return { at, text: `First chunk of ${which.toLowerCase()}`, tone: 'busy' };
     case 'stopped':
