@@ -18,7 +18,7 @@ export type RolloutEnd =
   | { kind: 'replaced'; version: number }
   | { kind: 'interrupted' };
 
-/** Undefined while the rollout goes on. */
+/** Undefined while the rollout continues. */
 export function findEnd(
   { rollout }: Pick<EndpointRecord, 'rollout'>,
   { startedAt, version }: RolloutGoal,

@@ -106,7 +106,7 @@ export const budgetsCommands: CommandGroup = {
   name: 'millrace budgets',
   description: [
     'A budget limits what pods, endpoints and network volumes may cost in a day or a month.',
-    'Once it is used up, no new pods and workers start, and no volumes are created or grown; running ones go on.',
+    'Once it is used up, no new pods and workers start, and no volumes are created or grown; running ones continue.',
   ],
   verbs: {
     ...defineResourceVerbs(kind),

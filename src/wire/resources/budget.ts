@@ -80,7 +80,7 @@ export const budgetRecord = storedBudget.extend({
   state: z
     .enum(['ok', 'warning', 'used_up'])
     .describe(
-      '`used_up`: no new pods and workers start before the next period; running ones go on. If the budget is for all that ' +
+      '`used_up`: no new pods and workers start before the next period; running ones continue. If the budget is for all that ' +
         'the user has, no network volumes are created or grown',
     ),
 });

@@ -13,7 +13,7 @@ export const rollout = z.object({
     .describe(
       '`CHECKING`: one worker has to load the version; `ROLLING`: the other workers are being replaced; ' +
         '`FAILED`: the version did not load, or its workers crashed while the others were being replaced; the earlier ' +
-        'version goes on',
+        'version keeps running',
     ),
   reason: z
     .string()

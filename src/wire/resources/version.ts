@@ -59,7 +59,7 @@ export const versionDeployment = z.strictObject({
     .default(600)
     .describe(
       'Seconds that the first worker has to install the version, load its handler and connect; ' +
-        'after that the rollout fails and the earlier version goes on',
+        'after that the rollout fails and the earlier version keeps running',
     ),
 });
 
