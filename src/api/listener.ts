@@ -3,6 +3,7 @@
 import type { RequestListener, Server, ServerOptions } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { Socket } from 'node:net';
+import type { SecureContextOptions } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { http } from '../base/net/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -29,12 +30,17 @@ const LISTENER_OPTIONS: ServerOptions = {
   shouldUpgradeCallback: mayUpgrade,
 };
 
+/** PEM. */
+export interface KeyPair {
+  cert: string;
+  key: string;
+}
+
 export interface ListenerOptions
   extends Pick<IntakeOptions, 'budget' | 'findUser' | 'origins' | 'turns'> {
   bounds: HttpBounds;
   clock: Clock;
-  /** PEM. */
-  tls?: { cert: string; key: string };
+  tls?: KeyPair;
   /** Serves CONNECT. Default: it is refused. */
   connect?: Connect;
 }
@@ -70,6 +76,12 @@ export function createListener(
   connections.watch(server);
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => intake.attach(socket));
   return server;
+}
+
+/** For connections that begin from now on. A server without TLS has none. @throws the error of the TLS library */
+export function useCertificate(server: object, context: SecureContextOptions): void {
+  const { Server: TlsServer } = process.getBuiltinModule('node:tls');
+  if (server instanceof TlsServer) server.setSecureContext(context);
 }
 
 /** Returns the problem for bytes that are not a request, or that arrived too late. */

@@ -9,7 +9,7 @@ import type { ServedRoute } from './http/guard.ts';
 import { completeBounds, type HttpBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';
 import type { Flows } from './limits/flows.ts';
-import { SOCKET_OPTIONS } from './listener.ts';
+import { type KeyPair, SOCKET_OPTIONS, useCertificate } from './listener.ts';
 import { NodeListener } from './nodes/node-listener.ts';
 import type { ApiServerOptions } from './server-options.ts';
 import type { WorkerRoutesOptions } from './worker/worker-routes.ts';
@@ -32,6 +32,8 @@ export interface ApiServer {
    * leave. Requests are served as before. `close` follows.
    */
   announceShutdown(): void;
+  /** Replaces the certificate of a server with TLS; open connections keep theirs. @throws the error of the TLS library */
+  useCertificate(pair: KeyPair): void;
   /**
    * Refuses new requests with 503 and closes the queue, so that every wait is answered, here and on other
    * carriers. Part of `close`.
@@ -76,6 +78,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
       more.push(await openListener(app, address));
     },
     announceShutdown: () => connections.announceShutdown(),
+    useCertificate: (pair) => useCertificate(app.server, pair),
     stop: stopOnce,
     async close() {
       try {

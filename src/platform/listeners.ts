@@ -4,6 +4,7 @@ import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts'
 import type { GrpcServer } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
+import type { KeyPair } from '../api/listener.ts';
 import type { ReadFailed } from '../api/overviews.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
@@ -62,6 +63,8 @@ export interface PlatformUrls {
 export interface Listening extends PlatformUrls {
   /** Tells load balancers and clients to leave; see `ApiServer`. */
   announceShutdown: () => void;
+  /** Replaces the certificate of HTTPS and gRPC. @throws the error of the TLS library */
+  useCertificate: (pair: KeyPair) => void;
   /** Listens on one more address, with the same port. @throws the system's error */
   listenAlso: (host: string) => Promise<void>;
 }
@@ -132,6 +135,10 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
       announceShutdown() {
         server.announceShutdown();
         streams?.server.announceShutdown();
+      },
+      useCertificate(pair) {
+        server.useCertificate(pair);
+        streams?.server.useCertificate(pair);
       },
       listenAlso: (host) => server.listenAlso(host),
     };

@@ -40,6 +40,7 @@ import {
 import { completeBounds, type HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
 import { createWorkerBudget } from '../limits/flows.ts';
+import { type KeyPair, useCertificate } from '../listener.ts';
 import { ClientOrigins } from '../origin/client-origin.ts';
 import type { WorkerRoutesOptions } from '../worker/worker-routes.ts';
 import { GrpcGate, listHttp2Servers } from './gate.ts';
@@ -76,6 +77,8 @@ export interface GrpcServer {
   start(): Promise<{ url: string }>;
   /** The health service answers NOT_SERVING. Streams stay, and new ones are served. */
   announceShutdown(): void;
+  /** Replaces the certificate; open connections keep theirs. @throws the error of the TLS library */
+  useCertificate(pair: KeyPair): void;
   /** Ends every stream. Close the queue first, so that open questions are answered. */
   close(): Promise<void>;
 }
@@ -134,6 +137,12 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
       return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
     },
     announceShutdown,
+    useCertificate(pair) {
+      const ca = tls?.clientCa;
+      for (const http2Server of listHttp2Servers(server)) {
+        useCertificate(http2Server, { ...pair, ...(ca !== undefined && { ca }) });
+      }
+    },
     async close() {
       announceShutdown();
       const cancel = clock.after(closeMs, () => server.forceShutdown());

@@ -42,7 +42,7 @@ import {
 import { readSessionTimes, sessionOptions } from '../options/session-options.ts';
 import { readShutdownDelay, shutdownOptions } from '../options/shutdown-options.ts';
 import { readStore, storeOptions } from '../options/store-options.ts';
-import { readTls, tlsOptions } from '../options/tls-options.ts';
+import { CertificateFiles, readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
 import { readWorkerEnvironment, workerEnvOption } from '../options/worker-environment.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
@@ -212,8 +212,10 @@ async function run(args: readonly string[]): Promise<number> {
   const signals = listenForStop();
   const delay = new ShutdownDelay(signals);
   const log = createTerminalLog(values.logLevel);
+  const certificate = tls && new CertificateFiles(values, log);
   const platform = await open({ values, tls, log });
   try {
+    certificate?.watch(platform.useCertificate);
     const declared = listNames(platform.endpoints.all()) || NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
@@ -226,6 +228,7 @@ async function run(args: readonly string[]): Promise<number> {
     await letClientsLeave({ platform, delay, ms: readShutdownDelay(values), log });
     log.info('platform stopping');
   } finally {
+    certificate?.stop();
     await platform.close();
     signals.release();
   }
