@@ -54,7 +54,7 @@ const WRONG: [args: string[], message: string][] = [
   [['dev', '.'], 'millrace dev: no handler found in .'],
   [['run'], 'millrace run: <handler> is missing'],
   [['run', 'nowhere.ts'], 'millrace run: nowhere.ts: file not found'],
-  [['jobs'], 'millrace jobs: a command is missing; give one of list, submit'],
+  [['jobs'], 'millrace jobs: a command is missing; give one of list, failed, submit'],
   [['jobs', 'fly'], 'millrace jobs: fly: unknown command'],
   [['jobs', 'show', '--endpoint', 'e'], 'millrace jobs show: <id> is missing; give the job ID'],
   [['jobs', 'list', 'x', '--endpoint', 'e'], 'millrace jobs list: x: unexpected argument'],
