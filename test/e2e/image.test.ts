@@ -407,6 +407,6 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     const seen = await docker('run', '--rm', '--entrypoint', 'sh', tags.worker, '-c', script);
     const names = seen.split('\n');
     for (const name of ['typescript', 'vitest', 'src', 'test']) expect(names).not.toContain(name);
-    expect(names).toContain('fastify');
+    expect(names).toContain('piscina');
   });
 });
