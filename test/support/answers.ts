@@ -48,6 +48,8 @@ export const jobRecord = z.strictObject({
       attempts: z.array(
         z.strictObject({
           attempt: z.int().min(1),
+          run: z.int().min(2).exactOptional(),
+          runAttempt: z.int().min(1).exactOptional(),
           code: errorCode,
           message: z.string(),
           workerId: z.string(),

@@ -116,6 +116,9 @@ describe('retry', () => {
     await readOk(await script.post(`retry/${id}`), jobRef);
     const again = await script.untilStatus(id, 'FAILED');
     expect(again.error?.attempts.map(({ attempt }) => attempt)).toEqual([4, 5, 6]);
+    expect(again.error?.attempts).toMatchObject(
+      [1, 2, 3].map((runAttempt) => ({ run: 2, runAttempt })),
+    );
   });
 
   it('drops earlier chunks', async () => {
