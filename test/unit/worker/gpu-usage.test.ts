@@ -104,16 +104,6 @@ describe('a worker whose job ran out of GPU memory', () => {
     return { ...started, note, takes };
   }
 
-  it('tells an older platform in words that it knows', async () => {
-    const { clock, link } = await runOut();
-    await clock.advance(0);
-    expect(link.reportCalls.at(-1)?.reports.at(-1)).toMatchObject({
-      outcome: {
-        error: { code: 'handler_error', message: 'gpu_out_of_memory: CUDA out of memory' },
-      },
-    });
-  });
-
   it('asks for a new process if the memory does not come back', async () => {
     const { clock, link, note, worker } = await runOut();
     // The take that was open has the slots of before.
