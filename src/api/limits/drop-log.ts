@@ -10,7 +10,8 @@ export type DropCause =
   | 'bytes in flight'
   | 'connections of an address'
   | 'connections of a user'
-  | 'stalled reader';
+  | 'stalled reader'
+  | 'unanswered requests';
 
 export interface Peer {
   /** Address of the client, or the network that stands for it. */

@@ -5,6 +5,7 @@ import type { IncomingMessage, RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
+import type { Clock } from '../../base/clock.ts';
 import type { FairTurns, Lane } from '../../base/fair-turns.ts';
 import { SYSTEM_ROUTES } from '../../wire/routes/routes.ts';
 import { groupOf } from '../origin/addresses.ts';
@@ -24,7 +25,8 @@ const HEALTH_PATHS: readonly string[] = [
 ];
 
 export interface IntakeOptions {
-  bounds: Pick<HttpBounds, 'maxPipelinedRequests' | 'maxKeylessPipelinedRequests'>;
+  bounds: Pick<HttpBounds, 'maxPipelinedRequests' | 'maxKeylessPipelinedRequests' | 'idleMs'>;
+  clock: Clock;
   connections: Connections;
   /** Bytes that were received and not yet parsed. */
   budget: ByteBudget;
@@ -52,6 +54,7 @@ interface Reading {
   /** The socket is paused and has bytes that were received. */
   isHeld: boolean;
   claim: Claim | undefined;
+  cancelIdle: () => void;
   /** This class no longer reads the connection. */
   detach: () => void;
   isDetached: boolean;
@@ -82,7 +85,7 @@ export class Intake {
         isWaiting: false,
         isHeld: false,
       },
-      ...{ claim: undefined, isDetached: false },
+      ...{ claim: undefined, cancelIdle() {}, isDetached: false },
       detach() {
         socket.off('data', read);
         reading.isDetached = true;
@@ -91,7 +94,7 @@ export class Intake {
     this.#readings.set(socket, reading);
     socket.removeAllListeners('data').on('data', read);
     for (const { event, were } of flow) restore(socket, event, were);
-    socket.once('close', () => reading.claim?.release());
+    socket.once('close', () => this.#letGo(reading));
   }
 
   /** Call it when the connection switches protocols, before anything else reads the socket, or cannot be read. */
@@ -180,6 +183,7 @@ export class Intake {
     socket.pause();
     socket.unshift(bytes);
     reading.isHeld = true;
+    this.#boundIdle(reading);
     if (bytes.length <= UNCOUNTED_BYTES) return;
     const { owner } = connections.laneOf(socket);
     const drop = () => void socket.destroy();
@@ -188,14 +192,26 @@ export class Intake {
     if (!reading.claim) connections.drop(socket, 'bytes in flight');
   }
 
+  /** A socket that is not read does not tell that the client has left. */
+  #boundIdle(reading: Reading): void {
+    const { bounds, clock, connections } = this.#options;
+    reading.cancelIdle();
+    if (reading.isWaiting || !this.#isFull(reading)) return;
+    const drop = () => connections.drop(reading.socket, 'unanswered requests');
+    reading.cancelIdle = clock.after(bounds.idleMs, drop);
+  }
+
   #letGo(reading: Reading): void {
     reading.isHeld = false;
+    reading.cancelIdle();
     reading.claim?.release();
     reading.claim = undefined;
   }
 
   #continue(reading: Reading): void {
-    if (!reading.isHeld || this.#isFull(reading)) return;
+    if (!reading.isHeld) return;
+    this.#boundIdle(reading);
+    if (this.#isFull(reading)) return;
     reading.isHeld = false;
     reading.socket.resume();
   }

@@ -59,7 +59,7 @@ async function startStage(options: StageOptions) {
     await once(socket, 'connect');
     return socket;
   };
-  return { open, port, server };
+  return { clock, open, port, server };
 }
 
 const get = (path: string, header = '') => `GET ${path} HTTP/1.1\r\nHost: x\r\n${header}\r\n`;
@@ -189,6 +189,28 @@ it.each([
   const [answer] = await once(socket, 'data');
   const pieces = Number(/(\d+) pieces/.exec(String(answer))?.[1]);
   expect(pieces).toBeLessThan(body.length / 16);
+});
+
+it('a connection with too many unanswered requests is closed if none is answered for a while', async () => {
+  const held: ServerResponse[] = [];
+  const { clock, open } = await startStage({
+    bounds: { idleMs: 60_000 },
+    listener: (_request, response) => void held.push(response),
+  });
+  const socket = (await open()).resume();
+  socket.write(get('/').repeat(5));
+  await expect.poll(() => held.length).toBe(4);
+  await passTurns();
+  await clock.advance(59_000);
+  // One answer: the fifth request is read, and the time begins anew with the sixth.
+  socket.write(get('/'));
+  held[0]?.end();
+  await expect.poll(() => held.length).toBe(5);
+  await passTurns();
+  await clock.advance(59_000);
+  expect(socket.closed).toBe(false);
+  await clock.advance(1_000);
+  await expect.poll(() => socket.closed).toBe(true);
 });
 
 describe('while requests of 200 connections without a key wait', () => {
