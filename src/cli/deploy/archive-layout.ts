@@ -4,6 +4,7 @@ import { existsSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
 import { type AliasRules, readAliasRules } from '../../base/alias-rules.ts';
 import { isPlainObject } from '../../wire/json.ts';
+import { CommandError } from '../command.ts';
 import {
   isInside,
   type LocalPackage,
@@ -31,7 +32,7 @@ export interface ArchiveLayout {
   files: string[];
   /** Files that the archive has with another content, by path. */
   written: ReadonlyMap<string, string>;
-  /** Names of the packages outside the project, with their folders. */
+  /** Names of the packages outside the project, with their folders. Those of aliases are in `folders` alone. */
   packages: { name: string; folder: string }[];
 }
 
@@ -54,6 +55,9 @@ export function planArchive({ entry, folder, handler }: Project): ArchiveLayout 
     ...[...found.files].map(dirname),
     ...(isOwnLock ? [] : [lock.folder]),
   ]);
+  for (const path of [...found.packages.keys(), ...found.folders, ...found.files]) {
+    refuseHidden(root, path);
+  }
   const others = [...found.packages.values()].filter((each) => each.folder !== own);
   return {
     ...{ root, entry: join(relative(root, own), entry).split(sep).join('/') },
@@ -66,6 +70,17 @@ export function planArchive({ entry, folder, handler }: Project): ArchiveLayout 
     written: writeFiles(root, found.packages, lock),
     packages: others.map((each) => ({ name: readName(each), folder: toPath(own, each.folder) })),
   };
+}
+
+/** Settings and keys of the author are in hidden places: an alias or a path must not send them unseen. @throws CommandError */
+function refuseHidden(root: string, path: string): void {
+  const hidden = relative(root, path)
+    .split(sep)
+    .some((part) => part.startsWith('.') && part !== '.' && part !== '..');
+  if (!hidden) return;
+  throw new CommandError(
+    `${path} is outside the project and hidden, so it is not sent; change what names it: package.json, or paths or extends of tsconfig.json`,
+  );
 }
 
 interface Parts {

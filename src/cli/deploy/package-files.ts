@@ -15,6 +15,7 @@ import { CommandError, NotLoadedError } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import type { ArchiveLayout } from './archive-layout.ts';
 import { formatSize } from './byte-size.ts';
+import { toPath } from './local-packages.ts';
 import type { Project } from './project.ts';
 
 /** Number of files that a summary names. */
@@ -146,6 +147,12 @@ export function describePackage(packed: PackedProject, { all }: { all: boolean }
   const count = files.length === 1 ? '1 file' : `${files.length} files`;
   const lines = [`${root}: ${count}, ${sizes}, handler ${entry}`];
   for (const { folder, name } of packages) lines.push(`  with ${name} of ${folder}`);
+  const named = new Set(packages.map(({ folder }) => folder));
+  const [own, ...others] = layout.folders.map(({ folder }) => folder);
+  for (const path of [...others, ...layout.files]) {
+    const place = toPath(own ?? root, path);
+    if (!named.has(place)) lines.push(`  with ${place}`);
+  }
   if (all) lines.push(...files.map((file) => `  ${file.path}  ${formatSize(file.bytes)}`));
   else if (files.length > 1) lines.push(`  largest: ${nameLargest(files)}`);
   lines.push(...describeOmissions(listed.omissions));

@@ -14,10 +14,14 @@ const SHOWN = {
 /** `job:<endpoint>/<job>` and so on. */
 const FORMS = Object.entries(TOPICS).map(([kind, { names }]) => `\`${kind}${SHOWN[names]}\``);
 
+const TOPIC = Object.entries(TOPICS)
+  .map(([kind, { names }]) => (names === 'nothing' ? kind : `${kind}:[^,]+`))
+  .join('|');
+
 const topics = z
   .string()
   .refine((text) => text.split(',').every((name) => readTopic(name)), 'must name topics')
-  .meta({ pattern: '^[a-z-]+(:[^,]+)?(,[a-z-]+(:[^,]+)?)*$' });
+  .meta({ pattern: `^(${TOPIC})(,(${TOPIC}))*$` });
 
 const EXAMPLE =
   'event: snapshot\ndata: {"topic":"health:demo","data":{"jobs":{"completed":120,"failed":2,"inProgress":3,' +

@@ -247,3 +247,42 @@ it('a project without such packages is packed as it is', async () => {
   const manifest = files.find(({ path }) => path === 'package.json');
   expect(manifest?.bytes).toBe((await readFile(join(root, 'package.json'))).length);
 });
+
+describe('files outside the project', () => {
+  const APP = { 'app/handler.ts': 'export default () => 1;' };
+
+  it.each([
+    [
+      'an alias',
+      { 'app/tsconfig.json': { compilerOptions: { paths: { '@k/*': ['../.ssh/*'] } } } },
+    ],
+    [
+      'extended settings',
+      {
+        'app/tsconfig.json': {
+          ...{ extends: '../.docker/config.json', compilerOptions: { paths: { '@/*': ['./*'] } } },
+        },
+      },
+    ],
+    ['a dependency', { 'app/package.json': { dependencies: { leak: 'file:../.ssh/config' } } }],
+  ])('are not sent from hidden places: %s', async (_, files) => {
+    await write({
+      'app/package.json': { type: 'module' },
+      '.ssh/config': 'Host x',
+      '.docker/config.json': { auths: {} },
+      ...{ ...APP, ...files },
+    });
+    await expect(pack('app/handler.ts')).rejects.toThrow(/outside the project and hidden/);
+  });
+
+  it('are named', async () => {
+    await write({
+      ...APP,
+      'app/package.json': { type: 'module' },
+      'lib/one.ts': 'export const one = 1;',
+      'app/tsconfig.json': { compilerOptions: { paths: { '@lib/*': ['../lib/*'] } } },
+    });
+    const packed = await pack('app/handler.ts');
+    expect(describePackage(packed, { all: false })).toContain('  with ../lib\n');
+  });
+});
