@@ -6,13 +6,15 @@ export const workerEnvOption = {
   workerEnv: list({
     placeholder: 'NAME[=VALUE]',
     env: 'MILLRACE_WORKER_ENV',
-    help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH',
+    help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH and NODE_EXTRA_CA_CERTS',
   }),
 };
 
-/** Adds the PATH of this process, so that workers find Python and npm. @throws UsageError */
+/** With PATH, workers find Python and npm; with NODE_EXTRA_CA_CERTS, npm trusts the same registries as here. */
+const INHERITED = ['PATH', 'NODE_EXTRA_CA_CERTS'];
+
+/** @throws UsageError */
 export function readWorkerEnvironment(given: readonly string[]): Record<string, string> {
-  const path = readVariable('PATH');
   const variables = given.map((each) => {
     const [, name = '', value] = /^([A-Za-z_]\w*)(?:=(.*))?$/s.exec(each) ?? [];
     if (name === '') {
@@ -28,5 +30,9 @@ export function readWorkerEnvironment(given: readonly string[]): Record<string, 
       throw new UsageError(`--worker-env: ${name} is not set; give ${name}=VALUE`);
     return [name, own] as const;
   });
-  return { ...(path !== undefined && { PATH: path }), ...Object.fromEntries(variables) };
+  const inherited = INHERITED.flatMap((name) => {
+    const value = readVariable(name);
+    return value === undefined ? [] : [[name, value] as const];
+  });
+  return Object.fromEntries([...inherited, ...variables]);
 }

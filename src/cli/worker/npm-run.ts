@@ -9,7 +9,7 @@ import { findNpm } from '../find-npm.ts';
 /** Characters at the end of npm's output in an error. */
 const SHOWN_OUTPUT = 2_000;
 const CA_HINT =
-  '; if the registry has a certificate of your own authority, give workers NODE_EXTRA_CA_CERTS by `serve --worker-env` or `deploy --env`';
+  '; if the registry has a certificate of your own authority, set NODE_EXTRA_CA_CERTS for `serve`, or for containers with `deploy --env`';
 /** Signals that end this process; they do not reach npm, which has a session of its own. */
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 

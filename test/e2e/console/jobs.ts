@@ -132,7 +132,7 @@ export function describeJobs(world: () => World): void {
           await page.getByRole('button', { name: 'Retry' }).click();
           await page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click();
           await page
-            .getByText(/Attempt 2 started|Attempt [2-9] failed/)
+            .getByText(/Attempt \d of run 2 (?:started|failed)/)
             .first()
             .waitFor();
           await page.getByRole('button', { name: 'Edit and run again' }).click();

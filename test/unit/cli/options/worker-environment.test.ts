@@ -6,10 +6,16 @@ beforeEach(() => {
   vi.stubEnv('PATH', '/home/ada/venv/bin:/usr/bin');
   vi.stubEnv('HF_HOME', '/models');
   vi.stubEnv('UNSET', undefined);
+  vi.stubEnv('NODE_EXTRA_CA_CERTS', undefined);
 });
 
 afterEach(() => {
   vi.unstubAllEnvs();
+});
+
+it('hands on which certificates Node trusts', () => {
+  vi.stubEnv('NODE_EXTRA_CA_CERTS', '/ca.pem');
+  expect(readWorkerEnvironment([])).toMatchObject({ NODE_EXTRA_CA_CERTS: '/ca.pem' });
 });
 
 it('reads the PATH, and the variables that --worker-env names', () => {
