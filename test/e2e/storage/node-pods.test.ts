@@ -277,9 +277,17 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
   it('report the pods of a killed leader, start no second ones, and adopt them when it is back', async () => {
     const [leader, other] = [nodes.at(0), nodes.at(1)];
     const endpoint = await deploy(WORKERS);
-    await expect.poll(() => countContainers(leader), LONG).toBeGreaterThan(0);
-    await leader.kill();
+    const running = new Array(WORKERS).fill('RUNNING: null');
     let most = 0;
+    const describePods = async () => {
+      const pods = await listPods(leader, endpoint);
+      most = Math.max(most, pods.length, await countAll());
+      return pods.map(({ reason, status }) => `${status}: ${reason}`);
+    };
+    // A pod that has not started yet may be replaced.
+    await expect.poll(describePods, LONG).toEqual(running);
+    expect(await countContainers(leader)).toBeGreaterThan(0);
+    await leader.kill();
     const reported = async () => {
       const pods = await listPods(other, endpoint);
       most = Math.max(most, pods.length, await countAll());
@@ -293,12 +301,6 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     const answer = await other.post(`/v2/${endpoint}/runsync`, { input: { n: 1, ms: 0 } });
     expect(await answer.json()).toMatchObject({ status: 'COMPLETED' });
     await leader.restart();
-    const running = new Array(WORKERS).fill('RUNNING: null');
-    const describePods = async () => {
-      const pods = await listPods(leader, endpoint);
-      most = Math.max(most, pods.length, await countAll());
-      return pods.map(({ reason, status }) => `${status}: ${reason}`);
-    };
     await expect.poll(describePods, LONG).toEqual(running);
     const after = new Map((await listPods(leader, endpoint)).map((pod) => [pod.id, pod]));
     for (const { id, startedAt } of lost) {
