@@ -1,5 +1,5 @@
 // The client as others get it: `millrace/client` in bundles for Node and for browsers, and the package `millrace-client`,
-// packed and unpacked in a project. Each calls a platform, on the oldest Node that there is and in a browser.
+// packed and unpacked in a project. Each calls a platform, on the oldest installed Node and in a browser.
 import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import * as fs from 'node:fs';
