@@ -109,7 +109,7 @@ export default defineConfig({
       defineGroup({
         name: 'unit',
         // Not deeper: an example may have packages of its own installed, and npm links this one there.
-        files: ['test/unit/**/*.test.ts', 'examples/*/*.test.ts'],
+        files: ['test/unit/**/*.test.ts', 'examples/*/*.test.ts', 'test/histories/rules.test.ts'],
         exclude: [...ISOLATED, ...LONG_UNIT],
         isolate: false,
         testTimeoutMs: minute,

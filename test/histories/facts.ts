@@ -1,0 +1,185 @@
+// Arranges a history by job: who submitted it, what was asked of it, and what each read said about it.
+import { z } from 'zod';
+import { isTerminal, JOB_STATUSES, type JobStatus } from '../../src/wire/job/job.ts';
+import type { Call, Fault, History, Posted, StreamBody, Submission } from './history.ts';
+
+/** One submission of a request; those of a batch are several. */
+export interface Sent {
+  call: Call;
+  body: Submission;
+  /** Absent: refused, or nobody knows. */
+  id?: string;
+}
+
+/** What an answer or a webhook says about a job. */
+export interface Reading {
+  by: string;
+  event: Call | Posted;
+  /** It was true at some time between these two. Of a webhook: at some time before. */
+  from: number;
+  to: number;
+  status: JobStatus;
+  attempt?: number;
+  /** Output and error; absent if this route does not tell them. */
+  result?: { output: unknown; error: unknown };
+}
+
+export interface JobFacts {
+  id: string;
+  endpoint: string;
+  body: Submission;
+  /** When the first submission of its tag was sent. */
+  sentAt: number;
+  /** The first answer that names it: from then on it is acknowledged. */
+  knownBy: Call;
+  /** By the time of the answer. */
+  readings: Reading[];
+  /** By its owner. */
+  calls: Call[];
+  posted: Posted[];
+}
+
+export interface Facts {
+  history: History;
+  calls: Call[];
+  faults: Fault[];
+  settledAt: number;
+  sent: Sent[];
+  jobs: Map<string, JobFacts>;
+}
+
+export type TerminalReading = Reading & Required<Pick<Reading, 'attempt'>>;
+
+/** What the handler writes, in chunks and outputs. */
+const made = z.object({
+  tag: z.string(),
+  attempt: z.int(),
+  run: z.string(),
+  startedAt: z.number(),
+});
+export const madeChunk = made.extend({ n: z.int() });
+export const madeOutput = made.extend({ chunks: z.int(), endedAt: z.number() });
+
+const record = z.looseObject({
+  id: z.string(),
+  status: z.enum(JOB_STATUSES),
+  attempt: z.int().exactOptional(),
+  output: z.unknown().optional(),
+  error: z.unknown().optional(),
+});
+const answeredJobs = z.object({
+  jobs: z.array(z.union([record, z.object({ error: z.object({ status: z.int() }) })])),
+});
+const list = z.object({ jobs: z.array(record) });
+const details = z.looseObject({ id: z.string(), input: z.looseObject({ tag: z.string() }) });
+
+export function isDone({ answer }: Call): boolean {
+  return answer !== null && answer.status >= 200 && answer.status < 300;
+}
+
+/** Whether the request may have taken effect. After 503 of a platform that ends, nobody knows. */
+export function mayBeDone(call: Call): boolean {
+  return call.answer === null || call.answer.status >= 500 || isDone(call);
+}
+
+/** When an effect of the call was there at the latest. */
+export function lastEffect(call: Call): number {
+  return isDone(call) ? call.answeredAt : Number.POSITIVE_INFINITY;
+}
+
+export function ended(job: JobFacts): TerminalReading[] {
+  return job.readings.filter(
+    (reading): reading is TerminalReading => isTerminal(reading.status) && 'attempt' in reading,
+  );
+}
+
+export function streamOf({ answer }: Call): StreamBody {
+  // The client made it.
+  return answer?.body as StreamBody;
+}
+
+export function collectFacts(history: History): Facts {
+  const { events, endpoints } = history;
+  const calls = events.filter((event) => event.kind === 'call').sort((a, b) => a.sentAt - b.sentAt);
+  const posted = events.filter((event) => event.kind === 'posted');
+  const settledAt = events.find((event) => event.kind === 'settled')?.at ?? 0;
+  const own = calls.filter(({ user, request }) => endpoints[request.endpoint]?.user === user);
+  const sent = own.flatMap(findSent);
+  const jobs = new Map<string, JobFacts>();
+  const add = (id: string, endpoint: string, body: Submission, knownBy: Call) => {
+    const { tag } = body.input;
+    const sentAt = sent.find((each) => each.body.input.tag === tag)?.call.sentAt ?? 0;
+    const known = jobs.get(id);
+    if (known && known.knownBy.answeredAt <= knownBy.answeredAt) return;
+    jobs.set(id, { id, endpoint, body, sentAt, knownBy, readings: [], calls: [], posted: [] });
+  };
+  for (const { body, call, id } of sent) {
+    if (id !== undefined) add(id, call.request.endpoint, body, call);
+  }
+  // A submission without an answer may have made a job, which a list shows.
+  const byTag = new Map(sent.map(({ body }) => [body.input.tag, body]));
+  for (const call of own) {
+    if (call.request.do !== 'details' || !isDone(call)) continue;
+    const { id, input } = details.parse(call.answer?.body);
+    const body = byTag.get(input.tag);
+    if (body && !jobs.has(id)) add(id, call.request.endpoint, body, call);
+  }
+  for (const call of own) {
+    if ('job' in call.request) jobs.get(call.request.job)?.calls.push(call);
+    for (const reading of read(call)) jobs.get(reading.id)?.readings.push(reading);
+  }
+  for (const event of posted) {
+    const seen = record.parse(JSON.parse(event.body));
+    const job = jobs.get(seen.id);
+    job?.posted.push(event);
+    job?.readings.push(toReading(seen, { by: 'webhook', event, from: 0, to: event.at }));
+  }
+  for (const { readings } of jobs.values()) readings.sort((a, b) => a.to - b.to);
+  const faults = events.filter((event) => event.kind === 'fault');
+  return { history, calls, faults, settledAt, sent, jobs };
+}
+
+function findSent(call: Call): Sent[] {
+  const { answer, request } = call;
+  if (request.do === 'run' || request.do === 'runsync') {
+    if (!isDone(call)) return [{ call, body: request.body }];
+    return [{ call, body: request.body, id: record.parse(answer?.body).id }];
+  }
+  if (request.do !== 'jobs') return [];
+  const answered = isDone(call) ? answeredJobs.parse(answer?.body).jobs : [];
+  return request.bodies.map((body, index) => {
+    const one = answered[index];
+    return { call, body, ...(one && 'id' in one && { id: one.id }) };
+  });
+}
+
+function read(call: Call): (Reading & { id: string })[] {
+  const { request, sentAt: from, answeredAt: to } = call;
+  const place = { by: request.do, event: call, from, to };
+  return findRecords(call).map((seen) => ({ id: seen.id, ...toReading(seen, place) }));
+}
+
+function findRecords(call: Call): z.infer<typeof record>[] {
+  if (!isDone(call)) return [];
+  const { do: kind } = call.request;
+  const body = call.answer?.body;
+  if (kind === 'purge') return [];
+  if (kind === 'list') return list.parse(body).jobs;
+  if (kind === 'jobs') return answeredJobs.parse(body).jobs.filter((job) => 'id' in job);
+  if (kind !== 'stream') return [record.parse(body)];
+  const { record: last } = streamOf(call);
+  return last === undefined ? [] : [record.parse(last)];
+}
+
+function toReading(
+  { attempt, error, output, status }: z.infer<typeof record>,
+  place: Pick<Reading, 'by' | 'event' | 'from' | 'to'>,
+): Reading {
+  const tellsResult = ['status', 'runsync', 'stream', 'webhook'].includes(place.by);
+  return {
+    ...place,
+    status,
+    ...(attempt !== undefined && { attempt }),
+    ...(tellsResult && { result: { output, error } }),
+  };
+}

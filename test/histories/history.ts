@@ -1,0 +1,120 @@
+// A history: every call of every client with its answer, every received webhook, and every fault, in the order of time.
+// The checker reads nothing else.
+import type { JobPolicy } from '../../src/wire/job/job.ts';
+import type { RecordedInput } from '../support/handlers/recorded.ts';
+
+export interface History {
+  /** Repeats the choices of the run, not its timing. */
+  seed: number;
+  /** Each tag starts with it: several histories may share a platform. */
+  name: string;
+  endpoints: Record<string, Endpoint>;
+  /** After a fault, a group may exceed its limit for so long, ms. */
+  leaseMs: number;
+  events: HistoryEvent[];
+}
+
+export interface Endpoint {
+  user: string;
+  groupConcurrency?: number;
+}
+
+export type HistoryEvent = Call | Posted | Fault | Settled;
+
+/** Times are Unix ms. No two of a history are equal, so they are its order, too. */
+export interface Call {
+  kind: 'call';
+  user: string;
+  sentAt: number;
+  /** When the answer was complete, or the client gave up. */
+  answeredAt: number;
+  request: Request;
+  /** Null: none came, or not all of it. Nobody knows whether the request took effect. */
+  answer: Answer | null;
+}
+
+export type Request = { endpoint: string } & (
+  | { do: 'run' | 'runsync'; body: Submission }
+  | { do: 'jobs'; bodies: Submission[] }
+  | { do: 'status' | 'details' | 'cancel' | 'retry'; job: string }
+  /** `after`: a position, 0 for the start, or null for the cursor that the platform keeps. */
+  | { do: 'stream'; job: string; after: string | null }
+  /** All pages. */
+  | { do: 'list' }
+  | { do: 'purge' }
+);
+
+export interface Submission {
+  input: RecordedInput;
+  policy?: JobPolicy;
+  webhook?: string;
+  idempotencyKey?: string;
+}
+
+export interface Answer {
+  status: number;
+  /** As JSON. Of a `stream`: what of a StreamBody arrived, also if the connection broke. Of a `list`: `{ jobs }`. */
+  body: unknown;
+}
+
+export interface StreamBody {
+  pieces: Piece[];
+  /** `part`: a page, a connection that broke, or a client that left. */
+  end: 'part' | 'done' | 'expired';
+  /** Of `done` as an event: the final record. */
+  record?: unknown;
+}
+
+/** A chunk with its position, or the begin of a new attempt. */
+export type Piece = { at: string; output: unknown } | { reset: true };
+
+/** A webhook that a receiver got. */
+export interface Posted {
+  kind: 'posted';
+  at: number;
+  /** The submission's `webhook` ends with it. */
+  tag: string;
+  delivery: string;
+  body: string;
+}
+
+export interface Fault {
+  kind: 'fault';
+  name: string;
+  from: number;
+  to: number;
+}
+
+/** From here on no job is live, as far as the run knows; only reads follow. */
+export interface Settled {
+  kind: 'settled';
+  at: number;
+}
+
+/** Notes events as they happen. */
+export class Recorder {
+  readonly history: History;
+  #last = 0;
+
+  constructor(history: Omit<History, 'events'>) {
+    this.history = { ...history, events: [] };
+  }
+
+  /** Greater than all before. */
+  now(): number {
+    this.#last = Math.max(this.#last + 0.001, Date.now());
+    return this.#last;
+  }
+
+  note(event: HistoryEvent): void {
+    this.history.events.push(event);
+  }
+
+  /** @param ask rejects if no whole answer arrives */
+  async call(user: string, request: Request, ask: () => Promise<Answer>): Promise<Answer | null> {
+    const sentAt = this.now();
+    const answer = await ask().catch(() => null);
+    this.note({ kind: 'call', user, sentAt, answeredAt: this.now(), request, answer });
+    return answer;
+  }
+}

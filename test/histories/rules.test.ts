@@ -1,0 +1,227 @@
+// Each rule accepts an honest history, and rejects that history with one lie in it.
+import { describe, expect, it } from 'vitest';
+import type { Call, History, Piece, Posted, Request, Submission } from './history.ts';
+import { check, type RuleName } from './rules.ts';
+
+const START = 1_000_000;
+
+/** Writes a history in which each call takes 10 ms. */
+class Scribe {
+  readonly history: History = {
+    ...{ seed: 1, name: 't', leaseMs: 1_000, events: [] },
+    endpoints: { work: { user: 'owner', groupConcurrency: 1 }, side: { user: 'guest' } },
+  };
+  at = START;
+
+  call(request: Request, body: unknown, { status = 200, user = 'owner' } = {}): void {
+    const times = { sentAt: this.at, answeredAt: this.at + 10 };
+    this.at += 20;
+    this.history.events.push({ kind: 'call', user, ...times, request, answer: { status, body } });
+  }
+
+  run(id: string, more: Partial<Submission> = {}, input: Partial<Submission['input']> = {}): void {
+    const body = { input: { tag: `t-${id}`, ms: 1, ...input }, ...more };
+    this.call({ do: 'run', endpoint: 'work', body }, { id, status: 'IN_QUEUE' });
+  }
+
+  ask(what: 'status' | 'cancel' | 'retry', job: string, body: object, status = 200): void {
+    this.call({ do: what, endpoint: 'work', job }, { id: job, ...body }, { status });
+  }
+}
+
+function complete(id: string, { attempt = 1, chunks = 0, startedAt = START + 100 } = {}): object {
+  const made = { tag: `t-${id}`, run: `${id}-${attempt}`, attempt, startedAt };
+  return { status: 'COMPLETED', attempt, output: { ...made, chunks, endedAt: startedAt + 10 } };
+}
+
+function chunk(n: number): Piece {
+  const made = { tag: 't-stream', run: 'stream-1', attempt: 1, startedAt: START + 100 };
+  return { at: `1.${n}`, output: { ...made, n } };
+}
+
+const FAILED = { status: 'FAILED', attempt: 1, error: { code: 'handler_error' } };
+const CANCELLED = { status: 'CANCELLED', attempt: 0 };
+const ENDS: Record<string, object> = {
+  plain: complete('plain'),
+  stream: complete('stream', { chunks: 4 }),
+  stopped: CANCELLED,
+  again: complete('again', { attempt: 2 }),
+  purged: CANCELLED,
+  late: complete('late', { startedAt: START + 700 }),
+  'group-1': complete('group-1'),
+  'group-2': complete('group-2', { startedAt: START + 120 }),
+};
+
+function writeHonest(): History {
+  const scribe = new Scribe();
+  const keyed = { idempotencyKey: 'key' };
+  scribe.run('stream', keyed, { chunks: 4 });
+  scribe.run('stream', keyed, { chunks: 4 });
+  scribe.call(
+    { do: 'run', endpoint: 'work', body: { ...keyed, input: { tag: 't-other', ms: 1 } } },
+    { code: 'idempotency_conflict' },
+    { status: 409 },
+  );
+  scribe.run('plain', { webhook: 'http://receiver/t-plain' });
+  scribe.run('stopped');
+  scribe.ask('cancel', 'stopped', { status: 'CANCELLED' });
+  scribe.run('again', {}, { failUntil: 1 });
+  scribe.run('purged', { policy: { delay: 5_000 } });
+  scribe.call({ do: 'purge', endpoint: 'work' }, { removed: 1, status: 'completed' });
+  scribe.run('late', { policy: { delay: 500 } });
+  const bodies = ['group-1', 'group-2'].map((id) => ({
+    ...{ input: { tag: `t-${id}`, ms: 1 }, policy: { group: 'g' } },
+  }));
+  const jobs = ['group-1', 'group-2'].map((id) => ({ id, status: 'IN_QUEUE' }));
+  scribe.call({ do: 'jobs', endpoint: 'work', bodies }, { jobs });
+  const read = { do: 'stream', endpoint: 'work', job: 'stream' } as const;
+  scribe.call({ ...read, after: '0' }, { pieces: [chunk(0), chunk(1)], end: 'part' });
+  scribe.call(
+    { ...read, after: '1.1' },
+    {
+      ...{ pieces: [chunk(2), chunk(3)], end: 'done' },
+      record: { id: 'stream', ...ENDS['stream'] },
+    },
+  );
+  scribe.ask('status', 'again', FAILED);
+  scribe.ask('retry', 'again', { status: 'IN_QUEUE' });
+  scribe.ask('status', 'plain', { status: 'IN_PROGRESS', attempt: 1 });
+  scribe.at = START + 9_000;
+  const body = JSON.stringify({ id: 'plain', ...ENDS['plain'] });
+  for (const at of [scribe.at, scribe.at + 1]) {
+    scribe.history.events.push({ kind: 'posted', at, tag: 't-plain', delivery: 'd1', body });
+  }
+  const foreign = { do: 'status', endpoint: 'work', job: 'plain' } as const;
+  scribe.call(foreign, {}, { status: 404, user: 'guest' });
+  scribe.at += 20;
+  scribe.history.events.push({ kind: 'settled', at: scribe.at++ });
+  const listed = Object.entries(ENDS).map(([id, end]) => ({ id, ...end, output: undefined }));
+  scribe.call({ do: 'list', endpoint: 'work' }, { jobs: listed });
+  for (let read = 0; read < 2; read++) {
+    for (const [id, end] of Object.entries(ENDS)) scribe.ask('status', id, end);
+  }
+  return scribe.history;
+}
+
+type Body = Record<string, unknown> & {
+  pieces: Piece[];
+  jobs: { id: string; [name: string]: unknown }[];
+};
+
+/** The answers of these calls, to be changed. */
+function find(history: History, kind: Request['do'], job?: string): Body[] {
+  return history.events.flatMap((event) => {
+    if (event.kind !== 'call' || event.request.do !== kind || event.user !== 'owner') return [];
+    const tag = event.request.do === 'run' ? event.request.body.input.tag : undefined;
+    const name = 'job' in event.request ? event.request.job : tag?.replace('t-', '');
+    return job === undefined || name === job ? [event.answer?.body as Body] : [];
+  });
+}
+
+function findPosted(history: History): Posted[] {
+  return history.events.filter((event) => event.kind === 'posted');
+}
+
+function findCall(history: History, test: (call: Call) => boolean): Call {
+  const call = history.events.find((event) => event.kind === 'call' && test(event));
+  if (call?.kind !== 'call') throw new Error('no such call');
+  return call;
+}
+
+function rewrite(body: object | undefined, values: object): void {
+  if (!body) throw new Error('no such answer');
+  Object.assign(body, values);
+}
+
+/** Every later read of the job says so. */
+function tellOf(history: History, job: string, end: object): void {
+  const listed = find(history, 'list')[0]?.jobs.find(({ id }) => id === job);
+  for (const body of [...find(history, 'status', job), listed]) {
+    rewrite(body, { output: undefined, ...end });
+  }
+}
+
+/** The list shows one job more, which is then read. */
+function addTwin(history: History, of: string): void {
+  const { sentAt } = findCall(history, ({ request }) => request.do === 'list');
+  const seen = { id: 'twin', input: { tag: `t-${of}` }, ...ENDS[of] };
+  find(history, 'list')[0]?.jobs.push(seen);
+  const call = {
+    kind: 'call',
+    user: 'owner',
+    sentAt: sentAt + 11,
+    answeredAt: sentAt + 12,
+  } as const;
+  for (const kind of ['details', 'status'] as const) {
+    const request = { do: kind, endpoint: 'work', job: 'twin' };
+    history.events.push({ ...call, request, answer: { status: 200, body: seen } });
+  }
+}
+
+function changePieces(history: History, change: (pieces: Piece[]) => void): void {
+  const [, second] = find(history, 'stream');
+  if (second) change(second.pieces);
+}
+
+const LIES: Record<RuleName, (history: History) => void> = {
+  forgotten(history) {
+    const read = findCall(history, ({ request }) => request.do === 'status');
+    read.answer = { status: 404, body: {} };
+  },
+  'list-lacks-job': (history) => find(history, 'list')[0]?.jobs.pop(),
+  'not-terminal': (history) => tellOf(history, 'late', { status: 'IN_PROGRESS' }),
+  'terminal-reopens': (history) =>
+    rewrite(find(history, 'status', 'plain')[1], { status: 'IN_PROGRESS', output: undefined }),
+  'terminal-changes': (history) =>
+    rewrite(find(history, 'status', 'late')[1], complete('late', { startedAt: START + 701 })),
+  'outcomes-disagree'(history) {
+    for (const posted of findPosted(history)) posted.body = posted.body.replace('110', '111');
+  },
+  'attempt-goes-back': (history) => rewrite(find(history, 'status', 'plain')[0], { attempt: 2 }),
+  'attempt-runs-twice': (history) =>
+    changePieces(history, (pieces) => {
+      for (const piece of pieces) if ('at' in piece) rewrite(Object(piece.output), { run: 'x' });
+    }),
+  'not-its-own'(history) {
+    for (const posted of findPosted(history)) posted.tag = 't-late';
+  },
+  'outcome-without-cause': (history) => tellOf(history, 'late', CANCELLED),
+  'cancel-lost': (history) => tellOf(history, 'stopped', complete('stopped')),
+  'retry-lost': (history) => tellOf(history, 'again', FAILED),
+  'purge-lost': (history) =>
+    tellOf(history, 'purged', complete('purged', { startedAt: START + 8_000 })),
+  'key-has-two-jobs': (history) => addTwin(history, 'stream'),
+  'submission-makes-two-jobs': (history) => addTwin(history, 'late'),
+  'key-body'(history) {
+    const refused = findCall(history, ({ answer }) => answer?.status === 409);
+    refused.answer = { status: 200, body: { id: 'stream', status: 'IN_QUEUE' } };
+  },
+  'stream-gap': (history) => changePieces(history, (pieces) => pieces.shift()),
+  'stream-repeats': (history) => changePieces(history, (pieces) => pieces.push(chunk(3))),
+  'stream-order': (history) => changePieces(history, (pieces) => pieces.reverse()),
+  'stream-resumes-elsewhere': (history) =>
+    changePieces(history, (pieces) => pieces.unshift(chunk(0), chunk(1))),
+  'stream-incomplete': (history) => changePieces(history, (pieces) => pieces.pop()),
+  'delay-cut': (history) => tellOf(history, 'late', complete('late', { startedAt: START + 400 })),
+  'group-overlaps': (history) =>
+    tellOf(history, 'group-2', complete('group-2', { startedAt: START + 105 })),
+  'foreign-read': (history) =>
+    rewrite(findCall(history, ({ user }) => user === 'guest').answer ?? undefined, { status: 200 }),
+  'webhook-missing'(history) {
+    history.events = history.events.filter(({ kind }) => kind !== 'posted');
+  },
+  'webhook-repeats': (history) => rewrite(findPosted(history)[1], { delivery: 'd2' }),
+};
+
+describe('the checker', () => {
+  it('accepts an honest history', () => {
+    expect(check(writeHonest())).toEqual([]);
+  });
+
+  it.each(Object.entries(LIES))('finds a lie by the rule %s', (rule, tell) => {
+    const history = writeHonest();
+    tell(history);
+    const found = new Set(check(history).map((violation) => violation.rule));
+    expect([...found]).toEqual([rule]);
+  });
+});

@@ -1,0 +1,426 @@
+// What the platform promises, as rules over a history. Each rule yields the events that contradict each other.
+import { isDeepStrictEqual } from 'node:util';
+import { isTerminal } from '../../src/wire/job/job.ts';
+import {
+  collectFacts,
+  type Facts,
+  isDone,
+  type JobFacts,
+  lastEffect,
+  madeChunk,
+  madeOutput,
+  mayBeDone,
+  type Reading,
+  streamOf,
+} from './facts.ts';
+import type { Call, History, HistoryEvent } from './history.ts';
+import { judgeStream, type StreamRule } from './stream-rules.ts';
+
+export interface Finding {
+  says: string;
+  events: readonly HistoryEvent[];
+}
+
+export type RuleName = keyof typeof RULES;
+
+export interface Violation extends Finding {
+  rule: RuleName;
+}
+
+/** Handlers and clients read one clock; a whole ms is rounded down. */
+const CLOCK_MS = 2;
+
+export function check(history: History): Violation[] {
+  const facts = collectFacts(history);
+  const names = Object.keys(RULES).filter((name): name is RuleName => name in RULES);
+  return names.flatMap((rule) => [...RULES[rule](facts)].map((finding) => ({ ...finding, rule })));
+}
+
+const RULES = {
+  /** An acknowledged job is found until its `ttl` is over. */
+  forgotten: eachJob(function* (job) {
+    const { ttl = Number.POSITIVE_INFINITY, delay = 0 } = job.body.policy ?? {};
+    const lost = job.calls.find(
+      ({ answer, answeredAt, sentAt }) =>
+        answer?.status === 404 &&
+        sentAt > job.knownBy.answeredAt &&
+        answeredAt < job.sentAt + delay + ttl,
+    );
+    if (lost) yield { says: `${job.id} is not found`, events: [job.knownBy, lost] };
+  }),
+
+  /** A list has every job that was acknowledged before. */
+  'list-lacks-job': function* (facts) {
+    for (const call of facts.calls.filter(({ request }) => request.do === 'list')) {
+      if (!isDone(call)) continue;
+      for (const job of facts.jobs.values()) {
+        const isOf = job.endpoint === call.request.endpoint && !job.body.policy?.ttl;
+        if (!isOf || job.knownBy.answeredAt > call.sentAt) continue;
+        if (job.readings.some(({ event }) => event === call)) continue;
+        yield { says: `${job.id} is not in the list`, events: [job.knownBy, call] };
+      }
+    }
+  },
+
+  /** In the end every job is in a terminal state, or its `ttl` is over. */
+  'not-terminal': eachJob(function* (job, { settledAt }) {
+    const isRead = ({ request, sentAt }: Call) => request.do === 'status' && sentAt > settledAt;
+    const reads = job.calls.filter((call) => isRead(call) && call.answer !== null);
+    const last = job.readings.findLast(({ event }) => event.kind === 'call' && isRead(event));
+    const isGone = job.body.policy?.ttl !== undefined && reads.at(-1)?.answer?.status === 404;
+    if (isGone || (last && isTerminal(last.status))) return;
+    yield {
+      says: `${job.id} is ${last?.status ?? 'unread'} at the end`,
+      events: [job.knownBy, ...reads.slice(-1)],
+    };
+  }),
+
+  /** A terminal state is the last one, unless the client retries the job. */
+  'terminal-reopens': eachJob(function* (job) {
+    for (const [before, after] of pairsInOrder(job)) {
+      if (isTerminal(after.status)) continue;
+      yield {
+        says: `${job.id} is ${after.status} after ${before.status}`,
+        events: [before.event, after.event],
+      };
+    }
+  }),
+
+  /** A terminal state does not change: neither status nor output nor error. */
+  'terminal-changes': eachJob(function* (job) {
+    for (const [before, after] of pairsInOrder(job)) {
+      if (!isTerminal(after.status) || isSame(before, after)) continue;
+      yield {
+        says: `${job.id} ended twice: ${before.status}, then ${after.status}`,
+        events: [before.event, after.event],
+      };
+    }
+  }),
+
+  /** Routes, and webhooks, agree on the outcome. */
+  'outcomes-disagree': eachJob(function* (job) {
+    const terminal = findReads(job).filter(({ status }) => isTerminal(status));
+    const isRetried = job.calls.some((call) => call.request.do === 'retry' && mayBeDone(call));
+    for (const [index, one] of terminal.entries()) {
+      for (const other of terminal.slice(index + 1)) {
+        if (isSame(one, other) || (areInOrder(one, other) && other.by !== 'webhook')) continue;
+        const isOneRun = one.attempt === other.attempt && one.status === other.status;
+        if (isRetried && !isOneRun) continue;
+        const says = `${job.id} is ${one.status} by ${one.by}, ${other.status} by ${other.by}`;
+        yield { says, events: [one.event, other.event] };
+      }
+    }
+  }),
+
+  /** A later read never tells of an earlier attempt. */
+  'attempt-goes-back': eachJob(function* (job) {
+    for (const after of job.readings) {
+      const before = job.readings.find(
+        ({ attempt = 0, to }) => to < after.from && attempt > (after.attempt ?? attempt),
+      );
+      if (!before) continue;
+      const says = `${job.id}: attempt ${before.attempt}, then ${after.attempt}`;
+      yield { says, events: [before.event, after.event] };
+    }
+  }),
+
+  /** One attempt runs once: all of its chunks and its output are of one run of the handler. */
+  'attempt-runs-twice': eachJob(function* (job) {
+    const runs = new Map<number, { run: string; event: HistoryEvent }>();
+    for (const { attempt, event, run } of findMade(job)) {
+      const first = runs.get(attempt) ?? { run, event };
+      runs.set(attempt, first);
+      if (first.run === run) continue;
+      const says = `attempt ${attempt} of ${job.id} has run twice`;
+      yield { says, events: [first.event, event] };
+    }
+  }),
+
+  /** Chunks and outputs are those of the job, and webhooks go to its receiver. */
+  'not-its-own': eachJob(function* (job) {
+    const { tag } = job.body.input;
+    for (const seen of findMade(job)) {
+      if (seen.tag === tag) continue;
+      yield { says: `${job.id} (${tag}) has output of ${seen.tag}`, events: [seen.event] };
+    }
+    for (const event of job.posted) {
+      if (event.tag === tag) continue;
+      yield { says: `the webhook of ${job.id} (${tag}) went to ${event.tag}`, events: [event] };
+    }
+    for (const { event, result, status } of job.readings) {
+      if (status !== 'COMPLETED' || !result || madeOutput.safeParse(result.output).success)
+        continue;
+      yield { says: `${job.id} is COMPLETED without its output`, events: [event] };
+    }
+  }),
+
+  /** A job is cancelled, fails or times out only if somebody or its handler wanted that. */
+  'outcome-without-cause': eachJob(function* (job, { calls }) {
+    const { endpoint, readings } = job;
+    const { input, policy } = job.body;
+    const isCause = ({ request }: Call) =>
+      (request.do === 'cancel' && request.job === job.id) ||
+      (request.do === 'purge' && request.endpoint === endpoint);
+    const ends = calls.filter(
+      (call) => isCause(call) && mayBeDone(call) && lastEffect(call) > job.sentAt,
+    );
+    for (const { event, status, to } of readings) {
+      const hasCause = {
+        ...{ IN_QUEUE: true, IN_PROGRESS: true, COMPLETED: true },
+        CANCELLED: ends.some(({ sentAt }) => sentAt < to),
+        FAILED: input.failUntil !== undefined,
+        TIMED_OUT: policy?.executionTimeout !== undefined,
+      };
+      if (hasCause[status]) continue;
+      yield { says: `${job.id} is ${status} without a cause`, events: [job.knownBy, event] };
+      return;
+    }
+  }),
+
+  /** A job whose cancel was answered with 200 is CANCELLED. */
+  'cancel-lost': eachJob(function* (job) {
+    const cancel = job.calls.find((call) => call.request.do === 'cancel' && isDone(call));
+    const after = job.readings.find(
+      ({ by, from, status }) =>
+        by !== 'cancel' && cancel && from > cancel.answeredAt && status !== 'CANCELLED',
+    );
+    if (!cancel || !after) return;
+    yield {
+      says: `${job.id} is ${after.status} after its cancel`,
+      events: [cancel, after.event],
+    };
+  }),
+
+  /** A retry that was answered with 200 runs the job again. */
+  'retry-lost': eachJob(function* (job) {
+    for (const retry of job.calls) {
+      if (retry.request.do !== 'retry' || !isDone(retry)) continue;
+      const before = job.readings.findLast(
+        ({ to, status }) => to < retry.sentAt && isTerminal(status),
+      );
+      const after = job.readings.find(
+        ({ attempt = Number.POSITIVE_INFINITY, by, from, status }) =>
+          from > retry.answeredAt &&
+          by !== 'retry' &&
+          isTerminal(status) &&
+          status !== 'CANCELLED' &&
+          attempt <= (before?.attempt ?? 0),
+      );
+      if (!before || !after) continue;
+      const says = `${job.id} has not run again after its retry`;
+      yield { says, events: [before.event, retry, after.event] };
+    }
+  }),
+
+  /** A purge cancels the jobs that wait when it begins. */
+  'purge-lost': eachJob(function* (job, { calls }) {
+    const { delay = 0 } = job.body.policy ?? {};
+    for (const purge of calls) {
+      const { answeredAt, request, sentAt } = purge;
+      const isOf = request.do === 'purge' && request.endpoint === job.endpoint && isDone(purge);
+      if (!isOf || job.knownBy.answeredAt > sentAt) continue;
+      const hasWaited = answeredAt < job.sentAt + delay;
+      const after = job.readings.find(
+        ({ attempt, by, from, status }) =>
+          from > answeredAt &&
+          by !== 'jobs' &&
+          (hasWaited ? status !== 'CANCELLED' : status === 'IN_QUEUE' && attempt === 0),
+      );
+      if (!after) continue;
+      const says = `${job.id} is ${after.status} after the purge`;
+      yield { says, events: [job.knownBy, purge, after.event] };
+    }
+  }),
+
+  /** An idempotency key has one job. */
+  'key-has-two-jobs': (facts) => findExtraJobs(facts, true),
+
+  /** A submission without a key makes one job at most. */
+  'submission-makes-two-jobs': (facts) => findExtraJobs(facts, false),
+
+  /** A key is refused with another body, and accepted with the same. */
+  'key-body': function* ({ sent }) {
+    const keyed = sent.filter(({ body }) => body.idempotencyKey !== undefined);
+    const byKey = Map.groupBy(keyed, ({ call: { request }, body }) =>
+      JSON.stringify([request.endpoint, body.idempotencyKey]),
+    );
+    for (const each of byKey.values()) {
+      const [accepted] = each.filter(({ id }) => id !== undefined);
+      for (const other of each) {
+        if (!accepted || other.call.request.do === 'jobs') continue;
+        const isEqual = isDeepStrictEqual(other.body, accepted.body);
+        const { status } = other.call.answer ?? {};
+        if (isEqual ? status !== 409 : other.id === undefined) continue;
+        const says = `${isEqual ? 'the same' : 'another'} body with one key: ${status}`;
+        yield { says, events: [accepted.call, other.call] };
+      }
+    }
+  },
+
+  'stream-gap': streamRule('gap'),
+  'stream-repeats': streamRule('repeats'),
+  'stream-order': streamRule('order'),
+  'stream-resumes-elsewhere': streamRule('resumes-elsewhere'),
+  'stream-incomplete': streamRule('incomplete'),
+
+  /** A delayed job does not start before its time. */
+  'delay-cut': eachJob(function* (job) {
+    const { delay } = job.body.policy ?? {};
+    if (delay === undefined) return;
+    const due = job.sentAt + delay;
+    const early =
+      findMade(job).find(({ startedAt }) => startedAt + CLOCK_MS < due) ??
+      job.readings.find(
+        ({ status, to }) => to < due && !['IN_QUEUE', 'CANCELLED'].includes(status),
+      );
+    if (!early) return;
+    const says = `${job.id} has started before its delay of ${delay} ms`;
+    yield { says, events: [job.knownBy, early.event] };
+  }),
+
+  /** Groups stay within their limit, unless a fault may have cost a lease. */
+  'group-overlaps': function* ({ faults, history, jobs }) {
+    const limited = [...jobs.values()].flatMap((job) => {
+      const output = findMade(job).find((made) => made.endedAt !== undefined);
+      const { group } = job.body.policy ?? {};
+      const limit = history.endpoints[job.endpoint]?.groupConcurrency;
+      if (!output?.endedAt || group === undefined || limit !== 1) return [];
+      return [{ ...output, endedAt: output.endedAt, place: `${job.endpoint} ${group}` }];
+    });
+    const isCalm = ({ endedAt, startedAt }: { startedAt: number; endedAt: number }) =>
+      faults.every(({ from, to }) => endedAt < from || startedAt > to + history.leaseMs);
+    const calm = limited.filter(isCalm).sort((a, b) => a.startedAt - b.startedAt);
+    for (const run of Map.groupBy(calm, ({ place }) => place).values()) {
+      for (const [index, one] of run.entries()) {
+        const next = run[index + 1];
+        if (!next || next.startedAt >= one.endedAt) continue;
+        const says = `${one.tag} and ${next.tag} of one group ran at once`;
+        yield { says, events: [one.event, next.event] };
+      }
+    }
+  },
+
+  /** Other users get 404, as if there were nothing. */
+  'foreign-read': function* ({ calls, history }) {
+    for (const call of calls) {
+      const { answer, request, user } = call;
+      if (history.endpoints[request.endpoint]?.user === user || answer === null) continue;
+      if (answer.status === 404 || answer.status === 429 || answer.status >= 500) continue;
+      yield { says: `${user} gets ${answer.status} at another user's endpoint`, events: [call] };
+    }
+  },
+
+  /** Each outcome is posted. */
+  'webhook-missing': eachJob(function* (job) {
+    if (job.body.webhook === undefined) return;
+    const posted = job.readings.filter(({ by }) => by === 'webhook');
+    const missing = job.readings.find(
+      (one) => isTerminal(one.status) && !posted.some((other) => isSameEnd(one, other)),
+    );
+    if (!missing) return;
+    const says = `no webhook for ${job.id}, which is ${missing.status}`;
+    yield { says, events: [missing.event, ...job.posted] };
+  }),
+
+  /** Each outcome has one delivery, whose body is always the same. */
+  'webhook-repeats': eachJob(function* (job) {
+    const posted = job.readings.flatMap((reading) =>
+      reading.event.kind === 'posted' ? [{ reading, event: reading.event }] : [],
+    );
+    for (const [index, { event: one, reading }] of posted.entries()) {
+      for (const { event: other, reading: later } of posted.slice(index + 1)) {
+        const isOneDelivery = one.delivery === other.delivery;
+        if (isOneDelivery ? one.body === other.body : !isSameEnd(reading, later)) continue;
+        const says = isOneDelivery
+          ? `${one.delivery} of ${job.id} has two bodies`
+          : `${job.id} has two deliveries of one outcome`;
+        yield { says, events: [one, other] };
+      }
+    }
+  }),
+} satisfies Record<string, (facts: Facts) => Iterable<Finding>>;
+
+function eachJob(judge: (job: JobFacts, facts: Facts) => Iterable<Finding>) {
+  return function* (facts: Facts): Generator<Finding> {
+    for (const job of facts.jobs.values()) yield* judge(job, facts);
+  };
+}
+
+function streamRule(rule: StreamRule) {
+  return eachJob(function* (job) {
+    for (const finding of judgeStream(job)) if (finding.rule === rule) yield finding;
+  });
+}
+
+/** What others than the rules of cancel and retry judge. */
+function findReads({ readings }: JobFacts): Reading[] {
+  return readings.filter(({ by }) => by !== 'cancel' && by !== 'retry');
+}
+
+/** The second was asked for after the first was answered. A webhook may be late. */
+function areInOrder(before: Reading, after: Reading): boolean {
+  return before.by !== 'webhook' && before.to < after.from;
+}
+
+/** Each read with the last terminal one before it, unless a retry may have run the job again between them. */
+function* pairsInOrder(job: JobFacts): Generator<[before: Reading, after: Reading]> {
+  const reads = findReads(job);
+  const retries = job.calls.filter((call) => call.request.do === 'retry' && mayBeDone(call));
+  for (const after of reads) {
+    const before = reads.findLast((one) => isTerminal(one.status) && areInOrder(one, after));
+    if (!before) continue;
+    const isRetried =
+      (before.status === 'FAILED' || before.status === 'TIMED_OUT') &&
+      retries.some((call) => call.sentAt < after.to && lastEffect(call) > before.from);
+    if (!isRetried) yield [before, after];
+  }
+}
+
+/** As far as both readings tell. */
+function isSame(one: Reading, other: Reading): boolean {
+  if (!isSameEnd(one, other)) return false;
+  return !one.result || !other.result || isDeepStrictEqual(one.result, other.result);
+}
+
+/** A job may end in several runs; in each, an attempt ends once. */
+function isSameEnd(one: Reading, other: Reading): boolean {
+  const isSameAttempt = (one.attempt ?? other.attempt) === (other.attempt ?? one.attempt);
+  return one.status === other.status && isSameAttempt;
+}
+
+interface Made {
+  tag: string;
+  attempt: number;
+  run: string;
+  startedAt: number;
+  endedAt?: number;
+  event: HistoryEvent;
+}
+
+/** All that the job's handler has written and a client has read. */
+function findMade(job: JobFacts): Made[] {
+  const chunks = job.calls
+    .filter((call) => call.request.do === 'stream' && isDone(call))
+    .flatMap((event) =>
+      streamOf(event).pieces.flatMap((piece): Made[] => {
+        const chunk = 'at' in piece ? madeChunk.safeParse(piece.output).data : undefined;
+        return chunk ? [{ ...chunk, event }] : [];
+      }),
+    );
+  const outputs = job.readings.flatMap(({ event, result }): Made[] => {
+    const output = madeOutput.safeParse(result?.output).data;
+    return output ? [{ ...output, event }] : [];
+  });
+  return [...chunks, ...outputs];
+}
+
+function* findExtraJobs({ jobs, sent }: Facts, isKeyed: boolean): Generator<Finding> {
+  const byTag = Map.groupBy(jobs.values(), ({ body }) => body.input.tag);
+  for (const [tag, made] of byTag) {
+    const asked = sent.filter(({ body, call }) => body.input.tag === tag && mayBeDone(call));
+    const hasKey = made.every(({ body }) => body.idempotencyKey !== undefined);
+    if (hasKey !== isKeyed || made.length <= (hasKey ? 1 : asked.length)) continue;
+    const says = `${made.length} jobs of ${tag}: ${made.map(({ id }) => id).join(', ')}`;
+    yield { says, events: made.map(({ knownBy }) => knownBy) };
+  }
+}
