@@ -68,6 +68,7 @@ const CORE_E2E = [
   'test/e2e/api/*.test.ts',
   'test/e2e/cli/{run,worker}.test.ts',
   'test/e2e/kills.test.ts',
+  'test/histories/{lies,platform}.test.ts',
 ];
 
 /** Unit tests that kill threads or change built-ins: each needs a process of its own. */

@@ -50,30 +50,18 @@ const RULES = {
   }),
 
   /** A list has every job that was acknowledged before. */
-  'list-lacks-job': function* (facts) {
-    for (const call of facts.calls.filter(({ request }) => request.do === 'list')) {
-      if (!isDone(call)) continue;
-      for (const job of facts.jobs.values()) {
-        const isOf = job.endpoint === call.request.endpoint && !job.body.policy?.ttl;
+  'list-lacks-job': function* ({ calls, history, jobs }) {
+    for (const call of calls.filter(({ request }) => request.do === 'list')) {
+      const { endpoint } = call.request;
+      if (!isDone(call) || history.endpoints[endpoint]?.user !== call.user) continue;
+      for (const job of jobs.values()) {
+        const isOf = job.endpoint === endpoint && !job.body.policy?.ttl;
         if (!isOf || job.knownBy.answeredAt > call.sentAt) continue;
         if (job.readings.some(({ event }) => event === call)) continue;
         yield { says: `${job.id} is not in the list`, events: [job.knownBy, call] };
       }
     }
   },
-
-  /** In the end every job is in a terminal state, or its `ttl` is over. */
-  'not-terminal': eachJob(function* (job, { settledAt }) {
-    const isRead = ({ request, sentAt }: Call) => request.do === 'status' && sentAt > settledAt;
-    const reads = job.calls.filter((call) => isRead(call) && call.answer !== null);
-    const last = job.readings.findLast(({ event }) => event.kind === 'call' && isRead(event));
-    const isGone = job.body.policy?.ttl !== undefined && reads.at(-1)?.answer?.status === 404;
-    if (isGone || (last && isTerminal(last.status))) return;
-    yield {
-      says: `${job.id} is ${last?.status ?? 'unread'} at the end`,
-      events: [job.knownBy, ...reads.slice(-1)],
-    };
-  }),
 
   /** A terminal state is the last one, unless the client retries the job. */
   'terminal-reopens': eachJob(function* (job) {
@@ -337,6 +325,19 @@ const RULES = {
         yield { says, events: [one, other] };
       }
     }
+  }),
+
+  /** In the end every job is in a terminal state, or its `ttl` is over. */
+  'not-terminal': eachJob(function* (job, { settledAt }) {
+    const isRead = ({ request, sentAt }: Call) => request.do === 'status' && sentAt > settledAt;
+    const reads = job.calls.filter((call) => isRead(call) && call.answer !== null);
+    const last = job.readings.findLast(({ event }) => event.kind === 'call' && isRead(event));
+    const isGone = job.body.policy?.ttl !== undefined && reads.at(-1)?.answer?.status === 404;
+    if (isGone || (last && isTerminal(last.status))) return;
+    yield {
+      says: `${job.id} is ${last?.status ?? 'unread'} at the end`,
+      events: [job.knownBy, ...reads.slice(-1)],
+    };
   }),
 } satisfies Record<string, (facts: Facts) => Iterable<Finding>>;
 

@@ -1,0 +1,236 @@
+// The lies that the checker has to find, each with the story in which it is told and the rule that it breaks.
+import type { Answered, Lie } from './liar.ts';
+import type { RuleName } from './rules.ts';
+import type { StoryName } from './stories.ts';
+
+/** What the lie is: title, story, and one of a new liar. */
+type ToldLie = [title: string, story: StoryName, tell: () => Lie];
+
+type Json = Record<string, unknown>;
+
+const CANCEL = /\/cancel\//;
+const LIST = /\/jobs\?/;
+const PURGE = /\/purge-queue$/;
+const RETRY = /\/retry\//;
+const RUN = /\/run$/;
+const STATUS = /\/status\//;
+const STREAM = /\/stream\//;
+const WEBHOOK = /^\/webhooks/;
+
+export const LIES: Record<RuleName, ToldLie> = {
+  forgotten: [
+    'acknowledges a job that it does not pass on',
+    'plain',
+    () => on(RUN, async () => json({ id: crypto.randomUUID(), status: 'IN_QUEUE' })),
+  ],
+  'list-lacks-job': [
+    'leaves a job out of lists',
+    'plain',
+    () => {
+      let hidden: unknown;
+      const note = rewrite(RUN, (answer) => {
+        hidden = answer['id'];
+        return answer;
+      });
+      const hide = rewrite(LIST, ({ jobs }) => ({
+        jobs: asArray(jobs).filter(({ id }) => id !== hidden),
+      }));
+      return (asked, forward) => note(asked, () => hide(asked, forward));
+    },
+  ],
+  'terminal-reopens': [
+    'shows an ended job as running, once',
+    'plain',
+    () => rewriteSecondEnd((record) => ({ id: record['id'], status: 'IN_PROGRESS', attempt: 1 })),
+  ],
+  'terminal-changes': [
+    'shows a completed job as failed, once',
+    'plain',
+    () => rewriteSecondEnd((record) => ({ ...record, status: 'FAILED' })),
+  ],
+  'outcomes-disagree': [
+    'changes a webhook',
+    'cancel',
+    () =>
+      on(WEBHOOK, ({ body }, forward) => {
+        return forward({ body: body.replace('CANCELLED', 'TIMED_OUT') });
+      }),
+  ],
+  'attempt-goes-back': [
+    'shows a later attempt than there is',
+    'retry',
+    () => rewrite(STATUS, (job) => (job['status'] === 'FAILED' ? { ...job, attempt: 9 } : job)),
+  ],
+  'attempt-runs-twice': [
+    'mixes chunks of two runs',
+    'events',
+    () => rewriteChunks((chunks) => chunks.map((text) => text.replace(/"run":"./, '"run":"x'))),
+  ],
+  'not-its-own': [
+    'gives a job the ID of another one',
+    'batch',
+    () => rewrite(/\/jobs$/, ({ jobs }) => ({ jobs: asArray(jobs).toReversed() })),
+  ],
+  'outcome-without-cause': [
+    'cancels a job that nobody cancels',
+    'delay',
+    () =>
+      on(RUN, async ({ path }, forward) => {
+        const answer = await forward();
+        const { id } = JSON.parse(answer.body);
+        await forward({ path: path.replace(RUN, `/cancel/${id}`), body: '' });
+        return answer;
+      }),
+  ],
+  'cancel-lost': ['forgets a cancel', 'cancel', () => answerSoftly(CANCEL, 'CANCELLED')],
+  'retry-lost': ['forgets a retry', 'retry', () => answerSoftly(RETRY, 'IN_QUEUE')],
+  'purge-lost': [
+    'forgets a purge',
+    'purge',
+    () => on(PURGE, async () => json({ removed: 3, status: 'completed' })),
+  ],
+  'key-has-two-jobs': [
+    'submits a job with two keys',
+    'keyed',
+    () =>
+      on(RUN, async ({ body }, forward) => {
+        const { idempotencyKey, ...rest } = JSON.parse(body);
+        const other = { ...rest, idempotencyKey: `${idempotencyKey}-2` };
+        await forward({ body: JSON.stringify(other) });
+        return forward();
+      }),
+  ],
+  'submission-makes-two-jobs': [
+    'submits a job twice',
+    'plain',
+    () =>
+      on(RUN, async (_asked, forward) => {
+        await forward();
+        return forward();
+      }),
+  ],
+  'key-body': [
+    'accepts another body with the same key',
+    'keyed',
+    () =>
+      on(RUN, async ({ body }, forward) => {
+        const answer = await forward();
+        const { idempotencyKey, ...rest } = JSON.parse(body);
+        return answer.status === 409 ? forward({ body: JSON.stringify(rest) }) : answer;
+      }),
+  ],
+  'stream-gap': [
+    'drops a chunk',
+    'events',
+    () => rewriteChunks(([first = '', _second, ...rest]) => [first, ...rest]),
+  ],
+  'stream-repeats': [
+    'repeats a chunk',
+    'events',
+    () => rewriteChunks(([first = '', ...rest]) => [first, first, ...rest]),
+  ],
+  'stream-order': [
+    'swaps two chunks',
+    'events',
+    () => rewriteChunks(([first = '', second = '', ...rest]) => [second, first, ...rest]),
+  ],
+  'stream-resumes-elsewhere': [
+    'resumes a stream at its start',
+    'events',
+    () =>
+      on(STREAM, ({ headers }, forward) => {
+        return forward({ headers: { ...headers, 'last-event-id': '0' } });
+      }),
+  ],
+  'stream-incomplete': [
+    'loses the last chunk',
+    'events',
+    () => rewriteChunks((chunks) => chunks.slice(0, -1)),
+  ],
+  'delay-cut': ['starts a delayed job at once', 'delay', () => dropPolicy()],
+  'group-overlaps': ['takes jobs out of their group', 'group', () => dropPolicy()],
+  'foreign-read': [
+    'shows the jobs of another user',
+    'foreign',
+    () => {
+      let authorization = '';
+      return ({ headers, method }, forward) => {
+        authorization ||= headers['authorization'] ?? '';
+        return forward(method === 'GET' ? { headers: { ...headers, authorization } } : {});
+      };
+    },
+  ],
+  'webhook-missing': ['loses a webhook', 'retry', () => on(WEBHOOK, async () => json({}))],
+  'webhook-repeats': [
+    'sends a webhook with two IDs',
+    'retry',
+    () =>
+      on(WEBHOOK, async ({ headers }, forward) => {
+        await forward();
+        return forward({ headers: { ...headers, 'webhook-id': 'another' } });
+      }),
+  ],
+  'not-terminal': [
+    'never shows the end of a job',
+    'plain',
+    () => {
+      const hide = (record: Json) => ({ id: record['id'], status: 'IN_PROGRESS', attempt: 1 });
+      const inLists = rewrite(LIST, ({ jobs }) => ({ jobs: asArray(jobs).map(hide) }));
+      const inStatus = rewrite(STATUS, hide);
+      return (asked, forward) => inLists(asked, () => inStatus(asked, forward));
+    },
+  ],
+};
+
+/** Answers requests to this path by the lie, and passes on all others. */
+function on(path: RegExp, lie: Lie): Lie {
+  return (asked, forward) => (path.test(asked.path) ? lie(asked, forward) : forward());
+}
+
+function json(body: unknown): Answered {
+  const headers = { 'content-type': 'application/json' };
+  return { status: 200, headers, body: JSON.stringify(body) };
+}
+
+/** Changes the JSON of answers 200. */
+function rewrite(path: RegExp, change: (body: Json) => Json): Lie {
+  return on(path, async (_asked, forward) => {
+    const answer = await forward();
+    return answer.status === 200 ? json(change(JSON.parse(answer.body))) : answer;
+  });
+}
+
+function rewriteSecondEnd(change: (record: Json) => Json): Lie {
+  let ends = 0;
+  return rewrite(STATUS, (record) => {
+    return /^IN_/.test(String(record['status'])) || ++ends !== 2 ? record : change(record);
+  });
+}
+
+/** Changes the chunks of an event stream, each with its position; leaves the other events at their end. */
+function rewriteChunks(change: (chunks: string[]) => string[]): Lie {
+  return on(STREAM, async (_asked, forward) => {
+    const answer = await forward();
+    if (!answer.headers['content-type']?.startsWith('text/event-stream')) return answer;
+    const events = answer.body.split(/(?<=\n\n)/);
+    const chunks = events.filter((text) => text.startsWith('id:'));
+    const others = events.filter((text) => !text.startsWith('id:'));
+    return { ...answer, body: [...change(chunks), ...others].join('') };
+  });
+}
+
+/** Answers without passing the request on. */
+function answerSoftly(path: RegExp, status: string): Lie {
+  return on(path, async (asked) => json({ id: asked.path.split('/').at(-1), status }));
+}
+
+function dropPolicy(): Lie {
+  return on(RUN, ({ body }, forward) => {
+    const { policy: _policy, ...rest } = JSON.parse(body);
+    return forward({ body: JSON.stringify(rest) });
+  });
+}
+
+function asArray(value: unknown): Json[] {
+  return Array.isArray(value) ? value : [];
+}

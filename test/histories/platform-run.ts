@@ -1,0 +1,82 @@
+// Records a history of one platform on SQLite, whose process, workers and connections fail.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Fault, TcpProxy, type Weather } from '../support/network/tcp-proxy.ts';
+import { PlatformProcess } from '../support/processes.ts';
+import { createRandom } from '../support/random.ts';
+import type { History } from './history.ts';
+import { type Recording, record } from './run.ts';
+import { addUsers, OWN_ENDPOINTS, PLATFORM_ARGS, RecordedWorker } from './stand.ts';
+
+export type Load = Pick<
+  Recording,
+  'seed' | 'clients' | 'loadMs' | 'settleMs' | 'stories' | 'calmMs'
+>;
+
+/** Of the exchanges of clients and workers. */
+const FAULT_SHARE = 0.04;
+const LONGEST_PAUSE_MS = 3_000;
+
+export async function recordPlatform(load: Load): Promise<History> {
+  await using ends = new AsyncDisposableStack();
+  const random = createRandom(load.seed + 1);
+  const platform = await PlatformProcess.start({ endpoints: OWN_ENDPOINTS, args: PLATFORM_ARGS });
+  ends.defer(() => platform.close());
+  const startProxy = async () => {
+    const proxy = await TcpProxy.start(platform.url);
+    ends.defer(() => proxy.close());
+    return proxy;
+  };
+  const [forClients, forWorkers] = [await startProxy(), await startProxy()];
+  const users = await addUsers(platform);
+  const [owner, guest] = users;
+  const workers = [owner, owner, guest].map((user, index) => {
+    const place = { id: `w${index}`, folder: platform.folder };
+    return ends.use(new RecordedWorker(forWorkers.url, user, place));
+  });
+  const chooseWorker = () => workers[Math.floor(random() * workers.length)];
+  const restart = async (signal: NodeJS.Signals) => {
+    await platform.process.end(signal);
+    await platform.restart();
+  };
+  for (const proxy of [forClients, forWorkers]) proxy.weather = createWeather(random);
+  return await record({
+    ...load,
+    ...{ users, urls: () => [forClients.url], requestLimitMs: 8_000 },
+    faults: [
+      {
+        'platform killed': () => restart('SIGKILL'),
+        'platform stopped': () => restart('SIGTERM'),
+        async 'platform paused'() {
+          const { child } = platform.process;
+          child.kill('SIGSTOP');
+          await sleep(random() * LONGEST_PAUSE_MS);
+          child.kill('SIGCONT');
+        },
+      },
+      {
+        'worker killed': async () => chooseWorker()?.kill(),
+        'worker paused': async () => chooseWorker()?.pause(random() * LONGEST_PAUSE_MS),
+      },
+    ],
+    async heal() {
+      for (const proxy of [forClients, forWorkers]) proxy.weather = undefined;
+      await restart('SIGKILL');
+    },
+  });
+}
+
+function createWeather(random: () => number): Weather {
+  return () => {
+    if (random() >= FAULT_SHARE) return undefined;
+    const direction = random() < 0.5 ? 'request' : 'answer';
+    const afterBytes = Math.floor(random() * 600);
+    const faults: Fault[] = [
+      { kind: 'cut', direction, afterBytes },
+      { kind: 'truncated', afterBytes },
+      { kind: 'answer-lost' },
+      { kind: 'held', direction, behind: 1 + Math.floor(random() * 20), maxMs: 700 },
+      { kind: 'slow', bytesPerSecond: 2_000 },
+    ];
+    return faults[Math.floor(random() * faults.length)];
+  };
+}

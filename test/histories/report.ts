@@ -1,0 +1,36 @@
+// Says what a history breaks: the rule, the events that contradict each other, and the seed.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { History, HistoryEvent } from './history.ts';
+import { check } from './rules.ts';
+
+/** Git ignores it. */
+const FOLDER = join(import.meta.dirname, '../../node_modules/.cache/histories');
+
+/** Prints a summary, and the file with the whole history if it breaks a rule. @returns a text for each violation */
+export function describeViolations(history: History): string[] {
+  const { events, name, seed } = history;
+  const violations = check(history);
+  const counts = Object.entries(Object.groupBy(events, nameEvent)).map(
+    ([kind, each]) => `${each?.length} ${kind}`,
+  );
+  console.log(`history: SEED=${seed}, ${counts.sort().join(', ')}`);
+  if (violations.length > 0) {
+    mkdirSync(FOLDER, { recursive: true });
+    const file = join(FOLDER, `${name}.ndjson`);
+    writeFileSync(file, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+    console.log(`the whole history, an event a line: ${file}`);
+  }
+  return violations.map(({ events: contradicting, rule, says }) =>
+    [
+      `${rule}: ${says} (SEED=${seed})`,
+      ...contradicting.map((event) => JSON.stringify(event)),
+    ].join('\n  '),
+  );
+}
+
+function nameEvent(event: HistoryEvent): string {
+  if (event.kind === 'fault') return event.name;
+  if (event.kind !== 'call') return event.kind;
+  return `${event.request.do} ${event.answer?.status ?? 'unanswered'}`;
+}

@@ -1,0 +1,193 @@
+// Records a history: clients play stories while faults strike; then everything heals, the jobs end, and clients read all
+// of them once more.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import { createRandom } from '../support/random.ts';
+import { RecordingClient } from './client.ts';
+import { collectFacts } from './facts.ts';
+import { type History, Recorder } from './history.ts';
+import { check } from './rules.ts';
+import { describeEndpoints, LEASE_MS, receiveWebhooks, type User } from './stand.ts';
+import { type Scene, STORIES, type StoryName } from './stories.ts';
+
+type FaultGroup = Readonly<Record<string, () => Promise<void>>>;
+
+export interface Recording {
+  seed: number;
+  /** Every third client is the second one's, the others are the first one's. */
+  users: readonly User[];
+  /** One of them gets the next call: platforms, or proxies before them. */
+  urls: () => readonly string[];
+  clients: number;
+  /** Clients begin stories as long, ms. */
+  loadMs: number;
+  /** Default: all but `ttl`, which takes long. */
+  stories?: readonly StoryName[];
+  /** Each client plays each story once, in this order. Default: random ones, until the load is over. */
+  isOneRound?: boolean;
+  /** Those of a group strike one after the other during the load, in random order. */
+  faults?: readonly FaultGroup[];
+  /** Longest time between two faults of a group, ms. Default 1,000. */
+  calmMs?: number;
+  /** Ends all faults, and leaves nothing running that was running before. */
+  heal?: () => Promise<void>;
+  /** Where the platform sends webhooks, given the URL of the receiver. Default: there. */
+  passWebhooks?: (url: string) => string;
+  requestLimitMs: number;
+  /** Jobs that live longer after the load break a rule, ms. */
+  settleMs: number;
+}
+
+const POLL_MS = 50;
+const QUICK = Object.keys(STORIES).filter((name): name is StoryName => name !== 'ttl');
+const listed = z.object({ jobs: z.array(z.looseObject({ id: z.string(), status: z.string() })) });
+
+export async function record(recording: Recording): Promise<History> {
+  const { seed, users } = recording;
+  const endpoints = describeEndpoints(users);
+  const name = `h${seed}`;
+  const recorder = new Recorder({ seed, name, endpoints, leaseMs: LEASE_MS });
+  const receiver = await receiveWebhooks(recorder);
+  try {
+    const run = new Run(recording, recorder, receiver.url);
+    await run.load();
+    await recording.heal?.();
+    await run.settle();
+    return recorder.history;
+  } finally {
+    receiver.closeAllConnections();
+    receiver.close();
+  }
+}
+
+interface Place {
+  endpoint: string;
+  client: RecordingClient;
+}
+
+class Run {
+  readonly #recording: Recording;
+  readonly #recorder: Recorder;
+  readonly #webhookUrl: string;
+  readonly #random: () => number;
+  readonly #startedAt = Date.now();
+  #isOpen = true;
+  #tags = 0;
+
+  constructor(recording: Recording, recorder: Recorder, webhookUrl: string) {
+    this.#recording = recording;
+    this.#recorder = recorder;
+    this.#webhookUrl = recording.passWebhooks?.(webhookUrl) ?? webhookUrl;
+    this.#random = createRandom(recording.seed);
+  }
+
+  async load(): Promise<void> {
+    const { clients, faults, loadMs } = this.#recording;
+    const isBeginning = { until: Date.now() + loadMs };
+    const playing = Array.from({ length: clients }, (_, index) => this.#play(index, isBeginning));
+    const striking = (faults ?? []).map((group) => this.#strike(group, isBeginning));
+    await Promise.all([...playing, ...striking]);
+    this.#isOpen = false;
+  }
+
+  async #play(index: number, { until }: { until: number }): Promise<void> {
+    const { isOneRound = false, loadMs, seed, stories = QUICK, users } = this.#recording;
+    const random = createRandom(seed * 1_000 + index);
+    const [me, other] = index % 3 === 2 ? users.toReversed() : users;
+    if (!me || !other) throw new Error('there is no user');
+    const scene: Scene = {
+      ...{ client: this.#connect(me), endpoint: me.endpoint, stranger: this.#connect(other) },
+      random,
+      nextTag: () => `${this.#recorder.history.name}-${++this.#tags}`,
+      webhook: (tag) => `${this.#webhookUrl}/${tag}`,
+      // Stories go on a little, so that most end, and then leave their jobs to the last reads.
+      isOpen: () => this.#isOpen && Date.now() < until + loadMs / 4,
+    };
+    if (isOneRound) {
+      for (const name of stories) await STORIES[name](scene);
+      return;
+    }
+    while (Date.now() < until) {
+      const name = stories[Math.floor(random() * stories.length)];
+      if (name && (name !== 'ttl' || me.user === 'owner')) await STORIES[name](scene);
+    }
+  }
+
+  #connect({ key, user }: User): RecordingClient {
+    const { requestLimitMs: limitMs, urls } = this.#recording;
+    const chooseUrl = () => {
+      const all = urls();
+      return all[Math.floor(this.#random() * all.length)] ?? '';
+    };
+    return new RecordingClient(this.#recorder, {
+      ...{ user, key, limitMs, chooseUrl, since: this.#startedAt },
+    });
+  }
+
+  async #strike(group: FaultGroup, { until }: { until: number }): Promise<void> {
+    const { calmMs = 1_000 } = this.#recording;
+    let left: [name: string, strike: () => Promise<void>][] = [];
+    for (;;) {
+      await sleep(calmMs * (0.2 + 0.8 * this.#random()));
+      if (Date.now() > until) return;
+      if (left.length === 0) left = Object.entries(group);
+      for (const [name, strike] of left.splice(Math.floor(this.#random() * left.length), 1)) {
+        const from = this.#recorder.now();
+        await strike();
+        this.#recorder.note({ kind: 'fault', name, from, to: this.#recorder.now() });
+      }
+    }
+  }
+
+  /** Waits until all jobs have ended, also those whose submission had no answer, and reads all that there is. */
+  async settle(): Promise<void> {
+    const { settleMs, users } = this.#recording;
+    const places = Object.entries(this.#recorder.history.endpoints).flatMap(([endpoint, of]) => {
+      const owner = users.filter(({ user }) => user === of.user);
+      return owner.map((user) => ({ endpoint, client: this.#connect(user) }));
+    });
+    const until = Date.now() + settleMs;
+    const known = new Set(this.#findIds());
+    for (const { client, endpoint } of places) {
+      while (Date.now() < until) {
+        const answer = await client.list(endpoint);
+        if (answer?.status !== 200) continue;
+        const { jobs } = listed.parse(answer.body);
+        for (const { id } of jobs.filter(({ id }) => !known.has(id))) {
+          known.add(id);
+          await client.details(endpoint, id);
+        }
+        const own = new Set(this.#findIds());
+        if (jobs.every(({ id, status }) => !own.has(id) || !/^IN_/.test(status))) break;
+        await sleep(POLL_MS);
+      }
+    }
+    await this.#waitForWebhooks(until);
+    this.#recorder.note({ kind: 'settled', at: this.#recorder.now() });
+    for (const place of places) {
+      await this.#read(place, until);
+      await place.client.list(place.endpoint);
+      await this.#read(place, until);
+    }
+  }
+
+  /** Each job that clients know, and its stream. */
+  async #read({ client, endpoint }: Place, until: number): Promise<void> {
+    const { jobs } = collectFacts(this.#recorder.history);
+    for (const { body, id } of [...jobs.values()].filter((job) => job.endpoint === endpoint)) {
+      while (!(await client.status(endpoint, id)) && Date.now() < until);
+      if (body.input.chunks !== undefined) await client.page(endpoint, id, '0');
+    }
+  }
+
+  #findIds(): Iterable<string> {
+    return collectFacts(this.#recorder.history).jobs.keys();
+  }
+
+  /** A webhook may come later than the end of its job. */
+  async #waitForWebhooks(until: number): Promise<void> {
+    const isMissing = () =>
+      check(this.#recorder.history).some(({ rule }) => rule === 'webhook-missing');
+    while (Date.now() < until && isMissing()) await sleep(4 * POLL_MS);
+  }
+}

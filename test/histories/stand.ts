@@ -1,0 +1,118 @@
+// What a run needs around a platform: users with their keys and endpoints, workers that can be killed and paused, and
+// a receiver of webhooks.
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import { WEBHOOK_HEADERS } from '../../src/client.ts';
+import { fixture, type PlatformProcess, Process } from '../support/processes.ts';
+import type { History, Recorder } from './history.ts';
+import { IDLE } from './stories.ts';
+
+export const LEASE_MS = 2_000;
+export const PLATFORM_ARGS = [
+  ...['--lease-ms', `${LEASE_MS}`, '--renew-every-ms', '500', '--take-wait-ms', '1000'],
+  ...['--timeout-grace-ms', '2000', '--retry-base-ms', '100', '--retain-runsync-ms', '1800000'],
+  // Only handlers make jobs fail: faults cost any number of attempts.
+  ...['--max-attempts', '100', '--allow-private-webhooks', '--trust-users'],
+];
+/** Of the owner; the guest makes its own. */
+export const OWN_ENDPOINTS = ['work', IDLE];
+
+export interface User {
+  user: string;
+  key: string;
+  workerKey: string;
+  endpoint: string;
+}
+
+const issuedKey = z.object({ key: z.string() });
+const created = z.object({ id: z.string() });
+
+/** The owner of the platform, and a guest. @returns both, each with an endpoint whose groups have one lease each */
+export async function addUsers(platform: PlatformProcess): Promise<[owner: User, guest: User]> {
+  const ask = async (method: string, path: string, body: object, key = platform.adminKey) => {
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${key}` };
+    const response = await platform.fetch(path, { method, headers, body: JSON.stringify(body) });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${path}: ${text}`);
+    return JSON.parse(text);
+  };
+  const issue = async (scopes: string[]) => {
+    const about = { name: scopes.join(), userId: 'guest', scopes };
+    return issuedKey.parse(await ask('POST', '/v1/keys', about)).key;
+  };
+  const key = await issue(['admin']);
+  const template = { name: 'guest', image: 'none', args: 'true' };
+  const { id: templateId } = created.parse(await ask('POST', '/v1/templates', template, key));
+  const settings = { groupConcurrency: 1 };
+  const creation = { name: 'side', templateId, workersMax: 0, maxAttempts: 100, ...settings };
+  const { id: endpoint } = created.parse(await ask('POST', '/v1/endpoints', creation, key));
+  await ask('PATCH', '/v1/endpoints/work', settings);
+  const { adminKey, workerKey } = platform;
+  return [
+    { user: 'owner', key: adminKey, workerKey, endpoint: 'work' },
+    { user: 'guest', key, workerKey: await issue(['worker']), endpoint },
+  ];
+}
+
+export function describeEndpoints(users: readonly User[]): History['endpoints'] {
+  const served = users.map(({ endpoint, user }) => {
+    return [endpoint, { user, groupConcurrency: 1 }] as const;
+  });
+  return { ...Object.fromEntries(served), [IDLE]: { user: 'owner' } };
+}
+
+/** A worker process. */
+export class RecordedWorker implements AsyncDisposable {
+  readonly #args: string[];
+  #process: Process;
+
+  /** @param url of the platform, or of a proxy before it */
+  constructor(url: string, { endpoint, workerKey }: User, place: { id: string; folder: string }) {
+    this.#args = [
+      ...['worker', fixture('recorded.ts'), '--url', url, '--endpoint', endpoint],
+      ...['--key', workerKey, '--worker-id', place.id, '--state-dir', join(place.folder, 'state')],
+      ...['--unsupervised', '--threads', '1', '--jobs-per-thread', '6', '--grace-ms', '200'],
+    ];
+    this.#process = new Process(this.#args);
+  }
+
+  async untilReady(): Promise<void> {
+    await this.#process.find(/worker ready/);
+  }
+
+  async kill(): Promise<void> {
+    await this.#process.end('SIGKILL');
+    this.#process = new Process(this.#args);
+  }
+
+  async pause(ms: number): Promise<void> {
+    const { child } = this.#process;
+    child.kill('SIGSTOP');
+    await sleep(ms);
+    child.kill('SIGCONT');
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#process.kill();
+    await this.#process.exited;
+  }
+}
+
+/** Notes each webhook, and answers 200. The path ends with a tag. */
+export async function receiveWebhooks(recorder: Recorder): Promise<Server & { url: string }> {
+  const server = createServer(async (request, response) => {
+    const body = Buffer.concat(await Array.fromAsync(request)).toString();
+    const tag = (request.url ?? '').split('/').at(-1) ?? '';
+    const delivery = String(request.headers[WEBHOOK_HEADERS.id]);
+    recorder.note({ kind: 'posted', at: recorder.now(), tag, delivery, body });
+    response.end();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return Object.assign(server, { url: `http://127.0.0.1:${address.port}` });
+}

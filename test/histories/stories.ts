@@ -1,0 +1,208 @@
+// What clients do: each story is the life of a job, or of a few. The seed chooses stories and their numbers.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import type { RecordingClient } from './client.ts';
+import type { Answer, Submission } from './history.ts';
+
+export interface Scene {
+  client: RecordingClient;
+  endpoint: string;
+  /** Of another user. */
+  stranger: RecordingClient;
+  random: () => number;
+  nextTag: () => string;
+  /** The URL of the receiver, for a tag. */
+  webhook: (tag: string) => string;
+  /** Whether the story may go on. */
+  isOpen: () => boolean;
+}
+
+/** An endpoint that no worker serves: jobs there end by their `ttl`. */
+export const IDLE = 'idle';
+export const SHORTEST_TTL_MS = 10_000;
+const PURGED_DELAY_MS = 2_500;
+
+const record = z.looseObject({ id: z.string(), status: z.string() });
+const batch = z.object({ jobs: z.array(z.looseObject({ id: z.string().exactOptional() })) });
+
+export const STORIES = {
+  async plain(scene: Scene) {
+    const { client, endpoint } = scene;
+    const body = write(scene);
+    if (scene.random() < 0.5) body.webhook = scene.webhook(body.input.tag);
+    await follow(scene, idOf(await client.run(endpoint, body)));
+  },
+
+  async keyed(scene: Scene) {
+    const { client, endpoint } = scene;
+    const body = { ...write(scene), idempotencyKey: scene.nextTag() };
+    const id = await submitForSure(scene, body);
+    await client.run(endpoint, body);
+    const { idempotencyKey } = body;
+    await client.run(endpoint, { ...write(scene), idempotencyKey });
+    await follow(scene, id);
+  },
+
+  async sync(scene: Scene) {
+    const body = write(scene);
+    await follow(scene, idOf(await scene.client.runsync(scene.endpoint, body)));
+  },
+
+  async batch(scene: Scene) {
+    const bodies = [write(scene), write(scene), write(scene, { chunks: 2 })];
+    const answer = await scene.client.runJobs(scene.endpoint, bodies);
+    if (answer?.status !== 200) return;
+    for (const { id } of batch.parse(answer.body).jobs) await follow(scene, id);
+  },
+
+  async events(scene: Scene) {
+    const { client, endpoint, random } = scene;
+    const id = idOf(await client.run(endpoint, write(scene, { chunks: 4 + pick(random, 12) })));
+    let after = '0';
+    for (let end = 'part'; id !== undefined && end === 'part' && scene.isOpen(); ) {
+      const leaveAfter =
+        after === '0' || random() < 0.5 ? 2 + pick(random, 3) : Number.POSITIVE_INFINITY;
+      ({ end, next: after } = await client.events(endpoint, id, { after, leaveAfter }));
+      await sleep(20);
+    }
+    await follow(scene, id);
+  },
+
+  /** With positions, or by the cursor that the platform keeps. */
+  async pages(scene: Scene) {
+    const { client, endpoint, random } = scene;
+    const id = idOf(await client.run(endpoint, write(scene, { chunks: 3 + pick(random, 8) })));
+    let after = random() < 0.7 ? '0' : null;
+    for (let end = 'part'; id !== undefined && end === 'part' && scene.isOpen(); ) {
+      const read = await client.page(endpoint, id, after);
+      after &&= read.next;
+      end = after === null && read.status === 'COMPLETED' ? 'done' : read.end;
+      await sleep(10);
+    }
+    await follow(scene, id);
+  },
+
+  async cancel(scene: Scene) {
+    const { client, endpoint, random } = scene;
+    const body = write(scene, random() < 0.5 ? { hangUntil: 1_000 } : { ms: 60 });
+    body.webhook = scene.webhook(body.input.tag);
+    const id = idOf(await client.run(endpoint, body));
+    await sleep(random() * 120);
+    await endForSure(scene, id);
+    await follow(scene, id);
+  },
+
+  async retry(scene: Scene) {
+    const { client, endpoint } = scene;
+    const body = write(scene, { failUntil: 1, chunks: 2 });
+    body.webhook = scene.webhook(body.input.tag);
+    const id = idOf(await client.run(endpoint, body));
+    const seen = await follow(scene, id);
+    if (id === undefined || seen?.status !== 'FAILED') return;
+    await client.change('retry', endpoint, id);
+    await follow(scene, id);
+  },
+
+  async timeout(scene: Scene) {
+    const { client, endpoint } = scene;
+    const body = { ...write(scene, { hangUntil: 1 }), policy: { executionTimeout: 1_000 } };
+    const id = idOf(await client.run(endpoint, body));
+    const seen = await follow(scene, id);
+    if (id === undefined || seen?.status !== 'TIMED_OUT') return;
+    await client.change('retry', endpoint, id);
+    await follow(scene, id);
+  },
+
+  async delay(scene: Scene) {
+    const delay = 200 + pick(scene.random, 800);
+    const body = { ...write(scene), policy: { delay } };
+    await follow(scene, await submitForSure(scene, { ...body, idempotencyKey: scene.nextTag() }));
+  },
+
+  async group(scene: Scene) {
+    const group = scene.nextTag();
+    const bodies = Array.from({ length: 4 }, () => {
+      return { ...write(scene, { ms: 20 }), policy: { group } };
+    });
+    const answers = await Promise.all(bodies.map((body) => scene.client.run(scene.endpoint, body)));
+    for (const answer of answers) await follow(scene, idOf(answer));
+  },
+
+  async purge(scene: Scene) {
+    const { client, endpoint } = scene;
+    const bodies = Array.from({ length: 3 }, () => ({
+      ...{ ...write(scene), policy: { delay: PURGED_DELAY_MS } },
+    }));
+    const ids = await Promise.all(
+      bodies.map(async (body) => idOf(await client.run(endpoint, body))),
+    );
+    await client.purge(endpoint);
+    for (const id of ids) if (id !== undefined) await client.status(endpoint, id);
+  },
+
+  async foreign(scene: Scene) {
+    const { client, endpoint, stranger } = scene;
+    const id = idOf(await client.run(endpoint, write(scene, { chunks: 2 })));
+    if (id === undefined) return;
+    await stranger.status(endpoint, id);
+    await stranger.page(endpoint, id, '0');
+    await stranger.change('cancel', endpoint, id);
+    await stranger.details(endpoint, id);
+    await stranger.list(endpoint);
+    await follow(scene, id);
+  },
+
+  async list(scene: Scene) {
+    await scene.client.list(scene.endpoint);
+  },
+
+  async ttl(scene: Scene) {
+    const body = { ...write(scene), policy: { ttl: SHORTEST_TTL_MS } };
+    const id = idOf(await scene.client.run(IDLE, body));
+    if (id !== undefined) await scene.client.status(IDLE, id);
+  },
+} satisfies Record<string, (scene: Scene) => Promise<void>>;
+
+export type StoryName = keyof typeof STORIES;
+
+function write({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
+  return { input: { tag: nextTag(), ms: pick(random, 25), ...more } };
+}
+
+function idOf(answer: Answer | null): string | undefined {
+  return answer?.status === 200 ? record.parse(answer.body).id : undefined;
+}
+
+/** Repeats a submission, which has a key, until it is answered. */
+async function submitForSure(scene: Scene, body: Submission): Promise<string | undefined> {
+  while (scene.isOpen()) {
+    const answer = await scene.client.run(scene.endpoint, body);
+    if (answer && answer.status < 500) return idOf(answer);
+    await sleep(50);
+  }
+  return undefined;
+}
+
+async function endForSure({ client, endpoint, isOpen }: Scene, id?: string): Promise<void> {
+  while (id !== undefined && isOpen()) {
+    const answer = await client.change('cancel', endpoint, id);
+    if (answer && answer.status < 500) return;
+    await sleep(50);
+  }
+}
+
+/** Reads the status until the job has ended. */
+async function follow(scene: Scene, id?: string): Promise<z.infer<typeof record> | undefined> {
+  while (id !== undefined && scene.isOpen()) {
+    const answer = await scene.client.status(scene.endpoint, id);
+    const seen = answer?.status === 200 ? record.parse(answer.body) : undefined;
+    if (seen && seen.status !== 'IN_QUEUE' && seen.status !== 'IN_PROGRESS') return seen;
+    if (answer?.status === 404) return undefined;
+    await sleep(30 + scene.random() * 50);
+  }
+  return undefined;
+}
+
+function pick(random: () => number, below: number): number {
+  return Math.floor(random() * below);
+}
