@@ -1,6 +1,7 @@
 // Errors of GPU libraries that say that the device is out of memory or the context is lost, as they word them.
 import { ModelCallError, ModelProcessError } from 'millrace/process';
 import { describe, expect, it } from 'vitest';
+import { concludeThrown, Refusal } from '../../../src/handler/attempt/refusal.ts';
 import {
   findContextLoss,
   isDeviceMemoryError,
@@ -87,6 +88,20 @@ const NOT_LOST = [
   'the user says “why CUDA_ERROR_ASSERT?”',
   'an illegal memory access was encountered',
 ];
+
+describe('concludeThrown', () => {
+  it('says that this process has lost its context', () => {
+    expect(concludeThrown(new Error('CUDA error: device-side assert triggered'), 1)).toMatchObject({
+      contextLoss: 'CUDA error: device-side assert',
+      outcome: { kind: 'failed', retry: 'default', error: { code: 'gpu_context_lost' } },
+    });
+  });
+
+  it('takes words of a refused value for no loss', () => {
+    const refusal = new Refusal('input_invalid', 'input.text: CUDA error: misaligned address');
+    expect(concludeThrown(refusal, 1)).not.toHaveProperty('contextLoss');
+  });
+});
 
 describe('judgeContextLoss', () => {
   it.each(LOST)('recognizes %s', (text) => {

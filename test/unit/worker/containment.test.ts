@@ -89,6 +89,18 @@ describe('an attempt whose handler', () => {
     },
   );
 
+  it('loses the context of a device in a callback fails with that code, and its process must end', async () => {
+    const handlerPath = await writeHandler(`export default async () => {
+      setTimeout(() => { throw new Error('CUDA error: device-side assert triggered'); });
+      await new Promise(() => {});
+    }`);
+    const { begin, executor } = await startThreads({ handlerPath });
+    const { contextLoss, outcome } = await begin({}).end;
+    expect(outcome).toMatchObject(failed('gpu_context_lost', /device-side assert/));
+    expect(contextLoss).toBe('CUDA error: device-side assert');
+    await until(executor, () => executor.stuckThread !== undefined);
+  });
+
   it('returns 25 MB fails with the sizes', async () => {
     const { begin } = await startThreads();
     const { outcome } = await begin({ do: 'return bytes', count: 25 * 2 ** 20 }).end;

@@ -195,6 +195,21 @@ describe('a worker whose process has lost its GPU context', () => {
     expect(link.reported.toSorted()).toEqual(['a#1 failed', 'b#1 released', 'c#1 released']);
   });
 
+  it('keeps the end of a job whose input or output is at fault, and of one that completes', async () => {
+    const { clock, executor, link } = await startScript();
+    link.lastTake.answer([lease('a'), lease('b'), lease('c')]);
+    await clock.advance(0);
+    const [culprit, refused, completed] = executor.executions;
+    culprit?.finish(lost);
+    await clock.advance(0);
+    const error = { code: 'input_invalid', message: 'no' } as const;
+    const outcome = { kind: 'failed', executionMs: 1, error, retry: 'never' } as const;
+    refused?.finish({ outcome, output: undefined });
+    completed?.complete();
+    await clock.advance(0);
+    expect(link.reported.toSorted()).toEqual(['a#1 failed', 'b#1 failed', 'c#1 completed']);
+  });
+
   it('returns a job that an open take still brings', async () => {
     const { clock, executor, link } = await startScript();
     link.lastTake.answer([lease('a'), lease('b')]);

@@ -308,6 +308,24 @@ describe('a batch that streams', () => {
     },
   );
 
+  it('releases all jobs as suspects if it loses the context of the device, and runs nothing more', async () => {
+    const calls: number[][] = [];
+    const run = record(calls, () => {
+      throw new Error('CUDA error: device-side assert triggered');
+    });
+    const { beginAll, clock } = await start(run);
+    const jobs = beginAll(4);
+    await clock.advance(10);
+    expect(await outcomes(jobs)).toMatchObject(
+      Array(4).fill({ kind: 'released', reason: 'suspect' }),
+    );
+    expect(calls).toEqual([[0, 1, 2, 3]]);
+    const ends = await Promise.all(jobs.map(({ end }) => end));
+    expect(ends.map(({ contextLoss }) => contextLoss)).toEqual(
+      Array(4).fill('CUDA error: device-side assert'),
+    );
+  });
+
   it('postpones all jobs at once if it throws a RetryAfterError', async () => {
     const calls: number[][] = [];
     const run = record(calls, () => {

@@ -330,6 +330,7 @@ describe('a job', () => {
     'out_of_memory',
     'memory_limit_exceeded',
     'model_process_crashed',
+    'gpu_context_lost',
     'gpu_out_of_memory',
   ] as const)('that failed with %s, which concerns other jobs too, runs alone next', (code) => {
     const error = { code, message: 'it went' };
@@ -341,6 +342,7 @@ describe('a job', () => {
   it.each([
     ['thread_crashed', NO_TURN],
     ['model_process_crashed', NO_TURN],
+    ['gpu_context_lost', NO_TURN],
     ['gpu_out_of_memory', states.running.turn],
     ['handler_error', states.running.turn],
   ] as const)(
