@@ -57,6 +57,13 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     expect(completeOptions({ command: './venv/bin/python3' }).command).toBe('./venv/bin/python3');
   });
 
+  it('that ends for another reason names no interpreter', async () => {
+    const args = ['-c', 'raise SystemExit("no licence")'];
+    const starting = caught(start({ args, maxBackoffMs: 0, startTimeoutMs: 1_000 }));
+    expect(String(await starting)).toMatch(/on standard error:\nno licence/);
+    expect(String(await starting)).not.toContain('it ran with');
+  });
+
   it('reports an exception without a text', async () => {
     const { model } = await start();
     const { pid } = model;

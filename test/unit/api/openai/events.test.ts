@@ -74,8 +74,13 @@ describe('a line without a line break', () => {
     expect(() => encodeAll(['data: {"a":', '1'])).toThrow(FailedStream);
   });
 
-  it('is refused beyond 1 MB', () => {
+  it('is refused beyond 1 MB, as soon as it is too long', () => {
+    const encoder = new EventEncoder();
+    encoder.encode('data: {"a":"');
     const pieces = Array.from({ length: 11 }, () => 'x'.repeat(100_000));
-    expect(() => encodeAll(['data: {"a":"', ...pieces])).toThrow(FailedStream);
+    const shown = { error: expect.objectContaining({ code: 'output_too_large' }) };
+    expect(() => pieces.map((each) => encoder.encode(each))).toThrow(
+      expect.objectContaining({ shown: expect.objectContaining(shown) }),
+    );
   });
 });

@@ -9,7 +9,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { ENDPOINT, type Platform, startPlatform, submitJob } from '../platform.ts';
-import { readRecord, send, take } from '../python-calls.ts';
+import { ask, readRecord, send, take } from '../python-calls.ts';
 
 /** A platform whose queue refuses the next chunks with these errors, and a job that streams. */
 async function start() {
@@ -176,6 +176,28 @@ describe('a result with all values of a stream that lacks some', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED' });
     const missing = { level: 40, msg: expect.stringMatching(/^The stream lacks 2 of 4 chunks/) };
     expect(JSON.parse(await readLog(platform, id))).toMatchObject(missing);
+  });
+
+  it('counts a value as one that is too large for one chunk', async () => {
+    const { id, name, platform } = await start();
+    const large = Array.from({ length: 40 }, () => 'x'.repeat(65_536));
+    await post(platform, name, large);
+    const output = JSON.stringify({ output: [large, 2] });
+    await send(platform, path('job-done', name, true), output);
+
+    const missing = { msg: expect.stringMatching(/^The stream lacks 1 of 2 chunks/) };
+    expect(JSON.parse(await readLog(platform, id))).toMatchObject(missing);
+  });
+
+  it('is not assumed of a client that may send several values as one chunk', async () => {
+    const { id, name, platform } = await start();
+    await post(platform, name, [1, 2]);
+    await ask(platform, path('job-done', name, true), {
+      ...{ method: 'POST', body: '{"output": [1, 2]}', headers: { 'user-agent': 'go-sdk' } },
+    });
+
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED' });
+    expect(await readLog(platform, id)).toBe('');
   });
 
   it.each([

@@ -96,6 +96,33 @@ it('a job of one of two workers with one ID stays with it while its pings name t
   expect(await readRecord(platform, first)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
 });
 
+it('jobs of two workers with one ID stay with them when a third asks for a job', async () => {
+  const { clock, platform } = await start();
+  const { first, takes } = await overlapTakes(platform);
+  const second = await submitJob(platform);
+  await Promise.all(takes);
+  for (let n = 0; n < 4; n += 1) {
+    await ping(platform, [first]);
+    await ping(platform, [second]);
+    await clock.advance(PING_MS);
+  }
+  const third = await submitJob(platform);
+  expect(await pollIdly(platform)).toMatchObject({ id: third });
+  for (const id of [first, second]) {
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
+  }
+});
+
+it('a job of a worker with the literal ID stays with it when another asks for a job', async () => {
+  const { platform } = await start();
+  const [first, second] = [await submitJob(platform), await submitJob(platform)];
+  for (const id of [first, second]) {
+    const answer = await ask(platform, `job-take/${LITERAL}${IDLE}`);
+    expect(await readJson(answer)).toMatchObject({ id });
+  }
+  expect(await readRecord(platform, first)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
+});
+
 it('a job of a dead worker is lost although others with its literal ID live', async () => {
   const { clock, platform } = await start();
   const ids = [await submitJob(platform), await submitJob(platform)];
