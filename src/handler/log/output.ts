@@ -28,29 +28,36 @@ export function captureOutput(outside: ConsoleOwner): void {
       return true;
     };
   }
-  const { write: writeLater, writeSync } = fs;
-  replace('writeSync', (...args: WriteArguments) => {
-    const stream = DESCRIPTORS[args[0]];
-    if (stream === undefined) return Reflect.apply(writeSync, fs, args);
-    const bytes = readBytes(args);
-    write(stream, bytes);
-    return bytes.length;
-  });
-  replace('write', (...args: WriteArguments) => {
-    const stream = DESCRIPTORS[args[0]];
-    const done: unknown = args.at(-1);
-    if (stream === undefined || typeof done !== 'function') {
-      return Reflect.apply(writeLater, fs, args);
-    }
-    const bytes = readBytes(args);
-    write(stream, bytes);
-    process.nextTick(done, null, bytes.length, args[1]);
-  });
+  for (const name of ['writeSync', 'writevSync'] as const) {
+    const original = fs[name];
+    replace(name, (...args) => {
+      const stream = DESCRIPTORS[args[0]];
+      if (stream === undefined) return Reflect.apply(original, fs, args);
+      const bytes = readBytes(args);
+      write(stream, bytes);
+      return bytes.length;
+    });
+  }
+  for (const name of ['write', 'writev'] as const) {
+    const original = fs[name];
+    replace(name, (...args) => {
+      const stream = DESCRIPTORS[args[0]];
+      const done: unknown = args.at(-1);
+      if (stream === undefined || typeof done !== 'function') {
+        return Reflect.apply(original, fs, args);
+      }
+      const bytes = readBytes(args);
+      write(stream, bytes);
+      process.nextTick(done, null, bytes.length, args[1]);
+    });
+  }
   syncBuiltinESMExports();
 }
 
+type WriteName = 'write' | 'writeSync' | 'writev' | 'writevSync';
+
 /** Keeps the properties of the original, such as the one that `util.promisify` reads. */
-function replace(name: 'write' | 'writeSync', by: (...args: WriteArguments) => unknown): void {
+function replace(name: WriteName, by: (...args: WriteArguments) => unknown): void {
   const properties = Object.getOwnPropertyDescriptors(fs[name]);
   Object.defineProperty(fs, name, { value: Object.defineProperties(by, properties) });
 }
@@ -60,19 +67,24 @@ function decode(data: string | Uint8Array, encoding = 'utf8'): string | Uint8Arr
   return isEncoded ? Buffer.from(data, encoding) : data;
 }
 
-/** Bytes with offset and length, or with both in an object; or text, where in the file, and its encoding. */
+/** A list of bytes; bytes with offset and length, or with both in an object; or text, where in the file, and its encoding. */
 type WriteArguments = [fd: number, data: unknown, ...unknown[]];
 
-/** The part that the arguments of `fs.write` or `fs.writeSync` name. */
+/** The part that the arguments of a function of `fs` name. */
 function readBytes([, data, third, fourth]: WriteArguments): Buffer {
+  if (Array.isArray(data)) return Buffer.concat(data.filter(isView).map(toBuffer));
   if (!isView(data)) {
     const encoding = typeof fourth === 'string' && Buffer.isEncoding(fourth) ? fourth : 'utf8';
     return Buffer.from(String(data), encoding);
   }
-  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+  const bytes = toBuffer(data);
   const named =
     typeof third === 'object' && third !== null ? third : { offset: third, length: fourth };
   const { length, offset } = { length: undefined, offset: undefined, ...named };
   const start = typeof offset === 'number' ? offset : 0;
   return bytes.subarray(start, typeof length === 'number' ? start + length : undefined);
+}
+
+function toBuffer({ buffer, byteLength, byteOffset }: ArrayBufferView): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
 }

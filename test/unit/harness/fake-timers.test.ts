@@ -1,6 +1,7 @@
 // The harness under a test's fake timers, and in a program that does not close it.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { type Context, RetryAfterError } from 'millrace';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createHarness, runHandler } from '../../../src/testing.ts';
 
@@ -27,6 +28,16 @@ describe('under fake timers', () => {
     await harness.advance(5_000);
     expect(await job.end()).toMatchObject({ status: 'COMPLETED', attempt: 2 });
     expect(attempts).toBe(2);
+    await harness.close();
+  });
+
+  it('a harness waits in real time for a retry', async () => {
+    const handler = (_job: object, ctx: Context) => {
+      if (ctx.attempt === 1) throw new RetryAfterError(20);
+      return ctx.attempt;
+    };
+    const harness = await createHarness({ handler });
+    expect(await (await harness.submit({})).end()).toMatchObject({ output: 2 });
     await harness.close();
   });
 

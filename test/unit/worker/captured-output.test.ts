@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { startThreads, writeHandler } from './thread-script.ts';
 
 /** The loggers' own way of writing, and a line that it makes. */
-const WAYS: [name: string, code: string, line: object][] = [
+const WAYS: [name: string, code: string, ...lines: object[]][] = [
   ['process.stdout', "process.stdout.write('a line\\n')", { level: 30, msg: 'a line' }],
   [
     'process.stderr, as debug does',
@@ -26,6 +26,16 @@ const WAYS: [name: string, code: string, line: object][] = [
     "await pipeline(['a ', 'line\\n'], process.stdout, { end: false })",
     { msg: 'a line' },
   ],
+  [
+    'a write with a callback',
+    "await new Promise((done) => process.stdout.write('a line\\n', done))",
+    { msg: 'a line' },
+  ],
+  [
+    'a write with an encoding and a callback',
+    `await new Promise((done) => process.stdout.write('${Buffer.from('a line\n').toString('base64')}', 'base64', done))`,
+    { msg: 'a line' },
+  ],
   ['writeSync', "writeSync(1, 'a line\\n')", { level: 30, msg: 'a line' }],
   [
     'writeSync of a part',
@@ -39,8 +49,19 @@ const WAYS: [name: string, code: string, line: object][] = [
   ],
   [
     'a promisified write',
-    "await promisify(fs.write)(1, Buffer.from('a line\\n'))",
+    "const { bytesWritten } = await promisify(fs.write)(1, Buffer.from('a line\\n')); console.log(bytesWritten)",
     { msg: 'a line' },
+    { msg: '7' },
+  ],
+  [
+    'a stream of its own on the descriptor',
+    "const own = fs.createWriteStream('', { fd: 1, autoClose: false }); for (const piece of ['a ', 'li', 'ne\\n']) own.write(piece); await new Promise((done) => own.end(done))",
+    { level: 30, msg: 'a line' },
+  ],
+  [
+    'writevSync',
+    "fs.writevSync(2, [Buffer.from('a '), Buffer.from('line\\n')])",
+    { level: 40, msg: 'a line' },
   ],
   ['pino', "pino().warn({ part: 7 }, 'a line')", { level: 40, part: 7, msg: 'a line' }],
   [
@@ -69,13 +90,13 @@ import { pino } from ${JSON.stringify(import.meta.resolve('pino'))};
 `;
 
 describe('the log of a job', () => {
-  it.each(WAYS)('has what its handler writes by %s', async (_, code, line) => {
+  it.each(WAYS)('has what its handler writes by %s', async (_, code, ...lines) => {
     const handlerPath = await writeHandler(`${PREAMBLE}
       export default async () => { ${code}; return 1; };`);
     const { begin } = await startThreads({ handlerPath });
     const { end, sink } = begin({});
     expect((await end).outcome).toMatchObject({ kind: 'completed' });
-    expect(sink.logLines).toEqual([expect.objectContaining({ job: expect.anything(), ...line })]);
+    expect(sink.logLines).toMatchObject(lines.map((line) => ({ job: expect.anything(), ...line })));
   });
 
   it('has the lines of its own code while other jobs run in the thread', async () => {
@@ -96,6 +117,24 @@ describe('the log of a job', () => {
       await end;
       expect(sink.logLines.map(({ msg }) => msg)).toEqual([name, `${name} done`]);
     }
+  });
+
+  it('has no lines without an async context while two jobs run in the thread', async () => {
+    const handlerPath = await writeHandler(`${PREAMBLE}
+      import { AsyncResource } from 'node:async_hooks';
+      const outside = new AsyncResource('outside');
+      let count = 0;
+      const { promise: both, resolve } = Promise.withResolvers();
+      export default async () => {
+        if (++count < 2) return both;
+        outside.runInAsyncScope(() => process.stdout.write('whose?\\n'));
+        resolve(1);
+      };`);
+    const { begin, workerLog } = await startThreads({ handlerPath, threads: 1, concurrency: 2 });
+    const jobs = [begin({}), begin({})];
+    await Promise.all(jobs.map(({ end }) => end));
+    expect(jobs.flatMap(({ sink }) => sink.logLines)).toEqual([]);
+    await expect.poll(() => workerLog).toMatchObject([{ msg: 'whose?' }]);
   });
 
   it('has lines without an async context while the job is alone in the thread', async () => {
