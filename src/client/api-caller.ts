@@ -4,6 +4,7 @@ import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
 import { describeRedirect } from '../base/net/redirect.ts';
 import { adviseTrust, hintAtScheme } from '../base/net/scheme-hint.ts';
+import { cleanKey } from '../base/text/api-key.ts';
 import type { Problem } from '../wire/problem.ts';
 import { fillPath, type PathParameters, type Route } from '../wire/routes/route.ts';
 
@@ -110,14 +111,17 @@ interface FailedCall {
 
 export class ApiCaller {
   readonly #base: string;
+  readonly #key: string | undefined;
   readonly #options: ApiCallerOptions;
 
+  /** @throws TypeError if the URL is not one of HTTP, or the key has a character that no key has */
   constructor(options: ApiCallerOptions) {
     const url = new URL(options.url);
     if (url.protocol !== 'http:' && url.protocol !== 'https:') {
       throw new TypeError(`the URL must be http or https: ${options.url}`);
     }
     this.#base = url.origin + url.pathname.replace(/\/+$/, '');
+    this.#key = options.key && cleanKey(options.key);
     this.#options = options;
   }
 
@@ -190,9 +194,9 @@ export class ApiCaller {
     call: ApiCall,
     { isEndless }: { isEndless: boolean },
   ): Promise<{ response: Response; body: Uint8Array }> {
-    const { key, fetch: send = fetch } = this.#options;
+    const { fetch: send = fetch } = this.#options;
     const headers = new Headers({ accept: 'application/json', ...call.headers });
-    if (key) headers.set('authorization', `Bearer ${key}`);
+    if (this.#key) headers.set('authorization', `Bearer ${this.#key}`);
     const init: RequestInit = { method: call.method ?? 'GET', headers, redirect: 'manual' };
     if (call.signal) init.signal = call.signal;
     const json = call.text ?? (call.body === undefined ? undefined : JSON.stringify(call.body));
@@ -232,7 +236,7 @@ export class ApiCaller {
     }
     const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
     const retryAfterMs = Number.isFinite(seconds) ? seconds * 1_000 : undefined;
-    const sent = { url: this.#base, hasKey: Boolean(this.#options.key) };
+    const sent = { url: this.#base, hasKey: Boolean(this.#key) };
     return new ApiError(parseAnswer<Problem>(body), retryAfterMs, sent);
   }
 }

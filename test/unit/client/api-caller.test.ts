@@ -57,6 +57,22 @@ function connect(options: { key?: string; repeats?: number; path?: string } = {}
 }
 
 describe('a call', () => {
+  it.each(['mr_k\n', '\u200bmr_k', '\ufeffmr_k\u00a0'])(
+    'sends the key without what copying has added: %j',
+    async (key) => {
+      await connect({ key }).run({});
+      expect(seen).toMatchObject([{ authorization: 'Bearer mr_k' }]);
+    },
+  );
+
+  it.each(['mr_\u200bk', 'mr_a\nmr_b', 'mr_ü'])(
+    'refuses the key %j, and does not show it',
+    (key) => {
+      const refused = /^character \d of the key is U\+\w{4}, which no key has; copy the key again$/;
+      expect(() => connect({ key })).toThrow(refused);
+    },
+  );
+
   it('sends the key as a bearer token, and the input as JSON', async () => {
     await connect({ key: 'mr_k' }).run({ a: 'é' }, { policy: { ttl: 10_000 } });
     expect(seen).toEqual([

@@ -63,6 +63,17 @@ const WAYS: [name: string, code: string, ...lines: object[]][] = [
     "fs.writevSync(2, [Buffer.from('a '), Buffer.from('line\\n')])",
     { level: 40, msg: 'a line' },
   ],
+  [
+    'a piece that ends within a character',
+    "const bytes = Buffer.from('ü\\n'); process.stdout.write(bytes.subarray(0, 1)); process.stdout.write(bytes.subarray(1))",
+    { level: 30, msg: 'ü' },
+  ],
+  [
+    'a line that is too long to wait for its end',
+    "process.stdout.write('x'.repeat(32_001)); process.stdout.write('y\\n')",
+    { msg: expect.stringMatching(/^x{32000}… \(1 more characters\)$/) },
+    { msg: 'y' },
+  ],
   ['pino', "pino().warn({ part: 7 }, 'a line')", { level: 40, part: 7, msg: 'a line' }],
   [
     'pino without sync',

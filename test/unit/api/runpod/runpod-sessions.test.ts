@@ -9,17 +9,14 @@ async function openSessions() {
   const platform = new Platform();
   await platform.start();
   const { clock, queue } = platform;
-  const sessions = new RunPodSessions({
-    linkTo: (id) => queue.link(id),
-    queue,
-    clock,
-    log: silentLog,
-  });
-  onTestFinished(async () => {
-    sessions.close();
-    await platform.close();
-  });
-  return { platform, sessions };
+  const linkTo = (id: string) => queue.link(id);
+  onTestFinished(() => platform.close());
+  const open = () => {
+    const sessions = new RunPodSessions({ linkTo, queue, clock, log: silentLog });
+    onTestFinished(() => sessions.close());
+    return sessions;
+  };
+  return { open, platform, sessions: open() };
 }
 
 it('a worker whose hello fails is not kept, and gets the error', async () => {
@@ -38,4 +35,19 @@ it('a worker whose first request is refused is kept until it falls silent', asyn
   expect(sessions.find(ENDPOINT, 'w')).toBeDefined();
   await platform.clock.advance(120_000);
   expect(sessions.find(ENDPOINT, 'w')).toBeUndefined();
+});
+
+it('after a restart, an attempt is found for its own worker alone', async () => {
+  const { open, platform } = await openSessions();
+  const before = open();
+  const id = await platform.submit();
+  const isNew = { max: 1, isIdle: true, isNew: true, signal: new AbortController().signal };
+  const [taken] = await before.use(ENDPOINT, 'w1', null).take(isNew);
+  const name = taken?.held.name ?? '';
+  before.close();
+  const after = open();
+  const locate = (workerId: string) =>
+    after.locate({ endpointId: ENDPOINT, workerId, podId: null }, name);
+  expect(await locate('w2')).toBeUndefined();
+  expect(await locate('w1')).toMatchObject({ held: { ref: { jobId: id } } });
 });

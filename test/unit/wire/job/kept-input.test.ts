@@ -1,6 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { createClient } from '../../../../src/client.ts';
+import { createHarness, runHandler } from '../../../../src/testing.ts';
 import { requireKept } from '../../../../src/wire/job/kept-input.ts';
+
+/** Nothing may be sent. */
+const client = createClient({
+  ...{ url: 'http://127.0.0.1', endpoint: 'e' },
+  fetch: () => Promise.reject(new Error('sent')),
+});
 
 class Empty {
   #hidden = 1;
@@ -60,4 +68,25 @@ describe('an input', () => {
     input['self'] = input;
     expect(() => requireKept(input)).toThrow(TypeError);
   });
+});
+
+const BAD = { at: [new Map()] };
+
+it.each<[string, () => unknown]>([
+  ['client.run', () => client.run(BAD)],
+  ['client.runsync', () => client.runsync(BAD)],
+  ['harness.run', async () => (await createHarness({ handler: () => 1 })).run(BAD)],
+  ['runHandler', () => runHandler(() => 1, BAD)],
+])('%s refuses an input that JSON does not keep', async (_name, submit) => {
+  await expect(submit).rejects.toThrow(
+    'input.at[0] is not JSON: a Map (send Object.fromEntries(map))',
+  );
+});
+
+it.each<[string, () => Promise<readonly unknown[]>]>([
+  ['client.runMany', () => client.runMany([{ input: BAD }])],
+  ['client.runAll', () => client.runAll([BAD])],
+])('%s refuses it for its own job alone', async (_name, submit) => {
+  const reason = { message: 'input.at[0] is not JSON: a Map (send Object.fromEntries(map))' };
+  expect(await submit()).toMatchObject([{ status: 'rejected', reason }]);
 });
