@@ -31,6 +31,8 @@ export class LiveJobs {
   readonly unwritten: UnwrittenRows;
   /** Endpoints whose counters differ from memory. */
   #uncounted = new Set<LiveEndpoint>();
+  /** Every endpoint that exists is in memory. */
+  #hasAllEndpoints = false;
   /** How the changes of this commit are undone, the first one first. */
   #undo: (() => void)[] = [];
   constructor(tables: Tables, options: KeptJobsOptions = {}) {
@@ -46,6 +48,19 @@ export class LiveJobs {
 
   endpoint(id: string): StoredEndpoint | undefined {
     return this.#endpoints.get(id)?.endpoint;
+  }
+
+  /** All endpoints, by ID; undefined if they have to be read. */
+  endpoints(): StoredEndpoint[] | undefined {
+    if (!this.#hasAllEndpoints) return undefined;
+    const all = [...this.#endpoints.values()].flatMap(({ endpoint }) => endpoint ?? []);
+    return all.sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  /** The database, which has all changes, has returned all endpoints. */
+  rememberAll(endpoints: readonly StoredEndpoint[]): void {
+    for (const endpoint of endpoints) this.remember(endpoint);
+    this.#hasAllEndpoints = true;
   }
 
   /** Whether the database lacks counts of the endpoint. */
@@ -74,9 +89,11 @@ export class LiveJobs {
     this.#touched.add(live);
     live.endpoint = undefined;
     live.isRemoved = isRemoved;
+    this.#hasAllEndpoints = false;
     this.#undo.push(() => {
       live.endpoint = endpoint;
       live.isRemoved = wasRemoved;
+      this.#hasAllEndpoints = false;
     });
   }
 

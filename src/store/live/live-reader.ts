@@ -51,8 +51,12 @@ export class LiveReader implements Reader {
   }
 
   *endpoints(): Step<StoredEndpoint[]> {
+    const known = this.live.endpoints();
+    if (known) return known;
     yield* this.writeBack();
-    return yield* this.tables.endpoints();
+    const all = yield* this.tables.endpoints();
+    this.live.rememberAll(all);
+    return all;
   }
 
   *job(key: JobKey): Step<StoredJob | undefined> {

@@ -29,6 +29,8 @@ function finish<T>(steps: Step<T>): T {
 }
 
 function compare(live: LiveJobs, tables: MemoryTables): void {
+  const endpoints = live.endpoints();
+  if (endpoints) expect(endpoints).toEqual(finish(tables.endpoints()));
   for (const endpointId of [ENDPOINT, OTHER]) {
     const known = live.endpoint(endpointId);
     if (known) expect(known).toEqual(finish(tables.endpoint(endpointId)));
@@ -126,7 +128,9 @@ class Player {
   *#configure(tx: Transaction): Step<void> {
     const settings = endpointSettings.parse({ maxAttempts: 1 + this.#below(9) });
     yield* tx.putEndpoint({ id: ENDPOINT, settings, createdAt: 1 });
-    yield* tx.endpoint(ENDPOINT);
+    const dice = this.#below(3);
+    if (dice === 0) yield* tx.endpoint(ENDPOINT);
+    else if (dice === 1) yield* tx.endpoints();
   }
 
   *#insert(tx: Transaction, endpointId: string): Step<void> {
@@ -135,7 +139,8 @@ class Player {
     const position = 1_000 * this.#below(50) + this.#ids.length;
     const place = { position, priority: this.#below(2) };
     yield* tx.insertJob(makeJob({ id, endpointId, ...place }), INPUT);
-    yield* tx.endpoint(endpointId);
+    if (this.#below(2)) yield* tx.endpoints();
+    else yield* tx.endpoint(endpointId);
   }
 
   #next(job: StoredJob): StoredJob {

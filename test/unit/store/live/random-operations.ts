@@ -43,6 +43,7 @@ export async function play({ isExpected, seed, setFaults, store, turns }: Play):
   for (const id of EPS) await store.write((tx) => addEndpoint(tx, id));
   function* act(tx: Transaction, note: (() => void)[]): Step<void> {
     const endpointId = pick(EPS);
+    if (below(4) === 0) yield* tx.endpoints();
     const dice = below(20);
     if (dice < 6) {
       if (!(yield* tx.endpoint(endpointId))) return;
@@ -172,6 +173,7 @@ export async function play({ isExpected, seed, setFaults, store, turns }: Play):
     await store.read(function* (tx) {
       const tables = new SqlTables();
       const fresh = new LiveReader(tables, new LiveJobs(tables));
+      expect(yield* tx.endpoints()).toEqual(yield* fresh.endpoints());
       const clean = (jobs: StoredJob[]) => jobs.map(({ attachment: _, ...job }) => job);
       for (const e of EPS) {
         const known = yield* fresh.endpoint(e);
