@@ -19,6 +19,7 @@ export class Signals {
   readonly #blocked = new Set<string>();
   readonly #workListeners = new Set<(endpointId: string) => void>();
   readonly #dueListeners = new Set<(dueAt: number) => void>();
+  readonly #queuedListeners = new Set<(endpointId: string) => void>();
 
   constructor(clock: Clock, presence: Presence) {
     this.#clock = clock;
@@ -58,6 +59,15 @@ export class Signals {
   }
 
   /**
+   * Calls the listener, after the commit, with the endpoint of each job that comes into the queue, leaves it, or changes in
+   * it. @returns the function that stops it
+   */
+  onQueued(listener: (endpointId: string) => void): () => void {
+    this.#queuedListeners.add(listener);
+    return () => this.#queuedListeners.delete(listener);
+  }
+
+  /**
    * The operation that inserts the job calls this. If the store commits the operations of one turn
    * together, a waiting taker can lease the job in the same commit. On other stores the taker polls too
    * early, and `inserted` wakes it again.
@@ -67,6 +77,7 @@ export class Signals {
   }
 
   inserted(job: StoredJob): void {
+    this.#reportQueued(job.endpointId);
     this.#announceWork(job);
     this.#reportDue(job.dueAt);
   }
@@ -94,6 +105,9 @@ export class Signals {
       this.#waiters.wake(`move ${key}`);
     }
     if (!this.#watched.isEmpty) this.#watched.wake(key);
+    if (before.status === 'IN_QUEUE' || job.status === 'IN_QUEUE') {
+      this.#reportQueued(job.endpointId);
+    }
     if (removed) return;
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
     if (!wasReady) this.#announceWork(job);
@@ -147,6 +161,10 @@ export class Signals {
     // still runs an expired attempt of it.
     if (job.solo || job.lease) this.wakeTakers(job.endpointId);
     else this.wakeTaker(job.endpointId);
+  }
+
+  #reportQueued(endpointId: string): void {
+    for (const listener of this.#queuedListeners) listener(endpointId);
   }
 
   #reportDue(dueAt: number): void {

@@ -8,6 +8,7 @@ import { readEndpoint } from '../endpoint-removal.ts';
 import type { Presence } from '../leases/presence.ts';
 import type { WorkerLoads } from '../leases/worker-loads.ts';
 import type { QueueSettings } from '../settings.ts';
+import type { Signals } from '../signals.ts';
 import type { EndpointTimes } from '../time/job-times.ts';
 import { countWorkers, type FindScaling, type Waits } from '../waits/waits.ts';
 import { ActivityRecorder } from './recorder.ts';
@@ -21,6 +22,7 @@ export interface ActivityOptions {
   presence: Presence;
   waits: Waits;
   workerLoads: WorkerLoads;
+  signals: Pick<Signals, 'onQueued'>;
   findScaling: FindScaling;
   times: () => ReadonlyMap<string, Readonly<EndpointTimes>>;
   /** Whether the endpoint is one of the queue. */
@@ -34,10 +36,11 @@ export class QueueActivity {
 
   constructor(options: ActivityOptions) {
     this.#options = options;
-    const { workerLoads } = options;
+    const { signals, workerLoads } = options;
     this.#recorder = new ActivityRecorder({
       ...options,
       countWorkers: (id, scaling) => this.#countWorkers(id, scaling),
+      onQueued: (listener) => signals.onQueued(listener),
       oldestQueuedAt: async (id) => (await workerLoads.load(id)).oldestQueuedAt,
     });
   }

@@ -49,6 +49,8 @@ export interface RecorderOptions {
   countWorkers: (endpointId: string, scaling: KnownScaling) => EndpointActivity['workers'];
   findScaling: (endpointId: string) => KnownScaling | Promise<KnownScaling>;
   oldestQueuedAt: (endpointId: string) => Promise<number | null>;
+  /** As `Signals.onQueued`. */
+  onQueued: (listener: (endpointId: string) => void) => () => void;
   /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
   owns: (endpointId: string) => boolean;
   closing: AbortSignal;
@@ -79,8 +81,8 @@ interface Recorded {
   unwritten: Hour[];
   /** Time of the next write, Unix ms. */
   writeAt: number;
-  /** Result of the last search for the oldest job: valid in this minute while the totals are the same. */
-  oldest: { at: number; totals: string; queuedAt: number | null };
+  /** When the oldest job was queued, Unix ms; null if none is ready. Undefined: to be asked for, because the queue changed. */
+  oldestQueuedAt: number | null | undefined;
   /** Ends of jobs in the minutes of the last hour that are over. */
   ends: Ends[];
   /** Ended jobs, at the last observations. */
@@ -114,7 +116,12 @@ export class ActivityRecorder {
 
   /** Resolves when the queue closes; never rejects. */
   async run(): Promise<void> {
+    const stopListening = this.#options.onQueued((endpointId) => {
+      const recorded = this.#recorded.get(endpointId);
+      if (recorded) recorded.oldestQueuedAt = undefined;
+    });
     await this.#loop.run();
+    stopListening();
   }
 
   /** Jobs that ended in each second of about the last minute. */
@@ -201,7 +208,7 @@ export class ActivityRecorder {
     const recorded = isKnown ? known : await this.#resume(endpoint, now);
     const scaling = await findScaling(id);
     const at = Math.floor(now / MINUTE_MS) * MINUTE_MS;
-    const oldest = await this.#findOldest(endpoint, recorded, at);
+    const oldest = await this.#findOldest(endpoint, recorded);
     this.#turnMinute(recorded, at);
     const { minute } = recorded;
     const totals = readTotals(endpoint);
@@ -235,19 +242,20 @@ export class ActivityRecorder {
     return recorded;
   }
 
-  /** Asks the store only if jobs came or went, and once a minute, because delayed ones become due. */
-  async #findOldest(
-    endpoint: StoredEndpoint,
-    recorded: Recorded,
-    at: number,
-  ): Promise<number | null> {
+  /** Asks the store only if the queue has changed: it may be long, and thousands of endpoints may have one. */
+  async #findOldest(endpoint: StoredEndpoint, recorded: Recorded): Promise<number | null> {
     if (endpoint.inQueue === 0) return null;
-    const totals = JSON.stringify([readTotals(endpoint), endpoint.inProgress]);
-    const { oldest } = recorded;
-    if (oldest.at === at && oldest.totals === totals) return oldest.queuedAt;
-    const queuedAt = await this.#options.oldestQueuedAt(endpoint.id);
-    recorded.oldest = { at, totals, queuedAt };
-    return queuedAt;
+    if (recorded.oldestQueuedAt !== undefined) return recorded.oldestQueuedAt;
+    // The queue may change while the store answers.
+    recorded.oldestQueuedAt = null;
+    try {
+      const queuedAt = await this.#options.oldestQueuedAt(endpoint.id);
+      if (recorded.oldestQueuedAt === null) recorded.oldestQueuedAt = queuedAt;
+      return queuedAt;
+    } catch (error) {
+      recorded.oldestQueuedAt = undefined;
+      throw error;
+    }
   }
 
   /** Begins the next minute. The one before waits to be written if it is worth a row. */
@@ -330,7 +338,7 @@ export class ActivityRecorder {
       hour: { at: hour, minutes: found?.minutes ?? [], totals, isStored: found !== undefined },
       unwritten: [],
       writeAt: Number.POSITIVE_INFINITY,
-      oldest: { at: 0, totals: '', queuedAt: null },
+      oldestQueuedAt: undefined,
       ends: ends.filter((each) => hasEnds(each) && each.at >= now - HOUR_MS - MINUTE_MS),
       ended: [],
       wasActive: stored !== undefined,

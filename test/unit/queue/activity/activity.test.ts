@@ -148,6 +148,29 @@ describe('a time series', () => {
     expect((await series()).filter(({ queued }) => queued === 1).length).toBeGreaterThan(11);
   });
 
+  it('has the wait of the job that is the oldest now, and asks for it only if the queue has changed', async () => {
+    await worker.bye('drained');
+    await platform.submit({ ttl: 30_000 });
+    await pass(10_000);
+    const find = vi.spyOn(platform.queue.workerLoads, 'load');
+    const readEndpoints = vi.spyOn(SqlReader.prototype, 'endpoints');
+    onTestFinished(() => readEndpoints.mockRestore());
+    const oldestWaitMs = async () => (await series()).at(-1)?.oldestWaitMs;
+    await pass(10_000);
+    expect(find).not.toHaveBeenCalled();
+    await platform.clock.advance(9_000);
+    const submitted = platform.clock.now();
+    await platform.submit();
+    await platform.clock.advance(1_000);
+    // The first job is removed, and the counters are as before.
+    await pass(10_000);
+    expect(await oldestWaitMs()).toBeLessThanOrEqual(platform.clock.now() - submitted);
+    const calls = find.mock.calls.length;
+    await pass(10 * MINUTE_MS);
+    expect(find).toHaveBeenCalledTimes(calls);
+    expect(readEndpoints).not.toHaveBeenCalled();
+  });
+
   it('writes nothing while nothing happens', async () => {
     await worker.bye('drained');
     await pass(HOUR_MS);
