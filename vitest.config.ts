@@ -157,7 +157,7 @@ export default defineConfig({
       }),
       defineGroup({
         name: 'full-e2e',
-        files: ['test/e2e/**/*.test.ts'],
+        files: ['test/e2e/**/*.test.ts', 'test/histories/nodes.test.ts'],
         exclude: CORE_E2E,
         isolate: false,
         testTimeoutMs: 4 * minute,

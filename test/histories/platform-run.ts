@@ -5,7 +5,7 @@ import { PlatformProcess } from '../support/processes.ts';
 import { createRandom } from '../support/random.ts';
 import type { History } from './history.ts';
 import { type Recording, record } from './run.ts';
-import { addUsers, OWN_ENDPOINTS, PLATFORM_ARGS, RecordedWorker } from './stand.ts';
+import { addUsers, LONGEST_PAUSE_MS, OWN_ENDPOINTS, PLATFORM_ARGS, startWorkers } from './stand.ts';
 
 export type Load = Pick<
   Recording,
@@ -14,7 +14,6 @@ export type Load = Pick<
 
 /** Of the exchanges of clients and workers. */
 const FAULT_SHARE = 0.04;
-const LONGEST_PAUSE_MS = 3_000;
 
 export async function recordPlatform(load: Load): Promise<History> {
   await using ends = new AsyncDisposableStack();
@@ -28,12 +27,8 @@ export async function recordPlatform(load: Load): Promise<History> {
   };
   const [forClients, forWorkers] = [await startProxy(), await startProxy()];
   const users = await addUsers(platform);
-  const [owner, guest] = users;
-  const workers = [owner, owner, guest].map((user, index) => {
-    const place = { id: `w${index}`, folder: platform.folder };
-    return ends.use(new RecordedWorker(forWorkers.url, user, place));
-  });
-  const chooseWorker = () => workers[Math.floor(random() * workers.length)];
+  const place = { urls: [forWorkers.url], folder: platform.folder };
+  const workers = startWorkers(ends, users, place);
   const restart = async (signal: NodeJS.Signals) => {
     await platform.process.end(signal);
     await platform.restart();
@@ -53,10 +48,7 @@ export async function recordPlatform(load: Load): Promise<History> {
           child.kill('SIGCONT');
         },
       },
-      {
-        'worker killed': async () => chooseWorker()?.kill(),
-        'worker paused': async () => chooseWorker()?.pause(random() * LONGEST_PAUSE_MS),
-      },
+      workers.faults(random),
     ],
     async heal() {
       for (const proxy of [forClients, forWorkers]) proxy.weather = undefined;
@@ -65,7 +57,7 @@ export async function recordPlatform(load: Load): Promise<History> {
   });
 }
 
-function createWeather(random: () => number): Weather {
+export function createWeather(random: () => number): Weather {
   return () => {
     if (random() >= FAULT_SHARE) return undefined;
     const direction = random() < 0.5 ? 'request' : 'answer';

@@ -11,6 +11,7 @@ import type { History, Recorder } from './history.ts';
 import { IDLE } from './stories.ts';
 
 export const LEASE_MS = 2_000;
+export const LONGEST_PAUSE_MS = 3_000;
 export const PLATFORM_ARGS = [
   ...['--lease-ms', `${LEASE_MS}`, '--renew-every-ms', '500', '--take-wait-ms', '1000'],
   ...['--timeout-grace-ms', '2000', '--retry-base-ms', '100', '--retain-runsync-ms', '1800000'],
@@ -99,6 +100,26 @@ export class RecordedWorker implements AsyncDisposable {
     this.#process.kill();
     await this.#process.exited;
   }
+}
+
+/** Two for the owner, one for the guest. `urls`: they use them in turn. */
+export function startWorkers(
+  ends: AsyncDisposableStack,
+  [owner, guest]: readonly [User, User],
+  { folder, urls }: { folder: string; urls: readonly string[] },
+) {
+  const workers = [owner, owner, guest].map((user, index) => {
+    const url = urls[index % urls.length] ?? '';
+    return ends.use(new RecordedWorker(url, user, { id: `w${index}`, folder }));
+  });
+  const faults = (random: () => number) => {
+    const choose = () => workers[Math.floor(random() * workers.length)];
+    return {
+      'worker killed': async () => choose()?.kill(),
+      'worker paused': async () => choose()?.pause(random() * LONGEST_PAUSE_MS),
+    };
+  };
+  return { faults };
 }
 
 /** Notes each webhook, and answers 200. The path ends with a tag. */

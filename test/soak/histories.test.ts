@@ -1,17 +1,32 @@
 // Records histories of platforms that fail, each with a seed of its own, and checks them.
 import { expect, it } from 'vitest';
+import { recordNodes } from '../histories/node-run.ts';
 import { recordPlatform } from '../histories/platform-run.ts';
 import { describeViolations } from '../histories/report.ts';
 import { STORIES, type StoryName } from '../histories/stories.ts';
+import { leaveOutWithoutPostgres } from '../support/postgres.ts';
 import { chooseSeed } from '../support/random.ts';
+import { ALL_FAULTS } from '../support/runs/node-faults.ts';
 
 const rounds = Number(process.env['ROUNDS'] ?? 12);
 const stories = Object.keys(STORIES).filter((name): name is StoryName => name in STORIES);
 const LOAD = { clients: 24, loadMs: 30_000, calmMs: 5_000, settleMs: 120_000, stories };
+/** The run has its own faults of workers. */
+const NODE_FAULTS = ALL_FAULTS.filter((name) => !/worker|supervisor/.test(name));
+
+const isLeftOut = leaveOutWithoutPostgres('test/soak/histories.test.ts: nodes');
 
 it(`what clients see in ${rounds} rounds of faults breaks no rule: one platform`, async () => {
   const first = chooseSeed();
   for (let seed = first; seed < first + rounds; seed++) {
     expect(describeViolations(await recordPlatform({ ...LOAD, seed }))).toEqual([]);
+  }
+});
+
+it.skipIf(isLeftOut)(`the same of three nodes`, async () => {
+  const first = chooseSeed();
+  for (let seed = first; seed < first + rounds; seed++) {
+    const load = { ...LOAD, loadMs: 60_000, seed, nodes: 3, faults: NODE_FAULTS };
+    expect(describeViolations(await recordNodes(load))).toEqual([]);
   }
 });
