@@ -1,6 +1,7 @@
 // A client of one user that notes all of its calls.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { isTerminal, JOB_STATUSES } from '../../src/wire/job/job.ts';
 import { readEvents } from '../support/network/event-stream.ts';
 import type { Answer, Piece, Recorder, Request, StreamBody, Submission } from './history.ts';
 
@@ -16,9 +17,8 @@ export interface Access {
 }
 
 /** What a stream has shown so far, and where to go on. */
-export interface StreamRead extends StreamBody {
+interface StreamRead extends StreamBody {
   next: string;
-  status: string | undefined;
 }
 
 const PAUSE_MS = 80;
@@ -62,8 +62,11 @@ export class RecordingClient {
     );
   }
 
-  status(endpoint: string, job: string): Promise<Answer | null> {
-    return this.#call({ do: 'status', endpoint, job }, () => this.#get(endpoint, `status/${job}`));
+  /** `waitMs`: for the end of the job, at most. */
+  status(endpoint: string, job: string, waitMs?: number): Promise<Answer | null> {
+    const query = waitMs === undefined ? '' : `?wait=${waitMs}`;
+    const request = { do: 'status', endpoint, job } as const;
+    return this.#call(request, () => this.#get(endpoint, `status/${job}${query}`));
   }
 
   details(endpoint: string, job: string): Promise<Answer | null> {
@@ -88,7 +91,7 @@ export class RecordingClient {
   /** A page of chunks after a position, or of those that the platform has not handed out. */
   async page(endpoint: string, job: string, after: string | null): Promise<StreamRead> {
     const query = after === null ? '' : `&after=${after}`;
-    const read: StreamRead = { pieces: [], end: 'part', next: after ?? '0', status: undefined };
+    const read: StreamRead = { pieces: [], end: 'part', next: after ?? '0' };
     await this.#stream({ do: 'stream', endpoint, job, after }, read, async () => {
       const response = await this.#fetch(`${endpoint}/stream/${job}?wait=300${query}`);
       if (response.status !== 200) return response;
@@ -101,8 +104,8 @@ export class RecordingClient {
         return { at: `${attempt}.${first + index}`, output };
       };
       read.pieces.push(...seen.map(number));
-      read.status = response.headers.get('millrace-status') ?? undefined;
-      const isEnd = after !== null && seen.length === 0 && isFinal(read.status);
+      read.status = z.enum(JOB_STATUSES).parse(response.headers.get('millrace-status'));
+      const isEnd = after !== null && seen.length === 0 && isTerminal(read.status);
       if (isEnd) read.end = 'done';
       return response;
     });
@@ -115,7 +118,7 @@ export class RecordingClient {
     job: string,
     { after, leaveAfter }: { after: string; leaveAfter: number },
   ): Promise<StreamRead> {
-    const read: StreamRead = { pieces: [], end: 'part', next: after, status: undefined };
+    const read: StreamRead = { pieces: [], end: 'part', next: after };
     await this.#stream({ do: 'stream', endpoint, job, after }, read, async (signal) => {
       const headers = { accept: 'text/event-stream', 'last-event-id': after };
       const response = await this.#fetch(`${endpoint}/stream/${job}`, { headers, signal });
@@ -148,8 +151,7 @@ export class RecordingClient {
         return undefined;
       });
       left.abort();
-      const { end, pieces, record } = read;
-      const body = { pieces, end, ...(record !== undefined && { record }) };
+      const { next: _next, ...body } = read;
       return { status: response?.status ?? 200, body };
     });
   }
@@ -181,8 +183,4 @@ export class RecordingClient {
 
 async function readAnswer(response: Response): Promise<Answer> {
   return { status: response.status, body: await response.json() };
-}
-
-function isFinal(status: string | undefined): boolean {
-  return status !== undefined && status !== 'IN_QUEUE' && status !== 'IN_PROGRESS';
 }

@@ -73,6 +73,8 @@ const answeredJobs = z.object({
 const list = z.object({ jobs: z.array(record) });
 const details = z.looseObject({ id: z.string(), input: z.looseObject({ tag: z.string() }) });
 
+const TELLS_RESULT = ['status', 'runsync', 'stream', 'webhook'];
+
 export function isDone({ answer }: Call): boolean {
   return answer !== null && answer.status >= 200 && answer.status < 300;
 }
@@ -167,15 +169,17 @@ function findRecords(call: Call): z.infer<typeof record>[] {
   if (kind === 'list') return list.parse(body).jobs;
   if (kind === 'jobs') return answeredJobs.parse(body).jobs.filter((job) => 'id' in job);
   if (kind !== 'stream') return [record.parse(body)];
-  const { record: last } = streamOf(call);
-  return last === undefined ? [] : [record.parse(last)];
+  const { record: last, status } = streamOf(call);
+  if (last !== undefined) return [record.parse(last)];
+  return status && 'job' in call.request ? [{ id: call.request.job, status }] : [];
 }
 
 function toReading(
   { attempt, error, output, status }: z.infer<typeof record>,
   place: Pick<Reading, 'by' | 'event' | 'from' | 'to'>,
 ): Reading {
-  const tellsResult = ['status', 'runsync', 'stream', 'webhook'].includes(place.by);
+  // A page of a stream tells the status only.
+  const tellsResult = TELLS_RESULT.includes(place.by) && attempt !== undefined;
   return {
     ...place,
     status,

@@ -1,6 +1,6 @@
 // A history: every call of every client with its answer, every received webhook, and every fault, in the order of time.
 // The checker reads nothing else.
-import type { JobPolicy } from '../../src/wire/job/job.ts';
+import type { JobPolicy, JobStatus } from '../../src/wire/job/job.ts';
 import type { RecordedInput } from '../support/handlers/recorded.ts';
 
 export interface History {
@@ -9,7 +9,6 @@ export interface History {
   /** Each tag starts with it: several histories may share a platform. */
   name: string;
   endpoints: Record<string, Endpoint>;
-  /** After a fault, a group may exceed its limit for so long, ms. */
   leaseMs: number;
   events: HistoryEvent[];
 }
@@ -61,6 +60,8 @@ export interface StreamBody {
   pieces: Piece[];
   /** `part`: a page, a connection that broke, or a client that left. */
   end: 'part' | 'done' | 'expired';
+  /** Of a page. */
+  status?: JobStatus;
   /** Of `done` as an event: the final record. */
   record?: unknown;
 }
@@ -81,6 +82,8 @@ export interface Posted {
 export interface Fault {
   kind: 'fault';
   name: string;
+  /** Whose worker may have lost its leases and go on: another one may have run at the same time. */
+  endpoint?: string;
   from: number;
   to: number;
 }

@@ -1,11 +1,17 @@
 // Records a history of one platform on SQLite, whose process, workers and connections fail.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { type Fault, TcpProxy, type Weather } from '../support/network/tcp-proxy.ts';
 import { PlatformProcess } from '../support/processes.ts';
 import { createRandom } from '../support/random.ts';
 import type { History } from './history.ts';
 import { type Recording, record } from './run.ts';
-import { addUsers, LONGEST_PAUSE_MS, OWN_ENDPOINTS, PLATFORM_ARGS, startWorkers } from './stand.ts';
+import {
+  addUsers,
+  LONGEST_PAUSE_MS,
+  OWN_ENDPOINTS,
+  PLATFORM_ARGS,
+  pause,
+  startWorkers,
+} from './stand.ts';
 
 export type Load = Pick<
   Recording,
@@ -41,12 +47,7 @@ export async function recordPlatform(load: Load): Promise<History> {
       {
         'platform killed': () => restart('SIGKILL'),
         'platform stopped': () => restart('SIGTERM'),
-        async 'platform paused'() {
-          const { child } = platform.process;
-          child.kill('SIGSTOP');
-          await sleep(random() * LONGEST_PAUSE_MS);
-          child.kill('SIGCONT');
-        },
+        'platform paused': () => pause(platform.process, random() * LONGEST_PAUSE_MS),
       },
       workers.faults(random),
     ],

@@ -18,7 +18,8 @@ export function describeViolations(history: History): string[] {
   if (violations.length > 0) {
     mkdirSync(FOLDER, { recursive: true });
     const file = join(FOLDER, `${name}.ndjson`);
-    writeFileSync(file, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+    const lines = [{ ...history, events: events.length }, ...events];
+    writeFileSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
     console.log(`the whole history, an event a line: ${file}`);
   }
   return violations.map(({ events: contradicting, rule, says }) =>

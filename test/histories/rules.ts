@@ -63,6 +63,18 @@ const RULES = {
     }
   },
 
+  /** A later read never tells of an earlier attempt. */
+  'attempt-goes-back': eachJob(function* (job) {
+    for (const after of job.readings) {
+      const before = job.readings.find(
+        ({ attempt = 0, to }) => to < after.from && attempt > (after.attempt ?? attempt),
+      );
+      if (!before) continue;
+      const says = `${job.id}: attempt ${before.attempt}, then ${after.attempt}`;
+      yield { says, events: [before.event, after.event] };
+    }
+  }),
+
   /** A terminal state is the last one, unless the client retries the job. */
   'terminal-reopens': eachJob(function* (job) {
     for (const [before, after] of pairsInOrder(job)) {
@@ -97,18 +109,6 @@ const RULES = {
         const says = `${job.id} is ${one.status} by ${one.by}, ${other.status} by ${other.by}`;
         yield { says, events: [one.event, other.event] };
       }
-    }
-  }),
-
-  /** A later read never tells of an earlier attempt. */
-  'attempt-goes-back': eachJob(function* (job) {
-    for (const after of job.readings) {
-      const before = job.readings.find(
-        ({ attempt = 0, to }) => to < after.from && attempt > (after.attempt ?? attempt),
-      );
-      if (!before) continue;
-      const says = `${job.id}: attempt ${before.attempt}, then ${after.attempt}`;
-      yield { says, events: [before.event, after.event] };
     }
   }),
 
@@ -266,17 +266,21 @@ const RULES = {
     yield { says, events: [job.knownBy, early.event] };
   }),
 
-  /** Groups stay within their limit, unless a fault may have cost a lease. */
+  /** Groups stay within their limit, unless a paused worker has lost a lease. */
   'group-overlaps': function* ({ faults, history, jobs }) {
     const limited = [...jobs.values()].flatMap((job) => {
       const output = findMade(job).find((made) => made.endedAt !== undefined);
       const { group } = job.body.policy ?? {};
       const limit = history.endpoints[job.endpoint]?.groupConcurrency;
       if (!output?.endedAt || group === undefined || limit !== 1) return [];
-      return [{ ...output, endedAt: output.endedAt, place: `${job.endpoint} ${group}` }];
+      const { endpoint } = job;
+      return [{ ...output, endpoint, endedAt: output.endedAt, place: `${endpoint} ${group}` }];
     });
-    const isCalm = ({ endedAt, startedAt }: { startedAt: number; endedAt: number }) =>
-      faults.every(({ from, to }) => endedAt < from || startedAt > to + history.leaseMs);
+    const isCalm = (run: { endpoint: string; startedAt: number; endedAt: number }) =>
+      faults.every(
+        ({ endpoint, from, to }) =>
+          endpoint !== run.endpoint || run.endedAt < from || run.startedAt > to + history.leaseMs,
+      );
     const calm = limited.filter(isCalm).sort((a, b) => a.startedAt - b.startedAt);
     for (const run of Map.groupBy(calm, ({ place }) => place).values()) {
       for (const [index, one] of run.entries()) {

@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { WEBHOOK_HEADERS } from '../../src/client.ts';
 import { fixture, type PlatformProcess, Process } from '../support/processes.ts';
 import type { History, Recorder } from './history.ts';
+import type { FaultGroup } from './run.ts';
 import { IDLE } from './stories.ts';
 
 export const LEASE_MS = 2_000;
@@ -67,11 +68,13 @@ export function describeEndpoints(users: readonly User[]): History['endpoints'] 
 
 /** A worker process. */
 export class RecordedWorker implements AsyncDisposable {
+  readonly endpoint: string;
   readonly #args: string[];
   #process: Process;
 
   /** @param url of the platform, or of a proxy before it */
   constructor(url: string, { endpoint, workerKey }: User, place: { id: string; folder: string }) {
+    this.endpoint = endpoint;
     this.#args = [
       ...['worker', fixture('recorded.ts'), '--url', url, '--endpoint', endpoint],
       ...['--key', workerKey, '--worker-id', place.id, '--state-dir', join(place.folder, 'state')],
@@ -89,17 +92,20 @@ export class RecordedWorker implements AsyncDisposable {
     this.#process = new Process(this.#args);
   }
 
-  async pause(ms: number): Promise<void> {
-    const { child } = this.#process;
-    child.kill('SIGSTOP');
-    await sleep(ms);
-    child.kill('SIGCONT');
+  pause(ms: number): Promise<void> {
+    return pause(this.#process, ms);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#process.kill();
     await this.#process.exited;
   }
+}
+
+export async function pause({ child }: Process, ms: number): Promise<void> {
+  child.kill('SIGSTOP');
+  await sleep(ms);
+  child.kill('SIGCONT');
 }
 
 /** Two for the owner, one for the guest. `urls`: they use them in turn. */
@@ -112,11 +118,15 @@ export function startWorkers(
     const url = urls[index % urls.length] ?? '';
     return ends.use(new RecordedWorker(url, user, { id: `w${index}`, folder }));
   });
-  const faults = (random: () => number) => {
+  const faults = (random: () => number): FaultGroup => {
     const choose = () => workers[Math.floor(random() * workers.length)];
     return {
       'worker killed': async () => choose()?.kill(),
-      'worker paused': async () => choose()?.pause(random() * LONGEST_PAUSE_MS),
+      async 'worker paused'() {
+        const worker = choose();
+        await worker?.pause(random() * LONGEST_PAUSE_MS);
+        return worker?.endpoint;
+      },
     };
   };
   return { faults };

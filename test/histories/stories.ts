@@ -35,10 +35,12 @@ export const STORIES = {
 
   async keyed(scene: Scene) {
     const { client, endpoint } = scene;
-    const body = { ...write(scene), idempotencyKey: scene.nextTag() };
-    const id = await submitForSure(scene, body);
-    await client.run(endpoint, body);
-    const { idempotencyKey } = body;
+    const idempotencyKey = scene.nextTag();
+    const body = { ...write(scene), idempotencyKey };
+    const submit = () => client.run(endpoint, body);
+    // Two at once, and a third one later.
+    const [id] = await Promise.all([persist(scene, submit).then(idOf), submit()]);
+    await submit();
     await client.run(endpoint, { ...write(scene), idempotencyKey });
     await follow(scene, id);
   },
@@ -49,8 +51,10 @@ export const STORIES = {
   },
 
   async batch(scene: Scene) {
-    const bodies = [write(scene), write(scene), write(scene, { chunks: 2 })];
-    const answer = await scene.client.runJobs(scene.endpoint, bodies);
+    const bodies = [{}, {}, { chunks: 2 }].map((more) => ({
+      ...{ ...write(scene, more), idempotencyKey: scene.nextTag() },
+    }));
+    const answer = await persist(scene, () => scene.client.runJobs(scene.endpoint, bodies));
     if (answer?.status !== 200) return;
     for (const { id } of batch.parse(answer.body).jobs) await follow(scene, id);
   },
@@ -58,14 +62,17 @@ export const STORIES = {
   async events(scene: Scene) {
     const { client, endpoint, random } = scene;
     const id = idOf(await client.run(endpoint, write(scene, { chunks: 4 + pick(random, 12) })));
-    let after = '0';
-    for (let end = 'part'; id !== undefined && end === 'part' && scene.isOpen(); ) {
-      const leaveAfter =
-        after === '0' || random() < 0.5 ? 2 + pick(random, 3) : Number.POSITIVE_INFINITY;
-      ({ end, next: after } = await client.events(endpoint, id, { after, leaveAfter }));
-      await sleep(20);
-    }
-    await follow(scene, id);
+    if (id === undefined) return;
+    const read = async () => {
+      let after = '0';
+      for (let end = 'part'; end === 'part' && scene.isOpen(); ) {
+        const leaveAfter =
+          after === '0' || random() < 0.5 ? 2 + pick(random, 3) : Number.POSITIVE_INFINITY;
+        ({ end, next: after } = await client.events(endpoint, id, { after, leaveAfter }));
+        await sleep(20);
+      }
+    };
+    await Promise.all([read(), follow(scene, id)]);
   },
 
   /** With positions, or by the cursor that the platform keeps. */
@@ -86,9 +93,12 @@ export const STORIES = {
     const { client, endpoint, random } = scene;
     const body = write(scene, random() < 0.5 ? { hangUntil: 1_000 } : { ms: 60 });
     body.webhook = scene.webhook(body.input.tag);
+    // If the load ends before the cancel.
+    body.policy = { executionTimeout: 5_000 };
     const id = idOf(await client.run(endpoint, body));
+    if (id === undefined) return;
     await sleep(random() * 120);
-    await endForSure(scene, id);
+    await persist(scene, () => client.change('cancel', endpoint, id));
     await follow(scene, id);
   },
 
@@ -99,7 +109,10 @@ export const STORIES = {
     const id = idOf(await client.run(endpoint, body));
     const seen = await follow(scene, id);
     if (id === undefined || seen?.status !== 'FAILED') return;
+    const whole = { leaveAfter: Number.POSITIVE_INFINITY };
+    const { next } = await client.events(endpoint, id, { after: '0', ...whole });
     await client.change('retry', endpoint, id);
+    await client.events(endpoint, id, { after: next, ...whole });
     await follow(scene, id);
   },
 
@@ -116,7 +129,9 @@ export const STORIES = {
   async delay(scene: Scene) {
     const delay = 200 + pick(scene.random, 800);
     const body = { ...write(scene), policy: { delay } };
-    await follow(scene, await submitForSure(scene, { ...body, idempotencyKey: scene.nextTag() }));
+    const keyed = { ...body, idempotencyKey: scene.nextTag() };
+    const answer = await persist(scene, () => scene.client.run(scene.endpoint, keyed));
+    await follow(scene, idOf(answer));
   },
 
   async group(scene: Scene) {
@@ -157,6 +172,7 @@ export const STORIES = {
   },
 
   async ttl(scene: Scene) {
+    if (scene.client.user !== 'owner') return;
     const body = { ...write(scene), policy: { ttl: SHORTEST_TTL_MS } };
     const id = idOf(await scene.client.run(IDLE, body));
     if (id !== undefined) await scene.client.status(IDLE, id);
@@ -164,6 +180,13 @@ export const STORIES = {
 } satisfies Record<string, (scene: Scene) => Promise<void>>;
 
 export type StoryName = keyof typeof STORIES;
+
+/** As often as they are to be played. A purge ends the jobs of other stories, too. */
+export const QUICK_STORIES: readonly StoryName[] = [
+  ...(['plain', 'keyed', 'sync', 'batch', 'events', 'pages', 'cancel', 'retry'] as const),
+  ...(['plain', 'keyed', 'events', 'pages', 'cancel', 'retry', 'group', 'group'] as const),
+  ...(['timeout', 'delay', 'purge', 'foreign', 'list'] as const),
+];
 
 function write({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
   return { input: { tag: nextTag(), ms: pick(random, 25), ...more } };
@@ -173,20 +196,14 @@ function idOf(answer: Answer | null): string | undefined {
   return answer?.status === 200 ? record.parse(answer.body).id : undefined;
 }
 
-/** Repeats a submission, which has a key, until it is answered. */
-async function submitForSure(scene: Scene, body: Submission): Promise<string | undefined> {
-  while (scene.isOpen()) {
-    const answer = await scene.client.run(scene.endpoint, body);
-    if (answer && answer.status < 500) return idOf(answer);
-    await sleep(50);
-  }
-  return undefined;
-}
-
-async function endForSure({ client, endpoint, isOpen }: Scene, id?: string): Promise<void> {
-  while (id !== undefined && isOpen()) {
-    const answer = await client.change('cancel', endpoint, id);
-    if (answer && answer.status < 500) return;
+/** Repeats a call until the platform has said what became of it. */
+async function persist(
+  { isOpen }: Scene,
+  call: () => Promise<Answer | null>,
+): Promise<Answer | null> {
+  for (;;) {
+    const answer = await call();
+    if ((answer && answer.status < 500) || !isOpen()) return answer;
     await sleep(50);
   }
 }
@@ -194,7 +211,8 @@ async function endForSure({ client, endpoint, isOpen }: Scene, id?: string): Pro
 /** Reads the status until the job has ended. */
 async function follow(scene: Scene, id?: string): Promise<z.infer<typeof record> | undefined> {
   while (id !== undefined && scene.isOpen()) {
-    const answer = await scene.client.status(scene.endpoint, id);
+    const waitMs = scene.random() < 0.2 ? 1_000 : undefined;
+    const answer = await scene.client.status(scene.endpoint, id, waitMs);
     const seen = answer?.status === 200 ? record.parse(answer.body) : undefined;
     if (seen && seen.status !== 'IN_QUEUE' && seen.status !== 'IN_PROGRESS') return seen;
     if (answer?.status === 404) return undefined;

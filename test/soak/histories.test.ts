@@ -3,13 +3,13 @@ import { expect, it } from 'vitest';
 import { recordNodes } from '../histories/node-run.ts';
 import { recordPlatform } from '../histories/platform-run.ts';
 import { describeViolations } from '../histories/report.ts';
-import { STORIES, type StoryName } from '../histories/stories.ts';
+import { QUICK_STORIES } from '../histories/stories.ts';
 import { leaveOutWithoutPostgres } from '../support/postgres.ts';
 import { chooseSeed } from '../support/random.ts';
 import { ALL_FAULTS } from '../support/runs/node-faults.ts';
 
 const rounds = Number(process.env['ROUNDS'] ?? 12);
-const stories = Object.keys(STORIES).filter((name): name is StoryName => name in STORIES);
+const stories = [...QUICK_STORIES, 'ttl'] as const;
 const LOAD = { clients: 24, loadMs: 30_000, calmMs: 5_000, settleMs: 120_000, stories };
 /** The run has its own faults of workers. */
 const NODE_FAULTS = ALL_FAULTS.filter((name) => !/worker|supervisor/.test(name));
