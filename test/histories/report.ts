@@ -15,7 +15,7 @@ export function describeViolations(history: History): string[] {
     ([kind, each]) => `${each?.length} ${kind}`,
   );
   console.log(`history: SEED=${seed}, ${counts.sort().join(', ')}`);
-  if (violations.length > 0) {
+  if (violations.length > 0 || process.env['KEEP_HISTORY']) {
     mkdirSync(FOLDER, { recursive: true });
     const file = join(FOLDER, `${name}.ndjson`);
     const lines = [{ ...history, events: events.length }, ...events];

@@ -86,7 +86,7 @@ class Run {
     const { clients, faults, loadMs } = this.#recording;
     const isBeginning = { until: Date.now() + loadMs };
     const playing = Array.from({ length: clients }, (_, index) => this.#play(index, isBeginning));
-    const striking = (faults ?? []).map((group) => this.#strike(group, isBeginning));
+    const striking = (faults ?? []).map((group, index) => this.#strike(group, index, isBeginning));
     await Promise.all([...playing, ...striking]);
     this.#isOpen = false;
   }
@@ -125,14 +125,15 @@ class Run {
     });
   }
 
-  async #strike(group: FaultGroup, { until }: { until: number }): Promise<void> {
-    const { calmMs = 1_000 } = this.#recording;
+  async #strike(group: FaultGroup, index: number, { until }: { until: number }): Promise<void> {
+    const { calmMs = 1_000, seed } = this.#recording;
+    const random = createRandom(seed + index);
     let left: [name: string, strike: Strike][] = [];
     for (;;) {
-      await sleep(calmMs * (0.2 + 0.8 * this.#random()));
+      await sleep(calmMs * (0.2 + 0.8 * random()));
       if (Date.now() > until) return;
       if (left.length === 0) left = Object.entries(group);
-      for (const [name, strike] of left.splice(Math.floor(this.#random() * left.length), 1)) {
+      for (const [name, strike] of left.splice(Math.floor(random() * left.length), 1)) {
         const from = this.#recorder.now();
         const endpoint = await strike();
         const to = this.#recorder.now();
