@@ -6,7 +6,7 @@ import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { inheritEnvironment } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { readCertificates, readKeyPair } from '../pem-file.ts';
-import { readRunPodPlace } from './runpod.ts';
+import { readRunPodKey, readRunPodPlace } from './runpod.ts';
 
 export interface LinkValues {
   /** Empty if RunPod's environment names the addresses. */
@@ -43,7 +43,10 @@ interface Tls {
 /** Plans the link from the options, without opening it. @throws UsageError */
 export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | undefined } {
   const carrier = chooseCarrier(values);
-  if (carrier === 'runpod') readRunPodPlace(values);
+  if (carrier === 'runpod') {
+    readRunPodPlace(values);
+    readRunPodKey(values);
+  }
   const tls = readTls(values);
   // The key would be sent unencrypted although the user gave TLS files.
   const [plain] = /^(http|grpc)(?=:)/i.exec(values.url) ?? [];

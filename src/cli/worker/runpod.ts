@@ -94,7 +94,7 @@ export async function openRunPodLink(values: RunPodValues, log: Log): Promise<Ru
   const folder = values.stateDir ?? openTempFolder(place.podId);
   return createRunPodLink({
     ...place,
-    key: values.key || readRunPodKey(),
+    key: readRunPodKey(values),
     pingEveryMs: readNumber('RUNPOD_PING_INTERVAL', 10_000),
     joinsText: values.runpodJoinText,
     ledgerFolder: join(folder, 'runpod'),
@@ -116,9 +116,10 @@ function openTempFolder(podId: string): string {
   }
 }
 
-function readRunPodKey(): string | undefined {
+/** @throws InvalidKeyError */
+export function readRunPodKey(values: Pick<RunPodValues, 'key'>): string | undefined {
   const name = 'RUNPOD_AI_API_KEY';
-  const key = readVariable(name);
+  const key = values.key || readVariable(name);
   return key && readKeyOf(name, key);
 }
 

@@ -34,15 +34,43 @@ describe('a key', () => {
   });
 });
 
-it.each([
-  ['a worker', ['worker', 'handler.ts', '--url', 'http://127.0.0.1:9', '--endpoint', 'e']],
-  ['a command', ['endpoints', 'list']],
-])('%s ends at once with the exit code of a refused key', (_name, args) => {
-  const env = { ...process.env, MILLRACE_KEY: 'mr_a\u200bb' };
+/** A key with an invisible character. */
+const BAD = 'mr_a\u200bb';
+const RUNPOD = Object.fromEntries(
+  ['GET_JOB', 'POST_OUTPUT', 'POST_STREAM', 'PING'].map((name) => [
+    `RUNPOD_WEBHOOK_${name}`,
+    'http://127.0.0.1:9/$ID',
+  ]),
+);
+const MACHINE = ['--url', 'http://127.0.0.1:9', '--endpoint', 'e'];
+
+it.each<[string, string[], { env?: Record<string, string>; input?: string }, string]>([
+  [
+    'a worker',
+    ['worker', 'handler.ts', ...MACHINE],
+    { env: { MILLRACE_KEY: BAD } },
+    'MILLRACE_KEY: ',
+  ],
+  [
+    'a worker on RunPod',
+    ['worker', import.meta.filename],
+    { env: { RUNPOD_AI_API_KEY: BAD, RUNPOD_POD_ID: 'api-key-test', ...RUNPOD } },
+    'RUNPOD_AI_API_KEY: ',
+  ],
+  ['a command', ['endpoints', 'list'], { env: { MILLRACE_KEY: BAD } }, 'MILLRACE_KEY: '],
+  [
+    'a check of another platform',
+    ['conformance', 'platform', ...MACHINE],
+    { env: { MILLRACE_KEY: BAD } },
+    'MILLRACE_KEY: ',
+  ],
+  ['a sign-in', ['login', '--url', 'http://127.0.0.1:9'], { input: BAD }, ''],
+])('%s ends at once with the exit code of a refused key', (_name, args, { env, input }, source) => {
   const code = `import { main } from ${JSON.stringify(MAIN)}; process.exitCode = await main(${JSON.stringify(args)});`;
-  const run = ['--input-type=module', '-e', code];
-  const { status, stderr } = spawnSync(process.execPath, run, { env, encoding: 'utf8' });
-  expect(stderr).toContain('MILLRACE_KEY: character 5 of the key is U+200B');
+  const { status, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', code], {
+    ...{ env: { ...process.env, ...env }, encoding: 'utf8', input },
+  });
+  expect(stderr).toContain(`${source}character 5 of the key is U+200B`);
   expect(stderr).not.toContain('mr_a');
   expect(status).toBe(6);
 });

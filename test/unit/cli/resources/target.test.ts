@@ -92,6 +92,15 @@ describe('the platform of a command', () => {
 });
 
 describe('the file of profiles', () => {
+  it('may have a key with what copying has added, but no other one', () => {
+    const save = (key: string) =>
+      writeProfiles({ current: 'home', byName: new Map([['home', { ...HOME, key }]]) });
+    save('\u200bmr_home\n');
+    expect(choose()).toEqual(HOME);
+    save('mr_\u200bhome');
+    expect(() => choose()).toThrow(`${locateProfiles()}: character 4 of the key is U+200B`);
+  });
+
   it('can be read by its user only', () => {
     store();
     expect(statSync(locateProfiles()).mode & 0o777).toBe(0o600);

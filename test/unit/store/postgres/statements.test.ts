@@ -1,10 +1,12 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  BYTEA,
   decodeText,
   encodeText,
   numberParameters,
   Statements,
+  valueTypes,
 } from '../../../../src/store/postgres/statements.ts';
 
 describe('a statement', () => {
@@ -43,4 +45,10 @@ describe('a text', () => {
       { seed: 1 },
     );
   });
+});
+
+it('bytes in another form than hexadecimal digits are an error, not other bytes', () => {
+  const decode: (text: string) => unknown = valueTypes.getTypeParser(BYTEA);
+  expect(decode('\\x00ff')).toEqual(new Uint8Array([0, 255]));
+  expect(() => decode('\\000\\377')).toThrow('does not send bytes as hexadecimal digits');
 });
