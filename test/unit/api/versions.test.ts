@@ -17,7 +17,8 @@ beforeAll(async () => {
   sha256 = packed.sha256;
 });
 
-it('uploads of several users are checked at the same time, but only a few', async () => {
+/** Uploads whose checks end when the test says so. */
+async function startChecks() {
   const checks: { mark: number; fail: (error: Error) => void }[] = [];
   const { keys, call, post } = await startPlatform({
     engine: 'process',
@@ -46,6 +47,30 @@ it('uploads of several users are checked at the same time, but only a few', asyn
       return status;
     };
   };
+  return {
+    end,
+    endAll: () => checks.map(({ fail }) => fail(new Error('seen'))),
+    marks,
+    post,
+    prepare,
+  };
+}
+
+it('uploads of one user are checked one after the other', async () => {
+  const { end, marks, post, prepare } = await startChecks();
+  const upload = await prepare(7);
+  const statuses = [upload(), upload()];
+  await expect.poll(marks).toEqual([7]);
+  expect((await post('/v1/templates', {})).status).toBe(422);
+  expect(marks()).toEqual([7]);
+  end(7);
+  await expect.poll(marks).toEqual([7, 7]);
+  end(7);
+  expect(await Promise.all(statuses)).toEqual([500, 500]);
+});
+
+it('uploads of several users are checked at the same time, but only a few', async () => {
+  const { end, endAll, marks, post, prepare } = await startChecks();
   const users = await Promise.all(Array.from({ length: MAX_CHECKS + 1 }, (_, n) => prepare(n)));
   const statuses: Promise<number>[] = [];
   const first = Array.from({ length: MAX_CHECKS }, (_, n) => n);
@@ -59,7 +84,7 @@ it('uploads of several users are checked at the same time, but only a few', asyn
   end(1);
   expect(await statuses[1]).toBe(500);
   await expect.poll(marks).toEqual([...first, MAX_CHECKS]);
-  for (const { fail } of checks) fail(new Error('seen'));
+  endAll();
   expect(await Promise.all(statuses)).toEqual(users.map(() => 500));
 });
 

@@ -4,6 +4,7 @@ import { composeStart } from '../../../../src/api/events/channel.ts';
 import { EventHub, type EventHubOptions } from '../../../../src/api/events/event-hub.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
+import { Waiters } from '../../../../src/base/waiters.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { EVENT_LIMITS, readTopic, type Topic } from '../../../../src/wire/routes/event-topics.ts';
 
@@ -145,4 +146,58 @@ it('refuses topics of a user that would keep too many bytes', async () => {
   for (let s = 0; s < 60; s++) await clock.advance(1_000);
   expect(seen.filter((each) => each === 'snapshot')).toHaveLength(16);
   expect(seen).toContainEqual(expect.stringContaining('rate_limited'));
+});
+
+it('counts no bytes of a topic that nobody reads any more', async () => {
+  const { clock, listen } = open({
+    read: async () => ({ text: 'x'.repeat(4_000_000) }),
+    watch: () => undefined,
+  });
+  for (let round = 0; round < 2; round++) {
+    const topics = Array.from({ length: 16 }, (_, n) => listen(find(`activity:e${round}-${n}`)));
+    for (let s = 0; s < 30; s++) await clock.advance(1_000);
+    for (const { leave, seen } of topics) {
+      expect(seen.at(-1)).toContain('"data"');
+      leave();
+    }
+    await clock.advance(0);
+  }
+});
+
+it('gives bytes back that a topic has waited for in vain', async () => {
+  const { clock, listen } = open({
+    read: async () => ({ n: clock.now(), text: 'x'.repeat(2_000_000) }),
+    watch: () => undefined,
+  });
+  const first = listen(find('pods'));
+  for (let n = 0; n < 400; n++) {
+    const { leave } = listen(find(`activity:e${n}`));
+    await clock.advance(0);
+    leave();
+    await clock.advance(0);
+  }
+  first.leave();
+  const { seen } = listen(find('pods'));
+  for (let s = 0; s < 10; s++) await clock.advance(1_000);
+  expect(seen).not.toEqual([]);
+});
+
+it('reads the changes of a topic no faster than the bytes of its user allow', async () => {
+  let reads = 0;
+  const { clock, listen } = open({
+    async read() {
+      reads += 1;
+      return { n: reads, text: 'x'.repeat(4_000_000) };
+    },
+    watch: () => waiters.open('e'),
+  });
+  const waiters = new Waiters(clock);
+  listen(find('endpoint:e'));
+  for (let ms = 0; ms < 20_000; ms += 100) {
+    waiters.wake('e');
+    await clock.advance(100);
+  }
+  // 8 MB at once and 4 MB a second; without the bound it would be more.
+  expect(reads).toBeGreaterThan(10);
+  expect(reads).toBeLessThan(25);
 });

@@ -8,6 +8,7 @@ import { DEFAULT_BOUNDS, type HttpBounds } from '../../../../src/api/limits/boun
 import { Connections } from '../../../../src/api/limits/connections.ts';
 import type { IntakeOptions } from '../../../../src/api/limits/intake.ts';
 import { createListener } from '../../../../src/api/listener.ts';
+import { ClientOrigins } from '../../../../src/api/origin/client-origin.ts';
 import { findUpgrade } from '../../../../src/api/proxy/upgrade.ts';
 import { ByteBudget } from '../../../../src/base/byte-budget.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
@@ -21,6 +22,7 @@ interface StageOptions {
   maxBytes?: number;
   /** Is called for requests that wait. Default: the header `key` names the user. */
   findUser?: IntakeOptions['findUser'];
+  origins?: ClientOrigins;
   listener: RequestListener;
 }
 
@@ -29,6 +31,7 @@ const findByHeader: IntakeOptions['findUser'] = ({ headers }) => headers['key']?
 /** A path that begins with `/as/` shows a valid key. */
 async function startStage(options: StageOptions) {
   const { bounds, findUser = findByHeader, listener, maxBytes = 1e9, perTurn = 64 } = options;
+  const { origins } = options;
   const clock = new ManualClock();
   const all = { ...DEFAULT_BOUNDS, ...bounds };
   const connections = new Connections({ bounds: all, clock, log: createLog({ level: 'fatal' }) });
@@ -39,7 +42,7 @@ async function startStage(options: StageOptions) {
     },
     {
       ...{ bounds: all, clock, turns: new FairTurns(perTurn) },
-      findUser,
+      ...{ findUser, origins },
       budget: new ByteBudget({ clock, maxBytes, maxOwnerBytes: maxBytes }),
     },
     connections,
@@ -103,6 +106,58 @@ describe('requests that are sent without waiting for answers', () => {
       await setImmediate();
     }
     expect(countServed()).toBe(99);
+  });
+
+  it('are read on within the body of the last one that is served', async () => {
+    const bodies: string[] = [];
+    const { open } = await startStage({
+      async listener(request) {
+        let body = '';
+        for await (const piece of request) body += piece;
+        bodies.push(body);
+      },
+    });
+    const socket = await open();
+    socket.write(`${get('/').repeat(3)}POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n`);
+    await expect.poll(() => bodies.length).toBe(3);
+    socket.write(`0123456789${get('/')}`);
+    await expect.poll(() => bodies).toEqual(['', '', '', '0123456789']);
+    await passTurns();
+    expect(bodies).toHaveLength(4);
+  });
+
+  it('are read one by one if the end of a head comes in a piece of its own', async () => {
+    const { countServed, open } = await holdAll({ maxKeylessPipelinedRequests: 1 });
+    const socket = (await open()).setNoDelay();
+    socket.write(get('/').slice(0, -1));
+    await passTurns();
+    socket.write(`\n${get('/')}`);
+    await expect.poll(countServed).toBe(1);
+    await passTurns();
+    expect(countServed()).toBe(1);
+  });
+
+  it('wait for their turn one of each connection at a time', async () => {
+    let waiting = 0;
+    let most = 0;
+    let served = 0;
+    const { open } = await startStage({
+      perTurn: 1,
+      findUser() {
+        waiting += 1;
+        most = Math.max(most, waiting - served);
+        return 'ada';
+      },
+      listener(_request, response) {
+        served += 1;
+        response.end();
+      },
+    });
+    const sockets = await Promise.all(Array.from({ length: 10 }, open));
+    for (const socket of sockets) socket.resume().write(get('/as/ada').repeat(20));
+    await expect.poll(() => served).toBe(200);
+    expect(most).toBeGreaterThan(1);
+    expect(most).toBeLessThanOrEqual(10);
   });
 
   it('beyond the budget of bytes close their connection', async () => {
@@ -218,12 +273,16 @@ describe('while requests of 200 connections without a key wait', () => {
     ['a probe of the health', '/healthz', {}],
     ['a new connection with a key', '/mine', { key: 'ada' }],
     ['a new connection of another address', '/mine', { 'other-address': 'yes' }],
+    ['one of another client behind the proxy', '/mine', { 'x-forwarded-for': '203.0.113.9' }],
   ])('%s is served after a few of them', async (_who, path, headers: Record<string, string>) => {
     const served: string[] = [];
     let servedAtArrival: number | undefined;
     const { open, port } = await startStage({
       // One in each turn of the event loop.
       perTurn: 1,
+      origins: new ClientOrigins({
+        ...{ trustedProxies: ['127.0.0.1'], forwardedHeaders: 'x-forwarded' },
+      }),
       findUser(request) {
         if (request.url === path) servedAtArrival = served.length;
         return request.headers['key']?.toString();
