@@ -158,7 +158,11 @@ describe('a connection that received bytes that are not HTTP', () => {
   it('answers a client that sends far more first', async () => {
     const { port } = await startPlatform();
     const head = 'GET /\u00e9 HTTP/1.1\r\nHost: x\r\n\r\n';
-    expect(await exchange(port, [head, Buffer.alloc(8_000_000)])).toMatch(/^HTTP\/1.1 400/);
+    const answer = await exchange(port, [head, Buffer.alloc(8_000_000)]);
+    expect(answer).toMatch(/^HTTP\/1.1 400/);
+    // As each answer: it may quote what the client has sent.
+    expect(answer).toMatch(/^x-content-type-options: nosniff\r$/im);
+    expect(answer).toMatch(/^cross-origin-resource-policy: same-origin\r$/im);
   });
 
   it.each(['HELLO\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'])(

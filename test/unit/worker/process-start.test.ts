@@ -137,4 +137,9 @@ describe('a handler', () => {
   it('is in no cache if the environment disables it', async () => {
     expect(await countCached({ NODE_DISABLE_COMPILE_CACHE: '1' })).toBe(0);
   });
+
+  // The default is a folder below the temporary one, where another user may have planted code.
+  it('is in no cache if the process has none', async () => {
+    expect(await countCached({ NODE_COMPILE_CACHE: undefined })).toBe(0);
+  });
 });

@@ -279,6 +279,9 @@ describe('the answer of a worker', () => {
     expect(statusCode).toBe(418);
     expect(headers).toMatchObject({ 'set-cookie': ['a=1', 'b=2'], 'x-mine': 'yes' });
     expect(headers).not.toHaveProperty('x-hop');
+    // Another site may embed the answer unless the worker forbids it.
+    expect(headers).not.toHaveProperty('cross-origin-resource-policy');
+    expect(headers).toMatchObject({ 'x-content-type-options': 'nosniff' });
     expect(headers).not.toHaveProperty('proxy-authenticate');
     expect(answer).toBeDefined();
   });
