@@ -8,10 +8,15 @@ import { lease, type ScriptedLink, script } from '../worker-script.ts';
 
 const unavailable = new LinkError('unavailable', 'not now');
 
-function watch(options: Pick<WorkerOptions, 'devices'> = { devices: [] }) {
+function watch(
+  options: Pick<WorkerOptions, 'breakAfter' | 'breakerState'> &
+    Partial<Pick<WorkerOptions, 'devices'>> = {},
+) {
   const clock = new ManualClock();
   const metrics = createWorkerMetrics({ clock, version: '1.2.3' });
-  const scripted = script({ clock, observer: metrics.observer, stuckAfterMs: 10_000, ...options });
+  const scripted = script({
+    ...{ clock, devices: [], observer: metrics.observer, stuckAfterMs: 10_000, ...options },
+  });
   const { worker } = scripted;
   /** The value of the series with this name and these labels, as it is written. */
   const read = async (series: string): Promise<number | undefined> => {
@@ -148,6 +153,20 @@ describe('the metrics of a worker', () => {
       await read('millrace_worker_slots_stuck'),
       await read('millrace_worker_outbox_reports'),
     ]).toEqual([0, 4, 1, 1, 1]);
+  });
+
+  it('show that job after job fails with the same error', async () => {
+    const breakerState = {
+      name: 'open',
+      error: 'handler_error: no disk',
+      probes: 1,
+      until: 0,
+      probe: undefined,
+    } as const satisfies WorkerOptions['breakerState'];
+    expect(await watch({ breakAfter: 3, breakerState }).read('millrace_worker_breaker_open')).toBe(
+      1,
+    );
+    expect(await watch({ breakAfter: 3 }).read('millrace_worker_breaker_open')).toBe(0);
   });
 
   it('count renewals, failed calls by verb and code, and reconnections', async () => {
