@@ -6,7 +6,9 @@ import { dirname, extname, join, resolve } from 'node:path';
 const CONFIG_NAMES = ['tsconfig.json', 'jsconfig.json'];
 /** Longest chain of `extends` and `references`. */
 const MAX_DEPTH = 10;
-const MAX_CONFIG_BYTES = 1_048_576;
+/** Of all files together that one tsconfig.json extends or refers to, itself included. */
+const MAX_FILES = 64;
+const MAX_BYTES = 1_048_576;
 
 export interface AliasRules {
   /** Path of the tsconfig.json. */
@@ -30,7 +32,8 @@ export function readAliasRules(folder: string): AliasRules | undefined {
 function findRules(folder: string): AliasRules | undefined {
   for (const name of CONFIG_NAMES) {
     const config = join(folder, name);
-    const rules = readRules(config, folder, MAX_DEPTH);
+    const left = { files: MAX_FILES, bytes: MAX_BYTES };
+    const rules = readRules(config, { configFolder: folder, depth: MAX_DEPTH, left });
     if (!rules) continue;
     const isEmpty = rules.baseUrl === undefined && Object.keys(rules.paths).length === 0;
     return isEmpty ? undefined : { config, ...rules };
@@ -41,9 +44,20 @@ function findRules(folder: string): AliasRules | undefined {
 
 type Rules = Omit<AliasRules, 'config'>;
 
-/** Returns undefined if the file does not exist or is not JSON. `configFolder`: folder of the nearest tsconfig.json. */
-function readRules(file: string, configFolder: string, depth: number): Rules | undefined {
-  const config = depth > 0 ? readConfig(file) : undefined;
+interface Reading {
+  /** Folder of the nearest tsconfig.json. */
+  configFolder: string;
+  depth: number;
+  /** What may still be read; the files of one tsconfig.json share it. */
+  left: { files: number; bytes: number };
+}
+
+/** Returns undefined if the file does not exist or is not JSON, or if nothing more may be read. */
+function readRules(file: string, reading: Reading): Rules | undefined {
+  const { configFolder, depth, left } = reading;
+  if (depth === 0 || left.files === 0) return undefined;
+  left.files -= 1;
+  const config = readConfig(file, left);
   if (!config) return undefined;
   const folder = dirname(file);
   const locate = (path: string, base = folder) =>
@@ -52,9 +66,10 @@ function readRules(file: string, configFolder: string, depth: number): Rules | u
       path.replace(/^\$\{configDir\}/, () => configFolder),
     );
   const read = (path: string | undefined) =>
-    path === undefined ? undefined : readRules(path, configFolder, depth - 1);
+    path === undefined ? undefined : readRules(path, { ...reading, depth: depth - 1 });
   const bases = [config['extends']]
     .flat()
+    .slice(0, left.files)
     .filter(isText)
     .map((name) => findBase(name, file));
   const inherited = bases.map(read).filter((rules) => rules !== undefined);
@@ -71,12 +86,15 @@ function readRules(file: string, configFolder: string, depth: number): Rules | u
   const paths = inherited.findLast((rules) => Object.keys(rules.paths).length > 0)?.paths;
   if (paths ?? baseUrl) return { files, baseUrl, paths: paths ?? {} };
   // A tsconfig.json that only names others, such as tsconfig.app.json.
-  const referred = [config['references']].flat().map((reference) => {
-    const path = asObject(reference)['path'];
-    if (!isText(path)) return undefined;
-    const place = locate(path);
-    return read(extname(place) === '.json' ? place : join(place, 'tsconfig.json'));
-  });
+  const referred = [config['references']]
+    .flat()
+    .slice(0, left.files)
+    .map((reference) => {
+      const path = asObject(reference)['path'];
+      if (!isText(path)) return undefined;
+      const place = locate(path);
+      return read(extname(place) === '.json' ? place : join(place, 'tsconfig.json'));
+    });
   const found = referred.find((rules) => rules && Object.keys(rules.paths).length > 0);
   return found ? { ...found, files: [...files, ...found.files] } : { files, baseUrl, paths: {} };
 }
@@ -97,13 +115,18 @@ function findBase(name: string, file: string): string | undefined {
   return undefined;
 }
 
-/** Both match strings too, so that a comment or comma within a string stays. */
-const COMMENTS = /("(?:\\.|[^"\\])*")|\/\/[^\n]*|\/\*[\s\S]*?\*\//g;
-const TRAILING_COMMAS = /("(?:\\.|[^"\\])*")|,(?=\s*[}\]])/g;
+/**
+ * Both match strings too, so that a comment or comma within a string stays. A string or comment without an end
+ * reaches to the end of the text: an attempt that could fail there would make them quadratic.
+ */
+const COMMENTS = /("(?:\\[\s\S]?|[^"\\])*"?)|\/\/[^\n]*|\/\*[\s\S]*?(?:\*\/|$)/g;
+const TRAILING_COMMAS = /("(?:\\[\s\S]?|[^"\\])*"?)|,(?=\s*[}\]])/g;
 
-function readConfig(file: string): Record<string, unknown> | undefined {
+function readConfig(file: string, left: Reading['left']): Record<string, unknown> | undefined {
   try {
-    if (statSync(file).size > MAX_CONFIG_BYTES) return undefined;
+    const { size } = statSync(file);
+    if (size > left.bytes) return undefined;
+    left.bytes -= size;
     const text = readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
     const keepStrings = (_: string, string: string | undefined) => string ?? '';
     return asObject(
