@@ -77,15 +77,13 @@ export function measure(known: MeterState, sight: Sight): Measured {
   const meter = catchUp(known, at);
   const run = seen && seen.state !== 'created' ? nameRun(seen) : undefined;
   if (meter.run !== null && run === meter.run && seen) {
-    return seen.state === 'running'
-      ? proceed(meter, sight)
-      : close(meter, sight, seen.endedAt ?? sight.at);
+    return seen.state === 'running' ? proceed(meter, sight) : close(meter, sight, seen.endedAt);
   }
   const closed = meter.run === null ? { meter, intervals: [] } : close(meter, sight, undefined);
   if (run === undefined || !seen || run === closed.meter.ended) return closed;
   const opened = begin(closed.meter, { sight, run, startedAt: seen.startedAt });
   if (seen.state === 'running') return { meter: opened, intervals: closed.intervals };
-  const over = close(opened, { ...sight, lastAt: undefined }, seen.endedAt ?? sight.at);
+  const over = close(opened, { ...sight, lastAt: undefined }, seen.endedAt);
   return { meter: over.meter, intervals: [...closed.intervals, ...over.intervals] };
 }
 
@@ -123,11 +121,11 @@ export function proceed(meter: MeterState, sight: Omit<Sight, 'seen' | 'lastAt'>
   return { meter: { ...meter, ...rate, until: to }, intervals: cut(meter, from, to) };
 }
 
-/** It has ended. `endedAt` undefined: the end is unknown. */
+/** It has ended. `endedAt` null or undefined: the end is unknown. */
 export function close(
   meter: MeterState,
   sight: Pick<Sight, 'at' | 'lastAt' | 'skippedMs'>,
-  endedAt: number | undefined,
+  endedAt: number | null | undefined,
 ): Measured {
   const { at, lastAt } = sight;
   const from = skip(meter.until, sight);
@@ -138,8 +136,8 @@ export function close(
 }
 
 /** An end that cannot be true, because a clock was set back, counts as the last time that it was seen to run. */
-function chooseEnd(endedAt: number | undefined, last: number): number {
-  return endedAt !== undefined && endedAt >= last - SLACK_MS ? endedAt : last;
+function chooseEnd(endedAt: number | null | undefined, last: number): number {
+  return endedAt != null && endedAt >= last - SLACK_MS ? endedAt : last;
 }
 
 /** The time in the clock that was set forward. */

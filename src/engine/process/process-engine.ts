@@ -34,9 +34,15 @@ import { PortPool } from './port-pool.ts';
 import { describeCapabilities } from './process-capabilities.ts';
 import { Remains } from './remains.ts';
 import { findMembers, killAll, requestExit } from './run-end.ts';
-import { OUT_OF_MEMORY } from './run-record.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
-import { findRun, forgetBefore, isRunning, noteEnd, type SeenRun } from './runs.ts';
+import {
+  findRun,
+  forgetBefore,
+  isRunning,
+  noteOutOfMemory,
+  runFile,
+  type SeenRun,
+} from './runs.ts';
 import { UsageMeter } from './usage-meter.ts';
 
 export interface ProcessEngineOptions {
@@ -84,6 +90,8 @@ export class ProcessEngine implements Engine {
   readonly #watch: ContainerWatch;
   /** By ID, the file of the ended run whose remains are gone. */
   readonly #settled = new Map<string, string>();
+  /** By ID, the file of the last run that this engine has seen running: it sees the end of that run, too. */
+  readonly #watched = new Map<string, string>();
   readonly #meter = new UsageMeter();
   readonly #remains: Remains;
   /** Prefix of its groups' names, because groups belong to the whole machine. */
@@ -146,7 +154,7 @@ export class ProcessEngine implements Engine {
     return attempt(async () => {
       const found = await this.#folders.find(id);
       if (!found) throw new EngineError('unavailable', `container of ${id} not found`);
-      const last = await findRun(found.path);
+      const last = await this.#findRun(found);
       if (isRunning(last)) return;
       const given = gpus ?? found.spec.gpus;
       this.#requireGpus(given);
@@ -160,7 +168,7 @@ export class ProcessEngine implements Engine {
   stop(id: string, graceMs: number): Promise<void> {
     return attempt(async () => {
       const folder = await this.#folders.find(id);
-      const run = folder && (await findRun(folder.path));
+      const run = folder && (await this.#findRun(folder));
       if (!folder || !run) return;
       const known = findMembers(searchFor(run));
       const terms = { clock: this.#clock, graceMs, closing: this.#closing.signal };
@@ -176,6 +184,7 @@ export class ProcessEngine implements Engine {
       await this.#remains.clear(id);
       if (volumes === 'remove') await this.#folders.removeVolumes(id);
       this.#settled.delete(id);
+      this.#watched.delete(id);
       this.#meter.forget(id);
       this.#watch.notify(id);
     });
@@ -185,7 +194,7 @@ export class ProcessEngine implements Engine {
     return attempt(async () => {
       const folder = await this.#folders.find(id);
       if (!folder) return (await this.#folders.isDamaged(id)) ? describeDamaged(id) : undefined;
-      const run = await findRun(folder.path);
+      const run = await this.#findRun(folder);
       if (isRunning(run)) this.#remains.noteRun(id, run.record);
       return describeContainer(folder, run?.end ? await this.#settle(folder, run) : run);
     });
@@ -215,7 +224,7 @@ export class ProcessEngine implements Engine {
   stats(id: string): Promise<ContainerStats | undefined> {
     return attempt(async () => {
       const folder = await this.#folders.find(id);
-      const run = folder && (await findRun(folder.path));
+      const run = folder && (await this.#findRun(folder));
       if (!folder || !isRunning(run)) return undefined;
       const usage = this.#meter.measure(folder.spec, run, this.#clock.now());
       const gpus = run.record.gpus ?? folder.spec.gpus;
@@ -290,7 +299,8 @@ export class ProcessEngine implements Engine {
         clock: this.#clock,
       });
       isOurs = child !== undefined;
-      const run = await findRun(folder.path);
+      if (isOurs) this.#watched.set(id, runFile(folder.path, number));
+      const run = await this.#findRun(folder);
       if (run) await forgetBefore(run);
       if (run?.record) {
         this.#remains.noteRun(id, run.record);
@@ -299,6 +309,12 @@ export class ProcessEngine implements Engine {
     } finally {
       if (!isOurs) this.#ports.release(given);
     }
+  }
+
+  async #findRun({ path, spec }: ContainerFolder): Promise<SeenRun | undefined> {
+    const run = await findRun(path, this.#watched.get(spec.id));
+    if (isRunning(run)) this.#watched.set(spec.id, run.file);
+    return run;
   }
 
   /**
@@ -313,20 +329,20 @@ export class ProcessEngine implements Engine {
     const { file, record } = run;
     if (this.#settled.get(id) === file) return run;
     await killAll({ ...searchFor(run), known }, this.#clock);
-    const ended = (await findRun(folder.path)) ?? run;
+    const ended = (await this.#findRun(folder)) ?? run;
     if (ended.file !== file || !record) return ended;
-    if (hasRunOutOfMemory(record.groups)) await noteEnd(run, OUT_OF_MEMORY);
+    if (hasRunOutOfMemory(record.groups)) await noteOutOfMemory(run);
     await removeGroups(record.groups, this.#clock);
     this.#ports.release(record.ports);
     this.#settled.set(id, file);
-    return (await findRun(folder.path)) ?? ended;
+    return (await this.#findRun(folder)) ?? ended;
   }
 
   async #listRunning(): Promise<RunningContainer[]> {
     const running: RunningContainer[] = [];
     for (const id of await this.#folders.listIds()) {
       const folder = await this.#folders.find(id);
-      const run = folder && (await findRun(folder.path));
+      const run = folder && (await this.#findRun(folder));
       if (!folder || !isRunning(run)) continue;
       this.#ports.reserve(run.record.ports);
       running.push({ id, leader: run.record.leader, printed: folder.log });

@@ -56,10 +56,13 @@ export interface RunExit {
   /** Null: the run has not reported one, because it runs or was killed. */
   exitCode: number | null;
   outOfMemory: boolean;
+  /** The file changed when the run ended. False: the run was found dead. */
+  isEndSeen: boolean;
 }
 
-/** A separate line after the exit code. */
+/** Separate lines beside the exit code. */
 export const OUT_OF_MEMORY = 'out of memory';
+export const END_UNSEEN = 'end unseen';
 
 /** `stat`: of the leader, from /proc. */
 export function writeRunRecord(stat: string, bootId: string, note: RunNote): string {
@@ -84,6 +87,7 @@ export function parseRunExit(text: string): RunExit {
   return {
     exitCode: code === undefined ? null : Number(code),
     outOfMemory: lines.includes(OUT_OF_MEMORY),
+    isEndSeen: !lines.includes(END_UNSEEN),
   };
 }
 

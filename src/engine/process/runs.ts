@@ -1,10 +1,12 @@
 // Reads the runs of a container from their files and processes. Each number's record appears once,
 // as a whole. The process that has written it has started the run.
-import { appendFile, link, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { appendFile, link, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isAlive } from '../../base/process/process-table.ts';
 import {
   cutRecord,
+  END_UNSEEN,
+  OUT_OF_MEMORY,
   parseRunExit,
   parseRunRecord,
   type RunExit,
@@ -23,8 +25,8 @@ export interface SeenRun {
   /** Undefined: unreadable. */
   record: RunRecord | undefined;
   outOfMemory: boolean;
-  /** Undefined while it runs. `at`: Unix ms. */
-  end: { code: number; at: number } | undefined;
+  /** Undefined while it runs. `at`: Unix ms; null: it was killed, and nobody saw when. */
+  end: { code: number; at: number | null } | undefined;
 }
 
 export type RunningRun = SeenRun & { record: RunRecord; end: undefined };
@@ -37,11 +39,14 @@ export function runFile(folder: string, number: number): string {
   return join(folder, `run-${number}`);
 }
 
-/** The container's last run; undefined without one. */
-export async function findRun(folder: string): Promise<SeenRun | undefined> {
+/**
+ * The container's last run; undefined without one. `watched`: file of a run that the caller has seen running. Without it, a
+ * run that was killed may have ended long ago.
+ */
+export async function findRun(folder: string, watched?: string): Promise<SeenRun | undefined> {
   const numbers = (await listFiles(folder, RUN_FILE)).map((name) => Number(name.slice(4)));
   const number = Math.max(0, ...numbers);
-  return number === 0 ? undefined : readRun(folder, number);
+  return number === 0 ? undefined : readRun(folder, number, watched);
 }
 
 /** @returns false if the run has already begun */
@@ -67,12 +72,17 @@ export async function claimRun(claim: {
   }
 }
 
-/** Adds a line about the end of the run. Does nothing if the container is gone. */
-export async function noteEnd({ file, record }: SeenRun, line: string): Promise<void> {
-  await appendFile(locateExit(file, record), `${line}\n`).catch(() => {});
+/** Keeps the time of the end, which may be long ago. Does nothing if the container is gone. */
+export async function noteOutOfMemory({ file, record }: SeenRun): Promise<void> {
+  const path = locateExit(file, record);
+  try {
+    const endedAt = Math.round((await stat(path)).mtimeMs) / 1_000;
+    await appendFile(path, `${OUT_OF_MEMORY}\n`);
+    await utimes(path, endedAt, endedAt);
+  } catch {}
 }
 
-async function readRun(folder: string, number: number): Promise<SeenRun> {
+async function readRun(folder: string, number: number, watched?: string): Promise<SeenRun> {
   const file = runFile(folder, number);
   const record = parseRunRecord(await readText(file));
   // Checked before the exit code is read, because the code is written just before the process
@@ -81,9 +91,14 @@ async function readRun(folder: string, number: number): Promise<SeenRun> {
   const exit = await readExit(file, record);
   const seen = { number, file, record, outOfMemory: exit.outOfMemory };
   if (isAliveNow && exit.exitCode === null) return { ...seen, end: undefined };
-  if (exit.exitCode === null) await noteEnd({ ...seen, end: undefined }, `${KILLED}`);
+  const isEndSeen = exit.exitCode === null ? watched === file : exit.isEndSeen;
+  if (exit.exitCode === null) {
+    const lines = isEndSeen ? `${KILLED}\n` : `${END_UNSEEN}\n${KILLED}\n`;
+    // The container may be gone.
+    await appendFile(locateExit(file, record), lines).catch(() => {});
+  }
   const { mtimeMs = 0 } = (await stat(locateExit(file, record)).catch(() => undefined)) ?? {};
-  const at = Math.max(record?.startedAt ?? 0, Math.round(mtimeMs));
+  const at = isEndSeen ? Math.max(record?.startedAt ?? 0, Math.round(mtimeMs)) : null;
   return { ...seen, end: { code: exit.exitCode ?? KILLED, at } };
 }
 

@@ -24,11 +24,13 @@ export interface RecordedRun {
   startedAt: number;
   /** Undefined: the engine has recorded no end. */
   endedAt: number | undefined;
+  /** False: an engine found it dead at `endedAt`. */
+  isEndSeen: boolean;
   /** The engine had removed its record by then. Undefined: it is still there. */
   goneAt: number | undefined;
 }
 
-interface FoundRun extends Omit<RecordedRun, 'endedAt'> {
+interface FoundRun extends Omit<RecordedRun, 'endedAt' | 'isEndSeen'> {
   file: string;
   /** A second name of the file whose last change is the end of the run. */
   exitFile: string;
@@ -51,9 +53,9 @@ export class RunRecords {
   read(): RecordedRun[] {
     this.#look();
     return [...this.#found.values()].map(({ exitFile, file: _, ...run }) => {
-      const { exitCode } = parseRunExit(readFileSync(exitFile, 'utf8'));
+      const { exitCode, isEndSeen } = parseRunExit(readFileSync(exitFile, 'utf8'));
       const at = Math.max(run.startedAt, Math.round(statSync(exitFile).mtimeMs));
-      return { ...run, endedAt: exitCode === null ? undefined : at };
+      return { ...run, isEndSeen, endedAt: exitCode === null ? undefined : at };
     });
   }
 

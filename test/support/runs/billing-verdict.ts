@@ -109,8 +109,9 @@ function sumOf(runs: readonly RecordedRun[], laterMs?: number): number {
   return lengths.reduce((sum, ms) => sum + ms, 0);
 }
 
-/** The pod was deleted while its node did not answer, so nobody may have seen the end of the run. */
+/** The run was found dead, or the pod was deleted while its node did not answer: nobody may have seen the end. */
 function isEndUnseen(run: RecordedRun, { outages, removed }: Happened): boolean {
+  if (!run.isEndSeen) return true;
   const removedAt = removed.get(run.podId) ?? Number.POSITIVE_INFINITY;
   const { goneAt = Number.POSITIVE_INFINITY } = run;
   const { endedAt = goneAt } = run;

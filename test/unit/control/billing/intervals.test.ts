@@ -94,6 +94,20 @@ describe('a container that has exited', () => {
   });
 });
 
+describe('a container whose end nobody saw', () => {
+  const dead = { ...exited, endedAt: null } as const;
+
+  it('is billed up to when it was last seen to run', () => {
+    const { intervals } = measure(RUNNING, sight({ seen: dead, lastAt: 7_000 }));
+    expect(intervals).toEqual([{ from: 2_000, to: 7_000, ...RATE }]);
+  });
+
+  it.each([NEW, RUNNING])('costs nothing more if this process never saw it run', (meter) => {
+    const found = measure(meter, sight({ seen: dead, at: 3_600_000 }));
+    expect(found).toMatchObject({ intervals: [], meter: { run: null, ended: '1/2000' } });
+  });
+});
+
 describe('a container that is gone', () => {
   it('is billed up to when it was last seen', () => {
     const { intervals } = measure(RUNNING, sight({ lastAt: 7_000 }));

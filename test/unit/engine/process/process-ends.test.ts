@@ -79,6 +79,26 @@ describe('the end of a run', () => {
     expect(await pod.open().inspect('pod_a')).toEqual(seen);
   });
 
+  it('has no time if its shell was killed while no engine looked', async () => {
+    await pod.start();
+    const { pid } = pod.readRun();
+    process.kill(pid, 'SIGKILL');
+    while (isThere(pid)) await sleep(10);
+    const seen = await pod.open().inspect('pod_a');
+    expect(seen).toMatchObject({ state: 'exited', exitCode: 137, endedAt: null });
+    expect(await pod.engine.inspect('pod_a')).toEqual(seen);
+  });
+
+  it('has a time if the engine has only seen the run, and not started it', async () => {
+    await pod.start();
+    const next = pod.open();
+    await next.inspect('pod_a');
+    const { pid } = pod.readRun();
+    process.kill(pid, 'SIGKILL');
+    while (isThere(pid)) await sleep(10);
+    expect(await next.inspect('pod_a')).toMatchObject({ endedAt: expect.any(Number) });
+  });
+
   const hide =
     'env -i setsid sh -c "echo \\$\\$ > hidden; exec /bin/sleep 1000" & until [ -s hidden ]; do sleep 0.02; done';
   const readHidden = () => Number(readFileSync(join(pod.disk, 'hidden'), 'utf8'));
