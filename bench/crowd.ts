@@ -7,7 +7,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { create } from './deployments.ts';
 import { percentile, sendLoad } from './load.ts';
 import type { Figure } from './measures.ts';
-import { type Platform, readCpuMs, readRss, startPlatformIn } from './processes.ts';
+import {
+  type Platform,
+  readCpuMs,
+  readRss,
+  spawnNode,
+  startPlatformIn,
+  stopProcess,
+} from './processes.ts';
 import { timeTakes } from './takes.ts';
 
 const ENDPOINTS = 1_000;
@@ -20,7 +27,7 @@ const TAKES_IN_TURN = 50;
 const SERVED = 'served';
 /** Time for earlier work of the platform to end, ms. */
 const SETTLE_MS = 3_000;
-const IDLE_MS = 20_000;
+const IDLE_MS = 60_000;
 const ARGS = ['--engine', 'process', '--endpoint', SERVED, '--quota', 'endpoints=1000000'];
 
 interface Crowd {
@@ -45,10 +52,11 @@ export async function measureCrowd(): Promise<Figure[]> {
     const crowdMb = await fill(crowd, { endpoints: ENDPOINTS, jobsEach: JOBS_EACH });
     const aloneMb = await fill(alone, { endpoints: 1, jobsEach: ENDPOINTS * JOBS_EACH });
     const floor = await rest(empty);
+    const bareMs = await idleBare();
     const name = '1,000 endpoints, 100,000 queued jobs';
     return [
-      ...compareRest('1,000 endpoints', await rest(deployed), floor),
-      ...compareRest(name, await rest(crowd), floor),
+      ...compareRest('1,000 endpoints', await rest(deployed), floor, bareMs),
+      ...compareRest(name, await rest(crowd), floor, bareMs),
       {
         ...{ name: `${name}: memory when they have come`, unit: 'MB RSS', value: crowdMb },
         floors: [{ name: 'the same jobs, one endpoint', value: aloneMb }],
@@ -65,15 +73,16 @@ function openFolder(): Promise<string> {
   return mkdtemp(join(tmpdir(), 'millrace-bench-'));
 }
 
-function compareRest(what: string, crowd: Rest, empty: Rest): Figure[] {
+function compareRest(what: string, crowd: Rest, empty: Rest, bareMs: number): Figure[] {
   const figure = (name: string, unit: string, read: (seen: Rest) => number) => ({
     ...{ name: `${what}: ${name}`, unit, value: read(crowd) },
     floors: [{ name: 'of none', value: read(empty) }],
   });
+  const idle = figure('processor time of an idle minute', 'ms', ({ idleCpuMs }) => idleCpuMs);
   return [
     figure('start', 'ms', ({ startMs }) => startMs),
     figure('memory after a start', 'MB RSS', ({ rssMb }) => rssMb),
-    figure('processor time of an idle minute', 'ms', ({ idleCpuMs }) => idleCpuMs),
+    { ...idle, floors: [...idle.floors, { name: 'of bare node', value: bareMs }] },
   ];
 }
 
@@ -103,13 +112,27 @@ async function rest(folder: string): Promise<Rest> {
   try {
     await sleep(SETTLE_MS);
     const rssMb = await readRss(platform.pid);
-    const before = await readCpuMs(platform.pid);
-    await sleep(IDLE_MS);
-    const idleCpuMs = ((await readCpuMs(platform.pid)) - before) * (60_000 / IDLE_MS);
-    return { startMs, rssMb, idleCpuMs };
+    return { startMs, rssMb, idleCpuMs: await measureIdle(platform.pid) };
   } finally {
     await platform.stop();
   }
+}
+
+/** @returns processor time of an idle minute of a process that only waits, ms */
+async function idleBare(): Promise<number> {
+  const bare = spawnNode('--eval', 'setInterval(() => {}, 1e9)');
+  await sleep(SETTLE_MS);
+  try {
+    return await measureIdle(bare.pid ?? 0);
+  } finally {
+    await stopProcess(bare);
+  }
+}
+
+async function measureIdle(pid: number): Promise<number> {
+  const before = await readCpuMs(pid);
+  await sleep(IDLE_MS);
+  return (await readCpuMs(pid)) - before;
 }
 
 /** Takes from both platforms in turns, so that other load of the machine affects both. */
