@@ -61,6 +61,11 @@ export const LIES: Record<RuleName, ToldLie> = {
     'retry',
     () => rewrite(STATUS, (job) => (job['status'] === 'FAILED' ? { ...job, attempt: 9 } : job)),
   ],
+  'old-attempt-counts': [
+    'shows the output of another attempt',
+    'sync',
+    () => rewrite(/\/runsync/, (job) => ({ ...job, attempt: 2 })),
+  ],
   'attempt-runs-twice': [
     'mixes chunks of two runs',
     'events',

@@ -178,6 +178,8 @@ const LIES: Record<RuleName, (history: History) => void> = {
     for (const posted of findPosted(history)) posted.body = posted.body.replace('110', '111');
   },
   'attempt-goes-back': (history) => rewrite(find(history, 'status', 'plain')[0], { attempt: 2 }),
+  'old-attempt-counts': (history) =>
+    tellOf(history, 'late', { ...complete('late', { startedAt: START + 700 }), attempt: 2 }),
   'attempt-runs-twice': (history) =>
     changePieces(history, (pieces) => {
       for (const piece of pieces) if ('at' in piece) rewrite(Object(piece.output), { run: 'x' });

@@ -63,6 +63,16 @@ const RULES = {
     }
   },
 
+  /** Only the last attempt counts: the output of a worker that has lost its lease is refused. */
+  'old-attempt-counts': eachJob(function* (job) {
+    for (const { attempt, event, result } of job.readings) {
+      const output = madeOutput.safeParse(result?.output).data;
+      if (!output || output.attempt === attempt) continue;
+      const says = `${job.id}: output of attempt ${output.attempt} in attempt ${attempt}`;
+      yield { says, events: [event] };
+    }
+  }),
+
   /** A later read never tells of an earlier attempt. */
   'attempt-goes-back': eachJob(function* (job) {
     for (const after of job.readings) {

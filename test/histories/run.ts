@@ -22,7 +22,7 @@ export interface Recording {
   /** One of them gets the next call: platforms, or proxies before them. */
   urls: () => readonly string[];
   clients: number;
-  /** Clients begin stories as long, ms. */
+  /** How long clients begin stories, ms. */
   loadMs: number;
   stories: readonly StoryName[];
   /** Each client plays each story once, in this order. Default: random ones, until the load is over. */
@@ -31,12 +31,12 @@ export interface Recording {
   faults?: readonly FaultGroup[];
   /** Longest time between two faults of a group, ms. Default 1,000. */
   calmMs?: number;
-  /** Ends all faults, and leaves nothing running that was running before. */
+  /** Ends all faults, and restarts the platform: what it says then comes from disk. */
   heal?: () => Promise<void>;
   /** Where the platform sends webhooks, given the URL of the receiver. Default: there. */
   passWebhooks?: (url: string) => string;
   requestLimitMs: number;
-  /** Jobs that live longer after the load break a rule, ms. */
+  /** Jobs that live longer after that break a rule, ms. */
   settleMs: number;
 }
 
@@ -152,7 +152,7 @@ class Run {
     const until = Date.now() + settleMs;
     const known = new Set(this.#findIds());
     for (const { client, endpoint } of places) {
-      while (Date.now() < until) {
+      for (; Date.now() < until; await sleep(POLL_MS)) {
         const answer = await client.list(endpoint);
         if (answer?.status !== 200) continue;
         const { jobs } = listed.parse(answer.body);
@@ -162,7 +162,6 @@ class Run {
         }
         const own = new Set(this.#findIds());
         if (jobs.every(({ id, status }) => !own.has(id) || !/^IN_/.test(status))) break;
-        await sleep(POLL_MS);
       }
     }
     await this.#waitForWebhooks(until);
@@ -178,7 +177,8 @@ class Run {
   async #read({ client, endpoint }: Place, until: number): Promise<void> {
     const { jobs } = collectFacts(this.#recorder.history);
     for (const { body, id } of [...jobs.values()].filter((job) => job.endpoint === endpoint)) {
-      while (!(await client.status(endpoint, id)) && Date.now() < until);
+      const isAnswered = async () => ((await client.status(endpoint, id))?.status ?? 500) < 500;
+      while (!(await isAnswered()) && Date.now() < until) await sleep(POLL_MS);
       if (body.input.chunks !== undefined) await client.page(endpoint, id, '0');
     }
   }

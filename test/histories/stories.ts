@@ -33,6 +33,14 @@ export const STORIES = {
     await follow(scene, idOf(await client.run(endpoint, body)));
   },
 
+  /** Long enough to outlive the lease of a worker that is paused. */
+  async slow(scene: Scene) {
+    const { client, endpoint, random } = scene;
+    const ms = 200 + pick(random, 1_000);
+    const body = write(scene, random() < 0.5 ? { ms } : { ms, chunks: 2 });
+    await follow(scene, idOf(await client.run(endpoint, body)));
+  },
+
   async keyed(scene: Scene) {
     const { client, endpoint } = scene;
     const idempotencyKey = scene.nextTag();
@@ -185,7 +193,7 @@ export type StoryName = keyof typeof STORIES;
 export const QUICK_STORIES: readonly StoryName[] = [
   ...(['plain', 'keyed', 'sync', 'batch', 'events', 'pages', 'cancel', 'retry'] as const),
   ...(['plain', 'keyed', 'events', 'pages', 'cancel', 'retry', 'group', 'group'] as const),
-  ...(['timeout', 'delay', 'purge', 'foreign', 'list'] as const),
+  ...(['timeout', 'delay', 'purge', 'foreign', 'list', 'slow', 'slow'] as const),
 ];
 
 function write({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
