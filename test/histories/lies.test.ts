@@ -37,7 +37,7 @@ async function recordStory({ lie, seed, settleMs, story }: Told): Promise<Histor
     users: story === 'purge' ? users.toReversed() : users,
     ...{ seed, clients: 1, stories: [story], isOneRound: true },
     ...{ urls: () => [liar.url], passWebhooks: (url) => liar.passWebhooks(url) },
-    ...{ loadMs: 2_000, settleMs, requestLimitMs: 10_000 },
+    ...{ loadMs: 3_000, settleMs, requestLimitMs: 10_000 },
   });
 }
 

@@ -23,6 +23,11 @@ export const LIES: Record<RuleName, ToldLie> = {
     'plain',
     () => on(RUN, async () => json({ id: crypto.randomUUID(), status: 'IN_QUEUE' })),
   ],
+  'unexpected-status': [
+    'says that the key is wrong',
+    'plain',
+    () => on(STATUS, async () => ({ ...json({}), status: 401 })),
+  ],
   'list-lacks-job': [
     'leaves a job out of lists',
     'plain',
@@ -53,7 +58,7 @@ export const LIES: Record<RuleName, ToldLie> = {
     'cancel',
     () =>
       on(WEBHOOK, ({ body }, forward) => {
-        return forward({ body: body.replace('CANCELLED', 'TIMED_OUT') });
+        return forward({ body: body.replace(/"status":"[A-Z]+"/, '"status":"TIMED_OUT"') });
       }),
   ],
   'attempt-goes-back': [
@@ -159,10 +164,10 @@ export const LIES: Record<RuleName, ToldLie> = {
     'foreign',
     () => {
       let authorization = '';
-      return ({ headers, method }, forward) => {
+      return on(/\/work\//, ({ headers, method }, forward) => {
         authorization ||= headers['authorization'] ?? '';
         return forward(method === 'GET' ? { headers: { ...headers, authorization } } : {});
-      };
+      });
     },
   ],
   'webhook-missing': ['loses a webhook', 'retry', () => on(WEBHOOK, async () => json({}))],

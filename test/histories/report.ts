@@ -4,6 +4,9 @@ import { join } from 'node:path';
 import type { History, HistoryEvent } from './history.ts';
 import { check } from './rules.ts';
 
+const MOST_SHOWN = 20;
+/** Of an event: a list may be long. */
+const MOST_CHARACTERS = 2_000;
 /** Git ignores it. */
 const FOLDER = join(import.meta.dirname, '../../node_modules/.cache/histories');
 
@@ -20,14 +23,16 @@ export function describeViolations(history: History): string[] {
     const file = join(FOLDER, `${name}.ndjson`);
     const lines = [{ ...history, events: events.length }, ...events];
     writeFileSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
-    console.log(`the whole history, an event a line: ${file}`);
+    console.log(`${violations.length} violations; the whole history, an event a line: ${file}`);
   }
-  return violations.map(({ events: contradicting, rule, says }) =>
-    [
-      `${rule}: ${says} (SEED=${seed})`,
-      ...contradicting.map((event) => JSON.stringify(event)),
-    ].join('\n  '),
-  );
+  return violations
+    .slice(0, MOST_SHOWN)
+    .map(({ events: contradicting, rule, says }) =>
+      [
+        `${rule}: ${says} (SEED=${seed})`,
+        ...contradicting.map((event) => JSON.stringify(event).slice(0, MOST_CHARACTERS)),
+      ].join('\n  '),
+    );
 }
 
 function nameEvent(event: HistoryEvent): string {

@@ -168,6 +168,10 @@ const LIES: Record<RuleName, (history: History) => void> = {
     const read = findCall(history, ({ request }) => request.do === 'status');
     read.answer = { status: 404, body: {} };
   },
+  'unexpected-status'(history) {
+    const read = findCall(history, ({ request }) => request.do === 'list');
+    read.answer = { status: 500, body: {} };
+  },
   'list-lacks-job': (history) => find(history, 'list')[0]?.jobs.pop(),
   'not-terminal': (history) => tellOf(history, 'late', { status: 'IN_PROGRESS' }),
   'terminal-reopens': (history) =>

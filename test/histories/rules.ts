@@ -49,6 +49,18 @@ const RULES = {
     if (lost) yield { says: `${job.id} is not found`, events: [job.knownBy, lost] };
   }),
 
+  /** A valid request of the owner is answered, or refused with 503 while the platform is away. */
+  'unexpected-status': function* ({ calls, history }) {
+    for (const call of calls) {
+      const { answer, request, user } = call;
+      if (history.endpoints[request.endpoint]?.user !== user || answer === null) continue;
+      const isChange = ['cancel', 'retry', 'run'].includes(request.do);
+      const expected = [200, 503, ...('job' in request ? [404] : []), ...(isChange ? [409] : [])];
+      if (expected.includes(answer.status)) continue;
+      yield { says: `${request.do} is answered with ${answer.status}`, events: [call] };
+    }
+  },
+
   /** A list has every job that was acknowledged before. */
   'list-lacks-job': function* ({ calls, history, jobs }) {
     for (const call of calls.filter(({ request }) => request.do === 'list')) {
@@ -355,10 +367,10 @@ const RULES = {
   }),
 } satisfies Record<string, (facts: Facts) => Iterable<Finding>>;
 
+/** The first finding of each job. */
 function eachJob(judge: (job: JobFacts, facts: Facts) => Iterable<Finding>) {
-  return function* (facts: Facts): Generator<Finding> {
-    for (const job of facts.jobs.values()) yield* judge(job, facts);
-  };
+  return (facts: Facts): Iterable<Finding> =>
+    facts.jobs.values().flatMap((job) => Iterator.from(judge(job, facts)).take(1));
 }
 
 function streamRule(rule: StreamRule) {

@@ -135,7 +135,7 @@ export const STORIES = {
   },
 
   async delay(scene: Scene) {
-    const delay = 200 + pick(scene.random, 800);
+    const delay = 400 + pick(scene.random, 600);
     const body = { ...write(scene), policy: { delay } };
     const keyed = { ...body, idempotencyKey: scene.nextTag() };
     const answer = await persist(scene, () => scene.client.run(scene.endpoint, keyed));
@@ -144,8 +144,10 @@ export const STORIES = {
 
   async group(scene: Scene) {
     const group = scene.nextTag();
+    // Some run longer than most outages.
+    const ms = scene.random() < 0.3 ? 1_200 : 20;
     const bodies = Array.from({ length: 4 }, () => {
-      return { ...write(scene, { ms: 20 }), policy: { group } };
+      return { ...write(scene, { ms }), policy: { group } };
     });
     const answers = await Promise.all(bodies.map((body) => scene.client.run(scene.endpoint, body)));
     for (const answer of answers) await follow(scene, idOf(answer));
