@@ -4,14 +4,7 @@ import { PlatformProcess } from '../support/processes.ts';
 import { createRandom } from '../support/random.ts';
 import type { History } from './history.ts';
 import { type Recording, record } from './run.ts';
-import {
-  addUsers,
-  LONGEST_PAUSE_MS,
-  OWN_ENDPOINTS,
-  PLATFORM_ARGS,
-  pause,
-  startWorkers,
-} from './stand.ts';
+import { addUsers, OWN_ENDPOINTS, PLATFORM_ARGS, pause, startWorkers } from './stand.ts';
 
 export type Load = Pick<
   Recording,
@@ -20,6 +13,7 @@ export type Load = Pick<
 
 /** Of the exchanges of clients and workers. */
 const FAULT_SHARE = 0.04;
+const LONGEST_PAUSE_MS = 3_000;
 
 export async function recordPlatform(load: Load): Promise<History> {
   await using ends = new AsyncDisposableStack();

@@ -36,8 +36,8 @@ export const STORIES = {
   /** Long enough to outlive the lease of a worker that is paused. */
   async slow(scene: Scene) {
     const { client, endpoint, random } = scene;
-    const ms = 200 + pick(random, 1_000);
-    const body = write(scene, random() < 0.5 ? { ms } : { ms, chunks: 2 });
+    const ms = 300 + pick(random, 2_200);
+    const body = write(scene, random() < 0.7 ? { ms } : { ms: ms / 3, chunks: 2 });
     await follow(scene, idOf(await client.run(endpoint, body)));
   },
 
