@@ -1,4 +1,5 @@
 // What happens at the endpoints that a key may see. Reads of an endpoint are shared by all callers for a second.
+import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
 import type { LiveEndpoint } from '../control/endpoints/endpoint-records.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
@@ -42,9 +43,17 @@ interface Kept {
   activity: Promise<EndpointActivity | undefined>;
 }
 
+interface Numbered {
+  activity: EndpointActivity | undefined;
+  number: number;
+}
+
 export class Overviews {
   readonly #options: OverviewsOptions;
   readonly #kept = new Map<string, Kept>();
+  /** What was last numbered. A changed endpoint is another object. */
+  readonly #numbered = new WeakMap<LiveEndpoint, Numbered>();
+  #lastNumber = 0;
 
   constructor(options: OverviewsOptions) {
     this.#options = options;
@@ -54,6 +63,34 @@ export class Overviews {
   async read(holder: KeyHolder): Promise<Overview> {
     const shown = await this.#show(this.#listReadable(holder));
     return { at: this.#options.clock.now(), endpoints: shown.toSorted(compare) };
+  }
+
+  /** Another text when `read` returns something else than a later time. */
+  number(holder: KeyHolder): Promise<string> {
+    return this.#numberAll(this.#listReadable(holder));
+  }
+
+  /** The same for `one`. */
+  async numberOf(id: string): Promise<string | undefined> {
+    const endpoint = this.#options.endpoints.find(id);
+    return endpoint && this.#numberAll([endpoint]);
+  }
+
+  async #numberAll(some: readonly LiveEndpoint[]): Promise<string> {
+    const activities = await this.activities(some.map(({ id }) => id));
+    return some.map((each, index) => this.#number(each, activities[index])).join();
+  }
+
+  #number(endpoint: LiveEndpoint, activity: EndpointActivity | undefined): number {
+    const known = this.#numbered.get(endpoint);
+    const isSame = known?.activity === activity || isDeepStrictEqual(known?.activity, activity);
+    if (known && isSame) {
+      known.activity = activity;
+      return known.number;
+    }
+    this.#lastNumber += 1;
+    this.#numbered.set(endpoint, { activity, number: this.#lastNumber });
+    return this.#lastNumber;
   }
 
   #listReadable(holder: KeyHolder): LiveEndpoint[] {

@@ -1,12 +1,12 @@
-// One topic for all connections with the same rights: reads its data again and again while somebody listens, and offers
-// each change.
+// One topic for all connections with the same rights: while somebody listens, reads its data when they may have changed,
+// and offers each change.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Waiter } from '../../base/waiters.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import { toProblem } from '../http/problem-reply.ts';
-import type { TopicBytes } from './user-reads.ts';
+import type { UserReads } from './user-reads.ts';
 
 /** A job that changes all the time is read this often at most, ms. */
 const WATCHED_EVERY_MS = 250;
@@ -32,11 +32,14 @@ export interface ChannelOptions {
   topic: Topic;
   clock: Clock;
   log: Log;
+  /** Is another one when the data have changed; undefined: only a read tells. @throws ProblemError */
+  number: () => Promise<unknown>;
   /** Reads the data for one of the listeners. @throws ProblemError */
   read: () => Promise<object>;
   /** Is woken when the data may have changed; undefined: only time tells. */
   watch: () => Waiter | undefined;
-  bytes: TopicBytes;
+  /** Of the listeners' user. */
+  reads: UserReads;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
 }
@@ -48,8 +51,11 @@ export class Channel {
   #left = new AbortController();
   #running: Promise<void> | undefined;
   #last: Snapshot | undefined;
-  /** Version of the data of the last snapshot, without members that change with each read. */
-  #version: string | undefined;
+  /** Of the data of the last snapshot, if it has one. */
+  #number: unknown;
+  /** The data of the last snapshot, without members that change with each read. */
+  #lasting: string | undefined;
+  #keptBytes = 0;
 
   constructor(options: ChannelOptions) {
     this.#options = options;
@@ -78,26 +84,44 @@ export class Channel {
 
   /** Never rejects. */
   async #run(): Promise<void> {
-    const { bytes, clock, closing, topic } = this.#options;
+    const { clock, closing, reads, topic } = this.#options;
     const ended = AbortSignal.any([this.#left.signal, closing]);
     while (!ended.aborted && !this.isOver) {
       const waiter = this.#watch();
       try {
-        await bytes.wait(ended);
-        if (ended.aborted) break;
-        this.#offer(await this.#read());
+        await this.#refresh(ended);
         if (!waiter) await sleep(clock, topic.rule.everyMs, ended);
         else if (await waiter.wait(topic.rule.everyMs, ended)) {
           // The change itself is read at once; only the next one waits.
-          await bytes.wait(ended);
-          if (!ended.aborted && !this.isOver) this.#offer(await this.#read());
+          await this.#refresh(ended);
           await sleep(clock, WATCHED_EVERY_MS, ended);
         }
       } finally {
         waiter?.close();
       }
     }
-    bytes.release();
+    reads.keep(-this.#keptBytes);
+  }
+
+  /** Reads and offers the data, unless their number says that they are the same. */
+  async #refresh(ended: AbortSignal): Promise<void> {
+    const { number, read, reads } = this.#options;
+    await reads.turn(ended);
+    if (ended.aborted || this.isOver) return;
+    try {
+      // The number comes first: the next refresh notices a change between both.
+      let current: unknown;
+      await reads.measure(number, (found) => {
+        current = found;
+      });
+      if (current !== undefined && current === this.#number) return;
+      await reads.measure(read, (data) => this.#offerData(data));
+      this.#number = current;
+    } catch (error) {
+      this.#number = undefined;
+      this.#lasting = undefined;
+      this.#offer(this.#describeFailure(error));
+    }
   }
 
   /** The endpoint may have gone, or moved to another node: then the read says so. */
@@ -109,43 +133,38 @@ export class Channel {
     }
   }
 
-  #offer({ snapshot, version }: { snapshot: Snapshot; version?: string }): void {
-    const last = this.#last;
-    const isSame = version === undefined ? last?.bytes.equals(snapshot.bytes) : false;
-    if (isSame || (version !== undefined && version === this.#version)) return;
-    this.#version = version;
+  /** @throws ProblemError */
+  #offerData(data: object): void {
+    const { reads, topic } = this.#options;
+    const { volatile } = topic.rule;
+    const lasting = volatile && describeLasting(data, volatile);
+    if (lasting !== undefined && lasting === this.#lasting) return;
+    const bytes = Buffer.from(`"data":${JSON.stringify(data)}}\n\n`);
+    if (bytes.length > EVENT_LIMITS.snapshotBytes) throw tooLarge(bytes.length);
+    reads.keep(bytes.length - this.#keptBytes);
+    this.#keptBytes = bytes.length;
+    this.#lasting = lasting;
+    this.#offer({ event: 'snapshot', bytes, isFinal: false });
+  }
+
+  #offer(snapshot: Snapshot): void {
+    if (this.#last?.bytes.equals(snapshot.bytes)) return;
     this.#last = snapshot;
     for (const listener of [...this.#listeners]) listener(snapshot);
   }
 
-  async #read(): Promise<{ snapshot: Snapshot; version?: string }> {
-    const { bytes: spent, read, topic } = this.#options;
-    try {
-      const data = await read();
-      const json = JSON.stringify(data);
-      spent.note(json.length);
-      if (json.length > EVENT_LIMITS.snapshotBytes) throw tooLarge(json.length);
-      const bytes = Buffer.from(`"data":${json}}\n\n`);
-      const snapshot: Snapshot = { event: 'snapshot', bytes, isFinal: false };
-      const { volatile } = topic.rule;
-      return volatile ? { version: describeVersion(data, volatile), snapshot } : { snapshot };
-    } catch (error) {
-      return this.#describeFailure(error);
-    }
-  }
-
-  #describeFailure(error: unknown): { snapshot: Snapshot } {
+  #describeFailure(error: unknown): Snapshot {
     const { log, topic } = this.#options;
     const known = toProblem(error);
     if (!known) log.error({ err: error, topic: topic.kind }, 'reading a topic failed, retrying');
     const problem =
       known ?? new ProblemError('internal', 'The platform failed; its log has the cause.');
     const isFinal = known !== undefined && known.status < 500 && !PASSING.has(known.code);
-    return { snapshot: composeProblem(problem, isFinal) };
+    return composeProblem(problem, isFinal);
   }
 }
 
-function describeVersion(data: object, volatile: readonly string[]): string {
+function describeLasting(data: object, volatile: readonly string[]): string {
   const left = Object.entries(data).filter(([name]) => !volatile.includes(name));
   return JSON.stringify(left);
 }

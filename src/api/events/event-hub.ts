@@ -29,8 +29,12 @@ export interface EventHubOptions {
   maxConnections: number;
   /** Reads the data of a topic with the rights of the caller. @throws ProblemError */
   read: (caller: EventCaller, topic: Topic) => Promise<object>;
+  /** Is another one when the data of the topic have changed; undefined: only a read tells. @throws ProblemError */
+  number: (caller: EventCaller, topic: Topic) => unknown;
   /** Is woken when the data of the topic may have changed; undefined: nothing tells. */
   watch: (topic: Topic) => Waiter | undefined;
+  /** Time that passes while code runs, ms. Default: that of the machine. */
+  monotonic?: () => number;
 }
 
 interface Joined {
@@ -49,6 +53,8 @@ export class EventHub {
   readonly #userReads = new Map<string, UserReads>();
   readonly #closing = new AbortController();
   #connections = 0;
+  #reads = 0;
+  #loopMs = 0;
 
   constructor(options: EventHubOptions) {
     this.#options = options;
@@ -62,6 +68,11 @@ export class EventHub {
   /** Topics that are read now. */
   get topics(): number {
     return this.#channels.size;
+  }
+
+  /** Reads of topics since the start, and the time of the event loop that topics have taken, ms. */
+  get spent(): { reads: number; loopMs: number } {
+    return { reads: this.#reads, loopMs: this.#loopMs };
   }
 
   /** Aborts when the platform stops. */
@@ -126,15 +137,19 @@ export class EventHub {
       throw refuse(`Your event streams already have ${ofUser} different topics; close some.`);
     }
     this.#userTopics.add(userId);
-    const { clock, log, read, watch } = this.#options;
+    const { clock, log, number, read, watch } = this.#options;
     const callers = new Map<Listener, EventCaller>();
-    const reads = this.#readsOf(userId);
+    const requireCaller = () => {
+      const [caller] = callers.values();
+      if (caller) return caller;
+      throw new ProblemError('unavailable', 'the connection has ended');
+    };
     const channel = new Channel({
-      ...{ topic, clock, log, closing: this.closing, bytes: reads.open() },
-      async read() {
-        const [caller] = callers.values();
-        if (caller) return read(caller, topic);
-        throw new ProblemError('unavailable', 'the connection has ended');
+      ...{ topic, clock, log, closing: this.closing, reads: this.#readsOf(userId) },
+      number: async () => number(requireCaller(), topic),
+      read: async () => {
+        this.#reads += 1;
+        return read(requireCaller(), topic);
       },
       watch: () => watch(topic),
     });
@@ -150,7 +165,11 @@ export class EventHub {
     for (const [user, reads] of this.#userReads) {
       if (this.#userTopics.of(user) === 0 && reads.isRested) this.#userReads.delete(user);
     }
-    const reads = new UserReads(this.#options.clock);
+    const { clock, monotonic = () => performance.now() } = this.#options;
+    const note = (spentMs: number) => {
+      this.#loopMs += spentMs;
+    };
+    const reads = new UserReads({ clock, monotonic, note });
     this.#userReads.set(userId, reads);
     return reads;
   }

@@ -10,6 +10,7 @@ import type { EventRoutesOptions } from '../routes/event-routes.ts';
 import { EventHub } from './event-hub.ts';
 import { readAtNode } from './remote-reads.ts';
 import {
+  createTopicNumbers,
   createTopicReads,
   requireTopic,
   resolveTopic,
@@ -28,6 +29,7 @@ export interface EventsOptions extends TopicReadsOptions {
 export function openEvents(options: EventsOptions): EventRoutesOptions {
   const { bounds, clock, endpoints, forwarder, log, pods, queue, watches } = options;
   const reads = createTopicReads(options);
+  const numbers = createTopicNumbers(options);
   const find = ({ endpoint, rule }: Topic): Place => {
     if (!forwarder || rule.place === 'any') return { kind: 'here' };
     return forwarder.options.placement.find(rule.place === 'endpoint' ? endpoint : undefined);
@@ -40,6 +42,10 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
       if (place.kind === 'here') return reads[topic.kind](holder, topic);
       if (place.kind === 'none' || !forwarder) throw new ProblemError('unavailable', NO_NODE);
       return readAtNode(forwarder, { url: place.url, topic, credentials });
+    },
+    number({ holder }, topic) {
+      requireTopic(holder, topic, endpoints);
+      return find(topic).kind === 'here' ? numbers[topic.kind]?.(holder, topic) : undefined;
     },
     watch(topic) {
       if (topic.kind !== 'job' || find(topic).kind !== 'here') return undefined;

@@ -74,6 +74,30 @@ export function createTopicReads(options: TopicReadsOptions): TopicReads {
   };
 }
 
+/**
+ * What is another one whenever a read of the topic would give something else. Undefined, or without an entry: only a read
+ * tells. Jobs, health and logs are small and change on their own.
+ */
+export function createTopicNumbers({
+  endpoints,
+  overviews,
+  pods,
+  resources,
+}: TopicReadsOptions): Partial<
+  Record<TopicKind, (holder: KeyHolder, names: TopicNames) => unknown>
+> {
+  return {
+    overview: (holder) => overviews.number(holder),
+    activity: (_holder, { endpoint }) => overviews.numberOf(endpoint),
+    endpoints: ({ userId }) => endpoints.changes.of(userId),
+    endpoint: (_holder, { endpoint }) => endpoints.find(endpoint),
+    decisions: (_holder, { endpoint }) => resources?.decisions.changes.of(endpoint),
+    versions: (_holder, { endpoint }) => resources?.versions.changes.of(endpoint),
+    pods: ({ userId }) => pods?.numberOf(userId),
+    pod: ({ userId }, { id }) => pods?.numberOf(userId, id),
+  };
+}
+
 function raiseNoResources(): never {
   throw new ProblemError('not_found', 'this platform has no scaler and no versions');
 }

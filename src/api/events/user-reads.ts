@@ -1,54 +1,101 @@
-// Bounds what the topics of one user cost: the bytes that are read in a second, and those that are kept.
-import { type Clock, sleep } from '../../base/clock.ts';
+// Bounds what the topics of one user cost: the time of the event loop that their reads take, and the bytes that are kept.
+import { type Clock, setImmediate, sleep } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS } from '../../wire/routes/event-topics.ts';
 
-/** Assumed size of a topic before its first read. */
-const FIRST_BYTES = 262_144;
 const RETRY_MS = 5_000;
 
+/** Loop time that a user may still take, ms; below 0, the next read waits. */
+export interface LoopCredit {
+  freeMs: number;
+  /** Unix ms. */
+  at: number;
+}
+
+/** Credit grows with time, up to `userBurstMs`. */
+export function spendLoopTime(
+  { at, freeMs }: LoopCredit,
+  { now, spentMs }: { now: number; spentMs: number },
+): LoopCredit {
+  const { userBurstMs, userLoopShare } = EVENT_LIMITS;
+  const free = Math.min(userBurstMs, freeMs + Math.max(0, now - at) * userLoopShare);
+  return { freeMs: free - spentMs, at: now };
+}
+
+/** Time until the user's next read may begin, ms. */
+export function waitForCredit({ freeMs }: LoopCredit): number {
+  return freeMs >= 0 ? 0 : Math.ceil(-freeMs / EVENT_LIMITS.userLoopShare);
+}
+
+export interface UserReadsOptions {
+  clock: Clock;
+  /** Time that passes while code runs, ms. */
+  monotonic: () => number;
+  /** Is told of the loop time of each read. */
+  note: (spentMs: number) => void;
+}
+
 export class UserReads {
-  readonly #clock: Clock;
-  /** Bytes that may be read at once; below 0 while reads wait. */
-  #free: number = EVENT_LIMITS.userBurstBytes;
-  #freeAt: number;
+  readonly #options: UserReadsOptions;
+  #credit: LoopCredit;
   #kept = 0;
+  #lastTurn: Promise<void> = Promise.resolve();
 
-  constructor(clock: Clock) {
-    this.#clock = clock;
-    this.#freeAt = clock.now();
-  }
-
-  open(): TopicBytes {
-    return new TopicBytes(this);
+  constructor(options: UserReadsOptions) {
+    this.#options = options;
+    this.#credit = { freeMs: EVENT_LIMITS.userBurstMs, at: options.clock.now() };
   }
 
   /** As if nothing had been read. */
   get isRested(): boolean {
-    this.#refill();
-    return this.#free === EVENT_LIMITS.userBurstBytes;
+    this.#spend(0);
+    return this.#credit.freeMs === EVENT_LIMITS.userBurstMs;
   }
 
-  /** Reserves bytes; resolves when the user may read them. An abort gives them back. */
-  async wait(bytes: number, ended: AbortSignal): Promise<void> {
-    this.#refill();
-    this.#free -= bytes;
-    if (this.#free >= 0) return;
-    await sleep(this.#clock, (-this.#free / EVENT_LIMITS.userBytesPerSecond) * 1_000, ended);
-    if (ended.aborted) this.#free += bytes;
+  /** Resolves when the next read may begin: one in each turn of the event loop, so that its time is known before the next. */
+  turn(ended: AbortSignal): Promise<void> {
+    const turn = this.#lastTurn.then(() => this.#rest(ended));
+    this.#lastTurn = turn.then(() => new Promise((resolve) => setImmediate(resolve)));
+    return turn;
   }
 
-  #refill(): void {
-    const { userBurstBytes, userBytesPerSecond } = EVENT_LIMITS;
-    const now = this.#clock.now();
-    const more = ((now - this.#freeAt) / 1_000) * userBytesPerSecond;
-    this.#free = Math.min(userBurstBytes, this.#free + more);
-    this.#freeAt = now;
+  async #rest(ended: AbortSignal): Promise<void> {
+    for (;;) {
+      this.#spend(0);
+      const waitMs = ended.aborted ? 0 : waitForCredit(this.#credit);
+      if (waitMs === 0) return;
+      await sleep(this.#options.clock, waitMs, ended);
+    }
   }
 
-  /** Corrects a reservation by the difference to the bytes that were read. */
-  spend(bytes: number): void {
-    this.#free -= bytes;
+  /**
+   * Loads something, uses it, and counts the time. A load that ends in the turn of the event loop in which it began has
+   * waited for nothing; otherwise its time after the first wait does not count, because other work has run meanwhile.
+   */
+  async measure<T>(load: () => Promise<T>, use: (loaded: T) => void): Promise<void> {
+    const { monotonic, note } = this.#options;
+    let isSameTurn = true;
+    setImmediate(() => {
+      isSameTurn = false;
+    });
+    const startedAt = monotonic();
+    let [waitedFrom, waitedUntil] = [startedAt, startedAt];
+    try {
+      const loading = load();
+      waitedFrom = monotonic();
+      const loaded = await loading.finally(() => {
+        waitedUntil = isSameTurn ? waitedFrom : monotonic();
+      });
+      use(loaded);
+    } finally {
+      const spentMs = monotonic() - startedAt - (waitedUntil - waitedFrom);
+      this.#spend(spentMs);
+      note(spentMs);
+    }
+  }
+
+  #spend(spentMs: number): void {
+    this.#credit = spendLoopTime(this.#credit, { now: this.#options.clock.now(), spentMs });
   }
 
   /** @throws ProblemError `rate_limited` */
@@ -58,33 +105,5 @@ export class UserReads {
       throw new ProblemError('rate_limited', detail, { retryAfterMs: RETRY_MS });
     }
     this.#kept += bytes;
-  }
-}
-
-/** Counts the bytes of one topic for its user. */
-export class TopicBytes {
-  readonly #reads: UserReads;
-  #expected = FIRST_BYTES;
-  #kept = 0;
-
-  constructor(reads: UserReads) {
-    this.#reads = reads;
-  }
-
-  wait(ended: AbortSignal): Promise<void> {
-    return this.#reads.wait(this.#expected, ended);
-  }
-
-  /** @throws ProblemError `rate_limited` if the user's topics would keep too much */
-  note(bytes: number): void {
-    this.#reads.spend(bytes - this.#expected);
-    this.#expected = bytes;
-    this.#reads.keep(bytes - this.#kept);
-    this.#kept = bytes;
-  }
-
-  release(): void {
-    this.#reads.keep(-this.#kept);
-    this.#kept = 0;
   }
 }

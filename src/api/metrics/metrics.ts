@@ -40,7 +40,7 @@ export interface ApiMetrics {
   /** A worker process of the endpoint died. */
   noteCrash(endpoint: string): void;
   /** Shows the connections of event streams from now on. */
-  countEvents(hub: Pick<EventHub, 'connections' | 'topics'>): void;
+  countEvents(hub: Pick<EventHub, 'connections' | 'spent' | 'topics'>): void;
   /** Returns all metrics in Prometheus' text format. */
   collect(): Promise<string>;
 }
@@ -224,7 +224,10 @@ function registerGpuMetrics({ queue, registry }: MetricsOptions) {
   };
 }
 
-function registerEvents(registry: Registry, hub: Pick<EventHub, 'connections' | 'topics'>): void {
+function registerEvents(
+  registry: Registry,
+  hub: Pick<EventHub, 'connections' | 'spent' | 'topics'>,
+): void {
   new Gauge({
     name: 'millrace_event_connections',
     help: 'Open event streams.',
@@ -239,6 +242,24 @@ function registerEvents(registry: Registry, hub: Pick<EventHub, 'connections' | 
     registers: [registry],
     collect() {
       this.set(hub.topics);
+    },
+  });
+  new Counter({
+    name: 'millrace_event_reads_total',
+    help: 'Reads of topics for event streams; unchanged topics with a change number are not read.',
+    registers: [registry],
+    collect() {
+      this.reset();
+      this.inc(hub.spent.reads);
+    },
+  });
+  new Counter({
+    name: 'millrace_event_loop_seconds_total',
+    help: 'Time of the event loop that reading topics for event streams has taken.',
+    registers: [registry],
+    collect() {
+      this.reset();
+      this.inc(hub.spent.loopMs / 1_000);
     },
   });
 }

@@ -2,6 +2,7 @@
 // starts their workers, endpoint-deletion.ts removes the rest of deleted ones.
 import { isDeepStrictEqual } from 'node:util';
 import type { z } from 'zod';
+import { ChangeNumbers } from '../../base/change-numbers.ts';
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import {
@@ -67,6 +68,8 @@ interface LiveEndpointEntry {
 
 /** A deleted endpoint is invisible to everybody at once, however much is left of it. */
 export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate>, NamedRecords {
+  /** By user: counts the changes of their endpoints. */
+  readonly changes = new ChangeNumbers();
   readonly #options: EndpointsOptions;
   readonly #positions = new Positions(0);
   /** By ID, oldest first. */
@@ -152,6 +155,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return endpoint && nameOf(endpoint);
   }
 
+  /** Another object after each change. */
   find(id: string): LiveEndpoint | undefined {
     return this.#kept.get(id)?.endpoint;
   }
@@ -322,10 +326,13 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
     this.#kept.set(id, { position, endpoint: toLive(stored) });
     this.#names.put(id, { userId: stored.userId, name: nameOf(stored) });
+    this.changes.note(stored.userId);
     this.#notify({ id, kind: 'put' });
   }
 
   #forget(id: string): void {
+    const userId = this.ownerOf(id);
+    if (userId !== undefined) this.changes.note(userId);
     this.#kept.delete(id);
     this.#names.remove(id);
     this.#notify({ id, kind: 'deleted' });

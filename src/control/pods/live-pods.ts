@@ -1,6 +1,7 @@
 // All pods, in memory and in the store: a change is on disk before anybody sees it.
 // pod-lifecycle.ts and pod-observation.ts decide which changes are allowed.
 import { isDeepStrictEqual } from 'node:util';
+import { ChangeNumbers } from '../../base/change-numbers.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
@@ -46,6 +47,8 @@ export interface PromisedGpus {
 
 /** Pods that still exist; removed ones are only in the store. */
 export class LivePods implements NamedRecords {
+  /** By user: counts the changes of their pods, removed ones included. */
+  readonly changes = new ChangeNumbers();
   readonly #options: LivePodsOptions;
   readonly #sealer: SecretSealer;
   readonly #pods = new Map<string, PodState>();
@@ -98,6 +101,9 @@ export class LivePods implements NamedRecords {
   clear(): void {
     this.#term += 1;
     const ids = [...this.#pods.keys()];
+    for (const { userId } of [...this.#pods.values(), ...this.#gone.values()]) {
+      this.changes.note(userId);
+    }
     this.#pods.clear();
     this.#names.clear();
     this.#seen.clear();
@@ -220,7 +226,9 @@ export class LivePods implements NamedRecords {
   }
 
   noteSeen(id: string, seen: Container | undefined): void {
-    if (!this.#pods.has(id) || isDeepStrictEqual(this.#seen.get(id), seen)) return;
+    const pod = this.#pods.get(id);
+    if (!pod || isDeepStrictEqual(this.#seen.get(id), seen)) return;
+    this.changes.note(pod.userId);
     if (seen) this.#seen.set(id, seen);
     else this.#seen.delete(id);
     this.#notify(id, 'seen');
@@ -271,7 +279,9 @@ export class LivePods implements NamedRecords {
     await Promise.all(
       listForgettable(this.#gone, now).map(async (id) => {
         await this.#options.store.write((tx) => tx.removeResource({ kind: 'pod', id }), ENDING);
+        const userId = this.#gone.get(id)?.userId;
         this.#gone.delete(id);
+        if (userId !== undefined) this.changes.note(userId);
       }),
     );
   }
@@ -299,6 +309,7 @@ export class LivePods implements NamedRecords {
 
   #keep(pod: PodState): void {
     const { spec, status, userId } = pod;
+    this.changes.note(userId);
     if (status === 'TERMINATED') this.#names.remove(pod.id);
     else this.#names.put(pod.id, { userId, name: spec.name });
     if (!pod.removed) {

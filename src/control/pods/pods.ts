@@ -262,6 +262,16 @@ export class Pods implements NamedRecords {
     return this.live.heldGpus();
   }
 
+  /**
+   * Changes with what `show` returns of the user's pods, or of one of them; undefined while one runs, because its uptime
+   * and its use of resources change all the time.
+   */
+  numberOf(userId: string, id?: string): number | undefined {
+    const shown = id === undefined ? this.live.all() : [this.live.get(id)];
+    const runs = shown.some((pod) => pod?.userId === userId && pod.status === 'RUNNING');
+    return runs ? undefined : this.live.changes.of(userId);
+  }
+
   async show(pod: PodState): Promise<PodRecord> {
     const { catalog, clock, engine } = this.#options;
     const seen = this.live.seen(pod.id);

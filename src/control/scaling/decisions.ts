@@ -1,4 +1,5 @@
 // Stores the newest scaling decisions of each endpoint, so that they can be read and reproduced.
+import { ChangeNumbers } from '../../base/change-numbers.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { type DecisionRecord, decisionRecord } from '../../wire/scaling/decision.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
@@ -21,6 +22,8 @@ export interface DecisionSource {
 }
 
 export class Decisions {
+  /** By endpoint: counts its decisions. */
+  readonly changes = new ChangeNumbers();
   readonly #store: Store;
   readonly #positions: Positions;
   /** Number added since the last removal, by endpoint. */
@@ -49,6 +52,7 @@ export class Decisions {
       const all = yield* tx.resources({ ...own, limit: KEPT + PRUNED_AT_ONCE });
       for (const { id } of all.slice(KEPT)) yield* tx.removeResource({ kind: 'decision', id });
     }, ENDING);
+    this.changes.note(endpointId);
   }
 
   /** Also due at the first one, because the number of stored ones is unknown then. */

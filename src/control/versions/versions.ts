@@ -3,6 +3,7 @@
 import { createHash } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { ArchiveSummary } from '../../archive/inspect-in-thread.ts';
+import { ChangeNumbers } from '../../base/change-numbers.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ownTurn } from '../../base/slices.ts';
@@ -69,6 +70,8 @@ export interface VersionRequest {
 }
 
 export class Versions {
+  /** By endpoint: counts the changes of its versions. */
+  readonly changes = new ChangeNumbers();
   readonly #options: VersionsOptions;
   readonly #archives: VersionArchives;
   readonly #quotas: Quotas;
@@ -188,6 +191,7 @@ export class Versions {
       }
       yield* tx.removeResource({ kind: KIND, id: nameOf(request) });
     }, ENDING);
+    this.changes.note(endpointId);
     await this.#archives.remove(request);
   }
 
@@ -252,10 +256,10 @@ export class Versions {
   }
 
   /** @returns the older versions that it replaces */
-  #add(userId: string, record: VersionRecord): Promise<number[]> {
+  async #add(userId: string, record: VersionRecord): Promise<number[]> {
     const { endpointId, version } = record;
     const kept = this.#quotas.versions;
-    return this.#options.store.write(function* (tx) {
+    const old = await this.#options.store.write(function* (tx) {
       const endpoint = yield* tx.endpoint(endpointId);
       if (!endpoint?.deployment || endpoint.deleted) throw unknownEndpoint(endpointId);
       const own = { kind: KIND, parent: endpointId };
@@ -271,6 +275,8 @@ export class Versions {
       for (const { id: oldId } of removed) yield* tx.removeResource({ kind: KIND, id: oldId });
       return removed.map(({ position }) => position);
     });
+    this.changes.note(endpointId);
+    return old;
   }
 
   *#require(

@@ -21,7 +21,7 @@ interface TopicRule {
   place: TopicPlace;
   /** Shortest time between two snapshots, ms. */
   everyMs: number;
-  /** Members that differ in each answer: alone, they cause no event. */
+  /** Members that differ in each answer: alone, they cause no event. For topics without a change number. */
   volatile?: readonly string[];
   /** Path and query of the read. */
   target: (names: TopicNames) => string;
@@ -47,7 +47,7 @@ const OF_PODS = { scope: 'pods:read', place: 'control', everyMs: 2_000 } as cons
 
 export const TOPICS = {
   overview: {
-    ...{ names: 'nothing', scope: 'key', place: 'any', everyMs: 1_000, volatile: ['at'] },
+    ...{ names: 'nothing', scope: 'key', place: 'any', everyMs: 1_000 },
     target: () => ACTIVITY_ROUTES.getOverview.path,
   },
   endpoints: {
@@ -157,7 +157,7 @@ export const EVENT_LIMITS = {
   snapshotBytes: 4_194_304,
   /** Bytes of the last snapshots of all topics of one user, on one node. */
   userBytes: 67_108_864,
-  /** Bytes that the platform reads for one user each second, on one node; `userBurstBytes` at once. */
-  userBytesPerSecond: 4_194_304,
-  userBurstBytes: 8_388_608,
+  /** Share of the event loop's time that reads of one user's topics take, on one node; `userBurstMs` at once. */
+  userLoopShare: 0.05,
+  userBurstMs: 500,
 } as const;

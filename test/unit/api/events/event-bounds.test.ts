@@ -14,7 +14,8 @@ function callerOf(userId: string, id: string): EventCaller {
 function openHub(read: (caller: EventCaller) => Promise<object>) {
   const clock = new ManualClock();
   const watch = () => undefined;
-  const hub = new EventHub({ clock, log: silentLog, maxConnections: 40, read, watch });
+  const base = { clock, log: silentLog, maxConnections: 40 };
+  const hub = new EventHub({ ...base, number: () => undefined, read, watch });
   onTestFinished(() => hub.stop());
   return { clock, hub };
 }

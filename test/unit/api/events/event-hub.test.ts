@@ -1,7 +1,8 @@
 // Topics that several connections share, and what becomes of them when their data is gone.
-import { expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { composeStart } from '../../../../src/api/events/channel.ts';
 import { EventHub, type EventHubOptions } from '../../../../src/api/events/event-hub.ts';
+import { spendLoopTime, waitForCredit } from '../../../../src/api/events/user-reads.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { Waiters } from '../../../../src/base/waiters.ts';
@@ -20,9 +21,12 @@ function find(name: string): Topic {
   return topic;
 }
 
-function open(options: Pick<EventHubOptions, 'read' | 'watch'>) {
+function open(options: Pick<EventHubOptions, 'read'> & Partial<EventHubOptions>) {
   const clock = new ManualClock(0);
-  const hub = new EventHub({ clock, log: silentLog, maxConnections: 10, ...options });
+  const hub = new EventHub({
+    ...{ clock, log: silentLog, maxConnections: 10 },
+    ...{ number: () => undefined, watch: () => undefined, ...options },
+  });
   onTestFinished(() => hub.stop());
   const listen = (topic: Topic) => {
     const seen: string[] = [];
@@ -52,7 +56,6 @@ it('reads again for a new connection what was not found before', async () => {
       if (!exists) throw gone();
       return { id: 'e' };
     },
-    watch: () => undefined,
   });
   const first = listen(find('endpoint:e'));
   await expect.poll(() => first.seen).toEqual([expect.stringContaining('not_found')]);
@@ -66,7 +69,7 @@ it('reads again for a new connection what was not found before', async () => {
 });
 
 it('reads a topic once for a user, however it is written and whatever else the keys may do', () => {
-  const { hub } = open({ read: async () => ({}), watch: () => undefined });
+  const { hub } = open({ read: async () => ({}) });
   const listen = (name: string, ...scopes: string[]) =>
     hub.listen({ ...caller, holder: { ...holder, scopes: new Set(scopes) } }, find(name), () => {});
   for (let n = 0; n < 20; n++) listen('pod:a', 'pods:read', `jobs:read:endpoint-${n}`);
@@ -83,7 +86,7 @@ it('reads a topic once for a user, however it is written and whatever else the k
 });
 
 it('writes the name of a topic as each client has written it', async () => {
-  const { listen } = open({ read: async () => ({ id: 'a' }), watch: () => undefined });
+  const { listen } = open({ read: async () => ({ id: 'a' }) });
   const [first, second] = [listen(find('pod:a')), listen(find('pod:%61'))];
   await expect.poll(() => first.seen.length + second.seen.length).toBe(2);
   expect(first.seen).toEqual(second.seen);
@@ -93,49 +96,149 @@ it('writes the name of a topic as each client has written it', async () => {
   );
 });
 
-it('reads large topics of one user less often, and small ones of others as before', async () => {
-  const reads = { ada: 0, ben: 0 };
-  const { clock, hub } = open({
-    async read({ holder: { userId } }) {
-      reads[userId === 'ada' ? 'ada' : 'ben'] += 1;
-      return { n: reads.ada, text: 'x'.repeat(userId === 'ada' ? 2_000_000 : 10) };
+it('reads a topic again only if its number has changed', async () => {
+  const topic = find('endpoints');
+  let [number, reads] = [1, 0];
+  const { clock, hub, listen } = open({
+    number: () => number,
+    async read() {
+      reads += 1;
+      return { reads };
     },
-    watch: () => undefined,
   });
+  const { seen } = listen(topic);
+  await clock.advance(20_000);
+  expect(reads).toBe(1);
+  expect(hub.spent.reads).toBe(1);
+  number += 1;
+  await clock.advance(topic.rule.everyMs);
+  expect(seen).toEqual(['"data":{"reads":1}}\n\n', '"data":{"reads":2}}\n\n']);
+});
+
+it('notices a change while it reads', async () => {
+  let number = 1;
+  const { clock, listen } = open({
+    number: () => number,
+    async read() {
+      const shown = number;
+      number = 2;
+      return { shown };
+    },
+  });
+  const { seen } = listen(find('endpoints'));
+  await clock.advance(10_000);
+  expect(seen.at(-1)).toContain('"shown":2');
+});
+
+it('reads a topic whose number is the same after a failure that passes', async () => {
+  let fails = false;
+  let number = 1;
+  const { clock, listen } = open({
+    number: () => number,
+    async read() {
+      if (fails) throw new ProblemError('unavailable', 'the store fails');
+      return { id: 'a' };
+    },
+  });
+  const { seen } = listen(find('endpoints'));
+  await clock.advance(0);
+  [fails, number] = [true, 2];
+  await clock.advance(2_000);
+  fails = false;
+  await clock.advance(2_000);
+  const data = expect.stringContaining('"id":"a"');
+  expect(seen).toEqual([data, expect.stringContaining('unavailable'), data]);
+});
+
+/** Reads whose loop time a test chooses: `costMs` by user. */
+function openCostly(costMs: Readonly<Record<string, number>>, waitFor = async () => {}) {
+  let loopMs = 0;
+  const reads: Record<string, number> = { ada: 0, ben: 0 };
+  const opened = open({
+    monotonic: () => loopMs,
+    async read({ holder: { userId } }) {
+      reads[userId] = (reads[userId] ?? 0) + 1;
+      loopMs += costMs[userId] ?? 0;
+      await waitFor();
+      return { n: reads };
+    },
+  });
+  return { ...opened, reads };
+}
+
+it('reads costly topics of one user less often, and those of others as before', async () => {
+  const { clock, hub, reads } = openCostly({ ada: 20 });
   for (let n = 0; n < 30; n++) hub.listen(caller, find(`activity:e${n}`), () => {});
   hub.listen({ ...caller, holder: { ...holder, userId: 'ben' } }, find('activity:e'), () => {});
-  for (let ms = 0; ms < 20_000; ms += 100) await clock.advance(100);
-  expect(reads.ben).toBeGreaterThanOrEqual(19);
-  // 8 MB at once and 4 MB a second; without the bound it would be 600.
-  expect(reads.ada).toBeLessThan(80);
-  expect(reads.ada).toBeGreaterThan(30);
+  for (let s = 0; s < 20; s++) await clock.advance(1_000);
+  expect(reads['ben']).toBeGreaterThanOrEqual(19);
+  // 500 ms at once and 50 ms a second; without the bound they would take 600 reads, 12,000 ms.
+  expect(reads['ada']).toBeGreaterThanOrEqual(74);
+  expect(reads['ada']).toBeLessThanOrEqual(76);
+  expect(hub.spent.loopMs).toBe(20 * (reads['ada'] ?? 0));
 });
 
 it('reads no more for a user whose client reconnects all the time', async () => {
-  let bytes = 0;
-  const { clock, hub, listen } = open({
-    read: async () => {
-      const text = 'x'.repeat(2_000_000);
-      bytes += text.length;
-      return { text };
-    },
-    watch: () => undefined,
-  });
+  const { clock, hub, listen, reads } = openCostly({ ada: 100 });
   for (let round = 0; round < 100; round++) {
     const { leave } = listen(find('pods'));
-    for (let turn = 0; turn < 20; turn++) await Promise.resolve();
-    leave();
     await clock.advance(10);
+    leave();
   }
   expect(hub.topics).toBe(0);
-  const { userBurstBytes, userBytesPerSecond } = EVENT_LIMITS;
-  expect(bytes).toBeLessThan(userBurstBytes + userBytesPerSecond + 2_000_000);
+  expect(reads['ada']).toBeLessThanOrEqual(6);
+});
+
+it('does not count the time in which a read waits', async () => {
+  let passed = 0;
+  const { clock, hub } = open({
+    monotonic: () => passed,
+    async read() {
+      passed += 3;
+      await new Promise((resolve) => setImmediate(resolve));
+      // Others used the loop meanwhile.
+      passed += 900;
+      await new Promise((resolve) => setImmediate(resolve));
+      return {};
+    },
+  });
+  hub.listen(caller, find('pods'), () => {});
+  await clock.advance(0);
+  expect(hub.spent).toEqual({ reads: 1, loopMs: 3 });
+});
+
+describe('the share of the event loop', () => {
+  it.each([
+    { costMs: 0.1, wanted: 10, reads: 600 },
+    { costMs: 5, wanted: 10, reads: 600 },
+    { costMs: 10, wanted: 10, reads: 350 },
+    { costMs: 100, wanted: 10, reads: 35 },
+    { costMs: 4_000, wanted: 1, reads: 1 },
+  ])('is kept by reads of $costMs ms, $wanted a second', ({ costMs, reads, wanted }) => {
+    let credit = { freeMs: EVENT_LIMITS.userBurstMs, at: 0 };
+    let done = 0;
+    for (let now = 0; now < 60_000; now += 1_000 / wanted) {
+      credit = spendLoopTime(credit, { now, spentMs: 0 });
+      if (waitForCredit(credit) > 0) continue;
+      credit = spendLoopTime(credit, { now, spentMs: costMs });
+      done += 1;
+    }
+    expect(done).toBe(reads);
+  });
+
+  it('tells when the next read may begin', () => {
+    const spent = spendLoopTime({ freeMs: 0, at: 0 }, { now: 0, spentMs: 10 });
+    expect(waitForCredit(spent)).toBe(200);
+    const later = spendLoopTime(spent, { now: 200, spentMs: 0 });
+    expect(waitForCredit(later)).toBe(0);
+    // A clock that goes back takes nothing.
+    expect(spendLoopTime(later, { now: 0, spentMs: 0 }).freeMs).toBe(later.freeMs);
+  });
 });
 
 it('refuses topics of a user that would keep too many bytes', async () => {
   const { clock, hub } = open({
     read: async () => ({ text: 'x'.repeat(4_000_000) }),
-    watch: () => undefined,
   });
   const seen: string[] = [];
   for (let n = 0; n < 20; n++) {
