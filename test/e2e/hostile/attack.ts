@@ -60,6 +60,8 @@ export interface Attack {
   readMb?: number;
   /** How far the platform's resident memory may rise, MB. Default: up to 1,000 in all, as every attack. */
   growthMb?: number;
+  /** How often the platform may read topics for event streams. Default: any number. */
+  eventReads?: number;
   /** The well-behaved client's webhook has to arrive during `hold`. */
   needsWebhook?: boolean;
 }

@@ -2,6 +2,7 @@
 import type { Attack } from './attack.ts';
 import { bodyAttacks } from './attacks/bodies.ts';
 import { connectionAttacks } from './attacks/connections.ts';
+import { eventStreamAttacks } from './attacks/event-streams.ts';
 import { grpcAttacks } from './attacks/grpc.ts';
 import { headAttacks } from './attacks/heads.ts';
 import { heldByteAttacks } from './attacks/held-bytes.ts';
@@ -17,6 +18,7 @@ export const ATTACKS: readonly Attack[] = [
   ...workerMessageAttacks,
   ...connectionAttacks,
   ...heldByteAttacks,
+  ...eventStreamAttacks,
   ...webhookAttacks,
   ...resourceAttacks,
   ...upgradeAttacks,

@@ -55,6 +55,8 @@ export interface Gauges {
   heldMs: number;
   /** What it has read from sockets and files. */
   readMb: number;
+  /** Reads of topics for event streams. */
+  eventReads: number;
 }
 
 export class HostileWorld {
@@ -142,14 +144,15 @@ export class HostileWorld {
 
   /** The longest hold is then counted anew. */
   async readGauges(): Promise<Gauges> {
-    const metrics = await this.platform.fetch('/metrics');
-    const held = /^nodejs_eventloop_lag_max_seconds (\S+)$/m.exec(await metrics.text())?.[1];
+    const metrics = await (await this.platform.fetch('/metrics')).text();
+    const held = /^nodejs_eventloop_lag_max_seconds (\S+)$/m.exec(metrics)?.[1];
     const status = await readFile(`/proc/${this.#pid}/status`, 'utf8');
     const io = await readFile(`/proc/${this.#pid}/io`, 'utf8');
     return {
       peakMb: Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1_024,
       heldMs: Number(held) * 1_000,
       readMb: Number(/rchar: (\d+)/.exec(io)?.[1]) / MB,
+      eventReads: Number(/^millrace_event_reads_total (\d+)$/m.exec(metrics)?.[1]),
     };
   }
 

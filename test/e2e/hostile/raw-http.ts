@@ -72,6 +72,11 @@ export class RawExchange {
     return status ?? (this.#isClosed ? 'closed' : 'open');
   }
 
+  /** Of the answer, so far. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   /** Ends it, whatever was answered. */
   close(): void {
     this.socket.destroy();
@@ -85,10 +90,13 @@ export class RawExchange {
   }
 }
 
-/** Resolves when each has a status or is closed, after 30 s at the latest. */
-export async function settle(exchanges: readonly RawExchange[]): Promise<void> {
+/** Resolves when each has a status or is closed, or all that is wanted, after 30 s at the latest. */
+export async function settle(
+  exchanges: readonly RawExchange[],
+  isSettled = ({ state }: RawExchange) => state !== 'open',
+): Promise<void> {
   for (let polls = 0; polls < 600; polls++) {
-    if (exchanges.every(({ state }) => state !== 'open')) return;
+    if (exchanges.every(isSettled)) return;
     await setTimeout(50);
   }
 }

@@ -9,7 +9,7 @@ const MAX_PEAK_MB = 1_000;
 export interface AttackRun {
   faults: string[];
   answers: Record<string, number>;
-  /** `readMb` since the attack began. */
+  /** `readMb` and `eventReads` since the attack began. */
   gauges: Gauges & { growthMb: number };
   times: GoodClient['times'];
 }
@@ -42,6 +42,7 @@ export async function runAttack(
     const gauges = {
       ...after,
       readMb: after.readMb - before.readMb,
+      eventReads: after.eventReads - before.eventReads,
       growthMb: after.peakMb - before.peakMb,
     };
     const faults = [
@@ -55,17 +56,19 @@ export async function runAttack(
   }
 }
 
-function judgeGauges(attack: Attack, { growthMb, peakMb, readMb }: AttackRun['gauges']): string[] {
+function judgeGauges(attack: Attack, gauges: AttackRun['gauges']): string[] {
+  const { eventReads: mostReads = Number.POSITIVE_INFINITY } = attack;
   const { growthMb: mostGrowthMb = MAX_PEAK_MB, readMb: mostReadMb = Number.POSITIVE_INFINITY } =
     attack;
   const bounds = [
-    { what: 'resident', seen: peakMb, most: MAX_PEAK_MB },
-    { what: 'more resident than before', seen: growthMb, most: mostGrowthMb },
-    { what: 'read', seen: readMb, most: mostReadMb },
+    { what: 'MB resident', seen: gauges.peakMb, most: MAX_PEAK_MB },
+    { what: 'MB more resident than before', seen: gauges.growthMb, most: mostGrowthMb },
+    { what: 'MB read', seen: gauges.readMb, most: mostReadMb },
+    { what: 'reads of topics', seen: gauges.eventReads, most: mostReads },
   ];
   return bounds
-    .filter(({ most, seen }) => seen > most)
-    .map(({ most, seen, what }) => `${Math.round(seen)} MB ${what}; the most is ${most}`);
+    .filter(({ most, seen }) => !(seen <= most))
+    .map(({ most, seen, what }) => `${Math.round(seen)} ${what}; the most is ${most}`);
 }
 
 /** The well-behaved user's, of a job that ended just now. */

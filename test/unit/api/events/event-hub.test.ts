@@ -2,7 +2,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { composeStart } from '../../../../src/api/events/channel.ts';
 import { EventHub, type EventHubOptions } from '../../../../src/api/events/event-hub.ts';
-import { spendLoopTime, waitForCredit } from '../../../../src/api/events/user-reads.ts';
+import {
+  type LoopCredit,
+  spendLoopTime,
+  waitForCredit,
+} from '../../../../src/api/events/user-reads.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { Waiters } from '../../../../src/base/waiters.ts';
@@ -215,7 +219,7 @@ describe('the share of the event loop', () => {
     { costMs: 100, wanted: 10, reads: 35 },
     { costMs: 4_000, wanted: 1, reads: 1 },
   ])('is kept by reads of $costMs ms, $wanted a second', ({ costMs, reads, wanted }) => {
-    let credit = { freeMs: EVENT_LIMITS.userBurstMs, at: 0 };
+    let credit: LoopCredit = { freeMs: EVENT_LIMITS.userBurstMs, at: 0 };
     let done = 0;
     for (let now = 0; now < 60_000; now += 1_000 / wanted) {
       credit = spendLoopTime(credit, { now, spentMs: 0 });
