@@ -115,12 +115,16 @@ export class Channel {
         current = found;
       });
       if (current !== undefined && current === this.#number) return;
-      await reads.measure(read, (data) => this.#offerData(data));
+      let snapshot: Snapshot | undefined;
+      await reads.measure(read, (data) => {
+        snapshot = this.#compose(data);
+      });
+      if (snapshot) await this.#offer(snapshot);
       this.#number = current;
     } catch (error) {
       this.#number = undefined;
       this.#lasting = undefined;
-      this.#offer(this.#describeFailure(error));
+      await this.#offer(this.#describeFailure(error));
     }
   }
 
@@ -133,24 +137,29 @@ export class Channel {
     }
   }
 
-  /** @throws ProblemError */
-  #offerData(data: object): void {
+  /** Undefined if the data are the same. @throws ProblemError */
+  #compose(data: object): Snapshot | undefined {
     const { reads, topic } = this.#options;
     const { volatile } = topic.rule;
     const lasting = volatile && describeLasting(data, volatile);
-    if (lasting !== undefined && lasting === this.#lasting) return;
+    if (lasting !== undefined && lasting === this.#lasting) return undefined;
     const bytes = Buffer.from(`"data":${JSON.stringify(data)}}\n\n`);
     if (bytes.length > EVENT_LIMITS.snapshotBytes) throw tooLarge(bytes.length);
     reads.keep(bytes.length - this.#keptBytes);
     this.#keptBytes = bytes.length;
     this.#lasting = lasting;
-    this.#offer({ event: 'snapshot', bytes, isFinal: false });
+    return { event: 'snapshot', bytes, isFinal: false };
   }
 
-  #offer(snapshot: Snapshot): void {
+  /** A listener that comes meanwhile gets the snapshot at once, and one that leaves none. */
+  async #offer(snapshot: Snapshot): Promise<void> {
     if (this.#last?.bytes.equals(snapshot.bytes)) return;
     this.#last = snapshot;
-    for (const listener of [...this.#listeners]) listener(snapshot);
+    await this.#options.reads.callAll(
+      [...this.#listeners].map((listener) => () => {
+        if (this.#listeners.has(listener)) listener(snapshot);
+      }),
+    );
   }
 
   #describeFailure(error: unknown): Snapshot {

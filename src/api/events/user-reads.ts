@@ -1,5 +1,6 @@
 // Bounds what the topics of one user cost: the time of the event loop that their reads take, and the bytes that are kept.
 import { type Clock, setImmediate, sleep } from '../../base/clock.ts';
+import { ownTurn, SLICE_MS } from '../../base/slices.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS } from '../../wire/routes/event-topics.ts';
 
@@ -31,7 +32,7 @@ export interface UserReadsOptions {
   clock: Clock;
   /** Time that passes while code runs, ms. */
   monotonic: () => number;
-  /** Is told of the loop time of each read. */
+  /** Is told of the loop time of each read, in parts. */
   note: (spentMs: number) => void;
 }
 
@@ -73,7 +74,7 @@ export class UserReads {
    * waited for nothing; otherwise its time after the first wait does not count, because other work has run meanwhile.
    */
   async measure<T>(load: () => Promise<T>, use: (loaded: T) => void): Promise<void> {
-    const { monotonic, note } = this.#options;
+    const { monotonic } = this.#options;
     let isSameTurn = true;
     setImmediate(() => {
       isSameTurn = false;
@@ -88,13 +89,27 @@ export class UserReads {
       });
       use(loaded);
     } finally {
-      const spentMs = monotonic() - startedAt - (waitedUntil - waitedFrom);
-      this.#spend(spentMs);
-      note(spentMs);
+      this.#spend(monotonic() - startedAt - (waitedUntil - waitedFrom));
     }
   }
 
+  /** Calls all of them, for a slice of time in each turn of the event loop, and counts the time. */
+  async callAll(calls: readonly (() => void)[]): Promise<void> {
+    const { monotonic } = this.#options;
+    let startedAt = monotonic();
+    for (const call of calls) {
+      call();
+      const spentMs = monotonic() - startedAt;
+      if (spentMs < SLICE_MS) continue;
+      this.#spend(spentMs);
+      await ownTurn();
+      startedAt = monotonic();
+    }
+    this.#spend(monotonic() - startedAt);
+  }
+
   #spend(spentMs: number): void {
+    this.#options.note(spentMs);
     this.#credit = spendLoopTime(this.#credit, { now: this.#options.clock.now(), spentMs });
   }
 
