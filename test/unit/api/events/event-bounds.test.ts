@@ -14,7 +14,7 @@ function callerOf(userId: string, id: string): EventCaller {
 function openHub(read: (caller: EventCaller) => Promise<object>) {
   const clock = new ManualClock();
   const watch = () => undefined;
-  const base = { clock, log: silentLog, maxConnections: 40 };
+  const base = { clock, log: silentLog, maxConnections: 40, monotonic: () => 0 };
   const hub = new EventHub({ ...base, number: () => undefined, read, watch });
   onTestFinished(() => hub.stop());
   return { clock, hub };
