@@ -2,7 +2,7 @@
 
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import { MIGRATION_MS } from '../store/postgres/migrations.ts';
-import type { Migration } from '../store/postgres/schema-versions.ts';
+import type { Migration } from '../store/postgres/schema.ts';
 import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import { Session, type SessionOptions } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';

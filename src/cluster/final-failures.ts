@@ -1,5 +1,5 @@
 // Decides which failures end a node: those that only another start, with other options or another version, can mend.
-import { SchemaTooNewError } from '../store/schema-too-new.ts';
+import { SchemaTooNewError } from '../store/schema-migration.ts';
 import { NodeUrlTakenError } from './membership-options.ts';
 
 export class FinalFailures {

@@ -1,6 +1,6 @@
 // The options of a membership, their defaults, and its errors.
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
-import type { Migration } from '../store/postgres/schema-versions.ts';
+import type { Migration } from '../store/postgres/schema.ts';
 import type { SessionOptions } from '../store/postgres/session.ts';
 import type { MigrationListener } from '../store/schema-migration.ts';
 import type { ClusterView } from './cluster-view.ts';

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../base/backoff.ts';
 import { readSchemaVersion, requireUsable } from '../store/postgres/migrations.ts';
 import { codeOf, endsConnection } from '../store/postgres/postgres-errors.ts';
-import { MIGRATIONS } from '../store/postgres/schema-versions.ts';
+import { MIGRATIONS } from '../store/postgres/schema.ts';
 import { Session } from '../store/postgres/session.ts';
 import { number } from '../store/sql/rows.ts';
 import type { Query, Row } from '../store/store.ts';

@@ -8,9 +8,10 @@ import {
   migrate,
   readSchemaVersion,
   requireUsable,
+  type SchemaVersion,
 } from '../store/postgres/migrations.ts';
 import { codeOf } from '../store/postgres/postgres-errors.ts';
-import type { Migration } from '../store/postgres/schema-versions.ts';
+import type { Migration } from '../store/postgres/schema.ts';
 import { UnfitDatabaseError } from '../store/postgres/server-check.ts';
 import type { Session } from '../store/postgres/session.ts';
 import { describeUse, releaseLock, tryLock } from '../store/postgres/store-lock.ts';
@@ -45,7 +46,7 @@ export async function migrateShared(
     const found = await readSchemaVersion(session);
     requireUsable(found, migrations.length);
     if (isLatest(found, migrations)) return;
-    const refusal = await tryToMigrate(session, options);
+    const refusal = await tryToMigrate(session, found, options);
     if (!refusal) return;
     if (performance.now() > end) throw refusal;
     await sleep(RETRY_MS);
@@ -55,21 +56,21 @@ export async function migrateShared(
 /** @returns why it is not possible now */
 async function tryToMigrate(
   session: Session,
+  found: SchemaVersion,
   options: SharedMigrationOptions,
 ): Promise<Error | undefined> {
   const { migrations, rows, target } = options;
   const { schema } = target;
-  const hasNodes = await hasNodeTable(session);
-  if (hasNodes && (await readVersions(session, rows)).length > 0) {
+  if (found.version > 0 && (await readVersions(session, rows)).length > 0) {
     return migrateBeside(session, options);
   }
   // Without live nodes, a platform that is no node may use the schema.
   if (!(await tryLock(session, schema))) return describeUse(target);
   try {
-    // The lock does not keep out a node that joins.
-    if (hasNodes) return await migrateBeside(session, options);
-    const migration = await migrate(session, schema, migrations);
-    if (migration) options.onMigrated(migration);
+    // Another node may have made the schema meanwhile, and the lock does not keep out a node that joins.
+    const { version } = await readSchemaVersion(session);
+    if (version > 0) return await migrateBeside(session, options);
+    await migrate(session, schema, migrations);
     return undefined;
   } finally {
     await releaseLock(session, schema);
@@ -117,11 +118,6 @@ function refuseOlder(
     `this version changes the schema to version ${migrations.length}, which versions before ${oldest} cannot use, and ` +
       `running nodes have version ${[...new Set(older)].join(', ')}; stop these nodes, then start this version`,
   );
-}
-
-async function hasNodeTable(session: Session): Promise<boolean> {
-  const { rows } = await session.execute(`select to_regclass('node') as name`);
-  return rows[0]?.['name'] !== null;
 }
 
 /** Of the schemas that live nodes have been built for. */

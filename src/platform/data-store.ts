@@ -6,7 +6,7 @@ import type { Clock } from '../base/clock.ts';
 import { UnfinishedCopyError } from '../store/copy/copy-state.ts';
 import { explainFailure, nameStorageFailure } from '../store/disk/sqlite-errors.ts';
 import { StoreGuard } from '../store/disk/store-guard.ts';
-import { SchemaTooNewError } from '../store/schema-too-new.ts';
+import { SchemaTooNewError } from '../store/schema-migration.ts';
 import { openSqliteStore } from '../store/sqlite/sqlite.ts';
 import { LoneLogError } from '../store/sqlite/sqlite-connection.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';

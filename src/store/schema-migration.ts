@@ -1,4 +1,4 @@
-// What a start has changed of the schema of an existing database.
+// What a start changes of the schema of an existing database, and the errors of a schema that it cannot change.
 import type { Log } from '../base/log.ts';
 
 export interface SchemaMigration {
@@ -12,4 +12,25 @@ export type MigrationListener = (migration: SchemaMigration) => void;
 
 export function logMigration(log: Log, { durationMs, from, to }: SchemaMigration): void {
   log.info({ from, to, durationMs: Math.round(durationMs) }, 'database migrated');
+}
+
+/** A newer version of the program has written the database. */
+export class SchemaTooNewError extends Error {
+  override readonly name = 'SchemaTooNewError';
+
+  constructor(found: number, known: number) {
+    super(
+      `The database has schema version ${found}; this version of millrace knows versions up to ` +
+        `${known}. Use the version of millrace that wrote it, or a newer one.`,
+    );
+  }
+}
+
+/** The database has tables, but of no version from which migrations lead to the version of this program. */
+export class SchemaUnknownError extends Error {
+  override readonly name = 'SchemaUnknownError';
+
+  constructor() {
+    super('the database has tables of another program, and none of millrace; use an empty one');
+  }
 }

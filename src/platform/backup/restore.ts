@@ -2,7 +2,7 @@
 import { chmodSync, copyFileSync, existsSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { locatePayloads } from '../../store/disk/payload-files.ts';
-import { MIGRATIONS } from '../../store/sqlite/schema-versions.ts';
+import { MIGRATIONS } from '../../store/sqlite/schema.ts';
 import { lockDataFolder } from '../files/data-lock.ts';
 import { DATABASE } from './back-up.ts';
 import { BackupError, type BackupManifest, hashFile, readManifest } from './manifest.ts';

@@ -1,8 +1,8 @@
 // Copies all rows of one database to another, in batches. Each batch moves the cursor of the copy in the same
 // transaction, so a copy that was killed goes on behind the last batch.
 import { randomUUID } from 'node:crypto';
-import { MIGRATIONS as POSTGRES_MIGRATIONS } from '../postgres/schema-versions.ts';
-import { MIGRATIONS as SQLITE_MIGRATIONS } from '../sqlite/schema-versions.ts';
+import { MIGRATIONS as POSTGRES_MIGRATIONS } from '../postgres/schema.ts';
+import { MIGRATIONS as SQLITE_MIGRATIONS } from '../sqlite/schema.ts';
 import type { SqlValue } from '../store.ts';
 import { type CopiedDatabase, CopyError, readKnownTables } from './copied-database.ts';
 import {

@@ -1,7 +1,6 @@
 // Rows of a database that name parts of files, read from outside of a platform.
 import { statSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
-import { FILE_COLUMN } from '../sql/payload-parts.ts';
 import { number, text } from '../sql/rows.ts';
 import { findPlace, isUsed } from '../sql/unused-payloads.ts';
 import type { StagedPayload } from '../store.ts';
@@ -22,10 +21,9 @@ export interface FilePart {
   bytes: number;
 }
 
-/** Parts of payloads that jobs have. None in a database of a version without files. */
+/** Parts of payloads that jobs have. */
 export function listFileParts(database: DatabaseSync): FilePart[] {
   return TABLES.flatMap(({ kind, table }) => {
-    if (!hasFiles(database, table)) return [];
     const rows = database
       .prepare(
         `select endpoint_id, job_id, at, file_bytes from ${table}
@@ -45,11 +43,6 @@ export function listFileParts(database: DatabaseSync): FilePart[] {
       };
     });
   });
-}
-
-function hasFiles(database: DatabaseSync, table: string): boolean {
-  const columns = database.prepare('select name from pragma_table_info(?)').all(table);
-  return columns.some(({ name }) => name === FILE_COLUMN);
 }
 
 /** Says which files are missing or too short. A platform may run: what it removes meanwhile is no problem. */

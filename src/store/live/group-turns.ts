@@ -44,7 +44,7 @@ export class GroupTurns {
     this.#groups = groups;
   }
 
-  /** `text` as the database has it. Jobs of earlier versions have turn 0, which is never behind a new one. */
+  /** `text` as the database has it. */
   load(text: string | null): void {
     this.isLoaded = true;
     const stored: [number, number, number][] = text === null ? [] : JSON.parse(text);

@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../../base/backoff.ts';
 import type { MigrationListener } from '../schema-migration.ts';
-import { SchemaTooNewError } from '../schema-too-new.ts';
+import { SchemaTooNewError } from '../schema-migration.ts';
 import { StoreUnavailableError } from '../store.ts';
 import {
   isLatest,

@@ -1,7 +1,10 @@
 // Applies the migrations that a database lacks, and decides which versions may use it.
-import type { SchemaMigration } from '../schema-migration.ts';
-import { SchemaTooNewError } from '../schema-too-new.ts';
-import { MIGRATIONS, type Migration } from './schema-versions.ts';
+import {
+  type SchemaMigration,
+  SchemaTooNewError,
+  SchemaUnknownError,
+} from '../schema-migration.ts';
+import { MIGRATIONS, type Migration } from './schema.ts';
 import type { Session } from './session.ts';
 
 /** Longest time of a statement that migrates: tables may be large, ms. */
@@ -19,7 +22,7 @@ export interface SchemaVersion {
  * Migrates the database to the latest version: all migrations or, if one fails, none. The session has the store's lock,
  * so no other program uses the tables meanwhile.
  * @returns undefined if the database was new or needed no migration
- * @throws SchemaTooNewError
+ * @throws SchemaTooNewError, SchemaUnknownError
  */
 export async function migrate(
   session: Session,
@@ -64,7 +67,6 @@ export function describeSteps(
   migrations: readonly Migration[] = MIGRATIONS,
 ): string {
   const steps = [
-    'create table if not exists schema_version (version bigint not null)',
     ...migrations.slice(version).map(({ sql }) => sql),
     'delete from schema_version',
     `insert into schema_version (version, oldest) values (${migrations.length}, ${findOldest(migrations)})`,
@@ -82,12 +84,18 @@ async function hasSchema(session: Session): Promise<boolean> {
   return rows[0]?.['name'] !== null;
 }
 
+/** @throws SchemaUnknownError */
 export async function readSchemaVersion(session: Session): Promise<SchemaVersion> {
-  const table = await session.execute(`select to_regclass('schema_version') as name`);
-  if (table.rows[0]?.['name'] === null) return { version: 0, oldest: 0 };
-  // All columns, because early versions have no `oldest`. Not prepared, so the columns may change.
-  const { rows } = await session.execute('select * from schema_version');
-  const [row = {}] = rows;
-  const version = Number(row['version'] ?? 0);
-  return { version, oldest: Number(row['oldest'] ?? version) };
+  const tables = await session.execute(
+    `select to_regclass('schema_version') as version, to_regclass('job') as job`,
+  );
+  const [found = {}] = tables.rows;
+  if (found['version'] === null) {
+    if (found['job'] !== null) throw new SchemaUnknownError();
+    return { version: 0, oldest: 0 };
+  }
+  const { rows } = await session.execute('select version, oldest from schema_version');
+  const [row] = rows;
+  if (!row) throw new SchemaUnknownError();
+  return { version: Number(row['version']), oldest: Number(row['oldest']) };
 }

@@ -61,8 +61,7 @@ export const jobColumns = [
 
 /**
  * The column `progress` has the progress of a running attempt, and the usage of an ended one behind this
- * mark, with which no JSON text begins. The two never exist together, and older versions ignore the
- * progress of a job that does not run.
+ * mark, with which no JSON text begins. The two never exist together.
  */
 const USAGE_MARK = '\x1e';
 
@@ -212,8 +211,7 @@ export function readJob(row: Row): StoredJob {
 }
 
 /**
- * The column `history` has the failed attempts, and before them one member with the notes, if there are any. Nodes of
- * the version before look at the last failure only, and at errors by code.
+ * The column `history` has the failed attempts, and before them one member with the notes, if there are any.
  */
 function writeHistory({ history, notes }: StoredJob): string {
   return JSON.stringify(notes.length === 0 ? history : [{ notes }, ...history]);

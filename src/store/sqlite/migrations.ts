@@ -1,12 +1,16 @@
 // Applies the migrations that a database lacks.
 import type { DatabaseSync } from 'node:sqlite';
-import type { SchemaMigration } from '../schema-migration.ts';
-import { SchemaTooNewError } from '../schema-too-new.ts';
-import { MIGRATIONS } from './schema-versions.ts';
+import {
+  type SchemaMigration,
+  SchemaTooNewError,
+  SchemaUnknownError,
+} from '../schema-migration.ts';
+import { MIGRATIONS } from './schema.ts';
 
 /**
- * Migrates the database to the latest version: all migrations or, if one fails, none. Throws
- * SchemaTooNewError if the database is newer. Returns undefined if the database was new or needed no migration.
+ * Migrates the database to the latest version: all migrations or, if one fails, none.
+ * @returns undefined if the database was new or needed no migration
+ * @throws SchemaTooNewError, SchemaUnknownError
  */
 export function migrate(
   database: DatabaseSync,
@@ -18,6 +22,7 @@ export function migrate(
   try {
     const found = readVersion(database);
     if (found > migrations.length) throw new SchemaTooNewError(found, migrations.length);
+    if (found === 0 && hasTables(database)) throw new SchemaUnknownError();
     for (const migration of migrations.slice(found)) database.exec(migration);
     // Without a change nothing is written, so the platform can start on a full disk.
     if (found < migrations.length) database.exec(`pragma user_version = ${migrations.length}`);
@@ -32,4 +37,8 @@ export function migrate(
 
 function readVersion(database: DatabaseSync): number {
   return Number(database.prepare('pragma user_version').get()?.['user_version']);
+}
+
+function hasTables(database: DatabaseSync): boolean {
+  return database.prepare('select 1 from sqlite_schema limit 1').get() !== undefined;
 }

@@ -6,7 +6,7 @@ import { FileSync, syncInPool } from '../disk/file-sync.ts';
 import type { MigrationListener } from '../schema-migration.ts';
 import type { Query, Row, SqlValue, Step } from '../store.ts';
 import { migrate } from './migrations.ts';
-import { MIGRATIONS } from './schema-versions.ts';
+import { MIGRATIONS } from './schema.ts';
 
 export interface ConnectionOptions {
   /** The file, created if it is missing; `:memory:` keeps everything in memory until close. */

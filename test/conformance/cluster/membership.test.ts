@@ -7,7 +7,7 @@ import type { MembershipOptions } from '../../../src/cluster/membership-options.
 import { planShards } from '../../../src/cluster/plan-shards.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
-import { MIGRATIONS } from '../../../src/store/postgres/schema-versions.ts';
+import { MIGRATIONS } from '../../../src/store/postgres/schema.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 

@@ -76,6 +76,14 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
       expect(await start(url)).toContain('The database has schema version 999');
     });
 
+    it('if another program has a table of the same name', async () => {
+      const url = `${server.url()}&search_path=taken`;
+      await server.query('create schema taken; create table taken.job (id text)');
+      expect(await start(url)).toContain(
+        'cannot be used: the database has tables of another program, and none of millrace; use an empty one',
+      );
+    });
+
     it('if the database is read-only', async () => {
       const url = await server.createDatabase();
       const name = new URL(url).pathname.slice(1);

@@ -1,6 +1,6 @@
 // One session at the simulated server: carries out the statements of one connection, one after the other.
 
-import { MIGRATIONS } from '../../../src/store/postgres/schema-versions.ts';
+import { MIGRATIONS } from '../../../src/store/postgres/schema.ts';
 import type { Answer } from '../../../src/store/postgres/session.ts';
 import type { Row, SqlValue } from '../../../src/store/store.ts';
 import { UniqueViolation } from './cluster-tables.ts';
@@ -259,8 +259,9 @@ export class Backend implements Committer {
       const settings = { read_only: 'off', synchronous: 'on', fsync: 'on' };
       return [{ version: 150_000, standby: false, ...settings }];
     }
-    if (sql.includes('to_regclass')) return [{ name: 'schema_version' }];
-    if (sql.includes('from schema_version')) return [{ version: MIGRATIONS.length }];
+    if (sql.includes('to_regclass')) return [{ version: 'schema_version' }];
+    if (sql.includes('from schema_version'))
+      return [{ version: MIGRATIONS.length, oldest: MIGRATIONS.length }];
     if (sql.includes('pg_backend_pid')) return [{ pid: this.pid }];
     if (sql.includes('pg_try_advisory_lock')) return [{ locked: this.#lock(sql, params) }];
     if (!sql.startsWith('select number from last_commit')) return undefined;

@@ -45,7 +45,7 @@ function describePlugin(steps: readonly LaterStep[]): string {
   return `export default {
     name: 'add-steps',
     transform(code, id) {
-      if (!id.endsWith('src/store/postgres/schema-versions.ts')) return null;
+      if (!id.endsWith('src/store/postgres/schema.ts')) return null;
       return code + ${JSON.stringify(appended.join(''))};
     },
   };`;

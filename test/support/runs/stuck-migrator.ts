@@ -2,7 +2,7 @@
 // so that a test can kill it during a migration.
 import { DatabaseSync } from 'node:sqlite';
 import { migrate } from '../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../src/store/sqlite/schema-versions.ts';
+import { MIGRATIONS } from '../../../src/store/sqlite/schema.ts';
 
 const endless = `
 create table half (bytes blob);
@@ -10,4 +10,7 @@ insert into half with recursive row (n) as (select 1 union all select n + 1 from
   select randomblob(4000) from row;
 `;
 
-migrate(new DatabaseSync(process.argv[2] ?? ''), [...MIGRATIONS, endless]);
+const database = new DatabaseSync(process.argv[2] ?? '');
+database.exec('pragma journal_mode = wal');
+migrate(database);
+migrate(database, [...MIGRATIONS, endless]);

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { FinalFailures } from '../../../src/cluster/final-failures.ts';
 import { NodeUrlTakenError } from '../../../src/cluster/membership-options.ts';
-import { SchemaTooNewError } from '../../../src/store/schema-too-new.ts';
+import { SchemaTooNewError } from '../../../src/store/schema-migration.ts';
 
 const taken = new NodeUrlTakenError('http://a');
 const create = () => new FinalFailures({ urlWaitMs: 1_000 });

@@ -9,7 +9,7 @@ import { copyStore, nameDatabase } from '../../../src/platform/copy-store.ts';
 import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../src/queue/settings.ts';
 import { locatePayloads, PayloadFolder } from '../../../src/store/disk/payload-files.ts';
-import { MIGRATIONS } from '../../../src/store/sqlite/schema-versions.ts';
+import { MIGRATIONS } from '../../../src/store/sqlite/schema.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { StagedPayload, Store } from '../../../src/store/store.ts';
 import {
@@ -291,16 +291,6 @@ describe('copyStore', () => {
       'to: differs from the source: job has 3 rows instead of 4',
     );
     expect(() => openSqliteStore({ path: join(folder, 'c.db') })).toThrow('unfinished copy');
-  });
-
-  it('migrates a source of an older version', async () => {
-    const old = new DatabaseSync(join(folder, 'a.db'));
-    for (const migration of MIGRATIONS.slice(0, 3)) old.exec(migration);
-    old.exec(`pragma user_version = 3;
-      insert into endpoint (id, settings, created_at) values ('e', '{}', 1)`);
-    old.close();
-    const tables = await copy(place('a.db'), place('c.db'));
-    expect(tables).toContainEqual({ table: 'endpoint', source: 1, target: 1 });
   });
 });
 

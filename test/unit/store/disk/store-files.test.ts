@@ -12,8 +12,6 @@ import { completeSettings } from '../../../../src/queue/settings.ts';
 import { holdPayloads, importPayloads } from '../../../../src/store/disk/payload-backup.ts';
 import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
 import { backUpStore, describeStore } from '../../../../src/store/disk/store-files.ts';
-import { migrate } from '../../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { JobKey, StagedPayload, Store, StoredJob } from '../../../../src/store/store.ts';
 import {
@@ -58,22 +56,6 @@ it('a backup has the same rows, and only its owner may read it', () => {
   expect(describeStore(target).rows).toEqual(describeStore(path).rows);
   expect(statSync(target).mode & 0o777).toBe(0o600);
   expect(() => backUpStore(path, target)).toThrow('EEXIST');
-});
-
-it('a backup of a version without files has the same rows', () => {
-  const old = join(folder, 'old.db');
-  const database = new DatabaseSync(old);
-  migrate(database, MIGRATIONS.slice(0, MIGRATIONS.length - 1));
-  database
-    .prepare(`insert into job_input (endpoint_id, job_id, at, bytes) values ('e', 'a', 0, ?)`)
-    .run(Buffer.from('{}'));
-  database.close();
-  backUpStore(old, join(folder, 'copy.db'));
-  expect(describeStore(old)).toMatchObject({ payloadBytes: 0 });
-  const copy = new DatabaseSync(join(folder, 'copy.db'), { readOnly: true });
-  const row = copy.prepare('select * from job_input').get();
-  copy.close();
-  expect(row).toEqual({ endpoint_id: 'e', job_id: 'a', at: 0, bytes: new Uint8Array([123, 125]) });
 });
 
 describe('a backup with payloads in files', () => {

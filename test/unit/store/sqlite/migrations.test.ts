@@ -1,9 +1,17 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { SchemaTooNewError } from '../../../../src/store/schema-too-new.ts';
+import { SchemaTooNewError, SchemaUnknownError } from '../../../../src/store/schema-migration.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
+import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
 
+const migrator = fileURLToPath(new URL('../../../support/runs/stuck-migrator.ts', import.meta.url));
 const addNote = 'alter table job add column note text';
 
 let database: DatabaseSync;
@@ -56,34 +64,24 @@ describe('a schema', () => {
     expect(database.prepare('select id from endpoint').all()).toHaveLength(1);
   });
 
-  it('of the first version accepts jobs without a trace', () => {
-    migrate(database, MIGRATIONS.slice(0, 1));
-    expect(listColumns('job')).not.toContain('traceparent');
-    const columns = database
-      .prepare(`select name from pragma_table_info('job') where "notnull" = 1`)
-      .all()
-      .map((row) => row['name']);
-    const zeros = columns.map(() => '0').join(', ');
-    database.exec(`insert into job (${columns.join(', ')}) values (${zeros})`);
-    migrate(database);
-    const jobs = database.prepare('select id, traceparent, tracestate from job').all();
-    expect(jobs).toEqual([{ id: '0', traceparent: null, tracestate: null }]);
-  });
-
-  it('of the fourth version keeps its payloads', () => {
-    migrate(database, MIGRATIONS.slice(0, 4));
-    for (const table of ['job_input', 'job_output']) {
-      const insert = `insert into ${table} (endpoint_id, job_id, bytes) values ('e', 'j', ?)`;
-      database.prepare(insert).run(Buffer.from(`of ${table}`));
-    }
-    migrate(database);
-    for (const table of ['job_input', 'job_output']) {
-      const [row] = database
-        .prepare(`select job_id, at, cast(bytes as text) as text from ${table}`)
-        .all();
-      expect({ ...row }).toEqual({ job_id: 'j', at: 0, text: `of ${table}` });
-    }
-  });
+  it('is unchanged after a migration was killed, and the next one succeeds', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'millrace-killed-'));
+    const path = join(folder, 'a.db');
+    const child = spawn(process.execPath, [migrator, path], { stdio: 'inherit' });
+    const exited = once(child, 'exit');
+    const wal = () => statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+    // By then it has written more than it holds in memory.
+    while (wal() < 4_000_000 && child.exitCode === null) await sleep(5);
+    child.kill('SIGKILL');
+    expect(await exited).toEqual([null, 'SIGKILL']);
+    database.close();
+    database = new DatabaseSync(path);
+    expect(readVersion()).toBe(MIGRATIONS.length);
+    expect(listColumns('half')).toEqual([]);
+    migrate(database, [...MIGRATIONS, addNote]);
+    expect(listColumns('job')).toContain('note');
+    rmSync(folder, { recursive: true });
+  }, 30_000);
 
   it('is unchanged when a later migration fails', () => {
     migrate(database, MIGRATIONS);
@@ -104,5 +102,11 @@ describe('a schema', () => {
       new RegExp(`\\b${MIGRATIONS.length + 1}\\b.*\\b${MIGRATIONS.length}\\b`),
     );
     expect(readVersion()).toBe(MIGRATIONS.length + 1);
+  });
+
+  it('of another program is refused, and unchanged', () => {
+    database.exec('create table other (id text)');
+    expect(() => migrate(database)).toThrow(SchemaUnknownError);
+    expect(listColumns('job')).toEqual([]);
   });
 });

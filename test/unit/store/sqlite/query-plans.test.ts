@@ -4,7 +4,7 @@ import { noCounts } from '../../../../src/store/live/counts.ts';
 import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../../src/store/sqlite/schema-versions.ts';
+import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
 import type { StagedPayload, Step, StoredJob } from '../../../../src/store/store.ts';
 import type { TableListing, Tables } from '../../../../src/store/tables.ts';
 import { makeDelivery, makeJob } from '../../../conformance/store/stored-jobs.ts';

@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { SchemaTooNewError } from '../../../../src/store/schema-too-new.ts';
+import { SchemaTooNewError } from '../../../../src/store/schema-migration.ts';
 import { openSqliteStore, type SqliteOptions } from '../../../../src/store/sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
 import {

@@ -1,4 +1,4 @@
-// The schema of the first version, which every database begins with.
+// The schema as a list of migrations. migrations.ts applies them.
 
 // All integers are bigint: the statements compare them with parameters of any size. Texts sort by bytes, as in SQLite.
 const text = 'text collate "C"';
@@ -7,7 +7,7 @@ const text = 'text collate "C"';
  * A live job's row changes several times. Free space in its page lets most changes leave the indexes alone. Payloads
  * are stored as they are: to compress them would cost more time than it saves.
  */
-export const firstSchema = `
+const firstSchema = `
 create table endpoint (
   id ${text} not null primary key,
   settings ${text} not null,
@@ -21,7 +21,9 @@ create table endpoint (
   retried bigint not null default 0,
   user_id ${text} not null default 'owner',
   deployment ${text},
-  deleted bigint not null default 0
+  deleted bigint not null default 0,
+  shard bigint not null default 0,
+  turns ${text}
 ) with (fillfactor = 20);
 
 create table job (
@@ -74,14 +76,19 @@ create table job (
   webhook ${text},
   s3_config ${text},
   api ${text},
+  group_key ${text},
+  turn bigint not null default 0,
   input bytea,
   output bytea,
   primary key (endpoint_id, id)
 ) with (fillfactor = 50);
 
 -- Delayed jobs are behind all others, so that any number of them is never in the way.
-create index job_queued on job (endpoint_id, delayed, priority desc, position)
+create index job_queued on job (endpoint_id, delayed, priority desc, turn, position)
   where status = 'IN_QUEUE';
+-- The last turn of a group, and the first jobs of a group that was at its limit.
+create index job_grouped on job (endpoint_id, group_key, delayed, priority desc, turn, position)
+  where status = 'IN_QUEUE' and group_key is not null;
 create index job_due on job (due_at) where lease_token is null;
 create index job_leased on job (endpoint_id, lease_worker, position)
   where lease_worker is not null;
@@ -92,11 +99,70 @@ create index job_by_status on job (endpoint_id, status, position)
 create unique index job_idempotent on job (endpoint_id, idempotency_key)
   where idempotency_key is not null;
 
+-- A job's row as a value, so that a parameter can have many rows.
+create type job_image as (
+  endpoint_id text,
+  id text,
+  status text,
+  mode text,
+  priority bigint,
+  position bigint,
+  submitted_at bigint,
+  queued_at bigint,
+  available_at bigint,
+  delayed bigint,
+  expires_at bigint,
+  ttl_ms bigint,
+  execution_timeout_ms bigint,
+  max_attempts bigint,
+  started_at bigint,
+  deadline_at bigint,
+  ended_at bigint,
+  execution_ms double precision,
+  due_at bigint,
+  attempt bigint,
+  failures bigint,
+  releases bigint,
+  solo bigint,
+  lease_token text,
+  lease_worker text,
+  lease_incarnation bigint,
+  lease_take text,
+  lease_until bigint,
+  lease_started bigint,
+  lease_lost text,
+  last_seq bigint,
+  chunk_count bigint,
+  chunk_bytes bigint,
+  cursor_attempt bigint,
+  cursor_next bigint,
+  output_kind text,
+  log_bytes bigint,
+  log_dropped bigint,
+  error text,
+  history text,
+  progress text,
+  worker_id text,
+  idempotency_key text,
+  request_hash text,
+  traceparent text,
+  tracestate text,
+  webhook text,
+  s3_config text,
+  api text,
+  group_key text,
+  turn bigint,
+  input bytea,
+  output bytea
+);
+
+-- On SQLite, large payloads are in files. Here file_bytes is always null, and copies find the same tables.
 create table job_input (
   endpoint_id ${text} not null,
   job_id ${text} not null,
   at bigint not null,
   bytes bytea not null,
+  file_bytes bigint,
   primary key (endpoint_id, job_id, at)
 );
 alter table job_input alter column bytes set storage external;
@@ -106,6 +172,7 @@ create table job_output (
   job_id ${text} not null,
   at bigint not null,
   bytes bytea not null,
+  file_bytes bigint,
   primary key (endpoint_id, job_id, at)
 );
 alter table job_output alter column bytes set storage external;
@@ -211,4 +278,62 @@ create table last_commit (
   number bigint not null
 ) with (fillfactor = 10);
 insert into last_commit (number) values (0);
+
+-- Archives of uploaded handlers, in parts.
+create table version_part (
+  endpoint_id ${text} not null,
+  version bigint not null,
+  at bigint not null,
+  bytes bytea not null,
+  primary key (endpoint_id, version, at)
+);
+
+-- What a copy to another database notes in its source and in its target.
+create table copy_state (
+  role text not null primary key,
+  mark text not null,
+  schema_version text,
+  source text,
+  target text,
+  table_name text,
+  last_key text
+);
+
+-- Nodes that serve the database together, and which of them owns which shard. Only the tables of shard 0 have rows.
+-- Times are Unix ms by the clock of the database.
+create table node (
+  id ${text} not null primary key,
+  url ${text} not null unique,
+  version bigint not null,
+  renewed_at bigint not null,
+  until bigint not null,
+  leaving bigint not null default 0,
+  control_number bigint not null default 0
+) with (fillfactor = 50);
+
+-- failed_on: the last node that could not open the shard.
+create table shard (
+  id bigint not null primary key,
+  owner ${text},
+  offered_to ${text},
+  epoch bigint not null default 0,
+  failed_on ${text}
+) with (fillfactor = 50);
+
+create table schema_version (
+  version bigint not null,
+  oldest bigint not null
+);
 `;
+
+export interface Migration {
+  sql: string;
+  /**
+   * The oldest version whose programs may use the database after this step. Its own number: no earlier one. The number
+   * before: nodes of that version go on beside nodes of this one.
+   */
+  oldest: number;
+}
+
+/** Each migrates from the version before to its own, counted from 1. Never change a released one. */
+export const MIGRATIONS: readonly Migration[] = [{ sql: firstSchema, oldest: 1 }];
