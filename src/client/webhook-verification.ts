@@ -83,13 +83,12 @@ function readHeader(headers: ReceivedWebhook['headers'], name: string): string {
   return text;
 }
 
-/** Earlier versions printed the same key as `whs_` and base64url. */
 function readKey(secret: string): Uint8Array<ArrayBuffer> {
-  const [, key] = /^(?:whsec_|whs_)([A-Za-z0-9+/_-]{43}=?)$/.exec(secret) ?? [];
+  const [, key] = /^whsec_([A-Za-z0-9+/]{43}=)$/.exec(secret) ?? [];
   if (key === undefined) {
     throw new TypeError(`secret: expected ${SECRET_PREFIX} and 32 bytes in base64`);
   }
-  return decodeBase64(key.replaceAll('-', '+').replaceAll('_', '/'));
+  return decodeBase64(key);
 }
 
 function decodeBase64(base64: string): Uint8Array<ArrayBuffer> {

@@ -12,12 +12,6 @@ export const WEBHOOK_HEADERS = {
   endpoint: 'millrace-endpoint',
   /** Number of this attempt, from 1. */
   attempt: 'millrace-attempt',
-  /** Same as `millrace-attempt`. @deprecated removed with 0.2 */
-  formerAttempt: 'millrace-try',
-  /** Same as `webhook-id`. @deprecated removed with 0.2 */
-  delivery: 'millrace-delivery',
-  /** `t=<Unix seconds>,v1=<hex>`, signed with the text `whs_<base64url>`. @deprecated removed with 0.2 */
-  formerSignature: 'millrace-signature',
 } as const;
 
 /** Prefix of the base64 key in an endpoint's secret. */
@@ -35,9 +29,4 @@ export function isWebhookUrl(text: string): boolean {
 /** Prefix of the body in the text that HMAC-SHA-256 signs. */
 export function prefixSigned(id: string, seconds: number): string {
   return `${id}.${seconds}.`;
-}
-
-/** The same for the deprecated header. */
-export function prefixFormerSigned(seconds: number): string {
-  return `${seconds}.`;
 }

@@ -132,15 +132,13 @@ export class HttpWebhookSender implements WebhookSender {
 
   #composeHeaders(delivery: OutgoingDelivery, signatures: object) {
     const { version } = this.#options;
-    const { attempts, bytes, endpointId, id, trace } = delivery;
+    const { attempts, bytes, endpointId, trace } = delivery;
     return {
       'content-type': 'application/json',
       'content-length': String(bytes),
       'user-agent': `millrace/${version}`,
-      [WEBHOOK_HEADERS.delivery]: id,
       [WEBHOOK_HEADERS.endpoint]: endpointId,
       [WEBHOOK_HEADERS.attempt]: String(attempts + 1),
-      [WEBHOOK_HEADERS.formerAttempt]: String(attempts + 1),
       ...signatures,
       ...trace,
     };

@@ -1,16 +1,9 @@
 // Signs webhooks: derives each endpoint's secret from the platform's secrets and builds the
-// signature headers of Standard Webhooks (https://www.standardwebhooks.com). Also builds the former
-// signature header, for one more version.
+// signature headers of Standard Webhooks (https://www.standardwebhooks.com).
 import { createHmac, type Hmac, randomBytes } from 'node:crypto';
-import {
-  prefixFormerSigned,
-  prefixSigned,
-  SECRET_PREFIX,
-  WEBHOOK_HEADERS,
-} from '../../wire/webhook.ts';
+import { prefixSigned, SECRET_PREFIX, WEBHOOK_HEADERS } from '../../wire/webhook.ts';
 
 const PLATFORM_PREFIX = 'mrw_';
-const FORMER_SECRET_PREFIX = 'whs_';
 
 /** 256 random bits. */
 export function generatePlatformSecret(): string {
@@ -46,7 +39,6 @@ export class WebhookSigner {
   readonly #id: string;
   readonly #seconds: number;
   readonly #signatures: readonly Hmac[];
-  readonly #formerSignatures: readonly Hmac[];
 
   constructor(platformSecrets: readonly string[], { endpointId, id, now }: SignedMessage) {
     this.#id = id;
@@ -55,27 +47,19 @@ export class WebhookSigner {
     this.#signatures = keys.map((key) =>
       createHmac('sha256', key).update(prefixSigned(id, this.#seconds)),
     );
-    this.#formerSignatures = keys.map((key) =>
-      createHmac('sha256', FORMER_SECRET_PREFIX + key.toString('base64url')).update(
-        prefixFormerSigned(this.#seconds),
-      ),
-    );
   }
 
   update(part: Uint8Array): void {
     for (const signature of this.#signatures) signature.update(part);
-    for (const signature of this.#formerSignatures) signature.update(part);
   }
 
   /** Returns the signature headers; the signer cannot be used again. */
   finish(): Record<string, string> {
     const signatures = this.#signatures.map((each) => `v1,${each.digest('base64')}`);
-    const former = this.#formerSignatures.map((each) => `v1=${each.digest('hex')}`);
     return {
       [WEBHOOK_HEADERS.id]: this.#id,
       [WEBHOOK_HEADERS.timestamp]: String(this.#seconds),
       [WEBHOOK_HEADERS.signature]: signatures.join(' '),
-      [WEBHOOK_HEADERS.formerSignature]: [`t=${this.#seconds}`, ...former].join(','),
     };
   }
 }

@@ -85,10 +85,8 @@ describe('a webhook', () => {
         'content-length': String(RECORD.length),
         'user-agent': 'millrace/1.2.3',
         'webhook-id': 'd-1',
-        'millrace-delivery': 'd-1',
         'millrace-endpoint': 'ep_test',
         'millrace-attempt': '3',
-        'millrace-try': '3',
       },
     });
     const secret = deriveEndpointSecret(SECRET, 'ep_test');
