@@ -14,7 +14,6 @@ import {
   type Transaction,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
-import { decidesForAlike } from './alike-jobs.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
@@ -29,15 +28,11 @@ import type { Deliveries } from './webhooks/deliveries.ts';
 const SLICE_JOBS = 512;
 /** Jobs that are read at once. */
 const JOBS_READ = 32;
-/** Queued jobs that one statement looks at. */
-const ALIKE_JOBS = 128;
 
 /** A change of one job inside an operation; callers are woken after the commit. */
 export interface Change {
   before: StoredJob;
   transition: Transition;
-  /** Decided for another job that is alike: members of the submission are that job's. */
-  isAlike?: true;
 }
 
 /**
@@ -45,7 +40,7 @@ export interface Change {
  * call: V8 makes a hidden class for each, which keeps all that the function refers to until a collection of the old
  * generation.
  */
-type Operation<T> = (tx: Transaction, step: StepOn, stepAlike: StepOnAlike) => Step<T>;
+type Operation<T> = (tx: Transaction, step: StepOn) => Step<T>;
 
 /** What one run of an operation did. */
 interface Run<T> {
@@ -102,10 +97,10 @@ export class Changes {
       (tx) => this.#run(tx, operation, moment),
       payloadBytes > 0 ? { ...ENDING, payloadBytes } : ENDING,
     );
-    for (const { before, isAlike, transition } of changes) {
+    for (const { before, transition } of changes) {
       jobTimes.changed(before, transition);
       signals.changed(before, transition);
-      if (tracing && !isAlike) tracing.changed(before, transition, moment.now);
+      if (tracing) tracing.changed(before, transition, moment.now);
     }
     for (const delivery of kept) deliveries.arrived(delivery);
     return result;
@@ -113,11 +108,7 @@ export class Changes {
 
   *#run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): Step<Run<T>> {
     const changes: Change[] = [];
-    const result = yield* operation(
-      tx,
-      (job, event) => apply(tx, { job, event, moment, changes }),
-      (job, upTo) => cancelAlike(tx, { job, upTo, moment, changes }),
-    );
+    const result = yield* operation(tx, (job, event) => apply(tx, { job, event, moment, changes }));
     return { result, changes, kept: yield* this.#keepRecords(tx, changes, moment) };
   }
 
@@ -130,14 +121,6 @@ export class Changes {
     event: JobEvent,
   ): Promise<Slice> {
     return this.inSlice(() => this.#commitSlice(find, event));
-  }
-
-  /** Cancels the next of many queued jobs, up to a position. `find` as for `commitSlice`. */
-  cancelSlice(
-    find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
-    upTo: number,
-  ): Promise<Slice> {
-    return this.inSlice(() => this.#commitSlice(find, { type: 'cancel' }, upTo));
   }
 
   /**
@@ -153,20 +136,13 @@ export class Changes {
   #commitSlice(
     find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
     event: JobEvent,
-    cancelUpTo?: number,
   ): Promise<Slice> {
     const { clock } = this.#options;
-    return this.commit(function* (tx, step, stepAlike): Step<Slice> {
+    return this.commit(function* (tx, step): Step<Slice> {
       const until = clock.now() + SLICE_MS;
       let changed = 0;
       let removed = 0;
       do {
-        if (cancelUpTo !== undefined) {
-          const [first] = yield* find(tx, 1);
-          const cancelled = first ? yield* stepAlike(first, cancelUpTo) : 0;
-          changed += cancelled;
-          if (cancelled > 0) continue;
-        }
         // The query also writes the rows of the jobs before it, so that their time counts.
         const found = yield* find(tx, JOBS_READ);
         for (const [index, job] of found.entries()) {
@@ -227,12 +203,6 @@ function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordP
 /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
 export type StepOn = (job: StoredJob, event: JobEvent) => Step<Decision>;
 
-/**
- * Cancels the job and those behind it that are alike, up to a position. @returns their number; 0 if the
- * job is not like others
- */
-export type StepOnAlike = (job: StoredJob, upTo: number) => Step<number>;
-
 interface Application {
   job: StoredJob;
   event: JobEvent;
@@ -256,19 +226,4 @@ function* apply(tx: Transaction, { job, event, moment, changes }: Application): 
   }
   changes.push({ before: job, transition: decision });
   return decision;
-}
-
-function* cancelAlike(
-  tx: Transaction,
-  { changes, job, moment, upTo }: Omit<Application, 'event'> & { upTo: number },
-): Step<number> {
-  const decision = next(job, { type: 'cancel' }, moment);
-  if ('refused' in decision || !decidesForAlike(job, decision)) return 0;
-  const ids = yield* tx.saveAlike(job, decision.job, { upTo, limit: ALIKE_JOBS });
-  for (const id of ids) {
-    // Those who are woken need no more of the jobs than what is alike.
-    const transition = { ...decision, job: { ...decision.job, id } };
-    changes.push({ before: { ...job, id }, transition, isAlike: true });
-  }
-  return ids.length;
 }

@@ -261,7 +261,7 @@ export class Jobs {
     };
     let cancelled = 0;
     for (;;) {
-      const { changed, isLast } = await changes.cancelSlice(findWaiting, upTo);
+      const { changed, isLast } = await changes.commitSlice(findWaiting, { type: 'cancel' });
       cancelled += changed;
       if (isLast) return cancelled;
     }

@@ -205,13 +205,6 @@ export interface TakeableJobs {
   hasMore: boolean;
 }
 
-export interface AlikeRange {
-  /** The last position. */
-  upTo: number;
-  /** Most queued jobs to look at. */
-  limit: number;
-}
-
 export interface ChunkRange extends JobKey {
   attempt: number;
   /** The first batch contains this chunk and is returned whole. */
@@ -334,12 +327,6 @@ export interface Transaction extends Reader {
    * was changed since. Keeps the endpoint's counters by that too; `retried` is added to its own.
    */
   saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
-  /**
-   * Makes the same change to the job and to those that are alike and behind it: queued jobs of its endpoint,
-   * priority, mode and delay that no worker has had, that have no webhook, and that expire when `after` does or
-   * later. The job itself must be such a job. @returns the IDs of the changed jobs
-   */
-  saveAlike(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]>;
   /**
    * Removes the job with its input, output, chunks and log. Terminal counters stay, and so do deliveries
    * with an output that their record refers to. Large payloads become unused.

@@ -5,7 +5,6 @@ import type { CountsRow } from './live/counts.ts';
 import type { Place } from './live/place.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
 import type {
-  AlikeRange,
   FoundJobs,
   JobKey,
   JobListing,
@@ -54,7 +53,6 @@ export interface Tables
     Transaction,
     | 'insertJob'
     | 'saveJob'
-    | 'saveAlike'
     | 'removeJob'
     | 'jobs'
     | 'findJobs'
@@ -77,8 +75,6 @@ export interface Tables
   addJobRows(added: readonly AddedRow[]): Step<void>;
   /** The jobs are different ones. */
   changeJobRows(changes: readonly ChangedRow[]): Step<void>;
-  /** Like `Transaction.saveAlike`, without counters. */
-  changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]>;
   /**
    * Removes different jobs with their input, output, chunks and log, but no output that the record of a
    * delivery refers to.

@@ -7,7 +7,6 @@ import { isReady } from '../../src/store/live/ready-window.ts';
 import { outgrownNumber } from '../../src/store/outgrown-gpu.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
-  type AlikeRange,
   type ChunkBatch,
   type ChunkRange,
   type Deletion,
@@ -449,30 +448,6 @@ export class MemoryTables implements Tables {
     if (output) yield* this.putOutput(after, output);
   }
 
-  *changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
-    const { delayed, endpointId, mode, position, priority } = before;
-    const isBehind = (job: StoredJob) =>
-      job.status === 'IN_QUEUE' && job.position >= position && job.position <= range.upTo;
-    const behind = this.#select(endpointId, isBehind).sort((a, b) => a.position - b.position);
-    const last = behind[range.limit - 1]?.position ?? range.upTo;
-    const alike = behind.filter(
-      (job) =>
-        job.position <= last &&
-        job.delayed === delayed &&
-        job.priority === priority &&
-        job.attempt === 0 &&
-        job.lease === null &&
-        job.webhook === null &&
-        job.mode === mode &&
-        job.expiresAt >= after.expiresAt,
-    );
-    for (const job of alike) {
-      const change = { before: job, after: changeAlike(job, before, after), output: undefined };
-      yield* this.#changeJobRow(change);
-    }
-    return alike.map(({ id }) => id);
-  }
-
   *removeJobs(jobs: readonly StoredJob[]): Step<void> {
     for (const job of jobs) {
       yield* this.#removePayloads(job);
@@ -723,13 +698,6 @@ function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => 
     const [left, right] = [keyOf(a), keyOf(b)];
     return left < right ? -1 : left > right ? 1 : 0;
   });
-}
-
-/** The job with the change from `before` to `after`. */
-export function changeAlike(job: StoredJob, before: StoredJob, after: StoredJob): StoredJob {
-  const old = new Map<string, unknown>(Object.entries(before));
-  const changed = Object.entries(after).filter(([name, value]) => value !== old.get(name));
-  return { ...job, ...Object.fromEntries(changed) };
 }
 
 /** As lists give it. */

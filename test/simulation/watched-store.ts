@@ -1,6 +1,5 @@
 // Wraps a store and reports every committed change of a job to a callback.
 import type { Step, Store, StoredJob, Transaction } from '../../src/store/store.ts';
-import { changeAlike } from './memory-tables.ts';
 
 /** `before` is undefined for a new job, `after` for a removed one. */
 export type OnChange = (before: StoredJob | undefined, after: StoredJob | undefined) => void;
@@ -33,14 +32,6 @@ export function watchTransaction(tx: Transaction, onChange: OnChange): Transacti
     saveJob: (before, after, retried) => {
       onChange(before, after);
       return tx.saveJob(before, after, retried);
-    },
-    *saveAlike(before, after, range) {
-      const queued = yield* tx.queuedJobs(before.endpointId, Number.MAX_SAFE_INTEGER, range.upTo);
-      const changed = new Set(yield* tx.saveAlike(before, after, range));
-      for (const job of queued) {
-        if (changed.has(job.id)) onChange(job, changeAlike(job, before, after));
-      }
-      return [...changed];
     },
     removeJob: (job) => {
       onChange(job, undefined);

@@ -110,15 +110,6 @@ export class GroupTurns {
     };
   }
 
-  /** The database has changed queued jobs that are not in memory. @returns how that is undone */
-  noteUnseen(): () => void {
-    const undo = [...[...this.#priorities.values()].map(restore), this.#staleAll()];
-    for (const turns of this.#priorities.values()) turns.isStale = turns.last >= turns.current;
-    return () => {
-      for (const each of undo) each();
-    };
-  }
-
   /** Takes the change of a job into account. @returns how that is undone */
   apply({ after, before }: JobChange): () => void {
     if (after?.status === 'IN_QUEUE') {

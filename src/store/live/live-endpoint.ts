@@ -102,37 +102,6 @@ export class LiveEndpoint {
     return this.#replace(change.after, change.before);
   }
 
-  /**
-   * The database has changed these jobs in this way, and memory forgets them. @returns how that is
-   * undone
-   */
-  changeStored(change: JobChange, ids: readonly string[]): () => void {
-    this.#count(change, ids.length);
-    const forgotten = ids.map((id) => this.#forget(id));
-    const undoTurns = this.turns.noteUnseen();
-    return () => {
-      undoTurns();
-      // It may have been read again since, without these jobs, of which memory knew only some.
-      this.#dropWindow();
-      for (const restore of forgotten) restore?.();
-      this.#count(change, -ids.length);
-    };
-  }
-
-  /** Only for a job without a lease that the database has. */
-  #forget(id: string): (() => void) | undefined {
-    const job = this.jobs.get(id);
-    const changed = this.changed.get(id);
-    this.jobs.delete(id);
-    this.changed.delete(id);
-    this.window.replace(job, undefined);
-    if (!changed) return undefined;
-    return () => {
-      this.changed.set(id, changed);
-      if (job) this.jobs.set(id, job);
-    };
-  }
-
   /** Drops a job that memory did not have before, and the window if the job is in it now. */
   drop(id: string, job: StoredJob | undefined): void {
     if (job && this.window.has(job)) this.#dropWindow();

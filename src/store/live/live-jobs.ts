@@ -210,14 +210,6 @@ export class LiveJobs {
     });
   }
 
-  /** The database, which has all changes, has changed these jobs in this way. */
-  changeStored(endpointId: string, change: JobChange, ids: readonly string[]): void {
-    const live = this.#open(endpointId);
-    this.#touched.add(live);
-    this.#uncounted.add(live);
-    this.#undo.push(live.changeStored(change, ids));
-  }
-
   /** Whether only this commit has the job. */
   isNew({ endpointId, id }: JobKey): boolean {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);

@@ -1,7 +1,6 @@
 // The verbs that write: jobs change in memory, and their rows are written once, with the commit.
 import { INLINE_BYTES } from '../sql/payload-parts.ts';
 import type {
-  AlikeRange,
   ChunkBatch,
   Deletion,
   EndpointBase,
@@ -135,14 +134,6 @@ export class LiveTransaction extends LiveReader implements Transaction {
   *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
     if (!this.live.hasTurns(after.endpointId)) yield* this.#loadTurns(after.endpointId);
     this.live.change(after.endpointId, { before, after, retried });
-  }
-
-  *saveAlike(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
-    if (!this.live.hasTurns(after.endpointId)) yield* this.#loadTurns(after.endpointId);
-    yield* this.writeBack();
-    const ids = yield* this.tables.changeAlikeRows(before, after, range);
-    this.live.changeStored(after.endpointId, { before, after, retried: 0 }, ids);
-    return ids;
   }
 
   *removeJob(job: StoredJob): Step<void> {

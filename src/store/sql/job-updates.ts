@@ -1,5 +1,5 @@
 // The statements that change rows of jobs: they write only the columns that differ.
-import type { AlikeRange, Query, SqlValue, StoredJob } from '../store.ts';
+import type { Query, SqlValue, StoredJob } from '../store.ts';
 import { imageColumns, jobColumns, listJobValues } from './job-row.ts';
 
 const OUTPUT_BIT = 2 ** jobColumns.length;
@@ -22,29 +22,6 @@ export function describeChange(
   if (columns === 0) return undefined;
   values.push(after.endpointId, after.id);
   return { sql: findUpdate(columns), params: values };
-}
-
-/**
- * Makes the same change to the jobs that `Transaction.saveAlike` means, up to a position: that of the last one that
- * may change. With an order, or without the signs, SQLite would read all jobs of that range, or those of the priority.
- */
-export function describeAlikeChange(
-  before: StoredJob,
-  after: StoredJob,
-  { limit, upTo }: AlikeRange,
-): Query | undefined {
-  const { columns, values } = compareJobs(before, after);
-  if (columns === 0) return undefined;
-  const { delayed, endpointId, mode, position, priority } = before;
-  values.push(endpointId, endpointId, position, upTo, Number(delayed), priority, mode);
-  return {
-    sql: `${beginUpdate(columns)} where endpoint_id = ? and id in (select id from job
-        where endpoint_id = ? and status = 'IN_QUEUE' and position >= ? and position <= ?
-        and +delayed = ? and +priority = ? and attempt = 0 and lease_token is null
-        and webhook is null and mode = ? and expires_at >= ? limit ?)
-      returning id`,
-    params: [...values, after.expiresAt, limit],
-  };
 }
 
 /** The columns that differ, as bits, and their new values, in the order of `imageColumns`. */

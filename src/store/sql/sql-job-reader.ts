@@ -2,7 +2,6 @@
 import type { JobStatus } from '../../wire/job/job.ts';
 import type { Place } from '../live/place.ts';
 import type {
-  AlikeRange,
   FoundJobs,
   JobFilter,
   JobKey,
@@ -177,16 +176,6 @@ export class SqlJobReader {
       params: [endpointId, upTo, limit],
     };
     return rows.map(readJob);
-  }
-
-  /** Position of the last one of `limit` queued jobs that begin with this one; `upTo` if it comes first. */
-  *positionBehind(job: StoredJob, { limit, upTo }: AlikeRange): Step<number> {
-    const rows = yield {
-      sql: `select position from job where endpoint_id = ? and status = 'IN_QUEUE'
-        and position >= ? and position <= ? order by position limit 1 offset ?`,
-      params: [job.endpointId, job.position, upTo, limit - 1],
-    };
-    return readFirst(rows, (row) => number(row, 'position')) ?? upTo;
   }
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {

@@ -2,7 +2,6 @@
 
 import type { CountsRow } from '../live/counts.ts';
 import {
-  type AlikeRange,
   type ChunkBatch,
   type Deletion,
   type EndpointBase,
@@ -25,9 +24,8 @@ import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
 import { describeInsert } from './job-inserts.ts';
 import { removeJobs } from './job-removal.ts';
-import { describeAlikeChange, describeChange } from './job-updates.ts';
+import { describeChange } from './job-updates.ts';
 import { clearOutput, insertParts } from './payload-parts.ts';
-import { text } from './rows.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
   addPart,
@@ -116,15 +114,6 @@ export class SqlTables extends SqlReader implements Tables {
       const change = describeChange(before, after, output);
       if (change) yield change;
     }
-  }
-
-  *changeAlikeRows(before: StoredJob, after: StoredJob, range: AlikeRange): Step<string[]> {
-    // Otherwise the statement could read any number of jobs that are not alike.
-    const upTo = yield* this.positionBehind(before, range);
-    const change = describeAlikeChange(before, after, { ...range, upTo });
-    if (!change) return [];
-    const rows = yield change;
-    return rows.map((row) => text(row, 'id'));
   }
 
   removeJobs(jobs: readonly StoredJob[]): Step<void> {

@@ -128,25 +128,6 @@ export function describeGroups(): void {
     expect(await readJob(last)).toMatchObject({ turn: 1 });
   });
 
-  it('get back the turns of many jobs that are cancelled at once', async () => {
-    const [first = ''] = await submit('a', 30);
-    await submit(null, 30);
-    await submit('b');
-    const job = await readJob(first);
-    if (!job) throw new Error('it was submitted');
-    const other = await store.read((tx) => tx.queuedJobs(ENDPOINT, 31));
-    const cancel = (from: StoredJob) =>
-      store.write((tx) =>
-        tx.saveAlike(from, { ...from, status: 'CANCELLED', endedAt: 5 }, { upTo: 60, limit: 99 }),
-      );
-    expect(await cancel(job)).toHaveLength(60);
-    expect(other).toHaveLength(31);
-    for (const group of ['a', null]) {
-      const [id = ''] = await submit(group);
-      expect(await readJob(id)).toMatchObject({ turn: 0 });
-    }
-  });
-
   it('have no turn for a job that waits for its delay', async () => {
     const [id = ''] = await submit('a', 1, { delayed: true, turn: NO_TURN });
     const [next = ''] = await submit('a');

@@ -1,7 +1,6 @@
 // The conformance suite for every implementation of `Store`.
 import { describe } from 'vitest';
 import type { Store } from '../../../src/store/store.ts';
-import { describeAlike } from './store-alike.ts';
 import { describeDeliveries } from './store-deliveries.ts';
 import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts';
 import { describeGroups } from './store-groups.ts';
@@ -22,7 +21,6 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('a job', describeJobs);
     describe('the queue', describeQueue);
     describe('the job list', describeList);
-    describe('jobs that are alike', describeAlike);
     describe('groups', describeGroups);
     describe('removals', describeRemovals);
     describe('payloads', describePayloads);

@@ -8,11 +8,7 @@ const WRITE = 'update simulated ?';
 const WRITE_RETURNING = 'update simulated ? returning value';
 
 /** Statements whose result the caller needs. */
-const RETURNING: ReadonlySet<string | symbol> = new Set([
-  'changeAlikeRows',
-  'beginPayload',
-  'deleteUnused',
-]);
+const RETURNING: ReadonlySet<string | symbol> = new Set(['beginPayload', 'deleteUnused']);
 const WRITING = /^(?:add|append|change|drop|insert|postpone|put|remove)/;
 
 /** Carries a statement out; throws if the database refuses it. */

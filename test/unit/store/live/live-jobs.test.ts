@@ -101,7 +101,6 @@ class Player {
   *#change(tx: Transaction): Step<void> {
     const endpointId = this.#below(4) === 0 ? OTHER : ENDPOINT;
     const dice = this.#below(10);
-    if (this.#below(10) === 0) return yield* this.#cancelAlike(tx, endpointId);
     if (dice < 4) return yield* this.#insert(tx, endpointId);
     if (dice < 6) {
       for (const job of yield* tx.readyJobs(endpointId, 1 + this.#below(3))) {
@@ -115,14 +114,6 @@ class Player {
     if (!job) return;
     if (dice < 7) yield* tx.removeJob(job);
     else yield* tx.saveJob(job, this.#next(job), this.#below(2));
-  }
-
-  *#cancelAlike(tx: Transaction, endpointId: string): Step<void> {
-    const [job] = yield* tx.queuedJobs(endpointId, 1);
-    if (!job || job.attempt > 0 || job.lease) return;
-    const cancelled: StoredJob = { ...job, status: 'CANCELLED', delayed: false, endedAt: 2_000 };
-    const upTo = job.position + 1_000 * this.#below(30);
-    yield* tx.saveAlike(job, cancelled, { upTo, limit: 1 + this.#below(6) });
   }
 
   *#configure(tx: Transaction): Step<void> {

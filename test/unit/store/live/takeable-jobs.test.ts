@@ -126,8 +126,7 @@ class Player {
     const isOpen = job.status === 'IN_QUEUE' || job.status === 'IN_PROGRESS';
     if (dice === 0) return yield* tx.removeJob(job);
     if (!isOpen) return;
-    if (dice === 1) yield* this.#cancelAlike(tx);
-    else if (dice === 2) yield* tx.saveJob(job, { ...job, status: 'CANCELLED' }, 0);
+    if (dice <= 2) yield* tx.saveJob(job, { ...job, status: 'CANCELLED' }, 0);
     else if (!job.lease) return;
     else if (dice === 3) {
       const lease = { ...job.lease, lost: 'failure' as const };
@@ -135,13 +134,6 @@ class Player {
     } else if (dice === 4) {
       yield* tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease: null }, 0);
     } else yield* tx.saveJob(job, { ...job, status: 'COMPLETED', lease: null }, 0);
-  }
-
-  *#cancelAlike(tx: Transaction): Step<void> {
-    const [job] = yield* tx.queuedJobs(ENDPOINT, 1);
-    if (!job || job.lease) return;
-    const cancelled: StoredJob = { ...job, status: 'CANCELLED', endedAt: 2_000 };
-    yield* tx.saveAlike(job, cancelled, { upTo: job.position + 5, limit: 1 + this.#below(5) });
   }
 
   *#insert(tx: Transaction): Step<void> {

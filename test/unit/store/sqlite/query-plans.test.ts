@@ -5,7 +5,7 @@ import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
 import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
-import type { StagedPayload, Step, StoredJob } from '../../../../src/store/store.ts';
+import type { StagedPayload, Step } from '../../../../src/store/store.ts';
 import type { TableListing, Tables } from '../../../../src/store/tables.ts';
 import { makeDelivery, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
@@ -146,10 +146,6 @@ const writes: [string, (tx: Tables) => Step<unknown>][] = [
       return tx.changeJobRows([{ before: job, after, output: undefined }]);
     },
   ],
-  [
-    'changeAlikeRows',
-    (tx) => tx.changeAlikeRows(job, { ...job, status: 'CANCELLED' }, { upTo: 9, limit: 5 }),
-  ],
   ['removeJobs', (tx) => tx.removeJobs([job])],
   ['removeJobs of several', (tx) => tx.removeJobs([job, other])],
   ['addCounts', (tx) => tx.addCounts(new Map([['e', { ...noCounts(), inQueue: 1 }]]))],
@@ -170,18 +166,6 @@ describe('on SQLite', () => {
 
   it.each(reads)('%s sorts nothing', (_, read) => {
     expect(explain(read()).filter((line) => line.includes('TEMP B-TREE'))).toEqual([]);
-  });
-
-  it('changeAlikeRows reads a range of the queued jobs only', () => {
-    const cancelled: StoredJob = { ...job, status: 'CANCELLED' };
-    const plan = explain(tables.changeAlikeRows(job, cancelled, { upTo: 9, limit: 5 }));
-    const range = '(endpoint_id=? AND status=? AND position>? AND position<?)';
-    expect(plan).toEqual([
-      `SEARCH job USING COVERING INDEX job_by_status ${range}`,
-      'SEARCH job USING COVERING INDEX sqlite_autoindex_job_1 (endpoint_id=? AND id=?)',
-      'LIST SUBQUERY 1',
-      `SEARCH job USING INDEX job_by_status ${range}`,
-    ]);
   });
 
   it.each(writes)('%s finds its rows by a key', (_, run) => {
