@@ -15,7 +15,7 @@ export function findOutgrownGpu({ history }: Attempts): string | undefined {
   return undefined;
 }
 
-/** Above the values of `delayed` that have another meaning. */
+/** Above the lanes with another meaning: sql/job-row.ts. */
 const FIRST_NUMBER = 2;
 const NUMBER_BYTES = 6;
 

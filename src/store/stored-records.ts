@@ -109,7 +109,7 @@ export interface StoredJob {
   attachment: JobAttachment | null;
 }
 
-/** What happened to a job and the other columns of its row forget. */
+/** What happened to a job and its other members forget. */
 export interface JobNote extends Omit<TimelineEntry, 'status'> {
   event: Exclude<TimelineEntry['event'], 'submitted' | 'queued' | 'due' | 'ended'>;
 }

@@ -1,7 +1,6 @@
 // The tables of a Postgres database: rows of many jobs are one parameter of one statement.
 import type { CountsRow } from '../live/counts.ts';
-import { imageColumns, listImageValues } from '../sql/job-row.ts';
-import { compareJobs, listColumns } from '../sql/job-updates.ts';
+import { compareRows, imageColumns, listImageValues } from '../sql/job-row.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
 import type { SqlValue, Step } from '../store.ts';
 import type { AddedRow, ChangedRow } from '../tables.ts';
@@ -40,18 +39,17 @@ export class PostgresTables extends SqlTables {
 
   override *changeJobRows(changes: readonly ChangedRow[]): Step<void> {
     // Jobs that changed in the same columns are one statement.
-    const groups = new Map<number, SqlValue[][]>();
+    const groups = new Map<number, { update: Update; rows: SqlValue[][] }>();
     for (const { after, before, output } of changes) {
-      const { columns, values } = compareJobs(before, after, output);
-      if (columns === 0) continue;
-      const group = groups.get(columns);
+      const { bits, columns, values } = compareRows(before, after, output);
+      if (columns.length === 0) continue;
+      const group = groups.get(bits);
       const row = [after.endpointId, after.id, ...values];
-      if (group) group.push(row);
-      else groups.set(columns, [row]);
+      if (group) group.rows.push(row);
+      else groups.set(bits, { update: findUpdate(bits, columns), rows: [row] });
     }
-    for (const [columns, rows] of groups) {
-      const { given, sql } = findUpdate(columns);
-      yield { sql, params: [encodeRows(this.#image, given, rows)] };
+    for (const { rows, update } of groups.values()) {
+      yield { sql: update.sql, params: [encodeRows(this.#image, update.given, rows)] };
     }
   }
 
@@ -90,18 +88,19 @@ interface Update {
 /** By the set of columns that they write. */
 const updates = new Map<number, Update>();
 
-function findUpdate(columns: number): Update {
-  const known = updates.get(columns);
+function findUpdate(bits: number, columns: readonly number[]): Update {
+  const known = updates.get(bits);
   if (known) return known;
-  const given = listColumns(columns);
-  const assignments = given.map((index) => `${imageColumns[index]} = image.${imageColumns[index]}`);
+  const assignments = columns.map(
+    (index) => `${imageColumns[index]} = image.${imageColumns[index]}`,
+  );
   const update = {
     sql: `update job set ${assignments.join(', ')} from unnest(?::job_image[]) as image
       where job.endpoint_id = image.endpoint_id and job.id = image.id`,
     // The key comes first.
-    given: [0, 1, ...given],
+    given: [0, 1, ...columns],
   };
-  updates.set(columns, update);
+  updates.set(bits, update);
   return update;
 }
 

@@ -1,142 +1,119 @@
-// Maps a job to its row and back.
-import { type FailedAttempt, JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
+// Maps a job to its row and back. Statements filter and sort by columns; all else is in two JSON texts: `body`, and
+// `details`, which may be large and which lists do not read. A new member of a job gets a default here.
+import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { outgrownNumber } from '../outgrown-gpu.ts';
-import type { JobAttachment, JobNote, Row, SqlValue, StoredJob, StoredLease } from '../store.ts';
-import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
+import type { Row, SqlValue, StoredJob } from '../store.ts';
+import { number, text, textOrNull, UnreadableRowError } from './rows.ts';
 
-/** In the order of `listJobValues`. A set of columns is stored as bits of a number: at most 53. */
-export const jobColumns = [
+/** Of both texts: their member `v`. */
+const VERSION = 1;
+
+type InColumns =
+  | 'endpointId'
+  | 'id'
+  | 'status'
+  | 'delayed'
+  | 'priority'
+  | 'turn'
+  | 'position'
+  | 'group'
+  | 'queuedAt'
+  | 'dueAt'
+  | 'idempotencyKey';
+
+type InDetails = 'error' | 'history' | 'notes' | 'progress' | 'usage' | 'attachment';
+
+/** A member that has its default is not written, so a default must never change. */
+const BODY: Readonly<Omit<StoredJob, InColumns | InDetails>> = {
+  mode: 'run',
+  submittedAt: 0,
+  availableAt: 0,
+  expiresAt: 0,
+  ttlMs: 0,
+  executionTimeoutMs: 0,
+  maxAttempts: 0,
+  startedAt: null,
+  deadlineAt: null,
+  endedAt: null,
+  executionMs: null,
+  attempt: 0,
+  failures: 0,
+  releases: 0,
+  solo: false,
+  lease: null,
+  lastSeq: 0,
+  chunkCount: 0,
+  chunkBytes: 0,
+  cursorAttempt: 0,
+  cursorNext: 0,
+  outputKind: 'none',
+  logBytes: 0,
+  logDropped: 0,
+  workerId: null,
+  requestHash: null,
+  traceparent: null,
+  tracestate: null,
+  webhook: null,
+};
+
+/** The error comes first: a preview reads the start of the text. */
+const DETAILS: Readonly<Pick<StoredJob, InDetails>> = {
+  error: null,
+  history: [],
+  notes: [],
+  progress: null,
+  usage: null,
+  attachment: null,
+};
+
+/** In the order of `listKeys`. `body` and `details` follow, and the small payloads of the job. */
+const KEY_COLUMNS = [
   'endpoint_id',
   'id',
   'status',
-  'mode',
+  'lane',
   'priority',
-  'position',
-  'submitted_at',
-  'queued_at',
-  'available_at',
-  'delayed',
-  'expires_at',
-  'ttl_ms',
-  'execution_timeout_ms',
-  'max_attempts',
-  'started_at',
-  'deadline_at',
-  'ended_at',
-  'execution_ms',
-  'due_at',
-  'attempt',
-  'failures',
-  'releases',
-  'solo',
-  'lease_token',
-  'lease_worker',
-  'lease_incarnation',
-  'lease_take',
-  'lease_until',
-  'lease_started',
-  'lease_lost',
-  'last_seq',
-  'chunk_count',
-  'chunk_bytes',
-  'cursor_attempt',
-  'cursor_next',
-  'output_kind',
-  'log_bytes',
-  'log_dropped',
-  'error',
-  'history',
-  'progress',
-  'worker_id',
-  'idempotency_key',
-  'request_hash',
-  'traceparent',
-  'tracestate',
-  'webhook',
-  's3_config',
-  'api',
-  'group_key',
   'turn',
+  'position',
+  'group_key',
+  'queued_at',
+  'due_at',
+  'worker',
+  'leased',
+  'idempotency_key',
 ] as const;
 
-/**
- * The column `progress` has the progress of a running attempt, and the usage of an ended one behind this
- * mark, with which no JSON text begins. The two never exist together.
- */
-const USAGE_MARK = '\x1e';
+/** All columns of the table, in the order of `listImageValues`. */
+export const imageColumns = [...KEY_COLUMNS, 'body', 'details', 'input', 'output'] as const;
 
-/**
- * The column `delayed` is 0 for ready jobs, 1 for delayed ones, and more for ready jobs that have outgrown a GPU type:
- * the number of the type. The index of queued jobs has it before the order, so each of these is a queue of its own.
- */
-const DELAYED = 1;
+/** To select jobs without their payloads. */
+export const allJobColumns = [...KEY_COLUMNS, 'body', 'details'].join(', ');
 
-export function listJobValues(job: StoredJob): SqlValue[] {
-  const { lease, error, history, notes } = job;
+/** To select jobs without what makes their rows large. */
+export const slimJobColumns = [...KEY_COLUMNS, 'body', 'null as details'].join(', ');
+
+/** Jobs of one value are a queue of their own. Ready jobs that any worker may take have this one. */
+export const READY_LANE = 0;
+/** Ready jobs that have outgrown a GPU type have higher ones: the number of the type. */
+const DELAYED_LANE = 1;
+
+function listKeys(job: StoredJob): SqlValue[] {
   return [
     job.endpointId,
     job.id,
     job.status,
-    job.mode,
+    job.delayed ? DELAYED_LANE : outgrownNumber(job),
     job.priority,
-    job.position,
-    job.submittedAt,
-    job.queuedAt,
-    job.availableAt,
-    job.delayed ? DELAYED : outgrownNumber(job),
-    job.expiresAt,
-    job.ttlMs,
-    job.executionTimeoutMs,
-    job.maxAttempts,
-    job.startedAt,
-    job.deadlineAt,
-    job.endedAt,
-    job.executionMs,
-    job.dueAt,
-    job.attempt,
-    job.failures,
-    job.releases,
-    job.solo ? 1 : 0,
-    lease ? lease.token : null,
-    lease ? lease.workerId : null,
-    lease ? lease.incarnation : null,
-    lease ? lease.takeId : null,
-    lease ? lease.until : null,
-    lease ? (lease.started ? 1 : 0) : null,
-    lease ? lease.lost : null,
-    job.lastSeq,
-    job.chunkCount,
-    job.chunkBytes,
-    job.cursorAttempt,
-    job.cursorNext,
-    job.outputKind,
-    job.logBytes,
-    job.logDropped,
-    error ? JSON.stringify(error) : null,
-    history.length === 0 && notes.length === 0 ? null : writeHistory(job),
-    job.usage ? `${USAGE_MARK}${JSON.stringify(job.usage)}` : job.progress,
-    job.workerId,
-    job.idempotencyKey,
-    job.requestHash,
-    job.traceparent,
-    job.tracestate,
-    job.webhook,
-    job.attachment?.handlerData ?? null,
-    job.attachment?.format ?? null,
-    job.group,
     job.turn,
+    job.position,
+    job.group,
+    job.queuedAt,
+    job.dueAt,
+    job.lease?.workerId ?? job.workerId,
+    job.lease ? 1 : 0,
+    job.idempotencyKey,
   ];
 }
-
-const LARGE_COLUMNS: ReadonlySet<string> = new Set(['error', 'history', 'progress', 's3_config']);
-
-/** To select jobs without what makes their rows large. */
-export const slimJobColumns = jobColumns
-  .map((name) => (LARGE_COLUMNS.has(name) ? `null as ${name}` : name))
-  .join(', ');
-
-/** To select jobs without their payloads. */
-export const allJobColumns = jobColumns.join(', ');
 
 /** Small payloads, which the row of the job has. */
 export interface InlinePayloads {
@@ -145,94 +122,152 @@ export interface InlinePayloads {
   output?: Uint8Array | undefined;
 }
 
-/** All columns of the table, in the order of `listImageValues`. */
-export const imageColumns = [...jobColumns, 'input', 'output'] as const;
-
 /** The whole row of a job. */
 export function listImageValues(job: StoredJob, { input, output }: InlinePayloads): SqlValue[] {
-  const values = listJobValues(job);
-  values.push(input ?? null, output ?? null);
+  const values = listKeys(job);
+  values.push(writeBody(job), writeDetails(job), input ?? null, output ?? null);
   return values;
 }
 
+/** Columns of a row that differ: indexes into `imageColumns`, ascending, with their new values. */
+export interface RowChange {
+  /** The same number for the same columns. */
+  bits: number;
+  columns: number[];
+  values: SqlValue[];
+}
+
+const [BODY_INDEX, DETAILS_INDEX, OUTPUT_INDEX] = [
+  imageColumns.indexOf('body'),
+  imageColumns.indexOf('details'),
+  imageColumns.indexOf('output'),
+];
+
+/** An update then leaves alone the indexes over other columns: they would be most of its cost. */
+export function compareRows(
+  before: StoredJob,
+  after: StoredJob,
+  output: Uint8Array | undefined,
+): RowChange {
+  const change: RowChange = { bits: 0, columns: [], values: [] };
+  const [old, now] = [listKeys(before), listKeys(after)];
+  for (let index = 0; index < now.length; index++) {
+    const value = now[index] ?? null;
+    if (value !== old[index]) addColumn(change, index, value);
+  }
+  if (before !== after) addColumn(change, BODY_INDEX, writeBody(after));
+  if (!hasSameDetails(before, after)) addColumn(change, DETAILS_INDEX, writeDetails(after));
+  if (output) addColumn(change, OUTPUT_INDEX, output);
+  return change;
+}
+
+function addColumn(change: RowChange, index: number, value: SqlValue): void {
+  change.bits += 2 ** index;
+  change.columns.push(index);
+  change.values.push(value);
+}
+
+/** What is written of each member; a member that is left out has its default. */
+type Written<T> = { [Name in keyof T]: T[Name] | undefined };
+
+/** A literal: to go through the names takes several times as long. */
+function writeBody(job: StoredJob): string {
+  const written: Written<typeof BODY> & { v: number } = {
+    v: VERSION,
+    mode: job.mode === 'run' ? undefined : job.mode,
+    submittedAt: job.submittedAt,
+    availableAt: job.availableAt,
+    expiresAt: job.expiresAt,
+    ttlMs: job.ttlMs,
+    executionTimeoutMs: job.executionTimeoutMs,
+    maxAttempts: job.maxAttempts,
+    startedAt: job.startedAt ?? undefined,
+    deadlineAt: job.deadlineAt ?? undefined,
+    endedAt: job.endedAt ?? undefined,
+    executionMs: job.executionMs ?? undefined,
+    attempt: job.attempt || undefined,
+    failures: job.failures || undefined,
+    releases: job.releases || undefined,
+    solo: job.solo || undefined,
+    lease: job.lease ?? undefined,
+    lastSeq: job.lastSeq || undefined,
+    chunkCount: job.chunkCount || undefined,
+    chunkBytes: job.chunkBytes || undefined,
+    cursorAttempt: job.cursorAttempt || undefined,
+    cursorNext: job.cursorNext || undefined,
+    outputKind: job.outputKind === 'none' ? undefined : job.outputKind,
+    logBytes: job.logBytes || undefined,
+    logDropped: job.logDropped || undefined,
+    workerId: job.workerId ?? undefined,
+    requestHash: job.requestHash ?? undefined,
+    traceparent: job.traceparent ?? undefined,
+    tracestate: job.tracestate ?? undefined,
+    webhook: job.webhook ?? undefined,
+  };
+  return JSON.stringify(written);
+}
+
+function hasSameDetails(before: StoredJob, after: StoredJob): boolean {
+  return (
+    before.error === after.error &&
+    before.history === after.history &&
+    before.notes === after.notes &&
+    before.progress === after.progress &&
+    before.usage === after.usage &&
+    before.attachment === after.attachment
+  );
+}
+
+/** Null if all members have their defaults. */
+function writeDetails({
+  attachment,
+  error,
+  history,
+  notes,
+  progress,
+  usage,
+}: StoredJob): string | null {
+  const hasLists = history.length > 0 || notes.length > 0;
+  if (!hasLists && !error && !usage && !attachment && progress === null) return null;
+  const written: Written<typeof DETAILS> & { v: number } = {
+    v: VERSION,
+    error: error ?? undefined,
+    history: history.length > 0 ? history : undefined,
+    notes: notes.length > 0 ? notes : undefined,
+    progress: progress ?? undefined,
+    usage: usage ?? undefined,
+    attachment: attachment ?? undefined,
+  };
+  return JSON.stringify(written);
+}
+
+/** @throws UnreadableRowError, SyntaxError */
 export function readJob(row: Row): StoredJob {
-  const error = textOrNull(row, 'error');
-  const { history, notes } = readHistory(textOrNull(row, 'history'));
-  const said = textOrNull(row, 'progress');
-  const isUsage = said?.startsWith(USAGE_MARK) ?? false;
+  const details = textOrNull(row, 'details');
   return {
+    ...BODY,
+    ...readText(text(row, 'body'), 'body'),
+    ...DETAILS,
+    ...(details === null ? undefined : readText(details, 'details')),
     endpointId: text(row, 'endpoint_id'),
     id: text(row, 'id'),
     status: readStatus(row),
-    mode: text(row, 'mode') === 'runsync' ? 'runsync' : 'run',
+    delayed: number(row, 'lane') === DELAYED_LANE,
     priority: number(row, 'priority'),
-    group: textOrNull(row, 'group_key'),
     turn: number(row, 'turn'),
     position: number(row, 'position'),
-    submittedAt: number(row, 'submitted_at'),
+    group: textOrNull(row, 'group_key'),
     queuedAt: number(row, 'queued_at'),
-    availableAt: number(row, 'available_at'),
-    delayed: number(row, 'delayed') === DELAYED,
-    expiresAt: number(row, 'expires_at'),
-    ttlMs: number(row, 'ttl_ms'),
-    executionTimeoutMs: number(row, 'execution_timeout_ms'),
-    maxAttempts: number(row, 'max_attempts'),
-    startedAt: numberOrNull(row, 'started_at'),
-    deadlineAt: numberOrNull(row, 'deadline_at'),
-    endedAt: numberOrNull(row, 'ended_at'),
-    executionMs: numberOrNull(row, 'execution_ms'),
     dueAt: number(row, 'due_at'),
-    attempt: number(row, 'attempt'),
-    failures: number(row, 'failures'),
-    releases: number(row, 'releases'),
-    solo: flag(row, 'solo'),
-    lease: readLease(row),
-    lastSeq: number(row, 'last_seq'),
-    chunkCount: number(row, 'chunk_count'),
-    chunkBytes: number(row, 'chunk_bytes'),
-    cursorAttempt: number(row, 'cursor_attempt'),
-    cursorNext: number(row, 'cursor_next'),
-    outputKind: readOutputKind(row),
-    logBytes: number(row, 'log_bytes'),
-    logDropped: number(row, 'log_dropped'),
-    error: error === null ? null : JSON.parse(error),
-    history,
-    notes,
-    progress: isUsage ? null : said,
-    usage: isUsage ? JSON.parse(said?.slice(USAGE_MARK.length) ?? 'null') : null,
-    workerId: textOrNull(row, 'worker_id'),
     idempotencyKey: textOrNull(row, 'idempotency_key'),
-    requestHash: textOrNull(row, 'request_hash'),
-    traceparent: textOrNull(row, 'traceparent'),
-    tracestate: textOrNull(row, 'tracestate'),
-    webhook: textOrNull(row, 'webhook'),
-    attachment: toAttachment(row),
   };
 }
 
-/**
- * The column `history` has the failed attempts, and before them one member with the notes, if there are any.
- */
-function writeHistory({ history, notes }: StoredJob): string {
-  return JSON.stringify(notes.length === 0 ? history : [{ notes }, ...history]);
-}
-
-function readHistory(written: string | null): Pick<StoredJob, 'history' | 'notes'> {
-  if (written === null) return { history: [], notes: [] };
-  const members: (FailedAttempt | { notes: JobNote[] })[] = JSON.parse(written);
-  const history: FailedAttempt[] = [];
-  const notes: JobNote[] = [];
-  for (const member of members) {
-    if ('notes' in member) notes.push(...member.notes);
-    else history.push(member);
-  }
-  return { history, notes };
-}
-
-function toAttachment(row: Row): JobAttachment | null {
-  const format = textOrNull(row, 'api');
-  const handlerData = textOrNull(row, 's3_config');
-  return format === null && handlerData === null ? null : { format, handlerData };
+/** The members that were written; this version or an earlier one wrote them. */
+function readText(written: string, column: string): Partial<StoredJob> {
+  const { v, ...members } = JSON.parse(written);
+  if (v !== VERSION) throw new UnreadableRowError(column, `a text of version ${VERSION}`, v);
+  return members;
 }
 
 const statuses: ReadonlyMap<unknown, JobStatus> = new Map(
@@ -243,25 +278,4 @@ function readStatus(row: Row): JobStatus {
   const status = statuses.get(row['status']);
   if (!status) throw new UnreadableRowError('status', 'a job status', row['status']);
   return status;
-}
-
-function readOutputKind(row: Row): StoredJob['outputKind'] {
-  const kind = row['output_kind'];
-  if (kind === 'none' || kind === 'value' || kind === 'chunks') return kind;
-  throw new UnreadableRowError('output_kind', 'none, value or chunks', kind);
-}
-
-function readLease(row: Row): StoredLease | null {
-  const token = textOrNull(row, 'lease_token');
-  if (token === null) return null;
-  const lost = row['lease_lost'];
-  return {
-    token,
-    workerId: text(row, 'lease_worker'),
-    incarnation: number(row, 'lease_incarnation'),
-    takeId: text(row, 'lease_take'),
-    until: number(row, 'lease_until'),
-    started: flag(row, 'lease_started'),
-    lost: lost === 'failure' || lost === 'release' ? lost : null,
-  };
 }

@@ -12,7 +12,7 @@ import type {
   TurnKey,
 } from '../store.ts';
 import type { OutgrownRange, TableListing, TableSearch } from '../tables.ts';
-import { allJobColumns, readJob, slimJobColumns } from './job-row.ts';
+import { allJobColumns, READY_LANE, readJob, slimJobColumns } from './job-row.ts';
 import { number, numberOrNull, readFirst, textOrNull } from './rows.ts';
 
 /** Literals, because SQLite uses a partial index only for a statement with the same condition. */
@@ -30,13 +30,11 @@ const NEWEST = 256;
 const OLDEST = 16;
 /** Jobs that have outgrown a GPU type are counted up to this number: no endpoint has more workers. */
 const MAX_COUNTED = 1_000;
-/** Value of the column `delayed` of jobs that any worker may take. */
-const READY = 0;
 
-/** A part of the jobs with one value of the column `delayed`: see job-row.ts. */
+/** A part of a lane: see job-row.ts. */
 interface QueueRange {
   endpointId: string;
-  delayed: number;
+  lane: number;
   from: Place | undefined;
   limit: number;
 }
@@ -91,39 +89,39 @@ export class SqlJobReader {
   }
 
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    return this.#queueFrom({ endpointId, delayed: READY, from: undefined, limit });
+    return this.#queueFrom({ endpointId, lane: READY_LANE, from: undefined, limit });
   }
 
   readyJobsFrom(endpointId: string, from: Place, limit: number): Step<StoredJob[]> {
-    return this.#queueFrom({ endpointId, delayed: READY, from, limit });
+    return this.#queueFrom({ endpointId, lane: READY_LANE, from, limit });
   }
 
   outgrownJobs({ gpuType, ...range }: OutgrownRange): Step<StoredJob[]> {
-    return this.#queueFrom({ ...range, delayed: gpuType });
+    return this.#queueFrom({ ...range, lane: gpuType });
   }
 
-  *#queueFrom({ delayed, endpointId, from, limit }: QueueRange): Step<StoredJob[]> {
+  *#queueFrom({ endpointId, from, lane, limit }: QueueRange): Step<StoredJob[]> {
     if (!from) {
       const rows = yield {
-        sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
+        sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ?
           order by priority desc, turn, position limit ?`,
-        params: [endpointId, delayed, limit],
+        params: [endpointId, lane, limit],
       };
       return rows.map(readJob);
     }
     const { position, priority, turn } = from;
     // Two queries: an index of ascending and descending columns has no range for one.
     const same = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ?
         and priority = ? and (turn, position) >= (?, ?) order by turn, position limit ?`,
-      params: [endpointId, delayed, priority, turn, position, limit],
+      params: [endpointId, lane, priority, turn, position, limit],
     };
     const jobs = same.map(readJob);
     if (jobs.length === limit) return jobs;
     const rest = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = ?
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ?
         and priority < ? order by priority desc, turn, position limit ?`,
-      params: [endpointId, delayed, priority, limit - jobs.length],
+      params: [endpointId, lane, priority, limit - jobs.length],
     };
     return [...jobs, ...rest.map(readJob)];
   }
@@ -131,7 +129,7 @@ export class SqlJobReader {
   *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
     const rows = yield {
       sql: `select ${allJobColumns} from job where endpoint_id = ? and group_key = ?
-        and status = 'IN_QUEUE' and delayed = 0 order by priority desc, turn, position limit ?`,
+        and status = 'IN_QUEUE' and lane = 0 order by priority desc, turn, position limit ?`,
       params: [endpointId, group, limit],
     };
     return rows.map(readJob);
@@ -146,7 +144,7 @@ export class SqlJobReader {
     if (group !== null) {
       const rows = yield {
         sql: `select max(turn) as turn from job where endpoint_id = ? and group_key = ?
-          and status = 'IN_QUEUE' and delayed = 0 and priority = ?`,
+          and status = 'IN_QUEUE' and lane = 0 and priority = ?`,
         params: [endpointId, group, priority],
       };
       return readFirst(rows, (row) => numberOrNull(row, 'turn')) ?? null;
@@ -180,7 +178,7 @@ export class SqlJobReader {
 
   *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and lease_worker = ?
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and worker = ? and leased = 1
         order by position`,
       params: [endpointId, workerId],
     };
@@ -189,8 +187,8 @@ export class SqlJobReader {
 
   *leasedJobs(): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select ${allJobColumns} from job where lease_worker is not null
-        order by endpoint_id, lease_worker`,
+      sql: `select ${allJobColumns} from job where leased = 1
+        order by endpoint_id, worker, position`,
       params: [],
     };
     return rows.map(readJob);
@@ -198,7 +196,7 @@ export class SqlJobReader {
 
   *dueJobs(now: number, limit: number): Step<StoredJob[]> {
     const rows = yield {
-      sql: `select ${allJobColumns} from job where due_at <= ? and lease_token is null
+      sql: `select ${allJobColumns} from job where due_at <= ? and leased = 0
         order by due_at limit ?`,
       params: [now, limit],
     };
@@ -206,7 +204,7 @@ export class SqlJobReader {
   }
 
   *nextDueAt(): Step<number | undefined> {
-    const sql = 'select due_at from job where lease_token is null order by due_at limit 1';
+    const sql = 'select due_at from job where leased = 0 order by due_at limit 1';
     const rows = yield { sql, params: [] };
     return readFirst(rows, (row) => number(row, 'due_at'));
   }
@@ -217,20 +215,20 @@ export class SqlJobReader {
     const rows = yield {
       sql: `with recursive each (priority) as (
           select max(priority) from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+            where endpoint_id = ? and status = 'IN_QUEUE' and lane = 0
           union all
           select (select max(priority) from job where endpoint_id = ? and status = 'IN_QUEUE'
-              and delayed = 0 and priority < each.priority)
+              and lane = 0 and priority < each.priority)
             from each where each.priority is not null
         )
         select min(queued_at) as queued_at from (
           select (select queued_at from job where endpoint_id = ? and status = 'IN_QUEUE'
-              and delayed = 0 and priority = each.priority order by turn, position limit 1) as queued_at
+              and lane = 0 and priority = each.priority order by turn, position limit 1) as queued_at
             from each where priority is not null
           union all
-          select queued_at from (select queued_at, delayed from job
+          select queued_at from (select queued_at, lane from job
               where endpoint_id = ? and status = 'IN_QUEUE' order by position limit ?) as oldest
-            where delayed = 0
+            where lane = 0
         ) as waiting`,
       params: [endpointId, endpointId, endpointId, endpointId, OLDEST],
     };
@@ -242,9 +240,9 @@ export class SqlJobReader {
     const rows = yield {
       sql: `select case
           when exists (select 1 from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed > 0)
+            where endpoint_id = ? and status = 'IN_QUEUE' and lane > 0)
           then (select count(*) from (select 1 from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0 limit ?) as ready)
+            where endpoint_id = ? and status = 'IN_QUEUE' and lane = 0 limit ?) as ready)
           else coalesce((select in_queue from endpoint where id = ?), 0)
         end as count`,
       params: [endpointId, endpointId, limit, endpointId],
@@ -256,18 +254,18 @@ export class SqlJobReader {
     // Steps through the index from type to type, and reads a bounded number of entries of each.
     const rows = yield {
       sql: `with recursive each (gpu_type) as (
-          select min(delayed) from job
-            where endpoint_id = ? and status = 'IN_QUEUE' and delayed > 1
+          select min(lane) from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and lane > 1
           union all
-          select (select min(delayed) from job
-              where endpoint_id = ? and status = 'IN_QUEUE' and delayed > each.gpu_type)
+          select (select min(lane) from job
+              where endpoint_id = ? and status = 'IN_QUEUE' and lane > each.gpu_type)
             from each where each.gpu_type is not null
         )
         select gpu_type,
           (select count(*) from (select 1 from job where endpoint_id = ? and status = 'IN_QUEUE'
-              and delayed = each.gpu_type limit ?) as counted) as waiting,
+              and lane = each.gpu_type limit ?) as counted) as waiting,
           (select min(queued_at) from (select queued_at from job where endpoint_id = ?
-              and status = 'IN_QUEUE' and delayed = each.gpu_type
+              and status = 'IN_QUEUE' and lane = each.gpu_type
               order by priority desc, turn, position limit ?) as first) as queued_at
         from each where gpu_type is not null`,
       params: [endpointId, endpointId, endpointId, MAX_COUNTED, endpointId, OLDEST],
@@ -287,7 +285,7 @@ function describeFilter({ errorCode, idPart, workerId }: JobFilter): {
   const conditions: string[] = [];
   const params: SqlValue[] = [];
   if (workerId !== undefined) {
-    conditions.push('coalesce(lease_worker, worker_id) = ?');
+    conditions.push('worker = ?');
     params.push(workerId);
   }
   if (idPart !== undefined) {
@@ -296,9 +294,8 @@ function describeFilter({ errorCode, idPart, workerId }: JobFilter): {
   }
   if (errorCode !== undefined) {
     // JSON: a quotation mark inside of a message would have a backslash before it.
-    conditions.push('(error like ? or history like ?)');
-    const member = `%"code":"${errorCode}"%`;
-    params.push(member, member);
+    conditions.push('details like ?');
+    params.push(`%"code":"${errorCode}"%`);
   }
   return { conditions, params };
 }

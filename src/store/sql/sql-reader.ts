@@ -50,10 +50,11 @@ import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
-/** Characters of an error's JSON that a preview reads; stacks are further behind. */
-const ERROR_CHARACTERS = 4_000;
+/** Characters of the details that a preview reads: the error comes first, and its stack is further behind. */
+const DETAILS_CHARACTERS = 4_000;
 /** Code and message stand first. */
-const ERROR_START = /^\{"code":("\w+"),"message":"((?:[^"\\]|\\(?:u[\da-f]{4}|[^u]))*)/;
+const ERROR_START =
+  /^\{"v":\d+,"error":\{"code":("\w+"),"message":"((?:[^"\\]|\\(?:u[\da-f]{4}|[^u]))*)/;
 
 export class SqlReader extends SqlJobReader {
   /** Undefined: the database keeps all payloads. */
@@ -110,13 +111,13 @@ export class SqlReader extends SqlJobReader {
   *jobPreview(key: JobKey, maxBytes: number): Step<JobPreview | undefined> {
     const { endpointId, id } = key;
     const [row] = yield {
-      sql: `select substr(error, 1, ${ERROR_CHARACTERS}) as error, input from job where endpoint_id = ? and id = ?`,
+      sql: `select substr(details, 1, ${DETAILS_CHARACTERS}) as details, input from job where endpoint_id = ? and id = ?`,
       params: [endpointId, id],
     };
     if (!row) return undefined;
     const inline = row['input'] === null ? undefined : bytes(row, 'input');
     const input = inline ?? (yield* this.payloadUpTo('input', key, maxBytes));
-    return { error: readErrorStart(textOrNull(row, 'error')), input: input ?? 0 };
+    return { error: readErrorStart(textOrNull(row, 'details')), input: input ?? 0 };
   }
 
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {

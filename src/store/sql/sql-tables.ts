@@ -22,9 +22,8 @@ import {
 } from '../store.ts';
 import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
-import { describeInsert } from './job-inserts.ts';
 import { removeJobs } from './job-removal.ts';
-import { describeChange } from './job-updates.ts';
+import { compareRows, imageColumns, listImageValues } from './job-row.ts';
 import { clearOutput, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
@@ -38,6 +37,21 @@ import {
   usePayload,
 } from './unused-payloads.ts';
 import { deleteVersionParts, insertVersionPart } from './version-parts.ts';
+
+const INSERT = `insert into job (${imageColumns.join(', ')})
+  values (${imageColumns.map(() => '?').join(', ')})`;
+
+/** By the columns that they write. A queue needs a few dozen of them. */
+const updates = new Map<number, string>();
+
+function findUpdate(bits: number, columns: readonly number[]): string {
+  const known = updates.get(bits);
+  if (known !== undefined) return known;
+  const assignments = columns.map((index) => `${imageColumns[index]} = ?`);
+  const sql = `update job set ${assignments.join(', ')} where endpoint_id = ? and id = ?`;
+  updates.set(bits, sql);
+  return sql;
+}
 
 export class SqlTables extends SqlReader implements Tables {
   readonly rowsAtOnce: number = 1;
@@ -106,13 +120,16 @@ export class SqlTables extends SqlReader implements Tables {
   }
 
   *addJobRows(added: readonly AddedRow[]): Step<void> {
-    for (const { job, payloads } of added) yield describeInsert(job, payloads);
+    for (const { job, payloads } of added)
+      yield { sql: INSERT, params: listImageValues(job, payloads) };
   }
 
   *changeJobRows(changes: readonly ChangedRow[]): Step<void> {
     for (const { after, before, output } of changes) {
-      const change = describeChange(before, after, output);
-      if (change) yield change;
+      const { bits, columns, values } = compareRows(before, after, output);
+      if (columns.length === 0) continue;
+      values.push(after.endpointId, after.id);
+      yield { sql: findUpdate(bits, columns), params: values };
     }
   }
 

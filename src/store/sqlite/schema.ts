@@ -29,70 +29,32 @@ create table job (
   endpoint_id text not null,
   id text not null,
   status text not null,
-  mode text not null,
+  lane bigint not null,
   priority integer not null,
+  turn bigint not null,
   position bigint not null,
-  submitted_at bigint not null,
-  queued_at bigint not null,
-  available_at bigint not null,
-  delayed integer not null,
-  expires_at bigint not null,
-  ttl_ms bigint not null,
-  execution_timeout_ms bigint not null,
-  max_attempts integer not null,
-  started_at bigint,
-  deadline_at bigint,
-  ended_at bigint,
-  execution_ms double precision,
-  due_at bigint not null,
-  attempt integer not null,
-  failures integer not null,
-  releases integer not null,
-  solo integer not null,
-  lease_token text,
-  lease_worker text,
-  lease_incarnation bigint,
-  lease_take text,
-  lease_until bigint,
-  lease_started integer,
-  lease_lost text,
-  last_seq bigint not null,
-  chunk_count bigint not null,
-  chunk_bytes bigint not null,
-  cursor_attempt integer not null,
-  cursor_next bigint not null,
-  output_kind text not null,
-  log_bytes bigint not null,
-  log_dropped bigint not null,
-  error text,
-  history text,
-  progress text,
-  worker_id text,
-  idempotency_key text,
-  request_hash text,
-  traceparent text,
-  tracestate text,
-  webhook text,
-  s3_config text,
-  api text,
   group_key text,
-  turn bigint not null default 0,
+  queued_at bigint not null,
+  due_at bigint not null,
+  worker text,
+  leased integer not null,
+  idempotency_key text,
+  body text not null,
+  details text,
   input blob,
   output blob,
   primary key (endpoint_id, id)
 );
 
--- Delayed jobs lie behind all others, so that any number of them is never in the way.
-create index job_queued on job (endpoint_id, delayed, priority desc, turn, position)
+create index job_queued on job (endpoint_id, lane, priority desc, turn, position)
   where status = 'IN_QUEUE';
 -- The last turn of a group, and the first jobs of a group that was at its limit.
-create index job_grouped on job (endpoint_id, group_key, delayed, priority desc, turn, position)
+create index job_grouped on job (endpoint_id, group_key, lane, priority desc, turn, position)
   where status = 'IN_QUEUE' and group_key is not null;
--- Jobs with a lease are in memory, so neither this index nor job_by_status changes with every lease and report.
-create index job_due on job (due_at) where lease_token is null;
+-- Jobs with a lease are in memory: their rows leave this index alone.
+create index job_due on job (due_at) where leased = 0;
 -- With the position, lest the planner take job_listed to be spared the sorting.
-create index job_leased on job (endpoint_id, lease_worker, position)
-  where lease_worker is not null;
+create index job_leased on job (endpoint_id, worker, position) where leased = 1;
 create index job_listed on job (endpoint_id, position);
 -- All but COMPLETED, so that no state that people look for is searched for among what went well.
 create index job_by_status on job (endpoint_id, status, position)

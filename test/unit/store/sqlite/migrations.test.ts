@@ -34,7 +34,7 @@ describe('a schema', () => {
   it('is created in an empty database', () => {
     migrate(database);
     expect(readVersion()).toBe(MIGRATIONS.length);
-    expect(listColumns('job')).toContain('lease_token');
+    expect(listColumns('job')).toContain('body');
   });
 
   it('keeps large values out of the trees that are searched by key', () => {

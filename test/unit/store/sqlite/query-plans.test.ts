@@ -47,7 +47,7 @@ function range(from: number) {
 }
 
 const reads: [string, () => Step<unknown>, string][] = [
-  ['readyJobs', () => reader.readyJobs('e', 5), 'job_queued (endpoint_id=? AND delayed=?)'],
+  ['readyJobs', () => reader.readyJobs('e', 5), 'job_queued (endpoint_id=? AND lane=?)'],
   [
     'queuedJobs',
     () => reader.queuedJobs('e', 5),
@@ -56,17 +56,17 @@ const reads: [string, () => Step<unknown>, string][] = [
   [
     'readyJobsFrom',
     () => reader.readyJobsFrom('e', { priority: 1, turn: 2, position: 3 }, 5),
-    'job_queued (endpoint_id=? AND delayed=? AND priority=? AND (turn,position)>(?,?))',
+    'job_queued (endpoint_id=? AND lane=? AND priority=? AND (turn,position)>(?,?))',
   ],
   [
     'readyJobsOfGroup',
     () => reader.readyJobsOfGroup('e', 'g', 5),
-    'job_grouped (endpoint_id=? AND group_key=? AND delayed=?)',
+    'job_grouped (endpoint_id=? AND group_key=? AND lane=?)',
   ],
   [
     'lastTurn of a group',
     () => reader.lastTurn({ endpointId: 'e', group: 'g', priority: 1 }),
-    'job_grouped (endpoint_id=? AND group_key=? AND delayed=? AND priority=?)',
+    'job_grouped (endpoint_id=? AND group_key=? AND lane=? AND priority=?)',
   ],
   [
     'lastTurn of the jobs without a group',
@@ -81,20 +81,16 @@ const reads: [string, () => Step<unknown>, string][] = [
   [
     'outgrownJobs',
     () => reader.outgrownJobs({ endpointId: 'e', gpuType: 7, from: undefined, limit: 5 }),
-    'job_queued (endpoint_id=? AND delayed=?)',
+    'job_queued (endpoint_id=? AND lane=?)',
   ],
   [
     'outgrownLoads',
     () => reader.outgrownLoads('e'),
-    'COVERING INDEX job_queued (endpoint_id=? AND delayed>?)',
+    'COVERING INDEX job_queued (endpoint_id=? AND lane>?)',
   ],
   ['dueJobs', () => reader.dueJobs(1, 5), 'job_due (due_at<?)'],
   ['nextDueAt', () => reader.nextDueAt(), 'job_due'],
-  [
-    'jobsOfWorker',
-    () => reader.jobsOfWorker('e', 'w'),
-    'job_leased (endpoint_id=? AND lease_worker=?)',
-  ],
+  ['jobsOfWorker', () => reader.jobsOfWorker('e', 'w'), 'job_leased (endpoint_id=? AND worker=?)'],
   ['leasedJobs', () => reader.leasedJobs(), 'job_leased'],
   ['jobs', () => listing(undefined), 'job_listed (endpoint_id=? AND position<?)'],
   ['jobs that are queued', () => listing('IN_QUEUE'), 'job_by_status (endpoint_id=? AND status=?'],
