@@ -143,7 +143,8 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   streamJob: {
     summary: 'Stream the chunks of a job',
     description:
-      'Without `after` each call goes on where the one before ended. It is over when an answer is empty ' +
+      'Without `after` each call goes on where the one before ended. If the platform is killed right after an answer, ' +
+      'the next call may repeat its chunks; calls with `after` repeat none. The stream is over when an answer is empty ' +
       'and `Millrace-Status` is final. With `Accept: text/event-stream`: one event a chunk until the end.',
     query: [
       {
