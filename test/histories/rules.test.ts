@@ -230,4 +230,29 @@ describe('the checker', () => {
     const found = new Set(check(history).map((violation) => violation.rule));
     expect([...found]).toEqual([rule]);
   });
+
+  it('finds a job that goes on although its cancel was refused', () => {
+    const history = writeHonest();
+    const cancel = findCall(history, ({ request }) => request.do === 'cancel');
+    Object.assign(cancel, {
+      answer: { status: 409, body: {} },
+      request: { ...cancel.request, job: 'plain' },
+    });
+    cancel.sentAt = START + 75;
+    cancel.answeredAt = START + 76;
+    tellOf(history, 'stopped', complete('stopped'));
+    expect(check(history).map(({ rule }) => rule)).toEqual(['cancel-lost']);
+  });
+
+  it('finds a chunk that is handed out twice, unless the platform was killed between', () => {
+    const history = writeHonest();
+    const scribe = new Scribe();
+    const request = { do: 'stream', endpoint: 'work', job: 'stream', after: null } as const;
+    for (let read = 0; read < 2; read++) scribe.call(request, { pieces: [chunk(0)], end: 'part' });
+    history.events.push(...scribe.history.events);
+    expect(check(history).map(({ rule }) => rule)).toEqual(['stream-repeats']);
+    const times = { from: START + 12, to: START + 18 };
+    history.events.push({ kind: 'fault', name: 'platform killed', ...times });
+    expect(check(history)).toEqual([]);
+  });
 });

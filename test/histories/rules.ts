@@ -1,19 +1,17 @@
 // What the platform promises, as rules over a history. Each rule yields the events that contradict each other.
 import { isDeepStrictEqual } from 'node:util';
-import { isTerminal } from '../../src/wire/job/job.ts';
+import { isTerminal, type JobStatus } from '../../src/wire/job/job.ts';
 import {
   collectFacts,
   type Facts,
   isDone,
   type JobFacts,
   lastEffect,
-  madeChunk,
   madeOutput,
   mayBeDone,
-  type Reading,
-  streamOf,
 } from './facts.ts';
 import type { Call, History, HistoryEvent } from './history.ts';
+import { areInOrder, findMade, findReads, isSame, isSameEnd, pairsInOrder } from './readings.ts';
 import { judgeStream, type StreamRule } from './stream-rules.ts';
 
 export interface Finding {
@@ -27,8 +25,8 @@ export interface Violation extends Finding {
   rule: RuleName;
 }
 
-/** Handlers and clients read one clock; a whole ms is rounded down. */
-const CLOCK_MS = 2;
+/** Handlers and clients read one clock; nodes estimate that of the database. */
+const CLOCK_MS = 25;
 
 export function check(history: History): Violation[] {
   const facts = collectFacts(history);
@@ -187,18 +185,21 @@ const RULES = {
     }
   }),
 
-  /** A job whose cancel was answered with 200 is CANCELLED. */
+  /** A job whose cancel was answered with 200 is CANCELLED; one whose cancel was refused with 409 has ended. */
   'cancel-lost': eachJob(function* (job) {
-    const cancel = job.calls.find((call) => call.request.do === 'cancel' && isDone(call));
-    const after = job.readings.find(
-      ({ by, from, status }) =>
-        by !== 'cancel' && cancel && from > cancel.answeredAt && status !== 'CANCELLED',
-    );
-    if (!cancel || !after) return;
-    yield {
-      says: `${job.id} is ${after.status} after its cancel`,
-      events: [cancel, after.event],
-    };
+    const isRetried = job.calls.some((call) => call.request.do === 'retry' && mayBeDone(call));
+    for (const cancel of job.calls.filter((call) => call.request.do === 'cancel')) {
+      const isRefused = cancel.answer?.status === 409 && !isRetried;
+      if (!isDone(cancel) && !isRefused) continue;
+      const isWrong = (status: JobStatus) =>
+        isRefused ? !isTerminal(status) : status !== 'CANCELLED';
+      const after = findReads(job).find(
+        ({ from, status }) => from > cancel.answeredAt && isWrong(status),
+      );
+      if (!after) continue;
+      const says = `${job.id} is ${after.status} after ${cancel.answer?.status} for its cancel`;
+      yield { says, events: [cancel, after.event] };
+    }
   }),
 
   /** A retry that was answered with 200 runs the job again. */
@@ -374,71 +375,9 @@ function eachJob(judge: (job: JobFacts, facts: Facts) => Iterable<Finding>) {
 }
 
 function streamRule(rule: StreamRule) {
-  return eachJob(function* (job) {
-    for (const finding of judgeStream(job)) if (finding.rule === rule) yield finding;
+  return eachJob(function* (job, { faults }) {
+    for (const finding of judgeStream(job, faults)) if (finding.rule === rule) yield finding;
   });
-}
-
-/** What others than the rules of cancel and retry judge. */
-function findReads({ readings }: JobFacts): Reading[] {
-  return readings.filter(({ by }) => by !== 'cancel' && by !== 'retry');
-}
-
-/** The second was asked for after the first was answered. A webhook may be late. */
-function areInOrder(before: Reading, after: Reading): boolean {
-  return before.by !== 'webhook' && before.to < after.from;
-}
-
-/** Each read with the last terminal one before it, unless a retry may have run the job again between them. */
-function* pairsInOrder(job: JobFacts): Generator<[before: Reading, after: Reading]> {
-  const reads = findReads(job);
-  const retries = job.calls.filter((call) => call.request.do === 'retry' && mayBeDone(call));
-  for (const after of reads) {
-    const before = reads.findLast((one) => isTerminal(one.status) && areInOrder(one, after));
-    if (!before) continue;
-    const isRetried =
-      (before.status === 'FAILED' || before.status === 'TIMED_OUT') &&
-      retries.some((call) => call.sentAt < after.to && lastEffect(call) > before.from);
-    if (!isRetried) yield [before, after];
-  }
-}
-
-/** As far as both readings tell. */
-function isSame(one: Reading, other: Reading): boolean {
-  if (!isSameEnd(one, other)) return false;
-  return !one.result || !other.result || isDeepStrictEqual(one.result, other.result);
-}
-
-/** A job may end in several runs; in each, an attempt ends once. */
-function isSameEnd(one: Reading, other: Reading): boolean {
-  const isSameAttempt = (one.attempt ?? other.attempt) === (other.attempt ?? one.attempt);
-  return one.status === other.status && isSameAttempt;
-}
-
-interface Made {
-  tag: string;
-  attempt: number;
-  run: string;
-  startedAt: number;
-  endedAt?: number;
-  event: HistoryEvent;
-}
-
-/** All that the job's handler has written and a client has read. */
-function findMade(job: JobFacts): Made[] {
-  const chunks = job.calls
-    .filter((call) => call.request.do === 'stream' && isDone(call))
-    .flatMap((event) =>
-      streamOf(event).pieces.flatMap((piece): Made[] => {
-        const chunk = 'at' in piece ? madeChunk.safeParse(piece.output).data : undefined;
-        return chunk ? [{ ...chunk, event }] : [];
-      }),
-    );
-  const outputs = job.readings.flatMap(({ event, result }): Made[] => {
-    const output = madeOutput.safeParse(result?.output).data;
-    return output ? [{ ...output, event }] : [];
-  });
-  return [...chunks, ...outputs];
 }
 
 function* findExtraJobs({ jobs, sent }: Facts, isKeyed: boolean): Generator<Finding> {

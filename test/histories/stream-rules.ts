@@ -1,6 +1,6 @@
 // Judges what a client read of a job's stream: the chunks of one attempt in order, each once, to the end.
 import { ended, isDone, type JobFacts, madeChunk, madeOutput, streamOf } from './facts.ts';
-import type { Call } from './history.ts';
+import type { Call, Fault } from './history.ts';
 
 export type StreamRule = 'gap' | 'repeats' | 'order' | 'resumes-elsewhere' | 'incomplete';
 
@@ -22,7 +22,7 @@ interface Segment {
   chunks: (Position & { output: unknown })[];
 }
 
-export function* judgeStream(job: JobFacts): Generator<StreamFinding> {
+export function* judgeStream(job: JobFacts, faults: readonly Fault[]): Generator<StreamFinding> {
   const streams = job.calls.filter((call) => call.request.do === 'stream' && isDone(call));
   for (const call of streams) {
     const segments = split(call);
@@ -34,7 +34,7 @@ export function* judgeStream(job: JobFacts): Generator<StreamFinding> {
     const missing = streamOf(call).end === 'done' && last ? findMissing(job, last) : undefined;
     if (missing) yield { rule: 'incomplete', says: `${job.id}: ${missing}`, events: [call] };
   }
-  yield* judgeKeptCursor(job, streams);
+  yield* judgeKeptCursor(job, streams, faults);
 }
 
 function split(call: Call): Segment[] {
@@ -84,8 +84,15 @@ function findMissing(job: JobFacts, { after, chunks }: Segment): string | undefi
   return `the stream ended after chunk ${last.n} of ${output.chunks}`;
 }
 
-/** Without a position, each chunk is handed out once. If all answers have arrived, none is missing. */
-function* judgeKeptCursor(job: JobFacts, streams: readonly Call[]): Generator<StreamFinding> {
+/**
+ * Without a position, each chunk is handed out once, unless the platform fails between an answer and the move of its cursor.
+ * If all answers have arrived, none is missing.
+ */
+function* judgeKeptCursor(
+  job: JobFacts,
+  streams: readonly Call[],
+  faults: readonly Fault[],
+): Generator<StreamFinding> {
   const kept = streams.filter(({ request }) => request.do === 'stream' && request.after === null);
   const seen = new Map<string, Call>();
   for (const call of kept) {
@@ -93,7 +100,11 @@ function* judgeKeptCursor(job: JobFacts, streams: readonly Call[]): Generator<St
       if (!('at' in piece)) continue;
       const earlier = seen.get(piece.at);
       seen.set(piece.at, call);
-      if (!earlier || earlier === call) continue;
+      const mayForget = faults.some(
+        ({ from, name, to }) =>
+          !name.startsWith('worker') && earlier && from < call.sentAt && to > earlier.sentAt,
+      );
+      if (!earlier || earlier === call || mayForget) continue;
       const says = `${job.id}: chunk ${piece.at} was handed out twice`;
       yield { rule: 'repeats', says, events: [earlier, call] };
     }
