@@ -1,13 +1,11 @@
 // Many event streams of one user, each of which asks for a large topic in its own way.
 import type { Attack, AttackContext, Target } from '../attack.ts';
-import { callOwn, RawExchange, settle } from '../raw-http.ts';
+import { callOwn, inTurns, RawExchange, settle } from '../raw-http.ts';
 
 /** Records of 200 KB: the topic `pods` has 2 MB. */
 const PODS = 10;
 const RECORD_BYTES = 200_000;
 const ENV = { A: 'x'.repeat(RECORD_BYTES / 2), B: 'x'.repeat(RECORD_BYTES / 2) };
-/** Event streams of one key. */
-const STREAMS = 8;
 /** Topics of one stream. */
 const TOPICS = 16;
 /** Streams share their reads: one for all every 2 s. */
@@ -76,12 +74,11 @@ export const eventStreamAttacks: Attack[] = [
     async send(context) {
       const { count, target } = context;
       const streams: { key: string; topics: string }[] = [];
-      for (let n = 0; n < Math.ceil(count / STREAMS); n++) {
+      await inTurns({ count, width: 8 }, async (n) => {
         const scopes = ['pods:read', 'pods:write', `jobs:write:endpoint-${n}`];
         const { key } = await callOwn(target, '/v1/keys', { name: `k${n}`, scopes });
-        const left = Math.min(STREAMS, count - n * STREAMS);
-        for (let at = 0; at < left; at++) streams.push({ key: String(key), topics: 'pods' });
-      }
+        streams.push({ key: String(key), topics: 'pods' });
+      });
       await listen(context, streams, PODS * RECORD_BYTES);
     },
   },
