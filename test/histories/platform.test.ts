@@ -10,7 +10,7 @@ it('what clients of a failing platform see breaks no rule', async () => {
   const load = {
     seed,
     clients: 15,
-    loadMs: 6_000,
+    loadMs: 5_000,
     calmMs: 1_500,
     settleMs: 60_000,
     stories: QUICK_STORIES,
