@@ -30,7 +30,7 @@ const storedBill = z.object({
   name: z.string().nullable(),
   ms: z.int().min(0),
   gpuMs: z.int().min(0),
-  busyGpuMs: z.int().min(0).default(0),
+  busyGpuMs: z.int().min(0),
   /** Sum of ms × millionths of a USD per hour: an integer, so that no sum depends on its order. */
   units: z.string().regex(/^\d+$/).transform(BigInt),
 });
@@ -171,24 +171,12 @@ function* addToUserSum(
   { at, userId }: { userId: string; at: number },
   units: bigint,
 ): Step<void> {
-  const stored = yield* tx.resource({ kind: USER_SUM, id: nameSum({ at, userId }) });
-  const before = stored ? storedSum.parse(JSON.parse(stored.body)).units : 0n;
-  yield* putUserSum(tx, { at, userId }, before + units);
-}
-
-export function* putUserSum(
-  tx: Transaction,
-  of: { userId: string; at: number },
-  units: bigint,
-): Step<void> {
-  const { at, userId } = of;
-  const body = JSON.stringify({ units: units.toString() });
   const position = at / STEP_MS.day;
-  yield* tx.putResource({ kind: USER_SUM, id: nameSum(of), userId, parent: '', position, body });
-}
-
-function nameSum({ at, userId }: { userId: string; at: number }): string {
-  return `${at / STEP_MS.day}/${userId}`;
+  const id = `${position}/${userId}`;
+  const stored = yield* tx.resource({ kind: USER_SUM, id });
+  const before = stored ? storedSum.parse(JSON.parse(stored.body)).units : 0n;
+  const body = JSON.stringify({ units: (before + units).toString() });
+  yield* tx.putResource({ kind: USER_SUM, id, userId, parent: '', position, body });
 }
 
 /** Spreads the rows of a step over its positions. */

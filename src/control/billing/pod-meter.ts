@@ -4,14 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import type { BilledResource } from './bill-rows.ts';
-import {
-  type Interval,
-  type Measured,
-  type MeterState,
-  measure,
-  openMeter,
-  type Rate,
-} from './intervals.ts';
+import { type Interval, type Measured, measure, type Rate } from './intervals.ts';
 
 /** A run is added to the bill at least so often, ms: what a crash can lose of a container that vanishes with it. */
 const DUE_MS = 300_000;
@@ -75,7 +68,7 @@ export class PodMeter {
   /** The time that no row has yet. */
   openInterval({ id, meter, unreachable }: PodState): Interval | undefined {
     const last = this.#last.get(id);
-    if (!meter || meter.run === null || !last || unreachable) return undefined;
+    if (meter.run === null || !last || unreachable) return undefined;
     const { gpus, price, until: from } = meter;
     return last.at > from ? { from, to: last.at, price, gpus } : undefined;
   }
@@ -85,7 +78,7 @@ export class PodMeter {
    * earlier process saw it last.
    */
   unseenInterval({ id, meter, unreachable }: PodState, now: number): Interval | undefined {
-    if (!meter || meter.run === null || this.#last.has(id)) return undefined;
+    if (meter.run === null || this.#last.has(id)) return undefined;
     const { gpus, price, until: from } = meter;
     const to = Math.min(unreachable?.since ?? now, now);
     return to > from ? { from, to, price, gpus } : undefined;
@@ -94,7 +87,7 @@ export class PodMeter {
   #measure(pod: PodState, seen: Container | undefined, sight: LastSight): Measured {
     const { at } = sight;
     const last = this.#last.get(pod.id);
-    const meter: MeterState = pod.meter ?? openMeter(at);
+    const { meter } = pod;
     const passedMs = last ? sight.monotonic - last.monotonic : 0;
     const skippedMs = last ? at - last.at - passedMs : 0;
     return measure(meter, {
@@ -107,7 +100,7 @@ export class PodMeter {
   /** A container that is about to be replaced keeps its rate. */
   #rateOf({ generation, meter, spec }: PodState, seen: Container | undefined): Rate {
     const { catalog } = this.#options;
-    if (seen && seen.generation !== generation && meter?.run != null) {
+    if (seen && seen.generation !== generation && meter.run !== null) {
       return { price: meter.price, gpus: meter.gpus };
     }
     return { price: Math.round(catalog.priceOf(spec) * 1_000_000), gpus: spec.gpu?.count ?? 0 };

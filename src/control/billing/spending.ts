@@ -1,6 +1,5 @@
 // Reads what users and endpoints have spent: a budget costs at most one row for each day of its period, however many
 // resources the user has.
-import type { Clock } from '../../base/clock.ts';
 import type { Store } from '../../store/store.ts';
 import {
   type BilledResource,
@@ -13,14 +12,11 @@ import {
   USER_SUM,
 } from './bill-rows.ts';
 import type { Billing } from './billing.ts';
-import { completeSums, markComplete } from './complete-sums.ts';
 
 /** Days of the longest period. */
 const MAX_DAYS = 31;
 /** Budgets whose rows are read in one operation. */
 const READ_AT_ONCE = 20;
-/** Time between two marks up to which all rows are in the sums, ms. */
-const MARKED_MS = 3_600_000;
 
 /** What is to be added up. */
 export interface SpendingScope {
@@ -40,8 +36,7 @@ export interface Spent {
 }
 
 export interface SpendingOptions {
-  store: Pick<Store, 'read' | 'write'>;
-  clock: Clock;
+  store: Pick<Store, 'read'>;
   billing: () => Pick<Billing, 'openIntervals' | 'unseenIntervals'>;
 }
 
@@ -50,21 +45,13 @@ type OpenSums = Map<string, Map<number, Spent>>;
 
 export class Spending {
   readonly #options: SpendingOptions;
-  /** When this process found or marked the sums to be complete, Unix ms; undefined: not yet. */
-  #completeAt: number | undefined;
 
   constructor(options: SpendingOptions) {
     this.#options = options;
   }
 
-  /** Another process, also one of an earlier version, may have managed the pods: the sums may lack what it billed. */
-  forget(): void {
-    this.#completeAt = undefined;
-  }
-
   /** In the order of the scopes; an error for each that cannot be read. */
   async read(scopes: readonly SpendingScope[]): Promise<(Spent | Error)[]> {
-    if (scopes.length > 0) await this.#complete();
     const stored: (bigint | Error)[] = [];
     for (let first = 0; first < scopes.length; first += READ_AT_ONCE) {
       const slice = scopes.slice(first, first + READ_AT_ONCE);
@@ -129,15 +116,6 @@ export class Spending {
       }
     }
     return sums;
-  }
-
-  async #complete(): Promise<void> {
-    const { clock, store } = this.#options;
-    const now = clock.now();
-    if (this.#completeAt === undefined) await completeSums(store, now);
-    else if (now - this.#completeAt < MARKED_MS) return;
-    else await markComplete(store, now);
-    this.#completeAt = now;
   }
 }
 

@@ -32,8 +32,6 @@ const OBSERVED_MS = 10_000;
 const DUE_MS = 3_600_000;
 /** Clocks that drift apart by less were not set forward, ms. */
 const MIN_SKIP_MS = 1_000;
-/** A volume that is older and has no meter is one of an earlier version, ms. */
-const NEW_MS = 1_000;
 /** A meter names what it bills: a volume is one run from its creation to its deletion. */
 const RUN = 'volume';
 const NO_RATE: Rate = { price: 0, gpus: 0 };
@@ -66,7 +64,7 @@ interface Look {
   userId: string;
   /** Undefined: it is deleted. */
   volume: StoredNetworkVolume | undefined;
-  /** When it was deleted. Default: nobody knows, because an earlier version did it beside or before this one. */
+  /** When it was deleted. Default: it was not. */
   endedAt?: number | undefined;
   last: LastSight;
 }
@@ -190,10 +188,12 @@ export class VolumeMeters {
     for (const id of ids) {
       // It may have been changed or deleted meanwhile.
       const row = yield* tx.resource({ kind: RESOURCES.networkVolumes.singular, id });
-      const known = row ?? (yield* tx.resource({ kind: KIND, id }));
-      const volume = row && storedNetworkVolume.parse(JSON.parse(row.body));
-      if (!known) stored.push({ id, kept: undefined });
-      else stored.push(yield* this.#measure(tx, { id, userId: known.userId, volume, last }));
+      if (!row) {
+        stored.push({ id, kept: undefined });
+        continue;
+      }
+      const volume = storedNetworkVolume.parse(JSON.parse(row.body));
+      stored.push(yield* this.#measure(tx, { id, userId: row.userId, volume, last }));
     }
     return stored;
   }
@@ -227,9 +227,7 @@ export class VolumeMeters {
   #judge(id: string, { endedAt, last, meter: known, volume }: Judged): Measured {
     const { at } = last;
     const rate = volume ? this.#rateOf(volume) : NO_RATE;
-    const meter = known
-      ? catchUp(known, at)
-      : { until: findStart(volume, at), run: RUN, ended: null, ...rate };
+    const meter = known ? catchUp(known, at) : { until: at, run: RUN, ended: null, ...rate };
     const sight = { at, rate, skippedMs: this.#findSkip(id, last) };
     if (!volume) return close(meter, { ...sight, lastAt: undefined }, endedAt);
     if (meter.price === 0 && rate.price === 0) return { meter, intervals: [] };
@@ -267,10 +265,4 @@ export class VolumeMeters {
 interface Judged extends Pick<Look, 'endedAt' | 'last' | 'volume'> {
   /** Undefined: it has none yet. */
   meter: MeterState | undefined;
-}
-
-/** A volume that an earlier version has created costs nothing before it has a meter. */
-function findStart(volume: StoredNetworkVolume | undefined, at: number): number {
-  const createdAt = volume?.createdAt ? Date.parse(volume.createdAt) : at;
-  return createdAt <= at && at - createdAt <= NEW_MS ? createdAt : at;
 }

@@ -137,8 +137,8 @@ export class LivePods implements NamedRecords {
   allMetered(): PodState[] {
     const pods = new Map(this.#pods);
     for (const coming of this.#coming.values()) {
-      const until = pods.get(coming.id)?.meter?.until ?? 0;
-      if ((coming.meter?.until ?? 0) >= until) pods.set(coming.id, coming);
+      const until = pods.get(coming.id)?.meter.until ?? 0;
+      if (coming.meter.until >= until) pods.set(coming.id, coming);
     }
     return [...pods.values()];
   }

@@ -86,8 +86,8 @@ export const podState = z.object({
   reason: z.string().nullable(),
   /** Its container and own volumes are removed: only the record is left. */
   removed: z.boolean(),
-  /** What is billed of its container. Default: it is of an earlier version, and nothing is yet. */
-  meter: meterState.exactOptional(),
+  /** What is billed of its container. */
+  meter: meterState,
   createdAt: z.number(),
   /** When its container last started. */
   startedAt: z.number().nullable(),

@@ -97,7 +97,6 @@ export interface ComputeParts {
   removals: VolumeRemovals | undefined;
   meters: VolumeMeters;
   totals: CostTotals;
-  spending: Spending;
 }
 
 /** Loads the records; starts nothing yet. With several nodes, the pods are read later. */
@@ -130,7 +129,7 @@ export function podStoreOf({ nodes, store }: ComputeOptions): Store {
   return nodes?.store ?? store;
 }
 
-type Bill = Pick<ComputeParts, 'billing' | 'meters' | 'spending' | 'totals'>;
+type Bill = Pick<ComputeParts, 'billing' | 'meters' | 'totals'>;
 
 function openBill(options: ComputeOptions, later: LaterParts): Bill {
   const { catalog, clock, log } = options;
@@ -145,8 +144,7 @@ function openBill(options: ComputeOptions, later: LaterParts): Bill {
     ...{ store, clock, pods: () => later.pods, volumes: meters, totals },
     nameOf: (kind, id) => (kind === 'endpoint' ? later.nameOfEndpoint(id) : meters.nameOf(id)),
   });
-  const spending = new Spending({ store, clock, billing: () => billing });
-  return { billing, meters, spending, totals };
+  return { billing, meters, totals };
 }
 
 interface ServedParts {
@@ -157,10 +155,11 @@ interface ServedParts {
 
 function openServed(
   options: ComputeOptions,
-  { bill: { meters, spending }, later, removals }: ServedParts,
+  { bill: { billing, meters }, later, removals }: ServedParts,
 ): Promise<OpenResources> {
   const { catalog, clock, engine, log, nodes, quotas, sealer, store } = options;
   const kind = engine?.kind ?? 'none';
+  const spending = new Spending({ store: podStoreOf(options), billing: () => billing });
   const growth = new VolumeGrowth({ volumes: engine?.networkVolumes, log });
   return openResources({
     ...{ store, clock, log, catalog, quotas, sealer, meters },

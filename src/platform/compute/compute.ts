@@ -2,7 +2,6 @@ import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
 import type { CostTotals } from '../../control/billing/cost-totals.ts';
-import type { Spending } from '../../control/billing/spending.ts';
 import type { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
@@ -56,7 +55,6 @@ export class Compute {
   readonly #removals: VolumeRemovals | undefined;
   readonly #meters: VolumeMeters;
   readonly #totals: CostTotals;
-  readonly #spending: Spending;
   #control: PodControl | undefined;
 
   private constructor(options: ComputeOptions, parts: ComputeParts) {
@@ -77,7 +75,6 @@ export class Compute {
     this.#removals = parts.removals;
     this.#meters = parts.meters;
     this.#totals = parts.totals;
-    this.#spending = parts.spending;
     this.remains = new EndpointRemains({
       ...{ store, clock, log, endpoints, versions, workerFolders },
       ...{ pods: engineParts?.pods, workerVolumes: engineParts?.workerVolumes },
@@ -118,7 +115,6 @@ export class Compute {
     await Promise.all([this.pods?.live.load(), this.#meters.load()]);
     this.pods?.meter.clear();
     this.#totals.start();
-    this.#spending.forget();
     await this.#readBudgets();
   }
 

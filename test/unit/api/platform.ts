@@ -118,7 +118,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     ...{ store, clock, totals: settings.totals, nameOf: () => undefined },
     pods: () => settings.server?.pods,
   });
-  const spending = new Spending({ store, clock, billing: () => billing });
+  const spending = new Spending({ store, billing: () => billing });
   const findEndpoint = (userId: string, id: string) =>
     endpoints.find(id)?.userId === userId ? id : undefined;
   const { served, templates } = await openResources({

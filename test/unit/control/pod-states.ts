@@ -1,5 +1,6 @@
 // The states that a pod can be in and what can be seen of its container, by name, and what becomes of
 // them in a few words.
+import { openMeter } from '../../../src/control/billing/intervals.ts';
 import type { PodStep } from '../../../src/control/pods/next-step.ts';
 import type { PodState } from '../../../src/control/pods/pods.ts';
 import type { Container } from '../../../src/engine/engine.ts';
@@ -19,7 +20,7 @@ const base: PodState = {
   },
   ...{ status: 'PROVISIONING', desired: 'running', generation: 2, stopping: false },
   ...{ endedRun: KNOWN_RUN, gpus: [], failures: 0, retryAt: null, reason: null, removed: false },
-  ...{ createdAt: 1, startedAt: null, endedAt: null },
+  ...{ meter: openMeter(1), createdAt: 1, startedAt: null, endedAt: null },
 };
 
 function make(fields: Partial<PodState>): PodState {

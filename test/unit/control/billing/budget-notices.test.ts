@@ -30,7 +30,7 @@ async function openWorld(addresses: 'any' | 'public' = 'any') {
   const webhooks = new HttpWebhookSender({ secrets: [secret], addresses, version: '1.0.0' });
   const noticeSender = createNoticeSender(webhooks, clock);
   const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
-  const spending = new Spending({ store, clock, billing: () => billing });
+  const spending = new Spending({ store, billing: () => billing });
   const open = async () => {
     const judgeWebhook = (url: string) => noticeSender.judge(url);
     const options = { store, clock, log: silentLog, spending: () => spending, judgeWebhook };

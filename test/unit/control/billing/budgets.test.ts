@@ -32,7 +32,7 @@ async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
   const billing = new Billing({
     ...{ store, clock, ...given, pods: () => undefined, nameOf: () => undefined },
   });
-  const spending = new Spending({ store, clock, billing: () => billing });
+  const spending = new Spending({ store, billing: () => billing });
   const options = {
     ...{ store, clock, log: silentLog, spending: () => spending },
     findEndpoint: (userId: string, id: string) => (userId === 'ada' ? `ep_${id}` : undefined),

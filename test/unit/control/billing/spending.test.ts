@@ -1,7 +1,7 @@
 // What users and endpoints have spent: the stored sums, the time that no row has yet, and the containers that a process
 // has not observed since its start.
 import { expect, it, onTestFinished } from 'vitest';
-import { addToBill, kindOf, USER_SUM } from '../../../../src/control/billing/bill-rows.ts';
+import { addToBill, kindOf } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
 import { Pods } from '../../../../src/control/pods/pods.ts';
@@ -25,7 +25,7 @@ async function openWorld(): Promise<PodWorld> {
 
 function spendingOf({ clock, store }: PodWorld, pods: Pods): Spending {
   const billing = new Billing({ store, clock, pods: () => pods, nameOf: () => undefined });
-  return new Spending({ store, clock, billing: () => billing });
+  return new Spending({ store, billing: () => billing });
 }
 
 async function read(spending: Spending, world: PodWorld, endpointId: string | null = null) {
@@ -33,16 +33,6 @@ async function read(spending: Spending, world: PodWorld, endpointId: string | nu
   const [spent] = await spending.read([{ userId: OWNER, endpointId, from, to: from + DAY_MS }]);
   if (!spent || spent instanceof Error) throw spent ?? new Error('nothing was read');
   return spent;
-}
-
-async function removeSums(store: Store): Promise<void> {
-  await store.write(function* (tx) {
-    const kinds = [USER_SUM, 'bill-user-complete'];
-    for (const kind of kinds) {
-      const rows = yield* tx.resources({ kind, limit: 1_000 });
-      for (const { id } of rows) yield* tx.removeResource({ kind, id });
-    }
-  });
 }
 
 it('counts a container that this process has not observed yet apart, until it is observed', async () => {
@@ -140,7 +130,7 @@ it('costs as many rows as the period has days, and nothing for what other users 
     };
   };
   const billing = { openIntervals, *unseenIntervals() {} };
-  const spending = new Spending({ store: counted, clock, billing: () => billing });
+  const spending = new Spending({ store: counted, billing: () => billing });
   const scopes = [null, 'ep_1'].flatMap((endpointId) =>
     [1, 10].map((days) => ({
       ...{ userId: OWNER, endpointId, from: today - days * DAY_MS, to: today },
@@ -152,69 +142,6 @@ it('costs as many rows as the period has days, and nothing for what other users 
     ...[2_000n, 11_000n],
   ]);
   expect(read).toEqual([1, 10, 1, 10]);
-});
-
-it('adds up the rows that were stored before there were sums', async () => {
-  const world = await openWorld();
-  const { clock, store } = world;
-  const at = clock.now();
-  const spend = (tx: Transaction, id: string, price: number) => {
-    const pod = { kind: 'pod', id, userId: OWNER, name: null } as const;
-    return addToBill(tx, pod, [{ from: at, to: at + 1_000, price, gpus: 1 }]);
-  };
-  await store.write(function* (tx) {
-    for (let pod = 0; pod < 1_100; pod++) yield* spend(tx, `pod_${pod}`, pod);
-  });
-  const spent = await read(spendingOf(world, world.pods), world);
-  expect(spent.billed).toBe(BigInt(((1_099 * 1_100) / 2) * 1_000));
-  await removeSums(store);
-  const spending = spendingOf(world, world.pods);
-  expect(await read(spending, world)).toEqual(spent);
-  // Not a second time, and new rows are added to the sums.
-  await store.write((tx) => spend(tx, 'pod_0', 1));
-  expect((await read(spending, world)).billed).toBe(spent.billed + 1_000n);
-  expect((await read(spendingOf(world, world.pods), world)).billed).toBe(spent.billed + 1_000n);
-});
-
-it('adds to the sums what a version without them has billed since this one ran', async () => {
-  const world = await openWorld();
-  const { clock, store } = world;
-  const spend = (tx: Transaction) => {
-    const at = clock.now();
-    const pod = { kind: 'pod', id: 'pod_1', userId: OWNER, name: null } as const;
-    return addToBill(tx, pod, [{ from: at, to: at + 1_000, price: 1, gpus: 1 }]);
-  };
-  /** It leaves the sums and their mark alone. */
-  const spendBefore = () =>
-    store.write(function* (tx) {
-      const sums = yield* tx.resources({ kind: USER_SUM, limit: 1_000 });
-      yield* spend(tx);
-      const written = yield* tx.resources({ kind: USER_SUM, limit: 1_000 });
-      for (const { id } of written) yield* tx.removeResource({ kind: USER_SUM, id });
-      for (const sum of sums) yield* tx.putResource({ ...sum, kind: USER_SUM });
-    });
-  const spending = spendingOf(world, world.pods);
-  const userId = OWNER;
-  const readAll = async (of: Spending) => {
-    const to = clock.now() + DAY_MS;
-    const [spent] = await of.read([{ userId, endpointId: null, from: to - 20 * DAY_MS, to }]);
-    if (!spent || spent instanceof Error) throw spent ?? new Error('nothing was read');
-    return spent.billed;
-  };
-  await store.write(spend);
-  expect(await readAll(spending)).toBe(1_000n);
-  clock.startFrom(clock.now() + 3 * DAY_MS);
-  await spendBefore();
-  clock.startFrom(clock.now() + 3 * DAY_MS);
-  await spendBefore();
-  // A platform that starts, and one that takes over.
-  expect(await readAll(spendingOf(world, world.pods))).toBe(3_000n);
-  await spendBefore();
-  expect(await readAll(spending)).toBe(3_000n);
-  spending.forget();
-  expect(await readAll(spending)).toBe(4_000n);
-  await store.write(spend);
-  expect(await readAll(spending)).toBe(5_000n);
 });
 
 it('reads one row for each day, however many resources the user has', async () => {
@@ -237,7 +164,7 @@ it('reads one row for each day, however many resources the user has', async () =
     },
   };
   const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
-  const spending = new Spending({ store: counted, clock, billing: () => billing });
+  const spending = new Spending({ store: counted, billing: () => billing });
   expect((await read(spending, world)).billed).toBe(500_000n);
   expect((await read(spending, world, 'ep_7')).billed).toBe(1_000n);
   expect(rows).toBe(2);
