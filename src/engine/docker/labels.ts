@@ -85,6 +85,5 @@ export function nameNetwork(platform: string, network: string | null): string {
 
 /** Its host names in its network. */
 export function listAliases(id: string, network: string | null): string[] {
-  // The ID itself is not a valid host name; earlier versions used only the ID.
-  return network === null ? [] : [nameInternalHost(id), `${id}.millrace.internal`];
+  return network === null ? [] : [nameInternalHost(id)];
 }

@@ -159,9 +159,8 @@ export class ProcessEngine implements Engine {
       const given = gpus ?? found.spec.gpus;
       this.#requireGpus(given);
       if (last) await this.#settle(found, last);
-      const folder = await this.#folders.moveDisk(found);
-      await this.#folders.prepare(folder);
-      await this.#begin(folder, last, given);
+      await this.#folders.prepare(found);
+      await this.#begin(found, last, given);
     });
   }
 

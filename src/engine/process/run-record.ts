@@ -10,8 +10,7 @@ export const runGroups = z.object({
   tracking: z.string().nullable(),
   memory: z.string().nullable(),
   cpu: z.string().nullable(),
-  /** Null also in a record of an earlier version. */
-  pids: z.string().nullable().default(null),
+  pids: z.string().nullable(),
 });
 export type RunGroups = z.infer<typeof runGroups>;
 
@@ -26,12 +25,8 @@ const runNote = z.object({
     }),
   ),
   groups: runGroups,
-  gpus: z.array(z.string()).nullable().default(null),
-  exitFile: z
-    .string()
-    .regex(/^exit-[0-9a-f]+$/)
-    .nullable()
-    .default(null),
+  gpus: z.array(z.string()),
+  exitFile: z.string().regex(/^exit-[0-9a-f]+$/),
 });
 
 export interface RunNote {
@@ -39,12 +34,10 @@ export interface RunNote {
   startedAt: number;
   ports: readonly GivenPort[];
   groups: RunGroups;
-  /** UUIDs of its GPUs; null: those of the container's spec, in a record of an earlier version. */
-  gpus: readonly string[] | null;
-  /**
-   * Beside the record; null: the exit code follows in the record, where earlier versions wrote it.
-   */
-  exitFile: string | null;
+  /** UUIDs of its GPUs. */
+  gpus: readonly string[];
+  /** Beside the record. */
+  exitFile: string;
 }
 
 export interface RunRecord extends RunNote {
@@ -89,11 +82,6 @@ export function parseRunExit(text: string): RunExit {
     outOfMemory: lines.includes(OUT_OF_MEMORY),
     isEndSeen: !lines.includes(END_UNSEEN),
   };
-}
-
-/** Returns the text behind the record in a run's file of an earlier version. */
-export function cutRecord(text: string): string {
-  return text.split('\n').slice(3).join('\n');
 }
 
 function parseJson(text: string): unknown {

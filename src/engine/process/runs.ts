@@ -4,12 +4,10 @@ import { appendFile, link, readdir, readFile, rm, stat, utimes, writeFile } from
 import { dirname, join } from 'node:path';
 import { isAlive } from '../../base/process/process-table.ts';
 import {
-  cutRecord,
   END_UNSEEN,
   OUT_OF_MEMORY,
   parseRunExit,
   parseRunRecord,
-  type RunExit,
   type RunRecord,
 } from './run-record.ts';
 
@@ -88,7 +86,7 @@ async function readRun(folder: string, number: number, watched?: string): Promis
   // Checked before the exit code is read, because the code is written just before the process
   // exits.
   const isAliveNow = record !== undefined && isAlive(record.leader);
-  const exit = await readExit(file, record);
+  const exit = parseRunExit(await readText(locateExit(file, record)));
   const seen = { number, file, record, outOfMemory: exit.outOfMemory };
   if (isAliveNow && exit.exitCode === null) return { ...seen, end: undefined };
   const isEndSeen = exit.exitCode === null ? watched === file : exit.isEndSeen;
@@ -102,15 +100,9 @@ async function readRun(folder: string, number: number, watched?: string): Promis
   return { ...seen, end: { code: exit.exitCode ?? KILLED, at } };
 }
 
-async function readExit(file: string, record: RunRecord | undefined): Promise<RunExit> {
-  const text = await readText(locateExit(file, record));
-  return parseRunExit(record?.exitFile === null ? cutRecord(text) : text);
-}
-
 /** If the record is unreadable, the end is stored behind it. */
 function locateExit(file: string, record: RunRecord | undefined): string {
-  const name = record?.exitFile ?? null;
-  return name === null ? file : join(dirname(file), name);
+  return record ? join(dirname(file), record.exitFile) : file;
 }
 
 /** Removes the files of earlier runs and of runs that never began. */

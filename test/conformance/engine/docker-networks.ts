@@ -1,5 +1,6 @@
 // Which containers a container can reach, and by which names.
 import { describe, expect, it } from 'vitest';
+import { nameInternalHost } from '../../../src/base/net/internal-host.ts';
 import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import { DockerClient } from '../../../src/engine/docker/docker-client.ts';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
@@ -52,7 +53,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
   describe('networks', () => {
     it('connect pods of one name', async () => {
       const { id } = await waiting('shared');
-      await expectSeek(`${id}.millrace.internal`, 'shared').toBe('reached');
+      await expectSeek(nameInternalHost(id), 'shared').toBe('reached');
       expect((await stage.engine.inspect(id))?.ip).toMatch(/^\d+\.\d+\.\d+\.\d+$/);
     });
 
@@ -99,7 +100,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       await docker('network', 'rm', `${ground.platform}-net-shared`);
       await stage.engine.start(id);
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
-      await expectSeek(`${id}.millrace.internal`, 'shared').toBe('reached');
+      await expectSeek(nameInternalHost(id), 'shared').toBe('reached');
     });
 
     it('that were created twice under one name become one', async () => {

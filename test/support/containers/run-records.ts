@@ -83,7 +83,7 @@ export class RunRecords {
 
   #keep(file: string, of: { folder: string; path: string; podId: string }): void {
     const record = parseRunRecord(read(file));
-    if (!record?.exitFile) return;
+    if (!record) return;
     const name = `${of.podId}-${record.exitFile}`;
     if (this.#found.has(name)) return;
     const exitFile = join(this.#own, name);

@@ -31,16 +31,12 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   network: z.string().nullable(),
 });
 
-/** Null: the disk is in the container's own folder, where earlier versions put it. */
-const diskName = z.object({
-  disk: z.string().nullable().default(null),
-  isDiskLimited: z.boolean().default(false),
-});
+const diskName = z.object({ disk: z.string(), isDiskLimited: z.boolean() });
 
 export interface ContainerFile {
   spec: ContainerSpec;
-  /** Name of the disk; null: `disk` beside the file. */
-  disk: string | null;
+  /** Name of the disk. */
+  disk: string;
   /** Its disk got a quota when it was made. */
   isDiskLimited: boolean;
 }
@@ -55,9 +51,7 @@ export async function readContainerFile(
     const { disk, isDiskLimited } = diskName.parse(content);
     const isOwn =
       spec.id === basename(dirname(folder)) && `${spec.generation}` === basename(folder);
-    return isOwn && (disk === null || isDiskOf(disk, spec))
-      ? { spec, disk, isDiskLimited }
-      : 'damaged';
+    return isOwn && isDiskOf(disk, spec) ? { spec, disk, isDiskLimited } : 'damaged';
   } catch (error) {
     return isMissing(error) ? undefined : 'damaged';
   }

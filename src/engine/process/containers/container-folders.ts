@@ -1,8 +1,8 @@
 // The folders of containers on disk. The engine's records are in `containers/<id>/<generation>`,
 // which no pod needs to write to; disks and volumes are in folders beside it. A record appears and
 // disappears as a whole.
-import { access, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
-import { basename, dirname, isAbsolute, join } from 'node:path';
+import { mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
+import { dirname, isAbsolute, join } from 'node:path';
 import { type ContainerSpec, EngineError } from '../../engine.ts';
 import { FolderQuotas } from '../../quota/folder-quotas.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
@@ -122,22 +122,6 @@ export class ContainerFolders {
     await chownFolder(temporary, this.#user);
   }
 
-  /** Moves a disk beside its record to where later versions put it. The container must not run. */
-  async moveDisk(folder: ContainerFolder): Promise<ContainerFolder> {
-    const { path, spec } = folder;
-    const legacy = join(path, 'disk');
-    if (!(await exists(legacy))) return folder;
-    await this.#provideParents();
-    const isNamed = folder.disk !== legacy;
-    const name = isNamed ? basename(folder.disk) : nameDisk(spec);
-    const disk = this.#place('disks', name);
-    // The name first: after an interruption, the next start completes the move.
-    const isDiskLimited = false;
-    if (!isNamed) await writeContainerFile(path, { spec, disk: name, isDiskLimited });
-    await rename(legacy, disk);
-    return { ...folder, disk, temporary: join(disk, 'tmp') };
-  }
-
   /** From now on only `listDiscarded` finds it and its disks. */
   async discard(id: string): Promise<void> {
     if (!PLAIN_NAME.test(id)) return;
@@ -252,7 +236,7 @@ export class ContainerFolders {
     const file = await readContainerFile(path);
     if (!file || file === 'damaged') return file;
     const { spec } = file;
-    const disk = file.disk === null ? join(path, 'disk') : this.#place('disks', file.disk);
+    const disk = this.#place('disks', file.disk);
     const [mount] = spec.mounts;
     return {
       spec,
@@ -286,11 +270,4 @@ function checkNames({ id, mounts }: ContainerSpec): void {
 /** Without a trailing slash, which would follow the link. */
 function listSteps(path: string): string[] {
   return path.split('/').filter((step) => step !== '' && step !== '.');
-}
-
-function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
 }

@@ -144,35 +144,6 @@ describe('records', () => {
     expect(readdirSync(pod.disk)).toEqual(['files', 'tmp']);
   });
 
-  it('of earlier versions are read, and their disks are moved at the next start', async () => {
-    await pod.printed({ args: shell('echo $PWD; echo more >> file; cat file') });
-    // In earlier versions the disk and the exit code were next to the record.
-    const { exitFile } = pod.readRun();
-    renameSync(pod.disk, join(pod.home, 'disk'));
-    rewrite('container.json', /,"disk":"[^"]*"/, '');
-    rewrite('run-1', `,"exitFile":"${exitFile}"`, '');
-    writeFileSync(join(pod.home, 'run-1'), readFileSync(join(pod.home, exitFile)), { flag: 'a' });
-    rmSync(join(pod.home, exitFile));
-
-    const next = pod.open();
-    expect(await next.inspect('pod_a')).toMatchObject({ state: 'exited', exitCode: 0 });
-    await next.start('pod_a');
-    await pod.untilPrinted(`${pod.disk}\nmore\nmore\n`);
-    expect(existsSync(join(pod.home, 'disk'))).toBe(false);
-    await pod.untilExited();
-    await next.start('pod_a');
-    await pod.untilPrinted(`${pod.disk}\nmore\nmore\nmore\n`);
-  });
-
-  it('of earlier versions are removed with their disks', async () => {
-    await startTree();
-    renameSync(pod.disk, join(pod.home, 'disk'));
-    rewrite('container.json', /,"disk":"[^"]*"/, '');
-    await pod.engine.remove('pod_a', 'remove');
-    expect(list('discarded')).toEqual([]);
-    expect(list('containers')).toEqual([]);
-  });
-
   it('of containers that were never created leave no disk behind', async () => {
     await pod.start();
     mkdirSync(join(pod.folder, 'disks/pod_b.1.0123456789ab/tmp'), { recursive: true });

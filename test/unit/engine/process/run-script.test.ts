@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import {
-  cutRecord,
   parseRunExit,
   parseRunRecord,
   writeRunRecord,
@@ -14,7 +13,7 @@ const note = {
   startedAt: 5,
   ports: [],
   groups: { tracking: null, memory: null, cpu: null, pids: null },
-  gpus: null,
+  gpus: [],
   exitFile: 'exit-ab',
 };
 
@@ -159,13 +158,6 @@ describe('the record of a run', () => {
     expect(parseRunRecord(text.replace('"ports":[]', '"ports":{}'))).toBeUndefined();
     expect(parseRunRecord(text.replace('exit-ab', '../../container.json'))).toBeUndefined();
     expect(parseRunRecord(text)).toMatchObject({ ...note, leader: { pid: process.pid } });
-  });
-
-  it('may have the format of an earlier version, followed by the exit code', () => {
-    const { exitFile: _, ...before } = note;
-    const old = `${[stat.trim(), 'boot', JSON.stringify(before)].join('\n')}\n3\n`;
-    expect(parseRunRecord(old)).toMatchObject({ ...note, exitFile: null });
-    expect(parseRunExit(cutRecord(old))).toMatchObject({ exitCode: 3, outOfMemory: false });
   });
 });
 
