@@ -19,12 +19,7 @@ import type { NamedRecords } from '../name-index.ts';
 import { describeUses, type PodUse } from '../pods/pod-use.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
-import {
-  type SealedSecret,
-  type SecretSealer,
-  sealedSecret,
-  UnopenedSecretError,
-} from './sealed-secret.ts';
+import { type SecretSealer, sealedSecret, UnopenedSecretError } from './sealed-secret.ts';
 
 /** As it is stored; a declared one has no secret here. */
 const storedRegistry = registryRecord.extend({ secret: sealedSecret.nullable() });
@@ -45,8 +40,6 @@ type Kept = StoredResources<RegistryCreation, RegistryUpdate, StoredRegistry>;
 
 const usingTemplate = templateRecord.pick({ name: true, registry: true });
 
-/** Of what secrets are bound to. */
-const VERSION = 2;
 const NO_KEY = 'the platform has no key that encrypts secrets; start it with --secrets-key-file';
 
 export class Registries
@@ -127,13 +120,12 @@ export class Registries
     log.warn({ keys, registries: missing.length }, 'registry secrets key is missing');
   }
 
-  /** Seals again what an earlier key or an earlier version has sealed; leaves what cannot be opened. */
+  /** Seals again what an earlier key has sealed; leaves what cannot be opened. */
   async reseal(): Promise<void> {
     const sealer = this.#sealer;
     await this.#kept.rewrite((registry, userId) => {
       const { secret } = registry;
-      const isCurrent = secret?.keyId === sealer.keyId && secret?.version === VERSION;
-      if (!secret || isCurrent || !sealer.has(secret.keyId)) return registry;
+      if (!secret || secret.keyId === sealer.keyId || !sealer.has(secret.keyId)) return registry;
       try {
         return sealSecret(sealer, registry, userId, openSecret(sealer, registry, userId));
       } catch (error) {
@@ -203,34 +195,22 @@ function sealSecret(
   userId: string,
   secret: string,
 ): StoredRegistry {
-  const owner = ownerOf(registry, userId, VERSION);
-  return { ...registry, secret: { version: VERSION, ...sealer.seal(secret, owner) } };
+  return { ...registry, secret: sealer.seal(secret, ownerOf(registry, userId)) };
 }
 
 /** @throws UnopenedSecretError */
 function openSecret(sealer: SecretSealer, registry: StoredRegistry, userId: string): string {
   const { secret } = registry;
   if (!secret) throw new UnopenedSecretError('the database has no secret');
-  try {
-    return sealer.open(secret, ownerOf(registry, userId, secret.version));
-  } catch (error) {
-    // A node of an earlier version that renames a registry stores its secret without the version.
-    if (secret.version !== undefined) throw error;
-    return sealer.open(secret, ownerOf(registry, userId, VERSION));
-  }
+  return sealer.open(secret, ownerOf(registry, userId));
 }
 
 /**
  * The secret is only for this registry of this owner, its server and its user name: a changed row neither sends it to
- * another host nor gives it to another user. The first version did not name the owner.
+ * another host nor gives it to another user.
  */
-function ownerOf(
-  { id, server, username }: RegistryRecord,
-  userId: string,
-  version: SealedSecret['version'],
-): string[] {
-  if (version === undefined) return ['registry', id, server, username];
-  return ['registry 2', userId, id, server, username];
+function ownerOf({ id, server, username }: RegistryRecord, userId: string): string[] {
+  return ['registry', userId, id, server, username];
 }
 
 function show({ secret: _secret, ...record }: StoredRegistry): RegistryRecord {

@@ -11,8 +11,6 @@ const TAG_BYTES = 16;
 const KEY_ID_LENGTH = 12;
 
 export const sealedSecret = z.object({
-  /** Which facts of the owner the secret is bound to. Default: those of the first version. */
-  version: z.literal(2).exactOptional(),
   keyId: z.string(),
   /** Base64. */
   nonce: z.string(),

@@ -193,45 +193,6 @@ describe('the key of secrets', () => {
     expect(() => swapped.catalog.registry('bob', other.id)).toThrowError(refused);
   });
 
-  it('opens a secret of the first version, and binds it to its user at the start', async () => {
-    const { readStored, registries, store } = await open();
-    const { id } = await registries.create('ada', LOGIN);
-    const row = await store.read((tx) => tx.resource({ kind: 'registry', id }));
-    if (!row) throw new Error('nothing is stored');
-    const owner = ['registry', id, LOGIN.server, LOGIN.username];
-    const secret = new SecretSealer([OLD]).seal(SECRET, owner);
-    const body = JSON.stringify({ ...JSON.parse(row.body), secret });
-    await store.write((tx) => tx.putResource({ ...row, body }));
-    const later = await open([OLD], store);
-    expect(later.catalog.registry('ada', id)?.password).toBe(SECRET);
-    await later.registries.reseal();
-    const { secret: sealed } = sealedRow.parse(JSON.parse(await readStored()));
-    expect(sealed.version).toBe(2);
-    expect((await open([OLD], store)).catalog.registry('ada', id)?.password).toBe(SECRET);
-  });
-
-  it('opens a secret of a registry that a node of an earlier version has renamed meanwhile', async () => {
-    const { registries, store } = await open();
-    const { id } = await registries.create('ada', LOGIN);
-    const row = await store.read((tx) => tx.resource({ kind: 'registry', id }));
-    if (!row) throw new Error('nothing is stored');
-    const { secret } = sealedRow.parse(JSON.parse(row.body));
-    const { version, ...known } = secret;
-    expect(version).toBe(2);
-    const body = JSON.stringify({ ...JSON.parse(row.body), name: 'renamed', secret: known });
-    await store.write((tx) => tx.putResource({ ...row, body }));
-    const later = await open([OLD], store);
-    expect(later.catalog.registry('ada', id)?.password).toBe(SECRET);
-    await later.registries.reseal();
-    // It is still bound to its user.
-    await store.write(function* (tx) {
-      yield* tx.removeResource({ kind: 'registry', id });
-      yield* tx.putResource({ ...row, body, userId: 'bob' });
-    });
-    const { catalog } = await open([OLD], store);
-    expect(() => catalog.registry('bob', id)).toThrowError(unavailable('changed in the database'));
-  });
-
   it('seals the same secret differently each time', () => {
     const sealer = new SecretSealer([OLD]);
     const [one, other] = [sealer.seal(SECRET, ['a']), sealer.seal(SECRET, ['a'])];
