@@ -8,6 +8,7 @@ import type { JobRecord } from '../../src/wire/job/job.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
 import { type EndpointDeployment, endpointSettings } from '../../src/wire/resources/endpoint.ts';
+import { USUAL_DEPLOYMENT } from '../conformance/store/stored-jobs.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, GPU_TYPES, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';
@@ -26,6 +27,7 @@ const DEPLOYMENT: EndpointDeployment = {
   ...{ name: 'simulated', type: 'QUEUE', templateId: 'none', gpuTypeIds: GPU_TYPES },
   ...{ workersMin: 0, workersMax: 0, idleTimeout: 1 },
   scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+  ...USUAL_DEPLOYMENT,
   retryOutOfMemoryOn: 'NEXT_GPU_TYPE',
 };
 

@@ -1,11 +1,11 @@
 // Checks the deployment of an endpoint against the platform: its engine, its catalog and the user's templates.
 import type { Step, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { findDeploymentFaults } from '../../wire/resources/endpoint.ts';
+import { type EndpointDeployment, findDeploymentFaults } from '../../wire/resources/endpoint.ts';
 import type { NamedRecords } from '../name-index.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
-import type { DeploymentChange, LiveEndpoint } from './endpoint-records.ts';
+import type { LiveEndpoint } from './endpoint-records.ts';
 import type { EndpointVolumes } from './endpoint-volumes.ts';
 import { readTemplate } from './templates.ts';
 
@@ -31,7 +31,7 @@ export function* checkDeployment(
   tx: Transaction,
   deploying: Deploying | undefined,
   { deployment, userId }: LiveEndpoint,
-  given: DeploymentChange | undefined,
+  given: Partial<EndpointDeployment> | undefined,
 ): Step<void> {
   if (!deployment || !given || Object.keys(given).length === 0) return;
   if (!deploying) throw new ProblemError('conflict', NO_ENGINE);

@@ -10,7 +10,7 @@ import type {
   EndpointType,
   EndpointUpdate,
 } from '../../wire/resources/endpoint.ts';
-import { DEFAULT_VOLUME_PATH, readVolume } from '../../wire/resources/endpoint-volume.ts';
+import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
 
 /** Without the counters of its jobs. */
 export type LiveEndpoint = Pick<
@@ -29,30 +29,11 @@ export function splitCreation(creation: EndpointCreation): {
     ...(groupConcurrency !== null && { groupConcurrency }),
   };
   const deployment = {
-    ...omitDefaults(workers),
+    ...workers,
     scaler: scaler ?? defaultScaler(workers.type),
   };
   return { deployment, settings };
 }
-
-/** Members that earlier releases do not know are stored only with another value than the default. */
-function omitDefaults<Given extends RecentFields>(
-  given: Given,
-): Omit<Given, keyof RecentFields> & Pick<EndpointDeployment, keyof RecentFields> {
-  const { networkVolumeId, networkVolumePath, retryOutOfMemoryOn, ...rest } = given;
-  return {
-    ...rest,
-    ...(retryOutOfMemoryOn === 'NEXT_GPU_TYPE' && { retryOutOfMemoryOn }),
-    ...(typeof networkVolumeId === 'string' && { networkVolumeId }),
-    ...(networkVolumePath !== undefined &&
-      networkVolumePath !== DEFAULT_VOLUME_PATH && { networkVolumePath }),
-  };
-}
-
-type RecentFields = Pick<
-  EndpointUpdate,
-  'networkVolumeId' | 'networkVolumePath' | 'retryOutOfMemoryOn'
->;
 
 function defaultScaler(type: EndpointType): EndpointScaler {
   return type === 'QUEUE'
@@ -60,13 +41,9 @@ function defaultScaler(type: EndpointType): EndpointScaler {
     : { type: 'REQUEST_COUNT', perWorker: 4 };
 }
 
-/** Null removes the network volume. */
-export type DeploymentChange = Omit<Partial<EndpointDeployment>, 'networkVolumeId'> &
-  Pick<EndpointUpdate, 'networkVolumeId'>;
-
 /** Members missing in the update are missing in all parts. */
 export function splitUpdate(update: EndpointUpdate): {
-  deployment: DeploymentChange;
+  deployment: Partial<EndpointDeployment>;
   settings: Partial<EndpointSettings>;
   /** Null removes it from the settings. */
   groupConcurrency: EndpointUpdate['groupConcurrency'];
@@ -90,7 +67,7 @@ export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): S
   if (groupConcurrency === null) delete changed.settings.groupConcurrency;
   else if (groupConcurrency !== undefined) changed.settings.groupConcurrency = groupConcurrency;
   if (endpoint.deployment) {
-    return { ...changed, deployment: omitDefaults({ ...endpoint.deployment, ...deployment }) };
+    return { ...changed, deployment: { ...endpoint.deployment, ...deployment } };
   }
   const { name, ...workers } = deployment;
   const [first] = Object.keys(workers);
@@ -109,7 +86,11 @@ const NO_DEPLOYMENT: Omit<EndpointDeployment, 'name' | 'templateId'> & { templat
   workersMin: 0,
   workersMax: 0,
   idleTimeout: 5,
+  retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+  networkVolumeId: null,
+  networkVolumePath: DEFAULT_VOLUME_PATH,
   scaler: defaultScaler('QUEUE'),
+  source: 'TEMPLATE',
 };
 
 /** The name that its owner gave it; a declared endpoint without one has its ID. */
@@ -134,10 +115,7 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
   } = deployment ?? NO_DEPLOYMENT;
   return {
     ...{ id, name },
-    source: 'TEMPLATE',
-    retryOutOfMemoryOn: 'ANY_GPU_TYPE',
     ...workers,
-    ...readVolume(workers),
     ...{ version, rollout: describeRollout(rollout) },
     ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued, groupConcurrency },
     createdAt: new Date(createdAt).toISOString(),

@@ -1,6 +1,5 @@
 // Says which network volume the workers of an endpoint mount, and whether they can.
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
-import { readVolume } from '../../wire/resources/endpoint-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { NamedRecords } from '../name-index.ts';
 import { type EngineTraits, findMountMisfit } from '../pods/engine-fit.ts';
@@ -34,6 +33,6 @@ export function describeVolumes(options: EndpointVolumesOptions): EndpointVolume
 export function listMounts(
   deployment: Pick<EndpointDeployment, 'networkVolumeId' | 'networkVolumePath'>,
 ): PodMounts {
-  const { networkVolumeId: volumeId, networkVolumePath: path } = readVolume(deployment);
+  const { networkVolumeId: volumeId, networkVolumePath: path } = deployment;
   return volumeId === null ? {} : { network: [{ volumeId, path }] };
 }

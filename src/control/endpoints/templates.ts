@@ -141,7 +141,7 @@ function* listUsers(
   const endpoints = yield* tx.endpoints();
   return endpoints.flatMap(({ deleted, deployment, id }) =>
     !deleted && deployment?.templateId === templateId
-      ? [{ id, type: deployment.type, source: deployment.source ?? 'TEMPLATE' }]
+      ? [{ id, type: deployment.type, source: deployment.source }]
       : [],
   );
 }

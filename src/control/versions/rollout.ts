@@ -24,15 +24,9 @@ export function beginRollout(
     ...{ workersReady: 0, workersTotal: 0 },
     ...{ startedAt: new Date(now).toISOString(), endedAt: null },
     checkUntil: now + timeoutMs,
-    ...(deployment.version === undefined && !isVersioned(deployment) && ORIGIN_TEMPLATE),
+    fromSource: deployment.source,
   };
   return { ...deployment, rollout };
-}
-
-const ORIGIN_TEMPLATE = { fromSource: 'TEMPLATE' } as const;
-
-function isVersioned({ source }: EndpointDeployment): boolean {
-  return source === 'VERSION';
 }
 
 /** The version that a check worker has to load; undefined without a rollout under way. */
@@ -125,8 +119,7 @@ export function failRoll(
   const endedAt = new Date(now).toISOString();
   const { version: _failed, ...rest } = deployment;
   const { from, fromSource } = rollout;
-  const before: Pick<EndpointDeployment, 'source' | 'version'> =
-    from === null ? { source: fromSource ?? 'VERSION' } : { version: from };
+  const before = { source: fromSource, ...(from !== null && { version: from }) };
   return { ...rest, ...before, rollout: { ...rollout, state: 'FAILED', reason, endedAt } };
 }
 

@@ -60,11 +60,9 @@ export const storedBudget = z.object({
   webhook: z
     .string()
     .nullable()
-    .default(null)
     .describe('null: none, or the webhook of a budget that the operator has set for the caller'),
   setBy: z
     .enum(['user', 'operator'])
-    .default('user')
     .describe('`operator`: only the operator changes and deletes it'),
   createdAt: z.iso.datetime(),
 });

@@ -16,18 +16,3 @@ export const volumeFields = {
     'Where workers mount it; on the process engine below the folder in which they start',
   ),
 };
-
-/** As it is stored: defaults are left out, because earlier releases do not know the fields. */
-export const storedVolume = z.strictObject({
-  networkVolumeId: z.string().exactOptional(),
-  networkVolumePath: z.string().exactOptional(),
-});
-export type StoredVolume = z.infer<typeof storedVolume>;
-
-/** With `null` and the default path for what is left out. */
-export function readVolume({
-  networkVolumeId,
-  networkVolumePath = DEFAULT_VOLUME_PATH,
-}: StoredVolume): { networkVolumeId: string | null; networkVolumePath: string } {
-  return { networkVolumeId: networkVolumeId ?? null, networkVolumePath };
-}

@@ -4,7 +4,7 @@ import { executionTimeoutMs } from '../job/job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
-import { DEFAULT_VOLUME_PATH, storedVolume, volumeFields } from './endpoint-volume.ts';
+import { DEFAULT_VOLUME_PATH, volumeFields } from './endpoint-volume.ts';
 import { rollout, storedRollout } from './rollout.ts';
 
 /** Path segments that the pod API uses below `/v2/`. */
@@ -210,12 +210,11 @@ export const endpointDeployment = z.strictObject({
   workersMin: z.int(),
   workersMax: z.int(),
   idleTimeout: z.int(),
-  /** Left out for ANY_GPU_TYPE: earlier versions do not know it. */
-  retryOutOfMemoryOn: retryOutOfMemoryOn.exactOptional(),
-  ...storedVolume.shape,
+  retryOutOfMemoryOn,
+  networkVolumeId: z.string().nullable(),
+  networkVolumePath: z.string(),
   scaler: endpointScaler,
-  /** Left out in endpoints of earlier releases. */
-  source: z.enum(HANDLER_SOURCES).exactOptional(),
+  source: z.enum(HANDLER_SOURCES),
   /** Number of the last upload; default: none. */
   lastVersion: z.int().min(1).exactOptional(),
   /** The running version; default: none. */

@@ -31,7 +31,7 @@ export const storedRollout = z.strictObject({
   ...rollout.shape,
   /** When the check worker must have connected, Unix ms. */
   checkUntil: z.number(),
-  /** The workers ran the template before; left out otherwise, because earlier releases do not know it. */
-  fromSource: z.literal('TEMPLATE').exactOptional(),
+  /** What the workers ran before. */
+  fromSource: z.enum(['TEMPLATE', 'VERSION']),
 });
 export type StoredRollout = z.infer<typeof storedRollout>;

@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { CAPABILITIES, PROTOCOL_VERSION } from '../../../src/wire/link/worker-link.ts';
 import { completed, ENDPOINT, failed, outcomeOf, refTo } from '../platform.ts';
+import { USUAL_DEPLOYMENT } from '../store/stored-jobs.ts';
 import type { LinkStage } from './link.ts';
 
 const trace = {
@@ -55,7 +56,7 @@ export function describeVisits(stage: LinkStage): void {
         const workers = { gpuTypeIds: [], workersMin: 0, workersMax: 1, idleTimeout: 5 };
         const scaler = { type: 'QUEUE_DELAY', seconds: 4 } as const;
         const kind = { name: 'e', type: 'QUEUE', templateId: 'tpl_1' } as const;
-        const deployment = { ...kind, ...workers, scaler, version };
+        const deployment = { ...USUAL_DEPLOYMENT, ...kind, ...workers, scaler, version };
         yield* tx.putEndpoint({ ...endpoint, deployment });
       });
 

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { EndpointBase, StoredEndpoint } from '../../../src/store/store.ts';
 import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job/job.ts';
 import { idsOf, save, store } from './store-under-test.ts';
-import { addEndpoint, addJobs, ENDPOINT, makeJob } from './stored-jobs.ts';
+import { addEndpoint, addJobs, ENDPOINT, makeJob, USUAL_DEPLOYMENT } from './stored-jobs.ts';
 
 type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
 
@@ -67,6 +67,7 @@ export function describeEndpoints(): void {
       workersMax: 3,
       idleTimeout: 5,
       scaler: { type: 'QUEUE_DELAY' as const, seconds: 4 },
+      ...USUAL_DEPLOYMENT,
     };
     const added = {
       id: 'ep_b',

@@ -112,3 +112,11 @@ export async function deleteUnused(store: Store): Promise<void> {
     while (!(await store.write((tx) => tx.deleteUnused(payload, 1_048_576), ENDING)).isLast);
   }
 }
+
+/** Members of a deployment that few tests care about. */
+export const USUAL_DEPLOYMENT = {
+  retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+  networkVolumeId: null,
+  networkVolumePath: '/runpod-volume',
+  source: 'TEMPLATE',
+} as const;

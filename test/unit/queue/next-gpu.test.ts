@@ -4,6 +4,7 @@ import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { Device, Lease, Outcome } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointDeployment, endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { completed, ENDPOINT, Hand, NEVER, Platform } from '../../conformance/platform.ts';
+import { USUAL_DEPLOYMENT } from '../../conformance/store/stored-jobs.ts';
 
 let platform: Platform;
 afterEach(() => platform.close());
@@ -19,6 +20,7 @@ async function deploy(changes: Partial<EndpointDeployment>, maxAttempts = 5): Pr
     ...{ name: 'e', type: 'QUEUE', templateId: 't', gpuTypeIds: [L4, L40S, H200] },
     ...{ workersMin: 0, workersMax: 3, idleTimeout: 5 },
     scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+    ...USUAL_DEPLOYMENT,
     retryOutOfMemoryOn: 'NEXT_GPU_TYPE',
     ...changes,
   };

@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Submission } from '../../../src/queue/new-job.ts';
 import { ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
+import { USUAL_DEPLOYMENT } from '../../conformance/store/stored-jobs.ts';
 
 let platform: Platform;
 
@@ -133,6 +134,7 @@ describe('a submission', () => {
       ...{ name: 'web', type: 'LOAD_BALANCER' as const, templateId: 'tpl_1', gpuTypeIds: [] },
       ...{ workersMin: 0, workersMax: 1, idleTimeout: 5 },
       scaler: { type: 'REQUEST_COUNT' as const, perWorker: 4 },
+      ...USUAL_DEPLOYMENT,
     };
     const balanced = { id: 'ep_web', settings, deployment, createdAt: 1 };
     await platform.store.write((tx) => tx.putEndpoint(balanced));

@@ -8,6 +8,7 @@ import {
 import type { LiveEndpoint } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { EndpointEvent } from '../../../../src/control/endpoints/endpoints.ts';
 import type { EndpointType } from '../../../../src/wire/resources/endpoint.ts';
+import { USUAL_DEPLOYMENT } from '../../../conformance/store/stored-jobs.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
 
 const WEB = 'ep_web';
@@ -20,6 +21,7 @@ function describeEndpoint(id: string, type: EndpointType): LiveEndpoint {
     deployment: {
       ...{ name: id, type, templateId: 'tpl_1', gpuTypeIds: [], workersMin: 0, workersMax: 3 },
       ...{ idleTimeout: 5, scaler: { type: 'REQUEST_COUNT', perWorker: 4 } },
+      ...USUAL_DEPLOYMENT,
     },
   };
 }
