@@ -1,20 +1,12 @@
 // What `millrace jobs show` prints: the record of a job, its times and its input.
-import { ApiError } from '../../client/api-caller.ts';
 import type { Client, JobDetails, JobRecord } from '../../client.ts';
 
 /** A larger input is not printed on request of a person, bytes. */
 const MAX_SHOWN = 16_384;
-const NOT_FOUND = 404;
 
 /** Times are ISO 8601. @throws ApiError, UnreachableError */
 export async function readDetails(client: Client, job: string): Promise<object> {
-  const record = await client.status(job);
-  const details = await client.details(job).catch((error: unknown) => {
-    // An older platform has no details.
-    if (error instanceof ApiError && error.status === NOT_FOUND) return undefined;
-    throw error;
-  });
-  return details ? joinDetails(record, details) : record;
+  return joinDetails(await client.status(job), await client.details(job));
 }
 
 function joinDetails(
@@ -28,12 +20,10 @@ function joinDetails(
     ...(queuedAt !== submittedAt && { queuedAt: toIso(queuedAt) }),
     ...(availableAt !== undefined && { availableAt: toIso(availableAt) }),
     ...{ startedAt: toIso(startedAt), endedAt: toIso(endedAt), expiresAt: toIso(expiresAt) },
-    ...(timeline && {
-      timeline: timeline.map(({ at, nextAt, ...entry }) => ({
-        ...{ at: toIso(at), ...entry },
-        ...(nextAt !== undefined && { nextAt: toIso(nextAt) }),
-      })),
-    }),
+    timeline: timeline.map(({ at, nextAt, ...entry }) => ({
+      ...{ at: toIso(at), ...entry },
+      ...(nextAt !== undefined && { nextAt: toIso(nextAt) }),
+    })),
     ...(waitReason && { waitReason }),
     input,
     ...(progress !== undefined && { progress }),

@@ -52,7 +52,6 @@ const SLOW_MS = 5_000;
 
 /** Statuses of a request that is refused because of one of its jobs, or because of their number or size. */
 const REFUSED_CONTENT: ReadonlySet<number> = new Set([400, 413, 422]);
-const METHOD_NOT_ALLOWED = 405;
 const TOO_MANY_REQUESTS = 429;
 
 export interface SubmissionsOptions {
@@ -73,8 +72,7 @@ export class Submissions {
   /** Numbers of jobs of the requests under way. */
   readonly #underWay = new Set<{ jobs: number }>();
   #isScheduled = false;
-  /** False for a platform that is older than requests with many jobs. */
-  #canShare: boolean;
+  readonly #canShare: boolean;
 
   constructor({ caller, canShare, endpoint, trace = {} }: SubmissionsOptions) {
     this.#caller = caller;
@@ -220,16 +218,14 @@ export class Submissions {
   #handleRefusal(batch: readonly Waiting[], error: unknown): void {
     const status = error instanceof ApiError ? error.status : 0;
     const isShared = batch.length > 1;
-    if (isShared && status === METHOD_NOT_ALLOWED) this.#canShare = false;
-    else if (!isShared || !REFUSED_CONTENT.has(status)) {
+    if (!isShared || !REFUSED_CONTENT.has(status)) {
       // Each job counts as a call, so the rate limit may never admit all of them together.
       if (isShared && status === TOO_MANY_REQUESTS) halve(batch);
       this.#repeatOrReject(batch.map((waiting) => ({ waiting, error })));
       return;
     }
     // In smaller requests, a job that is refused is at last alone.
-    if (this.#canShare) halve(batch);
-    else for (const waiting of batch) waiting.most = 1;
+    halve(batch);
     this.#waitAgain(batch);
   }
 

@@ -119,14 +119,6 @@ describe('jobs that are submitted', () => {
     expect(pathsOf(server)).toEqual(['run', 'run', 'run', 'run', 'run']);
   });
 
-  it('to a platform that is older than shared requests have a request each', async () => {
-    const { client, server } = await start();
-    server.script.push(refuse(405, 'method_not_allowed'));
-    await Promise.all(range(1, 3).map((n) => client.run({ n })));
-    await Promise.all(range(4, 5).map((n) => client.run({ n })));
-    expect(pathsOf(server)).toEqual(['jobs', 'run', 'run', 'run', 'run', 'run']);
-  });
-
   it('and changed afterwards are sent as they were', async () => {
     const { client, server } = await start();
     const input = { n: 1 };
