@@ -53,7 +53,7 @@ export function listFailures({ history }: Pick<StoredJob, 'history'>): JobNote[]
     const event = code === 'lease_expired' ? 'lease_lost' : 'failed';
     const outgrown = outgrownGpuType === undefined ? {} : { outgrownGpuType };
     const end: JobNote = { at, event, ...about, code, message, ...outgrown };
-    return startedAt === undefined ? [end] : [{ at: startedAt, event: 'started', ...about }, end];
+    return [{ at: startedAt, event: 'started', ...about }, end];
   });
 }
 

@@ -24,10 +24,7 @@ export function describeTimeline(job: StoredJob): TimelineEntry[] {
   // Later than the start: the worker has renewed a lost lease.
   const isUndone = hasRun && queuedAt > startedAt;
   const isKnown = queuedAt === submittedAt || isUndone || isReturnNoted(noted, queuedAt);
-  if (before > last) entries.push(describeReturn(job, before));
-  else if (!isKnown) {
-    entries.push({ at: queuedAt, event: 'queued' });
-  }
+  if (!isKnown) entries.push({ at: queuedAt, event: 'queued' });
   if (status === 'IN_QUEUE' && job.delayed) entries.push({ at: job.availableAt, event: 'due' });
   entries.push(...tried.filter((entry) => entry.attempt > before));
   if (endedAt !== null && isTerminal(status)) {
@@ -74,18 +71,4 @@ function isReturn({ event }: TimelineEntry): boolean {
 
 function isReturnNoted(notes: readonly JobNote[], queuedAt: number): boolean {
   return notes.some((note) => isReturn(note) && note.at === queuedAt);
-}
-
-/** How an attempt without a note went back to the queue: an earlier version wrote none, nor one of a retry by a client. */
-function describeReturn(
-  { lease, queuedAt, releases, solo, workerId }: StoredJob,
-  attempt: number,
-): TimelineEntry {
-  if (lease?.lost === 'release') {
-    return { at: queuedAt, event: 'lease_lost', attempt, workerId: lease.workerId };
-  }
-  if (releases === 0 && !solo) return { at: queuedAt, event: 'queued' };
-  // The worker of an earlier attempt is not known once another one runs.
-  const worker = lease === null && workerId !== null ? { workerId } : {};
-  return { at: queuedAt, event: 'released', attempt, ...worker };
 }

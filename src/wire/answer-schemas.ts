@@ -124,7 +124,7 @@ export const jobRecord = z.object({
           code: errorCode,
           message: z.string(),
           workerId: z.string(),
-          startedAt: z.int().exactOptional().describe('Unix ms'),
+          startedAt: z.int().describe('Unix ms'),
           endedAt: z.int().describe('Unix ms'),
           usage: attemptUsage.exactOptional(),
           outgrownGpuType: z
@@ -221,9 +221,9 @@ export const jobDetails = jobSummary.extend({
   maxAttempts: count,
   priority: count,
   group: z.string().exactOptional(),
-  chunks: count.exactOptional().describe('Chunks of the last attempt so far'),
-  logBytes: count.exactOptional().describe('Size of the log so far, bytes'),
-  timeline: z.array(timelineEntry).exactOptional().describe('What happened, the oldest first'),
+  chunks: count.describe('Chunks of the last attempt so far'),
+  logBytes: count.describe('Size of the log so far, bytes'),
+  timeline: z.array(timelineEntry).describe('What happened, the oldest first'),
   progress: z.unknown().exactOptional().describe('Of a running job that has reported some'),
   waitReason: waitReason.exactOptional().describe('Only while the job is IN_QUEUE'),
   input: z

@@ -26,7 +26,7 @@ export function describeDevScaling(state: DevWorkerState): KnownScaling {
   if (!starting && !failure) return 'unknown';
   const { isHandler = false, reason = '', restartAt = null, since = 0 } = failure ?? {};
   return {
-    ...{ workersMax: 1, workers: starting ? 1 : 0, unversioned: null, since },
+    ...{ workersMax: 1, workers: starting ? 1 : 0, unversioned: null, since, costPerHour: 0 },
     ...(failure ? { cause: 'crashed', reason } : { cause: 'first', reason: 'a worker starts' }),
     crashes: {
       ...{ streak: failure ? 1 : 0, reason, isHandler },

@@ -90,8 +90,7 @@ export class WorkerFolders {
       const left = await readUndelivered(own, this.#options.log);
       // Read last, so that no worker can have started meanwhile.
       const { pods } = await readUse();
-      // A folder that names no pod is new or of an earlier version: any pod of the endpoint may use
-      // it.
+      // A folder that names no pod is new: any pod of the endpoint may use it.
       const isUsed =
         podId === undefined ? [...pods.values()].includes(endpointId) : pods.has(podId);
       if (!isUsed && left.length === 0) await this.#tryOn(own, () => removeOwn(own));

@@ -24,7 +24,7 @@ export function createNodeId(name: string): string {
   return name === '' ? `node_${randomUUID()}` : `node_${name}_${randomUUID()}`;
 }
 
-/** Null if the ID has none: the node has no engine, or is of an earlier version. */
+/** Null if the ID has none: the node has no engine. */
 export function findNameInId(id: string): string | null {
   return /^node_([a-z0-9][a-z0-9.-]{0,252})_[0-9a-f-]{36}$/.exec(id)?.[1] ?? null;
 }

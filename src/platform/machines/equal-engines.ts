@@ -1,6 +1,6 @@
 // Checks at the start of a node that it has the same engine as the nodes that serve already, and in a cluster the same
 // name: whichever leads manages the pods of all.
-import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
 import { callNode } from '../nodes/node-calls.ts';
@@ -49,8 +49,7 @@ async function readEngine(
   try {
     const { engine, name } = machineInfo.parse(await callNode(client, url, 'describe', null));
     return { engine, name };
-  } catch (error) {
-    // An earlier version knows neither the call nor engines with nodes.
-    return error instanceof NodeCallError && error.status === 404 ? { engine: 'none' } : {};
+  } catch {
+    return {};
   }
 }

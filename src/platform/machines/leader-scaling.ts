@@ -64,7 +64,7 @@ export class LeaderScaling {
       const answer = await callNode(this.#options.client, leader.url, 'scaling', { endpointId });
       return scalingFacts.parse(answer);
     } catch {
-      // The leader does not answer, has not decided yet, or is of an earlier version.
+      // The leader does not answer, or has not decided yet.
       return 'unknown';
     }
   }

@@ -50,7 +50,6 @@ export const container: z.ZodType<Container> = z.object({
     }),
   ),
   ...{ gpus: z.array(z.string()), ip: z.string().nullable() },
-  // A node of an earlier version leaves it out, and its containers keep their GPUs.
   gpusAtStart: z.literal(true).exactOptional(),
 });
 

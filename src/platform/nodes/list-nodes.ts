@@ -62,7 +62,7 @@ async function readSelf(
       ? await readOwn()
       : nodeSelf.parse(await callNode(client, url, 'self', null));
   } catch {
-    // It is gone, or of an earlier version.
+    // It is gone.
     return null;
   }
 }

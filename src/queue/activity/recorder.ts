@@ -235,7 +235,7 @@ export class ActivityRecorder {
     minute.workers = countWorkers(id, scaling);
     const { draining, idle, running, starting } = minute.workers;
     minute.workerSeconds += seconds * (starting + idle + running + draining);
-    const perHour = typeof scaling === 'object' ? (scaling.costPerHour ?? 0) : 0;
+    const perHour = typeof scaling === 'object' ? scaling.costPerHour : 0;
     minute.cost += (perHour * seconds * MS_PER_S) / HOUR_MS;
     recorded.ended.push({ at: now, count: totals.completed + totals.failed + totals.timedOut });
     recorded.ended.splice(0, Math.max(0, recorded.ended.length - RATED));

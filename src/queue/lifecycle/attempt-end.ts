@@ -163,7 +163,7 @@ export function withFailure(
     code: error.code,
     message: boundHistoryMessage(error.message),
     workerId: job.workerId ?? '',
-    ...(job.startedAt !== null && { startedAt: job.startedAt }),
+    startedAt: job.startedAt ?? now,
     endedAt: now,
     ...(job.usage && { usage: job.usage }),
     ...(outgrown !== undefined && { outgrownGpuType: outgrown }),

@@ -14,7 +14,7 @@ const note = z.object({
   /** When the run stopped as requested, Unix ms; null while it runs, or if it was killed. */
   leftAt: z.number().nullable(),
   /** Tokens of attempts whose workers were asked to send the current chunk again later. */
-  bridged: z.array(z.string()).default([]),
+  bridged: z.array(z.string()),
 });
 
 type Note = z.infer<typeof note>;

@@ -158,8 +158,8 @@ export interface FailedAttempt extends RunOfAttempt {
   code: ErrorCode;
   message: string;
   workerId: string;
-  /** Unix ms; absent for attempts that older platforms have recorded. */
-  startedAt?: number;
+  /** Unix ms. */
+  startedAt: number;
   /** Unix ms. */
   endedAt: number;
   /** Absent if the worker reported none. */
@@ -196,7 +196,7 @@ export interface JobRecord<Output = unknown> {
   progress?: unknown;
   /** Of the last attempt, once it has ended; absent if the worker reported none. */
   usage?: AttemptUsage;
-  /** Only while the job is IN_QUEUE; absent on old platforms. */
+  /** Only while the job is IN_QUEUE. */
   waitReason?: WaitReason;
 }
 
@@ -208,7 +208,7 @@ export interface JobSummary {
   submittedAt: number;
   delayTime: number;
   executionTime: number;
-  /** Of the running or the last attempt; absent before the first, and on old platforms. */
+  /** Of the running or the last attempt; absent before the first. */
   workerId?: string;
   /** Error of the last failed attempt, with the start of its message. In lists with previews. */
   error?: Pick<AttemptError, 'code' | 'message'>;
@@ -275,15 +275,15 @@ export interface JobDetails extends JobSummary, RunOfAttempt {
   maxAttempts: number;
   priority: number;
   group?: string;
-  /** Of the last attempt so far; absent on old platforms. */
-  chunks?: number;
-  /** Size of the log so far; absent on old platforms. */
-  logBytes?: number;
-  /** The oldest first; absent on old platforms. */
-  timeline?: TimelineEntry[];
+  /** Of the last attempt so far. */
+  chunks: number;
+  /** Size of the log so far. */
+  logBytes: number;
+  /** The oldest first. */
+  timeline: TimelineEntry[];
   /** Of a running job that has reported some. */
   progress?: unknown;
-  /** Only while the job is IN_QUEUE; absent on old platforms. */
+  /** Only while the job is IN_QUEUE. */
   waitReason?: WaitReason;
   /** As it was submitted. */
   input: object;

@@ -119,7 +119,7 @@ export interface WorkerHello extends WorkerIdentity {
 
 export interface WorkerWelcome {
   protocol: number;
-  /** Capabilities of the platform, as in `CAPABILITIES`; absent on old platforms. */
+  /** Capabilities of the platform, as in `CAPABILITIES`. Default: none. */
   capabilities?: string[];
   /** A lease expires this long after it was given or last renewed. */
   leaseMs: number;
@@ -265,9 +265,9 @@ export type ReportHeader =
       outcome: Outcome;
       /** The handler asks for a new worker process: this one runs no other job and exits by itself. */
       recycle?: true;
-      /** What the attempt used, also if it was released. Old platforms ignore it. */
+      /** What the attempt used, also if it was released. */
       usage?: AttemptUsage;
-      /** How long the attempt waited for the start of a model process, ms. Old platforms ignore it. */
+      /** How long the attempt waited for the start of a model process, ms. */
       waitedMs?: number;
     });
 export type Report = ReportHeader & { body: Uint8Array };

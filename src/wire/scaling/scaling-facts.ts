@@ -16,8 +16,8 @@ export const scalingFacts = z.object({
     .nullable(),
   /** Workers that count towards `workersMax`, draining ones included. */
   workers: z.int(),
-  /** Price of these, USD; absent on old platforms. */
-  costPerHour: z.number().exactOptional(),
+  /** Price of these, USD. */
+  costPerHour: z.number(),
   /** Cause and reason of the last decision, and since when the cause holds. */
   cause: z.enum(SCALER_CAUSES),
   reason: z.string(),

@@ -10,7 +10,7 @@ const MAX_IDENTITY_BYTES = 65_536;
 export interface FolderIdentity {
   incarnation: number;
   endpointId: string;
-  /** The worker's pod. Undefined without a pod, or if an earlier version wrote the file. */
+  /** The worker's pod. Undefined without a pod. */
   podId?: string | undefined;
 }
 

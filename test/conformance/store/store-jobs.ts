@@ -43,7 +43,16 @@ const fullJob: StoredJob = makeJob({
     stack: 'at x',
     attempts: [],
   },
-  history: [{ attempt: 1, code: 'lease_expired', message: 'm', workerId: 'worker-0', endedAt: 99 }],
+  history: [
+    {
+      attempt: 1,
+      code: 'lease_expired',
+      message: 'm',
+      workerId: 'worker-0',
+      startedAt: 98,
+      endedAt: 99,
+    },
+  ],
   notes: [{ at: 98, event: 'first_chunk', attempt: 1 }],
   progress: '{"percent":10}',
   workerId: 'worker-1',

@@ -12,7 +12,7 @@ import { addJobs, ENDPOINT, makeJob, makeLease } from './stored-jobs.ts';
 
 const FAILURE: FailedAttempt = {
   ...{ attempt: 1, code: 'gpu_out_of_memory', message: 'CUDA out of memory' },
-  ...{ workerId: 'w', endedAt: 1 },
+  ...{ workerId: 'w', startedAt: 0, endedAt: 1 },
 };
 
 export function describeQueue(): void {
@@ -271,7 +271,16 @@ export function describeList(): void {
       const full = {
         ...makeJob({ id: 'full', position: 1, lease, status }),
         ...{ error: { code: 'handler_error', message: 'no', attempts: [] }, progress: '1' },
-        history: [{ attempt: 1, code: 'handler_error', message: 'no', workerId: 'w', endedAt: 1 }],
+        history: [
+          {
+            attempt: 1,
+            code: 'handler_error',
+            message: 'no',
+            workerId: 'w',
+            startedAt: 0,
+            endedAt: 1,
+          },
+        ],
         attachment: { format: null, handlerData: '{}' },
       } satisfies StoredJob;
       await addJobs(store, [full]);

@@ -132,13 +132,6 @@ describe('the timeline of a job', () => {
     expect(story.happen({ type: 'renew' }).told).toEqual(['0 submitted', '1 started 1 w1']);
   });
 
-  it('tells an earlier row, which has no notes, as far as it can', () => {
-    const story = new Story().lease('w1').end(released);
-    story.job = { ...story.job, notes: [] };
-    expect(story.told).toEqual(['0 submitted', '2 released 1 w1']);
-    expect(story.lease('w2').told).toEqual(['0 submitted', '2 released 1', '3 started 2 w2']);
-  });
-
   it('has the first chunk of each attempt', () => {
     const story = new Story().lease('w1').stream(1).stream(2).end(failed).lease('w2').stream(1);
     expect(story.told.filter((line) => line.includes('chunk'))).toEqual([

@@ -174,7 +174,7 @@ function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job
       <Log
         endpoint={endpoint}
         job={details.id}
-        bytes={details.logBytes ?? 0}
+        bytes={details.logBytes}
         isOver={isOver && details.endedAt !== null}
       />
       <p class="muted">

@@ -15,7 +15,7 @@ export interface TimelineEvent {
 }
 
 export function listEvents(details: JobDetails, record: JobRecord | undefined): TimelineEvent[] {
-  const { queuedAt, timeline = [] } = details;
+  const { queuedAt, timeline } = details;
   const events = timeline.map((entry) => describe(entry, details));
   if (record?.waitReason) {
     const { message, since = queuedAt } = record.waitReason;

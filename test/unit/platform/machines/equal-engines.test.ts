@@ -41,15 +41,6 @@ it('refuses another name of the platform in a cluster', async () => {
   );
 });
 
-it('takes a node of an earlier version for one without an engine', async () => {
-  await expect(
-    checkEngines({ engine: 'none' }, await startOther(undefined)),
-  ).resolves.toBeUndefined();
-  await expect(checkEngines({ engine: 'process' }, await startOther(undefined))).rejects.toThrow(
-    /has none/,
-  );
-});
-
 it('leaves out a node that does not answer', async () => {
   const { client, membership } = await startOther(INFO);
   client.close();

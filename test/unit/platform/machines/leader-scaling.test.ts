@@ -10,7 +10,7 @@ import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
 const FACTS: ScalingFacts = {
   ...{ workersMax: 3, workers: 0, cause: 'no_gpu', reason: 'no GPU is free', since: 1 },
   crashes: { streak: 0, notBefore: 0, reason: null, isHandler: false },
-  ...{ starting: null, unversioned: null },
+  ...{ starting: null, unversioned: null, costPerHour: 1 },
 };
 
 async function start() {

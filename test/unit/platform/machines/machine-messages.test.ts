@@ -10,7 +10,7 @@ describe('the load of an endpoint, from its owner to the leader', () => {
     expect(workLoad.parse({ ...plain, outgrown })).toEqual({ ...plain, outgrown });
   });
 
-  it('may come from an earlier version, which names none', () => {
+  it('may name none', () => {
     expect(workLoad.parse(plain)).toEqual(plain);
   });
 });

@@ -49,7 +49,14 @@ const tried: Partial<StoredJob> = {
   startedAt: STARTED_AT,
   workerId: 'w1',
   history: [
-    { attempt: 1, code: 'handler_error', message: 'one', workerId: 'w0', endedAt: T0 + 1_000 },
+    {
+      attempt: 1,
+      code: 'handler_error',
+      message: 'one',
+      workerId: 'w0',
+      startedAt: T0,
+      endedAt: T0 + 1_000,
+    },
   ],
 };
 
@@ -77,7 +84,14 @@ export const states = {
     failures: 2,
     history: [
       ...(tried.history ?? []),
-      { attempt: 2, code: 'lease_expired', message: 'two', workerId: 'w1', endedAt: NOW - 1_000 },
+      {
+        attempt: 2,
+        code: 'lease_expired',
+        message: 'two',
+        workerId: 'w1',
+        startedAt: STARTED_AT,
+        endedAt: NOW - 1_000,
+      },
     ],
     lease: makeLease({ until: NOW - 1_000, lost: 'failure' }),
   }),

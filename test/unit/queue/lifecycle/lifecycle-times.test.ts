@@ -203,7 +203,10 @@ describe('an end', () => {
     expect(job.error).toEqual({
       ...error,
       attempts: [
-        { attempt: 1, code: 'handler_error', message: 'one', workerId: 'w0', endedAt: T0 + 1_000 },
+        {
+          ...{ attempt: 1, code: 'handler_error', message: 'one', workerId: 'w0' },
+          ...{ startedAt: T0, endedAt: T0 + 1_000 },
+        },
         {
           ...{ attempt: 2, code: 'handler_error', message: 'no', workerId: 'w1' },
           ...{ startedAt: STARTED_AT, endedAt: NOW },

@@ -18,14 +18,21 @@ function scalingOf(changes: Partial<ScalingFacts>): ScalingFacts {
   return {
     ...{ workersMax: 3, workers: 2, cause: 'enough', reason: '1 job waiting', since: T0 },
     crashes: { streak: 0, notBefore: 0, reason: null, isHandler: false },
-    ...{ starting: null, unversioned: null },
+    ...{ starting: null, unversioned: null, costPerHour: 1 },
     ...changes,
   };
 }
 
 const starting = { podId: 'pod_1', since: T0, isPulling: false, reason: null };
 const crashes = { streak: 2, notBefore: NOW + 4_000, reason: 'out of luck', isHandler: false };
-const failed = { attempt: 1, code: 'handler_error', message: 'no', workerId: 'w', endedAt: T0 };
+const failed = {
+  attempt: 1,
+  code: 'handler_error',
+  message: 'no',
+  workerId: 'w',
+  startedAt: T0,
+  endedAt: T0,
+};
 
 interface Case {
   job?: Partial<StoredJob>;

@@ -76,7 +76,10 @@ it('names the limit of its group', async () => {
 
 it("names the scaler's reason, without a worker that could take the job", async () => {
   const crashes = { streak: 0, notBefore: 0, reason: null, isHandler: false };
-  const none = { workersMax: 1, workers: 0, since: 1, crashes, starting: null, unversioned: null };
+  const none = {
+    ...{ workersMax: 1, workers: 0, costPerHour: 0, since: 1 },
+    ...{ crashes, starting: null, unversioned: null },
+  };
   await open({ findScaling: async () => ({ ...none, cause: 'no_gpu', reason: 'no GPU is free' }) });
   const id = await platform.submit();
   const since = platform.clock.now();

@@ -85,7 +85,14 @@ it('keeps a job complete if the commit of its removal fails', async () => {
   const store = new MemoryStore({ failsCommit: () => fails });
   await addEndpoint(store);
   const history = [
-    { attempt: 1, code: 'thread_crashed' as const, message: 'm', workerId: 'w', endedAt: 1 },
+    {
+      attempt: 1,
+      code: 'thread_crashed' as const,
+      message: 'm',
+      workerId: 'w',
+      startedAt: 0,
+      endedAt: 1,
+    },
   ];
   const running = { status: 'IN_PROGRESS', lease: makeLease() } as const;
   const job = makeJob({ id: 'job-1', ...running, history, progress: '1' });
