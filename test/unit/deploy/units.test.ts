@@ -13,6 +13,13 @@ it('deploy/millrace.service is the printed unit', () => {
   expect(readFileSync('deploy/millrace.service', 'utf8').endsWith(`\n${platform}`)).toBe(true);
 });
 
+it('a stop of the platform leaves the processes that it leaves alive their temporary folders', () => {
+  expect(platform).toContain('\nKillMode=process\n');
+  // systemd removes a PrivateTmp at each stop.
+  expect(platform).not.toContain('PrivateTmp=yes');
+  expect(platform).toMatch(/^BindPaths=\S+:\/tmp \S+:\/var\/tmp$/m);
+});
+
 it('deploy/millrace-worker.service has the printed section, and the other sections of the platform', () => {
   const unit = readFileSync('deploy/millrace-worker.service', 'utf8');
   expect(worker).toContain('KillMode=mixed');
