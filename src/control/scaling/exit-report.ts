@@ -6,7 +6,7 @@ const WARN = 40;
 
 /**
  * Returns the last line that may be the reason, skipping stack frames. From a line of a Millrace
- * worker's own log, returns its message if it is a warning or an error.
+ * worker's own log, returns its message and its cause if it is a warning or an error.
  */
 export function findLastOutput(log: string): string | undefined {
   for (const line of log.split('\n').reverse()) {
@@ -20,11 +20,11 @@ function readLine(line: string): string | undefined {
   if (!/^\S.*\w/.test(line)) return undefined;
   const record = parseRecord(line);
   if (record === undefined) return line;
-  const { err, level, msg } = record;
+  const { err, level, msg, reason } = record;
   if (typeof level === 'number' && level < WARN) return undefined;
   const text = typeof msg === 'string' ? msg : line;
-  const cause = isRecord(err) && typeof err['message'] === 'string' ? err['message'] : undefined;
-  return cause === undefined || text.includes(cause) ? text : `${text}: ${cause}`;
+  const cause = isRecord(err) ? err['message'] : reason;
+  return typeof cause !== 'string' || text.includes(cause) ? text : `${text}: ${cause}`;
 }
 
 function parseRecord(line: string): Record<string, unknown> | undefined {

@@ -25,6 +25,13 @@ describe('the exit report of a worker', () => {
     );
   });
 
+  it('is the message of its last log error with the reason that a field has', () => {
+    const reason = 'Error: self-signed certificate';
+    expect(findLastOutput(line(40, { reason, msg: 'version not loaded, retrying' }))).toBe(
+      'version not loaded, retrying: Error: self-signed certificate',
+    );
+  });
+
   it('is a line that only looks like a log line, unchanged', () => {
     expect(findLastOutput('{"level":30,"msg":"cut o')).toBe('{"level":30,"msg":"cut o');
   });
