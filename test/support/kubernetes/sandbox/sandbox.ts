@@ -77,6 +77,13 @@ export class Sandbox implements PodRuntime {
     await run('ip', ['link', 'add', this.#bridge, 'type', 'bridge']);
     await run('ip', ['addr', 'add', `${this.gateway}/24`, 'dev', this.#bridge]);
     await run('ip', ['link', 'set', this.#bridge, 'up']);
+    await this.#changeFirewall('-I');
+  }
+
+  /** Docker's firewall drops what containers of other bridges send to each other. Without iptables there is no such rule. */
+  async #changeFirewall(action: '-I' | '-D'): Promise<void> {
+    const rule = ['FORWARD', '-i', this.#bridge, '-o', this.#bridge, '-j', 'ACCEPT'];
+    await run('iptables', [action, ...rule]).catch(() => {});
   }
 
   /** Address of this machine for containers. */
@@ -163,6 +170,7 @@ export class Sandbox implements PodRuntime {
     for (let number = 2; number <= this.#last; number++) {
       await run('ip', ['netns', 'del', `${this.#bridge}-${number}`]).catch(() => {});
     }
+    await this.#changeFirewall('-D');
     await run('ip', ['link', 'del', this.#bridge]);
     rmSync(this.#folder, { recursive: true, force: true });
   }
