@@ -63,8 +63,8 @@ export interface PlatformUrls {
 export interface Listening extends PlatformUrls {
   /** Tells load balancers and clients to leave; see `ApiServer`. */
   announceShutdown: () => void;
-  /** Replaces the certificate of HTTPS and gRPC. @throws the error of the TLS library */
-  useCertificate: (pair: KeyPair) => void;
+  /** Replaces the certificate of HTTPS and gRPC, and the authorities of gRPC clients if given. @throws the error of the TLS library */
+  useCertificate: (tls: KeyPair & { clientCa?: string }) => void;
   /** Listens on one more address, with the same port. @throws the system's error */
   listenAlso: (host: string) => Promise<void>;
 }
@@ -136,9 +136,9 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
         server.announceShutdown();
         streams?.server.announceShutdown();
       },
-      useCertificate(pair) {
-        server.useCertificate(pair);
-        streams?.server.useCertificate(pair);
+      useCertificate(renewed) {
+        server.useCertificate(renewed);
+        streams?.server.useCertificate(renewed);
       },
       listenAlso: (host) => server.listenAlso(host),
     };

@@ -45,8 +45,11 @@ export interface RunningPlatform extends PlatformUrls {
    * leave. Requests are served as before. `close` follows.
    */
   announceShutdown(): void;
-  /** Replaces the certificate of HTTPS and gRPC; open connections keep theirs. @throws the error of the TLS library */
-  useCertificate(pair: { cert: string; key: string }): void;
+  /**
+   * Replaces the certificate of HTTPS and gRPC, and the authorities of gRPC clients if given; open connections keep
+   * theirs. @throws the error of the TLS library
+   */
+  useCertificate(tls: { cert: string; key: string; clientCa?: string }): void;
   /** Answers every open wait, then closes the store and unlocks the folder. */
   close(): Promise<void>;
 }

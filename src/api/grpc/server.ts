@@ -77,8 +77,11 @@ export interface GrpcServer {
   start(): Promise<{ url: string }>;
   /** The health service answers NOT_SERVING. Streams stay, and new ones are served. */
   announceShutdown(): void;
-  /** Replaces the certificate; open connections keep theirs. @throws the error of the TLS library */
-  useCertificate(pair: KeyPair): void;
+  /**
+   * Replaces the certificate, and the authorities of clients if given; open connections keep theirs.
+   * @throws the error of the TLS library
+   */
+  useCertificate(tls: KeyPair & { clientCa?: string }): void;
   /** Ends every stream. Close the queue first, so that open questions are answered. */
   close(): Promise<void>;
 }
@@ -96,6 +99,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const budget = options.budget ?? createWorkerBudget(bounds, clock);
   const keyWatch = new KeyWatch(options);
   const open = { ...options, bounds, budget, keyWatch };
+  let ca = tls?.clientCa;
   const server = new Server({
     ...KEEPALIVE,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
@@ -137,10 +141,10 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
       return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
     },
     announceShutdown,
-    useCertificate(pair) {
-      const ca = tls?.clientCa;
+    useCertificate({ cert, clientCa = ca, key }) {
+      ca = clientCa;
       for (const http2Server of listHttp2Servers(server)) {
-        useCertificate(http2Server, { ...pair, ...(ca !== undefined && { ca }) });
+        useCertificate(http2Server, { cert, key, ...(ca !== undefined && { ca }) });
       }
     },
     async close() {

@@ -10,6 +10,7 @@ import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
 import { checkArguments } from '../arguments.ts';
+import { CertificateFiles } from '../certificate-files.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { tellLeftPods } from '../left-pods.ts';
@@ -42,7 +43,7 @@ import {
 import { readSessionTimes, sessionOptions } from '../options/session-options.ts';
 import { readShutdownDelay, shutdownOptions } from '../options/shutdown-options.ts';
 import { readStore, storeOptions } from '../options/store-options.ts';
-import { CertificateFiles, readTls, tlsOptions } from '../options/tls-options.ts';
+import { readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
 import { readWorkerEnvironment, workerEnvOption } from '../options/worker-environment.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
@@ -212,10 +213,11 @@ async function run(args: readonly string[]): Promise<number> {
   const signals = listenForStop();
   const delay = new ShutdownDelay(signals);
   const log = createTerminalLog(values.logLevel);
-  const certificate = tls && new CertificateFiles(values, log);
+  const { grpcClientCa, tlsCert, tlsKey } = values;
+  const certificates = tls && new CertificateFiles([tlsCert, tlsKey, grpcClientCa], log);
   const platform = await open({ values, tls, log });
   try {
-    certificate?.watch(platform.useCertificate);
+    certificates?.watch(() => renewCertificates(values, platform));
     const declared = listNames(platform.endpoints.all()) || NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
@@ -228,7 +230,7 @@ async function run(args: readonly string[]): Promise<number> {
     await letClientsLeave({ platform, delay, ms: readShutdownDelay(values), log });
     log.info('platform stopping');
   } finally {
-    certificate?.stop();
+    certificates?.stop();
     await platform.close();
     signals.release();
   }
@@ -242,6 +244,12 @@ async function run(args: readonly string[]): Promise<number> {
     log,
   });
   return EXIT.ok;
+}
+
+/** @throws UsageError, and the error of the TLS library */
+function renewCertificates(values: OptionValues<typeof options>, platform: RunningPlatform): void {
+  const tls = readTls(values);
+  if (tls) platform.useCertificate({ ...tls, ...readGrpcPort(values, tls)?.tls });
 }
 
 interface Leaving {

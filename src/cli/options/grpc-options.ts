@@ -21,7 +21,7 @@ export const grpcOptions = {
   grpcClientCa: text({
     placeholder: 'FILE',
     env: 'MILLRACE_GRPC_CLIENT_CA',
-    help: 'PEM file of certificate authorities; gRPC workers must show a client certificate signed by one of them',
+    help: 'PEM file of certificate authorities; gRPC workers must show a client certificate signed by one of them; the file is read again when it changes',
   }),
   grpcKeylessLimits: text({
     default: describeLimits(DEFAULT_KEYLESS_LIMITS),

@@ -3,6 +3,7 @@
 import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
+import { CertificateFiles } from '../certificate-files.ts';
 import { inheritEnvironment } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { readCertificates, readKeyPair } from '../pem-file.ts';
@@ -60,20 +61,35 @@ export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | und
 /** @throws UsageError */
 export async function openLink(values: LinkValues, log: Log): Promise<PlatformLink> {
   const { endpoint: endpointId, key, url } = values;
+  const { ca, clientCert, clientKey } = values;
+  const files = new CertificateFiles([ca, clientCert, clientKey], log);
   const { carrier, tls } = planLink(values);
   if (carrier === 'runpod') {
     const { openRunPodLink } = await import('./runpod.ts');
     return openRunPodLink(values, log);
   }
   const chooseProxy = readProxies(inheritEnvironment({}));
-  const options = { url, endpointId, key, log, chooseProxy, ...(tls && { tls }) };
+  const options = { url, endpointId, key, log, chooseProxy };
+  const open =
+    carrier === 'grpc'
+      ? (await import('../../transport/grpc/grpc-link.ts')).createGrpcLink
+      : (await import('../../transport/http/http-link.ts')).createHttpLink;
   try {
-    if (carrier === 'grpc') {
-      const { createGrpcLink } = await import('../../transport/grpc/grpc-link.ts');
-      return createGrpcLink(options);
-    }
-    const { createHttpLink } = await import('../../transport/http/http-link.ts');
-    return createHttpLink(options);
+    if (!tls) return open(options);
+    let current = tls;
+    const link = open({ ...options, tls: () => current });
+    const close = link.close.bind(link);
+    files.watch(() => {
+      const renewed = readTls(values) ?? tls;
+      process.getBuiltinModule('node:tls').createSecureContext(renewed);
+      current = renewed;
+    });
+    return Object.assign(link, {
+      close() {
+        files.stop();
+        return close();
+      },
+    });
   } catch (error) {
     throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
   }

@@ -173,7 +173,7 @@ export const workerFlags = {
     placeholder: 'FILE',
     section: 'advanced',
     env: 'MILLRACE_CA',
-    help: "PEM file of certificate authorities for https and grpcs; default: the system's",
+    help: "PEM file of certificate authorities for https and grpcs; default: the system's; files of certificates are read again when they change",
   }),
   clientCert: text({
     placeholder: 'FILE',

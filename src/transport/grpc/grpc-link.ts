@@ -41,7 +41,8 @@ export interface GrpcLinkOptions {
   /** Sent as a bearer token. */
   key: string;
   log: Log;
-  tls?: GrpcLinkTls;
+  /** Read when the stream opens: a renewed certificate is used for new connections. */
+  tls?: () => GrpcLinkTls;
   /** Default: no proxy. */
   chooseProxy?: ChooseProxy;
   /**

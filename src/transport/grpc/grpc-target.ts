@@ -1,6 +1,7 @@
 // A worker's stream to one URL: opened with the first question, and again after its end.
 import { createSecureContext } from 'node:tls';
 import {
+  type ChannelCredentials,
   type ChannelOptions,
   Client,
   credentials,
@@ -53,7 +54,8 @@ export interface GrpcTargetOptions {
   url: string;
   endpointId: string;
   key: string;
-  tls: GrpcLinkTls | undefined;
+  /** Returns another object if the certificates have changed. */
+  tls: (() => GrpcLinkTls) | undefined;
   clock: StreamClock;
   chooseProxy: ChooseProxy;
   /** Time for the first connection, ms. Default: the library's. */
@@ -64,7 +66,12 @@ export class GrpcTarget implements Target {
   readonly #options: GrpcTargetOptions;
   readonly #method = loadMethod();
   readonly #proxy: URL | undefined;
-  readonly #openClient: () => Client;
+  readonly #isSecure: boolean;
+  readonly #target: string;
+  readonly #channelOptions: ChannelOptions;
+  /** The certificates of `#credentials`. */
+  #tls: GrpcLinkTls | undefined;
+  #credentials: ChannelCredentials;
   #client: Client | undefined;
   #stream: GrpcStream | undefined;
   #connecting: Promise<void> | undefined;
@@ -80,11 +87,13 @@ export class GrpcTarget implements Target {
     setLogVerbosity(logVerbosity.NONE);
     const { host, isSecure } = readUrl(options.url);
     this.#proxy = options.chooseProxy(new URL(options.url));
-    const channel = isSecure ? secureChannel(options.tls) : credentials.createInsecure();
+    this.#isSecure = isSecure;
+    this.#credentials = this.#createCredentials();
     const { target, ...route } = this.#proxy
       ? useProxy(this.#proxy, host)
       : { target: `dns:${host}` };
-    this.#openClient = () => new Client(target, channel, { ...CHANNEL_OPTIONS, ...route });
+    this.#target = target;
+    this.#channelOptions = { ...CHANNEL_OPTIONS, ...route };
   }
 
   get isIdle(): boolean {
@@ -139,8 +148,8 @@ export class GrpcTarget implements Target {
 
   /** Returns the current stream or opens a new one. @throws LinkError */
   #openStream(): GrpcStream {
-    const client = this.#requireOpen();
     if (this.#stream) return this.#stream;
+    const client = this.#requireOpen();
     const { path, requestSerialize, responseDeserialize } = this.#method;
     const call = client.makeBidiStreamRequest(
       path,
@@ -164,8 +173,18 @@ export class GrpcTarget implements Target {
 
   #requireOpen(): Client {
     if (this.#isClosed) throw new LinkError('unavailable', 'the link was closed');
-    this.#client ??= this.#openClient();
+    if (this.#options.tls?.() !== this.#tls) {
+      this.#credentials = this.#createCredentials();
+      this.#dropClient();
+    }
+    this.#client ??= new Client(this.#target, this.#credentials, this.#channelOptions);
     return this.#client;
+  }
+
+  /** @throws TypeError */
+  #createCredentials(): ChannelCredentials {
+    this.#tls = this.#options.tls?.();
+    return this.#isSecure ? secureChannel(this.#tls) : credentials.createInsecure();
   }
 
   #dropClient(): void {

@@ -14,7 +14,7 @@ const IDLE_MS = 60_000;
 export interface ConnectionsOptions {
   /** http or https; only the origin counts. */
   url: URL;
-  tls: { ca?: string; cert?: string; key?: string; servername?: string } | undefined;
+  tls: (() => { ca?: string; cert?: string; key?: string; servername?: string }) | undefined;
   proxy: URL | undefined;
   /** Most requests at a time; further ones wait. */
   max: number;
@@ -51,23 +51,24 @@ export class Connections {
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
-    const { max, proxy, tls, url } = options;
+    const { max, proxy, url } = options;
     const settings = {
       ...{ keepAlive: true, maxSockets: max, timeout: IDLE_MS },
       ...toAgentProxy(proxy),
     };
     this.#agent =
       url.protocol === 'https:'
-        ? new (process.getBuiltinModule('node:https').Agent)({ ...settings, ...tls })
+        ? new (process.getBuiltinModule('node:https').Agent)(settings)
         : new http.Agent(settings);
   }
 
   /** Resolves with any complete answer, whatever its status. */
   post({ answerMs, body, headers, path, signal }: Post): Promise<PostAnswer> {
     if (this.#isClosed) return Promise.reject(new Error('the connections are closed'));
-    const { connectMs, pauseMs, proxy, url } = this.#options;
+    const { connectMs, pauseMs, proxy, tls, url } = this.#options;
     const request = http.request({
-      ...urlToHttpOptions(url),
+      // The agent reuses connections of the same certificates only.
+      ...{ ...urlToHttpOptions(url), ...tls?.() },
       ...{ agent: this.#agent, method: 'POST', path, headers, signal },
     });
     const post = new OpenPost({ request, connectMs, answerMs, pauseMs, ready: this.#ready });

@@ -63,7 +63,8 @@ export interface HttpLinkOptions {
   /** Sent as a bearer token. */
   key: string;
   log: Log;
-  tls?: HttpLinkTls;
+  /** Read for each request: a renewed certificate is used for new connections. */
+  tls?: () => HttpLinkTls;
   /** Default: no proxy. */
   chooseProxy?: ChooseProxy;
   /** Time to open a connection, ms. Default 10,000. */

@@ -502,7 +502,7 @@ describe('a link', () => {
 
   it('is not created with an invalid certificate', () => {
     const key = '-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n';
-    const tls = { cert: CERTIFICATE, key };
+    const tls = () => ({ cert: CERTIFICATE, key });
     const options = { url: 'grpcs://a:1', endpointId: 'echo', key: 'mr_k', log: silentLog, tls };
     expect(() => createGrpcLink(options)).toThrow(TypeError);
   });

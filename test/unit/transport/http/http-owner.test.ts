@@ -216,7 +216,13 @@ it('checks the certificate of the owner, and never sends the key without encrypt
     await Node.start({ isSecure: true }),
   ];
   const open = (url: string, tls = {}) => {
-    const link = createHttpLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, tls });
+    const link = createHttpLink({
+      url,
+      endpointId: 'echo',
+      key: 'mr_k',
+      log: silentLog,
+      tls: () => tls,
+    });
     onTestFinished(() => link.close());
     return link;
   };
