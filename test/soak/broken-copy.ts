@@ -30,7 +30,7 @@ export function describeGuards({ breaks, kind, name, seeds }: Guards): void {
 
     beforeAll(async () => {
       copy = await mkdtemp(join(tmpdir(), 'millrace-broken-'));
-      for (const folder of ['src', 'test/simulation', 'test/support']) {
+      for (const folder of ['src', 'test/conformance', 'test/simulation', 'test/support']) {
         await cp(join(ROOT, folder), join(copy, folder), { recursive: true });
       }
       await cp(join(ROOT, 'package.json'), join(copy, 'package.json'));
