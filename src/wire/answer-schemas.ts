@@ -219,7 +219,7 @@ export const jobDetails = jobSummary.extend({
   expiresAt: z.int().describe('Unix ms; when the platform removes the job, in any status'),
   executionTimeout: wholeMs.describe('Longest run of an attempt, ms'),
   maxAttempts: count,
-  priority: count,
+  priority: z.int().min(-1).max(9).describe('Higher first; -1: low priority of the RunPod API'),
   group: z.string().exactOptional(),
   chunks: count.describe('Chunks of the last attempt so far'),
   logBytes: count.describe('Size of the log so far, bytes'),

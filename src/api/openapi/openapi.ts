@@ -133,7 +133,10 @@ function describe(operation: Operation): JsonSchema {
 
 function describeParameter(
   place: 'query' | 'header',
-  { description, name, schema }: Parameter,
+  { description, name, presence, schema }: Parameter,
 ): JsonSchema {
-  return { name, in: place, description, schema: describeSchema(schema) };
+  return {
+    ...{ name, in: place, description, schema: describeSchema(schema) },
+    ...(presence && { required: true }),
+  };
 }

@@ -8,6 +8,8 @@ export interface Parameter {
   /** With its default. */
   schema: z.ZodType;
   description: string;
+  /** Default: `optional`. */
+  presence?: 'required';
 }
 
 /** Headers of answers; api/openapi/responses.ts describes each. */

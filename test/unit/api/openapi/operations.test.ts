@@ -100,6 +100,22 @@ describe('every operation', () => {
     await expectProblem(answer, [422]);
   });
 
+  const withQuery = guarded.filter(({ method, query }) => method === 'GET' && query);
+  it.each(named(withQuery))(
+    '%s needs its required query parameters alone',
+    async (_id, operation) => {
+      const answer = await platform.call(fill(operation));
+      const required = (operation.query ?? []).filter(({ presence }) => presence === 'required');
+      if (answer.status !== 422) {
+        expect(required).toEqual([]);
+        await answer.body?.cancel();
+        return;
+      }
+      const errors = required.map(({ name }) => errorAt(name));
+      expect(await readJson(answer)).toMatchObject({ errors });
+    },
+  );
+
   it('the refusal lists up to 20 unknown query parameters', async () => {
     const { call } = platform;
     const names = Array.from({ length: 21 }, (_, n) => `unknown_${n}`);

@@ -69,6 +69,10 @@ describe('run', () => {
     const low = await submit(platform, { input: {}, policy: { lowPriority: true } });
     const own = await submitJob(platform, { input: {}, policy: { priority: 0 } });
     const plain = await submit(platform, { input: {}, policy: { lowPriority: false } });
+    // Checked against the OpenAPI document.
+    expect(await readJson(await platform.call(`/v2/demo/jobs/${low}`))).toMatchObject({
+      priority: -1,
+    });
     const leases = await takeLease(platform, 3);
     expect(leases.map(({ jobId }) => jobId)).toEqual([own, plain, low]);
   });
