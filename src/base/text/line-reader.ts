@@ -35,12 +35,17 @@ export function readLines(stream: Readable, { maxChars, onLine }: LineReaderOpti
   stream.on('error', () => {});
 }
 
-/** Lines of any length, without the byte order mark that some editors write. */
+/**
+ * Lines, without the byte order mark that some editors write. Default: of any length.
+ * @throws Error for a line of more characters
+ */
 export async function* iterateLines(
   source: AsyncIterable<string | Uint8Array>,
+  maxChars = Number.POSITIVE_INFINITY,
 ): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let pieces: string[] = [];
+  let chars = 0;
   for await (const chunk of source) {
     const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true });
     const lines = text.split('\n');
@@ -48,8 +53,11 @@ export async function* iterateLines(
     for (const line of lines) {
       yield joinLine([...pieces, line]);
       pieces = [];
+      chars = 0;
     }
     if (rest !== '') pieces.push(rest);
+    chars += rest.length;
+    if (chars > maxChars) throw new Error(`a line has more than ${maxChars} characters`);
   }
   pieces.push(decoder.decode());
   const last = joinLine(pieces);

@@ -73,9 +73,16 @@ export class DockerClient {
     return this.ask(call).catch(skipMissing);
   }
 
-  /** An answer that is not JSON. Undefined if the object does not exist. @throws like `ask` */
-  findBytes(call: DockerCall): Promise<Buffer | undefined> {
-    return this.#read(call).catch(skipMissing);
+  /**
+   * An answer of any size that the caller reads, within the time of a call. Undefined if the object does not exist.
+   * @throws like `ask`
+   */
+  async findStream(call: DockerCall): Promise<AsyncIterable<Buffer> | undefined> {
+    try {
+      return (await this.#send(call, { signal: AbortSignal.timeout(this.#callLimitMs) })).body;
+    } catch (error) {
+      return skipMissing(this.translate(error));
+    }
   }
 
   /** @returns the labels of each container, also of those that have ended @throws like `ask` */

@@ -15,6 +15,7 @@ import {
   type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
+import { readLogTail } from '../log-tail.ts';
 import { ContainerCreator } from './container-creator.ts';
 import { readReach } from './container-reach.ts';
 import { type InspectedContainer, inspectAnswer, viewContainer } from './container-view.ts';
@@ -27,7 +28,7 @@ import { watchEvents } from './event-watch.ts';
 import { checkVendor } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
-import { countLines, guessLines, joinPieces } from './log-tail.ts';
+import { joinPieces } from './log-tail.ts';
 import { Networks } from './networks.ts';
 import { measureUsage, readSample, statsAnswer, type UsageSample } from './usage.ts';
 
@@ -221,16 +222,12 @@ export class DockerEngine implements Engine {
   }
 
   readLog(id: string, maxBytes: number): Promise<Uint8Array> {
-    return attempt(async () => {
-      let printed: Buffer = Buffer.alloc(0);
-      for (const tail of guessLines(maxBytes)) {
-        const query = { stdout: true, stderr: true, tail };
-        const answer = await this.#client.findBytes({ path: this.#path(id, '/logs'), query });
-        printed = joinPieces(answer ?? Buffer.alloc(0));
-        if (printed.length >= maxBytes || countLines(printed) < tail) break;
-      }
-      return printed.subarray(-maxBytes);
-    });
+    const open = async (tail: number) => {
+      const query = { stdout: true, stderr: true, tail };
+      const answer = await this.#client.findStream({ path: this.#path(id, '/logs'), query });
+      return answer && joinPieces(answer);
+    };
+    return attempt(() => readLogTail(open, maxBytes));
   }
 
   watch(onChange: (id: string) => void): () => void {

@@ -1,8 +1,8 @@
 // Reads the engine's events, and reports containers that may have changed.
 import { z } from 'zod';
 import type { ChangeStream } from '../change-feed.ts';
+import { readDocuments } from '../json-lines.ts';
 import type { DockerClient } from './docker-client.ts';
-import { readDocuments } from './json-lines.ts';
 import { PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 
 /** Health checks run commands in the container; each one creates events. */

@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
 import { EngineError, type RegistryLogin } from '../engine.ts';
+import { readDocuments } from '../json-lines.ts';
 import { type DockerClient, DockerError } from './docker-client.ts';
 import { judgePull } from './engine-refusals.ts';
-import { readDocuments } from './json-lines.ts';
 
 const pullProgress = z.object({ error: z.string().optional(), status: z.string().optional() });
 

@@ -4,26 +4,27 @@
 const HEADER_BYTES = 8;
 const LENGTH_AT = 4;
 
-/** Returns the pieces without their headers, in order. */
-export function joinPieces(answer: Buffer): Buffer {
-  const pieces: Buffer[] = [];
-  let at = 0;
-  while (at + HEADER_BYTES <= answer.length) {
-    const begin = at + HEADER_BYTES;
-    at = begin + answer.readUInt32BE(at + LENGTH_AT);
-    pieces.push(answer.subarray(begin, at));
+/** Returns the pieces without their headers, in order; those that arrive together as one. */
+export async function* joinPieces(answer: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  const header = Buffer.alloc(HEADER_BYTES);
+  let headerBytes = 0;
+  let missing = 0;
+  for await (const bytes of answer) {
+    const parts: Buffer[] = [];
+    let at = 0;
+    while (at < bytes.length) {
+      const part = bytes.subarray(at, at + missing);
+      parts.push(part);
+      missing -= part.length;
+      at += part.length;
+      if (missing > 0) break;
+      const read = bytes.copy(header, headerBytes, at);
+      headerBytes += read;
+      at += read;
+      if (headerBytes < HEADER_BYTES) break;
+      headerBytes = 0;
+      missing = header.readUInt32BE(LENGTH_AT);
+    }
+    yield Buffer.concat(parts);
   }
-  return Buffer.concat(pieces);
-}
-
-/**
- * Engines count lines: first request as many lines as usually fill these bytes, then as many as
- * possibly can.
- */
-export function guessLines(maxBytes: number): number[] {
-  return [Math.ceil(maxBytes / 64), maxBytes];
-}
-
-export function countLines(printed: Buffer): number {
-  return printed.reduce((count, byte) => (byte === 0x0a ? count + 1 : count), 0);
 }

@@ -13,12 +13,12 @@ import {
   type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
+import { readLogTail } from '../log-tail.ts';
 import { ApiClient, type Fence, KubernetesError } from './api-client.ts';
 import { describeCapabilities } from './capabilities.ts';
 import { Claims } from './claims.ts';
-import { readLogTail } from './log-tail.ts';
 import type { ApiAccess } from './login.ts';
-import { describeSecret, listOwnClaims } from './manifests.ts';
+import { CONTAINER, describeSecret, listOwnClaims } from './manifests.ts';
 import { PLATFORM_LABEL, POD_LABEL, readSpec, writeSelector } from './names.ts';
 import { findWarning } from './pod-events.ts';
 import { PodRuns } from './pod-runs.ts';
@@ -30,6 +30,8 @@ import { measureUsage, usageAnswer } from './usage.ts';
 
 /** How long `start` waits for the container, so that a caller mostly finds it running afterwards. */
 const START_WAIT_MS = 2_000;
+/** How long the end of a log is read. */
+const LOG_LIMIT_MS = 30_000;
 const METRICS = '/apis/metrics.k8s.io/v1beta1';
 
 export interface KubernetesEngineOptions {
@@ -167,7 +169,7 @@ export class KubernetesEngine implements Engine {
     return attempt(async () => {
       const record = await this.#findRecord(id);
       if (!record) return new Uint8Array();
-      return readLogTail(this.#client, record.metadata.name, maxBytes);
+      return readLogTail((lines) => openLog(this.#client, record.metadata.name, lines), maxBytes);
     });
   }
 
@@ -251,5 +253,22 @@ async function attempt<T>(verb: () => Promise<T>): Promise<T> {
     if (error instanceof EngineError) throw error;
     const message = error instanceof Error ? error.message : String(error);
     throw new EngineError('unavailable', message, { cause: error });
+  }
+}
+
+/** Undefined if the Pod does not exist or has not started. @throws KubernetesError, EngineError */
+async function openLog(
+  client: ApiClient,
+  name: string,
+  lines: number,
+): Promise<AsyncIterable<Buffer> | undefined> {
+  const path = `${await client.pathOf('pods', name)}/log`;
+  const query = { container: CONTAINER, tailLines: `${lines}` };
+  const signal = AbortSignal.timeout(LOG_LIMIT_MS);
+  try {
+    return (await client.open({ method: 'GET', path, query, accept: '*/*', signal })).body;
+  } catch (error) {
+    if (error instanceof KubernetesError && [400, 404].includes(error.status)) return undefined;
+    throw error;
   }
 }

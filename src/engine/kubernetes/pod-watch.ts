@@ -2,6 +2,7 @@
 // expired is the same: the next one begins with a list.
 import { z } from 'zod';
 import type { ChangeStream } from '../change-feed.ts';
+import { readDocuments } from '../json-lines.ts';
 import type { ApiClient } from './api-client.ts';
 import { POD_LABEL } from './names.ts';
 import { podList } from './pod-view.ts';
@@ -10,8 +11,6 @@ import { podList } from './pod-view.ts';
 const WATCH_S = 60;
 /** Beyond that, a watch that does not end by itself is given up, ms. */
 const SLACK_MS = 10_000;
-/** Of one change; Pods of others, with large annotations, are not in the watch. */
-const MAX_LINE_BYTES = 4 * 1_048_576;
 
 const podLabels = z.object({
   metadata: z.object({ labels: z.record(z.string(), z.string()).optional() }).optional(),
@@ -45,10 +44,12 @@ export async function watchPods(watch: PodWatch, stream: ChangeStream): Promise<
     },
   });
   stream.opened();
-  for await (const line of readLines(body)) {
-    const { object, type } = change.parse(JSON.parse(line));
+  for await (const document of readDocuments(body)) {
+    const { object, type } = change.parse(document);
     // 410 Gone: the changes since the list are not kept any more.
-    if (type === 'ERROR') throw new Error(`the watch ended: ${line.slice(0, 500)}`);
+    if (type === 'ERROR') {
+      throw new Error(`the watch ended: ${JSON.stringify(document).slice(0, 500)}`);
+    }
     if (type !== 'BOOKMARK') reportPod(object, stream);
   }
 }
@@ -56,16 +57,4 @@ export async function watchPods(watch: PodWatch, stream: ChangeStream): Promise<
 function reportPod({ metadata }: z.infer<typeof podLabels>, stream: ChangeStream): void {
   const id = metadata?.labels?.[POD_LABEL];
   if (id !== undefined) stream.changed(id);
-}
-
-/** @throws Error for a line that is too long */
-async function* readLines(body: AsyncIterable<Buffer>): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  let rest = '';
-  for await (const piece of body) {
-    const lines = (rest + decoder.decode(piece, { stream: true })).split('\n');
-    rest = lines.pop() ?? '';
-    if (rest.length > MAX_LINE_BYTES) throw new Error('a change of a Pod is too long');
-    for (const line of lines) if (line.trim() !== '') yield line;
-  }
 }

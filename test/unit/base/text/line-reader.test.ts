@@ -45,6 +45,24 @@ describe('iterateLines', () => {
     expect(await iterate(bytes)).toEqual(lines);
   });
 
+  it('refuses a line that is too long, at once', async () => {
+    let sent = 0;
+    function* send() {
+      yield `${'y'.repeat(10)}\n`;
+      for (;;) {
+        sent++;
+        yield 'xxx';
+      }
+    }
+    const lines: string[] = [];
+    const read = async () => {
+      for await (const line of iterateLines(Readable.from(send()), 10)) lines.push(line);
+    };
+    await expect(read()).rejects.toThrow('a line has more than 10 characters');
+    expect(lines).toEqual(['y'.repeat(10)]);
+    expect(sent).toBeLessThan(30);
+  });
+
   it('has no last line after a line feed', async () => {
     expect(await iterate([])).toEqual([]);
     expect(await iterate(['a', '\n', 'b\n'])).toEqual(['a', 'b']);

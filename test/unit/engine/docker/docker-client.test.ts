@@ -89,7 +89,7 @@ describe('the client of an engine', () => {
     const call = { path: '/containers/x/json' };
     expect(await docker.act(call)).toEqual(new DockerError(404, message));
     expect(await docker.find(call)).toBeUndefined();
-    expect(await docker.findBytes(call)).toBeUndefined();
+    expect(await docker.findStream(call)).toBeUndefined();
     await expect(docker.ask(call)).rejects.toMatchObject({ status: 404 });
   });
 
