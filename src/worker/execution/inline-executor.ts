@@ -233,7 +233,7 @@ export class InlineExecutor implements Executor {
     return {
       chunks: (batch) => job.takeChunks(batch),
       progress: (value) => job.sink?.progress(value),
-      held: (isHeld) => job.sink?.held?.(isHeld),
+      held: (isHeld) => job.takeHold(isHeld),
       log: (lines, dropped) => {
         this.#options.logDestination?.write(lines);
         job.sink?.log(lines, dropped);

@@ -70,7 +70,7 @@ export class LaneJobs {
         job?.sink?.progress(payload);
         return;
       case 'held':
-        job?.sink?.held?.(message.isHeld);
+        job?.takeHold(message.isHeld);
         return;
       case 'log':
         job?.sink?.log(payload, message.dropped);

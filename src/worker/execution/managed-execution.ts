@@ -1,6 +1,7 @@
 // One attempt in an executor: waiting for a slot, running with a timeout, being stopped. A carrier
 // runs it: a handler thread, or this thread.
 import type { Clock } from '../../base/clock.ts';
+import { type EndHold, Holds } from '../../handler/attempt/hold.ts';
 import { createStoppedOutcome } from '../../handler/attempt/stop.ts';
 import { ChunkHistory } from '../../handler/attempt/stuck.ts';
 import { findContextLoss } from '../../handler/device-errors.ts';
@@ -42,6 +43,8 @@ export class ManagedExecution implements Execution {
   #carrier: JobCarrier | undefined;
   #startedAt = 0;
   readonly #history: ChunkHistory;
+  readonly #holds: Holds;
+  #endHold: EndHold | undefined;
   #stopReason: StopReason | undefined;
   #stopDetail: string | undefined;
   #cancelTimer: (() => void) | undefined;
@@ -51,7 +54,9 @@ export class ManagedExecution implements Execution {
     this.#options = options;
     this.lease = options.lease;
     this.timeoutMs = options.timeoutMs;
-    this.#history = new ChunkHistory(() => options.clock.now());
+    const now = () => options.clock.now();
+    this.#history = new ChunkHistory(now);
+    this.#holds = new Holds(now, (isHeld) => this.sink?.held?.(isHeld));
     this.end = new Promise((resolve) => {
       this.#resolve = resolve;
     });
@@ -69,6 +74,12 @@ export class ManagedExecution implements Execution {
   takeChunks(message: ChunkMessage): void {
     this.#history.add(message.sizes.length);
     this.sink?.chunks(message);
+  }
+
+  /** The attempt begins or stops waiting for a model process to start. */
+  takeHold(isHeld: boolean): void {
+    this.#endHold?.();
+    this.#endHold = isHeld ? this.#holds.begin() : undefined;
   }
 
   /** The attempt has a slot: its timeout begins. */
@@ -141,8 +152,10 @@ export class ManagedExecution implements Execution {
     else this.settleReleased('not_started');
   }
 
+  /** Without the time in which it waited for a model process. */
   #measureMs(): number {
     if (!this.#carrier) return 0;
-    return Math.max(0, Math.round(this.#options.clock.now() - this.#startedAt));
+    const elapsedMs = this.#options.clock.now() - this.#startedAt;
+    return Math.max(0, Math.round(elapsedMs - this.#holds.ms));
   }
 }
