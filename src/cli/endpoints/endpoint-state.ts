@@ -2,7 +2,7 @@
 import { type ApiCaller, ApiError, callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { connectPods } from '../../client/pods.ts';
-import type { EndpointOverview } from '../../wire/resources/activity.ts';
+import type { EndpointOverview, Overview } from '../../wire/resources/activity.ts';
 import type { EndpointHealth } from '../../wire/resources/endpoint.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import { ACTIVITY_ROUTES, JOB_ROUTES } from '../../wire/routes/routes.ts';
@@ -45,6 +45,15 @@ export async function readState(caller: ApiCaller, endpoint: string): Promise<En
     pods: own?.map(({ id, reason, status }) => ({ id, status, reason })),
     lastDecision: last ? { at: last.at, want: last.want, reason: last.reason } : decisions && null,
   };
+}
+
+/** By ID, in one word. Empty if the key may not read them. @throws ApiError, UnreachableError */
+export async function readStates(
+  caller: ApiCaller,
+): Promise<ReadonlyMap<string, EndpointOverview['state']>> {
+  const read = () => caller.json<Overview>(callOf(ACTIVITY_ROUTES.getOverview, {}));
+  const { endpoints = [] } = (await readIfAllowed(read)) ?? {};
+  return new Map(endpoints.map(({ id, state }) => [id, state]));
 }
 
 async function readIfAllowed<T>(read: () => Promise<T>): Promise<T | undefined> {

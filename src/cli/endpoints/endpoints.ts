@@ -20,13 +20,15 @@ import { mark } from '../resources/container-flags.ts';
 import {
   addCursor,
   defineResourceVerbs,
+  type ListKind,
   pageOptions,
   type ResourceCommandSpec,
+  showList,
   showRecord,
 } from '../resources/resource-command.ts';
 import { deletionVerb } from './endpoint-deletion.ts';
 import { environmentVerb } from './endpoint-environment.ts';
-import { readState } from './endpoint-state.ts';
+import { readState, readStates } from './endpoint-state.ts';
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 import { webhookSecretVerb } from './webhook-secret.ts';
 
@@ -107,18 +109,7 @@ const createOptions = {
 
 const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof updateOptions> = {
   name: 'endpoints',
-  columns: {
-    ID: ({ id }) => id,
-    NAME: ({ name }) => name,
-    TYPE: ({ type }) => type,
-    WORKERS: ({ workersMax, workersMin }) => `${workersMin} to ${workersMax}`,
-    SCALING: ({ scaler }) =>
-      scaler.type === 'QUEUE_DELAY'
-        ? `queue delay ${scaler.seconds} s`
-        : `1 worker per ${scaler.perWorker}`,
-    GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(','),
-    TEMPLATE: ({ templateId }) => templateId ?? '',
-  },
+  columns: columnsOf(new Map()),
   create: {
     options: createOptions,
     compose: ({ type, ...values }) => composeFields(values, type),
@@ -152,6 +143,12 @@ export const endpointsCommands: CommandGroup = {
   ],
   verbs: {
     ...defineResourceVerbs(kind),
+    list: defineApiVerb({
+      summary: 'lists your endpoints, newest first, with their states',
+      options: pageOptions,
+      examples: ['millrace endpoints list', 'millrace endpoints list --json | jq .endpoints[].id'],
+      act: listEndpoints,
+    }),
     show: defineApiVerb({
       summary: 'prints one endpoint with its state, jobs, workers, pods, last scaling decision',
       description: [
@@ -199,6 +196,29 @@ export const endpointsCommands: CommandGroup = {
     'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://q.example.com > worker.env',
   ],
 };
+
+/** `states`: by ID. */
+function columnsOf(states: ReadonlyMap<string, string>): ListKind<EndpointRecord>['columns'] {
+  return {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    TYPE: ({ type }) => type,
+    STATE: ({ id }) => states.get(id) ?? '',
+    WORKERS: ({ workersMax, workersMin }) => `${workersMin} to ${workersMax}`,
+    SCALING: ({ scaler }) =>
+      scaler.type === 'QUEUE_DELAY'
+        ? `queue delay ${scaler.seconds} s`
+        : `1 worker per ${scaler.perWorker}`,
+    GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(','),
+    TEMPLATE: ({ templateId }) => templateId ?? '',
+  };
+}
+
+async function listEndpoints(request: ApiRequest<typeof pageOptions>): Promise<string> {
+  const { caller, json } = request;
+  const columns = columnsOf(json ? new Map() : await readStates(caller));
+  return showList(connectEndpoints(caller), { plural: 'endpoints', columns }, request);
+}
 
 async function showDecisions(request: ApiRequest<typeof scalerOptions>): Promise<string> {
   const { caller, id, json, values, width } = request;

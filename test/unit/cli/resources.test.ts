@@ -173,7 +173,7 @@ describe('millrace templates and endpoints', () => {
     });
     const id = String(endpoint['id']);
     expect(await print(endpointsCommands, 'list')).toMatch(
-      new RegExp(`^${id} +e +QUEUE +0 to 4 +1 worker per 2 +- +${templateId}$`, 'm'),
+      new RegExp(`^${id} +e +QUEUE +idle +0 to 4 +1 worker per 2 +- +${templateId}$`, 'm'),
     );
     expect(await read(endpointsCommands, 'update', id, '--queue-delay', '6')).toMatchObject({
       scaler: { type: 'QUEUE_DELAY', seconds: 6 },
