@@ -321,7 +321,7 @@ async function printFailed(request: ApiRequest<typeof failedOptions>): Promise<s
   const rows = list.jobs.map((job) => [
     ...[job.id, job.endpoint.name, job.endedAt === null ? '' : new Date(job.endedAt).toISOString()],
     ...[job.error?.code ?? job.status, job.error?.message ?? ''],
-    job.inputPreview ?? `${job.inputBytes} bytes`,
+    job.inputPreview ?? (job.inputBytes === undefined ? '' : `${job.inputBytes} bytes`),
   ]);
   const titles = ['ID', 'ENDPOINT', 'ENDED', 'ERROR', 'MESSAGE', 'INPUT'];
   const shown = rows.length === 0 ? 'no failed jobs' : formatTable(titles, rows, width);

@@ -1,5 +1,7 @@
 // `millrace jobs` against a real server in this process.
+import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -77,6 +79,24 @@ describe('millrace jobs stream', () => {
     expect(JSON.parse(line)).toEqual({
       ...{ output: 'a', metrics: { n: 1 }, position: '1.0', attempt: 1 },
     });
+  });
+});
+
+describe('millrace jobs failed', () => {
+  it('prints no input for a job that has been removed meanwhile', async () => {
+    const job = { id: 'job-1', status: 'FAILED', endpoint: { name: 'e' }, endedAt: null };
+    const server = createServer((_, answer) => {
+      answer.setHeader('content-type', 'application/json');
+      answer.end(JSON.stringify({ jobs: [job], unreachable: [], cursor: null }));
+    }).listen(0, '127.0.0.1');
+    onTestFinished(() => void server.close());
+    await once(server, 'listening');
+    const address = server.address();
+    const port = typeof address === 'object' ? address?.port : undefined;
+    const access = ['--url', `http://127.0.0.1:${port}`, '--key', 'mr_key'];
+    const printed = await printVerb(jobsCommands, ['failed', ...access]);
+    expect(printed).toContain('job-1');
+    expect(printed).not.toContain('undefined');
   });
 });
 
