@@ -1,6 +1,7 @@
-// The starts of inputs and errors, which lists of jobs show.
-import type { JobKey, JobPreview, Store } from '../store/store.ts';
+// The starts of inputs and errors, and the runs of retried jobs, which lists of jobs show.
+import type { JobPreview, Store, StoredJob } from '../store/store.ts';
 import type { JobSummary } from '../wire/job/job.ts';
+import { numberRun } from './notes.ts';
 
 /** Largest page of a list with previews. */
 export const MAX_PREVIEWED = 100;
@@ -11,10 +12,11 @@ const INPUT_CHARACTERS = 300;
 /** Jobs that one operation of the store reads. */
 const READ_AT_ONCE = 25;
 
-type Shown = Pick<JobSummary, 'error' | 'inputPreview' | 'inputBytes'>;
+type Shown = Pick<JobSummary, 'error' | 'inputPreview' | 'inputBytes' | 'run' | 'runAttempt'>;
+type Previewed = Pick<StoredJob, 'endpointId' | 'id' | 'attempt'>;
 
 /** Previews in the order of the jobs; none for a job that is gone. */
-export async function describePreviews(store: Store, jobs: readonly JobKey[]): Promise<Shown[]> {
+export async function describePreviews(store: Store, jobs: readonly Previewed[]): Promise<Shown[]> {
   const shown: Shown[] = [];
   for (let at = 0; at < jobs.length; at += READ_AT_ONCE) {
     const slice = jobs.slice(at, at + READ_AT_ONCE);
@@ -23,14 +25,18 @@ export async function describePreviews(store: Store, jobs: readonly JobKey[]): P
       for (const key of slice) found.push(yield* tx.jobPreview(key, MAX_INPUT_BYTES));
       return found;
     });
-    shown.push(...previews.map((preview) => (preview ? describe(preview) : {})));
+    slice.forEach((job, index) => {
+      const preview = previews[index];
+      shown.push(preview ? describe(preview, job) : {});
+    });
   }
   return shown;
 }
 
-function describe({ error, input }: JobPreview): Shown {
+function describe({ error, input, notes }: JobPreview, { attempt }: Previewed): Shown {
   const { code, message } = error ?? {};
   return {
+    ...numberRun({ attempt, notes }),
     ...(code !== undefined &&
       message !== undefined && { error: { code, message: cut(message, MESSAGE_CHARACTERS) } }),
     ...(typeof input === 'number'

@@ -12,6 +12,7 @@ import type {
 import type {
   EndpointBase,
   JobKey,
+  JobNote,
   ReceiverKey,
   RecordPiece,
   ResourceKey,
@@ -164,6 +165,8 @@ export interface JobSearch extends JobListing, JobFilter {
 export interface JobPreview {
   /** Null without one, and if it is too large to be read for a list. */
   error: Pick<AttemptError, 'code' | 'message'> | null;
+  /** Empty if they are too large to be read for a list. */
+  notes: readonly JobNote[];
   /** The input, or its size in bytes if it is larger than the caller wants. */
   input: Uint8Array | number;
 }

@@ -152,6 +152,7 @@ export const jobSummary = z.object({
   id: z.string(),
   status: jobStatus,
   attempt: count,
+  ...runOfAttempt,
   submittedAt: z.int().describe('Unix ms'),
   delayTime: wholeMs,
   executionTime: wholeMs,
@@ -208,7 +209,6 @@ const timelineEntry = z.object({
 }) satisfies z.ZodType<TimelineEntry>;
 
 export const jobDetails = jobSummary.extend({
-  ...runOfAttempt,
   queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
   availableAt: z
     .int()

@@ -525,7 +525,7 @@ export class MemoryTables implements Tables {
   *jobPreview(key: JobKey, maxBytes: number): Step<JobPreview | undefined> {
     const job = yield* this.job(key);
     const input = yield* this.payloadUpTo('input', key, maxBytes);
-    return job && { error: job.error, input: input ?? 0 };
+    return job && { error: job.error, notes: job.notes, input: input ?? 0 };
   }
 
   *payloadPart(

@@ -1,6 +1,6 @@
 // Decides why a queued job waits: a pure function of the job, its endpoint's workers and the scaler's last decision.
 import type { StoredJob } from '../../store/store.ts';
-import { sayAttempt } from '../../wire/job/job.ts';
+import { numberAttempt } from '../../wire/job/job.ts';
 import type { WaitReason } from '../../wire/job/wait-reason.ts';
 import type { KnownScaling, ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
 
@@ -72,7 +72,7 @@ function describePause({ availableAt, failures, history, queuedAt, submittedAt }
     const message = `The job was submitted with a delay and starts at ${isoTime(until)} at the earliest.`;
     return { code: 'delayed', message, since: submittedAt, until } as const;
   }
-  const message = `${sayAttempt(last)} failed with ${last.code}: ${endSentence(last.message)} The next attempt starts at ${isoTime(until)} at the earliest.`;
+  const message = `Attempt ${numberAttempt(last)} failed with ${last.code}: ${endSentence(last.message)} The next attempt starts at ${isoTime(until)} at the earliest.`;
   return { code: 'backing_off', message, since: queuedAt, until } as const;
 }
 

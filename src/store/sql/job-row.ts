@@ -247,8 +247,7 @@ export function readJob(row: Row): StoredJob {
   return {
     ...BODY,
     ...readText(text(row, 'body'), 'body'),
-    ...DETAILS,
-    ...(details === null ? undefined : readText(details, 'details')),
+    ...readDetails(details),
     endpointId: text(row, 'endpoint_id'),
     id: text(row, 'id'),
     status: readStatus(row),
@@ -261,6 +260,11 @@ export function readJob(row: Row): StoredJob {
     dueAt: number(row, 'due_at'),
     idempotencyKey: textOrNull(row, 'idempotency_key'),
   };
+}
+
+/** `details`: null for members that all have their defaults. @throws UnreadableRowError, SyntaxError */
+export function readDetails(details: string | null): Pick<StoredJob, InDetails> {
+  return { ...DETAILS, ...(details === null ? undefined : readText(details, 'details')) };
 }
 
 /** The members that were written; this version or an earlier one wrote them. */

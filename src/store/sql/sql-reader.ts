@@ -24,6 +24,7 @@ import type {
   VersionKey,
 } from '../store.ts';
 import { readRecordPart } from './delivery-record.ts';
+import { readDetails } from './job-row.ts';
 import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
 import {
   bytes,
@@ -52,6 +53,8 @@ const BATCHES_PER_LOOK = 256;
 
 /** Characters of the details that a preview reads: the error comes first, and its stack is further behind. */
 const DETAILS_CHARACTERS = 4_000;
+/** A preview reads no longer details as a whole. */
+const WHOLE_CHARACTERS = 32_000;
 /** Code and message stand first. */
 const ERROR_START =
   /^\{"v":\d+,"error":\{"code":("\w+"),"message":"((?:[^"\\]|\\(?:u[\da-f]{4}|[^u]))*)/;
@@ -111,13 +114,16 @@ export class SqlReader extends SqlJobReader {
   *jobPreview(key: JobKey, maxBytes: number): Step<JobPreview | undefined> {
     const { endpointId, id } = key;
     const [row] = yield {
-      sql: `select substr(details, 1, ${DETAILS_CHARACTERS}) as details, input from job where endpoint_id = ? and id = ?`,
+      sql: `select substr(details, 1, ${DETAILS_CHARACTERS}) as details, input,
+        case when length(details) <= ${WHOLE_CHARACTERS} then details end as whole
+        from job where endpoint_id = ? and id = ?`,
       params: [endpointId, id],
     };
     if (!row) return undefined;
     const inline = row['input'] === null ? undefined : bytes(row, 'input');
     const input = inline ?? (yield* this.payloadUpTo('input', key, maxBytes));
-    return { error: readErrorStart(textOrNull(row, 'details')), input: input ?? 0 };
+    const { notes } = readDetails(textOrNull(row, 'whole'));
+    return { error: readErrorStart(textOrNull(row, 'details')), notes, input: input ?? 0 };
   }
 
   payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {

@@ -147,10 +147,10 @@ export interface RunOfAttempt {
   runAttempt?: number;
 }
 
-/** For people: `Attempt 2`, or `Attempt 1 of run 2`. */
-export function sayAttempt(of: RunOfAttempt & { attempt?: number }): string {
+/** For people: `2`, or `1 of run 2`. */
+export function numberAttempt(of: RunOfAttempt & { attempt?: number }): string {
   const { attempt, run, runAttempt } = of;
-  return run === undefined ? `Attempt ${attempt}` : `Attempt ${runAttempt} of run ${run}`;
+  return run === undefined ? `${attempt}` : `${runAttempt} of run ${run}`;
 }
 
 export interface FailedAttempt extends RunOfAttempt {
@@ -200,8 +200,11 @@ export interface JobRecord<Output = unknown> {
   waitReason?: WaitReason;
 }
 
-/** One row of the job list. Times are Unix ms. */
-export interface JobSummary {
+/**
+ * One row of the job list. Times are Unix ms. Lists without previews have no `run`. `runAttempt` is 0 before the first
+ * attempt of a later run.
+ */
+export interface JobSummary extends RunOfAttempt {
   id: string;
   status: JobStatus;
   attempt: number;
@@ -259,8 +262,8 @@ export interface TimelineEntry extends RunOfAttempt {
   status?: JobStatus;
 }
 
-/** What the record of a job leaves out. Times are Unix ms. `runAttempt` is 0 before the first attempt of a later run. */
-export interface JobDetails extends JobSummary, RunOfAttempt {
+/** What the record of a job leaves out. Times are Unix ms. */
+export interface JobDetails extends JobSummary {
   /** When it was submitted, or last queued again. */
   queuedAt: number;
   /** The job does not start before; absent unless it waits for this time. */

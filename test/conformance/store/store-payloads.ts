@@ -25,14 +25,15 @@ export function describePayloads(): void {
 
   it('are previewed with code and message of the error', async () => {
     const error = { code: 'handler_error', message: 'a "b"\n ü\u0001' } as const;
+    const notes = [{ at: 1, event: 'retried', run: 2, attempt: 1 }] as const;
     const failed: Partial<StoredJob> = {
-      ...{ status: 'FAILED', error: { ...error, stack: 's'.repeat(9_000), attempts: [] } },
+      ...{ status: 'FAILED', notes, error: { ...error, stack: 's'.repeat(9_000), attempts: [] } },
     };
     const preview = (id: string) => store.read((tx) => tx.jobPreview(keyOf(id), 2_000));
     await store.write((tx) => tx.insertJob(makeJob({ id: 'a', ...failed }), bytesOf('{"n":1}')));
     await store.write((tx) => tx.insertJob(makeJob({ id: 'b' }), new Uint8Array(2_001)));
-    expect(await preview('a')).toMatchObject({ error, input: bytesOf('{"n":1}') });
-    expect(await preview('b')).toEqual({ error: null, input: 2_001 });
+    expect(await preview('a')).toMatchObject({ error, notes, input: bytesOf('{"n":1}') });
+    expect(await preview('b')).toEqual({ error: null, notes: [], input: 2_001 });
     expect(await preview('c')).toBeUndefined();
   });
 

@@ -47,6 +47,8 @@ it('number the attempts after a retry by a client from 1', async () => {
   await takeJob(platform);
   const details = jobDetails.parse(JSON.parse(await read(platform, id)));
   expect(details).toMatchObject({ attempt: 2, run: 2, runAttempt: 1 });
+  const list = await readJson(await platform.call(`/v2/${ENDPOINT}/jobs?previews=true`));
+  expect(list).toMatchObject({ jobs: [{ attempt: 2, run: 2, runAttempt: 1 }] });
   expect(details.timeline).toMatchObject([
     { event: 'submitted' },
     { event: 'started', attempt: 1 },

@@ -1,6 +1,6 @@
 // What happened to a job, in order, in words.
 import type { JobDetails, JobRecord, TimelineEntry } from '../../../../src/client.ts';
-import { sayAttempt } from '../../../../src/wire/job/job.ts';
+import { numberAttempt } from '../../../../src/wire/job/job.ts';
 import type { Tone } from '../../parts/badge.tsx';
 import { sayStatus } from '../../parts/job/job-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
@@ -27,7 +27,7 @@ export function listEvents(details: JobDetails, record: JobRecord | undefined): 
 function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
   const { at, attempt, code, level, message, nextAt, outgrownGpuType, status, workerId } = entry;
   const on = workerId ? ` on ${workerId}` : '';
-  const which = sayAttempt(entry);
+  const which = `Attempt ${numberAttempt(entry)}`;
   switch (entry.event) {
     case 'submitted':
       return { at, text: 'Submitted', tone: 'plain' };

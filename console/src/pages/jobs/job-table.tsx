@@ -1,5 +1,6 @@
 // One page of jobs as a table.
 import type { JobSummary } from '../../../../src/client.ts';
+import { numberAttempt } from '../../../../src/wire/job/job.ts';
 import { Badge } from '../../parts/badge.tsx';
 import { Id } from '../../parts/copy.tsx';
 import { InputPreview, JobFailure, JobId } from '../../parts/job/job-cells.tsx';
@@ -65,13 +66,17 @@ export function JobTable({ endpoint, jobs, onSelect, selected }: JobTableProps) 
 }
 
 function Row({ endpoint, job }: { endpoint: string; job: JobSummary }) {
-  const { attempt, delayTime, error, executionTime, id, status, submittedAt, workerId } = job;
+  const { attempt, delayTime, error, executionTime, id, run, runAttempt, status } = job;
+  const { submittedAt, workerId } = job;
+  const isRepeated = attempt > 1 || run !== undefined;
   return (
     <>
       <JobId endpoint={endpoint} id={id} />
       <td>
         <Badge text={sayStatus(status)} tone={JOB_TONES[status]} />
-        {attempt > 1 && <small>attempt {attempt}</small>}
+        {isRepeated && (
+          <small>{runAttempt === 0 ? `run ${run}` : `attempt ${numberAttempt(job)}`}</small>
+        )}
       </td>
       <td>
         <InputPreview job={job} />
