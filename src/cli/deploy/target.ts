@@ -3,12 +3,12 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Platform } from '../../client/platform-client.ts';
 import { ApiError } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
 import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
 import { integer, type OptionValues, text } from '../options.ts';
 import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
-
 import {
   findRegistryId,
   findVolumeId,
@@ -158,7 +158,7 @@ export async function changeEndpoint(
   const changed = Object.keys(changes);
   if (Object.keys(settings.template).length > 0) {
     const found = await platform.templates.get(templateId);
-    const env = settings.keepsEnv && { env: { ...found.env, ...Object(settings.template['env']) } };
+    const env = settings.keepsEnv && { env: mergeEnv(found.env, settings.template['env']) };
     const ofTemplate = keepDifferent({ ...settings.template, ...env }, found);
     if (Object.keys(ofTemplate).length > 0) {
       await refuseShared(platform, {
@@ -170,6 +170,17 @@ export async function changeEndpoint(
   }
   if (Object.keys(changes).length === 0) return { endpoint, changed };
   return { endpoint: await platform.endpoints.update(id, changes), changed };
+}
+
+/** @throws CommandError if the answer hides a value that stays: it cannot be sent back */
+function mergeEnv(found: TemplateRecord['env'], given: unknown): Record<string, string> {
+  const env: Record<string, string> = { ...found, ...Object(given) };
+  const hidden = Object.keys(env).filter((name) => env[name] === HIDDEN_VALUE);
+  if (hidden.length === 0) return env;
+  throw new CommandError(
+    `--python keeps the other variables, but your key cannot read the values of ${hidden.join(', ')}: it lacks the scope ` +
+      'endpoints:write, or the platform lacks the key that encrypted them. Give all variables with --env',
+  );
 }
 
 interface TemplateChange {
