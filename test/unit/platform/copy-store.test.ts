@@ -1,10 +1,24 @@
 // Which databases `copyStore` refuses before it copies, and what it calls them.
-import { existsSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
+import { openTemplates } from '../../../src/control/endpoints/templates.ts';
+import { SecretSealer } from '../../../src/control/registries/sealed-secret.ts';
+import {
+  resealVariables,
+  sealVariables,
+} from '../../../src/control/registries/stored-variables.ts';
 import { copyStore, nameDatabase } from '../../../src/platform/copy-store.ts';
 import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../src/queue/settings.ts';
@@ -12,6 +26,7 @@ import { locatePayloads, PayloadFolder } from '../../../src/store/disk/payload-f
 import { MIGRATIONS } from '../../../src/store/sqlite/schema.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { StagedPayload, Store } from '../../../src/store/store.ts';
+import { templateCreation } from '../../../src/wire/resources/template.ts';
 import {
   addEndpoint,
   addJobs,
@@ -181,6 +196,40 @@ describe('copyStore', () => {
     target.exec('drop trigger fault');
     target.close();
     expect(await copy(place('a.db'), place('c.db'))).toBeDefined();
+  });
+
+  it('copies sealed variables, which open with the same key and only with it', async () => {
+    const sealer = new SecretSealer([Buffer.alloc(32, 1)]);
+    const other = new SecretSealer([Buffer.alloc(32, 2)]);
+    const env = { TOKEN: 's3cret' };
+    const [source, target] = [join(folder, 'a.db'), join(folder, 'c.db')];
+    const open = (store: Store, sealedBy = sealer) => {
+      const catalog = { judgeRegistry: () => [], resolveRegistry: (_: string, id: string) => id };
+      const options = { store, clock: systemClock, engine: 'docker', catalog } as const;
+      return openTemplates({ ...options, sealer: sealedBy });
+    };
+    const from = openSqliteStore({ path: source });
+    const creation = templateCreation.parse({ name: 't', image: 'i', env });
+    const { id } = await (await open(from)).create('ada', creation);
+    const pod = { kind: 'pod', id: 'pod', userId: 'ada' } as const;
+    const spec = { env: sealVariables(sealer, { env }, pod) };
+    const row = { ...pod, parent: '', position: 7, body: JSON.stringify({ spec }) };
+    await from.write((tx) => tx.putResource(row));
+    await from.close();
+    await copy(place('a.db'), place('c.db'));
+    for (const path of [target, `${target}-wal`].filter((each) => existsSync(each))) {
+      expect(readFileSync(path).includes('s3cret')).toBe(false);
+    }
+    const to = openSqliteStore({ path: target });
+    expect((await open(to)).get('ada', id).env).toEqual(env);
+    expect((await open(to, other)).get('ada', id).env).toEqual({ TOKEN: '***' });
+    const reseal = (sealedBy: SecretSealer) => resealVariables(to, sealedBy, 'pod');
+    expect(await reseal(other)).toEqual({ keys: new Set([sealer.keyId]), records: 1 });
+    // A new key opens the copied pod with the old one.
+    const both = new SecretSealer([Buffer.alloc(32, 2), Buffer.alloc(32, 1)]);
+    expect(await reseal(both)).toMatchObject({ records: 0 });
+    expect(await reseal(other)).toMatchObject({ records: 0 });
+    await to.close();
   });
 
   it('ends a batch at 4 MB', async () => {
