@@ -16,7 +16,7 @@ const RUNPOD_ERROR = /^\{"error":".+"\}$/s;
 const OPENAI = / (\/runpod)?\/v2\/:endpoint\/openai\//;
 const OPEN = / \/(healthz|readyz|openapi\.json)$/;
 /** The front page and the console have nothing secret; a changed path can become one of them. */
-const PUBLIC = /^(\*|\/|\/console(\/.*)?)(\?|$)/;
+const PUBLIC = /^(\*|(http:\/\/[^/]*)?\/(console(\/.*)?)?)(\?|$)/;
 const PASSED_ON = /^[A-Z]+ \/lb\//;
 /** The job of a request may have been cancelled by a purge, or have failed. */
 const ENDS_OF_JOBS = new RegExp(`"code":"(${['cancelled', ...ERROR_CODES].join('|')})"`);
