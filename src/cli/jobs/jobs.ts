@@ -155,7 +155,7 @@ export const jobsCommands: CommandGroup = {
       act: listJobs,
     }),
     failed: defineApiVerb({
-      summary: 'lists the failed jobs of all endpoints, newest first',
+      summary: 'lists the failed jobs of all endpoints, the last submitted first',
       description: [
         'The list has FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has jobs:read, with the error of the ' +
           'last attempt and the start of the input. The platform removes ended jobs after their retention.',

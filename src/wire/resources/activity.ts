@@ -144,7 +144,7 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
     }),
   },
   listFailedJobs: {
-    summary: 'List the failed jobs of all endpoints, newest first',
+    summary: 'List the failed jobs of all endpoints, the last submitted first',
     description:
       'FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has `jobs:read`, at most 1,000 endpoints, by the time ' +
       'of their submission. A page examines at most about 20,000 jobs, so it may have few jobs, or none, and still a `cursor`. ' +
