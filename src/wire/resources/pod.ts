@@ -26,8 +26,13 @@ export const imageReference = z
   .string()
   .max(512)
   .regex(
-    /^[^\s\0-]\S*$/,
-    'must be an image reference without white space that does not start with "-"',
+    /^[!-,.-~][!-~]*$/,
+    'must be an image reference of visible ASCII characters that does not start with "-"',
+  )
+  // A path of an engine's API contains it.
+  .refine(
+    (image) => !image.split('/').some((part) => part === '.' || part === '..'),
+    'must be an image reference without "." or ".." between its slashes',
   );
 
 /** Text for a system call, which would stop at a NUL character. */

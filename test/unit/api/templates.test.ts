@@ -69,6 +69,31 @@ describe('a template', () => {
     await expectProblem(await post('/v1/templates', body), 422, [errorAt(path)]);
   });
 
+  it('is refused with an image that is no reference, like a pod', async () => {
+    const platform = await startPlatform();
+    const { post } = platform;
+    const paths = ['..', '../json', 'a/../../containers', 'a/.', './a'];
+    for (const image of [
+      ...paths,
+      'a b',
+      'a\n',
+      'a\u0007',
+      'a\u007f',
+      'ä',
+      '',
+      'i'.repeat(5_000),
+    ]) {
+      const body = { name: 'n', image };
+      await expectProblem(await post('/v1/templates', body), 422, [errorAt('image')]);
+      const pod = { ...body, cpu: { flavor: 'cpu', vcpus: 1, memory: 1 } };
+      const { errors } = Object(await readJson(await post('/v2/pods', pod)));
+      expect(errors).toContainEqual(errorAt('image'));
+    }
+    for (const image of ['a..b/c:1..2', 'host:5000/a/b_c@sha256:00', 'a...']) {
+      expect((await create(platform, { name: `n${image.length}`, image })).image).toBe(image);
+    }
+  });
+
   it('is refused if it is not JSON, of another type, or too large', async () => {
     const { post } = await startPlatform();
     const asText = { headers: { 'content-type': 'text/plain' } };
