@@ -57,7 +57,7 @@ export class ModelChild {
     this.ready = this.#ready.promise;
     this.ready.catch(() => undefined);
     this.ended = this.#ended.promise;
-    const env = buildEnvironment(options.env);
+    const env = buildEnvironment(options.inherited, options.env);
     this.#program = locateProgram(options.command, env['PATH']);
     this.#process = spawn(options.command, [...options.args], {
       cwd: options.cwd,

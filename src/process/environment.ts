@@ -9,10 +9,11 @@ export const FRAME_DESCRIPTOR = 3;
 /** Folder of millrace_model.py, last in the module search path: a copy of the author's own wins. */
 const LIBRARY = fileURLToPath(new URL('./python', import.meta.url));
 
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 /** Set by `millrace deploy --python`: the interpreter for commands without a path. */
-export function choosePython(command: string): string {
-  // biome-ignore lint/style/noProcessEnv: the environment that handlers see.
-  return /^python3?$/.test(command) ? process.env['MILLRACE_PYTHON'] || command : command;
+export function choosePython(command: string, inherited: Environment): string {
+  return /^python3?$/.test(command) ? inherited['MILLRACE_PYTHON'] || command : command;
 }
 
 /** The path of a program that is found on the PATH; the command itself if it is a path, or not found. */
@@ -23,10 +24,9 @@ export function locateProgram(command: string, path: string | undefined): string
 }
 
 export function buildEnvironment(
-  own: Readonly<Record<string, string | undefined>>,
+  inherited: Environment,
+  own: Environment,
 ): Record<string, string | undefined> {
-  // biome-ignore lint/style/noProcessEnv: the child inherits the environment that handlers see.
-  const inherited = process.env;
   // Without it, Python holds back what is printed to a pipe.
   const merged = { PYTHONUNBUFFERED: '1', ...inherited, ...own };
   const { PYTHONPATH: path } = merged as Record<string, string | undefined>;

@@ -83,7 +83,8 @@ export interface ModelProcess extends AsyncDisposable {
  * @throws TypeError that names the option and its value
  */
 export function createModelProcess(options: ModelProcessOptions): ModelProcess {
-  return new KeptModelProcess(completeOptions(options));
+  // biome-ignore lint/style/noProcessEnv: the child inherits the environment that handlers see.
+  return new KeptModelProcess(completeOptions(options, process.env));
 }
 
 class KeptModelProcess implements ModelProcess {

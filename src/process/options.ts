@@ -1,5 +1,5 @@
 // The options of a model process, checked and completed in one place.
-import { choosePython } from './environment.ts';
+import { choosePython, type Environment } from './environment.ts';
 
 /** Times are in ms and sizes in bytes. An option that is left out has its default. */
 export interface ModelProcessOptions {
@@ -41,6 +41,8 @@ export interface ModelProcessOptions {
 export interface CompleteOptions extends Required<Omit<ModelProcessOptions, OptionalNames>> {
   cwd: string | undefined;
   callTimeoutMs: number | undefined;
+  /** The variables of this process, read at each start of the child. */
+  inherited: Environment;
 }
 
 type OptionalNames = 'cwd' | 'callTimeoutMs';
@@ -72,7 +74,10 @@ const RANGES: Record<Exclude<NumberName, 'callTimeoutMs'>, Range> = {
 };
 
 /** @throws TypeError that names the option and its value */
-export function completeOptions(options: ModelProcessOptions): CompleteOptions {
+export function completeOptions(
+  options: ModelProcessOptions,
+  inherited: Environment,
+): CompleteOptions {
   const { args = [], callTimeoutMs, command, cwd, env = {} } = options;
   if (typeof command !== 'string' || command === '') {
     throw new TypeError(`createModelProcess: command is ${show(command)}; name a program`);
@@ -82,7 +87,8 @@ export function completeOptions(options: ModelProcessOptions): CompleteOptions {
   }
   const read = (name: keyof typeof RANGES) => readNumber(name, options[name], RANGES[name]);
   return {
-    command: choosePython(command),
+    command: choosePython(command, inherited),
+    inherited,
     args,
     env,
     cwd,

@@ -6,6 +6,7 @@ import {
   readKubernetesSettings,
 } from '../../platform/files/kubernetes-file.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
+import { inheritEnvironment } from '../config.ts';
 import { type OptionValues, text } from '../options.ts';
 
 export const kubernetesOptions = {
@@ -35,5 +36,5 @@ export function readKubernetes(
   const devices = listKubernetesDevices(settings);
   const { kubeconfig, kubeNamespace: namespace } = values;
   checkKubernetesLogin(kubeconfig);
-  return { kubeconfig, namespace, settings, devices };
+  return { kubeconfig, namespace, environment: inheritEnvironment({}), settings, devices };
 }

@@ -21,7 +21,11 @@ export interface ApiAccess {
   kubeconfig: string | undefined;
   /** Default: the namespace of the kubeconfig's context, or that of the platform's own Pod. */
   namespace?: string | undefined;
+  /** Names the API server to a Pod, and is inherited by a program that prints credentials. */
+  environment: Environment;
 }
+
+type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface TlsTerms {
   ca?: string;
@@ -82,10 +86,10 @@ const failure = z.object({
 });
 
 /** @throws Error that names the file */
-export async function loadLogin({ kubeconfig: path }: ApiAccess): Promise<Login> {
-  if (path === undefined) return loadAccount();
+export async function loadLogin({ environment, kubeconfig: path }: ApiAccess): Promise<Login> {
+  if (path === undefined) return loadAccount(environment);
   try {
-    return readConfig(parse(await readFile(path, 'utf8')), dirname(resolve(path)));
+    return readConfig(parse(await readFile(path, 'utf8')), dirname(resolve(path)), environment);
   } catch (error) {
     const why =
       error instanceof z.ZodError
@@ -98,9 +102,8 @@ export async function loadLogin({ kubeconfig: path }: ApiAccess): Promise<Login>
 }
 
 /** The account of the Pod. Its token is renewed about once an hour. */
-async function loadAccount(): Promise<Login> {
-  // biome-ignore lint/style/noProcessEnv: the cluster sets the variables of its Pods.
-  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env;
+async function loadAccount(environment: Environment): Promise<Login> {
+  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = environment;
   if (!host || !port)
     throw new Error('KUBERNETES_SERVICE_HOST is not set: the platform does not run in a Pod');
   const read = (name: string) => readFile(`${ACCOUNT}/${name}`, 'utf8');
@@ -112,7 +115,7 @@ async function loadAccount(): Promise<Login> {
   };
 }
 
-function readConfig(content: unknown, folder: string): Login {
+function readConfig(content: unknown, folder: string, environment: Environment): Login {
   const { 'current-context': current, clusters, contexts, users } = kubeconfig.parse(content ?? {});
   const find = (kind: string, list: typeof users, name: string | null | undefined) => {
     const found = list?.find((entry) => entry.name === name);
@@ -128,7 +131,7 @@ function readConfig(content: unknown, folder: string): Login {
       `the user ${context.user} logs in by auth-provider ${name}; use exec or a token`,
     );
   }
-  const credentials = new Credentials({ cluster, folder, user });
+  const credentials = new Credentials({ cluster, environment, folder, user });
   return {
     server: cluster.server.replace(/\/+$/, ''),
     namespace: context.namespace ?? undefined,
@@ -142,6 +145,7 @@ interface CredentialsOptions {
   user: z.infer<typeof userEntry>;
   /** Paths are relative to it. */
   folder: string;
+  environment: Environment;
 }
 
 class Credentials {
@@ -205,15 +209,14 @@ class Credentials {
   /** @throws Error with what the program says of its failure; users see it, so it has no arguments and no credentials */
   async #run(exec: z.infer<typeof program>, ca: string | undefined): Promise<Printed> {
     const { apiVersion, args, command, env, provideClusterInfo } = exec;
-    const { cluster, folder } = this.#options;
+    const { cluster, environment, folder } = this.#options;
     const described = { ...cluster, 'certificate-authority-data': ca && toBase64(ca) };
     const spec = { interactive: false, ...(provideClusterInfo && { cluster: described }) };
     const info = JSON.stringify({ apiVersion, kind: 'ExecCredential', spec });
     const own = Object.fromEntries((env ?? []).map(({ name, value }) => [name, value]));
     // Without a slash, the program is found by PATH.
     const path = command.includes('/') ? resolve(folder, command) : command;
-    // biome-ignore lint/style/noProcessEnv: the program runs as kubectl would run it.
-    const variables = { ...process.env, ...own, KUBERNETES_EXEC_INFO: info };
+    const variables = { ...environment, ...own, KUBERNETES_EXEC_INFO: info };
     const options = { timeout: PROGRAM_LIMIT_MS, env: variables };
     const { stdout } = await execute(path, args ?? [], options).catch((error: unknown) => {
       throw new Error(`the program ${command} failed: ${describeFailure(error)}`);
@@ -221,7 +224,14 @@ class Credentials {
     const { data } = printed.safeParse(parseJson(stdout));
     if (!data) throw new Error(`the program ${command} prints no ExecCredential`);
     const { expirationTimestamp: end } = data.status;
-    this.#validUntil = end ? Date.parse(end) - EXPIRY_MARGIN_MS : Number.POSITIVE_INFINITY;
+    const expiresAt = end ? Date.parse(end) : Number.POSITIVE_INFINITY;
+    if (Number.isNaN(expiresAt)) {
+      const shown = JSON.stringify(end?.slice(0, 100));
+      throw new Error(
+        `the program ${command} prints an expirationTimestamp that is no date: ${shown}`,
+      );
+    }
+    this.#validUntil = expiresAt - EXPIRY_MARGIN_MS;
     return data.status;
   }
 }

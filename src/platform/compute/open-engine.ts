@@ -59,9 +59,10 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
 async function openKubernetes(options: EngineOptions): Promise<Engine> {
   const { dataFolder, kubernetes, log, openFence } = options;
   const { KubernetesEngine } = await import('../../engine/kubernetes/kubernetes-engine.ts');
-  const { kubeconfig, namespace, settings = readKubernetesSettings(undefined) } = kubernetes ?? {};
+  const { environment = {}, kubeconfig, namespace } = kubernetes ?? {};
+  const { settings = readKubernetesSettings(undefined) } = kubernetes ?? {};
   const platform = settings.platform ?? readEngineName(dataFolder);
-  const access = { kubeconfig, namespace };
+  const access = { kubeconfig, namespace, environment };
   return new KubernetesEngine({ platform, access, settings, openFence, log });
 }
 

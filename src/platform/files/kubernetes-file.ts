@@ -15,6 +15,8 @@ export interface KubernetesChoice {
   kubeconfig?: string | undefined;
   /** Default: the namespace of the kubeconfig's context, or of the platform's own Pod. */
   namespace?: string | undefined;
+  /** The variables of the Pod in which the platform runs, and of programs that print credentials. Default: none. */
+  environment?: Readonly<Record<string, string | undefined>> | undefined;
   /** Default: the defaults of each setting. */
   settings?: KubernetesSettings | undefined;
 }

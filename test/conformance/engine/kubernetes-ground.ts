@@ -64,7 +64,7 @@ export class KubernetesGround {
   openEngine(options: Partial<KubernetesEngineOptions> = {}): KubernetesEngine {
     return new KubernetesEngine({
       ...{ platform: this.platform, log: silentLog, startWaitMs: START_WAIT_MS },
-      access: { kubeconfig: this.kubeconfig },
+      access: { kubeconfig: this.kubeconfig, environment: {} },
       settings: kubernetesSettings.parse({}),
       ...options,
     });

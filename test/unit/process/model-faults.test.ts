@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ModelCallError } from 'millrace/process';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { readProcess } from '../../../src/base/process/process-table.ts';
 import { completeOptions } from '../../../src/process/options.ts';
 import { isRunning, RecordedLog, startModel } from '../../support/models/model-stand.ts';
@@ -51,10 +51,11 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     const args = ['-c', 'import no_such_module_here'];
     const starting = caught(start({ args, maxBackoffMs: 0, startTimeoutMs: 1_000 }));
     expect(String(await starting)).toMatch(/\(it ran with \/\S+\/python3\).*ModuleNotFoundError/s);
-    vi.stubEnv('MILLRACE_PYTHON', '/nowhere/python');
-    onTestFinished(() => void vi.unstubAllEnvs());
-    expect(completeOptions({ command: 'python3' }).command).toBe('/nowhere/python');
-    expect(completeOptions({ command: './venv/bin/python3' }).command).toBe('./venv/bin/python3');
+    const variables = { MILLRACE_PYTHON: '/nowhere/python' };
+    expect(completeOptions({ command: 'python3' }, variables).command).toBe('/nowhere/python');
+    expect(completeOptions({ command: './venv/bin/python3' }, variables).command).toBe(
+      './venv/bin/python3',
+    );
   });
 
   it('that ends for another reason names no interpreter', async () => {

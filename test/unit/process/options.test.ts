@@ -4,7 +4,8 @@ import { expect, it } from 'vitest';
 import { completeOptions } from '../../../src/process/options.ts';
 
 it('completes options with the documented defaults', () => {
-  expect(completeOptions({ command: 'python3' })).toEqual({
+  expect(completeOptions({ command: 'python3' }, {})).toEqual({
+    inherited: {},
     command: 'python3',
     args: [],
     env: {},

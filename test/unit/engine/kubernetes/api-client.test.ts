@@ -28,7 +28,7 @@ async function openClient(answer: (response: ServerResponse) => void): Promise<A
     contexts: [{ name: 'c', context: { cluster: 'c', user: 'u' } }],
   };
   writeFileSync(kubeconfig, JSON.stringify(config));
-  const client = new ApiClient({ kubeconfig });
+  const client = new ApiClient({ kubeconfig, environment: {} });
   onTestFinished(async () => {
     await client.close();
     server.closeAllConnections();

@@ -19,7 +19,7 @@ it('takes the time of the cluster for the end of a Pod', async () => {
   const kubeconfig = join(folder, 'config');
   await writeKubeconfig(kubeconfig, cluster.access, namespace);
   const engine = new KubernetesEngine({
-    ...{ platform: 'ahead', access: { kubeconfig }, log: silentLog },
+    ...{ platform: 'ahead', access: { kubeconfig, environment: {} }, log: silentLog },
     settings: kubernetesSettings.parse({}),
     clock: { ...systemClock, now: () => systemClock.now() + AHEAD_MS },
   });

@@ -32,7 +32,7 @@ contexts:
   context: { cluster: c, user: u ${context} }
 `,
   );
-  return loadLogin({ kubeconfig: join(folder, 'config') });
+  return loadLogin({ kubeconfig: join(folder, 'config'), environment: process.env });
 }
 
 const base64 = (text: string) => Buffer.from(text).toString('base64');
@@ -81,11 +81,13 @@ describe('the login of a kubeconfig file', () => {
     ['', /config: it has no current context/],
   ])('is refused for the file %j, which the error names', async (text, problem) => {
     write('config', text);
-    await expect(loadLogin({ kubeconfig: join(folder, 'config') })).rejects.toThrow(problem);
+    await expect(
+      loadLogin({ kubeconfig: join(folder, 'config'), environment: process.env }),
+    ).rejects.toThrow(problem);
   });
 
   it('throws without a file, and for an auth-provider', async () => {
-    const absent = loadLogin({ kubeconfig: join(folder, 'absent') });
+    const absent = loadLogin({ kubeconfig: join(folder, 'absent'), environment: process.env });
     await expect(absent).rejects.toThrow(/ENOENT.*absent/);
     await expect(load('{ auth-provider: { name: oidc } }')).rejects.toThrow(
       /auth-provider oidc; use exec or a token/,
@@ -130,10 +132,22 @@ describe('the program of a kubeconfig file', () => {
     expect(listCalls()).toHaveLength(4);
   });
 
+  it('inherits the given variables', async () => {
+    writeProgram(`echo "{\\"status\\":{\\"token\\":\\"$MINE$REGION\\"}}"`);
+    await load(user);
+    const environment = { PATH: process.env['PATH'], MINE: 'm' };
+    const login = await loadLogin({ kubeconfig: join(folder, 'config'), environment });
+    expect((await login.sign()).headers).toEqual({ authorization: 'Bearer meu' });
+  });
+
   it.each([
     ['echo "please sign in" >&2; exit 3', 'the program ./login failed: please sign in'],
     ['exit 3', 'the program ./login failed: 3'],
     ['echo secret', 'the program ./login prints no ExecCredential'],
+    [
+      print({ token: 'secret', expirationTimestamp: 'soon' }),
+      'the program ./login prints an expirationTimestamp that is no date: "soon"',
+    ],
   ])('that does %j is named in the error, and runs again', async (answer, message) => {
     writeProgram(answer);
     const login = await load(user);
@@ -141,4 +155,13 @@ describe('the program of a kubeconfig file', () => {
     writeProgram(print({ token: 'now' }));
     expect((await login.sign()).headers).toEqual({ authorization: 'Bearer now' });
   });
+});
+
+it("the login of a Pod's account is that of the cluster which the variables name", async () => {
+  const open = (environment: Readonly<Record<string, string>>) =>
+    loadLogin({ kubeconfig: undefined, environment });
+  const port = { KUBERNETES_SERVICE_PORT: '443' };
+  const login = await open({ ...port, KUBERNETES_SERVICE_HOST: 'fd00::1' });
+  expect(login.server).toBe('https://[fd00::1]:443');
+  await expect(open(port)).rejects.toThrow('KUBERNETES_SERVICE_HOST is not set');
 });

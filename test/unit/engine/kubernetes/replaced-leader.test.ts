@@ -43,7 +43,7 @@ async function open(token: string, openFence?: () => () => void): Promise<Kubern
   const kubeconfig = join(folder, token);
   await writeKubeconfig(kubeconfig, { ...started.cluster.access, token }, namespace);
   const engine = new KubernetesEngine({
-    ...{ platform: PLATFORM, access: { kubeconfig }, openFence, log: silentLog },
+    ...{ platform: PLATFORM, access: { kubeconfig, environment: {} }, openFence, log: silentLog },
     ...{ settings: kubernetesSettings.parse({}), startWaitMs: GRACE_MS },
   });
   engines.push(engine);
