@@ -10,13 +10,13 @@ export interface Access {
   key: string;
   /** Platform, node or proxy of the next call. */
   chooseUrl: () => string;
-  /** Lists leave out earlier jobs, Unix ms. */
+  /** Lists leave out jobs from before, Unix ms. */
   since: number;
   /** How long the client waits for an answer, ms. */
   limitMs: number;
 }
 
-/** What a stream has shown so far, and where to go on. */
+/** What has arrived of a stream, and the position to resume at. */
 interface StreamRead extends StreamBody {
   next: string;
 }
@@ -56,13 +56,13 @@ export class RecordingClient {
     return this.#call({ do: 'purge', endpoint }, () => this.#post(endpoint, 'purge-queue', {}));
   }
 
-  change(what: 'cancel' | 'retry', endpoint: string, job: string): Promise<Answer | null> {
-    return this.#call({ do: what, endpoint, job }, () =>
-      this.#post(endpoint, `${what}/${job}`, {}),
+  change(action: 'cancel' | 'retry', endpoint: string, job: string): Promise<Answer | null> {
+    return this.#call({ do: action, endpoint, job }, () =>
+      this.#post(endpoint, `${action}/${job}`, {}),
     );
   }
 
-  /** `waitMs`: for the end of the job, at most. */
+  /** `waitMs`: longest time that the platform waits for the end of the job. */
   status(endpoint: string, job: string, waitMs?: number): Promise<Answer | null> {
     const query = waitMs === undefined ? '' : `?wait=${waitMs}`;
     const request = { do: 'status', endpoint, job } as const;
@@ -88,7 +88,7 @@ export class RecordingClient {
     });
   }
 
-  /** A page of chunks after a position, or of those that the platform has not handed out. */
+  /** Reads a page of chunks after a position, or after the cursor that the platform keeps. */
   async page(endpoint: string, job: string, after: string | null): Promise<StreamRead> {
     const query = after === null ? '' : `&after=${after}`;
     const read: StreamRead = { pieces: [], end: 'part', next: after ?? '0' };
@@ -112,7 +112,7 @@ export class RecordingClient {
     return read;
   }
 
-  /** Events after a position, until the end or at most `leaveAfter` of them. */
+  /** Reads events after a position, until the end or until `leaveAfter` of them. */
   async events(
     endpoint: string,
     job: string,
@@ -137,7 +137,7 @@ export class RecordingClient {
     return read;
   }
 
-  /** Notes what arrived, also if the connection breaks then. */
+  /** Notes what arrived, even if the connection breaks. */
   async #stream(
     request: Request,
     read: StreamRead,
@@ -156,7 +156,7 @@ export class RecordingClient {
     });
   }
 
-  /** After a call without an answer the client waits a little. */
+  /** Waits a little after a call without an answer. */
   async #call(request: Request, ask: () => Promise<Answer>): Promise<Answer | null> {
     const answer = await this.#recorder.call(this.user, request, ask);
     if (!answer) await sleep(PAUSE_MS);

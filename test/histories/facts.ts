@@ -1,13 +1,13 @@
-// Arranges a history by job: who submitted it, what was asked of it, and what each read said about it.
+// Groups a history by job: its submission, the calls about it, and what each answer says about it.
 import { z } from 'zod';
 import { isTerminal, JOB_STATUSES, type JobStatus } from '../../src/wire/job/job.ts';
 import type { Call, Fault, History, Posted, StreamBody, Submission } from './history.ts';
 
-/** One submission of a request; those of a batch are several. */
+/** One submission. A batch has several. */
 export interface Sent {
   call: Call;
   body: Submission;
-  /** Absent: refused, or nobody knows. */
+  /** Absent: the submission was refused, or its answer was lost. */
   id?: string;
 }
 
@@ -15,12 +15,12 @@ export interface Sent {
 export interface Reading {
   by: string;
   event: Call | Posted;
-  /** It was true at some time between these two. Of a webhook: at some time before. */
+  /** The job had this state at some time between these two. For a webhook `from` is 0. */
   from: number;
   to: number;
   status: JobStatus;
   attempt?: number;
-  /** Output and error; absent if this route does not tell them. */
+  /** Output and error; absent if this route does not show them. */
   result?: { output: unknown; error: unknown };
 }
 
@@ -30,9 +30,9 @@ export interface JobFacts {
   body: Submission;
   /** When the first submission of its tag was sent. */
   sentAt: number;
-  /** The first answer that names it: from then on it is acknowledged. */
+  /** The first answer with its ID: from then on the job is acknowledged. */
   knownBy: Call;
-  /** By the time of the answer. */
+  /** In the order of the answers. */
   readings: Reading[];
   /** By its owner. */
   calls: Call[];
@@ -50,7 +50,7 @@ export interface Facts {
 
 export type TerminalReading = Reading & Required<Pick<Reading, 'attempt'>>;
 
-/** What the handler writes, in chunks and outputs. */
+/** The handler writes these members into each chunk and output. */
 const made = z.object({
   tag: z.string(),
   attempt: z.int(),
@@ -73,30 +73,30 @@ const answeredJobs = z.object({
 const list = z.object({ jobs: z.array(record) });
 const details = z.looseObject({ id: z.string(), input: z.looseObject({ tag: z.string() }) });
 
-const TELLS_RESULT = ['status', 'runsync', 'stream', 'webhook'];
+const ROUTES_WITH_RESULT = ['status', 'runsync', 'stream', 'webhook'];
 
 export function isDone({ answer }: Call): boolean {
   return answer !== null && answer.status >= 200 && answer.status < 300;
 }
 
-/** Whether the request may have taken effect. After 503 of a platform that ends, nobody knows. */
+/** Whether the request may have taken effect. A platform that stops may answer 503 after the effect. */
 export function mayBeDone(call: Call): boolean {
   return call.answer === null || call.answer.status >= 500 || isDone(call);
 }
 
-/** When an effect of the call was there at the latest. */
+/** The latest time at which the call took effect. */
 export function lastEffect(call: Call): number {
   return isDone(call) ? call.answeredAt : Number.POSITIVE_INFINITY;
 }
 
-export function ended(job: JobFacts): TerminalReading[] {
+export function findEnds(job: JobFacts): TerminalReading[] {
   return job.readings.filter(
     (reading): reading is TerminalReading => isTerminal(reading.status) && 'attempt' in reading,
   );
 }
 
 export function streamOf({ answer }: Call): StreamBody {
-  // The client made it.
+  // RecordingClient made the body.
   return answer?.body as StreamBody;
 }
 
@@ -178,12 +178,12 @@ function toReading(
   { attempt, error, output, status }: z.infer<typeof record>,
   place: Pick<Reading, 'by' | 'event' | 'from' | 'to'>,
 ): Reading {
-  // A page of a stream tells the status only.
-  const tellsResult = TELLS_RESULT.includes(place.by) && attempt !== undefined;
+  // A page of a stream shows the status only.
+  const hasResult = ROUTES_WITH_RESULT.includes(place.by) && attempt !== undefined;
   return {
     ...place,
     status,
     ...(attempt !== undefined && { attempt }),
-    ...(tellsResult && { result: { output, error } }),
+    ...(hasResult && { result: { output, error } }),
   };
 }

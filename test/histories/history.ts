@@ -1,5 +1,5 @@
-// A history: every call of every client with its answer, every received webhook, and every fault, in the order of time.
-// The checker reads nothing else.
+// A history has every call of every client with its answer, every received webhook, and every fault, in the order of
+// time. The checker reads nothing else.
 import type { JobPolicy, JobStatus } from '../../src/wire/job/job.ts';
 import type { RecordedInput } from '../support/handlers/recorded.ts';
 
@@ -20,7 +20,7 @@ export interface Endpoint {
 
 export type HistoryEvent = Call | Posted | Fault | Settled;
 
-/** Times are Unix ms. No two of a history are equal, so they are its order, too. */
+/** Times are Unix ms. No two in a history are equal, so they also give the order of events. */
 export interface Call {
   kind: 'call';
   user: string;
@@ -28,7 +28,7 @@ export interface Call {
   /** When the answer was complete, or the client gave up. */
   answeredAt: number;
   request: Request;
-  /** Null: none came, or not all of it. Nobody knows whether the request took effect. */
+  /** Null: no complete answer arrived, so the request may or may not have taken effect. */
   answer: Answer | null;
 }
 
@@ -52,7 +52,7 @@ export interface Submission {
 
 export interface Answer {
   status: number;
-  /** As JSON. Of a `stream`: what of a StreamBody arrived, also if the connection broke. Of a `list`: `{ jobs }`. */
+  /** JSON. For a `stream`: a StreamBody with what arrived, even if the connection broke. For a `list`: `{ jobs }`. */
   body: unknown;
 }
 
@@ -60,13 +60,13 @@ export interface StreamBody {
   pieces: Piece[];
   /** `part`: a page, a connection that broke, or a client that left. */
   end: 'part' | 'done' | 'expired';
-  /** Of a page. */
+  /** Only of a page. */
   status?: JobStatus;
-  /** Of `done` as an event: the final record. */
+  /** The final record, which the event `done` carries. */
   record?: unknown;
 }
 
-/** A chunk with its position, or the begin of a new attempt. */
+/** A chunk with its position, or the start of a new attempt. */
 export type Piece = { at: string; output: unknown } | { reset: true };
 
 /** A webhook that a receiver got. */
@@ -82,13 +82,13 @@ export interface Posted {
 export interface Fault {
   kind: 'fault';
   name: string;
-  /** Whose worker may have lost its leases and go on: another one may have run at the same time. */
+  /** Its worker may go on after it has lost its leases, while another worker runs the same jobs. */
   endpoint?: string;
   from: number;
   to: number;
 }
 
-/** From here on no job is live, as far as the run knows; only reads follow. */
+/** All known jobs have ended; only reads follow. */
 export interface Settled {
   kind: 'settled';
   at: number;
@@ -103,7 +103,7 @@ export class Recorder {
     this.history = { ...history, events: [] };
   }
 
-  /** Greater than all before. */
+  /** Each call returns a greater number. */
   now(): number {
     this.#last = Math.max(this.#last + 0.001, Date.now());
     return this.#last;

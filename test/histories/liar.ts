@@ -1,4 +1,4 @@
-// A proxy between clients and a platform, and between the platform and the receiver of webhooks, that tells one lie.
+// A proxy that falsifies answers: between clients and a platform, and between the platform and the receiver of webhooks.
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 
@@ -16,13 +16,13 @@ export interface Answered {
   body: string;
 }
 
-/** `forward` passes the request on, changed if the lie says so. */
+/** Answers a request. `forward` passes it on, with changes if given. */
 export type Lie = (
   asked: Asked,
   forward: (changed?: Partial<Asked>) => Promise<Answered>,
 ) => Promise<Answered>;
 
-/** Only those are passed on. */
+/** The proxy passes on these headers only. */
 const HEADERS = /^(authorization|content-type|accept|last-event-id|millrace-.*|webhook-.*)$/;
 const WEBHOOKS = '/webhooks';
 
@@ -34,7 +34,7 @@ export class Liar implements AsyncDisposable {
   private constructor(platformUrl: string, lie: Lie) {
     this.#platformUrl = platformUrl;
     this.#server = createServer((request, response) => {
-      // A client that left, or a platform that is gone.
+      // The client has left, or the platform does not answer.
       this.#pass(request, response, lie).catch(() => response.destroy());
     });
   }

@@ -1,4 +1,4 @@
-// The checker finds each lie of a proxy before a real platform, by the rule that the lie breaks.
+// A proxy falsifies the answers of a real platform. The checker reports the rule that each lie breaks.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PlatformProcess } from '../support/processes.ts';
 import type { History } from './history.ts';
@@ -22,18 +22,18 @@ beforeAll(async () => {
 });
 afterAll(() => ends.disposeAsync());
 
-interface Told {
+interface StoryRun {
   lie: Lie;
   story: StoryName;
   seed: number;
   settleMs: number;
 }
 
-/** The story of one client, told through a liar. */
-async function recordStory({ lie, seed, settleMs, story }: Told): Promise<History> {
+/** Records the story of one client whose calls go through the proxy. */
+async function recordStory({ lie, seed, settleMs, story }: StoryRun): Promise<History> {
   await using liar = await Liar.start(platform.url, lie);
   return await record({
-    // A purge ends the jobs of all stories at an endpoint.
+    // A purge ends the jobs of all stories at its endpoint, so this story gets the other one.
     users: story === 'purge' ? users.toReversed() : users,
     ...{ seed, clients: 1, stories: [story], isOneRound: true },
     ...{ urls: () => [liar.url], passWebhooks: (url) => liar.passWebhooks(url) },
@@ -47,7 +47,7 @@ describe('a proxy that', () => {
     const honest = {
       lie: (_asked, forward) => forward(),
       settleMs: 30_000,
-    } satisfies Partial<Told>;
+    } satisfies Partial<StoryRun>;
     const histories = stories.map((story, index) =>
       recordStory({ ...honest, story, seed: 100 + index }),
     );
@@ -56,9 +56,9 @@ describe('a proxy that', () => {
 
   it.concurrent.each(Object.entries(LIES).map(([rule, lie], index) => ({ rule, lie, index })))(
     '$lie.0 breaks the rule $rule',
-    async ({ index, lie: [, story, tell], rule }) => {
-      const told = { lie: tell(), story, seed: index + 1, settleMs: 2_500 };
-      const found = check(await recordStory(told)).map((violation) => violation.rule);
+    async ({ index, lie: [, story, create], rule }) => {
+      const run = { lie: create(), story, seed: index + 1, settleMs: 2_500 };
+      const found = check(await recordStory(run)).map((violation) => violation.rule);
       // Some lies have more than one consequence.
       expect(found[0]).toBe(rule);
     },

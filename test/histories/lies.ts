@@ -1,10 +1,10 @@
-// The lies that the checker has to find, each with the story in which it is told and the rule that it breaks.
+// For each rule, a lie that breaks it: how a proxy falsifies answers, and in which story of a client.
 import type { Answered, Lie } from './liar.ts';
 import type { RuleName } from './rules.ts';
 import type { StoryName } from './stories.ts';
 
-/** What the lie is: title, story, and one of a new liar. */
-type ToldLie = [title: string, story: StoryName, tell: () => Lie];
+/** `create`: a lie may have a state, so each proxy gets its own. */
+type LieCase = [title: string, story: StoryName, create: () => Lie];
 
 type Json = Record<string, unknown>;
 
@@ -17,14 +17,14 @@ const STATUS = /\/status\//;
 const STREAM = /\/stream\//;
 const WEBHOOK = /^\/webhooks/;
 
-export const LIES: Record<RuleName, ToldLie> = {
+export const LIES: Record<RuleName, LieCase> = {
   forgotten: [
     'acknowledges a job that it does not pass on',
     'plain',
     () => on(RUN, async () => json({ id: crypto.randomUUID(), status: 'IN_QUEUE' })),
   ],
   'unexpected-status': [
-    'says that the key is wrong',
+    'refuses the key of the owner',
     'plain',
     () => on(STATUS, async () => ({ ...json({}), status: 401 })),
   ],
@@ -92,8 +92,8 @@ export const LIES: Record<RuleName, ToldLie> = {
         return answer;
       }),
   ],
-  'cancel-lost': ['forgets a cancel', 'cancel', () => answerSoftly(CANCEL, 'CANCELLED')],
-  'retry-lost': ['forgets a retry', 'retry', () => answerSoftly(RETRY, 'IN_QUEUE')],
+  'cancel-lost': ['forgets a cancel', 'cancel', () => pretend(CANCEL, 'CANCELLED')],
+  'retry-lost': ['forgets a retry', 'retry', () => pretend(RETRY, 'IN_QUEUE')],
   'purge-lost': [
     'forgets a purge',
     'purge',
@@ -192,7 +192,7 @@ export const LIES: Record<RuleName, ToldLie> = {
   ],
 };
 
-/** Answers requests to this path by the lie, and passes on all others. */
+/** Applies the lie to requests for this path, and passes on all others. */
 function on(path: RegExp, lie: Lie): Lie {
   return (asked, forward) => (path.test(asked.path) ? lie(asked, forward) : forward());
 }
@@ -202,7 +202,7 @@ function json(body: unknown): Answered {
   return { status: 200, headers, body: JSON.stringify(body) };
 }
 
-/** Changes the JSON of answers 200. */
+/** Changes the JSON of answers with status 200. */
 function rewrite(path: RegExp, change: (body: Json) => Json): Lie {
   return on(path, async (_asked, forward) => {
     const answer = await forward();
@@ -217,7 +217,7 @@ function rewriteSecondEnd(change: (record: Json) => Json): Lie {
   });
 }
 
-/** Changes the chunks of an event stream, each with its position; leaves the other events at their end. */
+/** Changes the chunks of an event stream, each with its position. All other events follow them unchanged. */
 function rewriteChunks(change: (chunks: string[]) => string[]): Lie {
   return on(STREAM, async (_asked, forward) => {
     const answer = await forward();
@@ -229,8 +229,8 @@ function rewriteChunks(change: (chunks: string[]) => string[]): Lie {
   });
 }
 
-/** Answers without passing the request on. */
-function answerSoftly(path: RegExp, status: string): Lie {
+/** Answers with success, and does not pass the request on. */
+function pretend(path: RegExp, status: string): Lie {
   return on(path, async (asked) => json({ id: asked.path.split('/').at(-1), status }));
 }
 

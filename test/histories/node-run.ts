@@ -1,5 +1,4 @@
 // Records a history of nodes that share a Postgres server, while nodes, the server, workers and connections fail.
-
 import { PostgresProxy } from '../support/network/postgres-proxy.ts';
 import { TcpProxy } from '../support/network/tcp-proxy.ts';
 import { NodeProcesses } from '../support/node-processes.ts';
@@ -55,7 +54,7 @@ export async function recordNodes({ faults, nodes: count, ...load }: NodeLoad): 
   const strikes = faults.map((name) => [name, () => causeFault(name, world)] as const);
   return await record({
     ...{ ...load, users, requestLimitMs: REQUEST_LIMIT_MS },
-    // As behind a load balancer.
+    // A load balancer would leave out paused nodes, too.
     urls: () => urls.filter((_, index) => !paused.has(nodes.at(index))),
     faults: [Object.fromEntries(strikes), workers.faults(random)],
     async heal() {

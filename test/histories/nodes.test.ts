@@ -3,14 +3,13 @@ import { expect, it } from 'vitest';
 import { leaveOutWithoutPostgres } from '../support/postgres.ts';
 import { chooseSeed } from '../support/random.ts';
 import { recordNodes } from './node-run.ts';
+import { QUICK_LOAD } from './platform-run.ts';
 import { describeViolations } from './report.ts';
-import { QUICK_STORIES } from './stories.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/histories/nodes.test.ts');
 
 it.skipIf(isLeftOut)('what clients of failing nodes see breaks no rule', async () => {
-  const size = { clients: 15, loadMs: 5_000, calmMs: 1_500, settleMs: 60_000, nodes: 2 };
-  const load = { ...size, seed: chooseSeed(1), stories: QUICK_STORIES };
+  const load = { ...QUICK_LOAD, seed: chooseSeed(1), nodes: 2 };
   const faults = ['node killed', 'Postgres crashed', 'connection cut after commit'] as const;
   expect(describeViolations(await recordNodes({ ...load, faults }))).toEqual([]);
 });

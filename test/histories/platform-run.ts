@@ -5,13 +5,18 @@ import { createRandom } from '../support/random.ts';
 import type { History } from './history.ts';
 import { type Recording, record } from './run.ts';
 import { addUsers, OWN_ENDPOINTS, PLATFORM_ARGS, pause, startWorkers } from './stand.ts';
+import { QUICK_STORIES } from './stories.ts';
 
 export type Load = Pick<
   Recording,
   'seed' | 'clients' | 'loadMs' | 'settleMs' | 'stories' | 'calmMs'
 >;
 
-/** Of the exchanges of clients and workers. */
+/** The load of the short runs, but for its seed. */
+export const QUICK_LOAD: Omit<Load, 'seed'> = {
+  ...{ clients: 15, loadMs: 5_000, calmMs: 1_500, settleMs: 60_000, stories: QUICK_STORIES },
+};
+/** Share of the exchanges of clients and workers that have a fault. */
 const FAULT_SHARE = 0.04;
 const LONGEST_PAUSE_MS = 3_000;
 

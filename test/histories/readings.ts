@@ -1,4 +1,4 @@
-// Compares what different reads say about a job, and finds what its handler has written.
+// Compares the readings of a job, and finds what its handler has written.
 import { isDeepStrictEqual } from 'node:util';
 import { isTerminal } from '../../src/wire/job/job.ts';
 import {
@@ -11,14 +11,19 @@ import {
   type Reading,
   streamOf,
 } from './facts.ts';
-import type { HistoryEvent } from './history.ts';
+import type { Call, HistoryEvent } from './history.ts';
 
-/** What others than the rules of cancel and retry judge. */
+/** Leaves out the answers of cancels and retries, which have rules of their own. */
 export function findReads({ readings }: JobFacts): Reading[] {
   return readings.filter(({ by }) => by !== 'cancel' && by !== 'retry');
 }
 
-/** The second was asked for after the first was answered. A webhook may be late. */
+/** Retries that may have taken effect. */
+export function findRetries({ calls }: JobFacts): Call[] {
+  return calls.filter((call) => call.request.do === 'retry' && mayBeDone(call));
+}
+
+/** The second call was sent after the answer to the first. A webhook may be late, so it proves no order. */
 export function areInOrder(before: Reading, after: Reading): boolean {
   return before.by !== 'webhook' && before.to < after.from;
 }
@@ -26,7 +31,7 @@ export function areInOrder(before: Reading, after: Reading): boolean {
 /** Each read with the last terminal one before it, unless a retry may have run the job again between them. */
 export function* pairsInOrder(job: JobFacts): Generator<[before: Reading, after: Reading]> {
   const reads = findReads(job);
-  const retries = job.calls.filter((call) => call.request.do === 'retry' && mayBeDone(call));
+  const retries = findRetries(job);
   for (const after of reads) {
     const before = reads.findLast((one) => isTerminal(one.status) && areInOrder(one, after));
     if (!before) continue;
@@ -37,13 +42,13 @@ export function* pairsInOrder(job: JobFacts): Generator<[before: Reading, after:
   }
 }
 
-/** As far as both readings tell. */
+/** Compares what both readings have. */
 export function isSame(one: Reading, other: Reading): boolean {
   if (!isSameEnd(one, other)) return false;
   return !one.result || !other.result || isDeepStrictEqual(one.result, other.result);
 }
 
-/** A job may end in several runs; in each, an attempt ends once. */
+/** Whether both show the end of the same attempt: after a retry, a job ends again. */
 export function isSameEnd(one: Reading, other: Reading): boolean {
   const isSameAttempt = (one.attempt ?? other.attempt) === (other.attempt ?? one.attempt);
   return one.status === other.status && isSameAttempt;
@@ -58,7 +63,7 @@ export interface Made {
   event: HistoryEvent;
 }
 
-/** All that the job's handler has written and a client has read. */
+/** All chunks and outputs of the job that clients have received. */
 export function findMade(job: JobFacts): Made[] {
   const chunks = job.calls
     .filter((call) => call.request.do === 'stream' && isDone(call))

@@ -1,16 +1,16 @@
-// Says what a history breaks: the rule, the events that contradict each other, and the seed.
+// Describes violations: the rule, the events that contradict each other, and the seed.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { History, HistoryEvent } from './history.ts';
 import { check } from './rules.ts';
 
 const MOST_SHOWN = 20;
-/** Of an event: a list may be long. */
+/** Per event, because a list may be long. */
 const MOST_CHARACTERS = 2_000;
 /** Git ignores it. */
 const FOLDER = join(import.meta.dirname, '../../node_modules/.cache/histories');
 
-/** Prints a summary, and the file with the whole history if it breaks a rule. @returns a text for each violation */
+/** Prints a summary. If the history breaks a rule, also writes it to a file. @returns a text for each violation */
 export function describeViolations(history: History): string[] {
   const { events, name, seed } = history;
   const violations = check(history);

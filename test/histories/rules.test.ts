@@ -1,4 +1,4 @@
-// Each rule accepts an honest history, and rejects that history with one lie in it.
+// All rules accept an honest history. Each rule rejects this history once it has one lie.
 import { describe, expect, it } from 'vitest';
 import type { Call, History, Piece, Posted, Request, Submission } from './history.ts';
 import { check, type RuleName } from './rules.ts';
@@ -108,7 +108,7 @@ type Body = Record<string, unknown> & {
   jobs: { id: string; [name: string]: unknown }[];
 };
 
-/** The answers of these calls, to be changed. */
+/** The answers of these calls; tests change them. */
 function find(history: History, kind: Request['do'], job?: string): Body[] {
   return history.events.flatMap((event) => {
     if (event.kind !== 'call' || event.request.do !== kind || event.user !== 'owner') return [];
@@ -133,15 +133,15 @@ function rewrite(body: object | undefined, values: object): void {
   Object.assign(body, values);
 }
 
-/** Every later read of the job says so. */
-function tellOf(history: History, job: string, end: object): void {
+/** Changes the end of the job in every read. */
+function rewriteEnd(history: History, job: string, end: object): void {
   const listed = find(history, 'list')[0]?.jobs.find(({ id }) => id === job);
   for (const body of [...find(history, 'status', job), listed]) {
     rewrite(body, { output: undefined, ...end });
   }
 }
 
-/** The list shows one job more, which is then read. */
+/** Adds a second job of the same submission to the list, and reads of it. */
 function addTwin(history: History, of: string): void {
   const { sentAt } = findCall(history, ({ request }) => request.do === 'list');
   const seen = { id: 'twin', input: { tag: `t-${of}` }, ...ENDS[of] };
@@ -173,7 +173,7 @@ const LIES: Record<RuleName, (history: History) => void> = {
     read.answer = { status: 500, body: {} };
   },
   'list-lacks-job': (history) => find(history, 'list')[0]?.jobs.pop(),
-  'not-terminal': (history) => tellOf(history, 'late', { status: 'IN_PROGRESS' }),
+  'not-terminal': (history) => rewriteEnd(history, 'late', { status: 'IN_PROGRESS' }),
   'terminal-reopens': (history) =>
     rewrite(find(history, 'status', 'plain')[1], { status: 'IN_PROGRESS', output: undefined }),
   'terminal-changes': (history) =>
@@ -183,7 +183,7 @@ const LIES: Record<RuleName, (history: History) => void> = {
   },
   'attempt-goes-back': (history) => rewrite(find(history, 'status', 'plain')[0], { attempt: 2 }),
   'old-attempt-counts': (history) =>
-    tellOf(history, 'late', { ...complete('late', { startedAt: START + 700 }), attempt: 2 }),
+    rewriteEnd(history, 'late', { ...complete('late', { startedAt: START + 700 }), attempt: 2 }),
   'attempt-runs-twice': (history) =>
     changePieces(history, (pieces) => {
       for (const piece of pieces) if ('at' in piece) rewrite(Object(piece.output), { run: 'x' });
@@ -191,11 +191,11 @@ const LIES: Record<RuleName, (history: History) => void> = {
   'not-its-own'(history) {
     for (const posted of findPosted(history)) posted.tag = 't-late';
   },
-  'outcome-without-cause': (history) => tellOf(history, 'late', CANCELLED),
-  'cancel-lost': (history) => tellOf(history, 'stopped', complete('stopped')),
-  'retry-lost': (history) => tellOf(history, 'again', FAILED),
+  'outcome-without-cause': (history) => rewriteEnd(history, 'late', CANCELLED),
+  'cancel-lost': (history) => rewriteEnd(history, 'stopped', complete('stopped')),
+  'retry-lost': (history) => rewriteEnd(history, 'again', FAILED),
   'purge-lost': (history) =>
-    tellOf(history, 'purged', complete('purged', { startedAt: START + 8_000 })),
+    rewriteEnd(history, 'purged', complete('purged', { startedAt: START + 8_000 })),
   'key-has-two-jobs': (history) => addTwin(history, 'stream'),
   'submission-makes-two-jobs': (history) => addTwin(history, 'late'),
   'key-body'(history) {
@@ -208,9 +208,10 @@ const LIES: Record<RuleName, (history: History) => void> = {
   'stream-resumes-elsewhere': (history) =>
     changePieces(history, (pieces) => pieces.unshift(chunk(0), chunk(1))),
   'stream-incomplete': (history) => changePieces(history, (pieces) => pieces.pop()),
-  'delay-cut': (history) => tellOf(history, 'late', complete('late', { startedAt: START + 400 })),
+  'delay-cut': (history) =>
+    rewriteEnd(history, 'late', complete('late', { startedAt: START + 400 })),
   'group-overlaps': (history) =>
-    tellOf(history, 'group-2', complete('group-2', { startedAt: START + 105 })),
+    rewriteEnd(history, 'group-2', complete('group-2', { startedAt: START + 105 })),
   'foreign-read': (history) =>
     rewrite(findCall(history, ({ user }) => user === 'guest').answer ?? undefined, { status: 200 }),
   'webhook-missing'(history) {
@@ -224,14 +225,14 @@ describe('the checker', () => {
     expect(check(writeHonest())).toEqual([]);
   });
 
-  it.each(Object.entries(LIES))('finds a lie by the rule %s', (rule, tell) => {
+  it.each(Object.entries(LIES))('finds a violation of the rule %s', (rule, lie) => {
     const history = writeHonest();
-    tell(history);
+    lie(history);
     const found = new Set(check(history).map((violation) => violation.rule));
     expect([...found]).toEqual([rule]);
   });
 
-  it('finds a job that goes on although its cancel was refused', () => {
+  it('finds a live job whose cancel was refused with 409', () => {
     const history = writeHonest();
     const cancel = findCall(history, ({ request }) => request.do === 'cancel');
     Object.assign(cancel, {
@@ -240,11 +241,11 @@ describe('the checker', () => {
     });
     cancel.sentAt = START + 75;
     cancel.answeredAt = START + 76;
-    tellOf(history, 'stopped', complete('stopped'));
+    rewriteEnd(history, 'stopped', complete('stopped'));
     expect(check(history).map(({ rule }) => rule)).toEqual(['cancel-lost']);
   });
 
-  it('finds a chunk that is handed out twice, unless the platform was killed between', () => {
+  it('finds a chunk that the kept cursor delivers twice, unless the platform was killed in between', () => {
     const history = writeHonest();
     const scribe = new Scribe();
     const request = { do: 'stream', endpoint: 'work', job: 'stream', after: null } as const;

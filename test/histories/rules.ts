@@ -11,7 +11,15 @@ import {
   mayBeDone,
 } from './facts.ts';
 import type { Call, History, HistoryEvent } from './history.ts';
-import { areInOrder, findMade, findReads, isSame, isSameEnd, pairsInOrder } from './readings.ts';
+import {
+  areInOrder,
+  findMade,
+  findReads,
+  findRetries,
+  isSame,
+  isSameEnd,
+  pairsInOrder,
+} from './readings.ts';
 import { judgeStream, type StreamRule } from './stream-rules.ts';
 
 export interface Finding {
@@ -25,7 +33,7 @@ export interface Violation extends Finding {
   rule: RuleName;
 }
 
-/** Handlers and clients read one clock; nodes estimate that of the database. */
+/** Tolerance: handlers and clients read the clock of the machine, nodes estimate that of the database. */
 const CLOCK_MS = 25;
 
 export function check(history: History): Violation[] {
@@ -47,7 +55,7 @@ const RULES = {
     if (lost) yield { says: `${job.id} is not found`, events: [job.knownBy, lost] };
   }),
 
-  /** A valid request of the owner is answered, or refused with 503 while the platform is away. */
+  /** A valid request of the owner succeeds, gets 404 or 409 because of its job, or 503 while the platform does not run. */
   'unexpected-status': function* ({ calls, history }) {
     for (const call of calls) {
       const { answer, request, user } = call;
@@ -55,11 +63,11 @@ const RULES = {
       const isChange = ['cancel', 'retry', 'run'].includes(request.do);
       const expected = [200, 503, ...('job' in request ? [404] : []), ...(isChange ? [409] : [])];
       if (expected.includes(answer.status)) continue;
-      yield { says: `${request.do} is answered with ${answer.status}`, events: [call] };
+      yield { says: `${request.do} gets ${answer.status}`, events: [call] };
     }
   },
 
-  /** A list has every job that was acknowledged before. */
+  /** A list has every job that was acknowledged before the call. */
   'list-lacks-job': function* ({ calls, history, jobs }) {
     for (const call of calls.filter(({ request }) => request.do === 'list')) {
       const { endpoint } = call.request;
@@ -83,7 +91,7 @@ const RULES = {
     }
   }),
 
-  /** A later read never tells of an earlier attempt. */
+  /** A later read never shows an earlier attempt. */
   'attempt-goes-back': eachJob(function* (job) {
     for (const after of job.readings) {
       const before = job.readings.find(
@@ -95,7 +103,7 @@ const RULES = {
     }
   }),
 
-  /** A terminal state is the last one, unless the client retries the job. */
+  /** A job stays in its terminal state, unless the client retries it. */
   'terminal-reopens': eachJob(function* (job) {
     for (const [before, after] of pairsInOrder(job)) {
       if (isTerminal(after.status)) continue;
@@ -106,7 +114,7 @@ const RULES = {
     }
   }),
 
-  /** A terminal state does not change: neither status nor output nor error. */
+  /** Status, output and error of an ended job do not change. */
   'terminal-changes': eachJob(function* (job) {
     for (const [before, after] of pairsInOrder(job)) {
       if (!isTerminal(after.status) || isSame(before, after)) continue;
@@ -117,10 +125,10 @@ const RULES = {
     }
   }),
 
-  /** Routes, and webhooks, agree on the outcome. */
+  /** All routes and webhooks show the same outcome. */
   'outcomes-disagree': eachJob(function* (job) {
     const terminal = findReads(job).filter(({ status }) => isTerminal(status));
-    const isRetried = job.calls.some((call) => call.request.do === 'retry' && mayBeDone(call));
+    const isRetried = findRetries(job).length > 0;
     for (const [index, one] of terminal.entries()) {
       for (const other of terminal.slice(index + 1)) {
         if (isSame(one, other) || (areInOrder(one, other) && other.by !== 'webhook')) continue;
@@ -132,7 +140,7 @@ const RULES = {
     }
   }),
 
-  /** One attempt runs once: all of its chunks and its output are of one run of the handler. */
+  /** One attempt runs once: one run of the handler made all its chunks and its output. */
   'attempt-runs-twice': eachJob(function* (job) {
     const runs = new Map<number, { run: string; event: HistoryEvent }>();
     for (const { attempt, event, run } of findMade(job)) {
@@ -144,7 +152,7 @@ const RULES = {
     }
   }),
 
-  /** Chunks and outputs are those of the job, and webhooks go to its receiver. */
+  /** A client gets only the job's own chunks and output, and its webhooks go to its receiver. */
   'not-its-own': eachJob(function* (job) {
     const { tag } = job.body.input;
     for (const seen of findMade(job)) {
@@ -162,7 +170,7 @@ const RULES = {
     }
   }),
 
-  /** A job is cancelled, fails or times out only if somebody or its handler wanted that. */
+  /** A job is cancelled only by a client; it fails or times out only because of its handler. */
   'outcome-without-cause': eachJob(function* (job, { calls }) {
     const { endpoint, readings } = job;
     const { input, policy } = job.body;
@@ -185,9 +193,9 @@ const RULES = {
     }
   }),
 
-  /** A job whose cancel was answered with 200 is CANCELLED; one whose cancel was refused with 409 has ended. */
+  /** If a cancel gets 200, the job is CANCELLED. If it gets 409, the job has already ended. */
   'cancel-lost': eachJob(function* (job) {
-    const isRetried = job.calls.some((call) => call.request.do === 'retry' && mayBeDone(call));
+    const isRetried = findRetries(job).length > 0;
     for (const cancel of job.calls.filter((call) => call.request.do === 'cancel')) {
       const isRefused = cancel.answer?.status === 409 && !isRetried;
       if (!isDone(cancel) && !isRefused) continue;
@@ -202,7 +210,7 @@ const RULES = {
     }
   }),
 
-  /** A retry that was answered with 200 runs the job again. */
+  /** If a retry gets 200, the job runs again. */
   'retry-lost': eachJob(function* (job) {
     for (const retry of job.calls) {
       if (retry.request.do !== 'retry' || !isDone(retry)) continue;
@@ -223,7 +231,7 @@ const RULES = {
     }
   }),
 
-  /** A purge cancels the jobs that wait when it begins. */
+  /** A purge cancels the jobs that are queued when it begins. */
   'purge-lost': eachJob(function* (job, { calls }) {
     const { delay = 0 } = job.body.policy ?? {};
     for (const purge of calls) {
@@ -249,7 +257,7 @@ const RULES = {
   /** A submission without a key makes one job at most. */
   'submission-makes-two-jobs': (facts) => findExtraJobs(facts, false),
 
-  /** A key is refused with another body, and accepted with the same. */
+  /** A second submission with a key is accepted if its body is the same, and refused if it differs. */
   'key-body': function* ({ sent }) {
     const keyed = sent.filter(({ body }) => body.idempotencyKey !== undefined);
     const byKey = Map.groupBy(keyed, ({ call: { request }, body }) =>
@@ -262,16 +270,25 @@ const RULES = {
         const isEqual = isDeepStrictEqual(other.body, accepted.body);
         const { status } = other.call.answer ?? {};
         if (isEqual ? status !== 409 : other.id === undefined) continue;
-        const says = `${isEqual ? 'the same' : 'another'} body with one key: ${status}`;
+        const says = `${isEqual ? 'the same' : 'another'} body with the same key gets ${status}`;
         yield { says, events: [accepted.call, other.call] };
       }
     }
   },
 
+  /** A stream leaves out no chunk before the last one that it delivers. */
   'stream-gap': streamRule('gap'),
+
+  /** A stream delivers each chunk of an attempt once; so does the cursor that the platform keeps. */
   'stream-repeats': streamRule('repeats'),
+
+  /** A stream delivers chunks in the order in which the handler wrote them. */
   'stream-order': streamRule('order'),
+
+  /** A stream goes on right after the given position; a reset precedes the chunks of another attempt. */
   'stream-resumes-elsewhere': streamRule('resumes-elsewhere'),
+
+  /** A stream that ends has delivered all chunks of a COMPLETED job. */
   'stream-incomplete': streamRule('incomplete'),
 
   /** A delayed job does not start before its time. */
@@ -289,7 +306,7 @@ const RULES = {
     yield { says, events: [job.knownBy, early.event] };
   }),
 
-  /** Groups stay within their limit, unless a paused worker has lost a lease. */
+  /** Jobs of a group do not run at the same time, unless a paused worker has lost a lease. */
   'group-overlaps': function* ({ faults, history, jobs }) {
     const limited = [...jobs.values()].flatMap((job) => {
       const output = findMade(job).find((made) => made.endedAt !== undefined);
@@ -309,13 +326,13 @@ const RULES = {
       for (const [index, one] of run.entries()) {
         const next = run[index + 1];
         if (!next || next.startedAt >= one.endedAt) continue;
-        const says = `${one.tag} and ${next.tag} of one group ran at once`;
+        const says = `${one.tag} and ${next.tag} of one group ran at the same time`;
         yield { says, events: [one.event, next.event] };
       }
     }
   },
 
-  /** Other users get 404, as if there were nothing. */
+  /** Other users get 404, as if the job did not exist. */
   'foreign-read': function* ({ calls, history }) {
     for (const call of calls) {
       const { answer, request, user } = call;
@@ -325,7 +342,7 @@ const RULES = {
     }
   },
 
-  /** Each outcome is posted. */
+  /** The platform posts each outcome. */
   'webhook-missing': eachJob(function* (job) {
     if (job.body.webhook === undefined) return;
     const posted = job.readings.filter(({ by }) => by === 'webhook');
@@ -354,7 +371,7 @@ const RULES = {
     }
   }),
 
-  /** In the end every job is in a terminal state, or its `ttl` is over. */
+  /** At the end of the run, each job is in a terminal state, or its `ttl` is over. */
   'not-terminal': eachJob(function* (job, { settledAt }) {
     const isRead = ({ request, sentAt }: Call) => request.do === 'status' && sentAt > settledAt;
     const reads = job.calls.filter((call) => isRead(call) && call.answer !== null);

@@ -17,9 +17,9 @@ export type FaultGroup = Readonly<Record<string, Strike>>;
 
 export interface Recording {
   seed: number;
-  /** Every third client is the second one's, the others are the first one's. */
+  /** The second user has every third client, the first one all others. */
   users: readonly User[];
-  /** One of them gets the next call: platforms, or proxies before them. */
+  /** URLs of platforms, or of proxies before them; each call goes to one of them. */
   urls: () => readonly string[];
   clients: number;
   /** How long clients begin stories, ms. */
@@ -27,16 +27,16 @@ export interface Recording {
   stories: readonly StoryName[];
   /** Each client plays each story once, in this order. Default: random ones, until the load is over. */
   isOneRound?: boolean;
-  /** Those of a group strike one after the other during the load, in random order. */
+  /** During the load, the faults of a group follow each other in random order. */
   faults?: readonly FaultGroup[];
   /** Longest time between two faults of a group, ms. Default 1,000. */
   calmMs?: number;
-  /** Ends all faults, and restarts the platform: what it says then comes from disk. */
+  /** Ends all faults, and restarts the platform, so that its answers come from disk. */
   heal?: () => Promise<void>;
-  /** Where the platform sends webhooks, given the URL of the receiver. Default: there. */
+  /** Returns the URL for the platform's webhooks, given that of the receiver. Default: the same. */
   passWebhooks?: (url: string) => string;
   requestLimitMs: number;
-  /** Jobs that live longer after that break a rule, ms. */
+  /** Time for all jobs to end after the load, ms. Jobs that live longer break a rule. */
   settleMs: number;
 }
 
@@ -84,9 +84,9 @@ class Run {
 
   async load(): Promise<void> {
     const { clients, faults, loadMs } = this.#recording;
-    const isBeginning = { until: Date.now() + loadMs };
-    const playing = Array.from({ length: clients }, (_, index) => this.#play(index, isBeginning));
-    const striking = (faults ?? []).map((group, index) => this.#strike(group, index, isBeginning));
+    const load = { until: Date.now() + loadMs };
+    const playing = Array.from({ length: clients }, (_, index) => this.#play(index, load));
+    const striking = (faults ?? []).map((group, index) => this.#strike(group, index, load));
     await Promise.all([...playing, ...striking]);
     this.#isOpen = false;
   }
@@ -95,7 +95,7 @@ class Run {
     const { isOneRound = false, loadMs, seed, stories, users } = this.#recording;
     const random = createRandom(seed * 1_000 + index);
     const [me, other] = index % 3 === 2 ? users.toReversed() : users;
-    if (!me || !other) throw new Error('there is no user');
+    if (!me || !other) throw new Error('two users are needed');
     const scene: Scene = {
       ...{ client: this.#connect(me), endpoint: me.endpoint, stranger: this.#connect(other) },
       random,
@@ -142,7 +142,7 @@ class Run {
     }
   }
 
-  /** Waits until all jobs have ended, also those whose submission had no answer, and reads all that there is. */
+  /** Waits until all jobs have ended, also those whose submission got no answer, and reads them all. */
   async settle(): Promise<void> {
     const { settleMs, users } = this.#recording;
     const places = Object.entries(this.#recorder.history.endpoints).flatMap(([endpoint, of]) => {
@@ -173,7 +173,7 @@ class Run {
     }
   }
 
-  /** Each job that clients know, and its stream. */
+  /** Reads each job that clients know, and its stream. */
   async #read({ client, endpoint }: Place, until: number): Promise<void> {
     const { jobs } = collectFacts(this.#recorder.history);
     for (const { body, id } of [...jobs.values()].filter((job) => job.endpoint === endpoint)) {

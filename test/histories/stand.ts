@@ -12,15 +12,15 @@ import type { FaultGroup } from './run.ts';
 import { IDLE } from './stories.ts';
 
 export const LEASE_MS = 2_000;
-/** Some leases end meanwhile, and another worker takes the jobs. */
+/** Long enough for leases to expire, so that another worker takes the jobs. */
 const LONGEST_PAUSE_MS = 2 * LEASE_MS;
 export const PLATFORM_ARGS = [
   ...['--lease-ms', `${LEASE_MS}`, '--renew-every-ms', '500', '--take-wait-ms', '1000'],
   ...['--timeout-grace-ms', '2000', '--retry-base-ms', '100', '--retain-runsync-ms', '1800000'],
-  // Only handlers make jobs fail: faults cost any number of attempts.
+  // Faults cost many attempts; jobs fail only if the handler wants it.
   ...['--max-attempts', '100', '--allow-private-webhooks', '--trust-users'],
 ];
-/** Of the owner; the guest makes its own. */
+/** Endpoints of the owner. The guest creates another one. */
 export const OWN_ENDPOINTS = ['work', IDLE];
 
 export interface User {
@@ -33,7 +33,7 @@ export interface User {
 const issuedKey = z.object({ key: z.string() });
 const created = z.object({ id: z.string() });
 
-/** The owner of the platform, and a guest. @returns both, each with an endpoint whose groups have one lease each */
+/** Adds a guest. @returns the owner of the platform and the guest, each with an endpoint whose groups run one job at a time */
 export async function addUsers(platform: PlatformProcess): Promise<[owner: User, guest: User]> {
   const ask = async (method: string, path: string, body: object, key = platform.adminKey) => {
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${key}` };
@@ -109,7 +109,7 @@ export async function pause({ child }: Process, ms: number): Promise<void> {
   child.kill('SIGCONT');
 }
 
-/** Two for the owner, one for the guest. `urls`: they use them in turn. */
+/** Starts two workers of the owner and one of the guest. They share the `urls` in turn. */
 export function startWorkers(
   ends: AsyncDisposableStack,
   [owner, guest]: readonly [User, User],
@@ -136,7 +136,7 @@ export function startWorkers(
 /** Notes each webhook, and answers 200. The path ends with a tag. */
 export async function receiveWebhooks(recorder: Recorder): Promise<Server & { url: string }> {
   const server = createServer(async (request, response) => {
-    // A platform that was killed has not sent the whole body.
+    // If the platform is killed, the body is incomplete.
     const pieces = await Array.fromAsync(request).catch(() => undefined);
     if (!pieces) return;
     const tag = (request.url ?? '').split('/').at(-1) ?? '';

@@ -1,4 +1,4 @@
-// What clients do: each story is the life of a job, or of a few. The seed chooses stories and their numbers.
+// What clients do. Each story is the life of one job or a few. The seed chooses the stories and their numbers.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { RecordingClient } from './client.ts';
@@ -7,7 +7,7 @@ import type { Answer, Submission } from './history.ts';
 export interface Scene {
   client: RecordingClient;
   endpoint: string;
-  /** Of another user. */
+  /** A client of another user. */
   stranger: RecordingClient;
   random: () => number;
   nextTag: () => string;
@@ -17,7 +17,7 @@ export interface Scene {
   isOpen: () => boolean;
 }
 
-/** An endpoint that no worker serves: jobs there end by their `ttl`. */
+/** An endpoint without workers: its jobs end by their `ttl`. */
 export const IDLE = 'idle';
 export const SHORTEST_TTL_MS = 10_000;
 const PURGED_DELAY_MS = 2_500;
@@ -27,49 +27,48 @@ const batch = z.object({ jobs: z.array(z.looseObject({ id: z.string().exactOptio
 
 export const STORIES = {
   async plain(scene: Scene) {
-    const { client, endpoint } = scene;
-    const body = write(scene);
+    const body = compose(scene);
     if (scene.random() < 0.5) body.webhook = scene.webhook(body.input.tag);
-    await follow(scene, idOf(await client.run(endpoint, body)));
+    await follow(scene, await submit(scene, body));
   },
 
-  /** Long enough to outlive the lease of a worker that is paused. */
+  /** A job that may run longer than the lease of a paused worker. */
   async slow(scene: Scene) {
-    const { client, endpoint, random } = scene;
+    const { random } = scene;
     const ms = 300 + pick(random, 2_200);
-    const body = write(scene, random() < 0.7 ? { ms } : { ms: ms / 3, chunks: 2 });
-    await follow(scene, idOf(await client.run(endpoint, body)));
+    const body = compose(scene, random() < 0.7 ? { ms } : { ms: ms / 3, chunks: 2 });
+    await follow(scene, await submit(scene, body));
   },
 
   async keyed(scene: Scene) {
     const { client, endpoint } = scene;
     const idempotencyKey = scene.nextTag();
-    const body = { ...write(scene), idempotencyKey };
+    const body = { ...compose(scene), idempotencyKey };
     const submit = () => client.run(endpoint, body);
-    // Two at once, and a third one later.
-    const [id] = await Promise.all([persist(scene, submit).then(idOf), submit()]);
+    // Submits twice at the same time, and once later.
+    const [id] = await Promise.all([repeat(scene, submit).then(idOf), submit()]);
     await submit();
-    await client.run(endpoint, { ...write(scene), idempotencyKey });
+    await client.run(endpoint, { ...compose(scene), idempotencyKey });
     await follow(scene, id);
   },
 
   async sync(scene: Scene) {
-    const body = write(scene);
+    const body = compose(scene);
     await follow(scene, idOf(await scene.client.runsync(scene.endpoint, body)));
   },
 
   async batch(scene: Scene) {
     const bodies = [{}, {}, { chunks: 2 }].map((more) => ({
-      ...{ ...write(scene, more), idempotencyKey: scene.nextTag() },
+      ...{ ...compose(scene, more), idempotencyKey: scene.nextTag() },
     }));
-    const answer = await persist(scene, () => scene.client.runJobs(scene.endpoint, bodies));
+    const answer = await repeat(scene, () => scene.client.runJobs(scene.endpoint, bodies));
     if (answer?.status !== 200) return;
     for (const { id } of batch.parse(answer.body).jobs) await follow(scene, id);
   },
 
   async events(scene: Scene) {
     const { client, endpoint, random } = scene;
-    const id = idOf(await client.run(endpoint, write(scene, { chunks: 4 + pick(random, 12) })));
+    const id = await submit(scene, compose(scene, { chunks: 4 + pick(random, 12) }));
     if (id === undefined) return;
     const read = async () => {
       let after = '0';
@@ -83,10 +82,10 @@ export const STORIES = {
     await Promise.all([read(), follow(scene, id)]);
   },
 
-  /** With positions, or by the cursor that the platform keeps. */
+  /** Reads pages after positions, or after the cursor that the platform keeps. */
   async pages(scene: Scene) {
     const { client, endpoint, random } = scene;
-    const id = idOf(await client.run(endpoint, write(scene, { chunks: 3 + pick(random, 8) })));
+    const id = await submit(scene, compose(scene, { chunks: 3 + pick(random, 8) }));
     let after = random() < 0.7 ? '0' : null;
     for (let end = 'part'; id !== undefined && end === 'part' && scene.isOpen(); ) {
       const read = await client.page(endpoint, id, after);
@@ -99,22 +98,22 @@ export const STORIES = {
 
   async cancel(scene: Scene) {
     const { client, endpoint, random } = scene;
-    const body = write(scene, random() < 0.5 ? { hangUntil: 1_000 } : { ms: 60 });
+    const body = compose(scene, random() < 0.5 ? { hangUntil: 1_000 } : { ms: 60 });
     body.webhook = scene.webhook(body.input.tag);
-    // If the load ends before the cancel.
+    // Ends the job if the load is over before the cancel.
     body.policy = { executionTimeout: 5_000 };
-    const id = idOf(await client.run(endpoint, body));
+    const id = await submit(scene, body);
     if (id === undefined) return;
     await sleep(random() * 120);
-    await persist(scene, () => client.change('cancel', endpoint, id));
+    await repeat(scene, () => client.change('cancel', endpoint, id));
     await follow(scene, id);
   },
 
   async retry(scene: Scene) {
     const { client, endpoint } = scene;
-    const body = write(scene, { failUntil: 1, chunks: 2 });
+    const body = compose(scene, { failUntil: 1, chunks: 2 });
     body.webhook = scene.webhook(body.input.tag);
-    const id = idOf(await client.run(endpoint, body));
+    const id = await submit(scene, body);
     const seen = await follow(scene, id);
     if (id === undefined || seen?.status !== 'FAILED') return;
     const whole = { leaveAfter: Number.POSITIVE_INFINITY };
@@ -126,8 +125,8 @@ export const STORIES = {
 
   async timeout(scene: Scene) {
     const { client, endpoint } = scene;
-    const body = { ...write(scene, { hangUntil: 1 }), policy: { executionTimeout: 1_000 } };
-    const id = idOf(await client.run(endpoint, body));
+    const body = { ...compose(scene, { hangUntil: 1 }), policy: { executionTimeout: 1_000 } };
+    const id = await submit(scene, body);
     const seen = await follow(scene, id);
     if (id === undefined || seen?.status !== 'TIMED_OUT') return;
     await client.change('retry', endpoint, id);
@@ -136,9 +135,9 @@ export const STORIES = {
 
   async delay(scene: Scene) {
     const delay = 400 + pick(scene.random, 600);
-    const body = { ...write(scene), policy: { delay } };
+    const body = { ...compose(scene), policy: { delay } };
     const keyed = { ...body, idempotencyKey: scene.nextTag() };
-    const answer = await persist(scene, () => scene.client.run(scene.endpoint, keyed));
+    const answer = await repeat(scene, () => scene.client.run(scene.endpoint, keyed));
     await follow(scene, idOf(answer));
   },
 
@@ -147,27 +146,25 @@ export const STORIES = {
     // Some run longer than most outages.
     const ms = scene.random() < 0.3 ? 1_200 : 20;
     const bodies = Array.from({ length: 4 }, () => {
-      return { ...write(scene, { ms }), policy: { group } };
+      return { ...compose(scene, { ms }), policy: { group } };
     });
-    const answers = await Promise.all(bodies.map((body) => scene.client.run(scene.endpoint, body)));
-    for (const answer of answers) await follow(scene, idOf(answer));
+    const ids = await Promise.all(bodies.map((body) => submit(scene, body)));
+    for (const id of ids) await follow(scene, id);
   },
 
   async purge(scene: Scene) {
     const { client, endpoint } = scene;
     const bodies = Array.from({ length: 3 }, () => ({
-      ...{ ...write(scene), policy: { delay: PURGED_DELAY_MS } },
+      ...{ ...compose(scene), policy: { delay: PURGED_DELAY_MS } },
     }));
-    const ids = await Promise.all(
-      bodies.map(async (body) => idOf(await client.run(endpoint, body))),
-    );
+    const ids = await Promise.all(bodies.map((body) => submit(scene, body)));
     await client.purge(endpoint);
     for (const id of ids) if (id !== undefined) await client.status(endpoint, id);
   },
 
   async foreign(scene: Scene) {
-    const { client, endpoint, stranger } = scene;
-    const id = idOf(await client.run(endpoint, write(scene, { chunks: 2 })));
+    const { endpoint, stranger } = scene;
+    const id = await submit(scene, compose(scene, { chunks: 2 }));
     if (id === undefined) return;
     await stranger.status(endpoint, id);
     await stranger.page(endpoint, id, '0');
@@ -183,7 +180,7 @@ export const STORIES = {
 
   async ttl(scene: Scene) {
     if (scene.client.user !== 'owner') return;
-    const body = { ...write(scene), policy: { ttl: SHORTEST_TTL_MS } };
+    const body = { ...compose(scene), policy: { ttl: SHORTEST_TTL_MS } };
     const id = idOf(await scene.client.run(IDLE, body));
     if (id !== undefined) await scene.client.status(IDLE, id);
   },
@@ -191,23 +188,27 @@ export const STORIES = {
 
 export type StoryName = keyof typeof STORIES;
 
-/** As often as they are to be played. A purge ends the jobs of other stories, too. */
+/** Each name counts: clients choose with these frequencies. A purge is rare, because it ends jobs of other stories. */
 export const QUICK_STORIES: readonly StoryName[] = [
   ...(['plain', 'keyed', 'sync', 'batch', 'events', 'pages', 'cancel', 'retry'] as const),
   ...(['plain', 'keyed', 'events', 'pages', 'cancel', 'retry', 'group', 'group'] as const),
   ...(['timeout', 'delay', 'purge', 'foreign', 'list', 'slow', 'slow'] as const),
 ];
 
-function write({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
+function compose({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
   return { input: { tag: nextTag(), ms: pick(random, 25), ...more } };
+}
+
+async function submit({ client, endpoint }: Scene, body: Submission): Promise<string | undefined> {
+  return idOf(await client.run(endpoint, body));
 }
 
 function idOf(answer: Answer | null): string | undefined {
   return answer?.status === 200 ? record.parse(answer.body).id : undefined;
 }
 
-/** Repeats a call until the platform has said what became of it. */
-async function persist(
+/** Repeats a call until it has an answer below 500. */
+async function repeat(
   { isOpen }: Scene,
   call: () => Promise<Answer | null>,
 ): Promise<Answer | null> {

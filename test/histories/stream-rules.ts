@@ -1,5 +1,5 @@
 // Judges what a client read of a job's stream: the chunks of one attempt in order, each once, to the end.
-import { ended, isDone, type JobFacts, madeChunk, madeOutput, streamOf } from './facts.ts';
+import { findEnds, isDone, type JobFacts, madeChunk, madeOutput, streamOf } from './facts.ts';
 import type { Call, Fault } from './history.ts';
 
 export type StreamRule = 'gap' | 'repeats' | 'order' | 'resumes-elsewhere' | 'incomplete';
@@ -15,9 +15,9 @@ interface Position {
   n: number;
 }
 
-/** Chunks without a begin of a new attempt between them. */
+/** Chunks between two resets. */
 interface Segment {
-  /** The chunk before the first one, if the request or a reset says which that is. */
+  /** Position before the first chunk, if the request or a reset gives it. */
   after: Position | undefined;
   chunks: (Position & { output: unknown })[];
 }
@@ -75,18 +75,18 @@ function judge({ after, chunks }: Segment): Pick<StreamFinding, 'rule' | 'says'>
   return wrong && { rule: 'order', says: `chunks ${shown}: ${JSON.stringify(wrong)}` };
 }
 
-/** Of a stream that has ended: what the output of a COMPLETED job says about its chunks. */
+/** Compares a stream that has ended with the number of chunks in the output of a COMPLETED job. */
 function findMissing(job: JobFacts, { after, chunks }: Segment): string | undefined {
   const last = chunks.toSorted((a, b) => a.n - b.n).at(-1) ?? after;
-  const completed = ended(job).find(({ status }) => status === 'COMPLETED');
+  const completed = findEnds(job).find(({ status }) => status === 'COMPLETED');
   const output = madeOutput.safeParse(completed?.result?.output).data;
   if (!last || !output || last.n === output.chunks - 1) return undefined;
   return `the stream ended after chunk ${last.n} of ${output.chunks}`;
 }
 
 /**
- * Without a position, each chunk is handed out once, unless the platform fails between an answer and the move of its cursor.
- * If all answers have arrived, none is missing.
+ * Reads without a position get each chunk once, unless the platform fails before it has stored the moved cursor. If all
+ * answers have arrived, no chunk is missing.
  */
 function* judgeKeptCursor(
   job: JobFacts,
@@ -105,7 +105,7 @@ function* judgeKeptCursor(
           !name.startsWith('worker') && earlier && from < call.sentAt && to > earlier.sentAt,
       );
       if (!earlier || earlier === call || mayForget) continue;
-      const says = `${job.id}: chunk ${piece.at} was handed out twice`;
+      const says = `${job.id}: chunk ${piece.at} was delivered twice`;
       yield { rule: 'repeats', says, events: [earlier, call] };
     }
   }
@@ -118,12 +118,12 @@ function* judgeKeptCursor(
     return before?.attempt === attempt && before.n + 1 !== n;
   });
   if (isWhole && gap) {
-    const says = `${job.id}: a chunk before ${gap.attempt}.${gap.n} was not handed out`;
+    const says = `${job.id}: a chunk before ${gap.attempt}.${gap.n} was not delivered`;
     yield { rule: 'gap', says, events: kept };
   }
 }
 
-/** `0`: before the first chunk of whatever attempt. */
+/** `0` is the position before the first chunk of any attempt. */
 function parse(position: string): Position {
   const [attempt = 0, n = -1] = position.split('.').map(Number);
   return position === '0' ? { attempt: 0, n: -1 } : { attempt, n };

@@ -11,22 +11,25 @@ import { ALL_FAULTS } from '../support/runs/node-faults.ts';
 const rounds = Number(process.env['ROUNDS'] ?? 12);
 const stories = [...QUICK_STORIES, 'ttl'] as const;
 const LOAD = { clients: 24, loadMs: 30_000, calmMs: 5_000, settleMs: 120_000, stories };
-/** The run has its own faults of workers. */
+/** recordNodes has its own faults of workers. */
 const NODE_FAULTS = ALL_FAULTS.filter((name) => !/worker|supervisor/.test(name));
 
 const isLeftOut = leaveOutWithoutPostgres('test/soak/histories.test.ts: nodes');
 
-it(`what clients see in ${rounds} rounds of faults breaks no rule: one platform`, async () => {
+it(`what clients of one platform see in ${rounds} rounds of faults breaks no rule`, async () => {
   const first = chooseSeed();
   for (let seed = first; seed < first + rounds; seed++) {
     expect(describeViolations(await recordPlatform({ ...LOAD, seed }))).toEqual([]);
   }
 });
 
-it.skipIf(isLeftOut)(`the same of three nodes`, async () => {
-  const first = chooseSeed();
-  for (let seed = first; seed < first + rounds; seed++) {
-    const load = { ...LOAD, loadMs: 60_000, seed, nodes: 3, faults: NODE_FAULTS };
-    expect(describeViolations(await recordNodes(load))).toEqual([]);
-  }
-});
+it.skipIf(isLeftOut)(
+  `what clients of three nodes see in ${rounds} rounds of faults breaks no rule`,
+  async () => {
+    const first = chooseSeed();
+    for (let seed = first; seed < first + rounds; seed++) {
+      const load = { ...LOAD, loadMs: 60_000, seed, nodes: 3, faults: NODE_FAULTS };
+      expect(describeViolations(await recordNodes(load))).toEqual([]);
+    }
+  },
+);
