@@ -51,7 +51,7 @@ interface Numbered {
 export class Overviews {
   readonly #options: OverviewsOptions;
   readonly #kept = new Map<string, Kept>();
-  /** What was last numbered. A changed endpoint is another object. */
+  /** The last numbered activity. Each change of an endpoint makes a new object. */
   readonly #numbered = new WeakMap<LiveEndpoint, Numbered>();
   #lastNumber = 0;
 
@@ -65,7 +65,7 @@ export class Overviews {
     return { at: this.#options.clock.now(), endpoints: shown.toSorted(compare) };
   }
 
-  /** Another text when `read` returns something else than a later time. */
+  /** A text that differs whenever the result of `read` does, its time aside. */
   number(holder: KeyHolder): Promise<string> {
     return this.#numberAll(this.#listReadable(holder));
   }

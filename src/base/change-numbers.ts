@@ -1,4 +1,4 @@
-// A number for each key that is another one after each change, so that readers notice changes without reading.
+// Keeps a number for each key, which differs after each change. So readers notice a change without reading the data.
 
 /** Most keys that are kept. */
 const MAX_KEYS = 10_000;
@@ -15,7 +15,7 @@ export class ChangeNumbers {
 
   note(key: string): void {
     if (this.#numbers.size >= MAX_KEYS && !this.#numbers.has(key)) {
-      // As if all had changed.
+      // Readers take all keys for changed.
       this.#numbers.clear();
       this.#last += 1;
       this.#others = this.#last;

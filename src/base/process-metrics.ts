@@ -7,10 +7,10 @@ type Turns = ReturnType<typeof monitorEventLoopDelay>;
 
 const LAG = 'nodejs_eventloop_lag_';
 const NS_PER_S = 1e9;
-/** The monitor of prom-client samples once in this time, ms: never, in effect. */
+/** Interval of the samples of prom-client's monitor, ms: so long that it never samples. */
 const NEVER_MS = 2 ** 31;
 
-/** What a scrape reads of the turns since the last one, in this order. */
+/** The values of a scrape, over the turns since the last one, in this order. */
 const TURNS: Record<string, [help: string, readNs: (turns: Turns) => number]> = {
   min: ['Shortest turn of the event loop since the last scrape.', ({ min }) => min],
   mean: ['Mean turn of the event loop since the last scrape.', ({ mean }) => mean],

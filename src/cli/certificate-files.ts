@@ -2,8 +2,8 @@
 import { statSync } from 'node:fs';
 import type { Log } from '../base/log.ts';
 
-/** Interval of looks at the files, ms. */
-const LOOK_MS = 2_000;
+/** Interval between two checks of the files, ms. */
+const CHECK_MS = 2_000;
 
 /** Reads the files and uses them. @throws Error if they cannot be used; nothing changes then */
 type Renew = () => void;
@@ -11,12 +11,12 @@ type Renew = () => void;
 export class CertificateFiles {
   readonly #paths: readonly (string | undefined)[];
   readonly #log: Log;
-  /** As of the last look, and of the last time that the files were read. */
+  /** State of the files at the last check, and when they were last read. */
   #seen: string;
   #read: string;
   #timer: NodeJS.Timeout | undefined;
 
-  /** The current content of the files is in use. */
+  /** The caller already uses the current content of the files. */
   constructor(paths: readonly (string | undefined)[], log: Log) {
     this.#paths = paths;
     this.#log = log;
@@ -25,14 +25,14 @@ export class CertificateFiles {
   }
 
   watch(renew: Renew): void {
-    this.#timer = setInterval(() => this.look(renew), LOOK_MS).unref();
+    this.#timer = setInterval(() => this.look(renew), CHECK_MS).unref();
   }
 
   stop(): void {
     clearInterval(this.#timer);
   }
 
-  /** Reads the files if they have changed, but not since the look before: they are not replaced at once. */
+  /** Reads changed files once two checks see the same state: the files are not all replaced at once. */
   look(renew: Renew): void {
     const stamp = this.#stamp();
     const isSettled = stamp === this.#seen;

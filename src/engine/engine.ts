@@ -125,7 +125,7 @@ export interface Container {
   /** Its disk has a fixed size: a larger one needs a new container. */
   hasDiskLimit: boolean;
   startedAt: number | null;
-  /** Null also for a run that was killed while nobody looked. */
+  /** Null also for a run that was killed while no engine ran. */
   endedAt: number | null;
   /** Empty unless it runs. `ip` and `public`: its address from this machine. */
   ports: readonly PublicPort[];

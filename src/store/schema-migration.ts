@@ -26,7 +26,7 @@ export class SchemaTooNewError extends Error {
   }
 }
 
-/** The database has tables, but of no version from which migrations lead to the version of this program. */
+/** The database has tables, but of no schema version that this program can migrate. */
 export class SchemaUnknownError extends Error {
   override readonly name = 'SchemaUnknownError';
 

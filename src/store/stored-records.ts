@@ -109,7 +109,7 @@ export interface StoredJob {
   attachment: JobAttachment | null;
 }
 
-/** What happened to a job and its other members forget. */
+/** An event of a job that its other members do not keep. */
 export interface JobNote extends Omit<TimelineEntry, 'status'> {
   event: Exclude<TimelineEntry['event'], 'submitted' | 'queued' | 'due' | 'ended'>;
 }

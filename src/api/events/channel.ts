@@ -32,13 +32,13 @@ export interface ChannelOptions {
   topic: Topic;
   clock: Clock;
   log: Log;
-  /** Is another one when the data have changed; undefined: only a read tells. @throws ProblemError */
+  /** Differs after each change of the data; undefined: only a read shows changes. @throws ProblemError */
   number: () => Promise<unknown>;
   /** Reads the data for one of the listeners. @throws ProblemError */
   read: () => Promise<object>;
   /** Is woken when the data may have changed; undefined: only time tells. */
   watch: () => Waiter | undefined;
-  /** Of the listeners' user. */
+  /** Shared by all topics of the listeners' user. */
   reads: UserReads;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
@@ -51,7 +51,7 @@ export class Channel {
   #left = new AbortController();
   #running: Promise<void> | undefined;
   #last: Snapshot | undefined;
-  /** Of the data of the last snapshot, if it has one. */
+  /** Change number of the last snapshot, if its topic has one. */
   #number: unknown;
   /** The data of the last snapshot, without members that change with each read. */
   #lasting: string | undefined;
@@ -103,13 +103,13 @@ export class Channel {
     reads.keep(-this.#keptBytes);
   }
 
-  /** Reads and offers the data, unless their number says that they are the same. */
+  /** Reads and offers the data, unless their change number is the same. */
   async #refresh(ended: AbortSignal): Promise<void> {
     const { number, read, reads } = this.#options;
     await reads.turn(ended);
     if (ended.aborted || this.isOver) return;
     try {
-      // The number comes first: the next refresh notices a change between both.
+      // The number is read first, so the next refresh notices a change between both reads.
       let current: unknown;
       await reads.measure(number, (found) => {
         current = found;
@@ -151,7 +151,7 @@ export class Channel {
     return { event: 'snapshot', bytes, isFinal: false };
   }
 
-  /** A listener that comes meanwhile gets the snapshot at once, and one that leaves none. */
+  /** A listener that joins meanwhile gets the snapshot at once; one that leaves gets none. */
   async #offer(snapshot: Snapshot): Promise<void> {
     if (this.#last?.bytes.equals(snapshot.bytes)) return;
     this.#last = snapshot;

@@ -29,7 +29,7 @@ export interface EventHubOptions {
   maxConnections: number;
   /** Reads the data of a topic with the rights of the caller. @throws ProblemError */
   read: (caller: EventCaller, topic: Topic) => Promise<object>;
-  /** Is another one when the data of the topic have changed; undefined: only a read tells. @throws ProblemError */
+  /** Differs after each change of the topic's data; undefined: only a read shows changes. @throws ProblemError */
   number: (caller: EventCaller, topic: Topic) => unknown;
   /** Is woken when the data of the topic may have changed; undefined: nothing tells. */
   watch: (topic: Topic) => Waiter | undefined;

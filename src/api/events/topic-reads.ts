@@ -75,8 +75,8 @@ export function createTopicReads(options: TopicReadsOptions): TopicReads {
 }
 
 /**
- * What is another one whenever a read of the topic would give something else. Undefined, or without an entry: only a read
- * tells. Jobs, health and logs are small and change on their own.
+ * Change numbers of topics: one differs whenever a read of the topic would return something new. Undefined, or without an
+ * entry: only a read shows changes. Jobs, health and logs are small and change by themselves.
  */
 export function createTopicNumbers({
   endpoints,

@@ -32,7 +32,7 @@ export interface UserReadsOptions {
   clock: Clock;
   /** Time that passes while code runs, ms. */
   monotonic: () => number;
-  /** Is told of the loop time of each read, in parts. */
+  /** Receives the loop time of each read, in parts. */
   note: (spentMs: number) => void;
 }
 
@@ -47,7 +47,7 @@ export class UserReads {
     this.#credit = { freeMs: EVENT_LIMITS.userBurstMs, at: options.clock.now() };
   }
 
-  /** As if nothing had been read. */
+  /** The whole credit is free again. */
   get isRested(): boolean {
     this.#spend(0);
     return this.#credit.freeMs === EVENT_LIMITS.userBurstMs;

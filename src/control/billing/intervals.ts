@@ -121,7 +121,7 @@ export function proceed(meter: MeterState, sight: Omit<Sight, 'seen' | 'lastAt'>
   return { meter: { ...meter, ...rate, until: to }, intervals: cut(meter, from, to) };
 }
 
-/** It has ended. `endedAt` null or undefined: the end is unknown. */
+/** Meters a container that has ended. `endedAt` null or undefined: the time of the end is unknown. */
 export function close(
   meter: MeterState,
   sight: Pick<Sight, 'at' | 'lastAt' | 'skippedMs'>,

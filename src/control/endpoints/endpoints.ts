@@ -155,7 +155,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return endpoint && nameOf(endpoint);
   }
 
-  /** Another object after each change. */
+  /** Returns a new object after each change. */
   find(id: string): LiveEndpoint | undefined {
     return this.#kept.get(id)?.endpoint;
   }

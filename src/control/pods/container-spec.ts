@@ -16,7 +16,7 @@ const OWN_VOLUME = 'persistent';
 /** The URL at which a container's worker calls the platform: an engine does not show the environment. */
 const URL_LABEL = 'millrace.url';
 
-/** Undefined: no worker. */
+/** Undefined: the container is not a worker. */
 export function findPlatformUrl({ labels }: Pick<Container, 'labels'>): string | undefined {
   return labels[URL_LABEL];
 }

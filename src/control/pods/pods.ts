@@ -263,8 +263,8 @@ export class Pods implements NamedRecords {
   }
 
   /**
-   * Changes with what `show` returns of the user's pods, or of one of them; undefined while one runs, because its uptime
-   * and its use of resources change all the time.
+   * Differs whenever `show` returns something new for the user's pods, or for one of them. Undefined while one runs,
+   * because its uptime and its use of resources change all the time.
    */
   numberOf(userId: string, id?: string): number | undefined {
     const shown = id === undefined ? this.live.all() : [this.live.get(id)];

@@ -53,7 +53,7 @@ export interface RunExit {
   isEndSeen: boolean;
 }
 
-/** Separate lines beside the exit code. */
+/** Lines in the file of the exit code. */
 export const OUT_OF_MEMORY = 'out of memory';
 export const END_UNSEEN = 'end unseen';
 

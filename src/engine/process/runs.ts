@@ -23,7 +23,7 @@ export interface SeenRun {
   /** Undefined: unreadable. */
   record: RunRecord | undefined;
   outOfMemory: boolean;
-  /** Undefined while it runs. `at`: Unix ms; null: it was killed, and nobody saw when. */
+  /** Undefined while it runs. `at`: Unix ms; null: no engine saw when it was killed. */
   end: { code: number; at: number | null } | undefined;
 }
 

@@ -67,10 +67,10 @@ function decode(data: string | Uint8Array, encoding = 'utf8'): string | Uint8Arr
   return isEncoded ? Buffer.from(data, encoding) : data;
 }
 
-/** A list of bytes; bytes with offset and length, or with both in an object; or text, where in the file, and its encoding. */
+/** Data is a list of bytes, bytes with offset and length (or both in an object), or text with position and encoding. */
 type WriteArguments = [fd: number, data: unknown, ...unknown[]];
 
-/** The part that the arguments of a function of `fs` name. */
+/** The part of the data that the arguments of a function of `fs` select. */
 function readBytes([, data, third, fourth]: WriteArguments): Buffer {
   if (Array.isArray(data)) return Buffer.concat(data.filter(isView).map(toBuffer));
   if (!isView(data)) {

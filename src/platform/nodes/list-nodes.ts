@@ -62,7 +62,7 @@ async function readSelf(
       ? await readOwn()
       : nodeSelf.parse(await callNode(client, url, 'self', null));
   } catch {
-    // It is gone.
+    // The node does not answer.
     return null;
   }
 }

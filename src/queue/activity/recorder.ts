@@ -81,7 +81,7 @@ interface Recorded {
   unwritten: Hour[];
   /** Time of the next write, Unix ms. */
   writeAt: number;
-  /** When the oldest job was queued, Unix ms; null if none is ready. Undefined: to be asked for, because the queue changed. */
+  /** When the oldest job was queued, Unix ms; null if none is ready. Undefined: unknown, because the queue has changed. */
   oldestQueuedAt: number | null | undefined;
   /** Ends of jobs in the minutes of the last hour that are over. */
   ends: Ends[];
@@ -242,7 +242,7 @@ export class ActivityRecorder {
     return recorded;
   }
 
-  /** Asks the store only if the queue has changed: it may be long, and thousands of endpoints may have one. */
+  /** Asks the store only if the queue has changed, because thousands of endpoints may have long queues. */
   async #findOldest(endpoint: StoredEndpoint, recorded: Recorded): Promise<number | null> {
     if (endpoint.inQueue === 0) return null;
     if (recorded.oldestQueuedAt !== undefined) return recorded.oldestQueuedAt;

@@ -257,8 +257,8 @@ create table schema_version (
 export interface Migration {
   sql: string;
   /**
-   * The oldest version whose programs may use the database after this step. Its own number: no earlier one. The number
-   * before: nodes of that version go on beside nodes of this one.
+   * The oldest version whose programs may use the database after this step. The step's own number refuses all earlier
+   * versions. The number before lets nodes of the previous version go on beside nodes of this one.
    */
   oldest: number;
 }

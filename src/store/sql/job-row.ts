@@ -167,10 +167,10 @@ function addColumn(change: RowChange, index: number, value: SqlValue): void {
   change.values.push(value);
 }
 
-/** What is written of each member; a member that is left out has its default. */
+/** The written value of each member. Undefined: the member has its default, and is left out. */
 type Written<T> = { [Name in keyof T]: T[Name] | undefined };
 
-/** A literal: to go through the names takes several times as long. */
+/** An object literal, because a loop over the names takes several times as long. */
 function writeBody(job: StoredJob): string {
   const written: Written<typeof BODY> & { v: number } = {
     v: VERSION,

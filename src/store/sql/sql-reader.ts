@@ -51,7 +51,7 @@ import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
-/** Characters of the details that a preview reads: the error comes first, and its stack is further behind. */
+/** Characters of the details that a preview reads: the error comes first, its stack later. */
 const DETAILS_CHARACTERS = 4_000;
 /** A preview reads no longer details as a whole. */
 const WHOLE_CHARACTERS = 32_000;

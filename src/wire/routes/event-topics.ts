@@ -21,7 +21,7 @@ interface TopicRule {
   place: TopicPlace;
   /** Shortest time between two snapshots, ms. */
   everyMs: number;
-  /** Members that differ in each answer: alone, they cause no event. For topics without a change number. */
+  /** Members that differ in each answer; they alone cause no event. For topics without a change number. */
   volatile?: readonly string[];
   /** Path and query of the read. */
   target: (names: TopicNames) => string;
