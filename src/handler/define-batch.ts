@@ -1,15 +1,7 @@
 // The public types of batch handlers, and defineBatchHandler.
 import type { Metrics } from '../wire/chunk/chunk.ts';
 import type { Device } from '../wire/link/worker-link.ts';
-import type {
-  Context,
-  HandlerConfig,
-  InferInput,
-  InferOutput,
-  Job,
-  Schema,
-  SetupContext,
-} from './define.ts';
+import type { CommonDefinition, Context, InferInput, InferOutput, Job, Schema } from './define.ts';
 
 type OwnOfJob =
   | 'attempt'
@@ -88,27 +80,15 @@ export interface BatchHandlerDefinition<
   Input extends Schema,
   Output extends Schema,
   Result = BatchProduced<InferInput<Output>>,
-> {
+> extends CommonDefinition<Input, Output> {
   batch: BatchOptions<InferOutput<Input>>;
   /** Runs all jobs of a batch. It may be called again for some of them if it throws. */
   run: (jobs: readonly BatchJob<InferOutput<Input>>[], ctx: BatchContext) => Result;
-  /** Validates each input before the job enters a batch; the handler gets the result. */
-  input?: Input;
-  /**
-   * JSON Schema of what callers send, a plain object of at most 64 KB, for the form of the console. Nothing checks
-   * inputs against it. Default: derived from `input`, if its library can (zod 4, or any with Standard JSON Schema).
-   */
-  inputSchema?: Readonly<Record<string, unknown>>;
-  /** Validates each job's output and, for a stream, each yielded one. */
-  output?: Output;
-  setup?: (ctx: SetupContext) => unknown;
-  teardown?: () => unknown;
-  config?: HandlerConfig;
 }
 
 /** A definition without an `input` schema. The type of the inputs is that of `run`; nothing checks them. */
 interface UncheckedBatchDefinition<Input, Output extends Schema, Result>
-  extends Omit<BatchHandlerDefinition<Schema<Input>, Output, Result>, 'run' | 'input' | 'batch'> {
+  extends Omit<CommonDefinition<Schema, Output>, 'input'> {
   batch: BatchOptions<Input>;
   run: (jobs: readonly BatchJob<Input>[], ctx: BatchContext) => Result;
   input?: undefined;

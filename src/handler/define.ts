@@ -137,30 +137,34 @@ export type Produced<Output> =
   | Generator<Output | ChunkWithMetrics<Output>, Returned<Output>, void>
   | AsyncIterable<Output | ChunkWithMetrics<Output>>;
 
-export interface HandlerDefinition<
-  Input extends Schema,
-  Output extends Schema,
-  Result = Produced<InferInput<Output>>,
-> {
-  /** The handler itself; with an `output` schema, it must return or yield matching values. */
-  run: (job: Job<InferOutput<Input>>, ctx: Context) => Result;
-  /** Validates the input; the handler gets the result. */
+/** The members that both kinds of definition have. */
+export interface CommonDefinition<Input extends Schema, Output extends Schema> {
+  /** Validates each job's input; the handler gets the result. */
   input?: Input;
   /**
    * JSON Schema of what callers send, a plain object of at most 64 KB, for the form of the console. Nothing checks
    * inputs against it. Default: derived from `input`, if its library can (zod 4, or any with Standard JSON Schema).
    */
   inputSchema?: Readonly<Record<string, unknown>>;
-  /** Validates the returned value and, for a generator, each yielded one. */
+  /** Validates each job's output and, for a stream, each yielded one. */
   output?: Output;
   setup?: (ctx: SetupContext) => unknown;
   teardown?: () => unknown;
   config?: HandlerConfig;
 }
 
+export interface HandlerDefinition<
+  Input extends Schema,
+  Output extends Schema,
+  Result = Produced<InferInput<Output>>,
+> extends CommonDefinition<Input, Output> {
+  /** The handler itself; with an `output` schema, it must return or yield matching values. */
+  run: (job: Job<InferOutput<Input>>, ctx: Context) => Result;
+}
+
 /** A definition without an `input` schema. The type of the input is that of `run`; nothing checks it. */
 interface UncheckedHandlerDefinition<Input, Output extends Schema, Result>
-  extends Omit<HandlerDefinition<Schema<Input>, Output, Result>, 'run' | 'input'> {
+  extends Omit<CommonDefinition<Schema, Output>, 'input'> {
   run: (job: Job<Input>, ctx: Context) => Result;
   input?: undefined;
 }
