@@ -139,8 +139,8 @@ export const VERSION_OPERATIONS = describeOperations('endpoints', VERSION_ROUTES
     summary: 'Deploy a version: replace the workers of the endpoint',
     description:
       'First one worker starts with the version. If it loads the handler and connects, the platform replaces ' +
-      'the other workers, new ones ready first. Otherwise the rollout is FAILED and the earlier version goes ' +
-      'on. `rollout` of the endpoint has the state. An older version is deployed in the same way. A further ' +
+      'the other workers, new ones ready first. Otherwise the rollout is FAILED and the earlier version keeps ' +
+      'running. `rollout` of the endpoint has the state. An older version is deployed in the same way. A further ' +
       'deployment replaces one under way.',
     body: { ...bodyJson(versionDeployment, { timeout: 120 }), presence: 'optional' },
     answers: answerJson(endpointRecord, 'The endpoint, with its `rollout`.', ENDPOINT_EXAMPLE),
