@@ -1,6 +1,7 @@
 // The error of a platform that cannot be opened with its options, and access to files that
 // options name.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
+import { createFile, hasCode } from './files/durable-files.ts';
 
 const OWNER_ONLY = 0o600;
 
@@ -33,7 +34,7 @@ export function readOptionFile(option: string, path: string): string | undefined
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    if (hasCode(error, 'ENOENT')) return undefined;
     throw new PlatformOptionError('invalid', option, describeError(error));
   }
 }
@@ -41,7 +42,7 @@ export function readOptionFile(option: string, path: string): string | undefined
 /** Creates the file that an option names, readable by its owner only. @throws PlatformOptionError */
 export function createOptionFile(option: string, path: string, content: string): void {
   try {
-    writeFileSync(path, content, { flag: 'wx', mode: OWNER_ONLY });
+    createFile(path, content, OWNER_ONLY);
   } catch (error) {
     throw new PlatformOptionError('invalid', option, describeError(error));
   }

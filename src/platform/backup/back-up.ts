@@ -12,6 +12,7 @@ import {
 import { join } from 'node:path';
 import { packageVersion } from '../../base/package-info.ts';
 import { backUpStore, describeStore } from '../../store/disk/store-files.ts';
+import { syncPath } from '../files/durable-files.ts';
 import { describeError } from '../option-error.ts';
 import {
   BackupError,
@@ -20,7 +21,6 @@ import {
   hashFile,
   MANIFEST,
 } from './manifest.ts';
-import { syncPath } from './sync-path.ts';
 
 export const DATABASE = 'millrace.db';
 const OWNER_ONLY_FOLDER = 0o700;

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { locatePayloads } from '../../store/disk/payload-files.ts';
 import { MIGRATIONS } from '../../store/sqlite/schema.ts';
 import { lockDataFolder } from '../files/data-lock.ts';
+import { syncPath } from '../files/durable-files.ts';
 import { DATABASE } from './back-up.ts';
 import { BackupError, type BackupManifest, hashFile, readManifest } from './manifest.ts';
-import { syncPath } from './sync-path.ts';
 
 const OWNER_ONLY = 0o600;
 

@@ -1,7 +1,8 @@
 // A name that is created with the data folder and kept in a file there.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PlatformOptionError } from '../option-error.ts';
+import { createFile, hasCode } from './durable-files.ts';
 
 export interface KeptName {
   dataFolder: string;
@@ -18,10 +19,9 @@ export function keepName({ create, dataFolder, file, pattern, requirement }: Kep
   const path = join(dataFolder, file);
   try {
     // If two processes create the file, the first wins.
-    writeFileSync(path, `${create()}\n`, { flag: 'wx' });
+    createFile(path, `${create()}\n`);
   } catch (error) {
-    const isThere = error instanceof Error && 'code' in error && error.code === 'EEXIST';
-    if (!isThere) throw error;
+    if (!hasCode(error, 'EEXIST')) throw error;
   }
   const name = readFileSync(path, 'utf8').trim();
   if (pattern.test(name)) return name;
