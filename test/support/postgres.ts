@@ -79,7 +79,7 @@ export class PostgresServer {
     const bin = findPrograms();
     if (bin === undefined) throw new Error('Postgres is not installed: apt-get install postgresql');
     const server = new PostgresServer(bin, await findFreePort(), settings);
-    const make = ['-D', server.#data, '-U', OWNER, '-A', 'trust', '-E', 'UTF8'];
+    const make = ['-D', server.data, '-U', OWNER, '-A', 'trust', '-E', 'UTF8'];
     const cheap = ['--locale=C', '--no-sync', '--no-instructions'];
     await run(join(bin, 'initdb'), [...make, ...cheap], server.#asOwner);
     await server.resume();
@@ -91,7 +91,8 @@ export class PostgresServer {
     return this.#process?.pid ?? 0;
   }
 
-  get #data(): string {
+  /** Its data folder. */
+  get data(): string {
     return join(this.#folder, 'data');
   }
 
@@ -134,7 +135,7 @@ export class PostgresServer {
   /** Makes a user that needs a password. `tls`: and an encrypted connection. */
   async addUser(name: string, password: string, how: 'plain' | 'tls' = 'plain'): Promise<void> {
     await this.query(`create role ${name} login password '${password}'`);
-    const path = join(this.#data, 'pg_hba.conf');
+    const path = join(this.data, 'pg_hba.conf');
     const rules = readFileSync(path, 'utf8');
     const kind = how === 'tls' ? 'hostssl' : 'host';
     const rule = `${kind} all ${name} 127.0.0.1/32 scram-sha-256\nhost all ${name} all reject\n`;
@@ -145,7 +146,7 @@ export class PostgresServer {
   /** From now on the server offers TLS with this certificate. */
   async enableTls({ cert, key }: Certificate): Promise<void> {
     for (const [name, content] of Object.entries({ 'server.crt': cert, 'server.key': key })) {
-      const path = join(this.#data, name);
+      const path = join(this.data, name);
       writeFileSync(path, content, { mode: 0o600 });
       const owner = findOwner();
       if (owner) chownSync(path, owner.uid, owner.gid);
@@ -157,8 +158,8 @@ export class PostgresServer {
 
   /** Restarts the server as a standby whose primary is away. */
   async demote(): Promise<void> {
-    await this.#end('SIGINT');
-    writeFileSync(join(this.#data, 'standby.signal'), '');
+    await this.halt();
+    writeFileSync(join(this.data, 'standby.signal'), '');
     await this.resume();
   }
 
@@ -187,8 +188,13 @@ export class PostgresServer {
     await this.#end('SIGKILL');
   }
 
-  /** Starts it again. */
-  async resume(): Promise<void> {
+  /** Ends the server with all its data on disk. */
+  async halt(): Promise<void> {
+    await this.#end('SIGINT');
+  }
+
+  /** Starts it again. `env`: besides that of the tests. */
+  async resume(env: Record<string, string> = {}): Promise<void> {
     const settings = {
       listen_addresses: '127.0.0.1',
       unix_socket_directories: this.#folder,
@@ -200,8 +206,8 @@ export class PostgresServer {
     const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
     this.#process = spawn(
       join(this.#bin, 'postgres'),
-      ['-D', this.#data, '-p', String(this.port), ...args],
-      { stdio: 'ignore', ...this.#asOwner },
+      ['-D', this.data, '-p', String(this.port), ...args],
+      { stdio: 'ignore', ...this.#asOwner, env: { ...process.env, ...env } },
     );
     const end = performance.now() + START_MS;
     for (;;) {
