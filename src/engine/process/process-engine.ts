@@ -226,7 +226,7 @@ export class ProcessEngine implements Engine {
       const run = folder && (await this.#findRun(folder));
       if (!folder || !isRunning(run)) return undefined;
       const usage = this.#meter.measure(folder.spec, run, this.#clock.now());
-      const gpus = run.record.gpus ?? folder.spec.gpus;
+      const gpus = run.record.gpus;
       return { ...usage, gpus: (await this.#options.measureGpus?.(gpus)) ?? [] };
     });
   }
