@@ -276,7 +276,7 @@ it('refuses topics of a user that would keep too many bytes', async () => {
       seen.push(event === 'snapshot' ? event : String(bytes));
     });
   }
-  for (let s = 0; s < 60; s++) await clock.advance(1_000);
+  await clock.advance(1_000);
   expect(seen.filter((each) => each === 'snapshot')).toHaveLength(16);
   expect(seen).toContainEqual(expect.stringContaining('rate_limited'));
 });
@@ -288,7 +288,7 @@ it('counts no bytes of a topic that nobody reads any more', async () => {
   });
   for (let round = 0; round < 2; round++) {
     const topics = Array.from({ length: 16 }, (_, n) => listen(find(`activity:e${round}-${n}`)));
-    for (let s = 0; s < 30; s++) await clock.advance(1_000);
+    await clock.advance(1_000);
     for (const { leave, seen } of topics) {
       expect(seen.at(-1)).toContain('"data"');
       leave();
