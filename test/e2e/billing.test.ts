@@ -97,7 +97,9 @@ it('bills exactly what pods ran, although the platform is killed while they star
   const compare = async () => {
     const runs = records.read();
     const bill = await read<BillingPage>(await platform.fetch('/v1/billing?group=resource'));
-    const billed = new Map(bill.records.map(({ id, seconds }) => [id, seconds * 1_000]));
+    const billed = new Map(
+      bill.records.map(({ id, seconds }) => [id, Math.round(seconds * 1_000)]),
+    );
     const differences = ids.map((id) => (billed.get(id) ?? 0) - sumOf(id, runs));
     return { differences, missed: records.missed };
   };
