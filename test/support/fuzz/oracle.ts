@@ -7,10 +7,12 @@ import type { Asked } from './framing.ts';
 
 const reference = z.object({ $ref: z.string() }).partial();
 const schema = z.looseObject({ type: z.string().exactOptional() });
+const parameter = z.object({
+  ...{ name: z.string(), in: z.string(), schema, description: z.string() },
+  required: z.boolean().default(false),
+});
 const operation = z.object({
-  parameters: z
-    .array(z.object({ name: z.string(), in: z.string(), schema, description: z.string() }))
-    .default([]),
+  parameters: z.array(parameter).default([]),
   requestBody: z
     .object({ required: z.boolean(), content: z.record(z.string(), z.object({ schema })) })
     .exactOptional(),
@@ -37,7 +39,7 @@ interface Known {
   route: string;
   path: string;
   /** By name. */
-  query: Map<string, { isNumber: boolean; check: ValidateFunction }>;
+  query: Map<string, { isNumber: boolean; isRequired: boolean; check: ValidateFunction }>;
   body: { isRequired: boolean; check: ValidateFunction } | undefined;
   /** All descriptions in the document that concern the request. */
   words: string;
@@ -59,10 +61,10 @@ function know(
   { parameters, requestBody }: z.infer<typeof operation>,
 ): Omit<Known, 'route'> {
   const query = parameters
-    .filter((parameter) => parameter.in === 'query')
-    .map(({ name, schema: value }) => {
+    .filter((each) => each.in === 'query')
+    .map(({ name, required: isRequired, schema: value }) => {
       const isNumber = value.type === 'integer' || value.type === 'number';
-      return [name, { isNumber, check: ajv.compile(value) }] as const;
+      return [name, { isNumber, isRequired, check: ajv.compile(value) }] as const;
     });
   const json = requestBody?.content['application/json']?.schema;
   const body = json && requestBody && { isRequired: requestBody.required, check: compile(json) };
@@ -117,14 +119,18 @@ function listViolations({ body, path, query, route }: Known, asked: Asked): stri
   const named = asked.query.map(([name, value]) => [decode(name), decode(value)] as const);
   const names = named.map(([name]) => name);
   const wrong = named.flatMap(([name, text]) => {
-    const parameter = query.get(name);
-    if (!parameter) return isOwn ? [`unknown parameter ${JSON.stringify(name.slice(0, 100))}`] : [];
-    const value = parameter.isNumber && /^-?\d{1,15}$/.test(text) ? Number(text) : text;
-    return parameter.check(value) ? [] : [`${name}: ${ajv.errorsText(parameter.check.errors)}`];
+    const known = query.get(name);
+    if (!known) return isOwn ? [`unknown parameter ${JSON.stringify(name.slice(0, 100))}`] : [];
+    const value = known.isNumber && /^-?\d{1,15}$/.test(text) ? Number(text) : text;
+    return known.check(value) ? [] : [`${name}: ${ajv.errorsText(known.check.errors)}`];
   });
   const twice = [...query.keys()].filter((name) => names.indexOf(name) !== names.lastIndexOf(name));
+  const missing = [...query].filter(
+    ([name, { isRequired }]) => isRequired && !names.includes(name),
+  );
   return [
     ...wrong,
+    ...missing.map(([name]) => `${name} is missing`),
     ...twice.map((name) => `${name} is there twice`),
     ...(isRead ? listBodyViolations(body, asked.body) : []),
   ];
