@@ -1,16 +1,22 @@
 // A machine that loses power: changes that no fsync has put on disk are gone, in part. What a platform acknowledged is
 // there. The short form of test/soak/power-loss.test.ts.
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
+import { JobLoad } from '../../support/power-loss/job-load.ts';
 import { compileLibrary, leaveOutWithoutCompiler } from '../../support/power-loss/library.ts';
-import { runUnderPowerCuts } from '../../support/power-loss/power-cuts.ts';
+import { Machine, runUnderPowerCuts } from '../../support/power-loss/power-cuts.ts';
 import { cutRedis, leaveOutWithoutRedis } from '../../support/power-loss/redis-loss.ts';
-import { chooseSeed } from '../../support/random.ts';
+import { Process } from '../../support/processes.ts';
+import { chooseSeed, createRandom } from '../../support/random.ts';
 
 const FILE = 'test/e2e/storage/power-loss.test.ts';
+/** Of a run without cuts. */
+const JOBS = 100;
+const PAGE_BYTES = 4_096;
 /** One cut in four or five keeps everything. */
 const REDIS_CUTS = 8;
 const isLeftOut = leaveOutWithoutCompiler(FILE);
@@ -38,6 +44,48 @@ describe.skipIf(isLeftOut)('power loss', () => {
   it('a platform whose fsync does nothing is seen to lose what it acknowledged', async () => {
     const run = { folder, library, seed: chooseSeed(1), cuts: 20, ignoreSync: true };
     expect((await runUnderPowerCuts(run)).problems).not.toEqual([]);
+  });
+
+  it.each(['sync:90', 'write:700'])(
+    'a disk with %s answering EIO makes the platform lose nothing',
+    async (fail) => {
+      await using machine = await Machine.build({ folder, library });
+      const load = new JobLoad(() => machine, createRandom(chooseSeed(1)));
+      await machine.start(fail);
+      machine.startWorker();
+      await load.run(JOBS);
+      const { output } = machine.process;
+      await machine.kill();
+      expect(output).toMatch(/EIO|IOERR/);
+      // After a failed fsync the platform must not go on: the disk may have dropped the pages.
+      if (fail.startsWith('sync')) expect(output).toContain('exiting');
+      machine.cut({ seed: chooseSeed(1) });
+      expect(machine.check()).toEqual([]);
+      await machine.start();
+      await load.finish();
+      expect(load.problems).toEqual([]);
+    },
+  );
+
+  it('short writes change nothing, and `store check` names a page with a flipped bit', async () => {
+    await using machine = await Machine.build({ folder, library });
+    const load = new JobLoad(() => machine, createRandom(chooseSeed(1)));
+    await machine.start('short:3');
+    machine.startWorker();
+    await load.run(JOBS);
+    await machine.process.end('SIGKILL');
+    machine.cut({ seed: chooseSeed(1) });
+    await machine.start();
+    await load.finish();
+    expect(load.problems).toEqual([]);
+    await machine.process.end();
+    const check = () => new Process(['store', 'check', '--data', join(folder, 'data')]);
+    const sound = check();
+    expect(await sound.exited, sound.output).toBe(0);
+    const page = flipBit(join(folder, 'data', 'millrace.db'));
+    const damaged = check();
+    expect(await damaged.exited).toBe(1);
+    expect(damaged.output).toMatch(new RegExp(`page ${page}\\b`));
   });
 
   it.skipIf(leaveOutWithoutRedis(FILE))('Redis with fsync every second loses jobs', async () => {
@@ -68,3 +116,15 @@ describe.skipIf(isLeftOut)('power loss', () => {
     });
   });
 });
+
+/** SQLite has no checksums of pages: it finds a flipped bit only in what describes a page. @returns the page's number */
+function flipBit(path: string): number {
+  using database = new DatabaseSync(path, { readOnly: true });
+  const row = database.prepare("select rootpage from sqlite_schema where name = 'job'").get();
+  const page = Number(row?.['rootpage']);
+  const content = readFileSync(path);
+  const at = (page - 1) * PAGE_BYTES;
+  content.writeUInt8(content.readUInt8(at) ^ 0x40, at);
+  writeFileSync(path, content);
+  return page;
+}

@@ -46,9 +46,9 @@ export class JobLoad {
     this.#random = random;
   }
 
-  /** Resolves when the platform does not answer any more. */
-  async run(): Promise<void> {
-    await Promise.all(Array.from({ length: CLIENTS }, () => this.#runClient()));
+  /** Resolves when the platform does not answer any more, or refuses, or has acknowledged so many jobs. */
+  async run(jobs = Number.POSITIVE_INFINITY): Promise<void> {
+    await Promise.all(Array.from({ length: CLIENTS }, () => this.#runClient(jobs)));
   }
 
   /** Notes each acknowledgement that the platform has forgotten. @throws Error if it does not answer */
@@ -96,9 +96,9 @@ export class JobLoad {
       this.#report(id, `job ${id} ended as ${status} with a wrong output`);
   }
 
-  async #runClient(): Promise<void> {
+  async #runClient(jobs: number): Promise<void> {
     try {
-      for (;;) {
+      while (this.acknowledged < jobs) {
         const id = await this.#submit(this.#choose());
         const job = this.#jobs.get(id);
         const choice = this.#random();

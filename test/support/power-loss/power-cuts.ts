@@ -21,16 +21,19 @@ const START_MS = 500;
 /** Of the cuts, those during a start. */
 const START_SHARE = 0.2;
 
-export interface CutRun {
+interface MachinePlace {
   /** The compiled library. */
   library: string;
-  /** For everything that the run writes. */
+  /** For everything that the machine writes. */
   folder: string;
+  /** Has an empty database at this URL. Default: SQLite. */
+  postgres?: { server: PostgresServer; url: string };
+}
+
+export interface CutRun extends MachinePlace {
   cuts: number;
   seed: number;
   ignoreSync?: boolean;
-  /** Has an empty database at this URL. Default: SQLite. */
-  postgres?: { server: PostgresServer; url: string };
 }
 
 export interface CutVerdict {
@@ -74,19 +77,19 @@ export async function runUnderPowerCuts(run: CutRun): Promise<CutVerdict> {
 
 /** A platform with its database. Both lose power together, and the worker beside them does not. */
 export class Machine implements AsyncDisposable {
-  readonly #options: CutRun;
+  readonly #options: MachinePlace;
   readonly #port: number;
   readonly #disk: PowerLossDisk;
   #platform: Process | undefined;
   #worker: Process | undefined;
 
-  private constructor(options: CutRun, port: number, disk: PowerLossDisk) {
+  private constructor(options: MachinePlace, port: number, disk: PowerLossDisk) {
     this.#options = options;
     this.#port = port;
     this.#disk = disk;
   }
 
-  static async build(options: CutRun): Promise<Machine> {
+  static async build(options: MachinePlace): Promise<Machine> {
     const { folder, library, postgres } = options;
     const data = join(folder, 'data');
     mkdirSync(data);
