@@ -111,13 +111,11 @@ export async function play({ isExpected, seed, setFaults, store, turns }: Play):
         );
         yield* tx.dropOutput(job);
         note.push(() => outputs.delete(name));
-      } else if (dice < 13)
-        yield* tx.saveJob(
-          job,
-          { ...job, status: 'FAILED', lease: null, outputKind: 'none', history: [] },
-          0,
-        );
-      else {
+      } else if (dice < 13) {
+        // A job with an output fails only after the output was dropped.
+        if (job.outputKind !== 'none') return;
+        yield* tx.saveJob(job, { ...job, status: 'FAILED', lease: null, history: [] }, 0);
+      } else {
         yield* tx.removeJob(job);
       }
     } else if (dice === 14) {
