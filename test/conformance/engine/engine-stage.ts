@@ -1,7 +1,9 @@
 // The fixture of the engine suite: an isolated engine, and helpers for its tests.
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { closeSync, constants, openSync } from 'node:fs';
-import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -67,6 +69,7 @@ export class EngineStage {
   readonly under: EngineUnderTest;
   #ground: EngineGround | undefined;
   #shared = '';
+  readonly #readers: Socket[] = [];
   #source = '';
   #opened: Engine[] = [];
   #made = 0;
@@ -88,6 +91,7 @@ export class EngineStage {
     for (const { id } of await this.engine.list()) await this.engine.remove(id, 'remove');
     for (const engine of this.#opened) await engine.close();
     await this.#ground?.close();
+    for (const reader of this.#readers.splice(0)) reader.destroy();
     await rm(this.#shared, { recursive: true, force: true });
   }
 
@@ -178,11 +182,17 @@ export class EngineStage {
     }
   }
 
-  /** Creates a pipe in the shared folder. It shows a test when all processes that hold it have ended. */
+  /**
+   * Creates a pipe in the shared folder. It shows a test when all processes that hold it have ended. It is opened at once
+   * and without a wait: an open that waits for a writer would hold a thread of Node's pool, for ever if none comes.
+   */
   async makePipe(name: string): Promise<Pipe> {
     const path = join(this.#shared, name);
     await promisify(execFile)('mkfifo', ['-m', '666', path]);
-    return { closed: readFile(path).then(() => {}), release: () => touchPipe(path) };
+    const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const reader = new Socket({ fd, readable: true, writable: false }).resume();
+    this.#readers.push(reader);
+    return { closed: once(reader, 'end').then(() => {}), release: () => touchPipe(path) };
   }
 }
 
