@@ -1,7 +1,7 @@
 // The flags of HTTPS, and the files that they name.
 import type { PlatformTls } from '../../platform/platform-options.ts';
 import { text, UsageError } from '../options.ts';
-import { readKeyPair } from '../pem-file.ts';
+import { readKeyPair } from './pem-file.ts';
 
 export const tlsOptions = {
   tlsCert: text({

@@ -3,10 +3,10 @@
 import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
-import { CertificateFiles } from '../certificate-files.ts';
 import { inheritEnvironment } from '../config.ts';
+import { CertificateFiles } from '../options/certificate-files.ts';
+import { readCertificates, readKeyPair } from '../options/pem-file.ts';
 import { UsageError } from '../options.ts';
-import { readCertificates, readKeyPair } from '../pem-file.ts';
 import { readRunPodKey, readRunPodPlace } from './runpod.ts';
 
 export interface LinkValues {

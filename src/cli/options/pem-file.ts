@@ -1,6 +1,6 @@
 // Reads certificates and keys from files that options name.
 import { readFileSync } from 'node:fs';
-import { UsageError } from './options.ts';
+import { UsageError } from '../options.ts';
 
 // Loading node:crypto costs memory that a worker without such files does not need.
 const loadCrypto = () => process.getBuiltinModule('node:crypto');

@@ -7,14 +7,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { createLog, silentLog } from '../../../src/base/log.ts';
-import { CertificateFiles } from '../../../src/cli/certificate-files.ts';
-import { parseOptions } from '../../../src/cli/option-parser.ts';
-import { readTls } from '../../../src/cli/options/tls-options.ts';
-import { openLink } from '../../../src/cli/worker/platform-link.ts';
-import { workerFlags } from '../../../src/cli/worker/worker-flags.ts';
-import { openPlatform } from '../../../src/platform/platform.ts';
-import { Authority, type Certificate } from '../../support/certificates.ts';
+import { createLog, silentLog } from '../../../../src/base/log.ts';
+import { parseOptions } from '../../../../src/cli/option-parser.ts';
+import { CertificateFiles } from '../../../../src/cli/options/certificate-files.ts';
+import { readTls } from '../../../../src/cli/options/tls-options.ts';
+import { openLink } from '../../../../src/cli/worker/platform-link.ts';
+import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
+import { openPlatform } from '../../../../src/platform/platform.ts';
+import { Authority, type Certificate } from '../../../support/certificates.ts';
 
 /** The host name in the certificate that the port shows; rejects if the port refuses the client's certificate. */
 function readName(url: string | undefined, ca: string, own?: Certificate): Promise<unknown> {

@@ -1,6 +1,6 @@
 // Reads the files of certificates again when they change, so that renewed ones need no restart.
 import { statSync } from 'node:fs';
-import type { Log } from '../base/log.ts';
+import type { Log } from '../../base/log.ts';
 
 /** Interval between two checks of the files, ms. */
 const CHECK_MS = 2_000;
