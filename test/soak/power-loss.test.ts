@@ -1,10 +1,9 @@
 // Cuts the power of platforms 2,000 times (`CUTS=…`), and that of platforms on Postgres a fortieth as often.
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { leaveOutWithoutPostgres, PostgresServer } from '../support/postgres.ts';
-import { compileLibrary, leaveOutWithoutCompiler } from '../support/power-loss/library.ts';
+import { leaveOutWithoutCompiler, usePowerLoss } from '../support/power-loss/library.ts';
 import { runUnderPowerCuts } from '../support/power-loss/power-cuts.ts';
 import { chooseSeed } from '../support/random.ts';
 
@@ -17,28 +16,19 @@ const POSTGRES_CUTS = Math.ceil(CUTS / 40);
 const LIMIT_MS = CUTS * 10_000;
 
 describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
-  let folder: string;
-  let library: string;
-
-  beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'millrace-power-'));
-    // Postgres runs as another user.
-    chmodSync(folder, 0o755);
-    library = compileLibrary(folder);
-  });
-  afterEach(() => rmSync(folder, { recursive: true, force: true }));
+  const place = usePowerLoss();
 
   it(`${CUTS} times, platforms on SQLite keep all that they acknowledged`, {
     timeout: LIMIT_MS,
   }, async () => {
     let acknowledged = 0;
     for (let done = 0, seed = chooseSeed(); done < CUTS; done += CUTS_EACH, seed += CUTS_EACH) {
-      const place = join(folder, String(seed));
-      mkdirSync(place);
-      const verdict = await runUnderPowerCuts({ folder: place, library, seed, cuts: CUTS_EACH });
+      const folder = join(place.folder, String(seed));
+      mkdirSync(folder);
+      const verdict = await runUnderPowerCuts({ ...place, folder, seed, cuts: CUTS_EACH });
       expect(verdict.problems, `SEED=${seed}`).toEqual([]);
       acknowledged += verdict.acknowledged;
-      rmSync(place, { recursive: true });
+      rmSync(folder, { recursive: true });
     }
     console.log(`power loss: ${acknowledged} jobs acknowledged`);
   });
@@ -53,7 +43,7 @@ describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
       try {
         const seed = chooseSeed();
         const postgres = { server, url: await server.createDatabase() };
-        const run = { folder, library, seed, postgres, cuts: POSTGRES_CUTS };
+        const run = { ...place, seed, postgres, cuts: POSTGRES_CUTS };
         const verdict = await runUnderPowerCuts(run);
         console.log(`power loss: Postgres, SEED=${seed}, ${JSON.stringify(verdict)}`);
         expect(verdict.problems).toEqual([]);

@@ -1,13 +1,12 @@
 // A machine that loses power: changes that no fsync has put on disk are gone, in part. What a platform acknowledged is
 // there. The short form of test/soak/power-loss.test.ts.
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { JobLoad } from '../../support/power-loss/job-load.ts';
-import { compileLibrary, leaveOutWithoutCompiler } from '../../support/power-loss/library.ts';
+import { leaveOutWithoutCompiler, usePowerLoss } from '../../support/power-loss/library.ts';
 import { Machine, runUnderPowerCuts } from '../../support/power-loss/power-cuts.ts';
 import { cutRedis, leaveOutWithoutRedis } from '../../support/power-loss/redis-loss.ts';
 import { Process } from '../../support/processes.ts';
@@ -22,34 +21,25 @@ const REDIS_CUTS = 8;
 const isLeftOut = leaveOutWithoutCompiler(FILE);
 
 describe.skipIf(isLeftOut)('power loss', () => {
-  let folder: string;
-  let library: string;
-
-  beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'millrace-power-'));
-    // Postgres runs as another user.
-    chmodSync(folder, 0o755);
-    library = compileLibrary(folder);
-  });
-  afterEach(() => rmSync(folder, { recursive: true, force: true }));
+  const place = usePowerLoss();
 
   it('20 times, a platform on SQLite keeps all that it acknowledged', async () => {
     const seed = chooseSeed(1);
-    const verdict = await runUnderPowerCuts({ folder, library, seed, cuts: 20 });
+    const verdict = await runUnderPowerCuts({ ...place, seed, cuts: 20 });
     console.log(`power loss: SEED=${seed}, ${JSON.stringify(verdict)}`);
     expect(verdict.unsynced).toBeGreaterThan(0);
     expect(verdict.problems).toEqual([]);
   });
 
   it('a platform whose fsync does nothing is seen to lose what it acknowledged', async () => {
-    const run = { folder, library, seed: chooseSeed(1), cuts: 20, ignoreSync: true };
+    const run = { ...place, seed: chooseSeed(1), cuts: 20, ignoreSync: true };
     expect((await runUnderPowerCuts(run)).problems).not.toEqual([]);
   });
 
   it.each(['sync:60', 'write:300'])(
     'a disk with %s answering EIO makes the platform lose nothing',
     async (fail) => {
-      await using machine = await Machine.build({ folder, library });
+      await using machine = await Machine.build(place);
       const load = new JobLoad(() => machine, createRandom(chooseSeed(1)));
       await machine.start(fail);
       machine.startWorker();
@@ -68,7 +58,7 @@ describe.skipIf(isLeftOut)('power loss', () => {
   );
 
   it('short writes change nothing, and `store check` names a page with a flipped bit', async () => {
-    await using machine = await Machine.build({ folder, library });
+    await using machine = await Machine.build(place);
     const load = new JobLoad(() => machine, createRandom(chooseSeed(1)));
     await machine.start('short:3');
     machine.startWorker();
@@ -79,10 +69,10 @@ describe.skipIf(isLeftOut)('power loss', () => {
     await load.finish();
     expect(load.problems).toEqual([]);
     await machine.process.end();
-    const check = () => new Process(['store', 'check', '--data', join(folder, 'data')]);
+    const check = () => new Process(['store', 'check', '--data', join(place.folder, 'data')]);
     const sound = check();
     expect(await sound.exited, sound.output).toBe(0);
-    const page = flipBit(join(folder, 'data', 'millrace.db'));
+    const page = flipBit(join(place.folder, 'data', 'millrace.db'));
     const damaged = check();
     expect(await damaged.exited).toBe(1);
     expect(damaged.output).toMatch(new RegExp(`page ${page}\\b`));
@@ -91,7 +81,7 @@ describe.skipIf(isLeftOut)('power loss', () => {
   it.skipIf(leaveOutWithoutRedis(FILE))('Redis with fsync every second loses jobs', async () => {
     const seed = chooseSeed(1);
     for (let cut = 0; cut < REDIS_CUTS; cut++) {
-      const { acknowledged, kept } = await cutRedis({ folder, library, seed: seed + cut });
+      const { acknowledged, kept } = await cutRedis({ ...place, seed: seed + cut });
       console.log(`power loss: of ${acknowledged} jobs, Redis has ${kept}`);
       if (kept !== acknowledged) return;
     }
@@ -109,7 +99,7 @@ describe.skipIf(isLeftOut)('power loss', () => {
     it('3 times, a platform keeps all that it acknowledged', async () => {
       const seed = chooseSeed(1);
       const postgres = { server, url: await server.createDatabase() };
-      const verdict = await runUnderPowerCuts({ folder, library, seed, postgres, cuts: 3 });
+      const verdict = await runUnderPowerCuts({ ...place, seed, postgres, cuts: 3 });
       console.log(`power loss: Postgres, SEED=${seed}, ${JSON.stringify(verdict)}`);
       expect(verdict.unsynced).toBeGreaterThan(0);
       expect(verdict.problems).toEqual([]);

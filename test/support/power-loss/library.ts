@@ -1,6 +1,9 @@
 // Compiles power-loss.c.
 import { execFileSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { afterEach, beforeEach } from 'vitest';
 
 const SOURCE = join(import.meta.dirname, 'power-loss.c');
 
@@ -16,8 +19,28 @@ export function leaveOutWithoutCompiler(file: string): boolean {
   }
 }
 
+export interface PowerLossPlace {
+  /** A folder of the test's own. */
+  readonly folder: string;
+  /** Path of the library. */
+  readonly library: string;
+}
+
+/** Gives each test of the file or `describe` a folder with the library. */
+export function usePowerLoss(): PowerLossPlace {
+  const place = { folder: '', library: '' };
+  beforeEach(() => {
+    place.folder = mkdtempSync(join(tmpdir(), 'millrace-power-'));
+    // Postgres runs as another user.
+    chmodSync(place.folder, 0o755);
+    place.library = compileLibrary(place.folder);
+  });
+  afterEach(() => rmSync(place.folder, { recursive: true, force: true }));
+  return place;
+}
+
 /** @returns the path of the library, in the folder */
-export function compileLibrary(folder: string): string {
+function compileLibrary(folder: string): string {
   const path = join(folder, 'power-loss.so');
   execFileSync('cc', ['-O2', '-Wall', '-Werror', '-shared', '-fPIC', '-o', path, SOURCE, '-ldl']);
   return path;
