@@ -17,7 +17,7 @@ import { promisify } from 'node:util';
 import { Client } from 'pg';
 import type { Certificate } from './certificates.ts';
 import { findFreePort } from './network/free-port.ts';
-import { killTree } from './process-tree.ts';
+import { holdsMemory, killTree } from './process-tree.ts';
 
 const PACKAGES = '/usr/lib/postgresql';
 const OWNER = 'postgres';
@@ -184,8 +184,10 @@ export class PostgresServer {
     if (pid === undefined) return;
     // So that it starts no more processes.
     process.kill(pid, 'SIGSTOP');
-    killTree(pid);
+    const killed = killTree(pid);
     await this.#end('SIGKILL');
+    // Postgres refuses to start while a process has the shared memory of the last run.
+    while (killed.some(holdsMemory)) await sleep(5);
   }
 
   /** Ends the server with all its data on disk. */
@@ -204,11 +206,12 @@ export class PostgresServer {
       ...this.#settings,
     };
     const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
-    this.#process = spawn(
+    const child = spawn(
       join(this.#bin, 'postgres'),
       ['-D', this.data, '-p', String(this.port), ...args],
       { stdio: 'ignore', ...this.#asOwner, env: { ...process.env, ...env } },
     );
+    this.#process = child;
     const end = performance.now() + START_MS;
     for (;;) {
       const isReady = await this.query('select 1').then(
@@ -216,9 +219,9 @@ export class PostgresServer {
         () => false,
       );
       if (isReady) return;
-      if (this.#process.exitCode !== null || performance.now() > end) {
+      if (child.exitCode !== null || performance.now() > end) {
         await this.stop();
-        throw new Error(`Postgres did not start: exit code ${this.#process?.exitCode}`);
+        throw new Error(`Postgres did not start: exit code ${child.exitCode}`);
       }
       await sleep(25);
     }

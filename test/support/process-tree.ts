@@ -16,11 +16,20 @@ export function listChildren(pid: number): number[] {
   }
 }
 
-/** Kills the process and all its descendants before any of them can react. */
-export function killTree(pid: number): void {
+/** Kills the process and all its descendants before any of them can react. @returns those processes */
+export function killTree(pid: number): number[] {
   const children = listChildren(pid);
   kill(pid);
-  for (const child of children) killTree(child);
+  return [pid, ...children.flatMap(killTree)];
+}
+
+/** Whether the process is there and has not given back its memory: a killed one may take a while on a busy machine. */
+export function holdsMemory(pid: number): boolean {
+  try {
+    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
 }
 
 function kill(pid: number): void {

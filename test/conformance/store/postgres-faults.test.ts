@@ -1,6 +1,16 @@
 // A store on a Postgres server whose connection or server fails.
 import { randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  it,
+  onTestFinished,
+  vi,
+} from 'vitest';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { DatabaseSize } from '../../../src/store/postgres/database-size.ts';
 import {
@@ -163,6 +173,9 @@ describe.skipIf(isLeftOut)('a store on Postgres', () => {
       const acknowledged = new Set<string>();
       const tried = new Set<string>();
       let isOver = false;
+      onTestFinished(() => {
+        isOver = true;
+      });
       const submit = async (name: string) => {
         for (let i = 0; !isOver; i++) {
           const id = `${name}-${i}`;
