@@ -227,7 +227,9 @@ export class VolumeMeters {
   #judge(id: string, { endedAt, last, meter: known, volume }: Judged): Measured {
     const { at } = last;
     const rate = volume ? this.#rateOf(volume) : NO_RATE;
-    const meter = known ? catchUp(known, at) : { until: at, run: RUN, ended: null, ...rate };
+    const meter = known
+      ? catchUp(known, at)
+      : { until: findStart(volume, at), run: RUN, ended: null, ...rate };
     const sight = { at, rate, skippedMs: this.#findSkip(id, last) };
     if (!volume) return close(meter, { ...sight, lastAt: undefined }, endedAt);
     if (meter.price === 0 && rate.price === 0) return { meter, intervals: [] };
@@ -265,4 +267,9 @@ export class VolumeMeters {
 interface Judged extends Pick<Look, 'endedAt' | 'last' | 'volume'> {
   /** Undefined: it has none yet. */
   meter: MeterState | undefined;
+}
+
+/** A volume exists a little before the commit that creates it and its meter. */
+function findStart(volume: StoredNetworkVolume | undefined, at: number): number {
+  return Math.min(at, Date.parse(volume?.createdAt ?? '') || at);
 }

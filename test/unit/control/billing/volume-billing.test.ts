@@ -157,6 +157,20 @@ it('bills a volume from its creation to its deletion, by its size and month', as
   expect(sum).toBe(14_000_000n * BigInt(HOUR_MS));
 });
 
+it('bills a volume from the time that it shows as that of its creation', async () => {
+  const world = await VolumeWorld.open();
+  const begin = world.clock.now();
+  const creating = world.volumes.create(OWNER, creation('a', 73));
+  // The commit comes later than the call.
+  world.clock.startFrom(begin + 12);
+  const { createdAt, id } = await creating;
+  expect(createdAt).toBe(new Date(begin).toISOString());
+  await world.clock.advance(HOUR_MS);
+  await world.volumes.remove(OWNER, id);
+  const { days } = await world.rows();
+  expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(HOUR_MS + 12);
+});
+
 it('bills a volume that has grown at its size before, and then at its new one', async () => {
   const world = await VolumeWorld.open();
   const { id } = await world.volumes.create(OWNER, creation('a', 73));
