@@ -73,7 +73,7 @@ export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
 
 export interface Store {
   /**
-   * Runs the operation; if it throws, it alone is undone and the promise rejects. Operations of one
+   * Runs the operation; if it throws, nothing of it remains and the promise rejects. Operations of one
    * turn of the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if
    * the commit fails, all of them reject with StoreUnavailableError. An operation may run a second time: the
    * first run was undone then.

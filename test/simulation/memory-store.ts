@@ -103,10 +103,15 @@ export class MemoryStore implements Store {
   /** Also runs operations that the operations themselves request. */
   #commit(): void {
     const operations: Operation[] = [];
+    const spoilers: Operation[] = [];
     this.#isWriting = true;
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-      operations.push(next);
-      this.#runOne(next);
+      if (this.#runOne(next)) operations.push(next);
+      else {
+        spoilers.push(next);
+        this.#undo();
+        this.#queue.unshift(...operations.splice(0));
+      }
     }
     let error = this.#write();
     this.#onSettled();
@@ -116,6 +121,7 @@ export class MemoryStore implements Store {
       error = undefined;
     }
     this.#isWriting = false;
+    for (const { settle } of spoilers) settle();
     for (const operation of operations) {
       if (error) operation.reject(error);
       else operation.settle();
@@ -123,7 +129,7 @@ export class MemoryStore implements Store {
   }
 
   #commitAlone(operation: Operation): void {
-    this.#runOne(operation);
+    if (!this.#runOne(operation)) this.#undo();
     const error = this.#write();
     if (error) operation.settle = () => operation.reject(error);
     this.#onSettled();
@@ -135,25 +141,29 @@ export class MemoryStore implements Store {
       run(this.#live.write());
       if (this.#failsCommit()) throw new StoreUnavailableError('The commit failed');
       this.#tables.commit();
+      this.#live.settle();
       return undefined;
     } catch (error) {
-      this.#tables.undoTo(0);
-      this.#live.undoTo(0);
+      this.#undo();
       return error instanceof Error ? error : new Error(String(error));
-    } finally {
-      this.#live.settle();
     }
   }
 
-  #runOne(operation: Operation): void {
-    const tables = this.#tables.mark();
-    const live = this.#live.mark();
+  #undo(): void {
+    this.#tables.undoTo(0);
+    this.#live.forget();
+  }
+
+  /** @returns false if the operation has thrown after it had changed something */
+  #runOne(operation: Operation): boolean {
+    const countChanges = () => this.#tables.mark() + this.#live.changes;
+    const before = countChanges();
     try {
       operation.run();
+      return true;
     } catch (error) {
-      this.#tables.undoTo(tables);
-      this.#live.undoTo(live);
       operation.settle = () => operation.reject(error);
+      return countChanges() === before;
     }
   }
 }

@@ -163,10 +163,10 @@ export const NODE_BREAKS: Break[] = [
     seen: /memory differs|before its commit/,
   },
   {
-    promise: 'memory is undone with a commit that failed',
+    promise: 'memory is read again after a commit that failed',
     file: 'src/store/postgres/postgres.ts',
-    from: "if (outcome.kind !== 'committed') this.#memory.undoTo(0);",
-    to: "if (outcome.kind === 'refused') this.#memory.undoTo(0);",
+    from: 'else this.#memory.forget();',
+    to: 'else this.#memory.settle();',
     seen: /memory differs/,
   },
   {

@@ -52,7 +52,7 @@ export class Reports {
   }
 
   /**
-   * Small reports share a commit; each is undone alone. If one fails, the call rejects, but only after all
+   * Small reports share a commit. If one fails, the call rejects, but only after all
    * others are applied.
    */
   async report(endpointId: string, request: ReportRequest): Promise<ReportReply[]> {

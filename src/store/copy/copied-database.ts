@@ -42,8 +42,8 @@ const CACHE_BYTES = 16 * 1_048_576;
 const OWNER_ONLY = 0o600;
 
 const noMemory: MemoryState = {
-  mark: () => 0,
-  undoTo: () => {},
+  changes: 0,
+  forget: () => {},
   *write() {},
   settle: () => {},
 };

@@ -34,17 +34,14 @@ export function noCounts(): Counts {
   };
 }
 
-/**
- * Counts a change of a job `times` times; a negative number undoes it. Live states are counted up and down; terminal
- * states are counted once, on entry.
- */
-export function count(counts: Counts, { after, before, retried }: JobChange, times: number): void {
-  counts.retried += times * retried;
+/** Counts a change of a job. Live states are counted up and down; terminal states are counted once, on entry. */
+export function count(counts: Counts, { after, before, retried }: JobChange): void {
+  counts.retried += retried;
   const left = before?.status;
   const entered = after?.status;
   if (left === entered) return;
-  if (left === 'IN_QUEUE' || left === 'IN_PROGRESS') counts[COUNTERS[left]] -= times;
-  if (entered) counts[COUNTERS[entered]] += times;
+  if (left === 'IN_QUEUE' || left === 'IN_PROGRESS') counts[COUNTERS[left]] -= 1;
+  if (entered) counts[COUNTERS[entered]] += 1;
 }
 
 /** `before` is undefined for a new job, `after` for a removed one. */

@@ -26,7 +26,6 @@ interface PriorityTurns {
 }
 
 const NONE = -1;
-const nothing = () => {};
 
 export class GroupTurns {
   readonly #groups: KnownGroups;
@@ -78,18 +77,16 @@ export class GroupTurns {
 
   /**
    * The database has returned the last turn of the queued jobs; null: none is queued, undefined: it did not
-   * find one. @returns how that is undone
+   * find one.
    */
-  learn({ group, priority }: TurnKey, last: number | null | undefined): () => void {
+  learn({ group, priority }: TurnKey, last: number | null | undefined): void {
+    if (group !== null) {
+      this.#note(priority, group, last ?? NONE);
+      return;
+    }
     const turns = this.#open(priority);
-    if (group !== null) return this.#note(priority, group, last ?? NONE);
-    const { isStale, last: before } = turns;
     if (last !== undefined) turns.last = last ?? NONE;
     turns.isStale = false;
-    return () => {
-      turns.last = before;
-      turns.isStale = isStale;
-    };
   }
 
   /** The endpoint was removed. */
@@ -97,91 +94,54 @@ export class GroupTurns {
     this.#groups.forget(this);
   }
 
-  /** No job of the endpoint is queued. @returns how that is undone */
-  noteEmpty(): () => void {
+  /** No job of the endpoint is queued. */
+  noteEmpty(): void {
     const all = [...this.#priorities.values()].filter(
       (turns) => turns.isStale || turns.last >= turns.current,
     );
-    if (this.hasAllGroups && all.length === 0) return nothing;
-    const undo = [...all.map(restore), this.#staleAll(), this.#setHasAll(true)];
+    if (this.hasAllGroups && all.length === 0) return;
     for (const turns of all) Object.assign(turns, { last: NONE, isStale: false });
-    return () => {
-      for (const each of undo) each();
-    };
-  }
-
-  /** Takes the change of a job into account. @returns how that is undone */
-  apply({ after, before }: JobChange): () => void {
-    if (after?.status === 'IN_QUEUE') {
-      const isNew = after.turn > NONE && after.turn !== before?.turn;
-      return isNew ? this.#enter(after) : nothing;
-    }
-    if (before?.status !== 'IN_QUEUE') return nothing;
-    return after?.status === 'IN_PROGRESS' ? this.#advance(after) : this.#leave(before);
-  }
-
-  #enter({ group, priority, turn }: StoredJob): () => void {
-    if (group !== null) return this.#note(priority, group, turn);
-    const turns = this.#open(priority);
-    const before = turns.last;
-    turns.last = Math.max(before, turn);
-    this.isDirty = true;
-    return () => {
-      turns.last = before;
-    };
-  }
-
-  #advance({ priority, turn }: StoredJob): () => void {
-    const turns = this.#open(priority);
-    const before = turns.current;
-    if (turn < before) return nothing;
-    turns.current = advanceTurn(before, turn);
-    this.isDirty = true;
-    return () => {
-      turns.current = before;
-    };
-  }
-
-  #leave({ group, priority, turn }: StoredJob): () => void {
-    const turns = this.#open(priority);
-    if (turn < turns.current) return nothing;
-    if (group === null) {
-      const undo = restore(turns);
-      turns.isStale ||= turn === turns.last;
-      return undo;
-    }
-    const known = this.#groups.find(this, nameOf(priority, group));
-    if (!known || known.last !== turn) return nothing;
-    const before = known.isStale;
-    known.isStale = true;
-    return () => {
-      known.isStale = before;
-    };
-  }
-
-  #note(priority: number, group: string, last: number): () => void {
-    const name = nameOf(priority, group);
-    const before = this.#groups.find(this, name);
-    this.#groups.put(this, name, { last, isStale: false, version: this.#version });
-    return () => {
-      if (before) this.#groups.put(this, name, before);
-      else this.#groups.delete(this, name);
-    };
-  }
-
-  #setHasAll(hasAll: boolean): () => void {
-    const before = this.hasAllGroups;
-    this.hasAllGroups = hasAll;
-    return () => {
-      this.hasAllGroups = before;
-    };
-  }
-
-  #staleAll(): () => void {
     this.#version++;
-    return () => {
-      this.#version++;
-    };
+    this.hasAllGroups = true;
+  }
+
+  /** Takes the change of a job into account. */
+  apply({ after, before }: JobChange): void {
+    if (after?.status === 'IN_QUEUE') {
+      if (after.turn > NONE && after.turn !== before?.turn) this.#enter(after);
+    } else if (before?.status === 'IN_QUEUE') {
+      if (after?.status === 'IN_PROGRESS') this.#advance(after);
+      else this.#leave(before);
+    }
+  }
+
+  #enter({ group, priority, turn }: StoredJob): void {
+    if (group !== null) {
+      this.#note(priority, group, turn);
+      return;
+    }
+    const turns = this.#open(priority);
+    turns.last = Math.max(turns.last, turn);
+    this.isDirty = true;
+  }
+
+  #advance({ priority, turn }: StoredJob): void {
+    const turns = this.#open(priority);
+    if (turn < turns.current) return;
+    turns.current = advanceTurn(turns.current, turn);
+    this.isDirty = true;
+  }
+
+  #leave({ group, priority, turn }: StoredJob): void {
+    const turns = this.#open(priority);
+    if (turn < turns.current) return;
+    const known = group === null ? turns : this.#groups.find(this, nameOf(priority, group));
+    if (known?.last === turn) known.isStale = true;
+  }
+
+  #note(priority: number, group: string, last: number): void {
+    const known = { last, isStale: false, version: this.#version };
+    this.#groups.put(this, nameOf(priority, group), known);
   }
 
   #open(priority: number): PriorityTurns {
@@ -192,13 +152,6 @@ export class GroupTurns {
     }
     return turns;
   }
-}
-
-function restore(turns: PriorityTurns): () => void {
-  const before = { ...turns };
-  return () => {
-    Object.assign(turns, before);
-  };
 }
 
 function nameOf(priority: number, group: string): string {

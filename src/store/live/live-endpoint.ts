@@ -34,7 +34,7 @@ export class LiveEndpoint {
   groupLimit = Number.POSITIVE_INFINITY;
   /** Complete jobs, as they are now. */
   readonly jobs = new Map<string, StoredJob>();
-  /** Jobs that this commit has changed, or changed and undone. */
+  /** Jobs that this commit has changed. */
   changed = new Map<string, ChangedJob>();
   /** IDs of the jobs that this commit adds, by idempotency key. */
   newKeys = new Map<string, string>();
@@ -83,41 +83,15 @@ export class LiveEndpoint {
     return isZero(this.#counts) ? undefined : this.#counts;
   }
 
-  /** The database has the counts. @returns how that is undone */
-  resetCounts(): () => void {
-    const written = this.#counts;
+  /** The database has the counts. */
+  resetCounts(): void {
     this.#counts = noCounts();
-    return () => {
-      this.#counts = written;
-    };
   }
 
   apply(change: JobChange): ChangedJob {
-    this.#count(change, 1);
-    return this.#replace(change.before, change.after);
-  }
-
-  undo(change: JobChange): ChangedJob {
-    this.#count(change, -1);
-    return this.#replace(change.after, change.before);
-  }
-
-  /** Drops a job that memory did not have before, and the window if the job is in it now. */
-  drop(id: string, job: StoredJob | undefined): void {
-    if (job && this.window.has(job)) this.#dropWindow();
-    this.jobs.delete(id);
-  }
-
-  #dropWindow(): void {
-    for (const { id } of this.window.drop()) if (!this.changed.has(id)) this.jobs.delete(id);
-  }
-
-  #count(change: JobChange, times: number): void {
-    count(this.#counts, change, times);
-    if (this.#endpoint) count(this.#endpoint, change, times);
-  }
-
-  #replace(before: StoredJob | undefined, after: StoredJob | undefined): ChangedJob {
+    count(this.#counts, change);
+    if (this.#endpoint) count(this.#endpoint, change);
+    const { after, before } = change;
     const id = (after ?? before)?.id ?? '';
     const known = this.changed.get(id);
     const job = known ?? {

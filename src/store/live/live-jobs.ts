@@ -8,7 +8,7 @@ import { type CountsRow, type JobChange, noCounts } from './counts.ts';
 import { KeptJobs, type KeptJobsOptions } from './kept-jobs.ts';
 import { KnownGroups } from './known-groups.ts';
 import { LeasedJobs } from './leased-jobs.ts';
-import { type ChangedJob, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
+import { LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
 import {
   addNeeded,
@@ -22,10 +22,11 @@ import { UnwrittenRows } from './unwritten-rows.ts';
 export class LiveJobs {
   readonly #tables: Tables;
   readonly #endpoints = new Map<string, LiveEndpoint>();
-  readonly leased = new LeasedJobs();
+  readonly #options: KeptJobsOptions;
+  leased = new LeasedJobs();
   readonly inputs = new RecentInputs();
-  readonly #kept: KeptJobs;
-  readonly #groups = new KnownGroups();
+  #kept: KeptJobs;
+  #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
   #touched = new Set<LiveEndpoint>();
   readonly unwritten: UnwrittenRows;
@@ -33,10 +34,12 @@ export class LiveJobs {
   #uncounted = new Set<LiveEndpoint>();
   /** Every endpoint that exists is in memory. */
   #hasAllEndpoints = false;
-  /** How the changes of this commit are undone, the first one first. */
-  #undo: (() => void)[] = [];
+  /** Number of changes of this commit. */
+  changes = 0;
+
   constructor(tables: Tables, options: KeptJobsOptions = {}) {
     this.#tables = tables;
+    this.#options = options;
     this.#kept = new KeptJobs(this.leased, options);
     this.unwritten = new UnwrittenRows(tables);
   }
@@ -75,7 +78,7 @@ export class LiveJobs {
   }
 
   /** The endpoint changes in the database: it will be read again. */
-  forget(id: string): void {
+  forgetEndpoint(id: string): void {
     this.#setEndpoint(this.#open(id), { isRemoved: false });
   }
 
@@ -85,16 +88,11 @@ export class LiveJobs {
   }
 
   #setEndpoint(live: LiveEndpoint, { isRemoved }: { isRemoved: boolean }): void {
-    const { endpoint, isRemoved: wasRemoved } = live;
+    this.changes++;
     this.#touched.add(live);
     live.endpoint = undefined;
     live.isRemoved = isRemoved;
     this.#hasAllEndpoints = false;
-    this.#undo.push(() => {
-      live.endpoint = endpoint;
-      live.isRemoved = wasRemoved;
-      this.#hasAllEndpoints = false;
-    });
   }
 
   /** `absent`: it does not exist. `unknown`: only the database knows. */
@@ -185,29 +183,22 @@ export class LiveJobs {
   /** The turn of the next job; undefined if the database has to be asked for the last one. */
   nextTurn(key: TurnKey): number | undefined {
     const live = this.#open(key.endpointId);
-    if (live.isEmpty) this.#undo.push(live.turns.noteEmpty());
+    if (live.isEmpty) live.turns.noteEmpty();
     return live.turns.next(key);
   }
 
   /** The database, which has all changes, has returned the last turn of the key. */
   learnTurn(key: TurnKey, last: number | null | undefined): void {
-    this.#undo.push(this.#open(key.endpointId).turns.learn(key, last));
+    this.#open(key.endpointId).turns.learn(key, last);
   }
 
   change(endpointId: string, change: JobChange): void {
     const live = this.#open(endpointId);
-    const id = (change.after ?? change.before)?.id ?? '';
-    const wasLive = live.jobs.has(id);
+    this.changes++;
     this.#touched.add(live);
     this.#uncounted.add(live);
-    this.unwritten.compare(live, live.apply(change));
-    const undoTurns = live.turns.apply(change);
-    this.#undo.push(() => {
-      undoTurns();
-      this.unwritten.compare(live, live.undo(change));
-      // `before` may be a job of a list, which is not complete.
-      if (!wasLive) live.drop(id, change.before);
-    });
+    this.unwritten.compare(live.apply(change));
+    live.turns.apply(change);
   }
 
   /** Whether only this commit has the job. */
@@ -229,7 +220,7 @@ export class LiveJobs {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);
     if (!job?.now || job.now === job.stored) return false;
     if (job.stored && job.stored.outputKind !== 'none') return false;
-    this.#setPayloads(job, { ...job.payloads, ...payloads });
+    job.payloads = { ...job.payloads, ...payloads };
     return true;
   }
 
@@ -244,27 +235,9 @@ export class LiveJobs {
     return !job.stored || job.stored.outputKind === 'none';
   }
 
-  #setPayloads(job: ChangedJob, payloads: InlinePayloads): void {
-    const before = job.payloads;
-    job.payloads = payloads;
-    this.#undo.push(() => {
-      job.payloads = before;
-    });
-  }
-
-  /** Position in the changes of this commit, for `undoTo`. */
-  mark(): number {
-    return this.#undo.length;
-  }
-
-  /** Undoes all changes since the mark. */
-  undoTo(mark: number): void {
-    for (const undo of this.#undo.splice(mark).reverse()) undo();
-  }
-
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    yield* this.unwritten.write((live, job) => this.#noteWritten(live, job));
+    yield* this.unwritten.write();
     yield* this.#writeCounts();
   }
 
@@ -276,30 +249,24 @@ export class LiveJobs {
     }
     if (all.size > 0) yield* this.#tables.addCounts(all);
     for (const live of this.#uncounted) {
-      const reset = live.resetCounts();
-      const { isDirty } = live.turns;
+      live.resetCounts();
       live.turns.isDirty = false;
       this.#uncounted.delete(live);
-      this.#undo.push(() => {
-        reset();
-        live.turns.isDirty ||= isDirty;
-        this.#uncounted.add(live);
-      });
     }
   }
 
-  #noteWritten(live: LiveEndpoint, job: ChangedJob): void {
-    const { now, stored } = job;
-    if (job.payloads.output) job.hasOutput = true;
-    this.#setPayloads(job, NO_PAYLOADS);
-    job.stored = now;
-    this.#undo.push(() => {
-      job.stored = stored;
-      this.unwritten.compare(live, job);
-    });
+  /** The transaction was undone: the database is read again. */
+  forget(): void {
+    this.#endpoints.clear();
+    this.leased = new LeasedJobs();
+    this.#kept = new KeptJobs(this.leased, this.#options);
+    this.#groups = new KnownGroups();
+    this.#hasAllEndpoints = false;
+    this.#touched = new Set();
+    this.#clear();
   }
 
-  /** The commit is over, whether it succeeded or was undone: keeps what stays in memory. */
+  /** The commit is over: keeps what stays in memory. */
   settle(): void {
     for (const live of this.#touched) {
       for (const { now } of live.changed.values()) if (now) this.#kept.settleJob(live, now);
@@ -312,11 +279,15 @@ export class LiveJobs {
       this.#endpoints.delete(live.id);
     }
     this.#touched = new Set();
-    this.unwritten.clear();
-    this.#uncounted = new Set();
-    this.#undo = [];
+    this.#clear();
     this.#groups.trim();
     this.#kept.trim();
+  }
+
+  #clear(): void {
+    this.unwritten.clear();
+    this.#uncounted = new Set();
+    this.changes = 0;
   }
 
   #open(id: string): LiveEndpoint {

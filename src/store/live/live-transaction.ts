@@ -48,7 +48,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     this.live.inputs.put(job, small);
   }
 
-  /** Before the first change of a job: undoing a change must not undo what was loaded. */
+  /** Before the first change of a job, which changes the turns. */
   *#loadTurns(endpointId: string): Step<void> {
     this.live.loadTurns(endpointId, yield* this.tables.turns(endpointId));
   }
@@ -148,7 +148,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   *putEndpoint(endpoint: EndpointBase): Step<void> {
     yield* this.tables.putEndpoint(endpoint);
-    this.live.forget(endpoint.id);
+    this.live.forgetEndpoint(endpoint.id);
   }
 
   *removeEndpoint(id: string): Step<void> {

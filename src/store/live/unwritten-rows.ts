@@ -1,7 +1,7 @@
 // The rows of jobs that differ from memory, and how they are written: removed jobs all together.
 import type { Step } from '../store.ts';
 import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
-import type { ChangedJob, LiveEndpoint } from './live-endpoint.ts';
+import { type ChangedJob, NO_PAYLOADS } from './live-endpoint.ts';
 
 /** Removed jobs after which an operation waits for the removal of their rows: a slice of time includes it. */
 const MAX_REMOVED = 32;
@@ -10,87 +10,80 @@ const MAX_LOG_BYTES = 262_144;
 
 interface KeptJob {
   kept: ChangedJob;
-  live: LiveEndpoint;
 }
 
 export class UnwrittenRows {
   readonly #tables: Tables;
-  /** Added and changed jobs, with their endpoints. */
-  #kept = new Map<ChangedJob, LiveEndpoint>();
-  #removed = new Map<ChangedJob, LiveEndpoint>();
+  /** Added and changed jobs. */
+  #kept = new Set<ChangedJob>();
+  #removed = new Set<ChangedJob>();
 
   constructor(tables: Tables) {
     this.#tables = tables;
   }
 
-  /** The job changed, in memory or in the database. */
-  compare(live: LiveEndpoint, job: ChangedJob): void {
-    if (job.now === job.stored) {
-      this.#kept.delete(job);
-      this.#removed.delete(job);
-    } else if (job.now) {
-      this.#removed.delete(job);
-      this.#kept.set(job, live);
-    } else {
-      this.#kept.delete(job);
-      this.#removed.set(job, live);
-    }
+  /** The job has changed. */
+  compare(job: ChangedJob): void {
+    this.#kept.delete(job);
+    this.#removed.delete(job);
+    if (job.now === job.stored) return;
+    if (job.now) this.#kept.add(job);
+    else this.#removed.add(job);
   }
 
   clear(): void {
-    this.#kept = new Map();
-    this.#removed = new Map();
+    this.#kept = new Set();
+    this.#removed = new Set();
   }
 
   /** Whether the removed jobs are many or large. */
   get hasManyRemoved(): boolean {
     if (this.#removed.size >= MAX_REMOVED) return true;
     let logBytes = 0;
-    for (const { stored } of this.#removed.keys()) logBytes += stored?.logBytes ?? 0;
+    for (const { stored } of this.#removed) logBytes += stored?.logBytes ?? 0;
     return logBytes > MAX_LOG_BYTES;
   }
 
-  /** Calls `onWritten` with each job whose row is as in memory from now on. */
-  *write(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
+  *write(): Step<void> {
     // First, because an added job may have the idempotency key of a removed one.
-    yield* this.#remove(onWritten);
+    yield* this.#remove();
     const added: (AddedRow & KeptJob)[] = [];
     const changed: (ChangedRow & KeptJob)[] = [];
-    for (const [kept, live] of this.#kept) {
+    for (const kept of this.#kept) {
       const { now, payloads, stored } = kept;
-      if (now && stored) {
-        changed.push({ before: stored, after: now, output: payloads.output, kept, live });
-      } else if (now) added.push({ job: now, payloads, kept, live });
+      if (now && stored)
+        changed.push({ before: stored, after: now, output: payloads.output, kept });
+      else if (now) added.push({ job: now, payloads, kept });
     }
     const { rowsAtOnce } = this.#tables;
     for (const rows of slice(changed, rowsAtOnce)) {
       yield* this.#tables.changeJobRows(rows);
-      this.#noteWritten(rows, onWritten);
+      this.#noteWritten(rows);
     }
     for (const rows of slice(added, rowsAtOnce)) {
       yield* this.#tables.addJobRows(rows);
-      this.#noteWritten(rows, onWritten);
+      this.#noteWritten(rows);
     }
   }
 
-  #noteWritten(
-    jobs: readonly KeptJob[],
-    onWritten: (live: LiveEndpoint, job: ChangedJob) => void,
-  ): void {
-    for (const { kept, live } of jobs) {
+  /** From now on the rows are as in memory. */
+  #noteWritten(rows: readonly KeptJob[]): void {
+    for (const { kept } of rows) {
       this.#kept.delete(kept);
-      onWritten(live, kept);
+      if (kept.payloads.output) kept.hasOutput = true;
+      kept.payloads = NO_PAYLOADS;
+      kept.stored = kept.now;
     }
   }
 
-  *#remove(onWritten: (live: LiveEndpoint, job: ChangedJob) => void): Step<void> {
+  *#remove(): Step<void> {
     if (this.#removed.size === 0) return;
     const removed = [...this.#removed];
-    const jobs = removed.map(([{ stored }]) => stored).filter((job) => job !== undefined);
-    yield* this.#tables.removeJobs(jobs);
-    for (const [job, live] of removed) {
+    yield* this.#tables.removeJobs(removed.flatMap(({ stored }) => stored ?? []));
+    for (const job of removed) {
       this.#removed.delete(job);
-      onWritten(live, job);
+      job.payloads = NO_PAYLOADS;
+      job.stored = undefined;
     }
   }
 }

@@ -18,14 +18,15 @@ export interface PendingWrite {
 
 /**
  * - `committed`: the transaction is on disk, or there was nothing to write.
- * - `undone`: nothing was written, and the result of the only operation is its error.
+ * - `spoiled`: nothing was written, because an operation threw after it had changed something.
  * - `refused`: nothing was written; one of the operations is at fault.
  * - `failed`: nothing was written; the database is at fault.
  * - `fenced`: nothing was written; the database does not have what this process has committed.
  * - `unknown`: the answer to the commit was lost.
  */
 export type Outcome =
-  | { kind: 'committed' | 'undone' }
+  | { kind: 'committed' }
+  | { kind: 'spoiled'; spoiler: PendingWrite }
   | { kind: 'refused' | 'failed' | 'fenced' | 'unknown'; error: unknown };
 
 export interface BatchOptions {
@@ -33,11 +34,6 @@ export interface BatchOptions {
   memory: MemoryState;
   /** Number of the commit. */
   number: number;
-  /**
-   * Waits for each statement and can undo it alone, so that an operation gets the errors of its own statements. For a
-   * single operation.
-   */
-  isStrict: boolean;
   /** Called before the commit is sent. */
   onCommit: () => void;
 }
@@ -79,19 +75,16 @@ export class Batch {
     return this.#written;
   }
 
-  /** Runs the operations, or the first ones if they write much. The caller undoes the memory if need be. */
+  /** Runs the operations, or the first ones if they write much. If they are not committed, the caller has the memory forget them. */
   async run(operations: PendingWrite[]): Promise<Outcome & { operations: number }> {
     let ran = 0;
     try {
       for (const operation of operations) {
         if (this.#bytes >= MAX_BYTES) break;
         ran++;
-        const isUndone = await this.#runOne(operation);
-        if (isUndone) continue;
-        // Its rows are written, and cannot be undone alone.
+        if (await this.#runOne(operation)) continue;
         await this.#rollBack();
-        const kind = operations.length === 1 ? 'undone' : 'refused';
-        return { kind, error: undefined, operations: ran };
+        return { kind: 'spoiled', spoiler: operation, operations: ran };
       }
       await this.#runSteps(this.#memory.write());
       this.#sendHeld();
@@ -104,18 +97,17 @@ export class Batch {
     }
   }
 
-  /** @returns false if the operation has thrown and its rows are in the transaction */
+  /** @returns false if the operation has thrown after it had changed something */
   async #runOne(operation: PendingWrite): Promise<boolean> {
-    const before = this.#changes;
-    const mark = this.#memory.mark();
+    const countChanges = () => this.#changes + this.#memory.changes;
+    const before = countChanges();
     try {
       await operation.run((steps) => this.#runSteps(steps));
       return true;
     } catch (error) {
       if (this.#failure) throw error;
       operation.settle = () => operation.reject(error);
-      this.#memory.undoTo(mark);
-      return this.#changes === before;
+      return countChanges() === before;
     }
   }
 
@@ -127,7 +119,6 @@ export class Batch {
       let rows = NO_ROWS;
       try {
         if (isRead) rows = await this.#query(step.value);
-        else if (this.#options.isStrict) rows = await this.#writeAlone(step.value);
         else if (hasRows) rows = await this.#write(step.value);
         else this.#writeLater(step.value);
       } catch (error) {
@@ -142,9 +133,7 @@ export class Batch {
 
   async #query(query: Query): Promise<readonly Row[]> {
     this.#sendHeld();
-    if (this.#hasBegun) {
-      return this.#options.isStrict ? this.#runUndoable(query) : this.#send(query);
-    }
+    if (this.#hasBegun) return this.#send(query);
     try {
       return await this.#session.query(query);
     } catch (error) {
@@ -175,13 +164,6 @@ export class Batch {
     return this.#send(query);
   }
 
-  #writeAlone(query: Query): Promise<readonly Row[]> {
-    this.#begin();
-    this.#note(query);
-    this.#written++;
-    return this.#runUndoable(query);
-  }
-
   #note({ params }: Query): void {
     this.#changes++;
     for (const param of params) {
@@ -204,19 +186,6 @@ export class Batch {
       this.#session.run(this.#session.find(query.sql), query.params),
     );
     return result.rows;
-  }
-
-  async #runUndoable(query: Query): Promise<readonly Row[]> {
-    void this.#noteFailure(this.#session.execute('savepoint statement')).catch(() => {});
-    try {
-      const rows = await this.#session.query(query);
-      void this.#noteFailure(this.#session.execute('release statement')).catch(() => {});
-      return rows;
-    } catch (error) {
-      if (!isRefusal(error)) this.#failure ??= { error };
-      await this.#noteFailure(this.#session.execute('rollback to statement'));
-      throw error;
-    }
   }
 
   async #noteFailure<T>(answer: Promise<T>): Promise<T> {

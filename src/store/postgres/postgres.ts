@@ -241,24 +241,21 @@ export class PostgresDriver implements SqlDriver {
   async #runNext(): Promise<void> {
     const again = this.#again.shift();
     const operations = again ?? this.#queue.splice(0, countTogether(this.#queue));
-    const isStrict = again?.length === 1;
     try {
       const session = await this.#link.ready();
       const batch = new Batch({
         session,
         memory: this.#memory,
         number: this.#link.next,
-        isStrict,
         onCommit: () => this.#link.expectCommit(),
       });
       const outcome = await batch.run(operations);
       const late = operations.splice(outcome.operations);
       if (late.length > 0) this.#putBack(late, again !== undefined);
       const fate = await this.#decide(outcome, session, batch);
-      this.#settle(fate, operations, isStrict);
+      this.#settle(fate, operations);
     } catch (error) {
-      this.#memory.undoTo(0);
-      this.#memory.settle();
+      this.#memory.forget();
       for (const { reject } of operations) reject(describeUnavailable(error));
     }
   }
@@ -284,16 +281,19 @@ export class PostgresDriver implements SqlDriver {
     return { kind: 'committed' };
   }
 
-  #settle(outcome: Outcome, operations: PendingWrite[], isStrict: boolean): void {
-    if (outcome.kind !== 'committed') this.#memory.undoTo(0);
-    this.#memory.settle();
+  #settle(outcome: Outcome, operations: PendingWrite[]): void {
+    if (outcome.kind === 'committed') this.#memory.settle();
+    else this.#memory.forget();
     switch (outcome.kind) {
       case 'committed':
-      case 'undone':
         for (const { settle } of operations) settle();
         return;
+      case 'spoiled':
+        outcome.spoiler.settle();
+        this.#again.unshift(operations.filter((operation) => operation !== outcome.spoiler));
+        return;
       case 'refused':
-        if (isStrict) for (const { reject } of operations) reject(outcome.error);
+        if (operations.length === 1) for (const { reject } of operations) reject(outcome.error);
         else this.#again.unshift(...halve(operations));
         return;
       case 'failed':

@@ -9,7 +9,7 @@ import type { SqlDriver } from './sql-driver.ts';
 export interface SqlStoreParts {
   driver: SqlDriver;
   tables: Tables;
-  /** The driver undoes and writes it with each commit. */
+  /** The driver writes it with each commit. */
   live: LiveJobs;
   /** Default: the database keeps all payloads. */
   files?: PayloadFiles | undefined;

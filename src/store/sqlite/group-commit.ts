@@ -1,5 +1,5 @@
-// Runs all writes of one turn of the event loop as one transaction. An operation that throws is undone
-// alone. No caller gets a result before the commit is on disk, and no other transaction begins before.
+// Runs all writes of one turn of the event loop as one transaction. No caller gets a result before the commit is on
+// disk, and no other transaction begins before.
 import { setImmediate } from '../../base/clock.ts';
 import { Durability } from '../disk/durability.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
@@ -30,15 +30,15 @@ interface Batch {
   failure: Error | undefined;
   /** The database refused a row that the memory wanted written: one of the operations is at fault. */
   refusal: unknown;
+  /**
+   * It threw after it had changed something. That is rare, so the whole transaction is undone for it, and the others
+   * run again.
+   */
+  spoiler: PendingWrite | undefined;
   /** Payload bytes written. */
   bytes: number;
-  /**
-   * Queries written so far. A savepoint for every operation would cost a quarter of the throughput,
-   * and an operation that throws after a write is rare. So the first such operation is undone by a
-   * rollback, and the earlier queries run again; from then on there are savepoints.
-   */
-  written: Query[];
-  hasSavepoints: boolean;
+  /** Statements that wrote. */
+  written: number;
 }
 
 export interface GroupCommitOptions {
@@ -145,9 +145,9 @@ export class GroupCommit {
       hasBegun: false,
       failure: undefined,
       refusal: undefined,
+      spoiler: undefined,
       bytes: 0,
-      written: [],
-      hasSavepoints: false,
+      written: 0,
     };
     this.#batch = batch;
     try {
@@ -158,10 +158,10 @@ export class GroupCommit {
       if (batch.hasBegun) this.#connection.execute('commit');
     } catch (error) {
       this.#rollBack();
-      this.#memory?.undoTo(0);
-      this.#memory?.settle();
+      this.#memory?.forget();
       this.#batch = undefined;
-      if (batch.refusal === undefined) this.#fail(operations, error);
+      if (batch.spoiler) this.#leaveOut(batch.spoiler, operations);
+      else if (batch.refusal === undefined) this.#fail(operations, error);
       else this.#separate(operations, error);
       return;
     } finally {
@@ -172,13 +172,13 @@ export class GroupCommit {
     this.#gate?.spend(batch.bytes);
     const settle = () => {
       for (const operation of operations) operation.settle();
-      this.#onCommit(batch.written.length, batch.bytes);
+      this.#onCommit(batch.written, batch.bytes);
     };
     const { bytes, written } = batch;
     const fail = (lost: StoreUnavailableError) => {
       for (const operation of operations) operation.reject(lost);
     };
-    if (written.length === 0) settle();
+    if (written === 0) settle();
     else if (mayBeLeft(operations)) this.durability.leave({ bytes, settle, fail });
     else this.durability.putOnDisk({ bytes, settle, fail });
   }
@@ -276,33 +276,26 @@ export class GroupCommit {
     this.#queue.unshift(...operations);
   }
 
+  /** The others run again without it. */
+  #leaveOut(spoiler: PendingWrite, operations: readonly PendingWrite[]): void {
+    spoiler.settle();
+    this.#queue.unshift(...operations.filter((operation) => operation !== spoiler));
+  }
+
   /** Throws only what ends the whole batch. */
   #runOne(operation: PendingWrite, batch: Batch): void {
-    const before = batch.written.length;
-    const mark = this.#memory?.mark() ?? 0;
-    const { hasSavepoints } = batch;
-    if (hasSavepoints) this.#connection.execute('savepoint operation');
+    const countChanges = () => batch.written + (this.#memory?.changes ?? 0);
+    const before = countChanges();
     try {
       operation.run(this.#runSteps);
     } catch (error) {
       operation.fail(error);
-      this.#memory?.undoTo(mark);
-      if (!batch.failure) this.#undo(batch, before);
+      if (!batch.failure && countChanges() > before) {
+        batch.spoiler = operation;
+        throw error;
+      }
     }
     if (batch.failure) throw batch.failure;
-    if (hasSavepoints) this.#connection.execute('release operation');
-  }
-
-  #undo(batch: Batch, before: number): void {
-    const undone = batch.written.splice(before);
-    if (batch.hasSavepoints) {
-      this.#connection.execute('rollback to operation');
-    } else if (undone.length > 0) {
-      this.#connection.execute('rollback');
-      this.#connection.execute('begin immediate');
-      for (const query of batch.written) this.#connection.run(query);
-      batch.hasSavepoints = true;
-    }
   }
 
   /** After the batch has failed nothing may run: it would run outside of a transaction. */
@@ -316,7 +309,7 @@ export class GroupCommit {
       }
       if (!batch.hasBegun) this.#begin(batch);
       const rows = this.#connection.run(query);
-      if (!query.sql.startsWith('select')) batch.written.push(query);
+      if (!query.sql.startsWith('select')) batch.written++;
       return rows;
     } catch (error) {
       if (isStorageFailure(error) || !this.#connection.inTransaction) {

@@ -93,23 +93,6 @@ export function describeWrites(): void {
     expect(textOf(await store.read((tx) => tx.output(keyOf('b'))))).toBe('2');
   });
 
-  it('may continue after it catches a refusal', async () => {
-    const batch = { first: 0, sizes: [1], bytes: bytesOf('1') };
-    const key = { ...keyOf('a'), attempt: 1 };
-    await store.write((tx) => tx.appendChunks(key, batch));
-    const caught = await store.write(function* (tx) {
-      try {
-        yield* tx.appendChunks(key, batch);
-        return false;
-      } catch {
-        yield* tx.putOutput(keyOf('a'), bytesOf('1'));
-        return true;
-      }
-    });
-    expect(caught).toBe(true);
-    expect(textOf(await store.read((tx) => tx.output(keyOf('a'))))).toBe('1');
-  });
-
   it('runs in the order of the calls', async () => {
     const job = makeJob({ id: 'a' });
     await addJobs(store, [job]);

@@ -124,19 +124,13 @@ export class Backend implements Committer {
     } else if (sql === 'rollback') {
       this.#transaction.rollBack();
       done({ command: 'ROLLBACK', rows: [] });
-    } else if (sql === 'rollback to statement') {
-      this.#transaction.rollBackToSavepoint();
-      done(OK);
     } else if (this.#transaction.hasFailed) {
       done(describeError('current transaction is aborted', '25P02'));
     } else this.#change(sql, params, done);
   }
 
   #change(sql: string, params: readonly SqlValue[], done: Done): void {
-    if (sql === 'savepoint statement') {
-      this.#transaction.setSavepoint();
-      done(OK);
-    } else if (sql === 'release statement' || sql === 'discard plans') done(OK);
+    if (sql === 'discard plans') done(OK);
     else if (sql.startsWith('update last_commit')) this.#fence(sql, Number(params[0]), done);
     else if (/^(?:select|update) simulated/.test(sql)) this.#call(sql, Number(params[0]), done);
     else if (sql.includes('pg_terminate_backend')) this.#terminateOthers(sql, params, done);

@@ -92,12 +92,12 @@ class ComparedMemory implements MemoryState {
     this.#schema = schema;
   }
 
-  mark(): number {
-    return this.#live.mark();
+  get changes(): number {
+    return this.#live.changes;
   }
 
-  undoTo(mark: number): void {
-    this.#live.undoTo(mark);
+  forget(): void {
+    this.#live.forget();
   }
 
   write(): Step<void> {

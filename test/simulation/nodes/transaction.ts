@@ -12,7 +12,6 @@ export interface TransactionOptions {
 export class Transaction {
   readonly #options: TransactionOptions;
   #state: 'none' | 'open' | 'failed' = 'none';
-  #savepoint = 0;
   /** The number that its commit writes. */
   #number: number | undefined;
   hasWritten = false;
@@ -31,7 +30,6 @@ export class Transaction {
 
   begin(): void {
     this.#state = 'open';
-    this.#savepoint = 0;
     this.#number = undefined;
     this.hasWritten = false;
   }
@@ -39,15 +37,6 @@ export class Transaction {
   /** A statement has failed: the transaction can only be rolled back. */
   fail(): void {
     if (this.isOpen) this.#state = 'failed';
-  }
-
-  setSavepoint(): void {
-    this.#savepoint = this.#options.schema.tables.mark();
-  }
-
-  rollBackToSavepoint(): void {
-    this.#state = 'open';
-    if (this.#isWriter) this.#options.schema.tables.undoTo(this.#savepoint);
   }
 
   setNumber(number: number): void {
