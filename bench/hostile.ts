@@ -1,4 +1,4 @@
-// Measures the effect of attacks on others: a well-behaved client's p99 alone and beside each
+// Measures the effect of attacks on others: a well-behaved client's p50 and p99 alone and beside each
 // attack, the longest block of the platform's event loop, and its peak resident memory.
 import type { Attack, PlatformKind } from '../test/e2e/hostile/attack.ts';
 import { ATTACKS } from '../test/e2e/hostile/attacks.ts';
@@ -21,9 +21,9 @@ export async function reportHostile({ only }: HostileOptions): Promise<void> {
     only === undefined ? pending === undefined : name.includes(only),
   );
   console.log(
-    '| attack | p99 alone, ms | beside, ms | ratio | loop held, ms | peak, MB | stolen, % | answers |',
+    '| attack | p50 alone, ms | beside, ms | p99 alone, ms | beside, ms | ratio | loop held, ms | peak, MB | stolen, % | answers |',
   );
-  console.log('|---|---|---|---|---|---|---|---|');
+  console.log('|---|---|---|---|---|---|---|---|---|---|');
   for (const attack of chosen) await reportAttack(attack);
 }
 
@@ -37,14 +37,14 @@ async function reportAttack(attack: Attack): Promise<void> {
     await alone.serve(ROUNDS);
     await alone.stop();
     const run = await runAttack(world, attack, { size: 'full', rounds: ROUNDS, pauseMs: PAUSE_MS });
-    const [quiet, beside] = [alone.times.runsync, run.times.runsync].map((times) =>
-      percentile(times, 0.99),
-    );
+    const measured = [alone.times.runsync, run.times.runsync];
+    const halves = measured.map((times) => percentile(times, 0.5).toFixed(1));
+    const [quiet, beside] = measured.map((times) => percentile(times, 0.99));
     const ratio = ((beside ?? 0) / (quiet ?? 1)).toFixed(1);
     const { heldMs, peakMb } = run.gauges;
     const answers = Object.entries(run.answers).map(([answer, times]) => `${times} × ${answer}`);
     const columns = [
-      ...[attack.name, quiet?.toFixed(1), beside?.toFixed(1), ratio, Math.round(heldMs)],
+      ...[attack.name, ...halves, quiet?.toFixed(1), beside?.toFixed(1), ratio, Math.round(heldMs)],
       ...[Math.round(peakMb), Math.round(readStolen()), answers.join(', ')],
     ];
     console.log(`| ${columns.join(' | ')} |`);

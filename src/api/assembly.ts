@@ -1,7 +1,7 @@
 // Puts the API together: the framework with its checks, and the routes of every carrier and adapter.
 
 import type { IncomingMessage } from 'node:http';
-import { type FastifyInstance, fastify } from 'fastify';
+import { type FastifyInstance, type FastifyRequest, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import { FairTurns } from '../base/fair-turns.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
@@ -97,9 +97,6 @@ function refuseSchemas(): never {
   throw new Error('A route has a schema; operations check their requests with zod');
 }
 
-/** Requests that begin or end early in one turn of the event loop: thousands may do so at once. */
-const REQUESTS_PER_TURN = 64;
-
 export interface Assembly {
   app: FastifyInstance;
   routes: readonly ServedRoute[];
@@ -133,7 +130,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
       return !forwarding || forwarding.placement.find(undefined).kind === 'here';
     },
   });
-  const turns = new FairTurns(REQUESTS_PER_TURN);
+  const turns = new FairTurns();
   const flows = new Flows({ ...bounds, clock });
   const findUser = findKnownUser(options, origins);
   const listening = { ...options, turns, origins, findUser, budget: flows.clients };
@@ -173,7 +170,11 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   app.decorateRequest('rateCounts', undefined);
   app.decorate('flows', flows);
   app.decorate('origins', origins);
-  app.decorate('readBody', createBodyReader({ ...bounds, flows, clock }));
+  const takeTurn = ({ holder, raw }: FastifyRequest) =>
+    turns.take(() =>
+      holder ? { group: 'users', owner: holder.userId } : connections.laneOf(raw.socket),
+    );
+  app.decorate('readBody', createBodyReader({ ...bounds, flows, clock, takeTurn }));
   const forwarder = createForwarder(options, metrics);
   app.setErrorHandler((error, request, reply) => {
     if (forwarder) noteLost(request, reply, { error, forwarder, queue });
@@ -216,6 +217,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     },
     allowance: options.workerAllowance,
     budget: flows.workers,
+    turns,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
       // The owner has noted it too.
       if (options.forwarding && options.forwarding.placement.find(endpoint).kind !== 'here') return;

@@ -1,36 +1,114 @@
-// Starts small tasks in batches, a bounded number in one turn of the event loop. A task that arrives while none waits
-// starts at once. Of those that wait, the groups take turns, and in each group the owners.
+// Starts small tasks in batches, for a bounded time and a bounded number in one turn of the event loop. A task that arrives
+// while none waits starts at once. Of those that wait, the groups take turns, and in each group the owners: by the time
+// that their tasks take, not by their number.
 import { setImmediate } from './clock.ts';
-import { OwnerLanes } from './owner-lanes.ts';
+import { SLICE_MS } from './slices.ts';
 
 export interface Lane {
   group: string;
   owner: string;
 }
 
-export class FairTurns {
-  readonly #perTurn: number;
-  /** The group to serve next comes first. */
-  readonly #waiting = new Map<string, OwnerLanes<() => void>>();
-  #started = 0;
-  #isScheduled = false;
+/** Tasks of one turn of the event loop: thousands may begin at once. */
+const TASKS_PER_TURN = 64;
+/** Loop time that each visit of the rotation pays for, ms: about that of the cheapest calls. */
+const VISIT_MS = 0.05;
 
-  constructor(perTurn: number) {
-    this.#perTurn = perTurn;
+/**
+ * The loop time that an owner owes after a visit that took `spentMs`. The rotation passes over owners that owe, which pays
+ * for VISIT_MS. So owners whose tasks wait get the same time, and those of cheap tasks the same number.
+ */
+export function oweAfterVisit(owedMs: number, spentMs: number): number {
+  return Math.max(0, owedMs + spentMs - VISIT_MS);
+}
+
+interface Entry<Waiting> {
+  waiting: Waiting;
+  owedMs: number;
+}
+
+/** What waits, by name, in rotation. */
+class Rotation<Waiting extends { readonly length: number }> {
+  readonly #create: () => Waiting;
+  readonly #entries = new Map<string, Entry<Waiting>>();
+
+  constructor(create: () => Waiting) {
+    this.#create = create;
   }
 
-  /** `laneOf`: called if the task has to wait. `task` must not throw. */
+  of(name: string): Waiting {
+    const known = this.#entries.get(name);
+    if (known) return known.waiting;
+    const waiting = this.#create();
+    this.#entries.set(name, { waiting, owedMs: 0 });
+    return waiting;
+  }
+
+  /** The entry to serve. It goes to the end of the rotation. */
+  next(): Entry<Waiting> | undefined {
+    // An entry that is put back is visited again.
+    for (const [name, entry] of this.#entries) {
+      this.#entries.delete(name);
+      if (entry.owedMs === 0 && entry.waiting.length === 0) continue;
+      this.#entries.set(name, entry);
+      if (entry.owedMs === 0) return entry;
+      entry.owedMs = oweAfterVisit(entry.owedMs, 0);
+    }
+    return undefined;
+  }
+
+  clear(): void {
+    this.#entries.clear();
+  }
+}
+
+/** Owners with waiting tasks. */
+class Group {
+  readonly owners = new Rotation((): (() => void)[] => []);
+  /** Number of tasks. */
+  length = 0;
+}
+
+export class FairTurns {
+  readonly #perTurn: number;
+  readonly #monotonic: () => number;
+  readonly #groups = new Rotation(() => new Group());
+  #waiting = 0;
+  #started = 0;
+  /** When this turn of the event loop has had its share. */
+  #endsAt = 0;
+  #isScheduled = false;
+
+  /** `perTurn`: tasks. `monotonic`: time that passes while code runs, ms. Default: that of the machine. */
+  constructor(perTurn = TASKS_PER_TURN, monotonic = () => performance.now()) {
+    this.#perTurn = perTurn;
+    this.#monotonic = monotonic;
+  }
+
+  /** `laneOf`: called if the task has to wait. `task` must not throw; the promises that it settles are part of it. */
   run(laneOf: () => Lane, task: () => void): void {
     this.#schedule();
-    if (this.#waiting.size === 0 && this.#started < this.#perTurn) {
+    if (this.#waiting === 0 && this.#mayStart()) {
       this.#started += 1;
       task();
       return;
     }
     const { group, owner } = laneOf();
-    const lanes = this.#waiting.get(group) ?? new OwnerLanes();
-    this.#waiting.set(group, lanes);
-    lanes.add(owner, task);
+    const lanes = this.#groups.of(group);
+    lanes.owners.of(owner).push(task);
+    lanes.length += 1;
+    this.#waiting += 1;
+  }
+
+  /** Resolves when its turn comes; what then runs without a wait is counted. */
+  take(laneOf: () => Lane): Promise<void> {
+    return new Promise((resolve) => this.run(laneOf, resolve));
+  }
+
+  #mayStart(): boolean {
+    const now = this.#monotonic();
+    if (this.#started === 0) this.#endsAt = now + SLICE_MS;
+    return this.#started < this.#perTurn && now < this.#endsAt;
   }
 
   #schedule(): void {
@@ -39,28 +117,31 @@ export class FairTurns {
     setImmediate(() => {
       this.#isScheduled = false;
       this.#started = 0;
-      if (this.#waiting.size > 0) this.#startBatch();
+      if (this.#waiting > 0) this.#startBatch();
+      // Owners owe only while others wait.
+      else this.#groups.clear();
     });
   }
 
+  /** Each task starts when the one before, with the promises that it has settled, is over. */
   #startBatch(): void {
     this.#schedule();
-    while (this.#started < this.#perTurn) {
-      const task = this.#take();
-      if (!task) return;
-      this.#started += 1;
-      task();
-    }
-  }
-
-  /** The group goes to the end of the rotation. */
-  #take(): (() => void) | undefined {
-    const next = this.#waiting.entries().next().value;
-    if (!next) return undefined;
-    const [group, lanes] = next;
-    this.#waiting.delete(group);
-    const task = lanes.take();
-    if (!lanes.isEmpty) this.#waiting.set(group, lanes);
-    return task;
+    if (!this.#mayStart()) return;
+    const group = this.#groups.next();
+    const owner = group?.waiting.owners.next();
+    const task = owner?.waiting.shift();
+    if (!group || !owner || !task) return;
+    group.waiting.length -= 1;
+    this.#waiting -= 1;
+    this.#started += 1;
+    const startedAt = this.#monotonic();
+    task();
+    queueMicrotask(() =>
+      process.nextTick(() => {
+        const spentMs = this.#monotonic() - startedAt;
+        for (const entry of [group, owner]) entry.owedMs = oweAfterVisit(entry.owedMs, spentMs);
+        this.#startBatch();
+      }),
+    );
   }
 }

@@ -31,6 +31,8 @@ const RETRY_MS = 5_000;
 export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
   flows: Flows;
   clock: Clock;
+  /** Resolves when the request's user may use the event loop. */
+  takeTurn: (request: FastifyRequest) => Promise<void>;
 }
 
 /** A body that is still in memory. */
@@ -83,11 +85,12 @@ export function createBodyReader(options: BodyReaderOptions): ReadBody {
     const announced = Number(request.headers['content-length'] ?? Number.NaN);
     if (announced > request.routeOptions.bodyLimit)
       throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
-    return (
-      findReadBody(request.raw) ??
-      readArrived(payload, announced) ??
-      new Upload({ ...options, request, payload, announced }).read()
-    );
+    const arrived = findReadBody(request.raw) ?? readArrived(payload, announced);
+    if (arrived) return arrived;
+    const body = await new Upload({ ...options, request, payload, announced }).read();
+    // The turn in which the request began is over.
+    await options.takeTurn(request);
+    return body;
   };
 }
 

@@ -10,7 +10,7 @@ import {
 import { type Server, status } from '@grpc/grpc-js';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import { FairTurns, type Lane } from '../../base/fair-turns.ts';
+import type { FairTurns, Lane } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
@@ -23,8 +23,6 @@ import { StreamBudget } from './stream-budget.ts';
 
 /** The limit for all addresses together, as a multiple of the limit for one address. */
 const FULL_ADDRESSES = 20;
-/** Streams accepted or rejected in one turn of the event loop: thousands may arrive at once. */
-const STREAMS_PER_TURN = 64;
 /** gRPC's framing before each message. */
 const PREFIX_BYTES = 5;
 const ENCODING = 'grpc-encoding';
@@ -44,6 +42,8 @@ export interface GrpcGateOptions {
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of incomplete messages. */
   budget: ByteBudget;
+  /** Bound the streams that are accepted or refused in one turn of the event loop. */
+  turns: FairTurns;
   clock: Clock;
   log: Log;
 }
@@ -61,7 +61,6 @@ export class GrpcGate {
   readonly #streams: OpenCalls;
   /** Calls that wait for their turn, by address and by user. */
   readonly #waiting: Readonly<Record<string, OpenCalls>>;
-  readonly #turns = new FairTurns(STREAMS_PER_TURN);
 
   constructor(options: GrpcGateOptions) {
     this.#options = options;
@@ -91,7 +90,7 @@ export class GrpcGate {
           stream.close(constants.NGHTTP2_REFUSED_STREAM);
           return;
         }
-        this.#turns.run(
+        this.#options.turns.run(
           () => lane,
           () => {
             waiting.remove(lane.owner);

@@ -14,6 +14,7 @@ import { ReflectionService } from '@grpc/reflection';
 import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-health-check';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
+import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
@@ -91,14 +92,14 @@ type StreamCall = ServerDuplexStream<object, object>;
 const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
 
 export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
-  const { clock, closeMs = 2_000, host, port, tls } = options;
+  const { clock, closeMs = 2_000, host, port, tls, turns = new FairTurns() } = options;
   // The library would log to standard error; its callers report errors themselves.
   setLogVerbosity(logVerbosity.NONE);
   const streams = new Set<WorkerStream>();
   const bounds = completeBounds(options.bounds);
   const budget = options.budget ?? createWorkerBudget(bounds, clock);
   const keyWatch = new KeyWatch(options);
-  const open = { ...options, bounds, budget, keyWatch };
+  const open = { ...options, bounds, budget, keyWatch, turns };
   let ca = tls?.clientCa;
   const server = new Server({
     ...KEEPALIVE,
@@ -108,7 +109,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   });
   const connections = new Connections({ bounds, clock, log: options.log });
   const gate = new GrpcGate({
-    ...{ connections, bounds, budget, clock, log: options.log },
+    ...{ connections, bounds, budget, turns, clock, log: options.log },
     origins: new ClientOrigins(bounds),
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
     findUser: (headers) => findUser(headers, options.keys),
@@ -186,6 +187,7 @@ type StreamOpenOptions = GrpcServerOptions & {
   bounds: HttpBounds;
   budget: ByteBudget;
   keyWatch: KeyWatch;
+  turns: FairTurns;
 };
 
 function openStream(
@@ -203,6 +205,7 @@ function openStream(
     if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
       ...{ link, log, clock, bounds, budget: new StreamBudget(options.budget, userId) },
+      takeTurn: () => options.turns.take(() => ({ group: 'users', owner: userId })),
       async admit() {
         admitCaller(call, endpoint, options);
         await allowance?.countCall(keyId);

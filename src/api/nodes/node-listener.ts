@@ -16,7 +16,6 @@ import { type FindPodPort, serveTunnel } from './pod-tunnel.ts';
 
 /** The client's head has at most its own bounds; these bytes are for the headers between nodes. */
 const NODE_HEADER_BYTES = 4_096;
-const REQUESTS_PER_TURN = 64;
 /** All nodes are one user of this port. */
 const NODE_USER = 'nodes';
 
@@ -53,7 +52,7 @@ export class NodeListener {
     this.#connections = new Connections({ bounds, clock, log });
     const listening = {
       ...{ bounds, clock, connect: this.#connect },
-      turns: new FairTurns(REQUESTS_PER_TURN),
+      turns: new FairTurns(),
       findUser: this.#findUser,
       budget: new Flows({ ...bounds, clock }).clients,
     };

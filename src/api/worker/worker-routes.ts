@@ -2,6 +2,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { ByteBudget } from '../../base/byte-budget.ts';
+import type { FairTurns } from '../../base/fair-turns.ts';
 import { yieldToUrgent } from '../../base/slices.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import { isCompletedReport } from '../../wire/link/common-shapes.ts';
@@ -68,6 +69,8 @@ export interface WorkerRoutesOptions {
   allowance?: WorkerAllowance | undefined;
   /** Budget for the bytes of workers' calls, shared with other carriers. Default: each has its own. */
   budget?: ByteBudget | undefined;
+  /** Bound the calls of one turn of the event loop, shared with other carriers. Default: each has its own. */
+  turns?: FairTurns | undefined;
 }
 
 /** `app` must accept only application/json and provide bodies as Buffers. */

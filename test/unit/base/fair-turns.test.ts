@@ -1,19 +1,21 @@
 import { describe, expect, it } from 'vitest';
-import { FairTurns } from '../../../src/base/fair-turns.ts';
+import { FairTurns, oweAfterVisit } from '../../../src/base/fair-turns.ts';
 
 const ofA = () => ({ group: 'users', owner: 'a' });
+/** No time passes while tasks run. */
+const stopped = () => 0;
 const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 describe('fair turns', () => {
   it('start a task at once outside a burst', () => {
-    const turns = new FairTurns(2);
+    const turns = new FairTurns(2, stopped);
     const started: string[] = [];
     turns.run(ofA, () => started.push('a'));
     expect(started).toEqual(['a']);
   });
 
   it('start a bounded number of tasks of a burst in one turn of the event loop', async () => {
-    const turns = new FairTurns(3);
+    const turns = new FairTurns(3, stopped);
     let started = 0;
     for (let n = 0; n < 10; n += 1) turns.run(ofA, () => (started += 1));
     const counts = [started];
@@ -25,7 +27,7 @@ describe('fair turns', () => {
   });
 
   it('serve the owners by turns, and the tasks of one owner in order', async () => {
-    const turns = new FairTurns(1);
+    const turns = new FairTurns(1, stopped);
     const started: string[] = [];
     for (const name of ['a1', 'a2', 'a3', 'a4', 'b1', 'b2']) {
       turns.run(
@@ -38,7 +40,7 @@ describe('fair turns', () => {
   });
 
   it('serve the groups by turns, however many owners one has', async () => {
-    const turns = new FairTurns(1);
+    const turns = new FairTurns(1, stopped);
     const started: string[] = [];
     for (const name of ['first', 'x1', 'x2', 'x3', 'x4', 'user', 'probe']) {
       const group = name.startsWith('x') ? 'addresses' : name;
@@ -52,7 +54,7 @@ describe('fair turns', () => {
   });
 
   it('count a task that a task starts', async () => {
-    const turns = new FairTurns(2);
+    const turns = new FairTurns(2, stopped);
     let depth = 0;
     const deepen = () => {
       depth += 1;
@@ -62,5 +64,75 @@ describe('fair turns', () => {
     expect(depth).toBe(2);
     await nextTurn();
     expect(depth).toBe(4);
+  });
+
+  it('give two owners the same time, whatever their tasks cost', async () => {
+    let now = 0;
+    const turns = new FairTurns(1, () => now);
+    const spent = { cheap: 0, costly: 0 };
+    for (let n = 0; n < 200; n += 1) {
+      for (const [owner, ms] of [['costly', 1] as const, ['cheap', 0.1] as const]) {
+        const task = () => {
+          now += ms;
+          spent[owner] += ms;
+        };
+        turns.run(() => ({ group: 'users', owner }), task);
+      }
+    }
+    while (spent.cheap < 10) await nextTurn();
+    expect(spent.costly).toBeGreaterThan(8);
+    expect(spent.costly).toBeLessThan(15);
+  });
+
+  it('count the promises that a task settles', async () => {
+    let now = 0;
+    const turns = new FairTurns(64, () => now);
+    const ended: string[] = [];
+    turns.run(ofA, () => {
+      now += 4;
+    });
+    for (const name of ['a1', 'a2', 'a3', 'b1', 'b2', 'b3']) {
+      const owner = name.slice(0, 1);
+      void turns
+        .take(() => ({ group: 'users', owner }))
+        .then(() => Promise.resolve())
+        .then(() => {
+          now += owner === 'a' ? 1 : 0.05;
+          ended.push(name);
+        });
+    }
+    while (ended.length < 6) await nextTurn();
+    expect(ended.toSorted()).toEqual(['a1', 'a2', 'a3', 'b1', 'b2', 'b3']);
+    expect(ended.slice(-2)).toEqual(['a2', 'a3']);
+  });
+
+  it('end a batch when its time is over', async () => {
+    let now = 0;
+    let started = 0;
+    const turns = new FairTurns(64, () => now);
+    for (let n = 0; n < 20; n += 1) {
+      turns.run(ofA, () => {
+        started += 1;
+        now += 1;
+      });
+    }
+    const counts = [started];
+    while (started < 20) {
+      await nextTurn();
+      counts.push(started);
+    }
+    expect(counts).toEqual([4, 8, 12, 16, 20]);
+  });
+});
+
+describe('the loop time that an owner owes', () => {
+  it.each([
+    { what: 'a cheap task', owed: 0, spent: 0.05, left: 0 },
+    { what: 'a task of 1 ms', owed: 0, spent: 1, left: 0.95 },
+    { what: 'a visit that passes over the owner', owed: 0.95, spent: 0, left: 0.9 },
+    { what: 'the last such visit', owed: 0.02, spent: 0, left: 0 },
+    { what: 'a task that began earlier', owed: 0.5, spent: 0.25, left: 0.7 },
+  ])('after $what', ({ left, owed, spent }) => {
+    expect(oweAfterVisit(owed, spent)).toBeCloseTo(left);
   });
 });

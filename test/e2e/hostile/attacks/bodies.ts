@@ -38,10 +38,25 @@ async function postAll(
 
 const runsync = (endpoint: string) => `/v2/${endpoint}/runsync?wait=1000`;
 const run = (endpoint: string) => `/v2/${endpoint}/run`;
+/** Unknown members of 24 KB, each of which the check names. */
+const UNKNOWN = Array.from({ length: 2_000 }, (_, n) => `"m${n}":${n}`);
 /** What a body may be answered with that is refused before it was read to its end. */
 const REFUSED = ['400', '413', '422', '503', 'closed'];
 
 export const bodyAttacks: Attack[] = [
+  {
+    name: 'keys with 2,000 unknown members',
+    count: { short: 200, full: 4_000 },
+    answers: ['422'],
+    async send({ count, note, target }) {
+      const body = Buffer.from(`{"name":"x",${UNKNOWN.join()}}`);
+      await inTurns({ count, width: 16 }, async () => {
+        const request = { path: '/v1/keys', headers: [JSON_TYPE], body };
+        const { answer, bytes } = await new RawExchange(target, request).answered;
+        note(answer, bytes);
+      });
+    },
+  },
   {
     name: 'runsync of 20 MB: 2,000,000 members beside the input',
     count: { short: 1, full: 10 },

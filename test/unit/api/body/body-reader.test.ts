@@ -6,7 +6,12 @@ import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
+import { fastify } from 'fastify';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { createBodyReader } from '../../../../src/api/body/body-reader.ts';
+import { DEFAULT_BOUNDS } from '../../../../src/api/limits/bounds.ts';
+import { Flows } from '../../../../src/api/limits/flows.ts';
+import { ManualClock } from '../../../../src/base/clock.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import { packProject } from '../../../support/version-project.ts';
@@ -250,3 +255,39 @@ async function expectCounted(
   store.go();
   await waitUntil(() => platform.flows.usedBytes === 0);
 }
+
+it('a body that arrives after its head waits for a turn', async () => {
+  const events: string[] = [];
+  const turn = Promise.withResolvers<void>();
+  const asked = Promise.withResolvers<void>();
+  const app = fastify();
+  onTestFinished(() => app.close());
+  const clock = new ManualClock();
+  const readBody = createBodyReader({
+    ...{ stallMs: 60_000, clock, flows: new Flows({ ...DEFAULT_BOUNDS, clock }) },
+    takeTurn() {
+      events.push('asked for a turn');
+      asked.resolve();
+      return turn.promise;
+    },
+  });
+  app.addContentTypeParser('application/test', readBody);
+  app.post('/', (_request, reply) => {
+    events.push('served');
+    return reply.send('done');
+  });
+  const { port } = new URL(await app.listen({ port: 0, host: '127.0.0.1' }));
+  const socket = connect(Number(port), '127.0.0.1');
+  onTestFinished(() => void socket.destroy());
+  const head = 'Host: x\r\nContent-Type: application/test\r\nContent-Length: 2\r\n';
+  const began = once(app.server, 'request');
+  socket.write(`POST / HTTP/1.1\r\n${head}\r\n`);
+  await began;
+  socket.write('{}');
+  await asked.promise;
+  expect(events).toEqual(['asked for a turn']);
+  turn.resolve();
+  const [answer] = await once(socket, 'data');
+  expect(String(answer)).toContain('200 OK');
+  expect(events).toEqual(['asked for a turn', 'served']);
+});
