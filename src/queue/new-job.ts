@@ -1,6 +1,11 @@
 // Makes the ID and the first state of a new job.
 import { createUuidV7 } from '../base/id.ts';
-import type { JobAttachment, StoredEndpoint, StoredJob } from '../store/store.ts';
+import {
+  type JobAttachment,
+  NEW_JOB,
+  type StoredEndpoint,
+  type StoredJob,
+} from '../store/store.ts';
 import { type JobPolicy, LIMITS } from '../wire/job/job.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { findDueAt } from './lifecycle/transition.ts';
@@ -56,6 +61,7 @@ export function createJob(
   const delayed = delayMs > 0;
   const expiresAt = availableAt + ttlMs;
   return {
+    ...NEW_JOB,
     endpointId,
     id,
     status: 'IN_QUEUE',
@@ -72,30 +78,7 @@ export function createJob(
     ttlMs,
     executionTimeoutMs: policy.executionTimeout ?? settings.executionTimeoutMs,
     maxAttempts: settings.maxAttempts,
-    startedAt: null,
-    deadlineAt: null,
-    endedAt: null,
-    executionMs: null,
     dueAt: findDueAt({ availableAt, deadlineAt: null, delayed, expiresAt, lease: null }),
-    attempt: 0,
-    failures: 0,
-    releases: 0,
-    solo: false,
-    lease: null,
-    lastSeq: 0,
-    chunkCount: 0,
-    chunkBytes: 0,
-    cursorAttempt: 0,
-    cursorNext: 0,
-    outputKind: 'none',
-    logBytes: 0,
-    logDropped: 0,
-    error: null,
-    history: [],
-    notes: [],
-    progress: null,
-    usage: null,
-    workerId: null,
     idempotencyKey: idempotency?.key ?? null,
     requestHash: idempotency?.requestHash ?? null,
     traceparent: trace?.traceparent ?? null,

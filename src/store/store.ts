@@ -29,7 +29,7 @@ import type {
 export { findOutgrownGpu, numberGpuType } from './outgrown-gpu.ts';
 export type * from './stored-payloads.ts';
 export type * from './stored-records.ts';
-export { NO_TURN } from './stored-records.ts';
+export { NEW_JOB, NO_TURN } from './stored-records.ts';
 
 /** Owner of everything that has no other owner: declared endpoints, the first keys. */
 export const OWNER = 'owner';

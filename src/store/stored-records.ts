@@ -109,6 +109,69 @@ export interface StoredJob {
   attachment: JobAttachment | null;
 }
 
+/** Members that have columns of their own. */
+type JobKeyMember =
+  | 'endpointId'
+  | 'id'
+  | 'status'
+  | 'delayed'
+  | 'priority'
+  | 'turn'
+  | 'position'
+  | 'group'
+  | 'queuedAt'
+  | 'dueAt'
+  | 'idempotencyKey';
+
+/** Members that may be large; lists do not read them. */
+export type JobDetailsMember = 'error' | 'history' | 'notes' | 'progress' | 'usage' | 'attachment';
+
+/** The other members with their defaults. A member that has its default is not written, so a default must never change. */
+export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>> = {
+  mode: 'run',
+  submittedAt: 0,
+  availableAt: 0,
+  expiresAt: 0,
+  ttlMs: 0,
+  executionTimeoutMs: 0,
+  maxAttempts: 0,
+  startedAt: null,
+  deadlineAt: null,
+  endedAt: null,
+  executionMs: null,
+  attempt: 0,
+  failures: 0,
+  releases: 0,
+  solo: false,
+  lease: null,
+  lastSeq: 0,
+  chunkCount: 0,
+  chunkBytes: 0,
+  cursorAttempt: 0,
+  cursorNext: 0,
+  outputKind: 'none',
+  logBytes: 0,
+  logDropped: 0,
+  workerId: null,
+  requestHash: null,
+  traceparent: null,
+  tracestate: null,
+  webhook: null,
+};
+
+/** The error comes first: a preview reads the start of the text. */
+export const JOB_DETAILS: Readonly<Pick<StoredJob, JobDetailsMember>> = {
+  error: null,
+  history: [],
+  notes: [],
+  progress: null,
+  usage: null,
+  attachment: null,
+};
+
+/** What every new job has in common. */
+export const NEW_JOB = { ...JOB_BODY, ...JOB_DETAILS };
+
 /** An event of a job that its other members do not keep. */
 export interface JobNote extends Omit<TimelineEntry, 'status'> {
   event: Exclude<TimelineEntry['event'], 'submitted' | 'queued' | 'due' | 'ended'>;

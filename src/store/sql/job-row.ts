@@ -1,70 +1,13 @@
 // Maps a job to its row and back. Statements filter and sort by columns; all else is in two JSON texts: `body`, and
-// `details`, which may be large and which lists do not read. A new member of a job gets a default here.
+// `details`, which may be large and which lists do not read. stored-records.ts has the members and their defaults.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { Row, SqlValue, StoredJob } from '../store.ts';
+import { JOB_BODY, JOB_DETAILS, type JobDetailsMember } from '../stored-records.ts';
 import { number, text, textOrNull, UnreadableRowError } from './rows.ts';
 
 /** Of both texts: their member `v`. */
 const VERSION = 1;
-
-type InColumns =
-  | 'endpointId'
-  | 'id'
-  | 'status'
-  | 'delayed'
-  | 'priority'
-  | 'turn'
-  | 'position'
-  | 'group'
-  | 'queuedAt'
-  | 'dueAt'
-  | 'idempotencyKey';
-
-type InDetails = 'error' | 'history' | 'notes' | 'progress' | 'usage' | 'attachment';
-
-/** A member that has its default is not written, so a default must never change. */
-const BODY: Readonly<Omit<StoredJob, InColumns | InDetails>> = {
-  mode: 'run',
-  submittedAt: 0,
-  availableAt: 0,
-  expiresAt: 0,
-  ttlMs: 0,
-  executionTimeoutMs: 0,
-  maxAttempts: 0,
-  startedAt: null,
-  deadlineAt: null,
-  endedAt: null,
-  executionMs: null,
-  attempt: 0,
-  failures: 0,
-  releases: 0,
-  solo: false,
-  lease: null,
-  lastSeq: 0,
-  chunkCount: 0,
-  chunkBytes: 0,
-  cursorAttempt: 0,
-  cursorNext: 0,
-  outputKind: 'none',
-  logBytes: 0,
-  logDropped: 0,
-  workerId: null,
-  requestHash: null,
-  traceparent: null,
-  tracestate: null,
-  webhook: null,
-};
-
-/** The error comes first: a preview reads the start of the text. */
-const DETAILS: Readonly<Pick<StoredJob, InDetails>> = {
-  error: null,
-  history: [],
-  notes: [],
-  progress: null,
-  usage: null,
-  attachment: null,
-};
 
 /** In the order of `listKeys`. `body` and `details` follow, and the small payloads of the job. */
 const KEY_COLUMNS = [
@@ -172,7 +115,7 @@ type Written<T> = { [Name in keyof T]: T[Name] | undefined };
 
 /** An object literal, because a loop over the names takes several times as long. */
 function writeBody(job: StoredJob): string {
-  const written: Written<typeof BODY> & { v: number } = {
+  const written: Written<typeof JOB_BODY> & { v: number } = {
     v: VERSION,
     mode: job.mode === 'run' ? undefined : job.mode,
     submittedAt: job.submittedAt,
@@ -229,7 +172,7 @@ function writeDetails({
 }: StoredJob): string | null {
   const hasLists = history.length > 0 || notes.length > 0;
   if (!hasLists && !error && !usage && !attachment && progress === null) return null;
-  const written: Written<typeof DETAILS> & { v: number } = {
+  const written: Written<typeof JOB_DETAILS> & { v: number } = {
     v: VERSION,
     error: error ?? undefined,
     history: history.length > 0 ? history : undefined,
@@ -245,7 +188,7 @@ function writeDetails({
 export function readJob(row: Row): StoredJob {
   const details = textOrNull(row, 'details');
   return {
-    ...BODY,
+    ...JOB_BODY,
     ...readText(text(row, 'body'), 'body'),
     ...readDetails(details),
     endpointId: text(row, 'endpoint_id'),
@@ -263,8 +206,8 @@ export function readJob(row: Row): StoredJob {
 }
 
 /** `details`: null for members that all have their defaults. @throws UnreadableRowError, SyntaxError */
-export function readDetails(details: string | null): Pick<StoredJob, InDetails> {
-  return { ...DETAILS, ...(details === null ? undefined : readText(details, 'details')) };
+export function readDetails(details: string | null): Pick<StoredJob, JobDetailsMember> {
+  return { ...JOB_DETAILS, ...(details === null ? undefined : readText(details, 'details')) };
 }
 
 /** The members that were written; this version or an earlier one wrote them. */
