@@ -175,9 +175,14 @@ export class Batch {
     if (this.#hasBegun) return;
     this.#hasBegun = true;
     void this.#noteFailure(this.#session.execute('begin')).catch(() => {});
-    this.#send({ sql: FENCE, params: [this.#options.number - 1] }).catch((error: unknown) => {
-      this.#isFenced = isRefusal(error);
-    });
+    const fenced = this.#session
+      .run(this.#session.find(FENCE), [this.#options.number - 1])
+      .catch((error: unknown) => {
+        // Before anybody learns that the transaction has failed.
+        this.#isFenced = isRefusal(error);
+        throw error;
+      });
+    void this.#noteFailure(fenced).catch(() => {});
   }
 
   /** The transaction fails with the statement. */
