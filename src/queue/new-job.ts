@@ -85,5 +85,6 @@ export function createJob(
     tracestate: trace?.tracestate ?? null,
     webhook: webhook ?? null,
     attachment: attachment ?? null,
+    label: policy.label ?? null,
   };
 }

@@ -146,6 +146,7 @@ function writeBody(job: StoredJob): string {
     traceparent: job.traceparent ?? undefined,
     tracestate: job.tracestate ?? undefined,
     webhook: job.webhook ?? undefined,
+    label: job.label ?? undefined,
   };
   return JSON.stringify(written);
 }
