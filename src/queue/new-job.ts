@@ -85,6 +85,5 @@ export function createJob(
     tracestate: trace?.tracestate ?? null,
     webhook: webhook ?? null,
     attachment: attachment ?? null,
-    label: policy.label ?? null,
   };
 }

@@ -105,7 +105,6 @@ export function describeDetails(
     startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,
     ...{ endedAt, expiresAt, executionTimeout: executionTimeoutMs, maxAttempts, priority },
     ...(job.group !== null && { group: job.group }),
-    ...(job.label !== null && { label: job.label }),
     ...{ chunks: job.chunkCount, logBytes: job.logBytes, timeline: describeTimeline(job) },
     ...(job.status === 'IN_PROGRESS' &&
       job.progress !== null && { progress: JSON.parse(job.progress) }),

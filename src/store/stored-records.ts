@@ -107,8 +107,6 @@ export interface StoredJob {
   /** URL to which the final record is posted. */
   webhook: string | null;
   attachment: JobAttachment | null;
-  /** Text of the submitter. */
-  label: string | null;
 }
 
 /** Members that have columns of their own. */
@@ -159,7 +157,6 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   traceparent: null,
   tracestate: null,
   webhook: null,
-  label: null,
 };
 
 /** The error comes first: a preview reads the start of the text. */

@@ -146,7 +146,6 @@ function writeBody(job: StoredJob): string {
     traceparent: job.traceparent ?? undefined,
     tracestate: job.tracestate ?? undefined,
     webhook: job.webhook ?? undefined,
-    label: job.label ?? undefined,
   };
   return JSON.stringify(written);
 }

@@ -29,7 +29,6 @@ const jobPolicy = z.strictObject({
   priority: z.int().min(0).max(9).exactOptional(),
   delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
   group: jobGroup.exactOptional(),
-  label: wellFormedText.min(1).max(64).exactOptional(),
 }) satisfies z.ZodType<JobPolicy>;
 
 export const webhook = z

@@ -278,7 +278,6 @@ export interface JobDetails extends JobSummary {
   maxAttempts: number;
   priority: number;
   group?: string;
-  label?: string;
   /** Of the last attempt so far. */
   chunks: number;
   /** Size of the log so far. */
@@ -307,8 +306,6 @@ export interface JobPolicy {
   delay?: number;
   /** Jobs of one priority take turns by group: 1 to 64 characters. Default: the group of all jobs without one. */
   group?: string;
-  /** Shown with the job: 1 to 64 characters. Default: none. */
-  label?: string;
 }
 
 /** Destination for files that a job creates; at most 8,192 characters as JSON. */
