@@ -58,7 +58,11 @@ const made = z.object({
   startedAt: z.number(),
 });
 export const madeChunk = made.extend({ n: z.int() });
-export const madeOutput = made.extend({ chunks: z.int(), endedAt: z.number() });
+export const madeOutput = made.extend({
+  chunks: z.int(),
+  filler: z.string().exactOptional(),
+  endedAt: z.number(),
+});
 
 const record = z.looseObject({
   id: z.string(),
@@ -71,7 +75,10 @@ const answeredJobs = z.object({
   jobs: z.array(z.union([record, z.object({ error: z.object({ status: z.int() }) })])),
 });
 const list = z.object({ jobs: z.array(record) });
-const details = z.looseObject({ id: z.string(), input: z.looseObject({ tag: z.string() }) });
+export const details = z.looseObject({
+  id: z.string(),
+  input: z.looseObject({ tag: z.string() }),
+});
 
 const ROUTES_WITH_RESULT = ['status', 'runsync', 'stream', 'webhook'];
 

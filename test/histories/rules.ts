@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { isTerminal, type JobStatus } from '../../src/wire/job/job.ts';
 import {
   collectFacts,
+  details,
   type Facts,
   isDone,
   type JobFacts,
@@ -152,9 +153,13 @@ const RULES = {
     }
   }),
 
-  /** A client gets only the job's own chunks and output, and its webhooks go to its receiver. */
+  /** A client gets only the job's own input, chunks and output, and its webhooks go to its receiver. */
   'not-its-own': eachJob(function* (job) {
-    const { tag } = job.body.input;
+    const { filler, tag } = job.body.input;
+    for (const call of job.calls.filter(({ request }) => request.do === 'details').filter(isDone)) {
+      if (isDeepStrictEqual(details.parse(call.answer?.body).input, job.body.input)) continue;
+      yield { says: `${job.id} (${tag}) has another input`, events: [job.knownBy, call] };
+    }
     for (const seen of findMade(job)) {
       if (seen.tag === tag) continue;
       yield { says: `${job.id} (${tag}) has output of ${seen.tag}`, events: [seen.event] };
@@ -164,8 +169,9 @@ const RULES = {
       yield { says: `the webhook of ${job.id} (${tag}) went to ${event.tag}`, events: [event] };
     }
     for (const { event, result, status } of job.readings) {
-      if (status !== 'COMPLETED' || !result || madeOutput.safeParse(result.output).success)
-        continue;
+      if (status !== 'COMPLETED' || !result) continue;
+      const output = madeOutput.safeParse(result.output).data;
+      if (output && output.filler === filler) continue;
       yield { says: `${job.id} is COMPLETED without its output`, events: [event] };
     }
   }),

@@ -1,4 +1,5 @@
 // What clients do. Each story is the life of one job or a few. The seed chooses the stories and their numbers.
+import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { RecordingClient } from './client.ts';
@@ -21,6 +22,7 @@ export interface Scene {
 export const IDLE = 'idle';
 export const SHORTEST_TTL_MS = 10_000;
 const PURGED_DELAY_MS = 2_500;
+const LARGE_BYTES = 300_000;
 
 const record = z.looseObject({ id: z.string(), status: z.string() });
 const batch = z.object({ jobs: z.array(z.looseObject({ id: z.string().exactOptional() })) });
@@ -50,6 +52,12 @@ export const STORIES = {
     await submit();
     await client.run(endpoint, { ...compose(scene), idempotencyKey });
     await follow(scene, id);
+  },
+
+  /** A job whose input and output are too large for the database. */
+  async large(scene: Scene) {
+    const filler = randomBytes(LARGE_BYTES).toString('base64');
+    await follow(scene, await submit(scene, compose(scene, { filler })));
   },
 
   async sync(scene: Scene) {

@@ -1,52 +1,64 @@
-// Cuts the power of platforms 2,000 times (`CUTS=…`), and that of platforms on Postgres a fortieth as often.
+// Cuts the power of platforms 2,000 times (`CUTS=…`), and that of platforms on Postgres a tenth as often.
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { type PowerRun, recordPowerCuts, replayPowerCuts } from '../histories/power-run.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../support/postgres.ts';
 import { leaveOutWithoutCompiler, usePowerLoss } from '../support/power-loss/library.ts';
-import { runUnderPowerCuts } from '../support/power-loss/power-cuts.ts';
 import { chooseSeed } from '../support/random.ts';
 
 const FILE = 'test/soak/power-loss.test.ts';
 const CUTS = Number(process.env['CUTS'] ?? 2_000);
-/** Each platform loses power so often; then another one begins with an empty folder. */
-const CUTS_EACH = 25;
-const POSTGRES_CUTS = Math.ceil(CUTS / 40);
+const POSTGRES_CUTS = Math.ceil(CUTS / 10);
+/** Of each recorded history. Then power cuts follow each other, and another history begins. */
+const CUTS_EACH = 90;
+const LOAD_MS = 4_000;
 /** Only a guard against hanging. */
 const LIMIT_MS = CUTS * 10_000;
 
 describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
   const place = usePowerLoss();
 
-  it(`${CUTS} times, platforms on SQLite keep all that they acknowledged`, {
-    timeout: LIMIT_MS,
-  }, async () => {
-    let acknowledged = 0;
-    for (let done = 0, seed = chooseSeed(); done < CUTS; done += CUTS_EACH, seed += CUTS_EACH) {
+  async function cutPower(cuts: number, more: () => Promise<Pick<PowerRun, 'postgres'>>) {
+    const sum = { cuts: 0, unsynced: 0, jobs: 0 };
+    const start = async (cut: typeof replayPowerCuts, seed: number) => {
       const folder = join(place.folder, String(seed));
       mkdirSync(folder);
-      const verdict = await runUnderPowerCuts({ ...place, folder, seed, cuts: CUTS_EACH });
+      const run = { ...place, ...(await more()), folder, seed, loadMs: LOAD_MS, cuts: CUTS_EACH };
+      const verdict = await cut(run);
       expect(verdict.problems, `SEED=${seed}`).toEqual([]);
-      acknowledged += verdict.acknowledged;
-      rmSync(folder, { recursive: true });
+      sum.cuts += verdict.cuts;
+      sum.unsynced += verdict.unsynced;
+      sum.jobs += verdict.jobs;
+      console.log(`power loss: SEED=${seed}, ${JSON.stringify(sum)}`);
+      rmSync(folder, { recursive: true, force: true });
+    };
+    for (let seed = chooseSeed(); sum.cuts < cuts; seed += 2 * CUTS_EACH) {
+      await start(replayPowerCuts, seed);
+      await start(recordPowerCuts, seed + CUTS_EACH);
     }
-    console.log(`power loss: ${acknowledged} jobs acknowledged`);
-  });
+  }
+
+  it(
+    `${CUTS} times, platforms on SQLite keep all that they acknowledged`,
+    {
+      timeout: LIMIT_MS,
+    },
+    () => cutPower(CUTS, async () => ({})),
+  );
 
   it.skipIf(leaveOutWithoutPostgres(FILE))(
-    `${POSTGRES_CUTS} times, a platform on Postgres keeps all that it acknowledged`,
+    `${POSTGRES_CUTS} times, platforms on Postgres keep all that they acknowledged`,
     { timeout: LIMIT_MS },
     async () => {
-      const server = await PostgresServer.start({
-        settings: { fsync: 'on', full_page_writes: 'on' },
-      });
+      const settings = { fsync: 'on', full_page_writes: 'on' };
+      const server = await PostgresServer.start({ settings, parent: place.folder });
       try {
-        const seed = chooseSeed();
-        const postgres = { server, url: await server.createDatabase() };
-        const run = { ...place, seed, postgres, cuts: POSTGRES_CUTS };
-        const verdict = await runUnderPowerCuts(run);
-        console.log(`power loss: Postgres, SEED=${seed}, ${JSON.stringify(verdict)}`);
-        expect(verdict.problems).toEqual([]);
+        await cutPower(POSTGRES_CUTS, async () => {
+          // The last history has killed it.
+          if (!server.isRunning) await server.resume();
+          return { postgres: { server, url: await server.createDatabase() } };
+        });
       } finally {
         await server.stop();
       }

@@ -219,6 +219,7 @@ export class PostgresServer {
         () => false,
       );
       if (isReady) return;
+      if (this.#process !== child) throw new Error('Postgres was ended during its start');
       if (child.exitCode !== null || performance.now() > end) {
         await this.stop();
         throw new Error(`Postgres did not start: exit code ${child.exitCode}`);

@@ -85,6 +85,8 @@ export class Process {
 
 export interface PlatformOptions {
   endpoints: string[];
+  /** Default: a new one. */
+  folder?: string;
   args?: string[];
   /** The program. Default: that of this checkout. */
   bin?: string | undefined;
@@ -110,7 +112,7 @@ export class PlatformProcess {
   }
 
   static async start(options: PlatformOptions): Promise<PlatformProcess> {
-    const folder = await mkdtemp(join(tmpdir(), 'millrace-test-'));
+    const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'millrace-test-')));
     const platform = new PlatformProcess(folder, options);
     try {
       await platform.restart();

@@ -4,17 +4,16 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Machine, recordPowerCuts, replayPowerCuts } from '../../histories/power-run.ts';
+import { describeViolations } from '../../histories/report.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
-import { JobLoad } from '../../support/power-loss/job-load.ts';
 import { leaveOutWithoutCompiler, usePowerLoss } from '../../support/power-loss/library.ts';
-import { Machine, runUnderPowerCuts } from '../../support/power-loss/power-cuts.ts';
 import { cutRedis, leaveOutWithoutRedis } from '../../support/power-loss/redis-loss.ts';
 import { Process } from '../../support/processes.ts';
-import { chooseSeed, createRandom } from '../../support/random.ts';
+import { chooseSeed } from '../../support/random.ts';
 
 const FILE = 'test/e2e/storage/power-loss.test.ts';
-/** Of a run without cuts. */
-const JOBS = 100;
+const LOAD_MS = 2_000;
 const PAGE_BYTES = 4_096;
 /** One cut in four or five keeps everything. */
 const REDIS_CUTS = 8;
@@ -23,51 +22,52 @@ const isLeftOut = leaveOutWithoutCompiler(FILE);
 describe.skipIf(isLeftOut)('power loss', () => {
   const place = usePowerLoss();
 
-  it('20 times, a platform on SQLite keeps all that it acknowledged', async () => {
-    const seed = chooseSeed(1);
-    const verdict = await runUnderPowerCuts({ ...place, seed, cuts: 20 });
-    console.log(`power loss: SEED=${seed}, ${JSON.stringify(verdict)}`);
+  const run = () => ({ ...place, seed: chooseSeed(1), loadMs: LOAD_MS });
+
+  it('a power cut at any of 20 moments takes nothing from SQLite that was acknowledged', async () => {
+    const verdict = await replayPowerCuts({ ...run(), cuts: 20 });
+    expect(verdict.unsynced).toBeGreaterThan(0);
+    expect(verdict.problems).toEqual([]);
+  });
+
+  it('power cuts that follow each other take nothing from SQLite that was acknowledged', async () => {
+    const verdict = await recordPowerCuts(run());
     expect(verdict.unsynced).toBeGreaterThan(0);
     expect(verdict.problems).toEqual([]);
   });
 
   it('a platform whose fsync does nothing is seen to lose what it acknowledged', async () => {
-    const run = { ...place, seed: chooseSeed(1), cuts: 20, ignoreSync: true };
-    expect((await runUnderPowerCuts(run)).problems).not.toEqual([]);
+    const verdict = await replayPowerCuts({ ...run(), cuts: 20, ignoreSync: true });
+    expect(verdict.problems).not.toEqual([]);
   });
 
-  it.each(['sync:60', 'write:300'])(
+  it.each(['sync:30', 'write:220'])(
     'a disk with %s answering EIO makes the platform lose nothing',
     async (fail) => {
-      await using machine = await Machine.build(place);
-      const load = new JobLoad(() => machine, createRandom(chooseSeed(1)));
-      await machine.start(fail);
-      machine.startWorker();
-      await load.run(JOBS);
-      const { output } = machine.process;
-      await machine.kill();
+      await using machine = await Machine.build(run());
+      let output = '';
+      const heal = async () => {
+        ({ output } = machine.process);
+        await machine.kill();
+        machine.disk.cut({ seed: chooseSeed(1) });
+        expect(machine.findDamage(machine.disk.folder)).toEqual([]);
+        await machine.start();
+      };
+      expect(describeViolations(await machine.record({ heal }, fail))).toEqual([]);
       expect(output).toMatch(/EIO|IOERR/);
       // It refuses a job whose file fails. Without its log it must exit: the disk may have dropped commits.
       if (fail.startsWith('sync')) expect(output).toMatch(/"operation":"payload"|exiting/);
-      machine.cut({ seed: chooseSeed(1) });
-      expect(machine.check()).toEqual([]);
-      await machine.start();
-      await load.finish();
-      expect(load.problems).toEqual([]);
     },
   );
 
   it('short writes change nothing, and `store check` names a page with a flipped bit', async () => {
-    await using machine = await Machine.build(place);
-    const load = new JobLoad(() => machine, createRandom(chooseSeed(1)));
-    await machine.start('short:3');
-    machine.startWorker();
-    await load.run(JOBS);
-    await machine.process.end('SIGKILL');
-    machine.cut({ seed: chooseSeed(1) });
-    await machine.start();
-    await load.finish();
-    expect(load.problems).toEqual([]);
+    await using machine = await Machine.build(run());
+    const heal = async () => {
+      await machine.kill();
+      machine.disk.cut({ seed: chooseSeed(1) });
+      await machine.start();
+    };
+    expect(describeViolations(await machine.record({ heal }, 'short:3'))).toEqual([]);
     await machine.process.end();
     const check = () => new Process(['store', 'check', '--data', join(place.folder, 'data')]);
     const sound = check();
@@ -92,15 +92,14 @@ describe.skipIf(isLeftOut)('power loss', () => {
     let server: PostgresServer;
 
     beforeEach(async () => {
-      server = await PostgresServer.start({ settings: { fsync: 'on', full_page_writes: 'on' } });
+      const settings = { fsync: 'on', full_page_writes: 'on' };
+      server = await PostgresServer.start({ settings, parent: place.folder });
     });
     afterEach(() => server.stop());
 
-    it('3 times, a platform keeps all that it acknowledged', async () => {
-      const seed = chooseSeed(1);
+    it('a power cut at any of 5 moments takes nothing that was acknowledged', async () => {
       const postgres = { server, url: await server.createDatabase() };
-      const verdict = await runUnderPowerCuts({ ...place, seed, postgres, cuts: 3 });
-      console.log(`power loss: Postgres, SEED=${seed}, ${JSON.stringify(verdict)}`);
+      const verdict = await replayPowerCuts({ ...run(), postgres, cuts: 5 });
       expect(verdict.unsynced).toBeGreaterThan(0);
       expect(verdict.problems).toEqual([]);
     });

@@ -11,6 +11,8 @@ export interface RecordedInput {
   ms: number;
   /** Number of chunks to yield. Default: the job is not a stream. */
   chunks?: number;
+  /** The output has it, too. */
+  filler?: string;
   /** Attempts up to this one fail for good. */
   failUntil?: number;
   /** Attempts up to this one do not end on their own. */
@@ -33,9 +35,9 @@ async function* stream(input: RecordedInput, ctx: Context, made: object) {
 }
 
 async function end(input: RecordedInput, { attempt, signal }: Context, made: object) {
-  const { chunks = 0, failUntil = 0, hangUntil = 0, ms } = input;
+  const { chunks = 0, failUntil = 0, filler, hangUntil = 0, ms } = input;
   if (attempt <= hangUntil) await once(signal, 'abort');
   await sleep(ms);
   if (attempt <= failUntil) throw new NonRetryableError(`attempt ${attempt} fails`);
-  return { ...made, chunks, endedAt: Date.now() };
+  return { ...made, chunks, filler, endedAt: Date.now() };
 }

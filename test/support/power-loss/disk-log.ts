@@ -1,5 +1,5 @@
 // Reads the log that power-loss.c writes.
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, closeSync, openSync, readSync, writeFileSync } from 'node:fs';
 
 /** The log's first page, which the processes share. Its first number is the length of the log. */
 const HEADER_BYTES = 4_096;
@@ -20,9 +20,17 @@ export function resetLog(path: string): void {
   chmodSync(path, 0o666);
 }
 
-export function* readLog(path: string): Generator<Change> {
-  const log = readFileSync(path);
-  const end = Number(log.readBigUInt64LE(0));
+/** Of the log so far, in bytes. Whole records only. */
+export function measureLog(path: string): number {
+  const length = Buffer.alloc(8);
+  const file = openSync(path, 'r');
+  readSync(file, length);
+  closeSync(file);
+  return Number(length.readBigUInt64LE());
+}
+
+/** The changes of the first bytes of a log. */
+export function* readLog(log: Buffer, end: number): Generator<Change> {
   for (let start = HEADER_BYTES; start < end; ) {
     const nameBytes = log.readUInt32LE(start + 4);
     const [inode = 0n, at = 0n, length = 0n, folder = 0n, to = 0n] = [8, 16, 24, 32, 40].map(

@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { createRandom } from '../random.ts';
-import { type Change, readLog, resetLog } from './disk-log.ts';
+import { type Change, measureLog, readLog, resetLog } from './disk-log.ts';
 import { FileContent } from './file-content.ts';
 
 interface File {
@@ -39,6 +39,8 @@ interface NameChange {
 
 export interface CutOptions {
   seed: number;
+  /** Length of the log at the cut. Default: all of it. */
+  at?: number;
   /** As if no fsync had done anything: a platform must lose data then, or the test sees nothing. */
   ignoreSync?: boolean;
 }
@@ -54,16 +56,17 @@ export class PowerLossDisk {
   readonly folder: string;
   readonly #library: string;
   readonly #log: string;
-  #root: File;
-  #files = new Map<bigint, File>();
-  #pending: NameChange[] = [];
+  #start: DiskState;
+  /** The log, once it is complete. */
+  #changes: Buffer | undefined;
 
   /** `library`: the compiled power-loss.c. `log`: path of a file elsewhere. No process may use the folder. */
   constructor({ folder, library, log }: { folder: string; library: string; log: string }) {
     this.folder = folder;
     this.#library = library;
     this.#log = log;
-    this.#root = this.#read();
+    this.#start = DiskState.read(folder);
+    resetLog(log);
   }
 
   /** For the processes that use the folder. `fail`: see power-loss.c. */
@@ -76,12 +79,84 @@ export class PowerLossDisk {
     };
   }
 
+  /** Of the log, for a later `replay`: what the processes have done so far is in it. */
+  get length(): number {
+    return measureLog(this.#log);
+  }
+
   /** All processes that use the folder have been killed; the next ones find what the disk held. */
-  cut({ ignoreSync = false, seed }: CutOptions): Lost {
-    const random = createRandom(seed);
-    for (const change of readLog(this.#log)) {
-      if (!(ignoreSync && change.kind === 'sync')) this.#note(change);
+  cut(options: CutOptions): Lost {
+    const state = this.#start;
+    const lost = this.#play(state, options);
+    state.write(this.folder);
+    this.#start = DiskState.read(this.folder);
+    this.#changes = undefined;
+    resetLog(this.#log);
+    return lost;
+  }
+
+  /** Like `cut`, but fills an empty folder, and the log stays: the next replay may cut elsewhere. */
+  replay(folder: string, options: CutOptions): Lost {
+    const state = this.#start.copy();
+    const lost = this.#play(state, options);
+    state.write(folder);
+    return lost;
+  }
+
+  #play(state: DiskState, { at, ignoreSync = false, seed }: CutOptions): Lost {
+    this.#changes ??= readFileSync(this.#log);
+    for (const change of readLog(this.#changes, at ?? this.length)) {
+      if (!(ignoreSync && change.kind === 'sync')) state.note(change);
     }
+    return state.cut(createRandom(seed));
+  }
+}
+
+/** The folder as processes see it, and what of it is on disk. */
+class DiskState {
+  readonly #root: File;
+  readonly #files: Map<bigint, File>;
+  #pending: NameChange[] = [];
+
+  private constructor(root: File, files: Map<bigint, File>) {
+    this.#root = root;
+    this.#files = files;
+  }
+
+  /** Reads a folder, which is on disk as it is. */
+  static read(folder: string): DiskState {
+    const files = new Map<bigint, File>();
+    const read = (path: string): File => {
+      const about = statSync(path, { bigint: true });
+      const known = files.get(about.ino);
+      if (known) return known;
+      const isFolder = about.isDirectory();
+      const content = new FileContent(isFolder ? undefined : readFileSync(path));
+      const file = createFile(about.ino, isFolder, content);
+      files.set(about.ino, file);
+      for (const name of isFolder ? readdirSync(path) : [])
+        addEntry(file, name, read(join(path, name)));
+      return file;
+    };
+    return new DiskState(read(folder), files);
+  }
+
+  /** Of a folder without changes. */
+  copy(): DiskState {
+    const files = new Map<bigint, File>();
+    const copy = (file: File): File => {
+      const known = files.get(file.inode);
+      if (known) return known;
+      const made = createFile(file.inode, file.entries !== undefined, file.content.copy());
+      files.set(file.inode, made);
+      for (const [name, entry] of file.entries?.stored ?? []) addEntry(made, name, copy(entry));
+      return made;
+    };
+    return new DiskState(copy(this.#root), files);
+  }
+
+  /** The power fails. */
+  cut(random: () => number): Lost {
     const files = [...this.#files.values()].filter(({ content }) => !content.isSynced);
     const lost = { files: files.length, names: this.#pending.length };
     const decisions = new Map<File | undefined, () => boolean>();
@@ -91,46 +166,14 @@ export class PowerLossDisk {
       if (survives()) apply();
     }
     for (const file of files) file.content.cut(random);
-    this.#write(this.folder, this.#root);
-    this.#root = this.#read();
     return lost;
   }
 
-  /** Reads the folder, which is on disk as it is, and begins a new log. */
-  #read(): File {
-    this.#files = new Map();
-    const read = (path: string): File => {
-      const about = statSync(path, { bigint: true });
-      const known = this.#files.get(about.ino);
-      if (known) return known;
-      const isFolder = about.isDirectory();
-      const content = new FileContent(isFolder ? undefined : readFileSync(path));
-      const file = this.#add(about.ino, isFolder, content);
-      for (const name of isFolder ? readdirSync(path) : []) {
-        const entry = read(join(path, name));
-        entry.links++;
-        file.entries?.seen.set(name, entry);
-        file.entries?.stored.set(name, entry);
-      }
-      return file;
-    };
-    const root = read(this.folder);
-    resetLog(this.#log);
-    return root;
-  }
-
-  #add(inode: bigint, isFolder: boolean, content = new FileContent()): File {
-    const entries = isFolder ? { seen: new Map(), stored: new Map() } : undefined;
-    const file = { inode, content, entries, links: 0, isChanged: false };
-    this.#files.set(inode, file);
-    return file;
-  }
-
-  #note(change: Change): void {
+  note(change: Change): void {
     const file = this.#files.get(change.inode);
     switch (change.kind) {
       case 'create':
-        this.#add(change.inode, change.isFolder);
+        this.#files.set(change.inode, createFile(change.inode, change.isFolder));
         break;
       case 'write':
       case 'resize':
@@ -199,25 +242,36 @@ export class PowerLossDisk {
     this.#pending = this.#pending.filter((change) => !synced.has(change));
   }
 
-  #write(path: string, folder: File): void {
+  /** Makes a folder what is on disk. */
+  write(path: string, folder = this.#root): void {
     const stored = folder.entries?.stored ?? new Map<string, File>();
     for (const name of readdirSync(path)) {
       const entry = stored.get(name);
       const isSame = statSync(join(path, name), { bigint: true }).ino === entry?.inode;
       if (!isSame) rmSync(join(path, name), { recursive: true });
     }
-    const { gid, uid } = statSync(this.folder);
+    const { gid, uid } = statSync(path);
     for (const [name, entry] of stored) {
       const target = join(path, name);
       const isNew = statSync(target, { throwIfNoEntry: false }) === undefined;
-      if (entry.entries) {
-        if (isNew) mkdirSync(target, { mode: 0o700 });
-        this.#write(target, entry);
-      } else if (isNew || entry.isChanged)
+      if (isNew && entry.entries) mkdirSync(target, { mode: 0o700 });
+      else if (!entry.entries && (isNew || entry.isChanged))
         writeFileSync(target, entry.content.bytes, { mode: 0o600 });
       if (isNew) chownSync(target, uid, gid);
+      if (entry.entries) this.write(target, entry);
     }
   }
+}
+
+function createFile(inode: bigint, isFolder: boolean, content = new FileContent()): File {
+  const entries = isFolder ? { seen: new Map(), stored: new Map() } : undefined;
+  return { inode, content, entries, links: 0, isChanged: false };
+}
+
+function addEntry(folder: File, name: string, entry: File): void {
+  entry.links++;
+  folder.entries?.seen.set(name, entry);
+  folder.entries?.stored.set(name, entry);
 }
 
 /** Of the changes of names in a folder: none, all, the first ones, or any. */

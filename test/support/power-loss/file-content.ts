@@ -26,6 +26,11 @@ export class FileContent {
     return this.#pending.length === 0;
   }
 
+  /** Of the content that is on disk. */
+  copy(): FileContent {
+    return new FileContent(Buffer.from(this.bytes));
+  }
+
   change(change: FileChange): void {
     this.#pending.push(change);
   }
