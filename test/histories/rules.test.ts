@@ -141,10 +141,19 @@ function rewriteEnd(history: History, job: string, end: object): void {
   }
 }
 
+function findInput({ events }: History, job: string): Submission['input'] {
+  const inputs = events.flatMap((event) =>
+    event.kind === 'call' && event.request.do === 'run' ? [event.request.body.input] : [],
+  );
+  const input = inputs.find(({ tag }) => tag === `t-${job}`);
+  if (!input) throw new Error('no such job');
+  return input;
+}
+
 /** Adds a second job of the same submission to the list, and reads of it. */
 function addTwin(history: History, of: string): void {
   const { sentAt } = findCall(history, ({ request }) => request.do === 'list');
-  const seen = { id: 'twin', input: { tag: `t-${of}` }, ...ENDS[of] };
+  const seen = { id: 'twin', input: findInput(history, of), ...ENDS[of] };
   find(history, 'list')[0]?.jobs.push(seen);
   const call = {
     kind: 'call',
@@ -230,6 +239,17 @@ describe('the checker', () => {
     lie(history);
     const found = new Set(check(history).map((violation) => violation.rule));
     expect([...found]).toEqual([rule]);
+  });
+
+  it('finds an input that was not submitted', () => {
+    const history = writeHonest();
+    const scribe = new Scribe();
+    const input = { ...findInput(history, 'plain') };
+    scribe.call({ do: 'details', endpoint: 'work', job: 'plain' }, { id: 'plain', input });
+    history.events.push(...scribe.history.events);
+    expect(check(history)).toEqual([]);
+    input.ms++;
+    expect(check(history).map(({ rule }) => rule)).toEqual(['not-its-own']);
   });
 
   it('finds a live job whose cancel was refused with 409', () => {
