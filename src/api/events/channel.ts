@@ -47,9 +47,13 @@ export interface ChannelOptions {
 export class Channel {
   readonly #options: ChannelOptions;
   readonly #listeners = new Set<Listener>();
+  /** Those that have joined since the last snapshot, and not got it. */
+  readonly #joining = new Set<Listener>();
   /** Aborts when the last listener has left. */
-  #left = new AbortController();
+  readonly #left = new AbortController();
+  readonly #ended: AbortSignal;
   #running: Promise<void> | undefined;
+  #greeting: Promise<void> | undefined;
   #last: Snapshot | undefined;
   /** Change number of the last snapshot, if its topic has one. */
   #number: unknown;
@@ -59,6 +63,7 @@ export class Channel {
 
   constructor(options: ChannelOptions) {
     this.#options = options;
+    this.#ended = AbortSignal.any([this.#left.signal, options.closing]);
   }
 
   get isEmpty(): boolean {
@@ -70,22 +75,26 @@ export class Channel {
     return this.#last?.isFinal === true;
   }
 
-  /** Offers the last snapshot, which is as old as one read at most, and each later one. */
+  /** Offers the last snapshot, which is as old as one read at most, when the user's turn comes, and each later one. */
   add(listener: Listener): void {
     this.#listeners.add(listener);
-    if (this.#last) listener(this.#last);
+    if (this.#last) {
+      this.#joining.add(listener);
+      this.#greeting ??= this.#greet();
+    }
     this.#running ??= this.#run();
   }
 
   remove(listener: Listener): void {
     this.#listeners.delete(listener);
+    this.#joining.delete(listener);
     if (this.isEmpty) this.#left.abort();
   }
 
   /** Never rejects. */
   async #run(): Promise<void> {
-    const { clock, closing, reads, topic } = this.#options;
-    const ended = AbortSignal.any([this.#left.signal, closing]);
+    const { clock, reads, topic } = this.#options;
+    const ended = this.#ended;
     while (!ended.aborted && !this.isOver) {
       const waiter = this.#watch();
       try {
@@ -151,12 +160,27 @@ export class Channel {
     return { event: 'snapshot', bytes, isFinal: false };
   }
 
-  /** A listener that joins meanwhile gets the snapshot at once; one that leaves gets none. */
+  /** Many listeners may join at once, and what they get is large. Never rejects. */
+  async #greet(): Promise<void> {
+    const { reads } = this.#options;
+    while (this.#joining.size > 0) {
+      await reads.turn(this.#ended);
+      await reads.callAll(
+        [...this.#joining].map((listener) => () => {
+          if (this.#last && this.#joining.delete(listener)) listener(this.#last);
+        }),
+      );
+    }
+    this.#greeting = undefined;
+  }
+
+  /** A listener that joins meanwhile is greeted with the snapshot; one that leaves gets none. */
   async #offer(snapshot: Snapshot): Promise<void> {
     if (this.#last?.bytes.equals(snapshot.bytes)) return;
     this.#last = snapshot;
     await this.#options.reads.callAll(
       [...this.#listeners].map((listener) => () => {
+        this.#joining.delete(listener);
         if (this.#listeners.has(listener)) listener(snapshot);
       }),
     );

@@ -8,7 +8,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import type { Scope } from '../../wire/routes/scopes.ts';
 import { Channel, type Listener } from './channel.ts';
-import { UserReads } from './user-reads.ts';
+import { LoopTime, UserReads } from './user-reads.ts';
 
 /** Retry-After of a refused connection, ms. */
 const RETRY_MS = 5_000;
@@ -51,6 +51,7 @@ export class EventHub {
   /** Topics that are read, by user, and what they cost. */
   readonly #userTopics = new Counts();
   readonly #userReads = new Map<string, UserReads>();
+  readonly #allLoop: LoopTime;
   readonly #closing = new AbortController();
   #connections = 0;
   #reads = 0;
@@ -58,6 +59,7 @@ export class EventHub {
 
   constructor(options: EventHubOptions) {
     this.#options = options;
+    this.#allLoop = new LoopTime(options.clock, EVENT_LIMITS.allLoop);
   }
 
   /** Open connections. */
@@ -169,7 +171,7 @@ export class EventHub {
     const note = (spentMs: number) => {
       this.#loopMs += spentMs;
     };
-    const reads = new UserReads({ clock, monotonic, note });
+    const reads = new UserReads({ clock, monotonic, note, all: this.#allLoop });
     this.#userReads.set(userId, reads);
     return reads;
   }

@@ -1,4 +1,5 @@
-// Bounds what the topics of one user cost: the time of the event loop that their reads take, and the bytes that are kept.
+// Bounds what topics cost: the time of the event loop that those of one user and those of all users take, and the bytes that
+// are kept for one user.
 import { type Clock, setImmediate, sleep } from '../../base/clock.ts';
 import { ownTurn, SLICE_MS } from '../../base/slices.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -6,67 +7,106 @@ import { EVENT_LIMITS } from '../../wire/routes/event-topics.ts';
 
 const RETRY_MS = 5_000;
 
-/** Loop time that a user may still take, ms; below 0, the next read waits. */
+/** Loop time that may still be taken, ms; below 0, the next read waits. */
 export interface LoopCredit {
   freeMs: number;
   /** Unix ms. */
   at: number;
 }
 
-/** Credit grows with time, up to `userBurstMs`. */
+/** `burstMs` at once, `share` of the time in the long run. */
+export interface LoopBound {
+  share: number;
+  burstMs: number;
+}
+
+/** Credit grows with time, up to `burstMs`. */
 export function spendLoopTime(
   { at, freeMs }: LoopCredit,
   { now, spentMs }: { now: number; spentMs: number },
+  { burstMs, share }: LoopBound,
 ): LoopCredit {
-  const { userBurstMs, userLoopShare } = EVENT_LIMITS;
-  const free = Math.min(userBurstMs, freeMs + Math.max(0, now - at) * userLoopShare);
+  const free = Math.min(burstMs, freeMs + Math.max(0, now - at) * share);
   return { freeMs: free - spentMs, at: now };
 }
 
-/** Time until the user's next read may begin, ms. */
-export function waitForCredit({ freeMs }: LoopCredit): number {
-  return freeMs >= 0 ? 0 : Math.ceil(-freeMs / EVENT_LIMITS.userLoopShare);
+/** Time until the next read may begin, ms. */
+export function waitForCredit({ freeMs }: LoopCredit, { share }: LoopBound): number {
+  return freeMs >= 0 ? 0 : Math.ceil(-freeMs / share);
 }
 
-export interface UserReadsOptions {
-  clock: Clock;
-  /** Time that passes while code runs, ms. */
-  monotonic: () => number;
-  /** Receives the loop time of each read, in parts. */
-  note: (spentMs: number) => void;
-}
-
-export class UserReads {
-  readonly #options: UserReadsOptions;
+/** The time of the event loop that topics take: those of one user, or all. */
+export class LoopTime {
+  readonly #clock: Clock;
+  readonly #bound: LoopBound;
   #credit: LoopCredit;
-  #kept = 0;
   #lastTurn: Promise<void> = Promise.resolve();
 
-  constructor(options: UserReadsOptions) {
-    this.#options = options;
-    this.#credit = { freeMs: EVENT_LIMITS.userBurstMs, at: options.clock.now() };
+  constructor(clock: Clock, bound: LoopBound) {
+    this.#clock = clock;
+    this.#bound = bound;
+    this.#credit = { freeMs: bound.burstMs, at: clock.now() };
   }
 
   /** The whole credit is free again. */
   get isRested(): boolean {
-    this.#spend(0);
-    return this.#credit.freeMs === EVENT_LIMITS.userBurstMs;
+    this.spend(0);
+    return this.#credit.freeMs === this.#bound.burstMs;
   }
 
-  /** Resolves when the next read may begin: one in each turn of the event loop, so that its time is known before the next. */
-  turn(ended: AbortSignal): Promise<void> {
-    const turn = this.#lastTurn.then(() => this.#rest(ended));
+  spend(spentMs: number): void {
+    const now = this.#clock.now();
+    this.#credit = spendLoopTime(this.#credit, { now, spentMs }, this.#bound);
+  }
+
+  /**
+   * Resolves when there is credit, and then `next` has resolved: one in each turn of the event loop, in the order of the
+   * calls, so that its time is known before the next.
+   */
+  turn(ended: AbortSignal, next = async () => {}): Promise<void> {
+    const turn = this.#lastTurn.then(() => this.#rest(ended)).then(next);
     this.#lastTurn = turn.then(() => new Promise((resolve) => setImmediate(resolve)));
     return turn;
   }
 
   async #rest(ended: AbortSignal): Promise<void> {
     for (;;) {
-      this.#spend(0);
-      const waitMs = ended.aborted ? 0 : waitForCredit(this.#credit);
+      this.spend(0);
+      const waitMs = ended.aborted ? 0 : waitForCredit(this.#credit, this.#bound);
       if (waitMs === 0) return;
-      await sleep(this.#options.clock, waitMs, ended);
+      await sleep(this.#clock, waitMs, ended);
     }
+  }
+}
+
+export interface UserReadsOptions {
+  clock: Clock;
+  /** Time that passes while code runs, ms. */
+  monotonic: () => number;
+  /** Of all users. */
+  all: LoopTime;
+  /** Receives the loop time of each read, in parts. */
+  note: (spentMs: number) => void;
+}
+
+export class UserReads {
+  readonly #options: UserReadsOptions;
+  readonly #own: LoopTime;
+  #kept = 0;
+
+  constructor(options: UserReadsOptions) {
+    this.#options = options;
+    this.#own = new LoopTime(options.clock, EVENT_LIMITS.userLoop);
+  }
+
+  /** The whole credit is free again. */
+  get isRested(): boolean {
+    return this.#own.isRested;
+  }
+
+  /** Resolves when the next read may begin. A user has one place in the line of all users. */
+  turn(ended: AbortSignal): Promise<void> {
+    return this.#own.turn(ended, () => this.#options.all.turn(ended));
   }
 
   /**
@@ -110,7 +150,8 @@ export class UserReads {
 
   #spend(spentMs: number): void {
     this.#options.note(spentMs);
-    this.#credit = spendLoopTime(this.#credit, { now: this.#options.clock.now(), spentMs });
+    this.#own.spend(spentMs);
+    this.#options.all.spend(spentMs);
   }
 
   /** @throws ProblemError `rate_limited` */

@@ -157,7 +157,8 @@ export const EVENT_LIMITS = {
   snapshotBytes: 4_194_304,
   /** Bytes of the last snapshots of all topics of one user, on one node. */
   userBytes: 67_108_864,
-  /** Share of the event loop's time that reads of one user's topics take, on one node; `userBurstMs` at once. */
-  userLoopShare: 0.05,
-  userBurstMs: 500,
+  /** Share of the event loop's time that the topics of one user take, on one node; `burstMs` at once. */
+  userLoop: { share: 0.05, burstMs: 500 },
+  /** The same for all users together. */
+  allLoop: { share: 0.25, burstMs: 1_000 },
 } as const;

@@ -237,7 +237,58 @@ it('sends a change to many streams in several turns of the event loop, and count
   expect(hub.spent.loopMs).toBe(40);
 });
 
+it('keeps the topics of all users together within a share of the event loop', async () => {
+  let loopMs = 0;
+  const reads: Record<string, number> = {};
+  const { clock, hub } = open({
+    monotonic: () => loopMs,
+    async read({ holder: { userId } }) {
+      loopMs += 50;
+      reads[userId] = (reads[userId] ?? 0) + 1;
+      return { loopMs };
+    },
+  });
+  for (let n = 0; n < 20; n++) {
+    const holder = { ...caller.holder, userId: `user${n}` };
+    hub.listen({ ...caller, id: `key${n}`, holder }, find('pods'), () => {});
+  }
+  for (let seconds = 0; seconds < 20; seconds += 1) await clock.advance(1_000);
+  // 1 s at once and 250 ms a second; without the bound, 20 users would take 10 s.
+  expect(loopMs).toBeLessThan(6_500);
+  expect(loopMs).toBeGreaterThan(4_500);
+  const counts = Object.values(reads);
+  expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(2);
+});
+
+it('sends the last snapshot to many new streams in several turns of the event loop', async () => {
+  let loopMs = 0;
+  const { clock, hub } = open({ monotonic: () => loopMs, read: async () => ({}) });
+  hub.listen(caller, find('pods'), () => {});
+  await clock.advance(0);
+  const before = hub.spent.loopMs;
+  let turns = 0;
+  const seen: number[] = [];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  for (let n = 0; n < 20; n++) {
+    hub.listen(caller, find('pods'), () => {
+      loopMs += 2;
+      seen.push(turns);
+      if (seen.length === 20) resolve();
+    });
+  }
+  const count = () => {
+    turns += 1;
+    if (seen.length < 20) setImmediate(count);
+  };
+  setImmediate(count);
+  await promise;
+  expect(new Set(seen).size).toBe(10);
+  await clock.advance(0);
+  expect(hub.spent.loopMs - before).toBe(40);
+});
+
 describe('the share of the event loop', () => {
+  const bound = EVENT_LIMITS.userLoop;
   it.each([
     { costMs: 0.1, wanted: 10, reads: 600 },
     { costMs: 5, wanted: 10, reads: 600 },
@@ -245,24 +296,24 @@ describe('the share of the event loop', () => {
     { costMs: 100, wanted: 10, reads: 35 },
     { costMs: 4_000, wanted: 1, reads: 1 },
   ])('is kept by reads of $costMs ms, $wanted a second', ({ costMs, reads, wanted }) => {
-    let credit: LoopCredit = { freeMs: EVENT_LIMITS.userBurstMs, at: 0 };
+    let credit: LoopCredit = { freeMs: bound.burstMs, at: 0 };
     let done = 0;
     for (let now = 0; now < 60_000; now += 1_000 / wanted) {
-      credit = spendLoopTime(credit, { now, spentMs: 0 });
-      if (waitForCredit(credit) > 0) continue;
-      credit = spendLoopTime(credit, { now, spentMs: costMs });
+      credit = spendLoopTime(credit, { now, spentMs: 0 }, bound);
+      if (waitForCredit(credit, bound) > 0) continue;
+      credit = spendLoopTime(credit, { now, spentMs: costMs }, bound);
       done += 1;
     }
     expect(done).toBe(reads);
   });
 
   it('tells when the next read may begin', () => {
-    const spent = spendLoopTime({ freeMs: 0, at: 0 }, { now: 0, spentMs: 10 });
-    expect(waitForCredit(spent)).toBe(200);
-    const later = spendLoopTime(spent, { now: 200, spentMs: 0 });
-    expect(waitForCredit(later)).toBe(0);
+    const spent = spendLoopTime({ freeMs: 0, at: 0 }, { now: 0, spentMs: 10 }, bound);
+    expect(waitForCredit(spent, bound)).toBe(200);
+    const later = spendLoopTime(spent, { now: 200, spentMs: 0 }, bound);
+    expect(waitForCredit(later, bound)).toBe(0);
     // A clock that goes back takes nothing.
-    expect(spendLoopTime(later, { now: 0, spentMs: 0 }).freeMs).toBe(later.freeMs);
+    expect(spendLoopTime(later, { now: 0, spentMs: 0 }, bound).freeMs).toBe(later.freeMs);
   });
 });
 
