@@ -245,7 +245,9 @@ describe('the checker', () => {
     const history = writeHonest();
     const scribe = new Scribe();
     const input = { ...findInput(history, 'plain') };
-    scribe.call({ do: 'details', endpoint: 'work', job: 'plain' }, { id: 'plain', input });
+    scribe.at += 20_000;
+    const details = { id: 'plain', input, ...ENDS['plain'] };
+    scribe.call({ do: 'details', endpoint: 'work', job: 'plain' }, details);
     history.events.push(...scribe.history.events);
     expect(check(history)).toEqual([]);
     input.ms++;
