@@ -2,15 +2,21 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { ContainerStats, Engine } from '../../engine/engine.ts';
 
-/** How long an answer is reused, ms. */
+/** How long an answer is reused without another question, ms. */
 const FRESH_MS = 2_000;
-/** Longest wait, ms: a record without the data is better than a late one. */
-const PATIENCE_MS = 1_000;
+/** How long an answer stands in for one that is late, ms. */
+const KEPT_MS = 30_000;
+/** Longest wait, ms: a record with older data, or without them, is better than a late one. */
+const PATIENCE_MS = 100;
 const MAX_AT_ONCE = 8;
 
 interface StatsSample {
   askedAt: number;
-  stats: Promise<ContainerStats | undefined>;
+  /** Never rejects. */
+  answer: Promise<ContainerStats | undefined>;
+  isAnswered: boolean;
+  /** The last answer. */
+  known: ContainerStats | undefined;
 }
 
 export interface PodStatsOptions {
@@ -27,28 +33,39 @@ export class PodStats {
     this.#options = options;
   }
 
-  /** Undefined if the container does not run, or if the engine does not answer in time. */
+  /**
+   * The last known ones if the engine does not answer at once; its answer is then kept for the next call. Undefined if the
+   * container does not run.
+   */
   async read(id: string): Promise<ContainerStats | undefined> {
+    const sample = this.#sample(id);
+    if (!sample || sample.isAnswered) return sample?.known;
     const answered = new AbortController();
-    const late = sleep(this.#options.clock, PATIENCE_MS, answered.signal).then(() => undefined);
+    const late = sleep(this.#options.clock, PATIENCE_MS, answered.signal);
     try {
-      return await Promise.race([this.#sample(id), late]);
+      await Promise.race([sample.answer, late]);
+      return sample.known;
     } finally {
       answered.abort();
     }
   }
 
-  #sample(id: string): Promise<ContainerStats | undefined> {
+  #sample(id: string): StatsSample | undefined {
     const now = this.#options.clock.now();
-    for (const [known, { askedAt }] of this.#samples) {
-      if (now - askedAt >= FRESH_MS) this.#samples.delete(known);
+    for (const [name, { askedAt, isAnswered }] of this.#samples) {
+      if (isAnswered && now - askedAt >= KEPT_MS) this.#samples.delete(name);
     }
-    const known = this.#samples.get(id);
-    if (known) return known.stats;
-    if (this.#asking >= MAX_AT_ONCE) return Promise.resolve(undefined);
-    const stats = this.#ask(id);
-    this.#samples.set(id, { askedAt: now, stats });
-    return stats;
+    const last = this.#samples.get(id);
+    if (last && (!last.isAnswered || now - last.askedAt < FRESH_MS)) return last;
+    if (this.#asking >= MAX_AT_ONCE) return last;
+    const answer = this.#ask(id);
+    const sample: StatsSample = { askedAt: now, answer, isAnswered: false, known: last?.known };
+    this.#samples.set(id, sample);
+    void answer.then((known) => {
+      sample.known = known;
+      sample.isAnswered = true;
+    });
+    return sample;
   }
 
   async #ask(id: string): Promise<ContainerStats | undefined> {

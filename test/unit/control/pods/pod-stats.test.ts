@@ -33,11 +33,28 @@ it('are read once in two seconds, for any number of callers', async () => {
   expect(asked).toEqual(['a', 'a']);
 });
 
-it('are omitted if the engine takes longer than a second', async () => {
-  answer = () => new Promise(() => {});
+it('are omitted if the engine does not answer at once, and known for the next call', async () => {
+  const gate = Promise.withResolvers<ContainerStats>();
+  answer = () => gate.promise;
   const read = stats.read('a');
-  await clock.advance(1_000);
+  await clock.advance(100);
   expect(await read).toBeUndefined();
+  gate.resolve(SAMPLE);
+  await gate.promise;
+  expect(await stats.read('a')).toEqual(SAMPLE);
+  expect(asked).toEqual(['a']);
+});
+
+it('are the last known ones while the engine is slow, for 30 seconds', async () => {
+  await stats.read('a');
+  answer = () => new Promise(() => {});
+  await clock.advance(20_000);
+  const read = stats.read('a');
+  await clock.advance(100);
+  expect(await read).toEqual(SAMPLE);
+  answer = async () => undefined;
+  expect(await stats.read('b')).toBeUndefined();
+  expect(asked).toEqual(['a', 'a', 'b']);
 });
 
 it('are omitted if the engine has none', async () => {
