@@ -323,6 +323,9 @@ describe('a submission', () => {
     const inputs = [
       '{}',
       '{"a":{"b":[1]}}',
+      '{"a":1} ',
+      '{"a":"}"\t}',
+      '{"a":1},"input":{"b":1}',
       '[]',
       '1',
       'null',
