@@ -61,8 +61,7 @@ export function createListener(
     keepAliveTimeout: bounds.idleMs,
   };
   const note: RequestListener = (request, response) => {
-    if (!connections.noteRequest(request, response)) return;
-    intake.admit(request, response, () => listener(request, response));
+    if (connections.noteRequest(request, response)) intake.admit(request, response, listener);
   };
   const server = tls
     ? createHttpsServer({ ...listening, ...tls }, note)

@@ -14,6 +14,7 @@ import type { HttpBounds } from './bounds.ts';
 import type { Connections } from './connections.ts';
 import { UNCOUNTED_BYTES } from './flows.ts';
 
+const NO_BYTES = Buffer.alloc(0);
 const HEAD_END = Buffer.from('\r\n\r\n');
 /** Of an end of a head that may begin in one piece and end in the next. */
 const TAIL_BYTES = HEAD_END.length - 1;
@@ -80,7 +81,7 @@ export class Intake {
       ...{
         last: undefined,
         bodyLeft: 0,
-        tail: Buffer.alloc(0),
+        tail: NO_BYTES,
         unanswered: 0,
         isWaiting: false,
         isHeld: false,
@@ -103,7 +104,7 @@ export class Intake {
   }
 
   /** Serves the request when its turn comes. */
-  admit(...[request, response, serve]: [...Parameters<RequestListener>, () => void]): void {
+  admit(...[request, response, serve]: [...Parameters<RequestListener>, RequestListener]): void {
     const { socket } = request;
     const reading = this.#readings.get(socket);
     if (reading) {
@@ -118,7 +119,7 @@ export class Intake {
     this.#options.turns.run(
       () => this.#laneOf(request),
       () => {
-        if (!socket.destroyed) serve();
+        if (!socket.destroyed) serve(request, response);
         if (!reading) return;
         reading.isWaiting = false;
         this.#continue(reading);
@@ -153,15 +154,19 @@ export class Intake {
       const piece = rest.subarray(0, length);
       rest = rest.subarray(length);
       reading.parse(piece);
-      reading.tail = Buffer.concat([reading.tail, piece.subarray(-TAIL_BYTES)]).subarray(
-        -TAIL_BYTES,
-      );
       reading.bodyLeft = Math.max(0, reading.bodyLeft - length);
       const { last } = reading;
+      let isWhole = false;
       if (last && last !== before) {
         const { 'content-length': announced = '0' } = last.headers;
-        reading.bodyLeft = last.complete ? 0 : Math.max(0, Number(announced) - length + headEnd);
+        const left = Number(announced) - length + headEnd;
+        isWhole = last.complete && left === 0;
+        reading.bodyLeft = last.complete ? 0 : Math.max(0, left);
       }
+      // Nothing of the next request has arrived behind a whole one.
+      reading.tail = isWhole
+        ? NO_BYTES
+        : Buffer.concat([reading.tail, piece.subarray(-TAIL_BYTES)]).subarray(-TAIL_BYTES);
       if (!reading.isDetached) continue;
       if (rest.length > 0) socket.unshift(rest);
       return;
@@ -233,8 +238,10 @@ function findPiece(bytes: Buffer, { bodyLeft, tail }: Pick<Reading, 'bodyLeft' |
 
 /** 0 without one. It may have begun in the bytes before. */
 function findHeadEnd(bytes: Buffer, tail: Buffer): number {
-  const joint = Buffer.concat([tail, bytes.subarray(0, TAIL_BYTES)]).indexOf(HEAD_END);
-  if (joint >= 0) return joint + HEAD_END.length - tail.length;
+  if (tail.length > 0) {
+    const joint = Buffer.concat([tail, bytes.subarray(0, TAIL_BYTES)]).indexOf(HEAD_END);
+    if (joint >= 0) return joint + HEAD_END.length - tail.length;
+  }
   const at = bytes.indexOf(HEAD_END);
   return at < 0 ? 0 : at + HEAD_END.length;
 }
