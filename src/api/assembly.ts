@@ -42,7 +42,6 @@ import {
   ProblemReplies,
   SAFE_HEADERS,
 } from './http/problem-reply.ts';
-import { refuseUnknownParameters } from './http/query-check.ts';
 import type { NamedKinds } from './http/record-names.ts';
 import { readToken } from './http/session-cookie.ts';
 import { answerUnknownRoutes } from './http/unknown-routes.ts';
@@ -204,7 +203,6 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   guard(app, { ...options, ...watches, metrics, connections, forward, named: listNamed(options) });
   if (options.forwarding) countServed(app, options.forwarding.placement);
   if (options.forwarding?.advertised) tellOwner(app, options.forwarding.advertised);
-  refuseUnknownParameters(app);
   const linkTo = createLinks(queue, endpoints);
   const worker: WorkerRoutesOptions = {
     linkTo(id, podId, authorization) {

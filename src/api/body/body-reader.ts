@@ -85,6 +85,8 @@ export function createBodyReader(options: BodyReaderOptions): ReadBody {
     const announced = Number(request.headers['content-length'] ?? Number.NaN);
     if (announced > request.routeOptions.bodyLimit)
       throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
+    // Node parses the bytes behind the head when the listener of the request has returned.
+    await undefined;
     const arrived = findReadBody(request.raw) ?? readArrived(payload, announced);
     if (arrived) return arrived;
     const body = await new Upload({ ...options, request, payload, announced }).read();

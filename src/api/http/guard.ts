@@ -14,6 +14,7 @@ import { findForwarded } from '../nodes/forwarded.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import { Gate, type GateOptions, type GuardedAccess, LOCAL_HOLDER } from './auth.ts';
+import { refuseUnknownParameters } from './query.ts';
 import { type NamedKinds, resolveNames } from './record-names.ts';
 
 /** Retry-After for a user with too many connections, ms: others may have ended. */
@@ -65,12 +66,13 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
 }
 
 /**
- * Checks of every request: Host header, platform not closing, key, rate, rights; then the request
- * is logged. Calls of workers have a limit of their own. The node that forwarded a request has
- * counted it and checked its head.
+ * Checks of every request: Host header, platform not closing, key, rate, rights, query parameters; then the request
+ * is logged. An unauthorized caller learns nothing about parameters. Calls of workers have a limit of their own. The
+ * node that forwarded a request has counted it and checked its head.
  */
 export function guard(app: FastifyInstance, options: GuardOptions): void {
-  const { bounds, connections, metrics, queue, rateGate, workerAllowance } = options;
+  const { bounds, connections, forward, metrics, named, queue, rateGate, workerAllowance } =
+    options;
   const gate = new Gate(options);
   const countCall = async (request: FastifyRequest, reply: FastifyReply, keyId: string) => {
     for (;;) {
@@ -83,12 +85,11 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     }
   };
 
-  addCheck(app, (request, reply) => {
+  const identify = (request: FastifyRequest, reply: FastifyReply) => {
     const { headers, raw } = request;
     const { rawHeaders } = raw;
-    const isForwarded = findForwarded(raw) !== undefined;
     const head = measureHead({ rawHeaders, url: request.originalUrl });
-    const excess = isForwarded ? undefined : findExcess(head, bounds);
+    const excess = findForwarded(raw) ? undefined : findExcess(head, bounds);
     if (excess) throw excess;
     if (headers.host === undefined && raw.httpVersionMinor > 0) {
       throw new ProblemError('malformed', 'The Host header is missing.');
@@ -111,30 +112,43 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
       `The user of this key already has ${bounds.maxUserConnections} open connections; close some or use fewer.`,
       { retryAfterMs: CONNECTIONS_RETRY_MS },
     );
-  });
-
-  if (rateGate || workerAllowance) {
-    app.addHook('onRequest', async (request, reply) => {
-      const { holder } = request;
-      if (findForwarded(request.raw)) return;
-      if (readScope(request) !== 'worker') await rateGate?.admit(request, reply);
-      else if (holder) await countCall(request, reply, holder.keyId);
-    });
-  }
-
-  resolveNames(app, options.named);
-
-  const { forward } = options;
-  if (forward) {
-    app.addHook('onRequest', async (request, reply) => {
-      if (!findForwarded(request.raw)) await forward(request, reply);
-    });
-  }
-
-  addCheck(app, (request, reply) => {
+  };
+  const count = (request: FastifyRequest, reply: FastifyReply) => {
+    if (readScope(request) !== 'worker') return rateGate?.admit(request, reply);
+    return request.holder && workerAllowance && countCall(request, reply, request.holder.keyId);
+  };
+  const admit = (request: FastifyRequest, reply: FastifyReply) => {
     const scope = readScope(request);
     if (scope) gate.admit(request, scope);
     if (request.routeOptions.config.endsWithKey) endWithKey(request, reply, options);
+    refuseUnknownParameters(request);
+  };
+  /** Returns a promise only if the request has to wait: most do not. */
+  const check = (request: FastifyRequest, reply: FastifyReply) => {
+    identify(request, reply);
+    if (!findForwarded(request.raw)) {
+      const counting = count(request, reply);
+      if (counting || forward) return pass(request, reply, counting);
+    }
+    resolveNames(request, named);
+    admit(request, reply);
+    return undefined;
+  };
+  const pass = async (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    counting: Promise<void> | undefined,
+  ) => {
+    await counting;
+    resolveNames(request, named);
+    await forward?.(request, reply);
+    if (!reply.sent) admit(request, reply);
+  };
+
+  app.addHook('onRequest', (request, reply, done) => {
+    const checking = check(request, reply);
+    if (!checking) done();
+    return checking;
   });
 
   app.addHook('onResponse', (request, reply, done) => {
@@ -179,19 +193,6 @@ export function watchCaller(
 function mayWait({ routeOptions }: FastifyRequest, error: unknown): error is ProblemError {
   const isTooOften = error instanceof ProblemError && error.code === 'rate_limited';
   return isTooOften && routeOptions.config.isPatient === true;
-}
-
-type RequestCheck = (request: FastifyRequest, reply: FastifyReply) => void;
-
-function addCheck(app: FastifyInstance, check: RequestCheck): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    try {
-      check(request, reply);
-      done();
-    } catch (error) {
-      done(error instanceof Error ? error : new Error(String(error)));
-    }
-  });
 }
 
 /** Undefined on open routes, and without a route. */

@@ -1,4 +1,6 @@
-// Reads query parameters; for an invalid one, throws a problem that names it.
+// Reads query parameters; for an invalid or unknown one, throws a problem that names it.
+import type { FastifyRequest } from 'fastify';
+import { MAX_DESCRIBED } from '../../wire/issues.ts';
 import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 
@@ -53,4 +55,30 @@ export function refuseParameter(name: string, rule: string): ProblemError {
 
 function raise(error: Error): never {
   throw error;
+}
+
+/** Millrace's own API. Other paths follow other services' APIs, or serve probes and scrapers. */
+export const OWN_PATHS = /^\/v[12]\//;
+
+/** So that a misspelt parameter is not silently ignored. @throws ProblemError `invalid` */
+export function refuseUnknownParameters({ query, routeOptions }: FastifyRequest): void {
+  if (typeof query !== 'object' || query === null) return;
+  // Most requests have none, and are done here without a list.
+  for (const _name in query) {
+    const { operation } = routeOptions.config;
+    if (!operation || !OWN_PATHS.test(operation.path)) return;
+    const known = (operation.query ?? []).map(({ name }) => name);
+    const unknown = Object.keys(query).filter((name) => !known.includes(name));
+    if (unknown.length > 0) throw describeUnknown(unknown, known);
+    return;
+  }
+}
+
+function describeUnknown(unknown: readonly string[], known: readonly string[]): ProblemError {
+  const rule = known.length > 0 ? `send one of ${known.join(', ')}` : 'this operation takes none';
+  const errors = unknown
+    .slice(0, MAX_DESCRIBED)
+    .map((name) => `${name.slice(0, 200)}: is not a query parameter of this operation`);
+  const detail = `The query parameter ${unknown[0]?.slice(0, 200)} is unknown; ${rule}.`;
+  return new ProblemError('invalid', detail, { errors });
 }

@@ -1,5 +1,5 @@
 // Replaces names in paths by the IDs of the caller's records: the rest of the API sees only IDs.
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyRequest } from 'fastify';
 import type { NamedRecords } from '../../control/name-index.ts';
 
 /** By the path parameter that takes an ID: `endpoint`, `pod`. */
@@ -11,28 +11,17 @@ const ORIGIN = /^https?:\/\/[^/?#]*/;
 /** Paths and queries with IDs in place of names. */
 const targets = new WeakMap<FastifyRequest, string>();
 
-/**
- * Add it behind the check of the key, and before the request is forwarded: placement needs the ID of the
- * endpoint. A name that the caller has no record of stays as it is, and is not found later.
- */
-export function resolveNames(app: FastifyInstance, kinds: NamedKinds): void {
-  app.addHook('onRequest', (request, _reply, done) => {
-    try {
-      resolveName(request, kinds);
-      done();
-    } catch (error) {
-      done(error instanceof Error ? error : new Error(String(error)));
-    }
-  });
-}
-
 /** Path and query of the request for another node, where a name may mean another record a moment later. */
 export function readTarget(request: FastifyRequest): string {
   return targets.get(request) ?? request.originalUrl;
 }
 
-/** @throws ProblemError `conflict` if several records have the name */
-function resolveName(request: FastifyRequest, kinds: NamedKinds): void {
+/**
+ * Call it behind the check of the key, and before the request is forwarded: placement needs the ID of the endpoint. A
+ * name that the caller has no record of stays as it is, and is not found later.
+ * @throws ProblemError `conflict` if several records have the name
+ */
+export function resolveNames(request: FastifyRequest, kinds: NamedKinds): void {
   const { holder, params } = request;
   if (!holder || typeof params !== 'object' || params === null) return;
   for (const [parameter, records] of kinds) {

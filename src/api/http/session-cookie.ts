@@ -5,7 +5,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { CONSOLE_HEADER } from '../../wire/routes/routes.ts';
 import type { RouteAccess } from '../../wire/routes/scopes.ts';
 import type { ClientOrigin } from '../origin/client-origin.ts';
-import { OWN_PATHS } from './query-check.ts';
+import { OWN_PATHS } from './query.ts';
 
 const SESSION_COOKIE = 'millrace_session';
 /** Name over TLS: browsers accept such a cookie only from this host, not from a related one. */

@@ -10,7 +10,7 @@ import {
 } from '../../wire/operations/operation.ts';
 import { PROBLEMS } from '../../wire/problem.ts';
 import { PROBLEM_MEDIA_TYPE } from '../http/problem-reply.ts';
-import { OWN_PATHS } from '../http/query-check.ts';
+import { OWN_PATHS } from '../http/query.ts';
 import { describeSchema, type JsonSchema, refer } from './schemas.ts';
 
 type LimitHeader = 'RateLimit' | 'RateLimit-Policy';
