@@ -1,8 +1,8 @@
 // The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
 // the row of a job is written.
 import type { JobStatus } from '../wire/job/job.ts';
-import type { CountsRow } from './live/counts.ts';
-import type { Place } from './live/place.ts';
+import type { CountsRow } from './live/live-endpoint.ts';
+import type { Place } from './live/ready-window.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
 import type {
   FoundJobs,

@@ -1,9 +1,8 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
 
-import { type Counts, type CountsRow, noCounts } from '../../src/store/live/counts.ts';
-import { comparePlaces, type Place } from '../../src/store/live/place.ts';
-import { isReady } from '../../src/store/live/ready-window.ts';
+import { type Counts, type CountsRow, noCounts } from '../../src/store/live/live-endpoint.ts';
+import { comparePlaces, isReady, type Place } from '../../src/store/live/ready-window.ts';
 import { outgrownNumber } from '../../src/store/outgrown-gpu.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {

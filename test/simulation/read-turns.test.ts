@@ -1,9 +1,8 @@
 // A read that waits for the next turn of the event loop waits in the simulated world too. With a real turn, one
 // seed in thousands stood still: the one whose store had read 4 MB since its start.
 import './global-time.ts';
-
 import { expect, it } from 'vitest';
-import { ReadTurns } from '../../src/store/sqlite/read-turns.ts';
+import { ReadTurns } from '../../src/store/sqlite/sqlite.ts';
 import { VirtualTime } from './virtual-time.ts';
 
 it('reads of the store wait for simulated turns', async () => {

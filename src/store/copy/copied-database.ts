@@ -2,14 +2,13 @@
 import { closeSync, openSync } from 'node:fs';
 import { locatePayloads, type PartFiles, PayloadFolder } from '../disk/payload-files.ts';
 import { explainFailure, nameStorageFailure } from '../disk/sqlite-errors.ts';
-import type { MemoryState } from '../live/memory-state.ts';
 import type { PostgresTarget } from '../postgres/connection-url.ts';
 import { PostgresDriver } from '../postgres/postgres.ts';
 import { explainPostgresError } from '../postgres/postgres-errors.ts';
 import { Session } from '../postgres/session.ts';
 import { loadParts } from '../sql/payload-parts.ts';
 import { number } from '../sql/rows.ts';
-import type { SqlDriver } from '../sql/sql-driver.ts';
+import type { MemoryState, SqlDriver } from '../sql/sql-store.ts';
 import { SqliteDriver } from '../sqlite/sqlite.ts';
 import { type Row, type Step, StoreUnavailableError } from '../store.ts';
 import {

@@ -4,11 +4,16 @@
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type { JobKey, Step, StoredEndpoint, StoredJob, TurnKey } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import { type CountsRow, type JobChange, noCounts } from './counts.ts';
+import { KnownGroups } from './group-turns.ts';
 import { KeptJobs, type KeptJobsOptions } from './kept-jobs.ts';
-import { KnownGroups } from './known-groups.ts';
 import { LeasedJobs } from './leased-jobs.ts';
-import { LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
+import {
+  type CountsRow,
+  type JobChange,
+  LiveEndpoint,
+  NO_PAYLOADS,
+  noCounts,
+} from './live-endpoint.ts';
 import { RecentInputs } from './recent-inputs.ts';
 import {
   addNeeded,

@@ -23,8 +23,13 @@ import type {
   VersionKey,
 } from '../store.ts';
 import { LiveReader } from './live-reader.ts';
-import { findOutgrown, loadOutgrown } from './outgrown-jobs.ts';
-import { type LimitedRequest, mergeTakeable, type Need } from './takeable-jobs.ts';
+import {
+  findOutgrown,
+  type LimitedRequest,
+  loadOutgrown,
+  mergeTakeable,
+  type Need,
+} from './takeable-jobs.ts';
 
 /**
  * Jobs of an endpoint that one commit reads in search of takeable ones: some milliseconds. Hundreds of takes may share

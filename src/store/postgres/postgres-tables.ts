@@ -1,5 +1,6 @@
 // The tables of a Postgres database: rows of many jobs are one parameter of one statement.
-import type { CountsRow } from '../live/counts.ts';
+
+import type { CountsRow } from '../live/live-endpoint.ts';
 import { compareRows, imageColumns, listImageValues } from '../sql/job-row.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
 import type { SqlValue, Step } from '../store.ts';

@@ -4,10 +4,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { leaveCopy } from '../copy/copy-state.ts';
 import type { KeptJobsOptions } from '../live/kept-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
-import type { MemoryState } from '../live/memory-state.ts';
 import type { MigrationListener } from '../schema-migration.ts';
-import type { SqlDriver } from '../sql/sql-driver.ts';
-import { SqlStore } from '../sql/sql-store.ts';
+import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts';
 import { type Step, type Store, StoreUnavailableError, type WriteOptions } from '../store.ts';
 import { Batch, type Outcome, type PendingWrite } from './batch.ts';
 import type { PostgresTarget } from './connection-url.ts';
@@ -16,7 +14,6 @@ import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
 import { UnfitDatabaseError } from './server-check.ts';
 import { runSteps, type Session, type SessionOptions } from './session.ts';
-import { Turns } from './turns.ts';
 
 export interface PostgresOptions {
   target: PostgresTarget;
@@ -325,4 +322,58 @@ function halve(operations: PendingWrite[]): PendingWrite[][] {
 
 function describeClosed(): StoreUnavailableError {
   return new StoreUnavailableError('The store is closed');
+}
+
+interface Waiting {
+  isAlone: boolean;
+  go: () => void;
+}
+
+/**
+ * Lets reads and commits take turns: reads run together, a commit runs alone. Each one waits only for those that came
+ * before it, so neither kind starves.
+ */
+export class Turns {
+  #reads = 0;
+  #isAlone = false;
+  readonly #waiting: Waiting[] = [];
+
+  /** Runs it together with other reads. */
+  async together<T>(act: () => Promise<T>): Promise<T> {
+    await this.#enter(false);
+    try {
+      return await act();
+    } finally {
+      this.#reads--;
+      this.#admit();
+    }
+  }
+
+  /** Runs it while nothing else runs. */
+  async alone<T>(act: () => Promise<T>): Promise<T> {
+    await this.#enter(true);
+    try {
+      return await act();
+    } finally {
+      this.#isAlone = false;
+      this.#admit();
+    }
+  }
+
+  #enter(isAlone: boolean): Promise<void> {
+    return new Promise((go) => {
+      this.#waiting.push({ isAlone, go });
+      this.#admit();
+    });
+  }
+
+  #admit(): void {
+    for (let next = this.#waiting[0]; next; next = this.#waiting[0]) {
+      if (this.#isAlone || (next.isAlone && this.#reads > 0)) return;
+      this.#waiting.shift();
+      if (next.isAlone) this.#isAlone = true;
+      else this.#reads++;
+      next.go();
+    }
+  }
 }

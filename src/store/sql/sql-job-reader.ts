@@ -1,6 +1,6 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job/job.ts';
-import type { Place } from '../live/place.ts';
+import type { Place } from '../live/ready-window.ts';
 import type {
   FoundJobs,
   JobFilter,

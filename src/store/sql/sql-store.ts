@@ -4,7 +4,6 @@ import { LiveReader } from '../live/live-reader.ts';
 import { LiveTransaction } from '../live/live-transaction.ts';
 import type { PayloadFiles, Reader, Step, Store, Transaction, WriteOptions } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import type { SqlDriver } from './sql-driver.ts';
 
 export interface SqlStoreParts {
   driver: SqlDriver;
@@ -43,4 +42,32 @@ export class SqlStore implements Store {
   close(): Promise<void> {
     return this.#driver.close();
   }
+}
+
+/**
+ * The seam between the SQL store and a database: how operations run, not what they contain. Statements mark their
+ * parameters with `?`, in order, and contain no literal question mark. A driver returns integers as numbers, bigints
+ * or decimal text, and bytes as Uint8Array.
+ */
+export interface SqlDriver {
+  /** Like `Store.write`; the operation starts when its turn in the transaction has come. */
+  write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T>;
+  /** Like `Store.read`. */
+  read<T>(start: () => Step<T>): Promise<T>;
+  /** Like `Store.reclaim`. */
+  reclaim(pages: number): Promise<boolean>;
+  /** Like `Store.close`. */
+  close(): Promise<void>;
+}
+
+/** State in memory that operations change together with the database. */
+export interface MemoryState {
+  /** Number of changes since the last commit. */
+  readonly changes: number;
+  /** The transaction was undone: what is in memory is read again from the database. */
+  forget(): void;
+  /** Writes to the database what only the memory has. */
+  write(): Step<void>;
+  /** The transaction is committed. */
+  settle(): void;
 }

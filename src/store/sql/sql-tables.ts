@@ -1,6 +1,6 @@
 // The tables of an SQL database: all statements that write. sql-reader.ts has those that read.
 
-import type { CountsRow } from '../live/counts.ts';
+import type { CountsRow } from '../live/live-endpoint.ts';
 import {
   type ChunkBatch,
   type Deletion,

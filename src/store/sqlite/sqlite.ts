@@ -1,6 +1,7 @@
 // The store on an embedded SQLite file. All access is synchronous, so reads and batches of writes
 // never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
+import { setImmediate } from '../../base/clock.ts';
 import { leaveCopy } from '../copy/copy-state.ts';
 import { Checkpointer } from '../disk/checkpointer.ts';
 import { LogCopies } from '../disk/log-copies.ts';
@@ -10,9 +11,7 @@ import { describeUnavailable, nameStorageFailure, nameSystemError } from '../dis
 import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
 import type { KeptJobsOptions } from '../live/kept-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
-import type { MemoryState } from '../live/memory-state.ts';
-import type { SqlDriver } from '../sql/sql-driver.ts';
-import { SqlStore } from '../sql/sql-store.ts';
+import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
 import {
   type Query,
@@ -23,7 +22,6 @@ import {
   type WriteOptions,
 } from '../store.ts';
 import { GroupCommit } from './group-commit.ts';
-import { ReadTurns } from './read-turns.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
 
 const IN_MEMORY = ':memory:';
@@ -228,4 +226,43 @@ export class SqliteDriver implements SqlDriver {
 
 function describeClosed(): StoreUnavailableError {
   return new StoreUnavailableError('The store is closed');
+}
+
+/** About 10 ms of reading. The read that reaches the limit is the last one of its turn. */
+const TURN_BYTES = 4 * 1_048_576;
+
+/**
+ * Limits how much one turn of the event loop reads from the store: otherwise, reads that were requested together would
+ * run back to back and block everything else.
+ */
+export class ReadTurns {
+  #bytes = 0;
+  #next: Promise<void> | undefined;
+
+  /** This turn has read enough. */
+  get isOver(): boolean {
+    return this.#bytes >= TURN_BYTES;
+  }
+
+  /** After the wait, check `isOver` again; the read then runs without a further wait. */
+  next(): Promise<void> {
+    this.#next ??= this.#startTurn();
+    return this.#next;
+  }
+
+  note(rows: readonly Row[]): void {
+    for (const row of rows) {
+      const value = row['bytes'];
+      // Most rows have no such column.
+      if (!(value instanceof Uint8Array)) return;
+      this.#bytes += value.length;
+    }
+  }
+
+  async #startTurn(): Promise<void> {
+    // The global one: the simulation replaces it.
+    await new Promise((resolve) => setImmediate(resolve));
+    this.#bytes = 0;
+    this.#next = undefined;
+  }
 }

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { count, isZero, noCounts } from '../../../../src/store/live/counts.ts';
+import { count, isZero, noCounts } from '../../../../src/store/live/live-endpoint.ts';
 import { makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 it('counts of a job that was added and removed need no write', () => {

@@ -1,7 +1,6 @@
 // Which groups stay known if there are too many.
 import { expect, it } from 'vitest';
-import { GroupTurns } from '../../../../src/store/live/group-turns.ts';
-import { KnownGroups } from '../../../../src/store/live/known-groups.ts';
+import { GroupTurns, KnownGroups } from '../../../../src/store/live/group-turns.ts';
 
 const GROUP = { last: 1, isStale: false, version: 0 };
 

@@ -1,7 +1,7 @@
 // Random operations on jobs of groups with a limit, on a store whose commits fail now and then: what can be taken is
 // always what a model finds in the tables.
 import { describe, expect, it } from 'vitest';
-import { comparePlaces } from '../../../../src/store/live/place.ts';
+import { comparePlaces } from '../../../../src/store/live/ready-window.ts';
 import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
 import {
   addEndpoint,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { HeldInserts } from '../../../../src/store/postgres/held-inserts.ts';
+import { HeldInserts } from '../../../../src/store/postgres/batch.ts';
 
 const LOG = 'insert into job_log (endpoint_id, job_id, at, bytes) values (?, ?, ?, ?)';
 

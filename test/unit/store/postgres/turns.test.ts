@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Turns } from '../../../../src/store/postgres/turns.ts';
+import { Turns } from '../../../../src/store/postgres/postgres.ts';
 
 function play() {
   const turns = new Turns();

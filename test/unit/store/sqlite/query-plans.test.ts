@@ -1,6 +1,6 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, describe, expect, it } from 'vitest';
-import { noCounts } from '../../../../src/store/live/counts.ts';
+import { noCounts } from '../../../../src/store/live/live-endpoint.ts';
 import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
