@@ -6,7 +6,7 @@ import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../control/keys/keys.ts';
 import { allows } from '../control/keys/scope-grants.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
-import type { FailedListing, FailedPage } from '../queue/failed-jobs.ts';
+import type { FailedListing, FailedPage } from '../queue/job-lists.ts';
 import { ProblemError } from '../wire/problem.ts';
 import {
   ENDPOINT_STATES,

@@ -1,5 +1,9 @@
-// Admits submissions to the queue: within the endpoint's limit, and once for each idempotency key.
+// Admits submissions to the queue, within the endpoint's limit and once for each idempotency key, and makes the first
+// state of their jobs.
+import { createUuidV7 } from '../base/id.ts';
 import {
+  type JobAttachment,
+  NEW_JOB,
   NO_TURN,
   type Payload,
   type Reader,
@@ -8,12 +12,13 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { QUEUE_FULL_RETRY_MS } from '../wire/job/job.ts';
+import { type JobPolicy, LIMITS, QUEUE_FULL_RETRY_MS } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
+import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
-import type { ChosenIds } from './chosen-ids.ts';
 import { readEndpoint } from './endpoint-removal.ts';
-import { createJob, DEFAULT_PRIORITY, type Submission } from './new-job.ts';
+import { findDueAt } from './lifecycle/transition.ts';
+import type { ChosenIds } from './submissions.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /**
@@ -111,4 +116,82 @@ export function* admit(
     `${maxQueued} jobs are queued, the endpoint's limit; retry later`,
     { retryAfterMs: QUEUE_FULL_RETRY_MS },
   );
+}
+
+const DEFAULT_PRIORITY = 0;
+
+interface NewJob {
+  id: string;
+  isRepeated: boolean;
+  /** ID that stands for all jobs of one request in ChosenIds. Default: `id`. */
+  requestId?: string | undefined;
+}
+
+export interface Submission {
+  endpointId: string;
+  mode: 'run' | 'runsync';
+  /** JSON bytes of the input. */
+  input: Uint8Array;
+  policy: JobPolicy;
+  idempotency: { key: string; requestHash: string } | undefined;
+  /** Trace of all attempts; a repeated idempotency key does not change it. */
+  trace?: TraceContext | undefined;
+  /** http or https URL that gets the final record. */
+  webhook?: string | undefined;
+  attachment?: JobAttachment | undefined;
+  /**
+   * ID for the job, chosen by the caller. `isRepeated`: an earlier attempt may have added the job; then that job
+   * is returned. Default: the queue chooses the ID.
+   */
+  newJob?: NewJob | undefined;
+}
+
+/** Where the job is in its queue, and since when. */
+interface NewPlace {
+  id: string;
+  now: number;
+  position: number;
+  turn: number;
+}
+
+export function createId({ mode }: Submission, now: number): string {
+  return mode === 'runsync' ? `sync-${createUuidV7(now)}` : createUuidV7(now);
+}
+
+function createJob(
+  { attachment, endpointId, idempotency, mode, policy, trace, webhook }: Submission,
+  { settings }: Pick<StoredEndpoint, 'settings'>,
+  { id, now, position, turn }: NewPlace,
+): StoredJob {
+  const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
+  const delayMs = policy.delay ?? 0;
+  const availableAt = now + delayMs;
+  const delayed = delayMs > 0;
+  const expiresAt = availableAt + ttlMs;
+  return {
+    ...NEW_JOB,
+    endpointId,
+    id,
+    status: 'IN_QUEUE',
+    mode,
+    priority: policy.priority ?? DEFAULT_PRIORITY,
+    group: policy.group ?? null,
+    turn,
+    position,
+    submittedAt: now,
+    queuedAt: now,
+    availableAt,
+    delayed,
+    expiresAt,
+    ttlMs,
+    executionTimeoutMs: policy.executionTimeout ?? settings.executionTimeoutMs,
+    maxAttempts: settings.maxAttempts,
+    dueAt: findDueAt({ availableAt, deadlineAt: null, delayed, expiresAt, lease: null }),
+    idempotencyKey: idempotency?.key ?? null,
+    requestHash: idempotency?.requestHash ?? null,
+    traceparent: trace?.traceparent ?? null,
+    tracestate: trace?.tracestate ?? null,
+    webhook: webhook ?? null,
+    attachment: attachment ?? null,
+  };
 }

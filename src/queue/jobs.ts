@@ -20,9 +20,15 @@ import type { WaitReason } from '../wire/job/wait-reason.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
-import { type FailedListing, type FailedPage, listFailed } from './failed-jobs.ts';
-import { describePreviews } from './job-previews.ts';
-import { isFiltered, type JobListing, searchJobs } from './job-search.ts';
+import {
+  describePreviews,
+  type FailedListing,
+  type FailedPage,
+  isFiltered,
+  type JobListing,
+  listFailed,
+  searchJobs,
+} from './job-lists.ts';
 import { listLaterTypes } from './leases/gpu-order.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
 import type { FreshOutputs } from './payloads/fresh-outputs.ts';

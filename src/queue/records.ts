@@ -3,8 +3,7 @@ import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobDetailsHead, type JobSummary } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/wait-reason.ts';
-import { numberRun } from './notes.ts';
-import { describeTimeline } from './timeline.ts';
+import { describeTimeline, numberRun } from './timeline.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
 export function delayTime(job: StoredJob, now: number): number {

@@ -3,7 +3,7 @@
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { mergeFailed } from './failed-jobs.ts';
+import { mergeFailed } from './job-lists.ts';
 import { type Queue, StoreUnavailableError } from './queue.ts';
 import type { Queues, WebhookCounts } from './queues.ts';
 import type { QueueSettings } from './settings.ts';

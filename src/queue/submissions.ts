@@ -1,21 +1,32 @@
 // Adds jobs to the queue, one or several at once: stores large inputs first, and wakes those who wait for jobs.
 import type { Clock } from '../base/clock.ts';
-import type { Payload, Reader, Step, Store, StoredJob, Transaction } from '../store/store.ts';
+import { createUuidV7, deriveUuidV7 } from '../base/id.ts';
+import type {
+  Payload,
+  Reader,
+  StagedPayload,
+  Step,
+  Store,
+  StoredJob,
+  Transaction,
+} from '../store/store.ts';
 import type { JobStatus } from '../wire/job/job.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { TraceContext } from '../wire/trace-context.ts';
 import {
+  type AdmittingEndpoint,
   type Arrival,
   admit,
+  createId,
   type Inserted,
   insert,
   judgeWebhook,
   readQueue,
+  type Submission,
 } from './admission.ts';
-import { ChosenIds } from './chosen-ids.ts';
-import { createId, type Submission } from './new-job.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
-import { type SubmissionBatch, type Submitted, submitBatch } from './submission-batch.ts';
 import type { JobTracing } from './tracing/job-tracing.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
@@ -24,7 +35,7 @@ export interface JobRef {
   status: JobStatus;
 }
 
-export interface SubmissionsOptions {
+interface SubmissionsOptions {
   store: Store;
   clock: Clock;
   signals: Signals;
@@ -126,4 +137,195 @@ function* findFirst(
 ): Step<StoredJob | undefined> {
   const endpoint = yield* readQueue(tx, submission.endpointId);
   return yield* admit(tx, endpoint, { submission, chosen });
+}
+
+/** Bytes of inputs that the operation writes itself; it must not hold the event loop for long. */
+const MAX_WRITTEN_BYTES = 1_048_576;
+
+/** One job of a batch. Its input may be a view into a larger buffer. */
+export type BatchedJob = Pick<Submission, 'input' | 'policy' | 'idempotency' | 'webhook'>;
+
+export interface SubmissionBatch {
+  endpointId: string;
+  jobs: readonly BatchedJob[];
+  /** Trace of all jobs. */
+  trace?: TraceContext | undefined;
+  /**
+   * ID that the caller has chosen for the batch; the IDs of its jobs follow from it. `isRepeated`: an earlier attempt
+   * may have added the jobs; then those are returned. Default: the queue chooses the IDs.
+   */
+  newJobs?: { id: string; isRepeated: boolean } | undefined;
+}
+
+/** A job of the batch: accepted, or the reason of its refusal. */
+export type Submitted = JobRef | ProblemError;
+
+interface BatchContext extends Omit<SubmissionsOptions, 'arrivals'> {
+  chosen: ChosenIds;
+}
+
+/** A job that nothing has refused so far. */
+interface Candidate {
+  submission: Submission;
+  arrival: Arrival;
+}
+
+/** Adds the jobs of one request with one operation, so that one commit has all of them. Resolves as Submissions.submitMany. */
+async function submitBatch(context: BatchContext, batch: SubmissionBatch): Promise<Submitted[]> {
+  const { payloads, signals, store, tracing } = context;
+  if (batch.newJobs) context.chosen.note(batch.newJobs.id);
+  const jobs = batch.jobs.map((job, index) => createCandidate(context, { batch, index, job }));
+  const staged = await storeInputs(context, jobs);
+  try {
+    const insertion = { endpointId: batch.endpointId, jobs, signals };
+    const results = await store.write((tx) => insertAll(tx, insertion), { weight: jobs.length });
+    return results.map((result) => {
+      if (!('job' in result)) return result;
+      const { isNew, job } = result;
+      if (isNew) signals.inserted(job);
+      if (isNew && tracing) tracing.submitted(job, job.submittedAt);
+      return { id: job.id, status: job.status };
+    });
+  } finally {
+    for (const payload of staged) payloads.release(payload);
+  }
+}
+
+function createCandidate(
+  { chosen, clock, positions, webhooks }: BatchContext,
+  { batch, index, job }: { batch: SubmissionBatch; index: number; job: BatchedJob },
+): Candidate | ProblemError {
+  const refusal = judgeWebhook(job, webhooks);
+  if (refusal) return refusal;
+  const { endpointId, newJobs, trace } = batch;
+  const { idempotency, input, policy, webhook } = job;
+  const now = clock.now();
+  const id = newJobs ? deriveUuidV7(newJobs.id, index) : createUuidV7(now);
+  const newJob = newJobs && { id, isRepeated: newJobs.isRepeated, requestId: newJobs.id };
+  return {
+    submission: {
+      ...{ endpointId, mode: 'run', input, policy, idempotency, webhook, trace, newJob },
+    },
+    arrival: { id, input, now, position: positions.next(), chosen },
+  };
+}
+
+/**
+ * Stores large inputs before the jobs, one after the other. A candidate that is refused or known already is replaced by
+ * the result. @returns what the caller must release
+ */
+async function storeInputs(
+  { chosen, payloads, store }: BatchContext,
+  jobs: (Candidate | Submitted)[],
+): Promise<StagedPayload[]> {
+  const staged: StagedPayload[] = [];
+  let writtenBytes = 0;
+  try {
+    for (const [index, job] of jobs.entries()) {
+      if (!('arrival' in job)) continue;
+      const { arrival, submission } = job;
+      const { endpointId, input } = submission;
+      const isSmall = !payloads.isLarge(input) && writtenBytes + input.length <= MAX_WRITTEN_BYTES;
+      if (isSmall) {
+        writtenBytes += input.length;
+        continue;
+      }
+      // Without this, a submission that is refused would be stored first.
+      const known = await store.read((tx) => findResult(tx, submission, chosen));
+      if (known) {
+        jobs[index] = known;
+        continue;
+      }
+      const key = { endpointId, id: arrival.id };
+      const payload = await payloads.upload({ kind: 'input', key, bytes: input });
+      staged.push(payload);
+      arrival.input = payload;
+    }
+    return staged;
+  } catch (error) {
+    for (const payload of staged) payloads.release(payload);
+    throw error;
+  }
+}
+
+/**
+ * The result of a submission that would add no job now; the insertion decides again. @throws ProblemError `not_found`,
+ * `conflict` for an endpoint without a queue
+ */
+function* findResult(
+  tx: Reader,
+  submission: Submission,
+  chosen: ChosenIds,
+): Step<Submitted | undefined> {
+  const endpoint = yield* readQueue(tx, submission.endpointId);
+  try {
+    const first = yield* admit(tx, endpoint, { submission, chosen });
+    return first && { id: first.id, status: first.status };
+  } catch (error) {
+    return asRefusal(error);
+  }
+}
+
+interface Insertion {
+  endpointId: string;
+  jobs: readonly (Candidate | Submitted)[];
+  signals: Signals;
+}
+
+/** Inserts the candidates. @throws ProblemError `not_found`, `conflict` for an endpoint without a queue */
+function* insertAll(
+  tx: Transaction,
+  { endpointId, jobs, signals }: Insertion,
+): Step<(Inserted | Submitted)[]> {
+  const { settings, ...endpoint } = yield* readQueue(tx, endpointId);
+  let { inQueue } = endpoint;
+  const results: (Inserted | Submitted)[] = [];
+  for (const job of jobs) {
+    const result = 'arrival' in job ? yield* tryInsert(tx, { settings, inQueue }, job) : job;
+    if ('job' in result && result.isNew) {
+      inQueue += 1;
+      signals.arriving(result.job);
+    }
+    results.push(result);
+  }
+  return results;
+}
+
+/** A refused submission has changed nothing, so the operation goes on. */
+function* tryInsert(
+  tx: Transaction,
+  endpoint: AdmittingEndpoint,
+  candidate: Candidate,
+): Step<Inserted | ProblemError> {
+  try {
+    return yield* insert(tx, endpoint, candidate);
+  } catch (error) {
+    return asRefusal(error);
+  }
+}
+
+function asRefusal(error: unknown): ProblemError {
+  if (error instanceof ProblemError) return error;
+  throw error;
+}
+
+/** A repetition follows its first submission within seconds. */
+const MAX_IDS = 16_384;
+
+/**
+ * Remembers the job IDs that callers have chosen lately. A repeated submission may overtake the first one, so both must
+ * look whether the job exists.
+ */
+export class ChosenIds {
+  readonly #seen = new Map<string, 'once' | 'again'>();
+
+  note(id: string): void {
+    this.#seen.set(id, this.#seen.has(id) ? 'again' : 'once');
+    const [oldest] = this.#seen.size > MAX_IDS ? this.#seen.keys() : [];
+    if (oldest !== undefined) this.#seen.delete(oldest);
+  }
+
+  isRepeated(id: string): boolean {
+    return this.#seen.get(id) === 'again';
+  }
 }

@@ -1,7 +1,8 @@
-// What happened to a job, in order, from its row. Pure; a plain job costs no write for it.
+// What happened to a job, in order, from its row, and the notes for what other members of the row forget. Pure. A plain
+// job has no notes: they are written only with a change of the row that is written anyway, or after an attempt to
+// deliver a webhook.
 import type { JobNote, StoredJob } from '../store/store.ts';
-import { isTerminal, type TimelineEntry } from '../wire/job/job.ts';
-import { listFailures, nameAttempt, numberRun } from './notes.ts';
+import { isTerminal, type RunOfAttempt, type TimelineEntry } from '../wire/job/job.ts';
 
 type Tried = TimelineEntry & { attempt: number };
 
@@ -72,3 +73,84 @@ function isReturn({ event }: TimelineEntry): boolean {
 function isReturnNoted(notes: readonly JobNote[], queuedAt: number): boolean {
   return notes.some((note) => isReturn(note) && note.at === queuedAt);
 }
+
+/** Notes of one event that a job keeps: the last ones. */
+const MAX_NOTES = 5;
+
+/** Returns the notes with one more; the oldest of its event gives way. */
+export function addNote(notes: readonly JobNote[], note: JobNote): JobNote[] {
+  const alike = notes.filter(({ event }) => event === note.event);
+  const dropped = alike.length < MAX_NOTES ? undefined : alike[0];
+  return [...notes.filter((each) => each !== dropped), note];
+}
+
+/** Start and end of an attempt that returns to the queue without a failure. */
+export function noteReturn(
+  job: StoredJob,
+  event: 'released' | 'lease_lost',
+  now: number,
+): JobNote[] {
+  const { startedAt } = job;
+  const about = nameAttempt(job);
+  const started =
+    startedAt === null
+      ? job.notes
+      : addNote(job.notes, { at: startedAt, event: 'started', ...about });
+  return addNote(started, { at: now, event, ...about });
+}
+
+/** Members of a note or entry about the last attempt. */
+export function nameAttempt(
+  job: Pick<StoredJob, 'attempt' | 'notes' | 'workerId'>,
+): Pick<JobNote, 'workerId'> & RunOfAttempt & { attempt: number } {
+  const { attempt, workerId } = job;
+  return { attempt, ...numberRun(job), ...(workerId !== null && { workerId }) };
+}
+
+/** The run of the last attempt; empty in the first run. */
+export function numberRun({ attempt, notes }: Pick<StoredJob, 'attempt' | 'notes'>): RunOfAttempt {
+  const retried = notes.findLast(({ event }) => event === 'retried');
+  if (retried?.run === undefined) return {};
+  return { run: retried.run, runAttempt: attempt - (retried.attempt ?? 0) };
+}
+
+/** Start and end of each failed attempt of the last run. */
+function listFailures({ history }: Pick<StoredJob, 'history'>): JobNote[] {
+  return history.flatMap((failed) => {
+    const { attempt, code, endedAt: at, message, outgrownGpuType, run, runAttempt } = failed;
+    const { startedAt, workerId } = failed;
+    const ofRun = run === undefined || runAttempt === undefined ? {} : { run, runAttempt };
+    const about = { attempt, ...ofRun, workerId };
+    const event = code === 'lease_expired' ? 'lease_lost' : 'failed';
+    const outgrown = outgrownGpuType === undefined ? {} : { outgrownGpuType };
+    const end: JobNote = { at, event, ...about, code, message, ...outgrown };
+    return [{ at: startedAt, event: 'started', ...about }, end];
+  });
+}
+
+/** At the start of the attempt: it waits there, unless its model process has crashed since. */
+export function noteModelWait(job: StoredJob, ms: number): StoredJob {
+  const { startedAt: at } = job;
+  const waitedMs = Math.round(ms);
+  if (waitedMs === 0 || at === null) return job;
+  const message = `waited ${waitedMs / 1_000} s for the model process`;
+  const note = { at, event: 'model_wait', ...nameAttempt(job), waitedMs, message } as const;
+  return { ...job, notes: addNote(job.notes, note) };
+}
+
+/** What stays of the run that a retry by a client ends, and the retry. */
+export function noteRetry(job: StoredJob, now: number): JobNote[] {
+  const { attempt, notes } = job;
+  const run = (numberRun(job).run ?? 1) + 1;
+  return [...notes, ...listFailures(job)]
+    .toSorted((a, b) => a.at - b.at)
+    .concat({ at: now, event: 'retried', attempt, run })
+    .reduce<JobNote[]>(addNote, []);
+}
+
+/** The notes without the return of the attempt: its worker has renewed the lease after all. */
+export function dropReturn({ attempt, notes }: StoredJob): JobNote[] {
+  return notes.filter((note) => note.attempt !== attempt || !RETURN.has(note.event));
+}
+
+const RETURN: ReadonlySet<JobNote['event']> = new Set(['started', 'released', 'lease_lost']);

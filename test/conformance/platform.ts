@@ -2,7 +2,7 @@
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { outcomeOf, refTo } from '../../src/conformance/report-samples.ts';
-import type { Submission } from '../../src/queue/new-job.ts';
+import type { Submission } from '../../src/queue/admission.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';

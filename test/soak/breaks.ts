@@ -90,7 +90,7 @@ export const QUEUE_BREAKS: Break[] = [
   },
   {
     promise: 'a job does not fail because of another job',
-    file: 'src/queue/leases/departures.ts',
+    file: 'src/queue/leases/handover.ts',
     from: 'const alone = ended.length === 1;',
     to: 'const alone = true;',
     seen: /suffers for what others did/,
@@ -104,7 +104,7 @@ export const QUEUE_BREAKS: Break[] = [
   },
   {
     promise: 'a job does not run again if its outcome is on the disk of a dead worker',
-    file: 'src/queue/leases/departures.ts',
+    file: 'src/queue/leases/handover.ts',
     from: 'job.lease !== null && delivering.has(job.lease.token)',
     to: 'job.lease === null && delivering.has(job.id)',
     seen: /ran again after attempt \d+, which survived|has not ended/,

@@ -1,8 +1,7 @@
 // Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { yieldToUrgent } from '../../base/slices.ts';
-import { MAX_PREVIEWED } from '../../queue/job-previews.ts';
-import type { JobCriteria } from '../../queue/job-search.ts';
+import { type JobCriteria, MAX_PREVIEWED } from '../../queue/job-lists.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ERROR_CODES, LIMITS } from '../../wire/job/job.ts';

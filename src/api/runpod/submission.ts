@@ -1,7 +1,7 @@
 // Reads the body of run and runsync from clients of RunPod's API. Members without a meaning here
 // (such as `webhookV2`) are ignored, as that API does.
 import { z } from 'zod';
-import type { Submission } from '../../queue/new-job.ts';
+import type { Submission } from '../../queue/admission.ts';
 import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job/job-schemas.ts';
 import { readWithInput, type SubmissionBounds } from '../body/body.ts';

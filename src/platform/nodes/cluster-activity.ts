@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Placement } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { readActivity } from '../../queue/activity/read-activity.ts';
-import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/failed-jobs.ts';
+import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/job-lists.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { jobSummary } from '../../wire/answer-schemas.ts';
 import { type EndpointActivity, endpointActivity } from '../../wire/resources/activity.ts';

@@ -1,5 +1,5 @@
 // Writes spans as OTLP/HTTP JSON (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding).
-import type { Span, SpanKind } from '../../queue/tracing/span.ts';
+import type { Span, SpanKind } from '../../queue/tracing/job-spans.ts';
 
 const KINDS: Readonly<Record<SpanKind, number>> = { internal: 1, server: 2, client: 3 };
 const STATUS_ERROR = 2;

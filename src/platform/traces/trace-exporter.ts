@@ -5,7 +5,7 @@ import { sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { loadUndici } from '../../base/net/lazy-undici.ts';
 import { readRetryAfterMs } from '../../base/retry-after.ts';
-import type { Span, SpanSink } from '../../queue/tracing/span.ts';
+import type { Span, SpanSink } from '../../queue/tracing/job-spans.ts';
 import { composeTraces, type TraceResource } from './otlp.ts';
 
 /** Spans of about 1 KB each that wait for the collector; more are dropped. */

@@ -1,4 +1,4 @@
-// Leases jobs to a worker and repeats leases whose answer was lost.
+// Leases jobs to a worker, repeats leases whose answer was lost, and ends those of a worker process that is gone.
 import { randomUUID } from 'node:crypto';
 import {
   type JobKey,
@@ -7,14 +7,14 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
-import type { Lease } from '../../wire/link/worker-link.ts';
+import type { Lease, WorkerBye } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { JobTracing } from '../tracing/job-tracing.ts';
 import type { HeldLease, PresentWorker } from './presence.ts';
 
-export interface Choice {
+interface Choice {
   job: StoredJob;
   worker: PresentWorker;
   takeId: string;
@@ -107,4 +107,32 @@ function toLease(
   const handlerData = job.attachment?.handlerData ?? null;
   if (handlerData !== null) lease.s3Config = handlerData;
   return lease;
+}
+
+interface Departure {
+  reason: WorkerBye['reason'];
+  detail: string;
+}
+
+/** Ends the leases of a process that is gone. Attempts in its outbox keep their lease for delivery. */
+export function* endLeases(
+  step: StepOn,
+  jobs: StoredJob[],
+  delivering: Set<string>,
+  incarnation: number,
+  { reason, detail }: Departure,
+): Step<void> {
+  const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
+  const ended = jobs.filter((job) => !isDelivering(job));
+  // A cancelled attempt that was still stopping may have crashed the process.
+  const alone = ended.length === 1;
+  for (const job of jobs.filter(isDelivering)) {
+    yield* step(job, { type: 'awaiting_delivery', incarnation });
+  }
+  for (const job of ended) {
+    yield* step(
+      job,
+      reason === 'crashed' ? { type: 'crashed', alone, detail } : { type: 'worker_left' },
+    );
+  }
 }

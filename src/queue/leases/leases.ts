@@ -20,9 +20,8 @@ import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
 import type { JobTracing } from '../tracing/job-tracing.ts';
-import { endLeases } from './departures.ts';
 import { acceptOutgrown } from './gpu-order.ts';
-import { completeLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
+import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 
 /**

@@ -2,9 +2,9 @@
 import { backoffMs } from '../../base/backoff.ts';
 import { NO_TURN, type StoredJob } from '../../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job/job.ts';
-import { noteReturn, numberRun } from '../notes.ts';
 import { boundHistoryMessage } from '../payloads/outcome-bounds.ts';
 import { hasForeignFormat } from '../records.ts';
+import { noteReturn, numberRun } from '../timeline.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 
 interface FailOptions {

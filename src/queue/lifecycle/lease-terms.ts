@@ -2,8 +2,8 @@
 // them.
 import type { StoredJob } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
-import { dropReturn } from '../notes.ts';
 import type { QueueSettings } from '../settings.ts';
+import { dropReturn } from '../timeline.ts';
 import type { Moment } from './transition.ts';
 
 /**

@@ -9,7 +9,7 @@ import type {
   ReportHeader,
   ReportReply,
 } from '../../wire/link/worker-link.ts';
-import { addNote, nameAttempt, noteModelWait, noteRetry, numberRun } from '../notes.ts';
+import { addNote, nameAttempt, noteModelWait, noteRetry, numberRun } from '../timeline.ts';
 import {
   crash,
   fail,

@@ -2,6 +2,7 @@
 // parts, one part in a commit, so that other work waits for one part at most. Also deletes payloads that no job has: those
 // of operations that were refused or never ran, and those of removed jobs.
 import type { Clock } from '../../base/clock.ts';
+import { OwnerLanes } from '../../base/owner-lanes.ts';
 import { ownTurn, SLICE_MS } from '../../base/slices.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import {
@@ -18,7 +19,6 @@ import {
   type WriteOptions,
 } from '../../store/store.ts';
 import type { QueueSettings } from '../settings.ts';
-import { PayloadTurns, type TurnOwner } from './payload-turns.ts';
 
 /** Bytes of a file that one turn writes or reads: commits wait for the disk behind them. */
 const FILE_TURN_BYTES = 1_048_576;
@@ -29,7 +29,7 @@ const SLICE_FILES = 16;
 /** Most deletions of a slice, each of a payload or of some rows of one. */
 const SLICE_DELETIONS = 256;
 
-export interface LargePayloadsOptions {
+interface LargePayloadsOptions {
   store: Store;
   clock: Clock;
   settings: QueueSettings;
@@ -37,7 +37,7 @@ export interface LargePayloadsOptions {
   onUnused?: () => void;
 }
 
-export interface Upload {
+interface Upload {
   kind: StagedPayload['kind'];
   key: JobKey;
   bytes: Uint8Array;
@@ -300,4 +300,51 @@ function* findFiles(
 
 function nameOf({ endpointId, id, kind, origin }: UnusedPayload): string {
   return `${kind} ${endpointId}/${id} ${origin}`;
+}
+
+/** Turns of outputs in succession while inputs wait. The next turn is that of an input. */
+const MAX_OUTPUTS_IN_ROW = 3;
+
+type TurnOwner = Pick<StagedPayload, 'endpointId' | 'kind'>;
+
+/** Runs large writes, and reads of files, one after the other: outputs before inputs, and the endpoints in rotation. */
+export class PayloadTurns {
+  readonly #waiting = {
+    input: new OwnerLanes<() => Promise<void>>(),
+    output: new OwnerLanes<() => Promise<void>>(),
+  };
+  #outputsInRow = 0;
+  #isRunning = false;
+
+  /** A turn that fails does not stop the ones behind it. */
+  run<T>({ endpointId, kind }: TurnOwner, write: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#waiting[kind].add(endpointId, async () => {
+        try {
+          resolve(await write());
+        } catch (error) {
+          reject(error);
+        }
+      });
+      void this.#runAll();
+    });
+  }
+
+  async #runAll(): Promise<void> {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    for (let next = this.#takeNext(); next; next = this.#takeNext()) await next();
+    this.#isRunning = false;
+  }
+
+  #takeNext(): (() => Promise<void>) | undefined {
+    const { input, output } = this.#waiting;
+    const isTurnOfInput = this.#outputsInRow >= MAX_OUTPUTS_IN_ROW && !input.isEmpty;
+    if (output.isEmpty || isTurnOfInput) {
+      this.#outputsInRow = 0;
+      return input.take();
+    }
+    this.#outputsInRow += 1;
+    return output.take();
+  }
 }

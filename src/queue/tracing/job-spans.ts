@@ -1,4 +1,4 @@
-// Makes the spans of a job from the changes of its state. Pure: span IDs follow from the job's ID and the attempt, so
+// The spans of the platform's part of a job, made from the changes of its state. Pure: span IDs follow from the job's ID and the attempt, so
 // that a platform that was killed goes on with the same trace and stores nothing for it.
 import { hash } from 'node:crypto';
 import type { StoredDelivery, StoredJob } from '../../store/store.ts';
@@ -6,7 +6,6 @@ import { isTerminal } from '../../wire/job/job.ts';
 import { splitTraceparent, type TraceContext } from '../../wire/trace-context.ts';
 import type { Transition } from '../lifecycle/transition.ts';
 import type { SendAttempt } from '../webhooks/webhooks.ts';
-import type { Span } from './span.ts';
 
 const SAMPLED = 1;
 /** Hex digits of a trace ID that decide on its sampling: 32 bits. */
@@ -16,7 +15,7 @@ const RATIO_RANGE = 2 ** 32;
 export type TracedJob = Pick<StoredJob, 'endpointId' | 'id' | 'traceparent' | 'tracestate'>;
 
 /** The trace of a sampled job. */
-export interface JobTrace {
+interface JobTrace {
   traceId: string;
   /** The client's span. */
   parentSpanId: string | undefined;
@@ -201,4 +200,30 @@ function spanIdOf({ endpointId, id }: TracedJob, what: string): string {
 
 function nameJob({ endpointId, id }: TracedJob) {
   return { 'millrace.job.id': id, 'millrace.endpoint': endpointId };
+}
+
+/** Kinds of OpenTelemetry. */
+export type SpanKind = 'internal' | 'server' | 'client';
+
+export interface Span {
+  /** 32 hex digits. */
+  traceId: string;
+  /** 16 hex digits. */
+  spanId: string;
+  /** Undefined: the first span of its trace. */
+  parentSpanId: string | undefined;
+  tracestate: string | undefined;
+  name: string;
+  kind: SpanKind;
+  /** Unix ms. */
+  startMs: number;
+  endMs: number;
+  attributes: Readonly<Record<string, string | number | boolean>>;
+  /** Why it failed; undefined: it did not. */
+  error: string | undefined;
+}
+
+/** Takes spans that have ended. `add` must not block, and never throws. */
+export interface SpanSink {
+  add(span: Span): void;
 }

@@ -11,10 +11,10 @@ import {
   describeWebhook,
   findTrace,
   leaseSpanId,
+  type SpanSink,
   type TracedJob,
   webhookSpanId,
 } from './job-spans.ts';
-import type { SpanSink } from './span.ts';
 
 export interface TracingOptions {
   sink: SpanSink;

@@ -18,9 +18,8 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
-import { addNote } from '../notes.ts';
+import { addNote } from '../timeline.ts';
 import type { JobTracing } from '../tracing/job-tracing.ts';
-import { noteAttempt, noteEnd } from './delivery-notes.ts';
 import { Receivers } from './receivers.ts';
 import {
   type AfterAttempt,
@@ -33,7 +32,7 @@ import {
   type WebhookSettings,
 } from './webhooks.ts';
 
-export interface DeliveriesOptions {
+interface DeliveriesOptions {
   store: Store;
   clock: Clock;
   /** Run time of the platform over all its starts, ms. */
@@ -52,7 +51,7 @@ export interface DeliveriesOptions {
 }
 
 /** An ended job, its record and its webhook's URL. */
-export interface Ending {
+interface Ending {
   job: StoredJob;
   url: string;
   record: readonly RecordPiece[];
@@ -341,4 +340,35 @@ function nameOf({ endpointId, id }: StoredDelivery): string {
 /** Fields for logs; without the URL's path and query, which may contain secrets. */
 function describe({ endpointId, id, jobId, receiver }: StoredDelivery) {
   return { endpoint: endpointId, job: jobId, delivery: id, receiver };
+}
+
+function noteAttempt(
+  { attempts }: StoredDelivery,
+  made: SendAttempt,
+  after: AfterAttempt,
+  at: number,
+): JobNote {
+  const attempt = attempts + 1;
+  switch (after.kind) {
+    case 'delivered':
+      return { at, event: 'webhook_delivered', attempt };
+    case 'given_up':
+      return { at, event: 'webhook_given_up', attempt, message: sayResult(made) };
+    case 'postponed': {
+      const { nextAt } = after.delivery;
+      return { at, event: 'webhook_failed', attempt, message: sayResult(made), nextAt };
+    }
+  }
+}
+
+/** The delivery ends without a further attempt. */
+function noteEnd({ attempts: attempt }: StoredDelivery, message: string, at: number): JobNote {
+  return { at, event: 'webhook_given_up', attempt, message };
+}
+
+/** For the job's clients: without the addresses of hosts, which only the log names. */
+function sayResult({ detail, result }: SendAttempt): string {
+  if (result === 'refused') return 'the platform may not call the address of the webhook';
+  if (result === 'unreachable') return 'no connection to the receiver';
+  return detail;
 }

@@ -162,7 +162,7 @@ const KEPT = 50_000;
 /** Share of these that may be too many for a moment: not each commit sorts the endpoints. */
 const EXCESS = 0.1;
 
-export interface KnownGroup {
+interface KnownGroup {
   /** Last turn of the group's jobs. */
   last: number;
   /** The job with the last turn left the queue otherwise than by a lease. */

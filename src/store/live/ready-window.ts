@@ -6,9 +6,9 @@ import type { StoredJob } from '../stored-records.ts';
  * Which ready jobs the window has: `none`, `all`, or those up to a place. The others are only in the
  * database.
  */
-export type Extent = 'none' | 'all' | Place;
+type Extent = 'none' | 'all' | Place;
 
-export interface Selection {
+interface Selection {
   jobs: StoredJob[];
   /** Jobs that were passed over, because their group is at its limit. */
   passed: StoredJob[];
@@ -255,7 +255,7 @@ const NOWHERE: Place = { priority: Number.POSITIVE_INFINITY, turn: 0, position: 
  * that is not hungry has at least as many jobs in the window as it has capacity. So only a hungry one needs the
  * database.
  */
-export class ShortGroups {
+class ShortGroups {
   readonly #groups = new Map<string, ShortGroup>();
   /** Groups whose capacity or number of jobs has changed. */
   readonly #hungry = new Set<string>();

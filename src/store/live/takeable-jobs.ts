@@ -68,7 +68,7 @@ export function addNeeded(live: LiveEndpoint, need: Need, jobs: readonly StoredJ
 }
 
 /** The jobs that fit into the capacity of their groups, in their order. */
-export function fitGroups(jobs: readonly StoredJob[], capacity: GroupCapacity): StoredJob[] {
+function fitGroups(jobs: readonly StoredJob[], capacity: GroupCapacity): StoredJob[] {
   const left = new Map<string, number>();
   return jobs.filter(({ group }) => {
     if (group === null) return true;
@@ -93,7 +93,7 @@ export function mergeTakeable(
   };
 }
 
-export interface OutgrownSearch {
+interface OutgrownSearch {
   /** Numbers of the types. */
   gpuTypes: readonly number[];
   limit: number;

@@ -40,7 +40,7 @@ interface Batch {
   written: number;
 }
 
-export interface GroupCommitOptions {
+interface GroupCommitOptions {
   connection: SqliteConnection;
   /** Called with each failure of the disk or the file, after which the next transaction may succeed. */
   onFailure: (error: unknown) => void;
@@ -345,10 +345,10 @@ function describeFullDisk(): StoreUnavailableError {
   return new StoreUnavailableError(text, { code: 'SQLITE_FULL' });
 }
 
-export type RunSteps = <T>(steps: Step<T>) => T;
+type RunSteps = <T>(steps: Step<T>) => T;
 
 /** One operation that waits for its commit, and the promise of its caller. */
-export interface PendingWrite {
+interface PendingWrite {
   readonly options: WriteOptions;
   /** It gets a transaction of its own. */
   isAlone: boolean;
@@ -368,7 +368,7 @@ interface WriteCall<T> {
 }
 
 /** A class, because three closures for each operation cost more memory. */
-export class CallersWrite<T> implements PendingWrite {
+class CallersWrite<T> implements PendingWrite {
   readonly options: WriteOptions;
   readonly reject: (error: unknown) => void;
   isAlone = false;

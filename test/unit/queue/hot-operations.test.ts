@@ -6,7 +6,6 @@ import { expect, it } from 'vitest';
 
 const HOT = [
   'submissions.ts',
-  'submission-batch.ts',
   'admission.ts',
   'time/recorded-time.ts',
   'reports/reports.ts',

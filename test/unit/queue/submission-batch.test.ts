@@ -1,6 +1,6 @@
 // Jobs that come into the queue together: one commit, one result each, and the same IDs when they are repeated.
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { BatchedJob, SubmissionBatch } from '../../../src/queue/submission-batch.ts';
+import type { BatchedJob, SubmissionBatch } from '../../../src/queue/submissions.ts';
 import type { WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';

@@ -1,6 +1,6 @@
 // How jobs come into the queue: the endpoint's limit, idempotency, and what a policy sets.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Submission } from '../../../src/queue/new-job.ts';
+import type { Submission } from '../../../src/queue/admission.ts';
 import { ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
 import { USUAL_DEPLOYMENT } from '../../conformance/store/stored-jobs.ts';
 

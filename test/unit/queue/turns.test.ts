@@ -1,6 +1,6 @@
 // Calls that look at thousands of jobs leave the event loop to others.
 import { expect, it, onTestFinished } from 'vitest';
-import { SCANNED_AT_ONCE } from '../../../src/queue/job-search.ts';
+import { SCANNED_AT_ONCE } from '../../../src/queue/job-lists.ts';
 import { ENDPOINT, Hand, Platform, progressOf } from '../../conformance/platform.ts';
 import { countTurns } from '../../support/count-turns.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { PayloadTurns } from '../../../../src/queue/payloads/payload-turns.ts';
+import { PayloadTurns } from '../../../../src/queue/payloads/large-payloads.ts';
 
 function createRecorder() {
   const turns = new PayloadTurns();

@@ -8,8 +8,8 @@ import {
   describeSubmission,
   findTrace,
   leaseSpanId,
+  type Span,
 } from '../../../../src/queue/tracing/job-spans.ts';
-import type { Span } from '../../../../src/queue/tracing/span.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import { makeJob, momentAt, settings, T0 } from '../lifecycle/job-states.ts';
 

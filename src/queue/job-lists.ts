@@ -1,11 +1,11 @@
-// Lists the FAILED and TIMED_OUT jobs of several endpoints, newest first. A page reads a bounded number of jobs, whatever
-// the number of endpoints and however the failures are spread over them.
+// Lists of jobs: those of an endpoint that match a filter, the failed ones of several endpoints, and the starts of inputs
+// and errors that lists show. A page reads a bounded number of jobs, however they are spread.
 import { ownTurn } from '../base/slices.ts';
-import type { Reader, Step, Store, StoredJob } from '../store/store.ts';
-import type { ErrorCode, JobSummary } from '../wire/job/job.ts';
-import { describePreviews } from './job-previews.ts';
-import { MAX_SCANNED, SCANNED_AT_ONCE } from './job-search.ts';
+import type { JobFilter, JobPreview, Reader, Step, Store, StoredJob } from '../store/store.ts';
+import type { ErrorCode, JobStatus, JobSummary } from '../wire/job/job.ts';
+import { readEndpoint } from './endpoint-removal.ts';
 import { toSummary } from './records.ts';
+import { numberRun } from './timeline.ts';
 
 export interface FailedListing {
   /** Position of the last job of the page before. */
@@ -15,7 +15,7 @@ export interface FailedListing {
   errorCode?: ErrorCode | undefined;
 }
 
-export interface FailedJob extends JobSummary {
+interface FailedJob extends JobSummary {
   endpointId: string;
   position: number;
   endedAt: number | null;
@@ -139,4 +139,113 @@ export function mergeFailed(pages: readonly FailedPage[], limit: number): Failed
   const jobs = all.filter(({ position }) => position >= last);
   const next = jobs.length < all.length ? last : floor;
   return { jobs, next: next === 0 ? undefined : next };
+}
+
+/** Jobs that one operation of the store looks at, and that one page looks at. */
+export const SCANNED_AT_ONCE = 2_000;
+const MAX_SCANNED = 20_000;
+/** Positions are Unix µs. */
+const POSITIONS_PER_MS = 1_000;
+
+export interface JobListing extends JobFilter {
+  endpointId: string;
+  status: JobStatus | undefined;
+  /** Only jobs that were submitted at or after this time, Unix ms. */
+  since?: number | undefined;
+  /** Only jobs that were submitted at or before this time, Unix ms. */
+  until?: number | undefined;
+  before: number | undefined;
+  limit: number;
+  /** Include the starts of inputs and errors. */
+  hasPreviews?: boolean | undefined;
+}
+
+/** Filters besides the status. */
+export type JobCriteria = Omit<
+  JobListing,
+  'endpointId' | 'status' | 'before' | 'limit' | 'hasPreviews'
+>;
+
+export function isFiltered(listing: JobListing): boolean {
+  const { errorCode, idPart, since, until, workerId } = listing;
+  return [errorCode, idPart, since, until, workerId].some((filter) => filter !== undefined);
+}
+
+/**
+ * Newest first. There may be few jobs, or none, and yet a next page: no index has what a filter names, because it would
+ * cost every job a write. Other operations take turns with those of the search.
+ */
+export async function searchJobs(
+  store: Store,
+  { since = 0, until = Number.MAX_SAFE_INTEGER, ...listing }: JobListing,
+): Promise<{ jobs: StoredJob[]; next: number | undefined }> {
+  const { before = Number.MAX_SAFE_INTEGER, endpointId, limit } = listing;
+  const from = toPosition(since);
+  const jobs: StoredJob[] = [];
+  let next = Math.min(before, toPosition(until + 1));
+  for (let scanned = 0; scanned < MAX_SCANNED && jobs.length < limit; scanned += SCANNED_AT_ONCE) {
+    const left = { before: next, limit: limit - jobs.length, scan: SCANNED_AT_ONCE };
+    const found = await store.read(function* (tx) {
+      yield* readEndpoint(tx, endpointId);
+      return yield* tx.findJobs({ ...listing, ...left, from });
+    });
+    jobs.push(...found.jobs);
+    if (found.next === undefined) return { jobs, next: undefined };
+    next = found.next;
+    await ownTurn();
+  }
+  return { jobs, next };
+}
+
+function toPosition(time: number): number {
+  return Math.min(time * POSITIONS_PER_MS, Number.MAX_SAFE_INTEGER);
+}
+
+/** Largest page of a list with previews. */
+export const MAX_PREVIEWED = 100;
+/** Larger inputs have no preview, bytes: a page must cost less than its jobs. */
+const MAX_INPUT_BYTES = 16_384;
+const MESSAGE_CHARACTERS = 500;
+const INPUT_CHARACTERS = 300;
+/** Jobs that one operation of the store reads. */
+const PREVIEWED_AT_ONCE = 25;
+
+type Shown = Pick<JobSummary, 'error' | 'inputPreview' | 'inputBytes' | 'run' | 'runAttempt'>;
+type Previewed = Pick<StoredJob, 'endpointId' | 'id' | 'attempt'>;
+
+/** Previews in the order of the jobs; none for a job that is gone. */
+export async function describePreviews(store: Store, jobs: readonly Previewed[]): Promise<Shown[]> {
+  const shown: Shown[] = [];
+  for (let at = 0; at < jobs.length; at += PREVIEWED_AT_ONCE) {
+    const slice = jobs.slice(at, at + PREVIEWED_AT_ONCE);
+    const previews = await store.read(function* (tx) {
+      const found: (JobPreview | undefined)[] = [];
+      for (const key of slice) found.push(yield* tx.jobPreview(key, MAX_INPUT_BYTES));
+      return found;
+    });
+    slice.forEach((job, index) => {
+      const preview = previews[index];
+      shown.push(preview ? describe(preview, job) : {});
+    });
+  }
+  return shown;
+}
+
+function describe({ error, input, notes }: JobPreview, { attempt }: Previewed): Shown {
+  const { code, message } = error ?? {};
+  return {
+    ...numberRun({ attempt, notes }),
+    ...(code !== undefined &&
+      message !== undefined && { error: { code, message: cut(message, MESSAGE_CHARACTERS) } }),
+    ...(typeof input === 'number'
+      ? { inputBytes: input }
+      : {
+          inputPreview: cut(Buffer.from(input).toString(), INPUT_CHARACTERS),
+          inputBytes: input.length,
+        }),
+  };
+}
+
+function cut(text: string, characters: number): string {
+  return text.length <= characters ? text : `${text.slice(0, characters).toWellFormed()}…`;
 }
