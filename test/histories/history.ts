@@ -10,6 +10,8 @@ export interface History {
   name: string;
   endpoints: Record<string, Endpoint>;
   leaseMs: number;
+  /** No worker fails, and no connection of one, except when the platform is away. */
+  areWorkersSteady?: boolean;
   events: HistoryEvent[];
 }
 

@@ -35,7 +35,7 @@ async function recordStory({ lie, seed, settleMs, story }: StoryRun): Promise<Hi
   return await record({
     // A purge ends the jobs of all stories at its endpoint, so this story gets the other one.
     users: story === 'purge' ? users.toReversed() : users,
-    ...{ seed, clients: 1, stories: [story], isOneRound: true },
+    ...{ seed, clients: 1, stories: [story], isOneRound: true, areWorkersSteady: true },
     ...{ urls: () => [liar.url], passWebhooks: (url) => liar.passWebhooks(url) },
     ...{ loadMs: 3_000, settleMs, requestLimitMs: 10_000 },
   });

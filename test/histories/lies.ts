@@ -66,6 +66,15 @@ export const LIES: Record<RuleName, LieCase> = {
     'retry',
     () => rewrite(STATUS, (job) => (job['status'] === 'FAILED' ? { ...job, attempt: 9 } : job)),
   ],
+  'attempt-lost': [
+    'shows a second attempt after chunks of the first',
+    'events',
+    () =>
+      rewrite(STATUS, ({ output, ...job }) => {
+        if (job['status'] !== 'COMPLETED') return { ...job, output };
+        return { ...job, attempt: 2, output: { ...Object(output), attempt: 2, run: 'x' } };
+      }),
+  ],
   'old-attempt-counts': [
     'shows the output of another attempt',
     'sync',

@@ -8,7 +8,7 @@ const START = 1_000_000;
 /** Writes a history in which each call takes 10 ms. */
 class Scribe {
   readonly history: History = {
-    ...{ seed: 1, name: 't', leaseMs: 1_000, events: [] },
+    ...{ seed: 1, name: 't', leaseMs: 1_000, areWorkersSteady: true, events: [] },
     endpoints: { work: { user: 'owner', groupConcurrency: 1 }, side: { user: 'guest' } },
   };
   at = START;
@@ -34,9 +34,9 @@ function complete(id: string, { attempt = 1, chunks = 0, startedAt = START + 100
   return { status: 'COMPLETED', attempt, output: { ...made, chunks, endedAt: startedAt + 10 } };
 }
 
-function chunk(n: number): Piece {
-  const made = { tag: 't-stream', run: 'stream-1', attempt: 1, startedAt: START + 100 };
-  return { at: `1.${n}`, output: { ...made, n } };
+function chunk(n: number, attempt = 1): Piece {
+  const made = { tag: 't-stream', run: `stream-${attempt}`, attempt, startedAt: START + 100 };
+  return { at: `${attempt}.${n}`, output: { ...made, n } };
 }
 
 const FAILED = { status: 'FAILED', attempt: 1, error: { code: 'handler_error' } };
@@ -189,6 +189,12 @@ const LIES: Record<RuleName, (history: History) => void> = {
     rewrite(find(history, 'status', 'late')[1], complete('late', { startedAt: START + 701 })),
   'outcomes-disagree'(history) {
     for (const posted of findPosted(history)) posted.body = posted.body.replace('110', '111');
+  },
+  'attempt-lost'(history) {
+    const end = complete('stream', { attempt: 2, chunks: 4 });
+    rewriteEnd(history, 'stream', end);
+    const pieces = [{ reset: true }, ...[0, 1, 2, 3].map((n) => chunk(n, 2))];
+    rewrite(find(history, 'stream')[1], { pieces, record: { id: 'stream', ...end } });
   },
   'attempt-goes-back': (history) => rewrite(find(history, 'status', 'plain')[0], { attempt: 2 }),
   'old-attempt-counts': (history) =>

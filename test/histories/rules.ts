@@ -82,6 +82,17 @@ const RULES = {
     }
   },
 
+  /** An attempt whose chunk a client has got is the last one, unless its worker fails or a client retries the job. */
+  'attempt-lost': eachJob(function* (job, { history }) {
+    if (!history.areWorkersSteady || findRetries(job).length > 0) return;
+    for (const { attempt, event } of findMade(job)) {
+      const after = job.readings.find((reading) => (reading.attempt ?? attempt) > attempt);
+      if (event.kind !== 'call' || event.request.do !== 'stream' || !after) continue;
+      const says = `${job.id}: attempt ${after.attempt}, though attempt ${attempt} ran`;
+      yield { says, events: [event, after.event] };
+    }
+  }),
+
   /** Only the last attempt counts: the output of a worker that has lost its lease is refused. */
   'old-attempt-counts': eachJob(function* (job) {
     for (const { attempt, event, result } of job.readings) {

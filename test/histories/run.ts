@@ -27,6 +27,8 @@ export interface Recording {
   stories: readonly StoryName[];
   /** Each client plays each story once, in this order. Default: random ones, until the load is over. */
   isOneRound?: boolean;
+  /** See History. */
+  areWorkersSteady?: boolean;
   /** During the load, the faults of a group follow each other in random order. */
   faults?: readonly FaultGroup[];
   /** Longest time between two faults of a group, ms. Default 1,000. */
@@ -44,10 +46,10 @@ const POLL_MS = 50;
 const listed = z.object({ jobs: z.array(z.looseObject({ id: z.string(), status: z.string() })) });
 
 export async function record(recording: Recording): Promise<History> {
-  const { seed, users } = recording;
+  const { areWorkersSteady = false, seed, users } = recording;
   const endpoints = describeEndpoints(users);
   const name = `h${seed}`;
-  const recorder = new Recorder({ seed, name, endpoints, leaseMs: LEASE_MS });
+  const recorder = new Recorder({ seed, name, endpoints, leaseMs: LEASE_MS, areWorkersSteady });
   const receiver = await receiveWebhooks(recorder);
   try {
     const run = new Run(recording, recorder, receiver.url);

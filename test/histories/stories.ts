@@ -54,6 +54,19 @@ export const STORIES = {
     await follow(scene, id);
   },
 
+  /** A stream that takes longer than a lease. */
+  async long(scene: Scene) {
+    const { client, endpoint } = scene;
+    const id = await submit(scene, compose(scene, { chunks: 8, ms: 500 }));
+    if (id === undefined) return;
+    let after = '0';
+    for (let end = 'part'; end === 'part' && scene.isOpen(); await sleep(20)) {
+      const leaveAfter = Number.POSITIVE_INFINITY;
+      ({ end, next: after } = await client.events(endpoint, id, { after, leaveAfter }));
+    }
+    await follow(scene, id);
+  },
+
   /** A job whose input and output are too large for the database. */
   async large(scene: Scene) {
     const filler = randomBytes(LARGE_BYTES).toString('base64');

@@ -1,4 +1,4 @@
-// Plays seeds of the simulation in a copy of the sources in which one promise is broken, and expects them to notice.
+// Breaks one promise in a copy of the sources, and expects a run of the copy to notice.
 import { execFile } from 'node:child_process';
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -13,20 +13,24 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 export interface Guards {
   name: string;
-  kind: WorldKind;
-  seeds: number;
   breaks: readonly Break[];
+  /** Runs the copy in this folder. @returns what it has noticed */
+  play: (copy: string) => Promise<string>;
 }
 
-export function describeGuards({ breaks, kind, name, seeds }: Guards): void {
+/** Plays seeds of the simulation. */
+export function playSeeds(kind: WorldKind, seeds: number): Guards['play'] {
+  return async (copy) => {
+    const file = join(copy, 'test/simulation/seed-process.ts');
+    const args = [file, String(seeds), kind];
+    const { stdout } = await promisify(execFile)(process.execPath, args);
+    return stdout.trim();
+  };
+}
+
+export function describeGuards({ breaks, name, play }: Guards): void {
   describe(name, () => {
     let copy = '';
-    const play = async () => {
-      const file = join(copy, 'test/simulation/seed-process.ts');
-      const args = [file, String(seeds), kind];
-      const { stdout } = await promisify(execFile)(process.execPath, args);
-      return stdout.trim();
-    };
 
     beforeAll(async () => {
       copy = await mkdtemp(join(tmpdir(), 'millrace-broken-'));
@@ -39,7 +43,7 @@ export function describeGuards({ breaks, kind, name, seeds }: Guards): void {
     afterAll(() => rm(copy, { recursive: true, force: true }));
 
     it('reports no fault of the unchanged sources', async () => {
-      expect(await play()).toBe('');
+      expect(await play(copy)).toBe('');
     });
 
     it.each(breaks)('reports the broken promise: $promise', async ({ file, from, to, seen }) => {
@@ -51,7 +55,7 @@ export function describeGuards({ breaks, kind, name, seeds }: Guards): void {
         source.replace(from, () => to),
       );
       try {
-        expect(await play()).toMatch(seen);
+        expect(await play(copy)).toMatch(seen);
       } finally {
         await writeFile(path, source);
       }
