@@ -15,8 +15,8 @@ export interface PostgresTarget {
   password: string | undefined;
   /** The namespace with all tables. */
   schema: string;
-  /** Undefined: no TLS. */
-  tls: TlsOptions | undefined;
+  /** Of the next connection: the root certificate may have been renewed. Undefined: no TLS. */
+  tls: () => TlsOptions | undefined;
   /** Without TLS if the server has none. */
   mayBePlain: boolean;
   /** The URL without password, for messages. */
@@ -99,15 +99,33 @@ function readTls(
 ): Pick<PostgresTarget, 'tls' | 'mayBePlain'> {
   const known = SSL_MODES.find((name) => name === mode);
   if (!known) throw new StoreUrlError(`has an unknown sslmode; use ${SSL_MODES.join(', ')}`);
-  if (known === 'disable' || host.startsWith('/')) return { tls: undefined, mayBePlain: true };
-  const ca = rootCert === undefined || rootCert === 'system' ? undefined : readCert(rootCert);
-  const checked = { rejectUnauthorized: true, ...(ca !== undefined && { ca }) };
-  if (known === 'verify-full') return { tls: checked, mayBePlain: false };
+  if (known === 'disable' || host.startsWith('/'))
+    return { tls: () => undefined, mayBePlain: true };
+  const isOwn = rootCert !== undefined && rootCert !== 'system';
+  const readCa = isOwn ? followCert(rootCert) : () => undefined;
+  const check = () => {
+    const ca = readCa();
+    return { rejectUnauthorized: true, ...(ca !== undefined && { ca }) };
+  };
+  if (known === 'verify-full') return { tls: check, mayBePlain: false };
   // With a root certificate, libpq's `require` is `verify-ca`.
-  if (known === 'verify-ca' || (known === 'require' && ca !== undefined)) {
-    return { tls: { ...checked, checkServerIdentity: () => undefined }, mayBePlain: false };
+  if (known === 'verify-ca' || (known === 'require' && isOwn)) {
+    return { tls: () => ({ ...check(), checkServerIdentity: () => undefined }), mayBePlain: false };
   }
-  return { tls: { rejectUnauthorized: false }, mayBePlain: known === 'prefer' };
+  return { tls: () => ({ rejectUnauthorized: false }), mayBePlain: known === 'prefer' };
+}
+
+/** Reads the file at each call. While it cannot be used, the last certificates count. */
+function followCert(path: string): () => string {
+  let last = readCert(path);
+  return () => {
+    try {
+      last = readCert(path);
+    } catch (error) {
+      if (!(error instanceof StoreUrlError)) throw error;
+    }
+    return last;
+  };
 }
 
 function readCert(path: string): string {

@@ -116,7 +116,7 @@ export class Session {
     const { target } = options;
     if (options.connect) return options.connect(options);
     try {
-      return await connect(options, target.tls);
+      return await connect(options, target.tls());
     } catch (error) {
       const isPlain = error instanceof Error && error.message.includes('does not support SSL');
       if (!isPlain || !target.mayBePlain) throw error;
@@ -217,7 +217,7 @@ export async function runSteps<T>(steps: Step<T>, session: Session): Promise<T> 
 
 async function connect(
   { connectTimeoutMs, statementTimeoutMs, target }: SessionOptions,
-  tls: PostgresTarget['tls'],
+  tls: ReturnType<PostgresTarget['tls']>,
 ): Promise<Session> {
   const { database, host, password, port, schema, user } = target;
   const socket = new Socket();

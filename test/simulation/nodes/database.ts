@@ -8,7 +8,7 @@ import type { ServerCalls } from './remote-tables.ts';
 
 export const TARGET: PostgresTarget = {
   ...{ host: 'database', port: 5432, user: 'millrace', database: 'millrace', password: undefined },
-  ...{ schema: 'public', tls: undefined, mayBePlain: true, name: 'postgres://database' },
+  ...{ schema: 'public', tls: () => undefined, mayBePlain: true, name: 'postgres://database' },
 };
 
 export function nameSchema(shard: number): string {

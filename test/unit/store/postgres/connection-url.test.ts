@@ -20,7 +20,7 @@ describe('the URL of a Postgres database', () => {
       database: 'jobs',
       password: 'p@ss',
       schema: 'mill',
-      tls: undefined,
+      tls: expect.any(Function),
       mayBePlain: true,
       name: 'postgres://ada@db.example.com:6432/jobs',
     });
@@ -67,7 +67,19 @@ describe('the URL of a Postgres database', () => {
   ])('sslmode %s', (mode, tls, mayBePlain) => {
     const target = readPostgresUrl(`postgres://h/d?sslmode=${mode}`);
     expect(target).toMatchObject({ mayBePlain });
-    expect(target.tls).toEqual(tls);
+    expect(target.tls()).toEqual(tls);
+  });
+
+  it('reads the root certificate anew for each connection', () => {
+    const path = join(folder, 'renewed.crt');
+    const copy = (text: string) => writeFileSync(path, text);
+    copy(CERTIFICATE);
+    const { tls } = readPostgresUrl(`postgres://h/d?sslmode=verify-full&sslrootcert=${path}`);
+    const renewed = `${CERTIFICATE}\n${CERTIFICATE}`;
+    copy(renewed);
+    expect(tls()).toEqual({ rejectUnauthorized: true, ca: renewed });
+    copy('half a certif');
+    expect(tls()).toEqual({ rejectUnauthorized: true, ca: renewed });
   });
 
   it.each([
