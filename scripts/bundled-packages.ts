@@ -15,7 +15,6 @@ export const BUNDLED_PACKAGES = [
   'negotiator',
   'pg',
   'prom-client',
-  'rate-limiter-flexible',
   'tar',
   'yaml',
 ];

@@ -1,9 +1,7 @@
 // Counts the calls of users and workers. Loaded only if calls are limited.
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
-import type { RateGate } from '../api/limits/rate-limit.ts';
-import type { RateLimits } from '../api/limits/rate-windows.ts';
-import type { WorkerAllowance } from '../api/worker/worker-allowance.ts';
-import type { WorkerLimits } from '../api/worker/worker-limits.ts';
+import type { RateGate, RateLimits } from '../api/limits/rate-limit.ts';
+import type { WorkerAllowance, WorkerLimits } from '../api/worker/worker-allowance.ts';
 import type { Queues } from '../queue/queues.ts';
 
 export async function openWorkerAllowance(

@@ -1,8 +1,8 @@
 // The options of a platform, with their defaults.
 import type { Access } from '../api/http/auth.ts';
 import type { HttpBounds } from '../api/limits/bounds.ts';
-import type { RateLimits } from '../api/limits/rate-windows.ts';
-import type { WorkerLimits } from '../api/worker/worker-limits.ts';
+import type { RateLimits } from '../api/limits/rate-limit.ts';
+import type { WorkerLimits } from '../api/worker/worker-allowance.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
 import { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';

@@ -1,5 +1,4 @@
 // Counts calls by user or key in fixed windows; the default counts in this process.
-import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 
 export interface RateCount {
   isAdmitted: boolean;
@@ -29,25 +28,23 @@ export type CreateRateCounter = (rule: RateRule) => RateCounter;
 
 /** Counts in the memory of this process. */
 export const createMemoryCounter: CreateRateCounter = ({ limit, seconds }) => {
-  const limiter = new RateLimiterMemory({ points: limit, duration: seconds, keyPrefix: '' });
+  /** By key, the oldest first: all are of the same length. */
+  const windows = new Map<string, { endsAt: number; calls: number }>();
+  const count = (key: string, calls: number): RateCount => {
+    const now = performance.now();
+    for (const [old, { endsAt }] of windows) {
+      if (endsAt > now) break;
+      windows.delete(old);
+    }
+    const window = windows.get(key) ?? { endsAt: now + seconds * 1_000, calls: 0 };
+    windows.set(key, window);
+    const isAdmitted = window.calls + calls <= limit;
+    if (isAdmitted) window.calls = Math.max(0, window.calls + calls);
+    const msBeforeNext = Math.ceil(window.endsAt - now);
+    return { isAdmitted, remaining: limit - window.calls, msBeforeNext };
+  };
   return {
-    async take(key, calls = 1) {
-      try {
-        return describe(await limiter.consume(key, calls), true);
-      } catch (refused) {
-        if (!(refused instanceof RateLimiterRes)) throw refused;
-        return describe(await limiter.reward(key, calls), false);
-      }
-    },
-    async giveBack(key, calls = 1) {
-      return describe(await limiter.reward(key, calls), true);
-    },
+    take: async (key, calls = 1) => count(key, calls),
+    giveBack: async (key, calls = 1) => count(key, -calls),
   };
 };
-
-function describe(
-  { msBeforeNext, remainingPoints }: RateLimiterRes,
-  isAdmitted: boolean,
-): RateCount {
-  return { isAdmitted, remaining: remainingPoints, msBeforeNext };
-}

@@ -7,7 +7,23 @@ import {
   createMemoryCounter,
   type RateCounter,
 } from '../limits/rate-counter.ts';
-import { WORKER_CALL_WINDOW_S, type WorkerLimits } from './worker-limits.ts';
+
+/**
+ * Length of the window in which calls are counted, s. Shorter than a lease, so that a refused renewal
+ * can succeed before its lease expires.
+ */
+export const WORKER_CALL_WINDOW_S = 10;
+
+export interface WorkerLimits {
+  /** Calls with one worker key in 10 s. Default 50,000. */
+  calls: number;
+  /** Live worker IDs of one key. Default 1,000. */
+  ids: number;
+  /** Live worker IDs of one user, over all keys. Default 2,000. */
+  userids: number;
+}
+
+export const DEFAULT_WORKER_LIMITS: WorkerLimits = { calls: 50_000, ids: 1_000, userids: 2_000 };
 
 /** Retry-After for a worker beyond the limit, ms: other workers may have left by then. */
 const IDS_RETRY_MS = 10_000;

@@ -1,14 +1,10 @@
 // Options that limit how often users and workers may call.
-import {
-  DEFAULT_RATE_LIMITS,
-  type RateLimits,
-  WINDOW_NAMES,
-} from '../../api/limits/rate-windows.ts';
+import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../../api/limits/rate-limit.ts';
 import {
   DEFAULT_WORKER_LIMITS,
   WORKER_CALL_WINDOW_S,
   type WorkerLimits,
-} from '../../api/worker/worker-limits.ts';
+} from '../../api/worker/worker-allowance.ts';
 import { text, UsageError } from '../options.ts';
 import { describeLimits, readLimits } from './named-limits.ts';
 

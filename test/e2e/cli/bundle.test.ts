@@ -26,7 +26,7 @@ const RECORDER = `
   });
 `;
 /** Packages and modules that only a platform needs. */
-const PLATFORM = ['fastify', 'zod', 'prom-client', 'rate-limiter-flexible', 'node:sqlite'];
+const PLATFORM = ['fastify', 'zod', 'prom-client', 'node:sqlite'];
 
 /** Of a supervisor, its worker process and the thread. The build joins chunks for them: without that, there are about 65. */
 const MAX_CHUNKS = 45;

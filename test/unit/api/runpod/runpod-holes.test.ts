@@ -3,8 +3,10 @@
 import { once } from 'node:events';
 import { request } from 'node:http';
 import { describe, expect, it } from 'vitest';
-import { WorkerAllowance } from '../../../../src/api/worker/worker-allowance.ts';
-import { DEFAULT_WORKER_LIMITS } from '../../../../src/api/worker/worker-limits.ts';
+import {
+  DEFAULT_WORKER_LIMITS,
+  WorkerAllowance,
+} from '../../../../src/api/worker/worker-allowance.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';

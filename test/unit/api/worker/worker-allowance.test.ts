@@ -1,11 +1,11 @@
 // What the workers of one key may use, on each carrier.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
-import { WorkerAllowance } from '../../../../src/api/worker/worker-allowance.ts';
 import {
   DEFAULT_WORKER_LIMITS,
+  WorkerAllowance,
   type WorkerLimits,
-} from '../../../../src/api/worker/worker-limits.ts';
+} from '../../../../src/api/worker/worker-allowance.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { METADATA } from '../../../../src/wire/link/worker-stream.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-windows.ts';
+import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-limit.ts';
 import { rateLimitOption, readRateLimits } from '../../../../src/cli/options/rate-limits.ts';
 
 describe('--rate-limit', () => {
