@@ -69,7 +69,7 @@ async function until(id: string, status: PodState['status']): Promise<PodState> 
 }
 
 async function untilPrinted(id: string, text: string): Promise<void> {
-  while (!Buffer.from(await pods.readLog(OWNER, id, 1_000)).includes(text)) await sleep(20);
+  while (!Buffer.from((await pods.readLog(OWNER, id, 1_000)).end).includes(text)) await sleep(20);
 }
 
 async function untilEnded(id: string): Promise<void> {

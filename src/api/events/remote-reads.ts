@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { http } from '../../base/net/node-http.ts';
 import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
+import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';
@@ -49,8 +50,10 @@ function readAnswer(
   topic: Topic,
 ): object {
   if (headers[NODE_HEADERS.answer] !== 'owner') throw new Error('the node does not have the data');
-  if (statusCode === 200)
-    return topic.kind === 'pod-log' ? { log: body } : Object(JSON.parse(body));
+  if (statusCode === 200) {
+    if (topic.kind !== 'pod-log') return Object(JSON.parse(body));
+    return { log: body, truncated: headers[LOG_CUT_HEADER.toLowerCase()] === 'true' };
+  }
   const { code, detail }: Record<string, unknown> = Object(JSON.parse(body));
   throw new ProblemError(findCode(code), String(detail));
 }

@@ -68,8 +68,8 @@ export function createTopicReads(options: TopicReadsOptions): TopicReads {
       return hideVariables(holder, 'pods:write', pod);
     },
     async 'pod-log'({ userId }, { id }) {
-      const log = await requirePods(pods).readLog(userId, id, POD_LOG_BYTES);
-      return { log: Buffer.from(log).toString() };
+      const { end, isCut } = await requirePods(pods).readLog(userId, id, POD_LOG_BYTES);
+      return { log: Buffer.from(end).toString(), truncated: isCut };
     },
   };
 }

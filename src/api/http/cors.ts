@@ -1,7 +1,7 @@
 // Cross-origin requests (CORS): tells browsers that pages of the listed origins may call the API and read its
 // answers, and answers their preflights.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { ARCHIVE_HEADERS, STREAM_HEADERS } from '../../wire/routes/routes.ts';
+import { ARCHIVE_HEADERS, LOG_CUT_HEADER, STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import { findForwarded } from '../nodes/forwarded.ts';
 
 /** Any page. Only for a platform on which every call needs a key. */
@@ -14,6 +14,7 @@ export const MAX_ORIGINS = 100;
 const EXPOSED_HEADERS = [
   ...Object.values(STREAM_HEADERS),
   ...Object.values(ARCHIVE_HEADERS),
+  LOG_CUT_HEADER,
   'Allow',
   'Location',
   'RateLimit',

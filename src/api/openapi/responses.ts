@@ -39,6 +39,10 @@ const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
     description: 'A new attempt has begun: discard all earlier chunks.',
     schema: { const: 'true' },
   },
+  'Millrace-Truncated': {
+    description: 'Output before this was left out.',
+    schema: { const: 'true' },
+  },
   'Millrace-Entry': {
     ...{ required: true, description: 'Path of the handler in the archive, percent-encoded.' },
     schema: STRING,

@@ -14,6 +14,7 @@ import {
   POD_OPERATIONS,
   pods as podResource,
 } from '../../wire/resources/pod-operations.ts';
+import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
 import { readInteger } from '../http/query.ts';
 import { readResourceBody, readUser } from '../http/resource-requests.ts';
@@ -68,8 +69,9 @@ function bindActions(given: Pods | undefined): BoundOperation[] {
     getPodLog: async (request, reply) => {
       const pods = requirePods(given);
       const maxBytes = readInteger(request.query, 'bytes', LOG_BYTES) ?? LOG_BYTES.default;
-      const log = await pods.readLog(readUser(request), request.params.pod, maxBytes);
-      return sendBytes(reply, { mediaType: LOG_MEDIA_TYPE, pieces: [log] });
+      const { end, isCut } = await pods.readLog(readUser(request), request.params.pod, maxBytes);
+      if (isCut) reply.header(LOG_CUT_HEADER, 'true');
+      return sendBytes(reply, { mediaType: LOG_MEDIA_TYPE, pieces: [end] });
     },
   });
 }

@@ -47,6 +47,12 @@ export interface PodTemplates extends NamedRecords {
   find(userId: string, id: string): KeptTemplate | undefined;
 }
 
+export interface PodLog {
+  /** The last bytes. */
+  end: Uint8Array;
+  isCut: boolean;
+}
+
 export interface PodsOptions {
   store: Store;
   clock: Clock;
@@ -280,10 +286,11 @@ export class Pods implements NamedRecords {
     return describePod({ pod, engine, seen, stats, price, now: clock.now() });
   }
 
-  /** Returns the end of its log. @throws ProblemError `not_found`, `unavailable` */
-  async readLog(userId: string, id: string, maxBytes: number): Promise<Uint8Array> {
+  /** `isCut`: the log has more before its end. @throws ProblemError `not_found`, `unavailable` */
+  async readLog(userId: string, id: string, maxBytes: number): Promise<PodLog> {
     await this.find(userId, id);
-    return this.#options.engine.readLog(id, maxBytes).catch(refuseToAnswer);
+    const read = await this.#options.engine.readLog(id, maxBytes + 1).catch(refuseToAnswer);
+    return { end: read.subarray(-maxBytes), isCut: read.length > maxBytes };
   }
 
   #updated(pod: PodState, update: PodUpdate): PodState {

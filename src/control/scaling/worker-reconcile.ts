@@ -286,8 +286,8 @@ export class Workforce {
   /** Must run before the pod is ended: the log is removed with the container. */
   async #readLastOutput({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
     try {
-      const log = await this.#options.pods.readLog(userId, podId, LAST_OUTPUT_BYTES);
-      return findLastOutput(new TextDecoder().decode(log));
+      const { end } = await this.#options.pods.readLog(userId, podId, LAST_OUTPUT_BYTES);
+      return findLastOutput(new TextDecoder().decode(end));
     } catch {
       return undefined;
     }

@@ -20,6 +20,7 @@ export type HeaderName =
   | 'Millrace-Status'
   | 'Millrace-Reset'
   | 'Millrace-Entry'
+  | 'Millrace-Truncated'
   | 'Millrace-Sha256'
   | 'Cache-Control';
 

@@ -107,7 +107,9 @@ export const POD_OPERATIONS = describeOperations('pods', POD_ROUTES, {
     ],
     answers: {
       200: {
-        description: 'Text, as it was printed.',
+        description:
+          'Text, as it was printed. `Millrace-Truncated` says that output before it was left out; a character may be cut at the start.',
+        headers: ['Millrace-Truncated'],
         content: { 'text/plain': { schema: z.string(), example: 'Listening on port 8888\n' } },
       },
     },

@@ -231,6 +231,9 @@ export const STREAM_HEADERS = {
   reset: 'Millrace-Reset',
 } as const;
 
+/** Header of a pod's log if output before it was left out. */
+export const LOG_CUT_HEADER = 'Millrace-Truncated';
+
 /** Headers of an archive: path of the handler in it, percent-encoded, and its hash. */
 export const ARCHIVE_HEADERS = { entry: 'Millrace-Entry', sha256: 'Millrace-Sha256' } as const;
 

@@ -93,7 +93,9 @@ describe('the life of a pod', () => {
     const log = await platform.call(`/v2/pods/${id}/logs`);
     expect(log.headers.get('content-type')).toBe('text/plain; charset=utf-8');
     expect(await log.text()).toBe(`printed by ${id}\n`);
+    expect(log.headers.has('millrace-truncated')).toBe(false);
     const end = await platform.call(`/v2/pods/${id}/logs?bytes=5`);
+    expect(end.headers.get('millrace-truncated')).toBe('true');
     expect(await end.text()).toBe(`${id.slice(-4)}\n`);
     await expectProblem(await platform.call(`/v2/pods/${id}/logs?bytes=0`), 422);
   });
